@@ -1,0 +1,67 @@
+package pgsession
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A Config says how to open a Pool. The caller validates it and fills the
+// defaults.
+type Config struct {
+	ConnConfig      *pgx.ConnConfig
+	MaxSessions     int
+	T               time.Duration                                // the server ends a session that is silent for T
+	ApplicationName string                                       // "" keeps that of ConnConfig
+	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
+}
+
+// connectTimeout applies where the connection string sets none: a dial into a
+// black hole must end.
+const connectTimeout = 5 * time.Second
+
+// statementBound is how long one statement, the wait of a slice apart, may take
+// before its session is given up.
+func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }
+
+// margin is by how much a holder's belief ends before the server's timeout can.
+func (c Config) margin() time.Duration { return c.T / 10 }
+
+// connConfig returns the caller's connection settings with what a lock session needs.
+func (c Config) connConfig() *pgx.ConnConfig {
+	cc := c.ConnConfig.Copy()
+	if cc.ConnectTimeout <= 0 {
+		cc.ConnectTimeout = connectTimeout
+	}
+	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
+	cc.AfterNetConnect = tuneSocket(cc.AfterNetConnect)
+	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
+	// A watch is interrupted by its context many times in a session's life. pgx's
+	// other handler would send a cancel request for each and wait for its answer.
+	cc.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
+	return cc
+}
+
+func (c Config) poolConfig() (*pgxpool.Config, error) {
+	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool insists; every setting is replaced
+	if err != nil {
+		return nil, err
+	}
+	pc.ConnConfig = c.connConfig()
+	pc.BeforeConnect = c.BeforeConnect
+	// The Locker caps the sessions in use. The room above its cap is for
+	// connections whose teardown a dead network delays.
+	pc.MaxConns = int32(2 * c.MaxSessions)
+	pc.MinConns, pc.MinIdleConns = 0, 0
+	pc.MaxConnLifetime, pc.MaxConnLifetimeJitter = time.Hour, 0
+	// The server ends idle sessions after T: retire them first.
+	pc.MaxConnIdleTime = c.T / 2
+	pc.HealthCheckPeriod = c.T / 4
+	return pc, nil
+}

@@ -1,0 +1,37 @@
+// Package pgsession is one watched PostgreSQL session, and the pool that such
+// sessions come from. All SQL about locks lives here.
+//
+// A session advisory lock lives exactly as long as its session, so a session is
+// a lease that the server enforces: idle_session_timeout ends it after T without
+// a statement, a ping goes out every T/3, and its owner believes in its locks
+// until (start of the last answered statement) + T - margin and not later. The
+// state is held while answers come in time, doubtful while a ping is overdue,
+// and lost from the server's end of the session, or from the deadline, for ever.
+//
+//	        answer in time
+//	        ┌──────────┐
+//	        ▼          │
+//	──▶   held ──▶ doubtful ──▶ lost
+//	        │   ping     deadline ▲
+//	        │  overdue            │
+//	        └─────────────────────┘
+//	   server ended it, another backend answered
+//
+// Rules that every statement obeys:
+//
+//   - It runs without a context of the caller's. A cancelled statement may have
+//     taken effect, so callers cancel waits with Interrupt and read the answer.
+//   - It has a client-side deadline; past it the socket is closed.
+//   - Its answer carries pg_backend_pid(). Another pid means that a pooler moved
+//     us to another server session: everything held is lost.
+//   - An error after which a lock may be held is resolved by asking the session
+//     itself: its own pg_try_advisory_lock says true if and only if the lock is
+//     held when the call returns (PostgreSQL grants a lock and fails the
+//     statement in one instant; bug #17686 on the pgsql-bugs list).
+//
+// A wait blocks in the server's queue, so a hand-over is as fast as the server,
+// but only in slices below deadlock_timeout: a blocked statement holds a
+// snapshot, and CREATE INDEX CONCURRENTLY waits for every older snapshot. A slice
+// is a DO block that catches its own timeout, because an error that reaches the
+// client would be written to the server's log, several times a second.
+package pgsession

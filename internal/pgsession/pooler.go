@@ -1,0 +1,88 @@
+package pgsession
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+const (
+	probeRounds  = 5
+	probeTimeout = 2 * time.Second
+)
+
+var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between clients, so that two of them would hold one lock; "+
+	"connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)", session.ErrPooler)
+
+// probePooler is for a connection whose backend pid is not the one of its key
+// data: a pooler stands between. It tells a transaction pooler, which gives our
+// idle server session to others, from a session pooler, which is fine, with a
+// second connection b: if b, inside a transaction, gets a's server session, or a
+// gets another one while b holds it, sessions are shared. A full pool can leave
+// the question open; the pid in every answer then goes on guarding.
+func (p *Pool) probePooler(ctx context.Context, a *pgconn.PgConn) error {
+	ctx, cancel := context.WithTimeout(ctx, probeRounds*probeTimeout)
+	defer cancel()
+	cc := p.config.connConfig()
+	if before := p.config.BeforeConnect; before != nil {
+		if err := before(ctx, cc); err != nil {
+			return err
+		}
+	}
+	b, err := pgconn.ConnectConfig(ctx, &cc.Config)
+	if err != nil {
+		return fmt.Errorf("probing the pooler with a second connection: %w", err)
+	}
+	defer closeNow(b)
+	for range probeRounds {
+		shared, err := sharesSessions(ctx, a, b)
+		if err != nil || shared {
+			return err
+		}
+		if b.IsClosed() {
+			return nil // the second connection got no server session in time
+		}
+	}
+	return nil
+}
+
+// sharesSessions returns true with the error that says so.
+func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+	before, err := queryRow(ctx, a, "SELECT pg_catalog.pg_backend_pid()")
+	if err != nil {
+		return false, err
+	}
+	bctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	other, err := queryRow(bctx, b, "BEGIN; SELECT pg_catalog.pg_backend_pid()")
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.As(err, &pgErr):
+		return true, errTransactionPooler // statement pooling refuses BEGIN
+	case err != nil:
+		return false, ctx.Err()
+	}
+	after, err := queryRow(ctx, a, "SELECT pg_catalog.pg_backend_pid()")
+	if err != nil {
+		return false, err
+	}
+	if _, err := queryRow(ctx, b, "ROLLBACK; SELECT 1"); err != nil {
+		return false, err
+	}
+	if other[0] == before[0] || before[0] != after[0] {
+		return true, errTransactionPooler
+	}
+	return false, nil
+}
+
+// closeNow closes a connection without waiting for anybody.
+func closeNow(conn *pgconn.PgConn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = conn.Close(ctx)
+}

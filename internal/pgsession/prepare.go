@@ -1,0 +1,131 @@
+package pgsession
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// maxSlice keeps a waiting snapshot young, whatever deadlock_timeout is.
+const maxSlice = 900 * time.Millisecond
+
+// A link is what a connection keeps for all the sessions that use it in turn.
+type link struct {
+	conn       *pgconn.PgConn
+	pid        uint32 // of the server session, from pg_backend_pid()
+	slice      time.Duration
+	statements statements
+}
+
+// refuseStandby lets a list of hosts go on to the next one: a standby has a lock
+// space of its own. Read-only-ness is not the test, because a role's default can
+// make a primary read-only.
+func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	return func(ctx context.Context, conn *pgconn.PgConn) error {
+		results, err := conn.Exec(ctx, "SELECT pg_catalog.pg_is_in_recovery()").ReadAll()
+		if err != nil {
+			return err
+		}
+		if string(results[0].Rows[0][0]) == "t" {
+			return pgconn.ErrStandbyConnection
+		}
+		if next == nil {
+			return nil
+		}
+		return next(ctx, conn)
+	}
+}
+
+// prepare makes a new connection a lock session: settings, identity, pooler
+// check, statements.
+func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
+	conn := c.PgConn()
+	l := &link{conn: conn}
+	deadlockTimeout, err := p.introduce(ctx, l)
+	if err != nil {
+		return err
+	}
+	// Below deadlock_timeout the server does not look for deadlocks among waiters,
+	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
+	l.slice = min(deadlockTimeout*9/10, maxSlice, p.config.T/6)
+	if l.pid != conn.PID() && !p.verdict.Load() {
+		if err := p.probePooler(ctx, conn); err != nil {
+			return err
+		}
+		p.verdict.Store(true)
+	}
+	if l.statements, err = prepareStatements(ctx, conn); err != nil {
+		return fmt.Errorf("preparing lock statements: %w", err)
+	}
+	conn.CustomData()[linkKey] = l
+	return nil
+}
+
+// introduce makes the session's settings and reads who the server is.
+func (p *Pool) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
+	all := settings(p.config.T, p.config.ApplicationName, serverMajor(l.conn))
+	row, err := queryRow(ctx, l.conn, setSQL(all, true))
+	if refusedSetting(err) {
+		row, err = queryRow(ctx, l.conn, setSQL(all, false))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("preparing a lock session: %w", err)
+	}
+	facts := row[len(row)-4:]
+	if facts[0] != "false" {
+		return 0, pgconn.ErrStandbyConnection
+	}
+	seconds, err := strconv.ParseFloat(facts[1], 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading deadlock_timeout: %w", err)
+	}
+	if facts[2] != "1" {
+		return 0, errors.New(`the database has no language plpgsql that this role may use, and waiting needs it: run CREATE EXTENSION plpgsql, or GRANT USAGE ON LANGUAGE plpgsql`)
+	}
+	pid, err := strconv.ParseUint(facts[3], 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("reading pg_backend_pid(): %w", err)
+	}
+	l.pid = uint32(pid)
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// refusedSetting reports whether an error can come from an optional setting.
+func refusedSetting(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == "22023" || pgErr.Code == "42704" || pgErr.Code == "0A000")
+}
+
+// serverMajor returns the server's major version, or 0 if it does not tell.
+func serverMajor(conn *pgconn.PgConn) int {
+	version := conn.ParameterStatus("server_version") // "15.18 (Debian …)", "18beta1"
+	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 0 {
+		digits = len(version)
+	}
+	major, _ := strconv.Atoi(version[:digits])
+	return major
+}
+
+// queryRow runs a statement of one row and returns its columns as text.
+func queryRow(ctx context.Context, conn *pgconn.PgConn, sql string) ([]string, error) {
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	last := results[len(results)-1]
+	if len(last.Rows) != 1 {
+		return nil, fmt.Errorf("BUG: %d rows from %q", len(last.Rows), sql)
+	}
+	row := make([]string, len(last.Rows[0]))
+	for i, v := range last.Rows[0] {
+		row[i] = string(v)
+	}
+	return row, nil
+}

@@ -1,0 +1,210 @@
+package pgsession
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Session is one use of a pooled connection, from Acquire to Release or Close.
+type Session struct {
+	pool *Pool
+	conn *pgxpool.Conn
+	link *link
+	held []hold // by the using goroutine
+
+	deadline  atomic.Int64 // bootNow at which belief ends; 0 before the first answer
+	pingSent  atomic.Int64 // bootNow of the outstanding ping; 0 = none
+	lost      atomic.Pointer[session.LostError]
+	interrupt chan struct{}
+
+	mu          sync.Mutex
+	ended       bool // the connection is not ours any more
+	timer       *time.Timer
+	report      func(error)
+	cancelWatch context.CancelFunc
+	watchDone   chan struct{}
+}
+
+var _ session.Session = (*Session)(nil)
+
+// A hold is one lock of the session.
+type hold struct {
+	tag     namespace.Tag
+	mode    session.Mode
+	doubled bool // the server may count it twice
+}
+
+// graceInHurry is how long a statement may still take when nobody waits for it.
+const graceInHurry = 200 * time.Millisecond
+
+func newSession(p *Pool, conn *pgxpool.Conn) *Session {
+	return &Session{pool: p, conn: conn, link: linkOf(conn.Conn()), interrupt: make(chan struct{}, 1)}
+}
+
+// PID is the server's number for the session.
+func (s *Session) PID() uint32 { return s.link.pid }
+
+// State is what the owner may believe now.
+func (s *Session) State() session.State {
+	now := int64(bootNow())
+	deadline, ping := s.deadline.Load(), s.pingSent.Load()
+	switch {
+	case s.lost.Load() != nil, deadline != 0 && now >= deadline:
+		return session.Lost
+	case ping != 0 && now-ping > int64(s.pool.config.T/6):
+		return session.Doubtful
+	}
+	return session.Held
+}
+
+// run executes a prepared statement whose answer is a boolean and the pid.
+func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound time.Duration) (bool, error) {
+	if lost := s.lost.Load(); lost != nil {
+		return false, lost
+	}
+	sent := bootNow()
+	s.setDeadline(bound)
+	var (
+		answer bool
+		pid    uint32
+	)
+	result := s.link.conn.ExecStatement(context.Background(), st, params, binaryFormat, binaryFormat)
+	for result.NextRow() {
+		values := result.Values()
+		answer, pid = values[0][0] == 1, binary.BigEndian.Uint32(values[1])
+	}
+	_, err := result.Close()
+	return answer, s.settle(sent, pid, err)
+}
+
+var binaryFormat = []int16{1} // of all parameters, or of all columns
+
+// settle judges an answer: an error of the server leaves the session alive and
+// proves nothing, any other error and any other backend end it.
+func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
+	switch {
+	case err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()):
+		return s.lose(err)
+	case err != nil:
+		return err
+	case pid != s.link.pid:
+		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
+	}
+	s.pool.counters.pidChecks.Add(1)
+	s.deadline.Store(int64(sent + s.pool.config.T - s.pool.config.margin()))
+	return nil
+}
+
+// retry is run for statements that a late cancel request, meant for an earlier
+// one, may hit. again tells that an attempt failed, whose effect is unknown.
+func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answer, again bool, err error) {
+	for range 5 {
+		answer, err = s.run(st, params, s.pool.config.statementBound())
+		if sqlState(err) != codeQueryCanceled {
+			return answer, again, err
+		}
+		again = true
+	}
+	return false, again, err
+}
+
+// setDeadline bounds the I/O that follows; zero lifts the bound.
+func (s *Session) setDeadline(bound time.Duration) {
+	var t time.Time
+	if bound != 0 {
+		t = time.Now().Add(bound)
+	}
+	// An error means that the socket is closed, which the next I/O reports.
+	_ = s.link.conn.Conn().SetDeadline(t)
+}
+
+// lose ends the session for ever, once; it returns the first cause.
+func (s *Session) lose(cause error) error {
+	lost := &session.LostError{Cause: cause}
+	if !s.lost.CompareAndSwap(nil, lost) {
+		return s.lost.Load()
+	}
+	s.pool.counters.lost.Add(1)
+	// Only the socket: pgx's own connection belongs to the using goroutine.
+	_ = s.link.conn.Conn().Close()
+	return lost
+}
+
+// Kill ends the session from any goroutine.
+func (s *Session) Kill(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		_ = s.lose(cause)
+	}
+}
+
+// Hurry bounds the statement that is under way, if any, to a short grace.
+func (s *Session) Hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.setDeadline(graceInHurry)
+	}
+}
+
+// Release gives the connection back to the pool if nothing is in doubt.
+func (s *Session) Release() {
+	if len(s.held) > 0 || s.lost.Load() != nil {
+		s.Close()
+		return
+	}
+	s.end(func() { s.setDeadline(0) })
+}
+
+// Close ends the session, and with it every lock.
+func (s *Session) Close() { s.end(func() { closeNow(s.link.conn) }) }
+
+func (s *Session) end(last func()) {
+	s.stopWatch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	last()
+	s.conn.Release() // which destroys a closed connection
+}
+
+// took records a lock that the server granted.
+func (s *Session) took(tag namespace.Tag, mode session.Mode, doubled bool) {
+	s.held = append(s.held, hold{tag: tag, mode: mode, doubled: doubled})
+}
+
+// gave removes a lock from the record.
+func (s *Session) gave(tag namespace.Tag, mode session.Mode) (hold, bool) {
+	i := slices.IndexFunc(s.held, func(h hold) bool { return h.tag == tag && h.mode == mode })
+	if i < 0 {
+		return hold{}, false
+	}
+	h := s.held[i]
+	s.held = slices.Delete(s.held, i, i+1)
+	return h, true
+}
+
+// keyParams are a tag's parameters: its halves are int4, or together one int8.
+func keyParams(tag namespace.Tag) [][]byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, 8), tag.ClassID)
+	b = binary.BigEndian.AppendUint32(b, tag.ObjID)
+	if tag.ObjSubID == namespace.PairForm {
+		return [][]byte{b[:4], b[4:]}
+	}
+	return [][]byte{b}
+}

@@ -1,0 +1,48 @@
+package pgsession
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// userTimeout is how long sent data may stay unacknowledged: keepalive probes
+// are not sent while data is in flight.
+const userTimeout = 10 * time.Second
+
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
+
+// boundDial ends a dial after timeout: cancel requests are dialled too, and must
+// not hang in a dead network.
+func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+}
+
+type afterNetConnectFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
+
+// tuneSocket makes the kernel notice a dead peer in about ten seconds, whichever
+// dialer made the connection.
+func tuneSocket(next afterNetConnectFunc) afterNetConnectFunc {
+	return func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		raw := conn
+		if t, ok := raw.(*tls.Conn); ok {
+			raw = t.NetConn()
+		}
+		if tcp, ok := raw.(*net.TCPConn); ok {
+			// Best effort: the session's own deadline does not depend on them.
+			_ = tcp.SetKeepAliveConfig(keepAlive)
+			limitUnacknowledged(tcp, userTimeout)
+		}
+		if next == nil {
+			return conn, nil
+		}
+		return next(ctx, config, conn)
+	}
+}

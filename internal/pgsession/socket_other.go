@@ -1,0 +1,11 @@
+//go:build !linux
+
+package pgsession
+
+import (
+	"net"
+	"time"
+)
+
+// limitUnacknowledged has no counterpart here.
+func limitUnacknowledged(*net.TCPConn, time.Duration) {}

@@ -1,0 +1,137 @@
+package pgsession
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Every statement's answer ends with the backend pid. Parameters and results are
+// binary; the halves of a Tag are the bytes of the parameters.
+const (
+	pingSQL = "SELECT true, pg_catalog.pg_backend_pid()"
+	// clearSQL gives back everything, without a warning in the server's log for
+	// what is not held.
+	clearSQL = "SELECT true, pg_catalog.pg_backend_pid(), pg_catalog.pg_advisory_unlock_all()"
+)
+
+// A shape is the kind of statement that a key and a mode need.
+type shape struct {
+	pair   bool
+	shared bool
+}
+
+func shapeOf(tag namespace.Tag, mode session.Mode) shape {
+	return shape{pair: tag.ObjSubID == namespace.PairForm, shared: mode == session.Shared}
+}
+
+func (s shape) call(function string) string {
+	suffix, args := "", "($1::pg_catalog.int8)"
+	if s.shared {
+		suffix = "_shared"
+	}
+	if s.pair {
+		args = "($1::pg_catalog.int4, $2::pg_catalog.int4)"
+	}
+	return "SELECT pg_catalog." + function + suffix + args + ", pg_catalog.pg_backend_pid()"
+}
+
+// index orders the four shapes.
+func (s shape) index() int {
+	i := 0
+	if s.pair {
+		i++
+	}
+	if s.shared {
+		i += 2
+	}
+	return i
+}
+
+var shapes = [...]shape{{}, {pair: true}, {shared: true}, {pair: true, shared: true}}
+
+// statements are the prepared statements of a connection.
+type statements struct {
+	try, unlock [len(shapes)]*pgconn.StatementDescription
+	ping, clear *pgconn.StatementDescription
+}
+
+// prepareStatements prepares all of them in one round trip.
+func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, error) {
+	var s statements
+	pipeline := conn.StartPipeline(ctx)
+	var targets []**pgconn.StatementDescription
+	send := func(target **pgconn.StatementDescription, sql string) {
+		pipeline.SendPrepare(fmt.Sprintf("pglatch_%d", len(targets)), sql, nil)
+		targets = append(targets, target)
+	}
+	for _, shape := range shapes {
+		send(&s.try[shape.index()], shape.call("pg_try_advisory_lock"))
+		send(&s.unlock[shape.index()], shape.call("pg_advisory_unlock"))
+	}
+	send(&s.ping, pingSQL)
+	send(&s.clear, clearSQL)
+	if err := pipeline.Sync(); err != nil {
+		return s, errFirst(pipeline.Close(), err)
+	}
+	for _, target := range targets {
+		result, err := pipeline.GetResults()
+		if err != nil {
+			return s, errFirst(err, pipeline.Close())
+		}
+		description, ok := result.(*pgconn.StatementDescription)
+		if !ok {
+			return s, errFirst(pipeline.Close(), fmt.Errorf("BUG: %T from a prepare", result))
+		}
+		*target = description
+	}
+	return s, pipeline.Close()
+}
+
+func errFirst(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitSQL waits at most limit for a lock, and answers whether it is held and by
+// which backend. Errors that end a wait are caught on the server: one that
+// reached the client would also be written to the server's log. The lock may have
+// been granted in the instant of the error, so the handler asks with a try, which
+// is true if and only if the lock is held now. Then it may be held twice.
+func waitSQL(tag namespace.Tag, mode session.Mode, limit string) string {
+	suffix, args := literals(tag, mode)
+	return fmt.Sprintf(`DO $pglatch$
+BEGIN
+	PERFORM pg_catalog.set_config('lock_timeout', '%[3]s', true);
+	PERFORM pg_catalog.pg_advisory_lock%[1]s(%[2]s);
+	PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', false);
+EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN
+	IF pg_catalog.pg_try_advisory_lock%[1]s(%[2]s) THEN
+		PERFORM pg_catalog.set_config('pglatch.outcome', 'resolved', false);
+	ELSE
+		PERFORM pg_catalog.set_config('pglatch.outcome', 'refused', false);
+	END IF;
+END $pglatch$;
+SELECT pg_catalog.current_setting('pglatch.outcome'), pg_catalog.pg_backend_pid()`, suffix, args, limit)
+}
+
+// literals returns the suffix of the lock functions for a mode and a tag's
+// arguments as SQL, for statements that take no parameters.
+func literals(tag namespace.Tag, mode session.Mode) (suffix, args string) {
+	if mode == session.Shared {
+		suffix = "_shared"
+	}
+	if k1, k2, ok := tag.Pair(); ok {
+		return suffix, fmt.Sprintf("'%d'::pg_catalog.int4, '%d'::pg_catalog.int4", k1, k2)
+	}
+	k, _ := tag.Single()
+	return suffix, fmt.Sprintf("'%d'::pg_catalog.int8", k)
+}

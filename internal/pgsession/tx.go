@@ -1,0 +1,65 @@
+package pgsession
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Tx runs statements in a transaction of the caller's, whatever its driver.
+type Tx interface {
+	Exec(ctx context.Context, sql string) error
+	QueryRow(ctx context.Context, sql string, args []any, dest any) error
+}
+
+// TxTry takes a transaction-scoped lock if it is free.
+func TxTry(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode) (ok bool, err error) {
+	shape := shapeOf(tag, mode)
+	suffix, params, args := "", "($1::pg_catalog.int8)", []any(nil)
+	if shape.shared {
+		suffix = "_shared"
+	}
+	if k1, k2, pair := tag.Pair(); pair {
+		params, args = "($1::pg_catalog.int4, $2::pg_catalog.int4)", []any{k1, k2}
+	} else {
+		k, _ := tag.Single()
+		args = []any{k}
+	}
+	err = tx.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_xact_lock"+suffix+params, args, &ok)
+	return ok, txError(err)
+}
+
+// TxWait waits for a transaction-scoped lock for one slice. The block's exception
+// handler is a savepoint: a wait that runs out leaves the transaction usable, and
+// writes nothing to the server's log. lock_timeout is as before in either case.
+func TxWait(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
+	suffix, args := literals(tag, mode)
+	slice := max(min(limit, maxSlice), time.Millisecond)
+	err := tx.Exec(ctx, fmt.Sprintf(`DO $pglatch$
+DECLARE
+	before pg_catalog.text := pg_catalog.current_setting('lock_timeout');
+BEGIN
+	PERFORM pg_catalog.set_config('lock_timeout', '%s', true);
+	PERFORM pg_catalog.pg_advisory_xact_lock%s(%s);
+	PERFORM pg_catalog.set_config('lock_timeout', before, true);
+	PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', true);
+EXCEPTION WHEN lock_not_available THEN
+	PERFORM pg_catalog.set_config('pglatch.outcome', 'refused', true);
+END $pglatch$`, ms(slice), suffix, args))
+	if err != nil {
+		return false, txError(err)
+	}
+	var outcome string
+	err = tx.QueryRow(ctx, "SELECT pg_catalog.current_setting('pglatch.outcome')", nil, &outcome)
+	return outcome == "granted", txError(err)
+}
+
+func txError(err error) error {
+	if sqlState(err) == codeOutOfMemory {
+		return lockTableFull(err)
+	}
+	return err
+}

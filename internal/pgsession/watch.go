@@ -1,0 +1,116 @@
+package pgsession
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// watchDelay is how long a lock is held before its session is watched: to
+// interrupt a watch costs tens of microseconds, which a short critical section
+// need not pay.
+const watchDelay = 5 * time.Millisecond
+
+// Watch begins to watch the session in a while, unless its lock is given back by
+// then. Loss is reported once, from the watching goroutine.
+func (s *Session) Watch(report func(error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report = report
+	s.timer = time.AfterFunc(watchDelay, s.watch)
+}
+
+// watch owns the connection until the session is lost or stopWatch takes it back.
+func (s *Session) watch() {
+	s.mu.Lock()
+	if s.timer == nil || s.cancelWatch != nil {
+		s.mu.Unlock()
+		return // stopped before it began
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done, report := make(chan struct{}), s.report
+	s.cancelWatch, s.watchDone = cancel, done
+	s.pool.watches.Add(1)
+	defer s.pool.watches.Done()
+	s.mu.Unlock()
+
+	s.pool.counters.watches.Add(1)
+	err := s.listen(ctx)
+	close(done) // first: the report may take the session back
+	if err != nil {
+		report(err)
+	}
+}
+
+// listen returns nil when ctx ends, and the loss of the session otherwise. A
+// server that ends the session is heard at once; a silent one is pinged.
+func (s *Session) listen(ctx context.Context) error {
+	s.setDeadline(0)
+	last := time.Now()
+	for {
+		next, cancel := context.WithDeadline(ctx, last.Add(s.pool.config.T/3))
+		err := s.link.conn.WaitForNotification(next)
+		// Only the end of our own context means "go on". A keepalive that failed
+		// also looks like a timeout, and is a loss.
+		over := next.Err() != nil && !s.link.conn.IsClosed()
+		cancel()
+		switch {
+		case err == nil: // a notification, which nobody asked for
+			continue
+		case !over:
+			return s.lose(err)
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the watch was called off, which is no loss
+		}
+		last = time.Now()
+		if err := s.ping(); err != nil {
+			return err
+		}
+		s.setDeadline(0)
+	}
+}
+
+// ping proves that the session lives. It is never cancelled, because that would
+// end the session: it ends with its answer, or at the deadline of belief.
+func (s *Session) ping() error {
+	s.pingSent.Store(int64(bootNow()))
+	defer s.pingSent.Store(0)
+	for {
+		left := time.Duration(s.deadline.Load()) - bootNow()
+		if left <= 0 {
+			return s.lose(errSilent)
+		}
+		_, err := s.run(s.link.statements.ping, nil, left)
+		switch {
+		case err == nil:
+			s.pool.counters.pings.Add(1)
+			return nil
+		case errors.Is(err, session.ErrLost):
+			return err
+		}
+		// A cancel request hit the ping: the session lives, but this proves nothing.
+	}
+}
+
+var errSilent = errors.New("no answer from the server before the deadline")
+
+// stopWatch takes the connection back from the watch, if there is one.
+func (s *Session) stopWatch() {
+	s.mu.Lock()
+	timer, cancel, done := s.timer, s.cancelWatch, s.watchDone
+	s.timer, s.cancelWatch, s.watchDone = nil, nil, nil
+	if cancel != nil && s.pingSent.Load() != 0 {
+		s.setDeadline(s.pool.config.statementBound()) // its answer is not worth waiting for until the deadline
+	}
+	s.mu.Unlock()
+	if timer != nil {
+		timer.Stop()
+	}
+	if cancel != nil {
+		cancel()
+		<-done
+	}
+}

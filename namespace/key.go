@@ -1,0 +1,94 @@
+package namespace
+
+import "strconv"
+
+// MaxSlots is the largest number of slots of a counting semaphore.
+const MaxSlots = 1000
+
+// A Key names one advisory lock and carries a label for logs, errors and the
+// monitor. Its identity is its Tag alone: keys with different labels and one Tag
+// are the same lock. The zero Key is invalid and no lock can be taken on it.
+type Key struct {
+	tag       Tag
+	namespace Namespace // zero for raw keys
+	entity    string
+}
+
+// Pair returns the raw key of pg_advisory_lock(k1, k2).
+func Pair(k1, k2 int32) Key { return Key{tag: pairTag(k1, k2)} }
+
+// Single returns the raw key of pg_advisory_lock(k). A negative k gives a *Error
+// that matches ErrInvalidKey: keys with the sign bit are pglatch's own, for
+// leader election. SingleRaw takes any.
+func Single(k int64) (Key, error) {
+	if k < 0 {
+		return Key{}, &Error{
+			Sentinel: ErrInvalidKey, Value: "@" + strconv.FormatInt(k, 10),
+			Reason: "negative single keys belong to leader election; SingleRaw takes them",
+		}
+	}
+	return SingleRaw(k), nil
+}
+
+// SingleRaw is Single without its guard, for keys that another program chose.
+// A negative key can collide with those of leader election.
+func SingleRaw(k int64) Key { return Key{tag: singleTag(k)} }
+
+// Tag returns the key as PostgreSQL identifies it; for maps and equality.
+func (k Key) Tag() Tag { return k.tag }
+
+// Valid reports whether the key names a lock.
+func (k Key) Valid() bool { return k.tag.Valid() }
+
+// Namespace returns the key's namespace, the zero Namespace for raw keys.
+func (k Key) Namespace() Namespace { return k.namespace }
+
+// Entity returns the entity's text, "" for raw keys.
+func (k Key) Entity() string { return k.entity }
+
+// String returns the text form that Set.Parse reads: "agent/42" for a key of a
+// namespace, "1:100" for a raw pair, "@12345" for a raw single key, and
+// "invalid" for the zero Key. The text of a companion key, "agent/42#slot7", is a
+// label only: read back, it would name an entity "42#slot7".
+func (k Key) String() string {
+	if k.namespace.number != 0 {
+		return k.namespace.name + "/" + k.entity
+	}
+	return k.tag.String()
+}
+
+// String returns the raw text form: "1:100" for a pair, "@12345" for a single
+// key, "invalid" for anything else.
+func (t Tag) String() string {
+	if k1, k2, ok := t.Pair(); ok {
+		return strconv.FormatInt(int64(k1), 10) + ":" + strconv.FormatInt(int64(k2), 10)
+	}
+	if k, ok := t.Single(); ok {
+		return "@" + strconv.FormatInt(k, 10)
+	}
+	return "invalid"
+}
+
+// Slot returns the key of slot i, from 0, of the counting semaphore on k. Like
+// every derivation it never changes. Slots exist only for keys of a namespace
+// and for i below MaxSlots; else a *Error matches ErrInvalidKey.
+func (k Key) Slot(i int) (Key, error) {
+	if i < 0 || i >= MaxSlots {
+		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "slot " + strconv.Itoa(i) + " is not one of 0 to 999"}
+	}
+	return k.companion("slot" + strconv.Itoa(i))
+}
+
+// Turnstile returns the key that those who wait for a slot of the semaphore on k
+// take in turn. Errors are those of Slot.
+func (k Key) Turnstile() (Key, error) { return k.companion("turnstile") }
+
+func (k Key) companion(role string) (Key, error) {
+	if k.namespace.number == 0 {
+		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "a semaphore needs the key of a namespace, not a raw key"}
+	}
+	c := k
+	c.tag = singleTag(k.namespace.derive(k.entity, role))
+	c.entity = k.entity + "#" + role
+	return c, nil
+}

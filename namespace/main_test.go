@@ -1,0 +1,9 @@
+package namespace_test
+
+import (
+	"testing"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -1,0 +1,62 @@
+package namespace
+
+import "cmp"
+
+// The values of pg_locks.objsubid for the two forms of advisory-lock key.
+const (
+	SingleForm = 1 // one int8
+	PairForm   = 2 // two int4
+)
+
+// A Tag is a key as PostgreSQL identifies it: the columns classid, objid and
+// objsubid of pg_locks (PostgreSQL manual, section 54.12). classid and objid are
+// unsigned halves of signed numbers. Tags are comparable: two keys are the same
+// lock, in one database, when their Tags are equal.
+type Tag struct {
+	ClassID  uint32
+	ObjID    uint32
+	ObjSubID uint16
+}
+
+func pairTag(k1, k2 int32) Tag {
+	return Tag{ClassID: uint32(k1), ObjID: uint32(k2), ObjSubID: PairForm}
+}
+
+func singleTag(k int64) Tag {
+	return Tag{ClassID: uint32(uint64(k) >> 32), ObjID: uint32(k), ObjSubID: SingleForm}
+}
+
+// Valid reports whether the tag is that of an advisory-lock key.
+func (t Tag) Valid() bool { return t.ObjSubID == SingleForm || t.ObjSubID == PairForm }
+
+// Pair returns the two int4 of a pair key; ok is false for another form.
+func (t Tag) Pair() (k1, k2 int32, ok bool) {
+	return int32(t.ClassID), int32(t.ObjID), t.ObjSubID == PairForm
+}
+
+// Single returns the int8 of a single key; ok is false for another form.
+func (t Tag) Single() (k int64, ok bool) {
+	return int64(uint64(t.ClassID)<<32 | uint64(t.ObjID)), t.ObjSubID == SingleForm
+}
+
+// Compare orders tags by form, classid, objid, unsigned: the order in which
+// pglatch takes several locks. It never changes.
+func (t Tag) Compare(o Tag) int {
+	return cmp.Or(
+		cmp.Compare(t.ObjSubID, o.ObjSubID),
+		cmp.Compare(t.ClassID, o.ClassID),
+		cmp.Compare(t.ObjID, o.ObjID),
+	)
+}
+
+// namespaceNumber returns the number of the namespace that the tag may belong
+// to: any program can take any key, so this is a reading, not a proof.
+func (t Tag) namespaceNumber() (number int, ok bool) {
+	switch {
+	case t.ObjSubID == PairForm && t.ClassID <= MaxNumber:
+		number = int(t.ClassID)
+	case t.ObjSubID == SingleForm && t.ClassID>>31 == 0:
+		number = int(t.ClassID >> 16)
+	}
+	return number, number != 0
+}
