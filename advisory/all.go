@@ -1,0 +1,51 @@
+package advisory
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// AcquireAll takes the locks on all keys, or none: one Lock on one connection. It
+// takes them in a fixed order, whatever the order of the arguments, so that two
+// calls never deadlock; equal keys count once. The wait, of at most the Locker's
+// Timeout, is for all together. No key, or an invalid one, is an error that
+// matches namespace.ErrInvalidKey; other errors are those of Acquire.
+func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
+	if len(keys) == 0 {
+		return nil, valid(namespace.Key{})
+	}
+	for _, key := range keys {
+		if err := valid(key); err != nil {
+			return nil, err
+		}
+	}
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, func(a, b namespace.Key) int { return a.Tag().Compare(b.Tag()) })
+	keys = slices.CompactFunc(keys, func(a, b namespace.Key) bool { return a.Tag() == b.Tag() })
+	if len(keys) == 1 {
+		return l.Acquire(ctx, keys[0])
+	}
+	r, err := l.request(ctx, keys[0])
+	if err != nil {
+		return nil, err
+	}
+	r.lock.keys = keys
+	lock, err := l.core.acquireAll(ctx, r, keys)
+	l.core.traceAcquire(ctx, r, result{err: err})
+	return lock, err
+}
+
+func (c *core) acquireAll(ctx context.Context, r *request, keys []namespace.Key) (*Lock, error) {
+	b, err := c.build(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if err := b.take(key, r.mode); err != nil {
+			return nil, b.abort(err)
+		}
+	}
+	return b.finish()
+}

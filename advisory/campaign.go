@@ -1,0 +1,281 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// A campaign is the one attempt of this process to get a key from the server, for
+// whoever is first in the queue when it succeeds: a waiter that leaves does not
+// end it while another stands behind. One goroutine at a time drives it.
+type campaign struct {
+	core  *core
+	queue *queue
+
+	ctx    context.Context // of the acquisition of a session; ends with stop
+	cancel context.CancelFunc
+	ended  chan struct{} // closed at the end
+
+	own     session.Session // of the request that it is for; nil = any will do
+	session session.Session // nil before it has one; written under core.mu
+	tried   bool            // the session has tried once and waits in slices now
+	losses  int   // sessions that died under it
+	loss    error // of the last of them; guarded by core.mu
+}
+
+// begin starts a campaign, under mu, if the first request needs one and none is
+// under way. The caller must have it driven, by first or run.
+func (c *core) begin(q *queue) *campaign {
+	r := q.first()
+	if r == nil || !q.compatible(r.mode) {
+		return nil
+	}
+	return c.claim(q, r.own, r.own)
+}
+
+// claim makes a campaign with a session, under mu, or returns nil if one is under
+// way. While it lasts, newcomers queue behind it.
+func (c *core) claim(q *queue, own, s session.Session) *campaign {
+	if q.campaign != nil || c.closed {
+		return nil
+	}
+	k := &campaign{core: c, queue: q, own: own, session: s, ended: make(chan struct{})}
+	k.ctx, k.cancel = context.WithCancel(c.ctx)
+	q.campaign = k
+	c.wg.Add(1) // until closeLocked
+	return k
+}
+
+// proceed starts a campaign for those who wait, under mu, if one is due.
+func (c *core) proceed(q *queue) {
+	if k := c.begin(q); k != nil {
+		go k.run()
+	}
+}
+
+// stop ends the campaign soon, under mu. One that wins nevertheless gives the
+// lock back.
+func (k *campaign) stop() {
+	k.cancel()
+	if k.session != nil {
+		k.session.Interrupt()
+	}
+}
+
+// first makes the first attempt on the goroutine of the request that began the
+// campaign, so that a short critical section pays for no other goroutine. What
+// it cannot finish goes on in the background.
+func (k *campaign) first(ctx context.Context, r *request) {
+	if k.session == nil {
+		s, err := k.core.takeSession(ctx, r.deadline, r.nested)
+		if err != nil {
+			k.refuse(r, err)
+			k.end()
+			return
+		}
+		k.hold(s)
+	}
+	stop := context.AfterFunc(ctx, k.session.Hurry) // a caller who leaves does not wait for a dead network
+	held, err := k.session.Try(k.queue.tag, r.mode)
+	stop()
+	k.tried = true
+	switch {
+	case errors.Is(err, ErrLost) && k.own == nil && ctx.Err() == nil:
+		k.lost(err) // it died in the pool, as all do when the server restarts: go on with another
+		go k.run()
+	case err != nil:
+		k.refuse(r, err)
+		k.end()
+	case held:
+		if !k.win(r.mode) {
+			go k.run()
+		}
+	case r.try:
+		k.refuse(r, k.core.heldBySession(k.session, r))
+		k.finishOrRun()
+	default:
+		k.core.traceWait(ctx, r, 0)
+		go k.run()
+	}
+}
+
+// run campaigns until the first in the queue has the lock or nobody waits.
+func (k *campaign) run() {
+	for {
+		r := k.next()
+		if r == nil {
+			k.end()
+			return
+		}
+		if k.session == nil && !k.connect(r) {
+			continue
+		}
+		held, err := k.attempt(r)
+		switch {
+		case errors.Is(err, ErrLost) && k.own == nil:
+			k.lost(err)
+		case err != nil && k.own != nil:
+			k.refuse(r, err)
+		case err != nil:
+			k.failAll(err)
+		case held && k.win(r.mode):
+			return
+		}
+	}
+}
+
+// next returns the request to campaign for, or nil if there is none.
+func (k *campaign) next() *request {
+	k.core.mu.Lock()
+	defer k.core.mu.Unlock()
+	r := k.queue.first()
+	if r == nil || r.own != k.own || k.ctx.Err() != nil || !k.queue.compatible(r.mode) {
+		return nil
+	}
+	return r
+}
+
+// connect gets a session. A nested request alone may not wait for one; an
+// unreachable server fails everybody.
+func (k *campaign) connect(r *request) bool {
+	s, err := k.core.takeSession(k.ctx, time.Time{}, r.nested)
+	switch {
+	case err == nil:
+		k.hold(s)
+		return true
+	case k.ctx.Err() != nil: // nobody waits
+	case errors.Is(err, errNoSlot):
+		k.refuse(r, err)
+	default:
+		k.failAll(err)
+	}
+	return false
+}
+
+// attempt tries once and then waits in slices.
+func (k *campaign) attempt(r *request) (held bool, err error) {
+	if !k.tried {
+		k.tried = true
+		return k.session.Try(k.queue.tag, r.mode)
+	}
+	limit := NoTimeout
+	if !r.deadline.IsZero() {
+		limit = time.Until(r.deadline)
+	}
+	k.core.stats.slices.Add(1)
+	return k.session.Wait(k.queue.tag, r.mode, limit)
+}
+
+// win gives the server's lock to the first request, and a shared one to those
+// readers that stand right behind it. false: nobody wants it, at least not in
+// this mode; it was given back and the campaign goes on.
+func (k *campaign) win(mode session.Mode) bool {
+	c, q := k.core, k.queue
+	c.mu.Lock()
+	r := q.first()
+	if r == nil || r.own != k.own || r.mode != mode || c.closed {
+		c.mu.Unlock()
+		if err := k.session.Unlock(q.tag, mode); err != nil && k.own == nil {
+			k.leave()
+		}
+		return false
+	}
+	defer c.mu.Unlock()
+	g := &grant{queue: q, session: k.session, mode: mode, at: time.Now(), alone: k.own != nil}
+	q.grants = append(q.grants, g)
+	g.give(q.pop(), false)
+	if !g.alone {
+		for mode == session.Shared && q.first() != nil && q.first().mode == mode && q.first().own == nil {
+			g.give(q.pop(), true)
+		}
+		g.session.Watch(func(err error) { c.lost(err, g) })
+	}
+	k.endLocked()
+	return true
+}
+
+// finishOrRun goes on in the background if somebody waits.
+func (k *campaign) finishOrRun() {
+	if k.next() != nil {
+		go k.run()
+		return
+	}
+	k.end()
+}
+
+// end gives the session back and ends the campaign; those who came meanwhile get
+// one of their own.
+func (k *campaign) end() {
+	if k.session != nil && k.own == nil {
+		k.leave()
+	}
+	k.core.mu.Lock()
+	defer k.core.mu.Unlock()
+	k.endLocked()
+}
+
+func (k *campaign) endLocked() {
+	k.cancel()
+	k.queue.campaign = nil
+	close(k.ended)
+	k.core.proceed(k.queue)
+	k.core.tidy(k.queue)
+	k.core.wg.Done()
+}
+
+// hold makes s the campaign's session.
+func (k *campaign) hold(s session.Session) {
+	k.core.mu.Lock()
+	defer k.core.mu.Unlock()
+	k.session, k.tried = s, false
+	if k.ctx.Err() != nil {
+		s.Interrupt() // stop came before it had a session
+	}
+}
+
+// leave gives the campaign's session back.
+func (k *campaign) leave() {
+	k.core.mu.Lock()
+	s := k.session
+	k.session = nil
+	k.core.mu.Unlock()
+	k.core.giveBack(s)
+}
+
+// refuse ends one request with an error.
+func (k *campaign) refuse(r *request, err error) {
+	k.core.mu.Lock()
+	defer k.core.mu.Unlock()
+	if k.queue.remove(r) {
+		r.done <- result{err: k.core.explain(r, err)}
+	}
+}
+
+func (k *campaign) failAll(err error) {
+	k.core.mu.Lock()
+	defer k.core.mu.Unlock()
+	k.queue.fail(func(r *request) error { return k.core.explain(r, err) })
+}
+
+// lost gives up a dead session. All that stood idle die when a server restarts,
+// so the campaign goes on with others; more deaths than that are reported, and in
+// between it does not storm the server.
+func (k *campaign) lost(err error) {
+	k.leave()
+	k.core.mu.Lock()
+	k.losses, k.loss = k.losses+1, err
+	k.core.mu.Unlock()
+	switch {
+	case k.losses > k.core.config.MaxConns+3:
+		k.failAll(err)
+	case k.losses > 2:
+		select {
+		case <-k.ctx.Done():
+		case <-time.After(50*time.Millisecond + rand.N(50*time.Millisecond)):
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// errNoSlot: every connection is in use, and the caller may not, or could not
+// any longer, wait for one.
+var errNoSlot = errors.New("no slot")
+
+// takeSession returns a session within the pool's limit. A nested caller, who
+// holds locks and thereby connections, does not wait for a slot: those who hold
+// the others may be waiting for its. deadline zero = none.
+func (c *core) takeSession(ctx context.Context, deadline time.Time, nested bool) (session.Session, error) {
+	if !deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	if err := c.takeSlot(ctx, nested); err != nil {
+		return nil, err
+	}
+	s, err := c.source.Acquire(ctx)
+	if err != nil {
+		c.freeSlot()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *core) takeSlot(ctx context.Context, nested bool) error {
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	if nested {
+		return errNoSlot
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errNoSlot
+	}
+}
+
+func (c *core) freeSlot() { <-c.slots }
+
+// full reports whether a new session would have to wait.
+func (c *core) full() bool { return len(c.slots) == cap(c.slots) }
+
+// giveBack returns a session whose locks are all released, or ends it.
+func (c *core) giveBack(s session.Session) {
+	s.Release()
+	c.freeSlot()
+}

@@ -1,0 +1,119 @@
+package advisory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// NoTimeout as a wait means until the context ends.
+const NoTimeout = time.Duration(math.MaxInt64)
+
+// The defaults of a Config, and the limits of SessionTTL.
+const (
+	DefaultTimeout        = 15 * time.Second
+	DefaultMaxConns       = 10
+	DefaultSessionTTL     = 15 * time.Second
+	DefaultHandOverBudget = 10 * time.Millisecond
+
+	MinSessionTTL = 500 * time.Millisecond
+	MaxSessionTTL = 24 * time.Hour
+)
+
+// A Config says how to open a Locker. The zero value of every field but DSN and
+// ConnConfig, of which one is required, is a good default.
+type Config struct {
+	// DSN is a PostgreSQL URL or keyword/value string. Pool settings in it
+	// (pool_max_conns and the like) are for other pools and are ignored.
+	DSN string
+
+	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
+	// cannot say: TLS, dialers, tracers. It is copied.
+	ConnConfig *pgx.ConnConfig
+
+	// BeforeConnect may change the copy of the settings before each connection is
+	// made, for passwords that rotate. nil = nothing.
+	BeforeConnect func(context.Context, *pgx.ConnConfig) error
+
+	// MaxConns is the size of the Locker's own connection pool: the number of locks
+	// that can be held at one time, and of keys that can be waited for. 0 = 10.
+	MaxConns int
+
+	// Timeout bounds a wait for a lock. 0 = 15 s; NoTimeout = until the context ends.
+	Timeout time.Duration
+
+	// SessionTTL is the server's idle_session_timeout on lock connections: a lock
+	// whose holder is stopped or cut off is free after it. A lock's context ends
+	// before. Pings go out every third of it. 0 = 15 s; 500 ms to 24 h.
+	SessionTTL time.Duration
+
+	// HandOverBudget is how long a lock may pass between waiters of this process,
+	// without a round trip, before other processes get their turn. 0 = 10 ms;
+	// negative = never.
+	HandOverBudget time.Duration
+
+	// ApplicationName is what other processes and the monitor see of a holder, in
+	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the connection
+	// settings' own, else "pglatch".
+	ApplicationName string
+
+	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped
+	// re-entrance (Info). nil = discard.
+	Logger *slog.Logger
+
+	// Tracer is told what happens to locks. It implements one or more of
+	// AcquireTracer, WaitTracer, HoldTracer, ReleaseTracer and LossTracer; a value
+	// that implements none is an error. nil = none.
+	Tracer any
+}
+
+// A ConfigError names a field of a Config or Options, its value and the remedy.
+type ConfigError struct {
+	Field  string
+	Value  any
+	Remedy string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("advisory: %s is %v: %s", e.Field, e.Value, e.Remedy)
+}
+
+// withDefaults validates a config and fills its defaults.
+func (c Config) withDefaults() (Config, error) {
+	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
+	c.HandOverBudget = cmp.Or(c.HandOverBudget, DefaultHandOverBudget)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	switch {
+	case c.MaxConns < 0 || c.MaxConns > math.MaxInt16:
+		return c, &ConfigError{"MaxConns", c.MaxConns, "use 1 to 32767, or 0 for the default of 10"}
+	case c.Timeout < 0:
+		return c, &ConfigError{"Timeout", c.Timeout, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
+	case c.SessionTTL < MinSessionTTL || c.SessionTTL > MaxSessionTTL:
+		return c, &ConfigError{"SessionTTL", c.SessionTTL, "use 500ms to 24h, or 0 for the default of 15s"}
+	}
+	return c, checkTracer(c.Tracer)
+}
+
+// connConfig returns the connection settings of a valid config.
+func (c Config) connConfig() (*pgx.ConnConfig, error) {
+	if (c.DSN == "") == (c.ConnConfig == nil) {
+		return nil, &ConfigError{"DSN", "empty like ConnConfig, or set beside it", "set one of DSN and ConnConfig"}
+	}
+	cc := c.ConnConfig
+	if cc == nil {
+		var err error
+		if cc, err = pgx.ParseConfig(c.DSN); err != nil {
+			return nil, fmt.Errorf("advisory: DSN: %w", redact(err, c.DSN))
+		}
+	} else if cc.DialFunc == nil || cc.BuildFrontend == nil {
+		return nil, &ConfigError{"ConnConfig", "not made by pgx.ParseConfig", "make it with pgx.ParseConfig and change the result"}
+	}
+	return cc, nil
+}

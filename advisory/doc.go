@@ -1,0 +1,2 @@
+// Package advisory is a placeholder comment until doc.go is written.
+package advisory

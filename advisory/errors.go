@@ -1,0 +1,218 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Conditions, for errors.Is. Those with facts come as the typed errors below.
+var (
+	// ErrHeld: somebody else holds the key.
+	ErrHeld = errors.New("advisory: lock is held")
+	// ErrTimeout: the wait ended before the lock came.
+	ErrTimeout = errors.New("advisory: timed out waiting for lock")
+	// ErrReentrant: the context already carries a lock on the key.
+	ErrReentrant = errors.New("advisory: lock is already held by this context")
+	// ErrReleased: the lock was released before.
+	ErrReleased = errors.New("advisory: lock was already released")
+	// ErrDeadlock: the wait would close a cycle of waits inside this process.
+	ErrDeadlock = errors.New("advisory: deadlock")
+	// ErrPoolExhausted: no connection of the lock pool was free.
+	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
+
+	// ErrLost: the lock ended before its release.
+	ErrLost = session.ErrLost
+	// ErrClosed: the Locker is closed.
+	ErrClosed = session.ErrClosed
+	// ErrUnavailable: PostgreSQL could not be reached, or refused the connection.
+	ErrUnavailable = session.ErrUnavailable
+	// ErrPooler: the connection goes through a transaction pooler, where session
+	// locks leak. Connect directly or through a pool in session mode.
+	ErrPooler = session.ErrPooler
+	// ErrStandby: the server is a standby, which would grant a key twice.
+	ErrStandby = session.ErrStandby
+	// ErrLockTableFull: the server has no room for another lock.
+	ErrLockTableFull = session.ErrLockTableFull
+)
+
+// A Holder is who holds a lock, as far as this process may see it. Fields that
+// PostgreSQL hides from the role, or does not know, are zero.
+type Holder struct {
+	Local           bool   // this Locker holds it
+	PID             uint32 // of the server session
+	ApplicationName string
+	ClientAddr      string // "" for a Unix socket
+	State           string // pg_stat_activity.state: "idle", "active", …
+	Shared          bool
+	// Since is when the lock was granted, if Local. Of another process's lock
+	// PostgreSQL knows no such time: it was granted after SessionSince, when its
+	// session began.
+	Since, SessionSince time.Time
+}
+
+func (h *Holder) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "backend %d", h.PID)
+	if h.ApplicationName != "" {
+		fmt.Fprintf(&b, " (%s)", h.ApplicationName)
+	}
+	if h.ClientAddr != "" {
+		fmt.Fprintf(&b, " at %s", h.ClientAddr)
+	}
+	switch {
+	case h.Local:
+		fmt.Fprintf(&b, ", this process, since %s", h.Since.Format(time.RFC3339Nano))
+	case !h.SessionSince.IsZero():
+		fmt.Fprintf(&b, ", in a session since %s", h.SessionSince.Format(time.RFC3339Nano))
+	}
+	return b.String()
+}
+
+// A HeldError says that a try found the lock held. It matches ErrHeld.
+type HeldError struct {
+	Key    namespace.Key
+	Holder *Holder // nil if it left meanwhile or could not be asked for
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("advisory: lock %v is held%s", e.Key, by(e.Holder))
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// A TimeoutError says that a wait ended without the lock. It matches ErrTimeout,
+// ErrHeld if somebody holds the key, and the cause of the context if that ended
+// the wait.
+type TimeoutError struct {
+	Key    namespace.Key
+	Waited time.Duration
+	Holder *Holder // nil if nobody holds it now or the holder could not be asked for
+	Cause  error   // context.Cause, if the context ended the wait
+
+	held bool // also when the holder is not known
+}
+
+func (e *TimeoutError) Error() string {
+	text := fmt.Sprintf("advisory: timed out after %v waiting for lock %v%s", e.Waited.Round(time.Millisecond), e.Key, by(e.Holder))
+	if e.Holder != nil && e.Holder.Local {
+		text += "; if the holder is an outer call of this one, pass it the context of Do or Lock.Context"
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Is reports whether target is ErrTimeout, or ErrHeld while the key is held.
+func (e *TimeoutError) Is(target error) bool {
+	return target == ErrTimeout || target == ErrHeld && (e.held || e.Holder != nil)
+}
+
+// Unwrap returns the cause of the context, if that ended the wait.
+func (e *TimeoutError) Unwrap() error { return e.Cause }
+
+// A PoolExhaustedError says that every connection of the lock pool was in use. It
+// matches ErrPoolExhausted and, if the wait for one ran out, ErrTimeout and the
+// context's cause.
+type PoolExhaustedError struct {
+	Key      namespace.Key
+	MaxConns int
+	Waited   time.Duration
+	// Outer are the locks that the caller held, each on a connection: a nested
+	// request does not wait for a connection, because those who hold the others may
+	// be waiting too.
+	Outer []namespace.Key
+	Cause error
+}
+
+func (e *PoolExhaustedError) Error() string {
+	if len(e.Outer) > 0 {
+		return fmt.Sprintf("advisory: no connection for lock %v inside %v: the lock pool is at its limit (%d); "+
+			"raise MaxConns above the number of nested locks, or take them with AcquireAll", e.Key, e.Outer, e.MaxConns)
+	}
+	return fmt.Sprintf("advisory: no connection for lock %v after %v: the lock pool is at its limit (%d); raise MaxConns, or hold locks for less long",
+		e.Key, e.Waited.Round(time.Millisecond), e.MaxConns)
+}
+
+// Is reports whether target is ErrPoolExhausted, or ErrTimeout after a wait.
+func (e *PoolExhaustedError) Is(target error) bool {
+	return target == ErrPoolExhausted || target == ErrTimeout && len(e.Outer) == 0
+}
+
+// Unwrap returns the cause of the context, if that ended the wait.
+func (e *PoolExhaustedError) Unwrap() error { return e.Cause }
+
+// A ReentrantError says that the context already carries a lock on the key, which
+// stays held. It matches ErrReentrant.
+type ReentrantError struct {
+	Key  namespace.Key
+	Held namespace.Key // the lock that the context carries; its label can differ
+}
+
+func (e *ReentrantError) Error() string {
+	return fmt.Sprintf("advisory: lock %v is already held by this context (as %v); advisory locks of pglatch are not re-entrant", e.Key, e.Held)
+}
+
+// Is reports whether target is ErrReentrant.
+func (e *ReentrantError) Is(target error) bool { return target == ErrReentrant }
+
+// A DeadlockError names a cycle: the caller wants Cycle[0], whose holder waits
+// for Cycle[1], and so on, until a holder that waits for a lock of the caller's,
+// the last of the cycle. It matches ErrDeadlock.
+type DeadlockError struct{ Cycle []namespace.Key }
+
+func (e *DeadlockError) Error() string {
+	names := make([]string, len(e.Cycle))
+	for i, k := range e.Cycle {
+		names[i] = k.String()
+	}
+	return "advisory: deadlock: the holder of each waits for the next: " + strings.Join(names, " → ") + ", which this caller holds; take several locks with AcquireAll"
+}
+
+// Is reports whether target is ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// A LostError says that a lock ended before its release. It is the cause of the
+// lock's context, matches ErrLost, and wraps what ended the session.
+type LostError struct {
+	Key   namespace.Key
+	Held  time.Duration // from the grant until the loss was known
+	Cause error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("advisory: lock %v lost after %v: %v", e.Key, e.Held.Round(time.Millisecond), e.Cause)
+}
+
+// Is reports whether target is ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns what ended the session.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+func by(h *Holder) string {
+	if h == nil {
+		return ""
+	}
+	return " by " + h.String()
+}
+
+// canceled is the error of a wait that its context ended without a deadline.
+func canceled(ctx context.Context, key namespace.Key) error {
+	return fmt.Errorf("advisory: waiting for lock %v: %w", key, context.Cause(ctx))
+}
+
+// redact keeps a connection string's password out of an error that quotes it.
+func redact(err error, dsn string) error {
+	if text := err.Error(); dsn != "" && strings.Contains(text, dsn) {
+		return errors.New(strings.ReplaceAll(text, dsn, "(connection string)"))
+	}
+	return err
+}

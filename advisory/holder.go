@@ -1,0 +1,70 @@
+package advisory
+
+import (
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// askTimeout bounds the question who holds a lock: the answer is a courtesy.
+const askTimeout = 250 * time.Millisecond
+
+// holder tells who holds a key, nil if nobody does or a connection to ask with
+// cannot be had soon.
+func (c *core) holder(tag namespace.Tag) *Holder {
+	if h := c.localHolder(tag); h != nil {
+		return h
+	}
+	s, err := c.takeSession(c.ctx, time.Now().Add(askTimeout), false)
+	if err != nil {
+		return nil
+	}
+	defer c.giveBack(s)
+	return askHolder(s, tag)
+}
+
+func askHolder(s session.Session, tag namespace.Tag) *Holder {
+	h, ok, err := s.Holder(tag)
+	if err != nil || !ok {
+		return nil
+	}
+	return &Holder{
+		PID: h.PID, ApplicationName: h.ApplicationName, ClientAddr: h.ClientAddr, State: h.State,
+		Shared: h.Mode == session.Shared, SessionSince: h.BackendStart,
+	}
+}
+
+// localHolder describes a lock that this process holds.
+func (c *core) localHolder(tag namespace.Tag) *Holder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queues[tag]
+	if q == nil || len(q.grants) == 0 {
+		return nil
+	}
+	g := q.grants[0]
+	return &Holder{
+		Local: true, PID: g.session.PID(), ApplicationName: c.config.ApplicationName,
+		Shared: g.mode == session.Shared, Since: g.at,
+	}
+}
+
+// heldError is for a try that this process itself stands in the way of.
+func (c *core) heldError(r *request) error {
+	e := &HeldError{Key: r.key}
+	if r.explain {
+		e.Holder = c.holder(r.key.Tag())
+	}
+	return e
+}
+
+// heldBySession is for a try that the server refused; the session that was
+// refused asks.
+func (c *core) heldBySession(s session.Session, r *request) error {
+	e := &HeldError{Key: r.key}
+	if r.explain {
+		e.Holder = askHolder(s, r.key.Tag())
+	}
+	return e
+}

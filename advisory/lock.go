@@ -1,0 +1,196 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Lock is one acquisition, from its grant to its release or loss. It is safe
+// for concurrent use.
+type Lock struct {
+	core   *core
+	keys   []namespace.Key
+	label  string
+	mode   session.Mode
+	parent context.Context // the context of the acquisition
+
+	slotOf namespace.Tag // the semaphore, if the lock is a slot of one
+
+	// guarded by core.mu
+	grants   []*grant // fixed once the acquisition is complete
+	complete bool
+	released bool
+
+	since time.Time // of the grant; set under core.mu when complete
+
+	mu     sync.Mutex
+	ctx    context.Context // made when asked for
+	cancel context.CancelCauseFunc
+	lost   chan struct{} // made when asked for
+	loss   *LostError
+}
+
+// Key returns the lock's key, the first one if it has several.
+func (l *Lock) Key() namespace.Key { return l.keys[0] }
+
+// Keys returns the lock's keys, in the order in which they were taken.
+func (l *Lock) Keys() []namespace.Key { return slices.Clone(l.keys) }
+
+// Shared reports whether the lock is held in shared mode.
+func (l *Lock) Shared() bool { return l.mode == session.Shared }
+
+// Context returns a context for work under the lock: that of the acquisition,
+// which also ends when the lock is lost, with a *LostError as its cause, or
+// released, with ErrReleased. Its Err looks at the clock: work that wakes up after
+// the process was stopped finds the lock lost at its first look, before any
+// goroutine could have told it. Passed to an acquisition, it shows that this lock
+// is held, so that re-entrance and deadlocks are found.
+func (l *Lock) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		inner, cancel := context.WithCancelCause(l.parent)
+		l.ctx, l.cancel = &lockContext{Context: inner, lock: l}, cancel
+		if l.loss != nil {
+			cancel(l.loss)
+		}
+	}
+	return l.ctx
+}
+
+// Lost returns a channel that is closed when the lock is lost. It stays open
+// when the lock is released.
+func (l *Lock) Lost() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = make(chan struct{})
+		if l.loss != nil {
+			close(l.lost)
+		}
+	}
+	return l.lost
+}
+
+// Release gives the lock back. When it returns nil the lock was held up to now,
+// and another process can have it. It takes no context: nothing may stop it, and
+// a dead network delays it by 5 s at most. A lock that was lost gives its
+// *LostError, a second Release ErrReleased, so that a deferred Release is always
+// right.
+func (l *Lock) Release() error {
+	err := l.core.release(l)
+	if errors.Is(err, ErrReleased) {
+		return err
+	}
+	l.mu.Lock()
+	if l.cancel != nil {
+		l.cancel(ErrReleased)
+	}
+	l.mu.Unlock()
+	l.core.traceRelease(l, err)
+	return err
+}
+
+// lose ends the lock with a cause, once, and returns the first loss.
+func (l *Lock) lose(cause error) *LostError {
+	if s, ok := errors.AsType[*session.LostError](cause); ok {
+		cause = s.Cause
+	}
+	l.mu.Lock()
+	if l.loss != nil {
+		defer l.mu.Unlock()
+		return l.loss
+	}
+	loss := &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
+	l.loss = loss
+	if l.cancel != nil {
+		l.cancel(loss)
+	}
+	if l.lost != nil {
+		close(l.lost)
+	}
+	l.mu.Unlock()
+	l.core.traceLoss(l, loss)
+	return loss
+}
+
+// look finds a lock whose time ran out while nobody could tell: the process was
+// stopped, or the machine suspended.
+func (l *Lock) look() {
+	expired := func(g *grant) bool { return g.session.State() == session.Lost }
+	if !slices.ContainsFunc(l.grants, expired) { // grants do not change once the lock is out
+		return
+	}
+	c := l.core
+	c.mu.Lock()
+	var victims []victim
+	if l.live() {
+		victims = c.dropAll(slices.Clone(l.grants), errExpired)
+	}
+	c.mu.Unlock()
+	c.bury(victims, errExpired)
+}
+
+var errExpired = errors.New("no answer from the server before the deadline")
+
+// live reports whether the lock is held, under core.mu.
+func (l *Lock) live() bool {
+	return l.complete && !l.released && !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.cause != nil })
+}
+
+// holds returns the lock's key with this tag.
+func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
+	for _, k := range l.keys {
+		if k.Tag() == tag {
+			return k, true
+		}
+	}
+	return namespace.Key{}, false
+}
+
+// A lockContext carries its lock and looks at the clock before it says that all
+// is well.
+type lockContext struct {
+	context.Context
+	lock *Lock
+}
+
+type lockContextKey struct{}
+
+func (c *lockContext) Value(key any) any {
+	if key == (lockContextKey{}) {
+		return c.lock
+	}
+	return c.Context.Value(key)
+}
+
+func (c *lockContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	c.lock.look()
+	return c.Context.Err()
+}
+
+// carried returns the innermost lock that a context carries and that is still
+// held with this core, under core.mu.
+func (c *core) carried(ctx context.Context) *Lock {
+	l, _ := ctx.Value(lockContextKey{}).(*Lock)
+	for l != nil && (l.core != c || !l.live()) {
+		l, _ = l.parent.Value(lockContextKey{}).(*Lock)
+	}
+	return l
+}
+
+// carriedAll yields the live locks around a lock, itself included, under core.mu.
+func (l *Lock) carriedAll(yield func(*Lock) bool) {
+	for l != nil && yield(l) {
+		l = l.core.carried(l.parent)
+	}
+}

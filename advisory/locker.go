@@ -1,0 +1,142 @@
+package advisory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Locker takes locks on a connection pool of its own. It is safe for concurrent
+// use, and so are its copies.
+type Locker struct {
+	core    *core
+	options Options
+}
+
+// Open connects once and returns a Locker. Errors: *ConfigError for a bad field,
+// ErrUnavailable with PostgreSQL's or the network's reason, ErrStandby,
+// ErrPooler, the cause of ctx. ctx bounds the call only. Nothing is left open on
+// failure. The program must Close the Locker.
+func Open(ctx context.Context, config Config) (*Locker, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	cc, err := config.connConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.ApplicationName = cmp.Or(config.ApplicationName, cc.RuntimeParams["application_name"], "pglatch")
+	pool, err := pgsession.Open(ctx, pgsession.Config{
+		ConnConfig:      cc,
+		BeforeConnect:   config.BeforeConnect,
+		MaxSessions:     config.MaxConns,
+		T:               config.SessionTTL,
+		ApplicationName: config.ApplicationName,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("advisory: opening: %w", err)
+	}
+	return &Locker{core: newCore(config, pool)}, nil
+}
+
+// OpenOn is Open on sessions that are not PostgreSQL's. It is for advisorytest:
+// no other module can make a Source. DSN and ConnConfig are not looked at.
+func OpenOn(source session.Source, config Config) (*Locker, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{core: newCore(config, source)}, nil
+}
+
+// With returns a copy of the Locker whose calls have the given options in place
+// of the Locker's. It is cheap and shares everything, Close included.
+func (l *Locker) With(options Options) *Locker {
+	return &Locker{core: l.core, options: options}
+}
+
+// Close ends the Locker and blocks until nothing of it is left: waits end with
+// ErrClosed, and locks that are still held are lost, with ErrClosed as the cause
+// of their contexts. Release them first. It is idempotent.
+func (l *Locker) Close() { l.core.close() }
+
+// Do runs fn under the lock on key, after a wait of at most the Locker's Timeout.
+// The context that fn gets ends when the lock is lost. The lock is released when
+// fn returns or panics.
+//
+// Do returns the errors of Acquire, without having run fn; else fn's error; and a
+// *LostError, joined to fn's error if there is one, if the lock was lost before fn
+// returned: then somebody else may have held it meanwhile.
+func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) error {
+	lock, err := l.Acquire(ctx, key)
+	if err != nil {
+		return err
+	}
+	return lock.run(fn)
+}
+
+// DoOrSkip is Do without a wait: if somebody else holds the key, or the context
+// carries a lock on it already, it returns false and no error, and fn did not
+// run. ran tells whether fn ran.
+func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
+	lock, err := l.try(ctx, key, false)
+	switch {
+	case err == nil:
+		return true, lock.run(fn)
+	case errors.Is(err, ErrHeld):
+		l.core.stats.skips.Add(1)
+		return false, nil
+	case errors.Is(err, ErrReentrant):
+		l.core.skippedReentrant(ctx, key)
+		return false, nil
+	}
+	return false, err
+}
+
+// run runs fn under the lock.
+func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
+	defer func() {
+		if lost := l.Release(); lost != nil {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(l.Context())
+}
+
+// Acquire waits for the lock on key, at most for the Locker's Timeout, and
+// returns it. The caller must Release it.
+//
+// ctx bounds the wait, and the lock's context descends from it; its end does not
+// release the lock. A caller whose ctx ends gets its cause at once; the request is
+// cleared away in the background, and nothing stays locked. Errors: *TimeoutError,
+// *ReentrantError, *DeadlockError, *PoolExhaustedError, namespace.ErrInvalidKey,
+// ErrUnavailable, ErrLockTableFull, ErrClosed, and the cause of ctx.
+func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) {
+	r, err := l.request(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return l.core.acquire(ctx, r)
+}
+
+// TryAcquire takes the lock on key if it is free now. If it is not, the error is
+// a *HeldError that tells who holds it, which costs one query. It waits for
+// nothing but a connection of the lock pool. Other errors are those of Acquire.
+func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
+	return l.try(ctx, key, true)
+}
+
+func (l *Locker) try(ctx context.Context, key namespace.Key, explain bool) (*Lock, error) {
+	r, err := l.request(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	r.try, r.explain = true, explain
+	return l.core.acquire(ctx, r)
+}

@@ -1,0 +1,165 @@
+package advisory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A queue is what this process knows of one key: who holds it here, who waits
+// here, and the one attempt, if any, to get it from the server. All fields are
+// guarded by core.mu; a queue exists while it has any of the three.
+type queue struct {
+	tag      namespace.Tag
+	grants   []*grant   // several only if all are shared
+	requests []*request // in order of arrival
+	campaign *campaign
+}
+
+// A grant is the lock as the server gave it to a session, and its users in this
+// process: one, or several readers.
+type grant struct {
+	queue   *queue
+	session session.Session
+	mode    session.Mode
+	at      time.Time // when the server granted it
+	users   []*Lock
+	// alone: the session carries other locks too, so this one cannot pass to
+	// anybody else.
+	alone bool
+	cause error // why the grant was lost
+}
+
+// A request is a caller who waits for one key. done gets exactly one result.
+type request struct {
+	queue    *queue
+	lock     *Lock
+	key      namespace.Key
+	mode     session.Mode
+	deadline time.Time       // zero = none
+	own      session.Session // on which the lock must live; nil = any
+	try      bool            // one attempt, no wait
+	explain  bool            // a failed try asks who holds the key
+	nested   bool            // the caller holds locks
+	partial  []namespace.Key // those that it has and will hold together with this one
+	start    time.Time
+	done     chan result
+}
+
+type result struct {
+	err      error
+	handOver bool
+}
+
+func (c *core) queue(tag namespace.Tag) *queue {
+	q := c.queues[tag]
+	if q == nil {
+		q = &queue{tag: tag}
+		c.queues[tag] = q
+	}
+	return q
+}
+
+// tidy forgets a queue that nobody needs.
+func (c *core) tidy(q *queue) {
+	if len(q.grants) == 0 && len(q.requests) == 0 && q.campaign == nil {
+		delete(c.queues, q.tag)
+	}
+}
+
+func (q *queue) first() *request {
+	if len(q.requests) == 0 {
+		return nil
+	}
+	return q.requests[0]
+}
+
+func (q *queue) pop() *request {
+	r := q.requests[0]
+	q.requests = q.requests[1:]
+	return r
+}
+
+// remove reports whether the request was still waiting.
+func (q *queue) remove(r *request) bool {
+	i := slices.Index(q.requests, r)
+	if i < 0 {
+		return false
+	}
+	q.requests = slices.Delete(q.requests, i, i+1)
+	return true
+}
+
+// compatible reports whether a lock of this mode can exist beside those that
+// this process holds.
+func (q *queue) compatible(mode session.Mode) bool {
+	for _, g := range q.grants {
+		if mode == session.Exclusive || g.mode == session.Exclusive {
+			return false
+		}
+	}
+	return true
+}
+
+// heir returns the request that the server lock may pass to, without a change of
+// mode, when its last user leaves.
+func (c *core) heir(g *grant) *request {
+	r := g.queue.first()
+	if r == nil || g.mode != session.Exclusive || r.mode != session.Exclusive || r.own != nil || !c.mayPass(g) {
+		return nil
+	}
+	return g.queue.pop()
+}
+
+// joinable returns a shared grant that one more reader may use. Only within the
+// budget: a session re-enters its own lock past a writer that is queued at the
+// server, so readers that kept joining would starve it.
+func (c *core) joinable(q *queue, r *request) *grant {
+	if r.mode != session.Shared || r.own != nil || len(q.requests) > 0 {
+		return nil
+	}
+	for _, g := range q.grants {
+		if g.mode == session.Shared && c.mayPass(g) {
+			return g
+		}
+	}
+	return nil
+}
+
+// mayPass reports whether a server lock may go to another user of this process
+// without being released: never while its session is in doubt, and not beyond
+// the budget, so that other processes get their turn.
+func (c *core) mayPass(g *grant) bool {
+	return !g.alone && time.Since(g.at) < c.config.HandOverBudget && g.session.State() == session.Held
+}
+
+// give makes a request's lock a user of the grant.
+func (g *grant) give(r *request, handOver bool) {
+	g.users = append(g.users, r.lock)
+	r.lock.grants = append(r.lock.grants, g)
+	if r.own == nil {
+		r.lock.complete, r.lock.since = true, time.Now()
+	}
+	r.done <- result{handOver: handOver}
+}
+
+// drop removes the grant from its queue. false: it was gone, and its session is
+// another's care.
+func (g *grant) drop() bool {
+	i := slices.Index(g.queue.grants, g)
+	if i < 0 {
+		return false
+	}
+	g.queue.grants = slices.Delete(g.queue.grants, i, i+1)
+	return true
+}
+
+// fail ends all requests of the queue with an error.
+func (q *queue) fail(err func(*request) error) {
+	for _, r := range q.requests {
+		r.done <- result{err: err(r)}
+	}
+	q.requests = nil
+}

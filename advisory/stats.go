@@ -1,0 +1,150 @@
+package advisory
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Stats are counters of a Locker. All but Held, Waiting, Sessions and SessionsInUse
+// only rise.
+type Stats struct {
+	Held    int // locks held now
+	Waiting int // requests that wait now
+
+	Acquired       int64 // granted locks
+	HandOvers      int64 // of these, passed on inside the process without a round trip
+	Skips          int64 // DoOrSkip calls that found the key held
+	ReentrantSkips int64 // DoOrSkip calls that found the key held by their own context
+	Timeouts       int64 // waits that ended without the lock
+	Lost           int64 // locks that ended before their release
+	Slices         int64 // slices of waiting at the server
+
+	Sessions      int // connections of the lock pool
+	SessionsInUse int
+	MaxConns      int
+	Pings         int64 // answered pings of held sessions
+	Watches       int64 // times that a held session came under watch
+	PIDChecks     int64 // answers whose backend pid was compared
+}
+
+type counters struct {
+	waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices atomic.Int64
+}
+
+// Stats returns the counters now. They are read one by one, not as of one instant.
+func (l *Locker) Stats() Stats {
+	c := l.core
+	sessions := c.source.Stats()
+	held := 0
+	for range l.Held() {
+		held++
+	}
+	return Stats{
+		Held:           held,
+		Waiting:        int(c.stats.waiting.Load()),
+		Acquired:       c.stats.acquired.Load(),
+		HandOvers:      c.stats.handOvers.Load(),
+		Skips:          c.stats.skips.Load(),
+		ReentrantSkips: c.stats.reentrantSkips.Load(),
+		Timeouts:       c.stats.timeouts.Load(),
+		Lost:           c.stats.lost.Load(),
+		Slices:         c.stats.slices.Load(),
+		Sessions:       sessions.Open,
+		SessionsInUse:  len(c.slots),
+		MaxConns:       c.config.MaxConns,
+		Pings:          sessions.Pings,
+		Watches:        sessions.Watches,
+		PIDChecks:      sessions.PIDChecks,
+	}
+}
+
+// A HeldLock describes a lock of this process.
+type HeldLock struct {
+	Keys    []namespace.Key
+	Label   string
+	Shared  bool
+	Since   time.Time
+	PID     uint32 // of the server session
+	Waiters int    // requests of this process for its keys
+	// Doubtful: the server has not answered in time. The lock is lost soon unless
+	// it does.
+	Doubtful bool
+}
+
+// Held yields the locks that this process holds through the Locker, as of one
+// instant, in no order.
+func (l *Locker) Held() iter.Seq[HeldLock] {
+	c := l.core
+	return func(yield func(HeldLock) bool) {
+		for _, h := range c.held() {
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+func (c *core) held() (held []HeldLock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := make(map[*Lock]bool)
+	for _, q := range c.queues {
+		for _, g := range q.grants {
+			for _, l := range g.users {
+				if !l.live() || seen[l] {
+					continue
+				}
+				seen[l] = true
+				h := HeldLock{
+					Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
+					PID: g.session.PID(), Doubtful: g.session.State() != session.Held,
+				}
+				for _, g := range l.grants {
+					h.Waiters += len(g.queue.requests)
+				}
+				held = append(held, h)
+			}
+		}
+	}
+	return held
+}
+
+// HeldSince tells when this process was granted the lock that the server session
+// pid holds on a key, for a monitor: PostgreSQL does not record it.
+func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
+	c := l.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q := c.queues[tag]; q != nil {
+		for _, g := range q.grants {
+			if g.session.PID() == pid {
+				return g.users[0].since, true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+// skippedReentrant counts a DoOrSkip that its own context stood in the way of,
+// and logs the first of each key: the work was skipped although nobody else
+// does it.
+func (c *core) skippedReentrant(ctx context.Context, key namespace.Key) {
+	c.stats.reentrantSkips.Add(1)
+	const enough = 1000
+	c.mu.Lock()
+	_, known := c.warned[key.Tag()]
+	known = known || len(c.warned) >= enough
+	if !known {
+		c.warned[key.Tag()] = struct{}{}
+	}
+	c.mu.Unlock()
+	if !known {
+		c.config.Logger.InfoContext(ctx, "skipped a lock that the context already holds", slog.String("key", key.String()))
+	}
+}

@@ -1,0 +1,51 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// traceAcquire counts and reports how a request ended.
+func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
+	switch {
+	case res.err == nil:
+		c.stats.acquired.Add(1)
+	case errors.Is(res.err, ErrTimeout):
+		c.stats.timeouts.Add(1)
+	}
+	if t := c.tracers.acquire; t != nil {
+		t.TraceAcquire(ctx, AcquireData{
+			Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Try: r.try, Waited: time.Since(r.start), Err: res.err,
+		})
+	}
+	if t := c.tracers.hold; t != nil && res.err == nil {
+		t.TraceHold(ctx, HoldData{
+			Key: r.lock.Key(), Label: r.lock.label, Shared: r.lock.Shared(), PID: r.lock.grants[0].session.PID(), HandOver: res.handOver,
+		})
+	}
+}
+
+// traceWait reports that a request waits.
+func (c *core) traceWait(ctx context.Context, r *request, ahead int) {
+	if t := c.tracers.wait; t != nil {
+		t.TraceWait(ctx, WaitData{Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: ahead})
+	}
+}
+
+func (c *core) traceRelease(l *Lock, err error) {
+	if t := c.tracers.release; t != nil {
+		t.TraceRelease(l.parent, ReleaseData{Key: l.Key(), Label: l.label, Held: time.Since(l.since), Err: err})
+	}
+}
+
+// traceLoss counts and reports a lost lock; nobody may be listening to its context.
+func (c *core) traceLoss(l *Lock, loss *LostError) {
+	c.stats.lost.Add(1)
+	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
+		slog.Duration("held", loss.Held), slog.Any("err", loss.Cause))
+	if t := c.tracers.loss; t != nil {
+		t.TraceLoss(l.parent, LossData{Key: l.Key(), Label: l.label, Err: loss})
+	}
+}
