@@ -1,0 +1,159 @@
+package monitor
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A holding is one session's hold of one lock. A process id is used again sooner
+// or later: backendStart, where it is not hidden, tells the sessions apart.
+type holding struct {
+	tag          namespace.Tag
+	pid          uint32
+	mode         string
+	backendStart int64
+}
+
+// An assembler makes Snapshots of rows and remembers when it first saw each lock.
+type assembler struct {
+	config    Config
+	firstSeen map[holding]time.Time // the holdings of the newest Snapshot
+}
+
+// assemble makes a Snapshot of what was read at the local time at.
+func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
+	server.Now = server.Now.UTC()
+	s := Snapshot{Locks: make([]Lock, len(rows)), Total: len(rows), Server: server}
+	seen := make(map[holding]time.Time, len(rows))
+	for i, r := range rows {
+		l := a.lock(r)
+		if r.Granted {
+			a.hold(&l, seen, server.Now, at)
+		} else if r.WaitStart != nil {
+			l.Duration = seconds(server.Now.Sub(*r.WaitStart))
+		}
+		s.Locks[i] = l
+		s.Partial = s.Partial || r.Hidden
+	}
+	a.firstSeen = seen
+	fillBlocks(s.Locks)
+	if s.Partial {
+		s.Hidden = []string{"state", "query_start", "backend_start"}
+		if a.config.ClientAddr {
+			s.Hidden = append(s.Hidden, "client_addr")
+		}
+	}
+	return s
+}
+
+// lock is what a row says by itself.
+func (a *assembler) lock(r row) Lock {
+	tag := namespace.Tag{ClassID: r.ClassID, ObjID: r.ObjID, ObjSubID: r.ObjSubID}
+	l := Lock{
+		PID: r.PID, ApplicationName: r.ApplicationName, State: r.State,
+		QueryStart: utc(r.QueryStart), BackendStart: utc(r.BackendStart), ClientAddr: r.ClientAddr,
+		Mode: r.Mode, Granted: r.Granted, WaitStart: utc(r.WaitStart),
+		BlockedBy: []uint32{}, Blocks: []uint32{}, Tag: tag,
+	}
+	if len(r.BlockedBy) > 0 {
+		l.BlockedBy = distinct(r.BlockedBy)
+	}
+	a.name(&l)
+	return l
+}
+
+// name fills the fields that say which lock it is, and redacts them.
+func (a *assembler) name(l *Lock) {
+	l.Key = Key{Kind: "single", Text: l.Tag.String()}
+	n, entity, named := a.config.Namespaces.Describe(l.Tag)
+	name := n.Name()
+	if k, ok := l.Tag.Single(); ok {
+		l.Key.Bigint = &k
+		if named {
+			l.Namespace = &name
+		}
+		return
+	}
+	k1, k2, _ := l.Tag.Pair()
+	l.Key.Kind, l.Key.Key1, l.Key.Key2 = "pair", &k1, &k2
+	separator := "/"
+	if !named {
+		name, entity, separator = strconv.Itoa(int(k1)), strconv.Itoa(int(k2)), ":"
+	}
+	if a.config.Redact != nil {
+		if shown := a.config.Redact(name, entity); shown != entity {
+			l.Key.Key2, entity = nil, shown
+		}
+	}
+	l.Namespace, l.EntityID = &name, &entity
+	l.Key.Text = name + separator + entity
+}
+
+// hold fills the fields of a holder.
+func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Time) {
+	h := holding{tag: l.Tag, pid: l.PID, mode: l.Mode}
+	if l.BackendStart != nil {
+		h.backendStart = l.BackendStart.UnixNano()
+	}
+	first, ok := a.firstSeen[h]
+	if !ok {
+		first = now
+	}
+	seen[h] = first
+	if a.config.HeldSince != nil {
+		if at, ok := a.config.HeldSince(l.PID, l.Tag); ok {
+			l.HeldSince = &HeldSince{At: at.UTC(), Source: SourceLibrary}
+			l.Duration = seconds(local.Sub(at))
+			return
+		}
+	}
+	l.HeldSince = &HeldSince{At: first, Source: SourceFirstSeen}
+	l.Duration = seconds(now.Sub(first))
+}
+
+// fillBlocks turns BlockedBy around, key by key: locks is ordered by key.
+func fillBlocks(locks []Lock) {
+	for len(locks) > 0 {
+		n := 1
+		for n < len(locks) && locks[n].Tag == locks[0].Tag {
+			n++
+		}
+		blocks := map[uint32][]uint32{}
+		for _, w := range locks[:n] {
+			for _, pid := range w.BlockedBy {
+				blocks[pid] = append(blocks[pid], w.PID)
+			}
+		}
+		for i := range locks[:n] {
+			if b := blocks[locks[i].PID]; b != nil {
+				locks[i].Blocks = b
+			}
+		}
+		locks = locks[n:]
+	}
+}
+
+// distinct keeps the order: a parallel query's lock group can repeat its pid.
+func distinct(pids []uint32) []uint32 {
+	var out []uint32
+	for _, pid := range pids {
+		if !slices.Contains(out, pid) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// seconds clamps at 0: a wait may begin between the server's reading of its clock and of its locks.
+func seconds(d time.Duration) float64 { return max(d, 0).Seconds() }

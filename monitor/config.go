@@ -1,0 +1,109 @@
+package monitor
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// DefaultMinInterval is the default of Config.MinInterval.
+const DefaultMinInterval = 250 * time.Millisecond
+
+// A Config says how to open a Monitor. The zero value of every field but DSN and
+// ConnConfig, of which one is required, is a good default.
+type Config struct {
+	// DSN is a PostgreSQL URL or keyword/value string. The locks of its database are shown.
+	DSN string
+
+	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
+	// cannot say: TLS, dialers, tracers. It is copied.
+	ConnConfig *pgx.ConnConfig
+
+	// Namespaces gives names to keys. nil = no names: a pair of int4 shows its
+	// numbers, a bigint only itself.
+	Namespaces *namespace.Set
+
+	// Authorize lets a request through by returning nil. The text of its error is
+	// sent to the client in a 403. nil = LoopbackOnly.
+	Authorize func(*http.Request, Action) error
+
+	// Redact replaces an entity's id wherever a Snapshot would show it: it gets the
+	// namespace and the id and returns what viewers see. A key whose id it changed
+	// loses the number that is the id. The id of a hashed key is not known; its
+	// bigint is shown, and whoever can guess an id can compute it. It is called by one
+	// goroutine at a time and must not block. nil = show ids.
+	Redact func(namespace, id string) string
+
+	// ClientAddr adds the network address of each session. false = it is not even selected.
+	ClientAddr bool
+
+	// HeldSince asks a locker of this process when the session pid took the lock tag;
+	// false = not by this locker. PostgreSQL does not know. It is called by one
+	// goroutine at a time and must not block. nil = nobody to ask.
+	HeldSince func(pid uint32, tag namespace.Tag) (time.Time, bool)
+
+	// MinInterval is the least time from the end of one query to the start of the
+	// next. 0 = 250 ms.
+	MinInterval time.Duration
+
+	// Logger is told when the database stops answering (Warn) and answers again
+	// (Info). nil = discard.
+	Logger *slog.Logger
+}
+
+// A ConfigError names a field of a Config, its value and the remedy.
+type ConfigError struct {
+	Field  string
+	Value  any
+	Remedy string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("monitor: %s is %v: %s", e.Field, e.Value, e.Remedy)
+}
+
+// withDefaults validates a config and fills its defaults.
+func (c Config) withDefaults() (Config, error) {
+	if c.MinInterval < 0 {
+		return c, &ConfigError{"MinInterval", c.MinInterval, "use a positive duration, or 0 for the default of 250ms"}
+	}
+	c.MinInterval = cmp.Or(c.MinInterval, DefaultMinInterval)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Authorize == nil {
+		c.Authorize = LoopbackOnly
+	}
+	return c, nil
+}
+
+// connConfig returns the connection settings of a config.
+func (c Config) connConfig() (*pgx.ConnConfig, error) {
+	if (c.DSN == "") == (c.ConnConfig == nil) {
+		return nil, &ConfigError{"DSN", "empty like ConnConfig, or set beside it", "set one of DSN and ConnConfig"}
+	}
+	var cc *pgx.ConnConfig
+	switch {
+	case c.ConnConfig == nil:
+		var err error
+		if cc, err = pgx.ParseConfig(c.DSN); err != nil {
+			// The parser's error quotes from the string, and a password with a '/' or '@' in it
+			// is easily quoted as something else.
+			return nil, &ConfigError{"DSN", "not a connection string", "see section 34.1.1 of the PostgreSQL manual, and percent-encode the password in a URL (the string is withheld)"}
+		}
+	case c.ConnConfig.DialFunc == nil || c.ConnConfig.BuildFrontend == nil:
+		return nil, &ConfigError{"ConnConfig", "not made by pgx.ParseConfig", "make it with pgx.ParseConfig and change the result"}
+	default:
+		cc = c.ConnConfig.Copy()
+	}
+	// Of the startup parameters, this is one that PgBouncer lets through.
+	cc.RuntimeParams["application_name"] = applicationName
+	// Named prepared statements and a pooler that changes servers do not go together.
+	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
+	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
+	return cc, nil
+}

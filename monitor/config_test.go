@@ -1,0 +1,74 @@
+package monitor_test
+
+import (
+	"bytes"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/monitor"
+)
+
+func TestABadConfigIsRefusedWithItsRemedyAndWithoutAPassword(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[string]monitor.Config{
+		"DSN is empty like ConnConfig":           {},
+		"set one of DSN and ConnConfig":          {DSN: "host=x", ConnConfig: &pgx.ConnConfig{}},
+		"ConnConfig is not made by":              {ConnConfig: &pgx.ConnConfig{}},
+		"MinInterval is -1ns: use a positive":    {DSN: "host=x", MinInterval: -1},
+		"DSN is not a connection string: see":    {DSN: "postgres://u:s3cret/x@host/d"},
+		"percent-encode the password in a URL":   {DSN: "postgres://u:s3cret%zz@host:port/d"},
+		"the string is withheld":                 {DSN: "host=x password='s3cret"},
+		"DSN is not a connection string: see se": {DSN: "postgres://u:s3cret@host:99999999/d"},
+	} {
+		_, err := monitor.Open(config)
+		var bad *monitor.ConfigError
+		require.ErrorAs(t, err, &bad, want)
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
+func TestErrorsOfTheConnectionHoldNoPassword(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	m := open(t, monitor.Config{DSN: "postgres://u:s3cret@127.0.0.1:1/d", Logger: log.logger()})
+	_, err := m.Snapshot(t.Context())
+	require.ErrorContains(t, err, "monitor: read pg_locks: ")
+	assert.NotContains(t, err.Error(), "s3cret")
+	assert.Contains(t, log.String(), "lock_snapshot_failed")
+	assert.NotContains(t, log.String(), "s3cret")
+}
+
+func TestTheCallersConnConfigIsNotChanged(t *testing.T) {
+	t.Parallel()
+	cc, err := pgx.ParseConfig("host=127.0.0.1 port=1 application_name=mine")
+	require.NoError(t, err)
+	open(t, monitor.Config{ConnConfig: cc})
+	assert.Equal(t, "mine", cc.RuntimeParams["application_name"])
+	assert.Equal(t, pgx.QueryExecModeCacheStatement, cc.DefaultQueryExecMode)
+}
+
+// A lockedBuffer takes a log.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *lockedBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -1,0 +1,47 @@
+// Package monitor shows which advisory locks a PostgreSQL database has, who holds
+// them and who waits, as Go values and as JSON over HTTP.
+//
+//	m, err := monitor.Open(monitor.Config{DSN: dsn, Namespaces: set})
+//	if err != nil {
+//		return err
+//	}
+//	defer m.Close()
+//	http.Handle("/pglatch/", m.Handler()) // GET /pglatch/api/advisory-locks
+//
+// # What it guarantees
+//
+//   - Looking costs little: all viewers share one query, one connection and one
+//     answer; there is never more than one query in Config.MinInterval, 250 ms by
+//     default, and none while nobody looks.
+//   - A query ends: after 2 s in the server, after 5 s with the connecting.
+//   - It never writes, never reads the text of queries, and answers while the
+//     program's tables are locked.
+//   - By default only clients on the same host may look; see LoopbackOnly.
+//   - It needs no rights. What PostgreSQL hides from its role it says in
+//     Snapshot.Partial and Snapshot.Hidden; GRANT pg_read_all_stats, or pg_monitor,
+//     shows all.
+//   - It outlives a restart of the server.
+//   - It prepares no named statement, sends no startup parameter of its own but
+//     application_name, and changes no setting for longer than its query: a pooler
+//     may stand between.
+//
+// # What it does not
+//
+//   - It is a picture of the past: nothing may be concluded from it about who holds a
+//     lock now. Locks taken and released between two queries are not seen.
+//   - PostgreSQL does not record when a lock was taken. Lock.HeldSince says where its
+//     time comes from; the start of a query, which other tools show, is not it.
+//   - PostgreSQL does not tell session-scoped from transaction-scoped locks.
+//   - The namespace of a key is a reading of its number: another program that takes
+//     the same numbers shows under the same name. The entity of a hashed key cannot
+//     be read back.
+//   - Waiters inside a process that queue for its one session are not in the server:
+//     only the head of that queue is seen.
+//
+// # Failures
+//
+//	the database is down or silent    Snapshot: an error; HTTP 503 with Retry-After; the next call tries again
+//	the connection was lost           a new one within the same call
+//	the role may not see a session    Partial, Hidden; pid, application_name, key and blockers are there
+//	a viewer gives up                 only its own wait ends
+package monitor

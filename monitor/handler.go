@@ -1,0 +1,63 @@
+package monitor
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Path is where Handler answers, below the prefix at which it is mounted.
+const Path = "/api/advisory-locks"
+
+// Handler returns a handler that answers GET and HEAD {prefix}/api/advisory-locks
+// with a Snapshot as JSON, for any prefix, stripped or not. The query filters it;
+// all that are given must hold:
+//
+//	namespace=agent         this namespace; a number for pairs without a name
+//	q=text                  part of application_name, key.text or namespace, in any case
+//	state=held | waiting
+//	pid=1234
+//
+// Other answers are problems of RFC 9457: 403 if Config.Authorize refuses, 404 for
+// other paths, 405 for other methods, 400 for an unknown filter or a bad value,
+// 503 with Retry-After when the database does not answer (why goes to
+// Config.Logger, not to the client). Nothing may be cached.
+func (m *Monitor) Handler() http.Handler { return http.HandlerFunc(m.serve) }
+
+func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
+	setSecurityHeaders(w.Header())
+	if err := m.config.Authorize(r, ActionView); err != nil {
+		writeProblem(w, http.StatusForbidden, err.Error())
+		return
+	}
+	if !strings.HasSuffix(r.URL.Path, Path) {
+		writeProblem(w, http.StatusNotFound, "the list of locks is at "+Path)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		writeProblem(w, http.StatusMethodNotAllowed, "use GET or HEAD")
+		return
+	}
+	f, err := parseFilter(r.URL.RawQuery)
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s, err := m.Snapshot(r.Context())
+	if err != nil {
+		// If it was the client who left, nobody reads this.
+		w.Header().Set("Retry-After", "1")
+		writeProblem(w, http.StatusServiceUnavailable, "the database does not answer; the log of this program says why")
+		return
+	}
+	f.apply(&s)
+	writeJSON(w, "application/json", http.StatusOK, s)
+}
+
+func setSecurityHeaders(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Robots-Tag", "noindex")
+}

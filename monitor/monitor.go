@@ -1,0 +1,76 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrClosed is the error of a Monitor after Close.
+var ErrClosed = errors.New("monitor: closed")
+
+// A Monitor reads the advisory locks of one database for any number of viewers.
+// It is safe for concurrent use. It must be closed.
+type Monitor struct {
+	config     Config
+	connConfig *pgx.ConnConfig
+	queries    atomic.Uint64
+
+	lifetime  context.Context // ends at Close, with cause ErrClosed
+	end       context.CancelCauseFunc
+	work      sync.WaitGroup // flights, and connections that are being torn down
+	closeOnce sync.Once
+
+	mu     sync.Mutex
+	flight *flight // the newest; nil before the first
+
+	// Only the flight that is running touches these.
+	conn      *pgx.Conn // nil = none
+	assembler assembler
+	failing   bool
+}
+
+// Stats counts what a Monitor did since Open.
+type Stats struct {
+	// Queries is how many times the server was asked.
+	Queries uint64
+}
+
+// Open returns a Monitor of the config's database. It connects when somebody
+// first looks, so the server may be down. A bad config gives a *ConfigError.
+func Open(config Config) (*Monitor, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	cc, err := config.connConfig()
+	if err != nil {
+		return nil, err
+	}
+	lifetime, end := context.WithCancelCause(context.Background())
+	return &Monitor{config: config, connConfig: cc, lifetime: lifetime, end: end, assembler: assembler{config: config}}, nil
+}
+
+// Stats returns the present counts.
+func (m *Monitor) Stats() Stats { return Stats{Queries: m.queries.Load()} }
+
+// Close ends the running query, whose viewers get ErrClosed, closes the
+// connection, and returns when all of it has ended. On a network that went silent
+// this can take 15 s. Later calls do nothing.
+func (m *Monitor) Close() {
+	m.closeOnce.Do(func() {
+		m.mu.Lock()
+		m.end(ErrClosed)
+		m.mu.Unlock()
+		m.work.Wait()
+		if m.conn != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(m.lifetime), time.Second)
+			defer cancel()
+			_ = m.conn.Close(ctx) // the server ends the session when the socket closes, if not before
+		}
+	})
+}

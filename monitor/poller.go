@@ -1,0 +1,134 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// flightTimeout bounds connecting and asking. The server's own bound of 2 s per
+// statement cannot be relied on when the network is what fails.
+const flightTimeout = 5 * time.Second
+
+// A flight is one query and those who wait for it. Its results are written before
+// done is closed and not changed after.
+type flight struct {
+	done     chan struct{}
+	snapshot Snapshot
+	err      error
+	ended    time.Time
+}
+
+// fresh reports whether a viewer shall have this flight rather than a new one.
+func (f *flight) fresh(minInterval time.Duration) bool {
+	if f == nil {
+		return false
+	}
+	select {
+	case <-f.done:
+		return time.Since(f.ended) < minInterval
+	default:
+		return true
+	}
+}
+
+// Snapshot returns the locks of the database, as a query saw them that began at
+// the time of the call, was running, or ended less than Config.MinInterval
+// before. Any number of callers share a query and its error. The end of ctx ends
+// this caller's wait, with its cause, and not the query. Other errors mean that
+// the database did not answer; they hold no password. The next call tries again,
+// also with a new connection where the old one was lost.
+func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
+	if ctx.Err() != nil {
+		return Snapshot{}, context.Cause(ctx)
+	}
+	f, err := m.join()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return Snapshot{}, context.Cause(ctx)
+	}
+	s := f.snapshot
+	s.Locks = slices.Clone(s.Locks)
+	return s, f.err
+}
+
+// join returns the flight to wait for, a new one if need be.
+func (m *Monitor) join() (*flight, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lifetime.Err() != nil {
+		return nil, ErrClosed
+	}
+	if !m.flight.fresh(m.config.MinInterval) {
+		f := &flight{done: make(chan struct{})}
+		m.flight = f
+		m.work.Go(func() { m.fly(f) })
+	}
+	return m.flight, nil
+}
+
+func (m *Monitor) fly(f *flight) {
+	defer close(f.done)
+	ctx, cancel := context.WithTimeoutCause(m.lifetime, flightTimeout, fmt.Errorf("the database did not answer within %v", flightTimeout))
+	defer cancel()
+	m.queries.Add(1)
+	f.snapshot, f.err = m.query(ctx)
+	f.ended = time.Now()
+	if m.lifetime.Err() != nil {
+		f.err = ErrClosed
+		return
+	}
+	if failing := f.err != nil; failing != m.failing {
+		m.failing = failing
+		if failing {
+			m.config.Logger.Warn("lock_snapshot_failed", slog.Any("error", f.err))
+		} else {
+			m.config.Logger.Info("lock_snapshot_recovered")
+		}
+	}
+}
+
+// query asks once, and once more if the connection that it found had been lost
+// while nobody looked: the server was restarted, or ended an idle session.
+func (m *Monitor) query(ctx context.Context) (Snapshot, error) {
+	reused := m.conn != nil
+	s, err := m.ask(ctx)
+	if err != nil && reused && m.conn == nil && ctx.Err() == nil {
+		s, err = m.ask(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("monitor: read pg_locks: %w", err)
+	}
+	return s, nil
+}
+
+func (m *Monitor) ask(ctx context.Context) (Snapshot, error) {
+	if m.conn == nil {
+		conn, err := pgx.ConnectConfig(ctx, m.connConfig)
+		if err != nil {
+			return Snapshot{}, err
+		}
+		m.conn = conn
+	}
+	server, rows, err := read(ctx, m.conn, m.config.ClientAddr)
+	if m.conn.IsClosed() {
+		cleaned := m.conn.PgConn().CleanupDone()
+		m.work.Go(func() { <-cleaned })
+		m.conn = nil
+	}
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return m.assembler.assemble(server, rows, time.Now()), nil
+}

@@ -1,0 +1,82 @@
+package monitor
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// applicationName is what pg_stat_activity shows of the monitor's own session.
+const applicationName = "pglatch-monitor"
+
+// settingsSQL goes ahead of locksSQL in one round trip. Sent together, the two are
+// one transaction (PostgreSQL manual, section 53.2.4, "Pipelining"), to which the
+// settings are local: behind a pooler none leaks into another client's work.
+// pg_temp is named because it would otherwise be searched first.
+const settingsSQL = `
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('transaction_read_only', 'on', true),
+       pg_catalog.set_config('statement_timeout', '2s', true),
+       pg_catalog.set_config('lock_timeout', '1s', true),
+       pg_catalog.set_config('datestyle', 'ISO', true),
+       pg_catalog.current_setting('server_version'),
+       pg_catalog.current_database()::text,
+       pg_catalog.clock_timestamp()`
+
+// locksSQL reads no table but those behind the views, so that it answers while
+// the program's tables are locked. pg_blocking_pids stops the lock manager for a
+// moment: it is asked for waiters only. A session that we may not look into has
+// no backend_start, which every other session has. $1 = whether to select client_addr.
+const locksSQL = `
+SELECT l.classid, l.objid, l.objsubid,
+       coalesce(l.pid, 0), l.mode, l.granted, l.waitstart,
+       CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END,
+       coalesce(a.application_name, ''), a.state, a.query_start, a.backend_start,
+       CASE WHEN $1 THEN a.client_addr END,
+       a.pid IS NOT NULL AND a.backend_start IS NULL
+FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'advisory'
+  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+  AND l.pid IS DISTINCT FROM pg_backend_pid()
+ORDER BY l.objsubid, l.classid, l.objid, l.granted DESC, l.waitstart NULLS LAST, l.pid`
+
+// A row is one of locksSQL's.
+type row struct {
+	ClassID, ObjID  uint32
+	ObjSubID        uint16
+	PID             uint32
+	Mode            string
+	Granted         bool
+	WaitStart       *time.Time
+	BlockedBy       []uint32
+	ApplicationName string
+	State           *string
+	QueryStart      *time.Time
+	BackendStart    *time.Time
+	ClientAddr      *netip.Addr
+	Hidden          bool
+}
+
+// read asks the server once.
+func read(ctx context.Context, conn *pgx.Conn, clientAddr bool) (Server, []row, error) {
+	var b pgx.Batch
+	b.Queue(settingsSQL)
+	b.Queue(locksSQL, clientAddr)
+	results := conn.SendBatch(ctx, &b)
+	defer func() { _ = results.Close() }() // its error is that of the reads below
+
+	var server Server
+	var setting string
+	err := results.QueryRow().Scan(&setting, &setting, &setting, &setting, &setting, &server.Version, &server.Database, &server.Now)
+	if err != nil {
+		return Server{}, nil, err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return Server{}, nil, err
+	}
+	locks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	return server, locks, err
+}

@@ -1,0 +1,109 @@
+package monitor
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Snapshot is what one query saw. Its slices and pointers are shared with other
+// viewers and must not be changed; Locks itself is the caller's. All times are
+// those of the server's clock, in UTC, but HeldSince.At of a library. JSON has the
+// field names of the tags.
+type Snapshot struct {
+	// Locks stands in the order of the keys; for each key first those who hold it,
+	// then those who wait, in the order of their queue.
+	Locks []Lock `json:"locks"`
+	// Total is the number of Locks.
+	Total  int    `json:"total"`
+	Server Server `json:"server"`
+	// Partial is true when PostgreSQL hid columns of some session, because the
+	// monitor's role is neither a member of that session's role nor of
+	// pg_read_all_stats. Hidden names them; they are null there.
+	Partial bool     `json:"partial"`
+	Hidden  []string `json:"hidden,omitempty"`
+}
+
+// A Server is where and when a Snapshot was taken.
+type Server struct {
+	Version  string    `json:"version"` // "17.2", or with the packager's addition
+	Database string    `json:"database"`
+	Now      time.Time `json:"now"`
+}
+
+// A Lock is one session's hold of, or wait for, one advisory lock. PostgreSQL does
+// not tell session-scoped and transaction-scoped locks apart, nor how many times a
+// session took a lock.
+type Lock struct {
+	// PID is the session's process. 0 = none: a prepared transaction holds the lock.
+	PID             uint32 `json:"pid"`
+	ApplicationName string `json:"application_name"`
+	// State is that of pg_stat_activity: "active", "idle", "idle in transaction"…; nil when hidden.
+	State *string `json:"state"`
+	// QueryStart is when the session's present or, if it is idle, last statement
+	// began. It says nothing about the lock; nil when hidden.
+	QueryStart *time.Time `json:"query_start"`
+	// BackendStart is when the session began; nil when hidden.
+	BackendStart *time.Time `json:"backend_start"`
+	// ClientAddr is nil unless Config.ClientAddr asks for it, and on a Unix socket.
+	ClientAddr *netip.Addr `json:"client_addr,omitempty"`
+
+	// Namespace is the name that Config.Namespaces gives to the key; for a pair
+	// without one its first number; nil for a bigint without one. A key may be
+	// another program's that chose the same number: it is a reading, not a proof.
+	Namespace *string `json:"namespace"`
+	// EntityID is the second number of a pair, as text; nil for a bigint, which is a hash.
+	EntityID *string `json:"entity_id"`
+	Key      Key     `json:"key"`
+	// Mode is "ExclusiveLock" or "ShareLock".
+	Mode string `json:"mode"`
+
+	Granted bool `json:"granted"`
+	// WaitStart is when the present wait began; nil for a holder, and for an instant
+	// after a wait began. pglatch waits in slices of under a second, and each is a
+	// wait of its own.
+	WaitStart *time.Time `json:"wait_start"`
+	// HeldSince is nil for a waiter.
+	HeldSince *HeldSince `json:"held_since"`
+	// Duration, in seconds, is how long a holder has held the lock by HeldSince, or a
+	// waiter has waited since WaitStart (0 without it). It is never the age of a statement.
+	Duration float64 `json:"duration"`
+	// BlockedBy names the sessions that a waiter waits for: those who hold the lock
+	// in a mode that conflicts and those ahead of it in the queue. 0 = a prepared transaction.
+	BlockedBy []uint32 `json:"blocked_by"`
+	// Blocks names the waiters for this key whose BlockedBy has this session.
+	Blocks []uint32 `json:"blocks"`
+
+	// Tag identifies the lock in this database; for programs.
+	Tag namespace.Tag `json:"-"`
+}
+
+// A Key is a lock's key as SQL takes it. What Config.Redact hides is nil.
+type Key struct {
+	Kind string `json:"kind"`           // "pair" or "single"
+	Key1 *int32 `json:"key1,omitempty"` // of a pair
+	Key2 *int32 `json:"key2,omitempty"` // of a pair
+	// Bigint is that of a single key; a string in JSON, whose numbers are exact to 2⁵³ only.
+	Bigint *int64 `json:"bigint,omitempty,string"`
+	// Text is "agent/42" for a pair with a name, else "1:100" or "@12345".
+	Text string `json:"text"`
+}
+
+// HeldSince says since when a lock is held, and how this is known.
+type HeldSince struct {
+	At     time.Time `json:"at"`
+	Source Source    `json:"source"`
+}
+
+// A Source says how the time of a HeldSince is known.
+type Source string
+
+const (
+	// SourceLibrary means that Config.HeldSince said when the lock was taken, by the clock of this process.
+	SourceLibrary Source = "library"
+	// SourceFirstSeen means that the Monitor first saw the lock then, and in every query since.
+	// It may have been taken any time before; and between two queries it may have been
+	// released and taken again.
+	SourceFirstSeen Source = "first_seen"
+)
