@@ -32,7 +32,9 @@ func (l *Locker) wait() (time.Duration, error) {
 
 // newLock returns a lock that nothing was granted to yet.
 func (l *Locker) newLock(ctx context.Context, keys ...namespace.Key) *Lock {
-	return &Lock{core: l.core, keys: keys, label: l.options.Label, mode: l.options.mode(), parent: ctx}
+	lock := &Lock{core: l.core, keys: keys, label: l.options.Label, mode: l.options.mode(), parent: ctx}
+	lock.grants = lock.room[:0]
+	return lock
 }
 
 // request validates a call and returns its request.
@@ -55,7 +57,7 @@ func valid(key namespace.Key) error {
 }
 
 func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
-	r := &request{lock: lock, key: key, mode: lock.mode, start: time.Now(), done: make(chan result, 1)}
+	r := &request{lock: lock, key: key, mode: lock.mode, start: time.Now()}
 	if wait != NoTimeout {
 		r.deadline = r.start.Add(wait)
 	}
@@ -83,8 +85,8 @@ func (c *core) submit(ctx context.Context, r *request) result {
 	}
 	c.mu.Lock()
 	k, err := c.enqueue(ctx, r)
-	ahead := 0
-	if r.queue != nil {
+	ahead := -1
+	if k == nil && err == nil && !r.settled {
 		ahead = len(r.queue.requests) - 1
 	}
 	c.mu.Unlock()
@@ -94,8 +96,10 @@ func (c *core) submit(ctx context.Context, r *request) result {
 	case err != nil:
 		return result{err: err}
 	case k != nil:
-		k.first(ctx, r)
-	case len(r.done) == 0:
+		if k.first(ctx, r) && !r.nested {
+			return r.result
+		}
+	case ahead >= 0:
 		c.traceWait(ctx, r, ahead)
 	}
 	return c.await(ctx, r)
@@ -152,11 +156,13 @@ func (c *core) await(ctx context.Context, r *request) result {
 			delete(c.nested, r)
 		}()
 	}
-	select {
-	case res := <-r.done:
-		return res
-	default:
+	c.mu.Lock()
+	if r.settled {
+		defer c.mu.Unlock()
+		return r.result
 	}
+	r.done = make(chan struct{})
+	c.mu.Unlock()
 	c.stats.waiting.Add(1)
 	defer c.stats.waiting.Add(-1)
 	var expired <-chan time.Time
@@ -166,14 +172,14 @@ func (c *core) await(ctx context.Context, r *request) result {
 		expired = timer.C
 	}
 	select {
-	case res := <-r.done:
-		return res
+	case <-r.done:
+		return r.result
 	case <-ctx.Done():
 	case <-expired:
 	}
 	taken, starved := c.withdraw(r)
 	if !taken {
-		return <-r.done // it was served in the same instant
+		return r.result // it was settled in the same instant
 	}
 	return result{err: c.gaveUp(ctx, r, starved)}
 }

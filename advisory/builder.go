@@ -101,6 +101,9 @@ func (b *builder) abort(err error) error {
 	var running *campaign // of the key that was being waited for
 	for _, q := range c.queues {
 		if q.campaign != nil && q.campaign.own == b.session {
+			if q.campaign.ended == nil {
+				q.campaign.ended = make(chan struct{})
+			}
 			running = q.campaign
 		}
 	}

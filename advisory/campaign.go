@@ -16,15 +16,17 @@ type campaign struct {
 	core  *core
 	queue *queue
 
-	ctx    context.Context // of the acquisition of a session; ends with stop
-	cancel context.CancelFunc
-	ended  chan struct{} // closed at the end
-
 	own     session.Session // of the request that it is for; nil = any will do
 	session session.Session // nil before it has one; written under core.mu
 	tried   bool            // the session has tried once and waits in slices now
-	losses  int   // sessions that died under it
-	loss    error // of the last of them; guarded by core.mu
+	losses  int             // sessions that died under it
+
+	// guarded by core.mu
+	stopped bool
+	loss    error              // the last death of a session
+	ctx     context.Context    // made by run; ends with stop
+	cancel  context.CancelFunc // of ctx
+	ended   chan struct{}      // made when asked for; closed at the end
 }
 
 // begin starts a campaign, under mu, if the first request needs one and none is
@@ -43,8 +45,8 @@ func (c *core) claim(q *queue, own, s session.Session) *campaign {
 	if q.campaign != nil || c.closed {
 		return nil
 	}
-	k := &campaign{core: c, queue: q, own: own, session: s, ended: make(chan struct{})}
-	k.ctx, k.cancel = context.WithCancel(c.ctx)
+	k := &q.room.campaign // nobody uses one that has ended
+	*k = campaign{core: c, queue: q, own: own, session: s}
 	q.campaign = k
 	c.wg.Add(1) // until closeLocked
 	return k
@@ -60,7 +62,10 @@ func (c *core) proceed(q *queue) {
 // stop ends the campaign soon, under mu. One that wins nevertheless gives the
 // lock back.
 func (k *campaign) stop() {
-	k.cancel()
+	k.stopped = true
+	if k.cancel != nil {
+		k.cancel()
+	}
 	if k.session != nil {
 		k.session.Interrupt()
 	}
@@ -68,14 +73,15 @@ func (k *campaign) stop() {
 
 // first makes the first attempt on the goroutine of the request that began the
 // campaign, so that a short critical section pays for no other goroutine. What
-// it cannot finish goes on in the background.
-func (k *campaign) first(ctx context.Context, r *request) {
+// it cannot finish goes on in the background. It reports whether it settled the
+// request.
+func (k *campaign) first(ctx context.Context, r *request) bool {
 	if k.session == nil {
 		s, err := k.core.takeSession(ctx, r.deadline, r.nested)
 		if err != nil {
 			k.refuse(r, err)
 			k.end()
-			return
+			return false
 		}
 		k.hold(s)
 	}
@@ -91,9 +97,10 @@ func (k *campaign) first(ctx context.Context, r *request) {
 		k.refuse(r, err)
 		k.end()
 	case held:
-		if !k.win(r.mode) {
-			go k.run()
+		if k.win(r.mode) {
+			return r.settled // by win: nobody else writes it now
 		}
+		go k.run()
 	case r.try:
 		k.refuse(r, k.core.heldBySession(k.session, r))
 		k.finishOrRun()
@@ -101,10 +108,15 @@ func (k *campaign) first(ctx context.Context, r *request) {
 		k.core.traceWait(ctx, r, 0)
 		go k.run()
 	}
+	return false
 }
 
 // run campaigns until the first in the queue has the lock or nobody waits.
 func (k *campaign) run() {
+	k.core.mu.Lock()
+	k.ctx, k.cancel = context.WithCancel(k.core.ctx)
+	k.core.mu.Unlock()
+	defer k.cancel()
 	for {
 		r := k.next()
 		if r == nil {
@@ -132,8 +144,13 @@ func (k *campaign) run() {
 func (k *campaign) next() *request {
 	k.core.mu.Lock()
 	defer k.core.mu.Unlock()
+	return k.wanted()
+}
+
+// wanted is next, under mu.
+func (k *campaign) wanted() *request {
 	r := k.queue.first()
-	if r == nil || r.own != k.own || k.ctx.Err() != nil || !k.queue.compatible(r.mode) {
+	if r == nil || r.own != k.own || k.stopped || !k.queue.compatible(r.mode) {
 		return nil
 	}
 	return r
@@ -186,6 +203,7 @@ func (k *campaign) win(mode session.Mode) bool {
 	}
 	defer c.mu.Unlock()
 	g := &grant{queue: q, session: k.session, mode: mode, at: time.Now(), alone: k.own != nil}
+	g.users = g.room[:0]
 	q.grants = append(q.grants, g)
 	g.give(q.pop(), false)
 	if !g.alone {
@@ -200,11 +218,19 @@ func (k *campaign) win(mode session.Mode) bool {
 
 // finishOrRun goes on in the background if somebody waits.
 func (k *campaign) finishOrRun() {
-	if k.next() != nil {
+	c := k.core
+	c.mu.Lock()
+	if k.wanted() != nil {
+		c.mu.Unlock()
 		go k.run()
 		return
 	}
-	k.end()
+	s := k.session
+	k.endLocked()
+	c.mu.Unlock()
+	if s != nil {
+		c.giveBack(s)
+	}
 }
 
 // end gives the session back and ends the campaign; those who came meanwhile get
@@ -219,9 +245,10 @@ func (k *campaign) end() {
 }
 
 func (k *campaign) endLocked() {
-	k.cancel()
 	k.queue.campaign = nil
-	close(k.ended)
+	if k.ended != nil {
+		close(k.ended)
+	}
 	k.core.proceed(k.queue)
 	k.core.tidy(k.queue)
 	k.core.wg.Done()
@@ -232,7 +259,7 @@ func (k *campaign) hold(s session.Session) {
 	k.core.mu.Lock()
 	defer k.core.mu.Unlock()
 	k.session, k.tried = s, false
-	if k.ctx.Err() != nil {
+	if k.stopped {
 		s.Interrupt() // stop came before it had a session
 	}
 }
@@ -251,7 +278,7 @@ func (k *campaign) refuse(r *request, err error) {
 	k.core.mu.Lock()
 	defer k.core.mu.Unlock()
 	if k.queue.remove(r) {
-		r.done <- result{err: k.core.explain(r, err)}
+		r.settle(result{err: k.core.explain(r, err)})
 	}
 }
 

@@ -16,15 +16,10 @@ var errNoSlot = errors.New("no slot")
 // holds locks and thereby connections, does not wait for a slot: those who hold
 // the others may be waiting for its. deadline zero = none.
 func (c *core) takeSession(ctx context.Context, deadline time.Time, nested bool) (session.Session, error) {
-	if !deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
-	if err := c.takeSlot(ctx, nested); err != nil {
+	if err := c.takeSlot(ctx, deadline, nested); err != nil {
 		return nil, err
 	}
-	s, err := c.source.Acquire(ctx)
+	s, err := c.source.Acquire(ctx, deadline)
 	if err != nil {
 		c.freeSlot()
 		return nil, err
@@ -32,7 +27,7 @@ func (c *core) takeSession(ctx context.Context, deadline time.Time, nested bool)
 	return s, nil
 }
 
-func (c *core) takeSlot(ctx context.Context, nested bool) error {
+func (c *core) takeSlot(ctx context.Context, deadline time.Time, nested bool) error {
 	select {
 	case c.slots <- struct{}{}:
 		return nil
@@ -41,12 +36,19 @@ func (c *core) takeSlot(ctx context.Context, nested bool) error {
 	if nested {
 		return errNoSlot
 	}
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
 	select {
 	case c.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return errNoSlot
+	case <-expired:
 	}
+	return errNoSlot
 }
 
 func (c *core) freeSlot() { <-c.slots }

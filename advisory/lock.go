@@ -26,6 +26,7 @@ type Lock struct {
 	grants   []*grant // fixed once the acquisition is complete
 	complete bool
 	released bool
+	room     [1]*grant // for the usual grant
 
 	since time.Time // of the grant; set under core.mu when complete
 

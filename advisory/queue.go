@@ -16,6 +16,12 @@ type queue struct {
 	grants   []*grant   // several only if all are shared
 	requests []*request // in order of arrival
 	campaign *campaign
+
+	room struct { // for the usual one of each
+		grants   [1]*grant
+		requests [1]*request
+		campaign campaign
+	}
 }
 
 // A grant is the lock as the server gave it to a session, and its users in this
@@ -30,9 +36,11 @@ type grant struct {
 	// anybody else.
 	alone bool
 	cause error // why the grant was lost
+
+	room [1]*Lock // for the usual user
 }
 
-// A request is a caller who waits for one key. done gets exactly one result.
+// A request is a caller who waits for one key, until it is settled with a result.
 type request struct {
 	queue    *queue
 	lock     *Lock
@@ -45,7 +53,11 @@ type request struct {
 	nested   bool            // the caller holds locks
 	partial  []namespace.Key // those that it has and will hold together with this one
 	start    time.Time
-	done     chan result
+
+	// guarded by core.mu
+	result  result
+	settled bool
+	done    chan struct{} // made by the one who waits for the result
 }
 
 type result struct {
@@ -57,6 +69,7 @@ func (c *core) queue(tag namespace.Tag) *queue {
 	q := c.queues[tag]
 	if q == nil {
 		q = &queue{tag: tag}
+		q.grants, q.requests = q.room.grants[:0], q.room.requests[:0]
 		c.queues[tag] = q
 	}
 	return q
@@ -135,14 +148,26 @@ func (c *core) mayPass(g *grant) bool {
 	return !g.alone && time.Since(g.at) < c.config.HandOverBudget && g.session.State() == session.Held
 }
 
+// settle gives the request its result, under mu, once.
+func (r *request) settle(res result) {
+	r.result, r.settled = res, true
+	if r.done != nil {
+		close(r.done)
+	}
+}
+
 // give makes a request's lock a user of the grant.
 func (g *grant) give(r *request, handOver bool) {
-	g.users = append(g.users, r.lock)
-	r.lock.grants = append(r.lock.grants, g)
+	g.addUser(r.lock)
 	if r.own == nil {
 		r.lock.complete, r.lock.since = true, time.Now()
 	}
-	r.done <- result{handOver: handOver}
+	r.settle(result{handOver: handOver})
+}
+
+func (g *grant) addUser(l *Lock) {
+	g.users = append(g.users, l)
+	l.grants = append(l.grants, g)
 }
 
 // drop removes the grant from its queue. false: it was gone, and its session is
@@ -159,7 +184,7 @@ func (g *grant) drop() bool {
 // fail ends all requests of the queue with an error.
 func (q *queue) fail(err func(*request) error) {
 	for _, r := range q.requests {
-		r.done <- result{err: err(r)}
+		r.settle(result{err: err(r)})
 	}
 	q.requests = nil
 }

@@ -109,9 +109,9 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.queue(tags[i])
-	g := &grant{queue: q, session: b.session, mode: session.Exclusive, at: time.Now(), users: []*Lock{b.lock}}
+	g := &grant{queue: q, session: b.session, mode: session.Exclusive, at: time.Now()}
 	q.grants = append(q.grants, g)
-	b.lock.grants = append(b.lock.grants, g)
+	g.addUser(b.lock)
 	b.lock.keys = []namespace.Key{candidates[i]}
 	return true, nil
 }

@@ -15,7 +15,7 @@ import (
 // Try takes the lock if it is free. A canceled try is repeated: true then means
 // that the lock is held, whichever attempt took it.
 func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
-	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], keyParams(tag))
+	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
 	if err != nil {
 		return false, s.failedAcquire(err)
 	}
@@ -75,7 +75,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 
 // resolve asks the session itself whether a failed wait was granted.
 func (s *Session) resolve(tag namespace.Tag, mode session.Mode) (bool, error) {
-	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], keyParams(tag))
+	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
 	if err != nil {
 		return false, s.failedAcquire(err)
 	}

@@ -63,5 +63,14 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	// The server ends idle sessions after T: retire them first.
 	pc.MaxConnIdleTime = c.T / 2
 	pc.HealthCheckPeriod = c.T / 4
+	pc.PingTimeout = c.statementBound()
+	pc.ShouldPing = func(_ context.Context, params pgxpool.ShouldPingParams) bool {
+		if params.IdleDuration < time.Second {
+			return false
+		}
+		// A session leaves its last statement's deadline on the socket.
+		_ = params.Conn.PgConn().Conn().SetDeadline(time.Time{})
+		return true
+	}
 	return pc, nil
 }

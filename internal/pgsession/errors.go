@@ -19,6 +19,9 @@ var errNotHeld = errors.New("the server no longer held the lock for this session
 
 // sqlState returns the SQLSTATE of an error that the server sent, else "".
 func sqlState(err error) string {
+	if err == nil {
+		return ""
+	}
 	var e interface{ SQLState() string } // of pgx and of lib/pq
 	if errors.As(err, &e) {
 		return e.SQLState()

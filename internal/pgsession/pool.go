@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,7 +43,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	if p.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, err
 	}
-	s, err := p.Acquire(ctx)
+	s, err := p.Acquire(ctx, time.Time{})
 	if err != nil {
 		p.Close()
 		return nil, err
@@ -53,7 +54,12 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 
 // Acquire returns an idle session or connects a new one. It never waits for a
 // session that is in use: the caller keeps to MaxSessions.
-func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
+func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
+	if !deadline.IsZero() && p.pool.Stat().IdleConns() == 0 { // else there is nothing to wait for
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return nil, p.connectError(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ type link struct {
 	pid        uint32 // of the server session, from pg_backend_pid()
 	slice      time.Duration
 	statements statements
+	using      atomic.Pointer[Session]
+	watchTimer *time.Timer // begins the watch of the using session; reset for each
 }
 
 // refuseStandby lets a list of hosts go on to the next one: a standby has a lock
@@ -47,6 +50,8 @@ func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
+	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
+	l.watchTimer.Stop()
 	deadlockTimeout, err := p.introduce(ctx, l)
 	if err != nil {
 		return err

@@ -18,20 +18,23 @@ import (
 
 // A Session is one use of a pooled connection, from Acquire to Release or Close.
 type Session struct {
-	pool *Pool
-	conn *pgxpool.Conn
-	link *link
-	held []hold // by the using goroutine
+	pool  *Pool
+	conn  *pgxpool.Conn
+	link  *link
+	held  []hold  // by the using goroutine
+	first [1]hold // room for the usual one
 
 	deadline  atomic.Int64 // bootNow at which belief ends; 0 before the first answer
 	pingSent  atomic.Int64 // bootNow of the outstanding ping; 0 = none
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
 
+	key    [8]byte // the parameters of the statement that runs
+	params [2][]byte
+
 	mu          sync.Mutex
-	ended       bool // the connection is not ours any more
-	timer       *time.Timer
-	report      func(error)
+	ended       bool        // the connection is not ours any more
+	report      func(error) // nil = nobody asked for a watch
 	cancelWatch context.CancelFunc
 	watchDone   chan struct{}
 }
@@ -49,7 +52,10 @@ type hold struct {
 const graceInHurry = 200 * time.Millisecond
 
 func newSession(p *Pool, conn *pgxpool.Conn) *Session {
-	return &Session{pool: p, conn: conn, link: linkOf(conn.Conn()), interrupt: make(chan struct{}, 1)}
+	s := &Session{pool: p, conn: conn, link: linkOf(conn.Conn()), interrupt: make(chan struct{}, 1)}
+	s.held = s.first[:0]
+	s.link.using.Store(s)
+	return s
 }
 
 // PID is the server's number for the session.
@@ -165,7 +171,7 @@ func (s *Session) Release() {
 		s.Close()
 		return
 	}
-	s.end(func() { s.setDeadline(0) })
+	s.end(func() {})
 }
 
 // Close ends the session, and with it every lock.
@@ -199,12 +205,16 @@ func (s *Session) gave(tag namespace.Tag, mode session.Mode) (hold, bool) {
 	return h, true
 }
 
-// keyParams are a tag's parameters: its halves are int4, or together one int8.
-func keyParams(tag namespace.Tag) [][]byte {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, 8), tag.ClassID)
-	b = binary.BigEndian.AppendUint32(b, tag.ObjID)
+// keyParams are a tag's parameters, until the next call: its halves are int4, or
+// together one int8.
+func (s *Session) keyParams(tag namespace.Tag) [][]byte {
+	b := s.key[:]
+	binary.BigEndian.PutUint32(b, tag.ClassID)
+	binary.BigEndian.PutUint32(b[4:], tag.ObjID)
 	if tag.ObjSubID == namespace.PairForm {
-		return [][]byte{b[:4], b[4:]}
+		s.params[0], s.params[1] = b[:4], b[4:]
+		return s.params[:]
 	}
-	return [][]byte{b}
+	s.params[0] = b
+	return s.params[:1]
 }

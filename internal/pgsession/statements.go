@@ -65,8 +65,9 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, er
 	var s statements
 	pipeline := conn.StartPipeline(ctx)
 	var targets []**pgconn.StatementDescription
+	name := func(i int) string { return fmt.Sprintf("pglatch_%d", i) }
 	send := func(target **pgconn.StatementDescription, sql string) {
-		pipeline.SendPrepare(fmt.Sprintf("pglatch_%d", len(targets)), sql, nil)
+		pipeline.SendPrepare(name(len(targets)), sql, nil)
 		targets = append(targets, target)
 	}
 	for _, shape := range shapes {
@@ -78,7 +79,7 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, er
 	if err := pipeline.Sync(); err != nil {
 		return s, errFirst(pipeline.Close(), err)
 	}
-	for _, target := range targets {
+	for i, target := range targets {
 		result, err := pipeline.GetResults()
 		if err != nil {
 			return s, errFirst(err, pipeline.Close())
@@ -87,6 +88,7 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, er
 		if !ok {
 			return s, errFirst(pipeline.Close(), fmt.Errorf("BUG: %T from a prepare", result))
 		}
+		description.Name = name(i) // a pipeline does not fill it in
 		*target = description
 	}
 	return s, pipeline.Close()

@@ -45,7 +45,7 @@ func (s *Session) UnlockAll() error {
 // unlock gives a lock back once. The effect of a canceled unlock is not undone,
 // so after one, again, the answer false is no loss.
 func (s *Session) unlock(h hold) (again bool, err error) {
-	ok, again, err := s.retry(s.link.statements.unlock[shapeOf(h.tag, h.mode).index()], keyParams(h.tag))
+	ok, again, err := s.retry(s.link.statements.unlock[shapeOf(h.tag, h.mode).index()], s.keyParams(h.tag))
 	switch {
 	case err != nil:
 		return again, s.lose(err)

@@ -19,13 +19,13 @@ func (s *Session) Watch(report func(error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report = report
-	s.timer = time.AfterFunc(watchDelay, s.watch)
+	s.link.watchTimer.Reset(watchDelay)
 }
 
 // watch owns the connection until the session is lost or stopWatch takes it back.
 func (s *Session) watch() {
 	s.mu.Lock()
-	if s.timer == nil || s.cancelWatch != nil {
+	if s.report == nil || s.cancelWatch != nil {
 		s.mu.Unlock()
 		return // stopped before it began
 	}
@@ -100,14 +100,14 @@ var errSilent = errors.New("no answer from the server before the deadline")
 // stopWatch takes the connection back from the watch, if there is one.
 func (s *Session) stopWatch() {
 	s.mu.Lock()
-	timer, cancel, done := s.timer, s.cancelWatch, s.watchDone
-	s.timer, s.cancelWatch, s.watchDone = nil, nil, nil
+	wanted, cancel, done := s.report != nil, s.cancelWatch, s.watchDone
+	s.report, s.cancelWatch, s.watchDone = nil, nil, nil
 	if cancel != nil && s.pingSent.Load() != 0 {
 		s.setDeadline(s.pool.config.statementBound()) // its answer is not worth waiting for until the deadline
 	}
 	s.mu.Unlock()
-	if timer != nil {
-		timer.Stop()
+	if wanted {
+		s.link.watchTimer.Stop()
 	}
 	if cancel != nil {
 		cancel()

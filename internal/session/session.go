@@ -43,8 +43,9 @@ func (s State) String() string { return [...]string{"held", "doubtful", "lost"}[
 
 // A Source makes sessions. Its methods are safe for concurrent use.
 type Source interface {
-	// Acquire returns a session without locks. ctx bounds the call only.
-	Acquire(ctx context.Context) (Session, error)
+	// Acquire returns a session without locks. ctx and deadline, which can be zero,
+	// bound the call only.
+	Acquire(ctx context.Context, deadline time.Time) (Session, error)
 	// Stats returns counters that only rise, but for Open.
 	Stats() Stats
 	// Close ends idle sessions at once and blocks until the others are given back.

@@ -1,0 +1,58 @@
+# Every target works on a machine with Go and make; PostgreSQL is found or fetched.
+GO     ?= go
+WITHPG := $(GO) run ./internal/pgtest/cmd/withpg --
+TOOL   := $(GO) tool -modfile=tools/go.mod
+# The race detector needs a C compiler.
+RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
+VERSIONS := 14 15 16 17 18
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## run the per-entity mutex on a real PostgreSQL, with faults; ONCE=1 ends after the scenario
+	$(GO) run ./examples/agents/cmd/demo $(if $(ONCE),-once)
+
+.PHONY: test
+test: ## run all tests on a real PostgreSQL, with the race detector
+	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
+	$(WITHPG) $(GO) test $(RACE) -shuffle=on -timeout 15m ./...
+
+.PHONY: test-versions
+test-versions: ## run all tests on each supported version of PostgreSQL
+	for v in $(VERSIONS); do echo "== PostgreSQL $$v"; PGLATCH_PG_VERSION=$$v $(MAKE) --no-print-directory test || exit 1; done
+
+.PHONY: integration
+integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys
+	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/... | $(REPORT)
+
+# The report keeps the tests' verdicts and what could not be run here.
+REPORT := awk '/^(---|===)? *(PASS|FAIL|ok|panic|--- FAIL|--- SKIP|--- PASS)|NOT RUN|Error|_test.go/ {print} /^(FAIL|panic)|^--- FAIL/ {bad=1} END {exit bad}'
+
+.PHONY: integration-deps
+integration-deps:
+	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer iproute2 >/dev/null; fi
+
+.PHONY: soak
+soak: integration-deps ## run the long forms of the race and history tests (about an hour)
+	PGLATCH_RACES=10000 $(WITHPG) $(GO) test $(RACE) -timeout 60m -count=1 -run 'Race' -v ./internal/pgsession
+	PGLATCH_RACES=10000 PGLATCH_HISTORY=120s $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
+
+.PHONY: bench
+bench: ## compare with the hand-written pgxpool loop; time, memory, loss detection
+	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
+	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
+	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
+
+.PHONY: fuzz
+fuzz: ## fuzz the key decoders for a minute
+	$(GO) test -run '^$$' -fuzz FuzzTagRoundTrip -fuzztime 20s ./namespace
+	$(GO) test -run '^$$' -fuzz FuzzParseKey -fuzztime 20s ./namespace
+	$(GO) test -run '^$$' -fuzz FuzzText -fuzztime 20s ./namespace
+
+.PHONY: lint
+lint: ## vet and lint with the pinned linter
+	$(GO) vet -tags integration ./...
+	$(TOOL) golangci-lint run ./...

@@ -1,0 +1,107 @@
+package advisorytest
+
+import (
+	"slices"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A lock is one key as the server knows it. It exists while somebody holds it or
+// waits for it. Server.mu guards it.
+type lock struct {
+	holders []holder
+	queue   []*waiter
+}
+
+type holder struct {
+	backend *backend
+	mode    session.Mode
+}
+
+type waiter struct {
+	holder
+	granted chan struct{}
+}
+
+func conflict(a, b session.Mode) bool { return a == session.Exclusive || b == session.Exclusive }
+
+// free reports whether nobody else holds the lock in a mode that conflicts.
+func (l *lock) free(r holder) bool {
+	return !slices.ContainsFunc(l.holders, func(h holder) bool { return h.backend != r.backend && conflict(h.mode, r.mode) })
+}
+
+// overtakes reports whether a grant would pass by somebody who waits for a mode
+// that conflicts.
+func (l *lock) overtakes(r holder) bool {
+	return slices.ContainsFunc(l.queue, func(w *waiter) bool { return conflict(w.mode, r.mode) })
+}
+
+// lock returns the server's lock with this tag.
+func (s *Server) lock(tag namespace.Tag) *lock {
+	l := s.locks[tag]
+	if l == nil {
+		l = &lock{}
+		s.locks[tag] = l
+	}
+	return l
+}
+
+// try grants the lock, under mu, if that makes nobody wait longer. A session that
+// has it already has it once more.
+func (s *Server) try(tag namespace.Tag, r holder) bool {
+	l := s.lock(tag)
+	if r.backend.held[hold{tag, r.mode}] == 0 {
+		if !l.free(r) || l.overtakes(r) {
+			return false // it exists for another's sake
+		}
+		l.holders = append(l.holders, r)
+	}
+	r.backend.held[hold{tag, r.mode}]++
+	return true
+}
+
+// serve grants the lock to who waits, under mu, in order: none passes by another
+// that it conflicts with.
+func (s *Server) serve(tag namespace.Tag) {
+	l := s.locks[tag]
+	waiting := l.queue
+	l.queue = nil
+	for _, w := range waiting {
+		if s.try(tag, w.holder) {
+			close(w.granted)
+			continue
+		}
+		l.queue = append(l.queue, w)
+	}
+	if len(l.holders) == 0 && len(l.queue) == 0 {
+		delete(s.locks, tag)
+	}
+}
+
+// unlock gives one count of a lock back, under mu; false if it was not held.
+func (s *Server) unlock(tag namespace.Tag, r holder) bool {
+	h := hold{tag, r.mode}
+	switch r.backend.held[h] {
+	case 0:
+		return false
+	case 1:
+		delete(r.backend.held, h)
+		l := s.locks[tag]
+		l.holders = slices.DeleteFunc(l.holders, func(have holder) bool { return have == r })
+		s.serve(tag)
+	default:
+		r.backend.held[h]--
+	}
+	return true
+}
+
+// leave takes a waiter out of the queue, under mu.
+func (s *Server) leave(tag namespace.Tag, w *waiter) {
+	l := s.locks[tag]
+	if l == nil {
+		return
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(have *waiter) bool { return have == w })
+	s.serve(tag)
+}

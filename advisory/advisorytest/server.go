@@ -1,0 +1,124 @@
+package advisorytest
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Server stands in for one PostgreSQL database: the Lockers that are opened on
+// it exclude each other like processes. It is safe for concurrent use, and needs
+// no Close.
+type Server struct {
+	mu       sync.Mutex
+	locks    map[namespace.Tag]*lock
+	backends map[uint32]*backend
+	lastPID  uint32
+	down     error
+}
+
+// NewServer returns a server on which nothing is locked.
+func NewServer() *Server {
+	return &Server{
+		locks:    make(map[namespace.Tag]*lock),
+		backends: make(map[uint32]*backend),
+	}
+}
+
+// Open is advisory.Open on the server. DSN, ConnConfig and BeforeConnect are not
+// looked at. On failure the error is a *advisory.ConfigError. The test must Close
+// the Locker.
+func (s *Server) Open(config advisory.Config) (*advisory.Locker, error) {
+	config.ApplicationName = cmp.Or(config.ApplicationName, "pglatch")
+	return advisory.OpenOn(s.Source(config.ApplicationName), config)
+}
+
+// Source returns the sessions of one process. It is for this module's own tests:
+// the type is internal.
+func (s *Server) Source(applicationName string) session.Source {
+	return &source{server: s, applicationName: applicationName}
+}
+
+var errKilled = errors.New("FATAL: terminating connection due to administrator command (SQLSTATE 57P01)")
+
+// Kill ends the session with this pid, like pg_terminate_backend, and reports
+// whether there was one. Its locks are free when Kill returns; their holders are
+// told from another goroutine.
+func (s *Server) Kill(pid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.backends[pid]
+	if b != nil {
+		b.kill(errKilled)
+	}
+	return b != nil
+}
+
+// KillSessions ends all sessions, those that hold nothing included, like a restart
+// of the server.
+func (s *Server) KillSessions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, pid := range slices.Sorted(maps.Keys(s.backends)) {
+		s.backends[pid].kill(errKilled)
+	}
+}
+
+// SetUnavailable has every request that needs a session fail with
+// advisory.ErrUnavailable and this cause, until it is set to nil. Sessions that
+// hold or wait for a lock go on; KillSessions ends them.
+func (s *Server) SetUnavailable(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = cause
+}
+
+// Holders returns the sessions that hold the key, in the order of their grants.
+// Their Local and Since are zero: a server does not know them.
+func (s *Server) Holders(key namespace.Key) []advisory.Holder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.locks[key.Tag()]
+	if l == nil {
+		return nil
+	}
+	holders := make([]advisory.Holder, len(l.holders))
+	for i, h := range l.holders {
+		holders[i] = advisory.Holder{
+			PID: h.backend.pid, ApplicationName: h.backend.source.applicationName, State: stateOf(h.backend),
+			Shared: h.mode == session.Shared, SessionSince: h.backend.since,
+		}
+	}
+	return holders
+}
+
+// Waiters returns how many sessions wait for the key: at most one per Locker,
+// however many callers stand behind it.
+func (s *Server) Waiters(key namespace.Key) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.locks[key.Tag()]; l != nil {
+		return len(l.queue)
+	}
+	return 0
+}
+
+// Locked returns the tags of all keys that are held, in their order.
+func (s *Server) Locked() []namespace.Tag {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tags []namespace.Tag
+	for tag, l := range s.locks {
+		if len(l.holders) > 0 {
+			tags = append(tags, tag)
+		}
+	}
+	slices.SortFunc(tags, namespace.Tag.Compare)
+	return tags
+}

@@ -1,0 +1,381 @@
+package advisorytest_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+const forever = time.Hour
+
+// connect returns a session of a process of its own.
+func connect(t *testing.T, server *advisorytest.Server) session.Session {
+	t.Helper()
+	source := server.Source("test")
+	s, err := source.Acquire(t.Context(), time.Time{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		s.Close()
+		source.Close()
+	})
+	return s
+}
+
+func try(t *testing.T, s session.Session, mode session.Mode) bool {
+	t.Helper()
+	ok, err := s.Try(key.Tag(), mode)
+	require.NoError(t, err)
+	return ok
+}
+
+// wait waits in the background, slice by slice, until the lock is held.
+func wait(t *testing.T, s session.Session, mode session.Mode, then func()) {
+	t.Helper()
+	go func() {
+		for {
+			ok, err := s.Wait(key.Tag(), mode, forever)
+			if !assert.NoError(t, err) {
+				return
+			}
+			if ok {
+				then()
+				return
+			}
+		}
+	}()
+	synctest.Wait()
+}
+
+var key = namespace.Must(1, "agent").ID(1)
+
+func TestModesExcludeEachOtherAsInPostgreSQL(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name         string
+		held, wanted session.Mode
+		granted      bool
+	}{
+		{"exclusive beside exclusive", session.Exclusive, session.Exclusive, false},
+		{"shared beside exclusive", session.Exclusive, session.Shared, false},
+		{"exclusive beside shared", session.Shared, session.Exclusive, false},
+		{"shared beside shared", session.Shared, session.Shared, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := advisorytest.NewServer()
+				a, b := connect(t, server), connect(t, server)
+				require.True(t, try(t, a, tt.held))
+				assert.Equal(t, tt.granted, try(t, b, tt.wanted))
+				require.NoError(t, a.Unlock(key.Tag(), tt.held))
+				assert.True(t, tt.granted || try(t, b, tt.wanted), "free after the unlock")
+			})
+		})
+	}
+}
+
+func TestASessionCountsItsOwnLocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		a, b := connect(t, server), connect(t, server)
+		require.True(t, try(t, a, session.Exclusive))
+		require.True(t, try(t, a, session.Exclusive))
+		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		assert.False(t, try(t, b, session.Exclusive))
+		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		assert.True(t, try(t, b, session.Exclusive))
+		assert.ErrorContains(t, a.Unlock(key.Tag(), session.Exclusive), "BUG")
+		assert.Len(t, server.Holders(key), 1)
+	})
+}
+
+func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		holder := connect(t, server)
+		require.True(t, try(t, holder, session.Exclusive))
+		served := make(chan int, 3)
+		for i := range 3 {
+			s := connect(t, server)
+			wait(t, s, session.Exclusive, func() {
+				served <- i
+				assert.NoError(t, s.UnlockAll())
+			})
+		}
+		assert.Equal(t, 3, server.Waiters(key))
+		require.NoError(t, holder.UnlockAll())
+		for i := range 3 {
+			assert.Equal(t, i, <-served)
+		}
+		synctest.Wait()
+		assert.Empty(t, server.Locked())
+	})
+}
+
+func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		reader, writer, late := connect(t, server), connect(t, server), connect(t, server)
+		require.True(t, try(t, reader, session.Shared))
+		wrote := make(chan struct{})
+		wait(t, writer, session.Exclusive, func() { close(wrote) })
+		assert.False(t, try(t, late, session.Shared), "a try respects the queue")
+		read := make(chan struct{})
+		wait(t, late, session.Shared, func() { close(read) })
+		assert.True(t, try(t, reader, session.Shared), "a session re-enters its own lock past the queue")
+
+		require.NoError(t, reader.UnlockAll())
+		<-wrote
+		synctest.Wait()
+		assert.Equal(t, 1, server.Waiters(key))
+		require.NoError(t, writer.UnlockAll())
+		<-read
+	})
+}
+
+func TestAWriterThatLeavesLetsTheReadersBehindItThrough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		reader, writer, late := connect(t, server), connect(t, server), connect(t, server)
+		require.True(t, try(t, reader, session.Shared))
+		gaveUp := make(chan struct{})
+		go func() {
+			ok, err := writer.Wait(key.Tag(), session.Exclusive, forever)
+			assert.NoError(t, err)
+			assert.False(t, ok)
+			close(gaveUp)
+		}()
+		synctest.Wait()
+		read := make(chan struct{})
+		wait(t, late, session.Shared, func() { close(read) })
+		writer.Interrupt()
+		<-gaveUp
+		<-read
+		assert.Len(t, server.Holders(key), 2)
+	})
+}
+
+func TestAWaitEndsWithItsSlice(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		a, b := connect(t, server), connect(t, server)
+		require.True(t, try(t, a, session.Exclusive))
+		for limit, want := range map[time.Duration]time.Duration{
+			forever: 900 * time.Millisecond, 10 * time.Millisecond: 10 * time.Millisecond, -forever: time.Millisecond,
+		} {
+			start := time.Now()
+			ok, err := b.Wait(key.Tag(), session.Exclusive, limit)
+			require.NoError(t, err)
+			assert.False(t, ok)
+			assert.Equal(t, want, time.Since(start))
+		}
+		assert.Zero(t, server.Waiters(key))
+		b.Interrupt() // the next wait
+		start := time.Now()
+		ok, err := b.Wait(key.Tag(), session.Exclusive, forever)
+		require.NoError(t, err)
+		assert.False(t, ok)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestTryAnyTakesTheFirstFreeTag(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		tags := []namespace.Tag{namespace.SingleRaw(1).Tag(), namespace.SingleRaw(2).Tag()}
+		for want := range 2 {
+			i, err := connect(t, server).TryAny(tags)
+			require.NoError(t, err)
+			assert.Equal(t, want, i)
+		}
+		i, err := connect(t, server).TryAny(tags)
+		require.NoError(t, err)
+		assert.Equal(t, -1, i)
+		assert.Equal(t, tags, server.Locked())
+	})
+}
+
+func TestAKilledSessionLosesItsLocksAndTellsItsWatchOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		a, b := connect(t, server), connect(t, server)
+		require.True(t, try(t, a, session.Exclusive))
+		reports := make(chan error, 9)
+		a.Watch(func(err error) { reports <- err })
+		granted := make(chan struct{})
+		wait(t, b, session.Exclusive, func() { close(granted) })
+
+		assert.True(t, server.Kill(a.PID()))
+		assert.False(t, server.Kill(a.PID()), "it is gone")
+		assert.Equal(t, session.Lost, a.State())
+		<-granted
+		synctest.Wait()
+		require.Len(t, reports, 1)
+		require.ErrorIs(t, <-reports, session.ErrLost)
+		require.ErrorIs(t, a.Unlock(key.Tag(), session.Exclusive), session.ErrLost)
+		_, err := a.Try(key.Tag(), session.Exclusive)
+		require.ErrorIs(t, err, session.ErrLost)
+		_, _, err = a.Holder(key.Tag())
+		require.ErrorIs(t, err, session.ErrLost)
+	})
+}
+
+func TestAWaitEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		a, b := connect(t, server), connect(t, server)
+		require.True(t, try(t, a, session.Exclusive))
+		failed := make(chan error)
+		go func() {
+			_, err := b.Wait(key.Tag(), session.Exclusive, forever)
+			failed <- err
+		}()
+		synctest.Wait()
+		b.Kill(errors.New("a reason"))
+		err := <-failed
+		require.ErrorIs(t, err, session.ErrLost)
+		require.ErrorContains(t, err, "a reason")
+		assert.Zero(t, server.Waiters(key))
+	})
+}
+
+func TestNoReportFollowsAnUnlock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		a := connect(t, server)
+		require.True(t, try(t, a, session.Exclusive))
+		a.Watch(func(error) { assert.Fail(t, "reported") })
+		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		server.KillSessions()
+		synctest.Wait()
+	})
+}
+
+func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		source := server.Source("test")
+		a, err := source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		a.Release()
+		a.Kill(errors.New("too late")) // it is not a's any more
+		b, err := source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		assert.Equal(t, a.PID(), b.PID())
+		require.True(t, try(t, b, session.Exclusive))
+		assert.Equal(t, 1, source.Stats().Open)
+		b.Release()
+		assert.Empty(t, server.Locked())
+		assert.Zero(t, source.Stats().Open)
+		source.Close()
+		_, err = source.Acquire(t.Context(), time.Time{})
+		require.ErrorIs(t, err, session.ErrClosed)
+	})
+}
+
+func TestAnIdleSessionThatDiedShowsItAtItsFirstUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		source := server.Source("test")
+		s, err := source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		s.Release()
+		server.KillSessions()
+		s, err = source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		_, err = s.Try(key.Tag(), session.Exclusive)
+		require.ErrorIs(t, err, session.ErrLost)
+		s.Release()
+		assert.Zero(t, source.Stats().Open)
+		source.Close()
+	})
+}
+
+func TestAnUnavailableServerMakesNoSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		source := server.Source("test")
+		server.SetUnavailable(errors.New("connection refused"))
+		_, err := source.Acquire(t.Context(), time.Time{})
+		require.ErrorIs(t, err, session.ErrUnavailable)
+		require.ErrorContains(t, err, "connection refused")
+
+		server.SetUnavailable(nil)
+		canceled, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("enough"))
+		_, err = source.Acquire(canceled, time.Time{})
+		require.EqualError(t, err, "enough")
+		s, err := source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		s.Release()
+		source.Close()
+	})
+}
+
+func TestCloseWaitsForSessionsInUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		source := server.Source("test")
+		s, err := source.Acquire(t.Context(), time.Time{})
+		require.NoError(t, err)
+		closed := make(chan struct{})
+		go func() {
+			source.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			require.Fail(t, "Close did not wait")
+		default:
+		}
+		s.Release()
+		<-closed
+	})
+}
+
+func TestHoldersTellsWhoHoldsAKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := advisorytest.NewServer()
+		assert.Empty(t, server.Holders(key))
+		start := time.Now()
+		a, b := connect(t, server), connect(t, server)
+		require.True(t, try(t, b, session.Shared))
+		require.True(t, try(t, a, session.Shared))
+		holders := server.Holders(key)
+		require.Len(t, holders, 2)
+		assert.Equal(t, b.PID(), holders[0].PID, "in the order of the grants")
+		assert.Equal(t, "test", holders[1].ApplicationName)
+		assert.Equal(t, "idle", holders[1].State)
+		assert.True(t, holders[1].Shared)
+		assert.Equal(t, start, holders[1].SessionSince)
+
+		seen, ok, err := connect(t, server).Holder(key.Tag())
+		require.NoError(t, err)
+		require.True(t, ok)
+		assert.Equal(t, a.PID(), seen.PID, "the oldest session")
+	})
+}

@@ -1,0 +1,136 @@
+package advisory_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A world is a server and the processes on it, in a bubble: time stands still
+// while anybody can run.
+type world struct {
+	*testing.T
+	server *advisorytest.Server
+}
+
+func inBubble(t *testing.T, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer()}) })
+}
+
+// open returns the Locker of one more process. At the end of the test nothing may
+// be left of its calls.
+func (w *world) open(config advisory.Config) *advisory.Locker {
+	w.Helper()
+	l, err := w.server.Open(config)
+	require.NoError(w, err)
+	w.Cleanup(func() {
+		w.assertIdle(l)
+		l.Close()
+		assert.Zero(w, l.Stats().Sessions)
+	})
+	return l
+}
+
+// assertIdle waits until nothing more happens at this time, and finds nothing held,
+// wanted or in use.
+func (w *world) assertIdle(l *advisory.Locker) {
+	w.Helper()
+	synctest.Wait()
+	s := l.Stats()
+	assert.Zero(w, s.Held, "locks held")
+	assert.Zero(w, s.Waiting, "requests waiting")
+	assert.Zero(w, s.SessionsInUse, "sessions in use")
+}
+
+// acquire returns the lock on entity i.
+func (w *world) acquire(l *advisory.Locker, i int64) *advisory.Lock {
+	w.Helper()
+	lock, err := l.Acquire(w.Context(), entity(i))
+	require.NoError(w, err)
+	return lock
+}
+
+// release gives locks back without a loss.
+func (w *world) release(locks ...*advisory.Lock) {
+	w.Helper()
+	for _, lock := range locks {
+		require.NoError(w, lock.Release())
+	}
+}
+
+// An outcome is what a call returned.
+type outcome struct {
+	lock *advisory.Lock
+	err  error
+	at   time.Time
+}
+
+// A pending is a call in the background.
+type pending chan outcome
+
+// begin makes a call in the background and lets it come to where it waits.
+func (w *world) begin(call func() (*advisory.Lock, error)) pending {
+	p := make(pending, 1)
+	go func() {
+		lock, err := call()
+		p <- outcome{lock, err, time.Now()}
+	}()
+	synctest.Wait()
+	return p
+}
+
+// beginAcquire begins to acquire the lock on entity i.
+func (w *world) beginAcquire(ctx context.Context, l *advisory.Locker, i int64) pending {
+	return w.begin(func() (*advisory.Lock, error) { return l.Acquire(ctx, entity(i)) })
+}
+
+// assertWaits checks that the call has not returned.
+func (w *world) assertWaits(p pending) {
+	w.Helper()
+	synctest.Wait()
+	assert.Empty(w, p, "the call should wait")
+}
+
+// granted waits for the call's lock.
+func (w *world) granted(p pending) *advisory.Lock {
+	w.Helper()
+	o := <-p
+	require.NoError(w, o.err)
+	return o.lock
+}
+
+// now returns the call's lock, which must have come by now.
+func (w *world) now(p pending) *advisory.Lock {
+	w.Helper()
+	synctest.Wait()
+	require.Len(w, p, 1, "the call should have returned")
+	return w.granted(p)
+}
+
+func entity(i int64) namespace.Key { return namespace.Must(1, "agent").ID(i) }
+
+func held(l *advisory.Locker) (locks []advisory.HeldLock) {
+	for h := range l.Held() {
+		locks = append(locks, h)
+	}
+	return locks
+}
+
+// pidOf returns the session that holds entity i.
+func (w *world) pidOf(i int64) uint32 {
+	w.Helper()
+	holders := w.server.Holders(entity(i))
+	require.Len(w, holders, 1)
+	return holders[0].PID
+}
+
+var shared = advisory.Options{Shared: true}

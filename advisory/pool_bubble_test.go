@@ -1,0 +1,137 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestANestedRequestOnAFullPoolFailsAtOnceAndNamesTheOuterLocks(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{MaxConns: 2})
+		one := w.acquire(a, 1)
+		two, err := a.Acquire(one.Context(), entity(2))
+		require.NoError(w, err)
+		start := time.Now()
+		for _, call := range []func() (*advisory.Lock, error){
+			func() (*advisory.Lock, error) { return a.Acquire(two.Context(), entity(3)) },
+			func() (*advisory.Lock, error) { return a.TryAcquire(two.Context(), entity(3)) },
+			func() (*advisory.Lock, error) { return a.AcquireAll(two.Context(), entity(3), entity(4)) },
+			func() (*advisory.Lock, error) { return a.AcquireSlot(two.Context(), entity(3), 1) },
+		} {
+			_, err := call()
+			require.ErrorIs(w, err, advisory.ErrPoolExhausted)
+			require.NotErrorIs(w, err, advisory.ErrHeld)
+			require.NotErrorIs(w, err, advisory.ErrTimeout)
+			e, ok := errors.AsType[*advisory.PoolExhaustedError](err)
+			require.True(w, ok)
+			assert.ElementsMatch(w, []namespace.Key{entity(1), entity(2)}, e.Outer)
+			assert.Equal(w, 2, e.MaxConns)
+		}
+		assert.Zero(w, time.Since(start))
+		w.release(two, one)
+	})
+}
+
+func TestARequestOnAFullPoolWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{MaxConns: 1, Timeout: time.Second})
+		one := w.acquire(a, 1)
+		start := time.Now()
+		_, err := a.Acquire(w.Context(), entity(2))
+		assert.Equal(w, time.Second, time.Since(start))
+		require.ErrorIs(w, err, advisory.ErrPoolExhausted)
+		require.ErrorIs(w, err, advisory.ErrTimeout)
+		require.NotErrorIs(w, err, advisory.ErrHeld)
+		e, ok := errors.AsType[*advisory.PoolExhaustedError](err)
+		require.True(w, ok)
+		assert.Equal(w, time.Second, e.Waited)
+		assert.Empty(w, e.Outer)
+
+		p := w.beginAcquire(w.Context(), a, 2)
+		w.release(one)
+		w.release(w.now(p))
+	})
+}
+
+func TestOneWhoWaitsForAConnectionCanLeave(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{MaxConns: 1})
+		one := w.acquire(a, 1)
+		ctx, cancel := context.WithCancelCause(w.Context())
+		leaver := w.beginAcquire(ctx, a, 2)
+		behind := w.beginAcquire(w.Context(), a, 2) // needs the same connection
+		hurried, done := context.WithTimeout(w.Context(), time.Second)
+		defer done()
+		late := w.beginAcquire(hurried, a, 2)
+		gone := errors.New("gone")
+		cancel(gone)
+		require.ErrorIs(w, (<-leaver).err, gone)
+		err := (<-late).err
+		require.ErrorIs(w, err, advisory.ErrPoolExhausted)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		w.assertWaits(behind)
+		w.release(one)
+		w.release(w.now(behind))
+	})
+}
+
+func TestANestedRequestDoesNotWaitBehindOneThatWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{MaxConns: 1})
+		one := w.acquire(a, 1)
+		p := w.beginAcquire(w.Context(), a, 2)
+		_, err := a.Acquire(one.Context(), entity(2))
+		require.ErrorIs(w, err, advisory.ErrPoolExhausted)
+		w.release(one)
+		w.release(w.now(p))
+	})
+}
+
+func TestManyWaitersOfOneKeyNeedOneConnection(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{MaxConns: 2}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		var waiters []pending
+		for range 20 {
+			waiters = append(waiters, w.beginAcquire(w.Context(), a, 1))
+		}
+		assert.Equal(w, 1, a.Stats().SessionsInUse)
+		w.release(w.acquire(a, 2))
+		w.release(lock)
+		for _, p := range waiters {
+			w.release(w.now(p))
+		}
+	})
+}
+
+func TestAnUnavailableServerIsReportedToEverybodyWhoWaits(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{MaxConns: 1})
+		one := w.acquire(a, 1)
+		first := w.beginAcquire(w.Context(), a, 2)
+		second := w.beginAcquire(w.Context(), a, 2)
+		w.server.SetUnavailable(errors.New("connection refused"))
+		w.release(one)
+		for _, p := range []pending{first, second} {
+			err := (<-p).err
+			require.ErrorIs(w, err, advisory.ErrUnavailable)
+			require.ErrorContains(w, err, "connection refused")
+		}
+		w.server.SetUnavailable(nil)
+		w.release(w.acquire(a, 2))
+	})
+}

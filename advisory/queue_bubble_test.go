@@ -1,0 +1,222 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+func TestFiveHundredWaitersAreServedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []time.Duration{0, time.Millisecond} { // within the budget, and far beyond it
+		t.Run(hold.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				const n = 500
+				a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+				first := w.acquire(a, 1)
+				var served []int // guarded by the lock itself
+				for i := range n {
+					go func() {
+						assert.NoError(w, a.Do(w.Context(), entity(1), func(context.Context) error {
+							served = append(served, i)
+							time.Sleep(hold)
+							return nil
+						}))
+					}()
+					synctest.Wait()
+				}
+				assert.Equal(w, n, a.Stats().Waiting)
+				remote := w.beginAcquire(w.Context(), b, 1)
+				w.release(first)
+				w.release(w.granted(remote))
+				w.release(w.acquire(b, 1)) // behind nobody's second turn
+				time.Sleep(n * time.Millisecond)
+				synctest.Wait()
+				require.Len(w, served, n)
+				assert.IsIncreasing(w, served)
+				assert.Equal(w, int64(n+1), a.Stats().Acquired)
+			})
+		})
+	}
+}
+
+func TestAWaiterThatLeavesAtAnyPositionKeepsTheOthersInOrder(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	for _, where := range []string{"this process", "another process"} {
+		for leaver := range n {
+			t.Run(fmt.Sprintf("held by %s, waiter %d leaves", where, leaver), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(w *world) {
+					a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+					holder := a
+					if where != "this process" {
+						holder = b
+					}
+					first := w.acquire(holder, 1)
+					ctx, cancel := context.WithCancelCause(w.Context())
+					defer cancel(nil)
+					var waiters []pending
+					for i := range n {
+						waiterCtx := w.Context()
+						if i == leaver {
+							waiterCtx = ctx
+						}
+						waiters = append(waiters, w.beginAcquire(waiterCtx, a, 1))
+					}
+					enough := errors.New("enough")
+					cancel(enough)
+					require.ErrorIs(w, (<-waiters[leaver]).err, enough)
+					assert.Equal(w, n-1, a.Stats().Waiting)
+					w.release(first)
+					for i, p := range waiters {
+						if i != leaver {
+							w.release(w.now(p))
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAWaiterInheritsTheWaitOfTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b, c := w.open(advisory.Config{}), w.open(advisory.Config{}), w.open(advisory.Config{})
+		first := w.acquire(b, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		leaver := w.beginAcquire(ctx, a, 1)
+		heir := w.beginAcquire(w.Context(), a, 1)
+		rival := w.beginAcquire(w.Context(), c, 1)
+		cancel()
+		require.ErrorIs(w, (<-leaver).err, context.Canceled)
+		assert.Equal(w, 2, w.server.Waiters(entity(1)))
+		w.release(first)
+		lock := w.now(heir) // its process kept its place before the rival
+		w.assertWaits(rival)
+		w.release(lock)
+		w.release(w.now(rival))
+	})
+}
+
+func TestTheLastWaiterToLeaveLeavesNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		first := w.acquire(b, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		one, two := w.beginAcquire(ctx, a, 1), w.beginAcquire(ctx, a, 1)
+		assert.Equal(w, 1, w.server.Waiters(entity(1)), "one session waits for both")
+		cancel()
+		require.ErrorIs(w, (<-one).err, context.Canceled)
+		require.ErrorIs(w, (<-two).err, context.Canceled)
+		w.assertIdle(a) // at once: no time has passed
+		assert.Zero(w, w.server.Waiters(entity(1)))
+		w.release(first)
+		assert.Empty(w, w.server.Locked())
+	})
+}
+
+func TestARequestThatArrivesWhileACanceledOneIsClearedAwayIsServed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		first := w.acquire(b, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		canceled := w.beginAcquire(ctx, a, 1)
+		cancel()
+		require.ErrorIs(w, (<-canceled).err, context.Canceled)
+		late := w.beginAcquire(w.Context(), a, 1) // perhaps before its campaign has ended
+		w.release(first)
+		w.release(w.granted(late))
+	})
+}
+
+func TestACancelThatMeetsTheGrantGivesTheLockBack(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"this process", "another process"} {
+		t.Run("held by "+where, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+				holder := a
+				if where != "this process" {
+					holder = b
+				}
+				for range 300 {
+					first := w.acquire(holder, 1)
+					ctx, cancel := context.WithCancel(w.Context())
+					p := w.beginAcquire(ctx, a, 1)
+					go cancel()
+					w.release(first)
+					if o := <-p; o.err == nil {
+						w.release(o.lock)
+					} else {
+						require.ErrorIs(w, o.err, context.Canceled)
+					}
+					synctest.Wait()
+					require.Empty(w, w.server.Locked())
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+func TestACanceledContextTakesNoLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		ctx, cancel := context.WithCancelCause(w.Context())
+		cancel(errors.New("shutdown"))
+		for _, call := range []func() (*advisory.Lock, error){
+			func() (*advisory.Lock, error) { return a.Acquire(ctx, entity(1)) },
+			func() (*advisory.Lock, error) { return a.TryAcquire(ctx, entity(1)) },
+			func() (*advisory.Lock, error) { return a.AcquireAll(ctx, entity(1), entity(2)) },
+			func() (*advisory.Lock, error) { return a.AcquireSlot(ctx, entity(1), 1) },
+		} {
+			_, err := call()
+			require.ErrorContains(w, err, "shutdown")
+		}
+		assert.Zero(w, a.Stats().Sessions)
+	})
+}
+
+func TestATryDoesNotOvertakeThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		reader, err := a.With(shared).Acquire(w.Context(), entity(1))
+		require.NoError(w, err)
+		writer := w.beginAcquire(w.Context(), b, 1)
+		for _, l := range []*advisory.Locker{w.open(advisory.Config{}), b} {
+			_, err = l.With(shared).TryAcquire(w.Context(), entity(1))
+			require.ErrorIs(w, err, advisory.ErrHeld)
+		}
+		w.release(reader)
+		w.release(w.now(writer))
+	})
+}
+
+func TestAHeldKeyHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		first := w.acquire(a, 1)
+		waiter := w.beginAcquire(w.Context(), a, 1)
+		w.release(w.acquire(a, 2))
+		w.assertWaits(waiter)
+		w.release(first)
+		w.release(w.now(waiter))
+	})
+}

@@ -1,0 +1,261 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+func TestAWaitLastsForTheTimeoutOrTheOptionsWait(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		timeout, wait time.Duration
+		want          time.Duration
+	}{
+		{"the default", 0, 0, 15 * time.Second},
+		{"the Locker's Timeout", 2 * time.Second, 0, 2 * time.Second},
+		{"Options.Wait, shorter", 0, time.Second, time.Second},
+		{"Options.Wait, longer", time.Second, time.Minute, time.Minute},
+		{"Options.Wait in a Locker without a timeout", advisory.NoTimeout, time.Second, time.Second},
+	} {
+		for _, where := range []string{"this process", "another process"} {
+			t.Run(tt.name+", held by "+where, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(w *world) {
+					a, b := w.open(advisory.Config{Timeout: tt.timeout}), w.open(advisory.Config{ApplicationName: "other"})
+					holder := a
+					if where != "this process" {
+						holder = b
+					}
+					lock := w.acquire(holder, 1)
+					start := time.Now()
+					_, err := a.With(advisory.Options{Wait: tt.wait}).Acquire(w.Context(), entity(1))
+					assert.Equal(w, tt.want, time.Since(start))
+					require.ErrorIs(w, err, advisory.ErrTimeout)
+					require.ErrorIs(w, err, advisory.ErrHeld)
+					timeout, ok := errors.AsType[*advisory.TimeoutError](err)
+					require.True(w, ok)
+					assert.Equal(w, entity(1), timeout.Key)
+					assert.Equal(w, tt.want, timeout.Waited)
+					require.NotNil(w, timeout.Holder)
+					assert.Equal(w, holder == a, timeout.Holder.Local)
+					assert.Equal(w, w.pidOf(1), timeout.Holder.PID)
+					if holder == a {
+						assert.Contains(w, err.Error(), "Lock.Context")
+						assert.Equal(w, start, timeout.Holder.Since)
+					} else {
+						assert.Equal(w, "other", timeout.Holder.ApplicationName)
+						assert.Equal(w, start, timeout.Holder.SessionSince)
+					}
+					assert.Equal(w, int64(1), a.Stats().Timeouts)
+					w.release(lock)
+				})
+			})
+		}
+	}
+}
+
+func TestWithoutATimeoutAWaitLastsUntilTheContextEnds(t *testing.T) {
+	t.Parallel()
+	for _, l := range []struct {
+		name    string
+		timeout time.Duration
+		options advisory.Options
+	}{
+		{"in the Config", advisory.NoTimeout, advisory.Options{}},
+		{"in the Options", time.Second, advisory.Options{Wait: advisory.NoTimeout}},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, b := w.open(advisory.Config{Timeout: l.timeout}), w.open(advisory.Config{})
+				lock := w.acquire(b, 1)
+				ctx, cancel := context.WithCancel(w.Context())
+				p := w.beginAcquire(ctx, a.With(l.options), 1)
+				time.Sleep(24 * time.Hour)
+				w.assertWaits(p)
+				assert.Equal(w, 1, w.server.Waiters(entity(1)))
+				cancel()
+				o := <-p
+				require.ErrorIs(w, o.err, context.Canceled)
+				require.NotErrorIs(w, o.err, advisory.ErrTimeout)
+				w.release(lock)
+			})
+		})
+	}
+}
+
+func TestANegativeWaitIsAnErrorOfTheCall(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{}).With(advisory.Options{Wait: -1})
+		_, err := l.Acquire(w.Context(), entity(1))
+		e, ok := errors.AsType[*advisory.ConfigError](err)
+		require.True(w, ok)
+		assert.Equal(w, "Options.Wait", e.Field)
+	})
+}
+
+func TestAWaitEndsAtTheContextsDeadlineWithItsCause(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		cause := errors.New("budget of the request")
+		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, cause)
+		defer cancel()
+		start := time.Now()
+		_, err := a.Acquire(ctx, entity(1))
+		assert.Equal(w, time.Second, time.Since(start))
+		for _, want := range []error{advisory.ErrTimeout, advisory.ErrHeld, cause} {
+			require.ErrorIs(w, err, want)
+		}
+		require.ErrorContains(w, err, "budget of the request")
+		w.release(lock)
+	})
+}
+
+func TestACanceledWaitReturnsAtOnceWithTheCause(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		ctx, cancel := context.WithCancelCause(w.Context())
+		p := w.beginAcquire(ctx, a, 1)
+		time.Sleep(time.Second)
+		start, gone := time.Now(), errors.New("client gone")
+		cancel(gone)
+		o := <-p
+		assert.Equal(w, start, o.at)
+		require.ErrorIs(w, o.err, gone)
+		require.NotErrorIs(w, o.err, advisory.ErrTimeout)
+		require.NotErrorIs(w, o.err, advisory.ErrHeld)
+		w.release(lock)
+	})
+}
+
+func TestATimedOutWaiterDoesNotTakeItsPlaceFromTheNext(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		short := w.beginAcquire(w.Context(), a.With(advisory.Options{Wait: time.Second}), 1)
+		long := w.beginAcquire(w.Context(), a, 1)
+		require.ErrorIs(w, (<-short).err, advisory.ErrTimeout)
+		w.assertWaits(long)
+		w.release(lock)
+		w.release(w.now(long))
+	})
+}
+
+func TestALongWaitIsGrantedAtTheRelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		p := w.beginAcquire(w.Context(), a, 1)
+		time.Sleep(10*time.Second + 123*time.Millisecond)
+		start := time.Now()
+		w.release(lock)
+		o := <-p
+		require.NoError(w, o.err)
+		assert.Equal(w, start, o.at)
+		assert.Greater(w, a.Stats().Slices, int64(10))
+		w.release(o.lock)
+	})
+}
+
+func TestDoOrSkipSkipsWhatAnotherHolds(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		work := errors.New("work failed")
+		fn := func(context.Context) error { return work }
+		lock := w.acquire(a, 1)
+		start := time.Now()
+		for _, l := range []*advisory.Locker{a, b} {
+			ran, err := l.DoOrSkip(w.Context(), entity(1), fn)
+			require.NoError(w, err)
+			assert.False(w, ran)
+			assert.Equal(w, int64(1), l.Stats().Skips)
+			assert.Zero(w, l.Stats().ReentrantSkips)
+		}
+		assert.Zero(w, time.Since(start))
+		w.release(lock)
+		ran, err := b.DoOrSkip(w.Context(), entity(1), fn)
+		assert.True(w, ran)
+		require.ErrorIs(w, err, work)
+	})
+}
+
+func TestATryTellsWhoHolds(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{ApplicationName: "billing"}), w.open(advisory.Config{})
+		lock := w.acquire(a.With(shared), 1)
+		for _, l := range []*advisory.Locker{a, b} {
+			_, err := l.TryAcquire(w.Context(), entity(1))
+			require.ErrorIs(w, err, advisory.ErrHeld)
+			require.NotErrorIs(w, err, advisory.ErrTimeout)
+			e, ok := errors.AsType[*advisory.HeldError](err)
+			require.True(w, ok)
+			require.NotNil(w, e.Holder)
+			assert.Equal(w, l == a, e.Holder.Local)
+			assert.Equal(w, "billing", e.Holder.ApplicationName)
+			assert.True(w, e.Holder.Shared)
+		}
+		w.release(lock)
+		w.release(w.now(w.begin(func() (*advisory.Lock, error) { return b.TryAcquire(w.Context(), entity(1)) })))
+	})
+}
+
+func TestDoReleasesWhenItsFunctionPanics(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		assert.PanicsWithValue(w, "oops", func() {
+			_ = a.Do(w.Context(), entity(1), func(context.Context) error { panic("oops") })
+		})
+		synctest.Wait()
+		assert.Empty(w, w.server.Locked())
+	})
+}
+
+func TestALocksContextEndsWithItsRelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		lock := w.acquire(w.open(advisory.Config{}), 1)
+		ctx := lock.Context()
+		require.NoError(w, ctx.Err())
+		w.release(lock)
+		require.ErrorIs(w, context.Cause(ctx), advisory.ErrReleased)
+		require.ErrorIs(w, lock.Release(), advisory.ErrReleased)
+		select {
+		case <-lock.Lost():
+			assert.Fail(w, "a released lock is not lost")
+		default:
+		}
+	})
+}
+
+func TestTheEndOfTheAcquisitionsContextDoesNotRelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		ctx, cancel := context.WithCancel(w.Context())
+		lock, err := w.open(advisory.Config{}).Acquire(ctx, entity(1))
+		require.NoError(w, err)
+		cancel()
+		synctest.Wait()
+		assert.Len(w, w.server.Holders(entity(1)), 1)
+		require.ErrorIs(w, lock.Context().Err(), context.Canceled)
+		w.release(lock)
+	})
+}

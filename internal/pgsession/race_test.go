@@ -1,0 +1,236 @@
+package pgsession
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+func format(pid uint32) string { return strconv.FormatUint(uint64(pid), 10) }
+
+// races is how often each cell is run: PGLATCH_RACES, or 2000.
+func races(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("PGLATCH_RACES")
+	if text == "" {
+		return 2000
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, "PGLATCH_RACES")
+	return n
+}
+
+// A contender acquires the contended lock in some way and gives it back.
+type contender interface {
+	pid() uint32
+	acquire(t *testing.T, c cell) (held bool)
+	cancel(t *testing.T)
+	release(t *testing.T, held bool)
+}
+
+// A cell is one kind of end of a wait that races the grant.
+type cell struct {
+	name  string
+	limit time.Duration // of the wait
+	end   time.Duration // when the wait ends, unless the lock is granted
+	try   bool          // no wait, but a try
+	cut   func(t *testing.T, c contender, admin bystander)
+}
+
+var (
+	byAdmin  = func(_ *testing.T, c contender, admin bystander) { admin.cancel(c.pid()) }
+	byClient = func(t *testing.T, c contender, _ bystander) { c.cancel(t) }
+)
+
+var cells = []cell{
+	{name: "slice timeout on wait", limit: 4 * time.Millisecond, end: 4 * time.Millisecond},
+	{name: "pg_cancel_backend on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byAdmin},
+	{name: "cancel request on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byClient},
+	{name: "pg_cancel_backend on try", end: 300 * time.Microsecond, try: true, cut: byAdmin},
+}
+
+func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(t *testing.T) {
+	for _, c := range cells {
+		t.Run(c.name, func(t *testing.T) {
+			dsn := pgtest.DSN(t)
+			us := &lockSession{Session: acquire(t, newPool(t, dsn, nil))}
+			s := runRaces(t, dsn, c, us, races(t), 0)
+			t.Logf("%d races: %d held, %d not; %d resolved", s.races, s.held, s.races-s.held, us.resolved)
+			assert.Zero(t, s.phantoms, "said not held, and it was")
+			assert.Zero(t, s.ghosts, "said held, and it was not")
+			assert.Greater(t, s.held, s.races/20, "the lock was granted too seldom for a race")
+			assert.Greater(t, s.races-s.held, s.races/20, "the wait ended too seldom for a race")
+			assert.Positive(t, us.resolved, "nothing had to be resolved: the window was missed")
+		})
+	}
+}
+
+// The negative control: the same races find phantoms in the usual way to wait.
+func TestTheUsualWayToAcquireIsWrongAboutPhantoms(t *testing.T) {
+	for _, c := range cells {
+		t.Run(c.name, func(t *testing.T) {
+			dsn := pgtest.DSN(t)
+			s := runRaces(t, dsn, c, &naive{bystander: connect(t, dsn)}, 20_000, 3)
+			t.Logf("%d races: %d held, %d phantoms", s.races, s.held, s.phantoms)
+			assert.Positive(t, s.phantoms)
+		})
+	}
+}
+
+type score struct{ races, held, phantoms, ghosts int }
+
+// runRaces races n times, or until there were enough phantoms, if enough > 0. The
+// window of ±250 µs around the end of the wait moves so that the lock is granted
+// in about half of the races.
+func runRaces(t *testing.T, dsn string, c cell, us contender, n, enough int) (s score) {
+	t.Helper()
+	holder, judge, admin := connect(t, dsn), connect(t, dsn), connect(t, dsn)
+	lock, unlock := "SELECT pg_advisory_lock(7, 9)", "SELECT pg_advisory_unlock(7, 9)"
+	aim := window{at: c.end, step: time.Millisecond}
+	for s.races < n && (enough == 0 || s.phantoms < enough) {
+		holder.exec(lock)
+		start := time.Now().Add(50 * time.Microsecond)
+		jitter := time.Duration(rand.Int64N(int64(500*time.Microsecond))) - 250*time.Microsecond
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			spinUntil(start.Add(aim.at + jitter))
+			_, _ = holder.try(unlock)
+		})
+		if c.cut != nil {
+			wg.Go(func() {
+				end := c.end
+				if c.try {
+					end = time.Duration(rand.Int64N(int64(c.end))) + 50*time.Microsecond
+				}
+				spinUntil(start.Add(end))
+				c.cut(t, us, admin)
+			})
+		}
+		spinUntil(start)
+		if c.try { // a try is over too soon to be awaited: it begins anywhere around the unlock
+			spinUntil(start.Add(c.end))
+		}
+		held := us.acquire(t, c)
+		wg.Wait()
+		switch is := judge.holds(us.pid(), pairKey); {
+		case is && !held:
+			s.phantoms++
+		case held && !is:
+			s.ghosts++
+		}
+		s.races++
+		if held {
+			s.held++
+		}
+		aim.move(held)
+		us.release(t, held)
+		if !assert.Equal(t, "0", judge.locks(us.pid()), "something stays locked after the release") {
+			return s
+		}
+	}
+	return s
+}
+
+// A window is the middle of the times at which the lock is granted.
+type window struct {
+	at, step time.Duration
+	later    bool
+}
+
+// move follows the end of the wait, with ever smaller steps.
+func (w *window) move(later bool) {
+	if later != w.later {
+		w.later, w.step = later, max(w.step/2, 5*time.Microsecond)
+	}
+	if later {
+		w.at += w.step
+	} else {
+		w.at = max(w.at-w.step, 0)
+	}
+}
+
+func spinUntil(at time.Time) {
+	if pause := time.Until(at) - time.Millisecond; pause > 0 {
+		<-time.After(pause)
+	}
+	for time.Now().Before(at) {
+		runtime.Gosched()
+	}
+}
+
+// A lockSession contends as the Locker does.
+type lockSession struct {
+	*Session
+	resolved int
+}
+
+func (l *lockSession) pid() uint32 { return l.PID() }
+
+func (l *lockSession) acquire(t *testing.T, c cell) (held bool) {
+	var err error
+	if c.try {
+		held, err = l.Try(pairKey, session.Exclusive)
+	} else {
+		held, err = l.Wait(pairKey, session.Exclusive, c.limit)
+	}
+	assert.NoError(t, err)
+	if held && l.held[0].doubled {
+		l.resolved++
+	}
+	return held
+}
+
+func (l *lockSession) cancel(*testing.T) { l.Interrupt() }
+
+func (l *lockSession) release(t *testing.T, held bool) {
+	if held {
+		assert.NoError(t, l.Unlock(pairKey, session.Exclusive))
+	}
+	select {
+	case <-l.interrupt: // it came too late for this wait
+	default:
+	}
+	require.NotEqual(t, session.Lost, l.State())
+}
+
+// A naive contender takes an error for "not held".
+type naive struct{ bystander }
+
+func (n *naive) pid() uint32 { return n.conn.PID() }
+
+func (n *naive) acquire(_ *testing.T, c cell) bool {
+	function := "pg_advisory_lock"
+	if c.try {
+		function = "pg_try_advisory_lock"
+	}
+	row, err := n.try("SET lock_timeout = '" + ms(c.limit) + "'; SELECT " + function + "(7, 9)")
+	return err == nil && row[0] != "f"
+}
+
+func (n *naive) cancel(t *testing.T) { assert.NoError(t, n.conn.CancelRequest(context.Background())) }
+
+// release undoes phantoms, which its owner does not know of.
+func (n *naive) release(t *testing.T, _ bool) {
+	for {
+		_, err := n.try("SELECT pg_advisory_unlock_all()")
+		if err == nil {
+			return
+		}
+		require.True(t, strings.Contains(err.Error(), codeQueryCanceled), err)
+	}
+}
+
+var _ = []contender{(*lockSession)(nil), (*naive)(nil)}
+

@@ -1,0 +1,224 @@
+package pgsession
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+func TestAWatchReportsThatTheServerEndedTheSession(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, other := take(t, newPool(t, dsn, nil), pairKey), connect(t, dsn)
+	lost := watch(s)
+	watched(t, s)
+	other.terminate(s.PID())
+	loss := requireLoss(t, s, lost)
+	assert.Equal(t, "57P01", sqlState(loss.Cause))
+	require.ErrorIs(t, s.Unlock(pairKey, session.Exclusive), session.ErrLost)
+	_, err := s.Try(pairKey, session.Exclusive)
+	require.ErrorIs(t, err, session.ErrLost)
+	assert.EqualValues(t, 1, s.pool.Stats().Lost)
+}
+
+func TestAWatchReportsThatTheServerStopped(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*testing.T, *pgserver.Server){
+		"fast":      func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Stop(t.Context(), pgserver.Fast)) },
+		"immediate": func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Stop(t.Context(), pgserver.Immediate)) },
+		"kill -9":   func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Kill()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := pgtest.StartServer(t, pgserver.Options{})
+			s := take(t, newPool(t, server.DSN(""), nil), pairKey)
+			lost := watch(s)
+			watched(t, s)
+			stop(t, server)
+			requireLoss(t, s, lost)
+		})
+	}
+}
+
+func TestAWatchReportsAKilledSession(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := connect(t, dsn)
+	s := take(t, newPool(t, dsn, nil), pairKey)
+	lost := watch(s)
+	watched(t, s)
+	s.Kill(assert.AnError)
+	require.ErrorIs(t, requireLoss(t, s, lost).Cause, assert.AnError)
+	judge.gone(s.PID())
+}
+
+func TestAKillBeforeTheWatchBeganIsReportedToo(t *testing.T) {
+	t.Parallel()
+	s := take(t, newPool(t, pgtest.DSN(t), nil), pairKey)
+	lost := watch(s)
+	s.Kill(assert.AnError)
+	require.ErrorIs(t, requireLoss(t, s, lost).Cause, assert.AnError)
+}
+
+func TestPingsKeepAHeldSessionAlive(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p := newPool(t, dsn, briefly)
+	s := take(t, p, pairKey)
+	lost := watch(s)
+	start, before := time.Now(), p.Stats()
+
+	// The control: the server ends a session that is as silent and does not ping.
+	silent := connect(t, dsn)
+	silent.exec("SET idle_session_timeout = '" + ms(p.config.T) + "'; SELECT pg_advisory_lock(7, 8)")
+	_, err := silent.conn.ReceiveMessage(t.Context())
+	require.Error(t, err)
+	assert.Equal(t, "57P05", sqlState(err))
+
+	require.Eventually(t, func() bool { return time.Since(start) > 3*p.config.T }, patience, 10*time.Millisecond)
+	requireNoLoss(t, s, lost)
+	after := p.Stats()
+	assert.Greater(t, after.Pings, before.Pings+3)
+	assert.Greater(t, after.PIDChecks, before.PIDChecks+3)
+	assert.Equal(t, before.Watches+1, after.Watches)
+	assert.True(t, connect(t, dsn).holds(s.PID(), pairKey))
+	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
+}
+
+func TestALockThatIsHeldBrieflyIsNotWatched(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, pgtest.DSN(t), nil)
+	s := acquire(t, p)
+	brief := 0
+	for range 200 {
+		ok, err := s.Try(pairKey, session.Exclusive)
+		require.NoError(t, err)
+		require.True(t, ok)
+		start := time.Now()
+		watch(s)
+		require.NoError(t, s.Unlock(pairKey, session.Exclusive))
+		if time.Since(start) < watchDelay {
+			brief++
+		}
+	}
+	assert.LessOrEqual(t, p.Stats().Watches, int64(200-brief))
+	assert.Positive(t, brief)
+}
+
+func TestAWatchIsInterruptedByUnlockAThousandTimes(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, other := newPool(t, dsn, nil), connect(t, dsn)
+	s := acquire(t, p)
+	var lost <-chan error
+	for range 1000 {
+		ok, err := s.Try(pairKey, session.Exclusive)
+		require.NoError(t, err)
+		require.True(t, ok)
+		lost = watch(s)
+		watched(t, s)
+		require.NoError(t, s.Unlock(pairKey, session.Exclusive))
+		requireNoLoss(t, s, lost)
+	}
+	assert.EqualValues(t, 1000, p.Stats().Watches)
+	assert.Equal(t, "0", other.locks(s.PID()))
+
+	ok, err := s.Try(pairKey, session.Exclusive)
+	require.NoError(t, err)
+	require.True(t, ok)
+	lost = watch(s)
+	watched(t, s)
+	other.terminate(s.PID())
+	requireLoss(t, s, lost)
+}
+
+// A hurry is meant for a statement; it can come late, when the lock has passed
+// on and its session is under watch.
+func TestAHurryThatComesLateIsNoLoss(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, pgtest.DSN(t), nil)
+	s := take(t, p, pairKey)
+	lost := watch(s)
+	watched(t, s)
+	before := p.Stats().Pings
+	s.Hurry()
+	require.Eventually(t, func() bool { return p.Stats().Pings > before || s.State() == session.Lost }, patience, time.Millisecond)
+	requireNoLoss(t, s, lost)
+	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
+}
+
+// throughProxy opens a pool on brief leases behind a proxy.
+func throughProxy(t *testing.T, dsn string, change func(*Config)) (*Pool, *faultproxy.Proxy) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	proxy, err := faultproxy.New(t.Context(), u.Host)
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	via, err := proxy.URL(dsn)
+	require.NoError(t, err)
+	return newPool(t, via, change), proxy
+}
+
+func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]faultproxy.Mode{
+		"both ways": faultproxy.Hold, "to the server": faultproxy.HoldToServer, "to the client": faultproxy.HoldToClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			p, proxy := throughProxy(t, dsn, func(c *Config) { c.T = 2 * time.Second })
+			s, judge := take(t, p, pairKey), connect(t, dsn)
+			lost := watch(s)
+			watched(t, s)
+			assert.Equal(t, session.Held, s.State())
+			proxy.Set(mode)
+			require.Eventually(t, func() bool { return s.State() == session.Doubtful }, patience, time.Millisecond)
+			// While it is believed in, the server must still hold it.
+			for s.State() != session.Lost {
+				if holds := judge.holds(s.PID(), pairKey); s.State() != session.Lost {
+					require.True(t, holds, "believed in a lock that the server gave away")
+				}
+			}
+			require.ErrorIs(t, requireLoss(t, s, lost).Cause, errSilent)
+			proxy.Set(faultproxy.Pass)
+			judge.gone(s.PID())
+			assert.Equal(t, session.Lost, s.State(), "a lost session never comes back")
+		})
+	}
+}
+
+func TestALateAnswerIsNoLoss(t *testing.T) {
+	t.Parallel()
+	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 4 * time.Second })
+	s := take(t, p, pairKey)
+	lost := watch(s)
+	proxy.Set(faultproxy.HoldToClient)
+	require.Eventually(t, func() bool { return s.State() == session.Doubtful }, patience, time.Millisecond)
+	proxy.Set(faultproxy.Pass)
+	require.Eventually(t, func() bool { return s.State() == session.Held }, patience, time.Millisecond)
+	proxy.Delay(100 * time.Millisecond)
+	before := p.Stats().Pings
+	require.Eventually(t, func() bool { return p.Stats().Pings > before+1 }, patience, time.Millisecond)
+	requireNoLoss(t, s, lost)
+	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
+}
+
+func TestAResetConnectionIsALoss(t *testing.T) {
+	t.Parallel()
+	p, proxy := throughProxy(t, pgtest.DSN(t), nil)
+	s := take(t, p, pairKey)
+	lost := watch(s)
+	watched(t, s)
+	proxy.Reset()
+	requireLoss(t, s, lost)
+}
