@@ -228,7 +228,7 @@ func (c *core) explain(r *request, err error) error {
 	switch {
 	case errors.Is(err, ErrHeld):
 		return err
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(endedLocked(ctx), context.Canceled):
 		return canceled(ctx, r.key)
 	case errors.Is(err, errNoSlot):
 		e := &PoolExhaustedError{Key: r.key, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}

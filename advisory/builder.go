@@ -70,16 +70,19 @@ func (b *builder) drop(key namespace.Key, mode session.Mode) error {
 			break
 		}
 	}
-	return err
+	if err != nil {
+		return c.explain(b.request, err)
+	}
+	return nil
 }
 
 // finish makes the lock complete and has its session watched.
 func (b *builder) finish() (*Lock, error) {
 	c := b.core
 	c.mu.Lock()
-	if c.closed || b.ctx.Err() != nil {
+	if c.closed || endedLocked(b.ctx) != nil {
 		err := ErrClosed
-		if b.ctx.Err() != nil {
+		if endedLocked(b.ctx) != nil {
 			err = canceled(b.ctx, b.request.key)
 		}
 		c.mu.Unlock()
@@ -98,19 +101,19 @@ func (b *builder) abort(err error) error {
 	c := b.core
 	c.mu.Lock()
 	grants := b.lock.grants
-	var running *campaign // of the key that was being waited for
+	var ended chan struct{} // of the campaign for the key that was being waited for
 	for _, q := range c.queues {
 		if q.campaign != nil && q.campaign.own == b.session {
 			if q.campaign.ended == nil {
 				q.campaign.ended = make(chan struct{})
 			}
-			running = q.campaign
+			ended = q.campaign.ended
 		}
 	}
 	c.mu.Unlock()
 	c.background(func() {
-		if running != nil {
-			<-running.ended
+		if ended != nil {
+			<-ended
 		}
 		if b.session.UnlockAll() != nil {
 			b.session.Close()

@@ -46,7 +46,9 @@ func TestACycleOfThreeIsRefusedAtOnce(t *testing.T) {
 		second := w.beginAcquire(two.Context(), a, 3)
 		_, err := a.Acquire(three.Context(), entity(1))
 		assertCycle(w, err, entity(1), entity(2), entity(3))
-		w.release(three, w.now(second), two, w.now(first), one)
+		w.release(three)
+		w.release(w.now(second), two)
+		w.release(w.now(first), one)
 	})
 }
 
@@ -58,7 +60,10 @@ func TestAChainWithoutACycleWaits(t *testing.T) {
 		first := w.beginAcquire(one.Context(), a, 2)
 		second := w.beginAcquire(two.Context(), a, 3)
 		third := w.beginAcquire(w.Context(), a, 1)
-		w.release(three, w.now(second), two, w.now(first), one, w.now(third))
+		w.release(three)
+		w.release(w.now(second), two)
+		w.release(w.now(first), one)
+		w.release(w.now(third))
 	})
 }
 
@@ -100,8 +105,8 @@ func TestAnAcquireAllThatWouldCloseACycleGivesEverythingBack(t *testing.T) {
 		p := w.beginAcquire(one.Context(), a, 3)
 		_, err := a.AcquireAll(three.Context(), entity(2), entity(1))
 		assertCycle(w, err, entity(1), entity(3))
-		w.release(three, w.now(p))
-		w.release(w.acquire(a, 2), one)
+		w.release(three)
+		w.release(w.now(p), w.acquire(a, 2), one)
 	})
 }
 

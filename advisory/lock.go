@@ -179,6 +179,17 @@ func (c *lockContext) Err() error {
 	return c.Context.Err()
 }
 
+// endedLocked is ctx.Err for those who hold core.mu: the Err of a lock's context
+// takes it, unless the context has ended.
+func endedLocked(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+		return nil
+	}
+}
+
 // carried returns the innermost lock that a context carries and that is still
 // held with this core, under core.mu.
 func (c *core) carried(ctx context.Context) *Lock {

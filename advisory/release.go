@@ -28,7 +28,7 @@ func (c *core) release(l *Lock) error {
 		return nil
 	}
 	if r := c.heir(g); r != nil {
-		c.stats.handOvers.Add(1)
+		g.session.WatchNow()
 		g.give(r, true)
 		c.mu.Unlock()
 		return nil

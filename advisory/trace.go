@@ -12,6 +12,9 @@ func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
 	switch {
 	case res.err == nil:
 		c.stats.acquired.Add(1)
+		if res.handOver {
+			c.stats.handOvers.Add(1)
+		}
 	case errors.Is(res.err, ErrTimeout):
 		c.stats.timeouts.Add(1)
 	}

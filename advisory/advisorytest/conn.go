@@ -179,6 +179,9 @@ func (c *conn) Watch(lost func(error)) {
 	}
 }
 
+// WatchNow has nothing to hasten: a loss in memory is known at once.
+func (*conn) WatchNow() {}
+
 // Kill ends the session from any goroutine, unless it was given back.
 func (c *conn) Kill(cause error) {
 	c.server.mu.Lock()

@@ -44,12 +44,13 @@ type hold struct {
 // Acquire returns an idle session or makes one. One that died while it was idle
 // shows that at its first use, as a dead connection does.
 func (p *source) Acquire(ctx context.Context, _ time.Time) (session.Session, error) {
+	if ctx.Err() != nil { // before mu: a lock's context looks at its session
+		return nil, context.Cause(ctx)
+	}
 	s := p.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
 	case p.closed:
 		return nil, session.ErrClosed
 	case s.down != nil:

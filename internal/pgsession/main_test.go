@@ -179,5 +179,11 @@ func (b bystander) gone(pid uint32) {
 	}, patience, time.Millisecond)
 }
 
-func (b bystander) cancel(pid uint32)    { _, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ")") }
+func (b bystander) cancel(pid uint32) { _, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ")") }
+
+// hail cancels many times in about 100 µs: a short statement is hard to hit.
+func (b bystander) hail(pid uint32) {
+	_, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ") FROM generate_series(1, 50)")
+}
+
 func (b bystander) terminate(pid uint32) { b.exec("SELECT pg_terminate_backend(" + format(pid) + ")") }

@@ -51,6 +51,7 @@ type cell struct {
 
 var (
 	byAdmin  = func(_ *testing.T, c contender, admin bystander) { admin.cancel(c.pid()) }
+	byHail   = func(_ *testing.T, c contender, admin bystander) { admin.hail(c.pid()) }
 	byClient = func(t *testing.T, c contender, _ bystander) { c.cancel(t) }
 )
 
@@ -58,7 +59,7 @@ var cells = []cell{
 	{name: "slice timeout on wait", limit: 4 * time.Millisecond, end: 4 * time.Millisecond},
 	{name: "pg_cancel_backend on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byAdmin},
 	{name: "cancel request on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byClient},
-	{name: "pg_cancel_backend on try", end: 300 * time.Microsecond, try: true, cut: byAdmin},
+	{name: "pg_cancel_backend on try", end: 300 * time.Microsecond, try: true, cut: byHail},
 }
 
 func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(t *testing.T) {

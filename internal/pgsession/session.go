@@ -3,7 +3,9 @@ package pgsession
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -100,6 +102,8 @@ var binaryFormat = []int16{1} // of all parameters, or of all columns
 // proves nothing, any other error and any other backend end it.
 func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return s.lose(fmt.Errorf("%w: %w", errSilent, err))
 	case err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()):
 		return s.lose(err)
 	case err != nil:
@@ -112,10 +116,13 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	return nil
 }
 
+// attempts is how often a statement that a cancel request hit is sent.
+const attempts = 5
+
 // retry is run for statements that a late cancel request, meant for an earlier
 // one, may hit. again tells that an attempt failed, whose effect is unknown.
 func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answer, again bool, err error) {
-	for range 5 {
+	for range attempts {
 		answer, err = s.run(st, params, s.pool.config.statementBound())
 		if sqlState(err) != codeQueryCanceled {
 			return answer, again, err
@@ -156,11 +163,12 @@ func (s *Session) Kill(cause error) {
 	}
 }
 
-// Hurry bounds the statement that is under way, if any, to a short grace.
+// Hurry bounds the statement that is under way, if any, to a short grace. It can
+// come late: a watch, which waits for nothing in particular, must not hear of it.
 func (s *Session) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended {
+	if !s.ended && s.report == nil {
 		s.setDeadline(graceInHurry)
 	}
 }

@@ -68,16 +68,22 @@ func (s *Session) clear() error {
 // logs for an unlock of what is not held.
 func (s *Session) unlockRest(h hold) error {
 	suffix, args := literals(h.tag, h.mode)
-	sent := bootNow()
-	s.setDeadline(s.pool.config.statementBound())
-	row, err := queryRow(context.Background(), s.link.conn, fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
-	FROM pg_catalog.pg_locks WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, suffix, args, whereKey(h.tag)))
-	pid := uint32(0)
-	if err == nil {
-		pid = parsePID(row[1])
+	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
+	FROM pg_catalog.pg_locks WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, suffix, args, whereKey(h.tag))
+	var err error
+	for range attempts {
+		sent, pid := bootNow(), uint32(0)
+		s.setDeadline(s.pool.config.statementBound())
+		var row []string
+		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
+			pid = parsePID(row[1])
+		}
+		if err = s.settle(sent, pid, err); err == nil {
+			return nil
+		}
+		if sqlState(err) != codeQueryCanceled {
+			break
+		}
 	}
-	if err := s.settle(sent, pid, err); err != nil {
-		return s.lose(err)
-	}
-	return nil
+	return s.lose(err)
 }

@@ -22,6 +22,16 @@ func (s *Session) Watch(report func(error)) {
 	s.link.watchTimer.Reset(watchDelay)
 }
 
+// WatchNow begins the watch at once: a lock that passes to another holder must not
+// have been lost unnoticed.
+func (s *Session) WatchNow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.report != nil && s.cancelWatch == nil {
+		s.link.watchTimer.Reset(0)
+	}
+}
+
 // watch owns the connection until the session is lost or stopWatch takes it back.
 func (s *Session) watch() {
 	s.mu.Lock()

@@ -91,6 +91,8 @@ type Session interface {
 	// Watch reports the session's loss to lost, once, from another goroutine. It
 	// ends with the next Unlock, UnlockAll, Release or Close.
 	Watch(lost func(error))
+	// WatchNow begins at once a watch that Watch would let begin in a while.
+	WatchNow()
 	// Kill ends the session from any goroutine; its Watch reports the cause.
 	Kill(cause error)
 	// Release gives the session back for reuse if it holds no lock, else closes it.

@@ -1,0 +1,197 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func (w *world) beginAll(ctx context.Context, l *advisory.Locker, entities ...int64) pending {
+	keys := make([]namespace.Key, len(entities))
+	for i, e := range entities {
+		keys[i] = entity(e)
+	}
+	return w.begin(func() (*advisory.Lock, error) { return l.AcquireAll(ctx, keys...) })
+}
+
+// tags returns the tags of entities.
+func tags(entities ...int64) (tags []namespace.Tag) {
+	for _, e := range entities {
+		tags = append(tags, entity(e).Tag())
+	}
+	return tags
+}
+
+func TestAcquireAllTakesEachKeyOnceInOneOrderOnOneSession(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		lock := w.now(w.beginAll(w.Context(), a, 3, 1, 2, 3, 1))
+		assert.Equal(w, []namespace.Key{entity(1), entity(2), entity(3)}, lock.Keys())
+		assert.Equal(w, tags(1, 2, 3), w.server.Locked())
+		s := a.Stats()
+		assert.Equal(w, 1, s.SessionsInUse)
+		assert.Equal(w, 1, s.Held, "it is one lock")
+		assert.Equal(w, int64(1), s.Acquired)
+		w.release(lock)
+		assert.Empty(w, w.server.Locked())
+		require.ErrorIs(w, lock.Release(), advisory.ErrReleased)
+	})
+}
+
+func TestAcquireAllOfOneKeyIsAcquire(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		lock := w.now(w.beginAll(w.Context(), a, 1, 1))
+		p := w.beginAcquire(w.Context(), a, 1)
+		w.release(lock)
+		w.release(w.now(p))
+		assert.Equal(w, int64(1), a.Stats().HandOvers)
+	})
+}
+
+func TestAcquireAllRefusesNoKeyAndInvalidKeys(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		for _, keys := range [][]namespace.Key{nil, {entity(1), {}}} {
+			_, err := a.AcquireAll(w.Context(), keys...)
+			require.ErrorIs(w, err, namespace.ErrInvalidKey)
+		}
+	})
+}
+
+func TestAcquireAllIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	enough := errors.New("enough")
+	for _, where := range []string{"this process", "another process"} {
+		for _, tt := range []struct {
+			name string
+			end  func(w *world, a *advisory.Locker, cancel context.CancelCauseFunc)
+			want error
+		}{
+			{"the wait runs out", func(*world, *advisory.Locker, context.CancelCauseFunc) {}, advisory.ErrTimeout},
+			{"the caller leaves", func(_ *world, _ *advisory.Locker, cancel context.CancelCauseFunc) { cancel(enough) }, enough},
+			{"the Locker is closed", func(_ *world, a *advisory.Locker, _ context.CancelCauseFunc) { a.Close() }, advisory.ErrClosed},
+		} {
+			t.Run(tt.name+", held by "+where, func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(w *world) {
+					a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+					holder := a
+					if where != "this process" {
+						holder = b
+					}
+					middle := w.acquire(holder, 2)
+					ctx, cancel := context.WithCancelCause(w.Context())
+					defer cancel(nil)
+					p := w.beginAll(ctx, a, 1, 2, 3)
+					w.assertWaits(p)
+					assert.Equal(w, tags(1, 2), w.server.Locked(), "the keys before the one that is held")
+					tt.end(w, a, cancel)
+					require.ErrorIs(w, (<-p).err, tt.want)
+					synctest.Wait()
+					if err := middle.Release(); errors.Is(tt.want, advisory.ErrClosed) && holder == a {
+						require.ErrorIs(w, err, advisory.ErrLost)
+					} else {
+						require.NoError(w, err)
+					}
+					synctest.Wait()
+					assert.Empty(w, w.server.Locked())
+				})
+			})
+		}
+	}
+}
+
+func TestAFaultInTheMiddleOfAcquireAllGivesEverythingBack(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		f.onTry = func(tag namespace.Tag) error {
+			if tag == entity(2).Tag() {
+				return advisory.ErrLockTableFull
+			}
+			return nil
+		}
+		p := w.beginAll(w.Context(), a, 1, 2, 3)
+		require.ErrorIs(w, (<-p).err, advisory.ErrLockTableFull)
+		synctest.Wait()
+		assert.Empty(w, w.server.Locked())
+
+		f.onTry = func(tag namespace.Tag) error { // the session ends
+			if tag == entity(2).Tag() {
+				w.server.KillSessions()
+			}
+			return nil
+		}
+		p = w.beginAll(w.Context(), a, 1, 2, 3)
+		require.ErrorIs(w, (<-p).err, advisory.ErrUnavailable)
+		f.onTry = nil
+		w.release(w.now(w.beginAll(w.Context(), a, 1, 2, 3)))
+	})
+}
+
+func TestAcquireAllWaitsForOneTimeoutAltogether(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{Timeout: time.Second}), w.open(advisory.Config{})
+		one, two := w.acquire(b, 1), w.acquire(b, 2)
+		start := time.Now()
+		p := w.beginAll(w.Context(), a, 1, 2)
+		time.Sleep(800 * time.Millisecond)
+		w.release(one)
+		o := <-p
+		require.ErrorIs(w, o.err, advisory.ErrTimeout)
+		assert.Equal(w, time.Second, o.at.Sub(start))
+		w.release(two)
+	})
+}
+
+func TestTheKeysOfAcquireAllPassToWaitersOneByOne(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		all := w.now(w.beginAll(w.Context(), a, 1, 2))
+		local := w.beginAcquire(w.Context(), a, 1)
+		remote := w.beginAcquire(w.Context(), b, 2)
+		w.release(all)
+		w.release(w.now(local), w.now(remote))
+		assert.Zero(w, a.Stats().HandOvers, "its session is not for one of them alone")
+	})
+}
+
+func TestASharedAcquireAllExcludesWritersOnly(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		one := w.now(w.beginAll(w.Context(), a.With(shared), 1, 2))
+		two := w.now(w.beginAll(w.Context(), b.With(shared), 1, 2))
+		three := w.now(w.beginAll(w.Context(), a.With(shared), 1, 2))
+		_, err := b.TryAcquire(w.Context(), entity(2))
+		require.ErrorIs(w, err, advisory.ErrHeld)
+		w.release(one, two, three)
+	})
+}
+
+func TestALossOfAcquireAllIsTheLossOfOneLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		lock := w.now(w.beginAll(w.Context(), a, 1, 2, 3))
+		w.server.KillSessions()
+		<-lock.Lost()
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		assert.Equal(w, int64(1), a.Stats().Lost)
+		w.release(w.now(w.beginAll(w.Context(), a, 1, 2, 3)))
+	})
+}

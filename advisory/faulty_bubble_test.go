@@ -1,0 +1,179 @@
+package advisory_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A faulty source fails as the test says. Its sessions become doubtful or lost
+// before anybody is told, as they do in time when the server is silent or the
+// process was stopped.
+type faulty struct {
+	session.Source
+	state     atomic.Uint32             // session.State of those that seem held
+	onAcquire func() error              // nil = nothing
+	onTry     func(namespace.Tag) error // nil = nothing
+}
+
+type faultySession struct {
+	session.Session
+	source *faulty
+}
+
+func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
+
+func (f *faulty) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
+	if f.onAcquire != nil {
+		if err := f.onAcquire(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := f.Source.Acquire(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	return &faultySession{s, f}, nil
+}
+
+func (s *faultySession) State() session.State {
+	return max(s.Session.State(), session.State(s.source.state.Load()))
+}
+
+func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
+	if s.source.onTry != nil {
+		if err := s.source.onTry(tag); err != nil {
+			return false, err
+		}
+	}
+	return s.Session.Try(tag, mode)
+}
+
+func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
+	if s.source.onTry != nil {
+		if err := s.source.onTry(tags[0]); err != nil {
+			return -1, err
+		}
+	}
+	return s.Session.TryAny(tags)
+}
+
+// openFaulty is open with a faulty source.
+func (w *world) openFaulty(config advisory.Config) (*advisory.Locker, *faulty) {
+	w.Helper()
+	f := &faulty{Source: w.server.Source("faulty")}
+	l, err := advisory.OpenOn(f, config)
+	require.NoError(w, err)
+	w.Cleanup(func() {
+		w.assertIdle(l)
+		l.Close()
+	})
+	return l, f
+}
+
+func TestADoubtfulLockIsReleasedNotHandedOver(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state     session.State
+		handOvers int64
+	}{{session.Held, 1}, {session.Doubtful, 0}} {
+		inBubble(t, func(w *world) {
+			a, f := w.openFaulty(advisory.Config{})
+			first := w.acquire(a, 1)
+			p := w.beginAcquire(w.Context(), a, 1)
+			f.set(tt.state)
+			assert.Equal(w, tt.state == session.Doubtful, held(a)[0].Doubtful)
+			w.release(first)
+			lock := w.now(p)
+			assert.Equal(w, tt.handOvers, a.Stats().HandOvers)
+			w.release(lock)
+		})
+	}
+}
+
+func TestAReaderDoesNotJoinADoubtfulLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{})
+		first := w.acquire(l.With(shared), 1)
+		f.set(session.Doubtful)
+		second := w.acquire(l.With(shared), 1)
+		assert.Len(w, w.server.Holders(entity(1)), 2)
+		w.release(first, second)
+	})
+}
+
+type ctxKey struct{}
+
+func TestAContextSeesALossBeforeAnybodyTellsIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		lock := w.acquire(a, 1)
+		ctx := context.WithValue(lock.Context(), ctxKey{}, 1)
+		require.NoError(w, ctx.Err())
+		f.set(session.Lost)
+		require.ErrorIs(w, ctx.Err(), context.Canceled)
+		require.ErrorIs(w, context.Cause(ctx), advisory.ErrLost)
+		assert.Empty(w, w.server.Holders(entity(1)), "and its session is ended")
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+	})
+}
+
+func TestANestedRequestEndsAlthoughTheOuterLockExpiresMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(*advisory.Locker, context.Context) (*advisory.Lock, error){
+		"Acquire": func(l *advisory.Locker, ctx context.Context) (*advisory.Lock, error) {
+			return l.Acquire(ctx, entity(2))
+		},
+		"AcquireAll": func(l *advisory.Locker, ctx context.Context) (*advisory.Lock, error) {
+			return l.AcquireAll(ctx, entity(2), entity(3))
+		},
+		"AcquireSlot": func(l *advisory.Locker, ctx context.Context) (*advisory.Lock, error) {
+			return l.AcquireSlot(ctx, entity(2), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, f := w.openFaulty(advisory.Config{})
+				outer := w.acquire(a, 1)
+				expire := func() { f.set(session.Lost) }
+
+				f.onAcquire = func() error { expire(); return session.ErrUnavailable }
+				_, err := call(a, outer.Context())
+				require.ErrorIs(w, err, advisory.ErrUnavailable)
+
+				f.set(session.Held)
+				f.onAcquire, f.onTry = nil, func(tag namespace.Tag) error {
+					if tag != entity(2).Tag() || name != "AcquireAll" { // at the last key
+						expire()
+					}
+					return nil
+				}
+				if inner, err := call(a, outer.Context()); err != nil {
+					require.ErrorIs(w, err, advisory.ErrLost) // the cause of its context
+				} else {
+					w.release(inner)
+				}
+				synctest.Wait()
+				require.ErrorIs(w, context.Cause(expired(outer)), advisory.ErrLost)
+			})
+		})
+	}
+}
+
+// expired returns the lock's context after a look at it.
+func expired(lock *advisory.Lock) context.Context {
+	_ = lock.Context().Err()
+	return lock.Context()
+}

@@ -1,0 +1,143 @@
+package advisory_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestOpenRefusesBadConfigs(t *testing.T) {
+	t.Parallel()
+	const dsn = "postgres://127.0.0.1:1/db"
+	for field, config := range map[string]advisory.Config{
+		"DSN":        {},
+		"ConnConfig": {ConnConfig: &pgx.ConnConfig{}},
+		"MaxConns":   {DSN: dsn, MaxConns: -1},
+		"Timeout":    {DSN: dsn, Timeout: -time.Second},
+		"SessionTTL": {DSN: dsn, SessionTTL: time.Millisecond},
+		"Tracer":     {DSN: dsn, Tracer: 42},
+	} {
+		_, err := advisory.Open(t.Context(), config)
+		var configError *advisory.ConfigError
+		require.ErrorAs(t, err, &configError, field)
+		require.Equal(t, field, configError.Field)
+	}
+}
+
+func TestErrorsOfOpenNeverCarryThePassword(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close()) // nobody listens there now
+	for _, dsn := range []string{
+		"postgres://user:sEcReT@" + listener.Addr().String() + "/db?connect_timeout=1",
+		"postgres://user:sEcReT@[::1/db",
+		"postgres://user:sEcReT%zz@127.0.0.1/db",
+		"host=127.0.0.1 user=u password=sEcReT port=nope",
+		"host=127.0.0.1 user=u password='sEcReT",
+		"sEcReT",
+	} {
+		_, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "sEcReT", "for %q", dsn)
+	}
+}
+
+func TestAnUnreachableServerAndAWrongPasswordAreTyped(t *testing.T) {
+	t.Parallel()
+	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://u:p@127.0.0.1:1/db?connect_timeout=1"})
+	require.ErrorIs(t, err, advisory.ErrUnavailable)
+
+	server := pgtest.StartServer(t, pgserver.Options{})
+	cc, err := pgx.ParseConfig(server.DSN(""))
+	require.NoError(t, err)
+	admin, err := pgx.ConnectConfig(t.Context(), cc)
+	require.NoError(t, err)
+	defer admin.Close(context.Background())
+	_, err = admin.Exec(t.Context(), `CREATE ROLE locked LOGIN PASSWORD 'right'; ALTER ROLE locked NOLOGIN`)
+	require.NoError(t, err)
+	cc.User, cc.Password = "locked", "sEcReT"
+	_, err = advisory.Open(t.Context(), advisory.Config{ConnConfig: cc})
+	require.ErrorIs(t, err, advisory.ErrUnavailable)
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "28000", pgErr.Code)
+	require.NotContains(t, err.Error(), "sEcReT")
+}
+
+func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+	ctx := t.Context()
+	_, err := l.Acquire(ctx, namespace.Key{})
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
+	_, err = l.Acquire(ctx, namespace.Namespace{}.ID(1))
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
+	_, err = l.AcquireAll(ctx)
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
+	_, err = l.AcquireAll(ctx, agents.ID(1), namespace.Key{})
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
+	_, err = l.AcquireSlot(ctx, namespace.Pair(1, 2), 2)
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
+	var configError *advisory.ConfigError
+	for _, n := range []int{-1, 0, 1001} {
+		_, err = l.AcquireSlot(ctx, agents.ID(1), n)
+		require.ErrorAs(t, err, &configError)
+	}
+	_, err = l.With(advisory.Options{Wait: -1}).Acquire(ctx, agents.ID(1))
+	require.ErrorAs(t, err, &configError)
+	require.ErrorAs(t, l.AcquireTx(ctx, nil, agents.ID(1)), &configError)
+	require.ErrorAs(t, l.AcquireSQLTx(ctx, nil, agents.ID(1)), &configError)
+	require.Zero(t, locks(t, work, true))
+
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = l.Acquire(canceled, agents.ID(1))
+	require.ErrorIs(t, err, context.Canceled)
+
+	l.Close()
+	l.Close()
+	_, err = l.Acquire(ctx, agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrClosed)
+	_, err = l.AcquireAll(ctx, agents.ID(1), agents.ID(2))
+	require.ErrorIs(t, err, advisory.ErrClosed)
+	_, err = l.DoOrSkip(ctx, agents.ID(1), nil)
+	require.ErrorIs(t, err, advisory.ErrClosed)
+}
+
+func TestAFullLockTableIsTypedAndTheLockerRecovers(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
+	dsn := server.DSN("")
+	l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+	conn, err := work.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	lock, err := l.Acquire(t.Context(), agents.ID(1)) // both connections are made: the server takes no new ones then
+	require.NoError(t, err)
+	require.NoError(t, lock.Release())
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock(2, i) FROM generate_series(1, 100000) AS i")
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "53200", pgErr.Code)
+
+	_, err = l.Acquire(t.Context(), agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrLockTableFull)
+	require.ErrorContains(t, err, "max_locks_per_transaction")
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
+	lock, err = l.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	require.NoError(t, lock.Release())
+}

@@ -1,0 +1,66 @@
+package advisory_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var agents = namespace.Must(1, "agent")
+
+func open(t *testing.T, config advisory.Config) *advisory.Locker {
+	t.Helper()
+	l, err := advisory.Open(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// workPool is the application's own pool on the same database.
+func workPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// locks counts the rows of pg_locks for advisory locks of the database.
+func locks(t *testing.T, pool *pgxpool.Pool, granted bool) int {
+	t.Helper()
+	var n int
+	err := pool.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = $1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, granted).Scan(&n)
+	require.NoError(t, err)
+	return n
+}
+
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, 30*time.Second, time.Millisecond)
+}
+
+func terminate(t *testing.T, pool *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
+	require.NoError(t, err)
+}
+
+// pidOf returns the backend that holds the Locker's only lock.
+func pidOf(t *testing.T, l *advisory.Locker) uint32 {
+	t.Helper()
+	for held := range l.Held() {
+		return held.PID
+	}
+	require.Fail(t, "nothing is held")
+	return 0
+}

@@ -1,0 +1,133 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+func TestFiveHundredWaitersOnFourConnectionsAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	const waiters = 500
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 4})
+	lock, err := l.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		order []int
+	)
+	for i := range waiters {
+		wg.Go(func() {
+			err := l.Do(t.Context(), agents.ID(1), func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		eventually(t, func() bool { return l.Stats().Waiting == i+1 })
+	}
+	require.LessOrEqual(t, l.Stats().SessionsInUse, 1, "local waiters use no connection")
+	require.NoError(t, lock.Release())
+	wg.Wait()
+	require.Len(t, order, waiters)
+	require.True(t, slices.IsSorted(order))
+}
+
+func TestNestedLocksOnAFullPoolFailAtOnce(t *testing.T) {
+	t.Parallel()
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1, Timeout: advisory.NoTimeout})
+	err := l.Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
+		err := l.Do(ctx, agents.ID(2), func(context.Context) error { return nil })
+		require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+		exhausted, ok := errors.AsType[*advisory.PoolExhaustedError](err)
+		require.True(t, ok)
+		require.Equal(t, "agent/1", exhausted.Outer[0].String())
+		_, err = l.AcquireAll(ctx, agents.ID(2), agents.ID(3))
+		require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+		return ctx.Err()
+	})
+	require.NoError(t, err)
+	all, err := l.AcquireAll(t.Context(), agents.ID(3), agents.ID(2))
+	require.NoError(t, err, "several keys need one connection")
+	require.NoError(t, all.Release())
+}
+
+func TestAFullPoolIsNotCalledAHeldLock(t *testing.T) {
+	t.Parallel()
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1})
+	lock, err := l.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	_, err = l.With(advisory.Options{Wait: 20 * time.Millisecond}).Acquire(t.Context(), agents.ID(2))
+	require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+	require.ErrorIs(t, err, advisory.ErrTimeout)
+	require.NotErrorIs(t, err, advisory.ErrHeld)
+	require.NoError(t, lock.Release())
+}
+
+func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: advisory.NoTimeout})
+	bothHeld := make(chan struct{})
+	var held, wg sync.WaitGroup
+	held.Add(2)
+	go func() { held.Wait(); close(bothHeld) }()
+	errs := make(chan error, 2)
+	for i := range int64(2) {
+		wg.Go(func() {
+			errs <- l.Do(t.Context(), agents.ID(i), func(ctx context.Context) error {
+				held.Done()
+				<-bothHeld
+				return l.Do(ctx, agents.ID(1-i), func(context.Context) error { return nil })
+			})
+		})
+	}
+	wg.Wait()
+	first, second := <-errs, <-errs
+	require.ErrorIs(t, first, advisory.ErrDeadlock)
+	require.ErrorContains(t, first, "agent/0")
+	require.ErrorContains(t, first, "agent/1")
+	require.NoError(t, second, "the other one gets its lock")
+}
+
+func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+	one, err := a.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	two, err := b.Acquire(t.Context(), agents.ID(2))
+	require.NoError(t, err)
+	errs := make(chan error, 2)
+	short := advisory.Options{Wait: 50 * time.Millisecond}
+	go func() { _, err := a.With(short).Acquire(one.Context(), agents.ID(2)); errs <- err }()
+	go func() { _, err := b.With(short).Acquire(two.Context(), agents.ID(1)); errs <- err }()
+	require.ErrorIs(t, <-errs, advisory.ErrTimeout)
+	require.ErrorIs(t, <-errs, advisory.ErrTimeout)
+	require.NoError(t, one.Release())
+	require.NoError(t, two.Release())
+}
+
+func TestTheOuterContextPassedByMistakeIsExplained(t *testing.T) {
+	t.Parallel()
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: 20 * time.Millisecond})
+	outer := t.Context()
+	err := l.Do(outer, agents.ID(1), func(context.Context) error {
+		return l.Do(outer, agents.ID(1), func(context.Context) error { return nil })
+	})
+	require.ErrorIs(t, err, advisory.ErrTimeout)
+	require.ErrorContains(t, err, "this process")
+	require.ErrorContains(t, err, "Lock.Context")
+}

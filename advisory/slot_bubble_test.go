@@ -1,0 +1,186 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func (w *world) beginSlot(ctx context.Context, l *advisory.Locker, n int) pending {
+	return w.begin(func() (*advisory.Lock, error) { return l.AcquireSlot(ctx, entity(1), n) })
+}
+
+func TestASemaphoreHasNSlotsInAllProcesses(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				lockers := []*advisory.Locker{w.open(advisory.Config{}), w.open(advisory.Config{})}
+				var slots []*advisory.Lock
+				for i := range n {
+					slots = append(slots, w.now(w.beginSlot(w.Context(), lockers[i%2], n)))
+				}
+				assert.Len(w, w.server.Locked(), n)
+				var waiters []pending
+				for i := range 6 {
+					waiters = append(waiters, w.beginSlot(w.Context(), lockers[i%2], n))
+				}
+				time.Sleep(time.Second)
+				for _, p := range waiters {
+					w.assertWaits(p)
+				}
+				served := make(chan *advisory.Lock)
+				for _, p := range waiters {
+					go func() {
+						o := <-p
+						assert.NoError(w, o.err)
+						served <- o.lock
+					}()
+				}
+				for range waiters { // one goes, one comes
+					w.release(slots[0])
+					slots = append(slots[1:], <-served)
+				}
+				w.release(slots...)
+				synctest.Wait()
+				assert.Empty(w, w.server.Locked())
+			})
+		})
+	}
+}
+
+func TestAMutexAndASemaphoreOnOneKeyHaveNothingToDoWithEachOther(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		mutex := w.acquire(a, 1)
+		slot, err := a.AcquireSlot(mutex.Context(), entity(1), 1)
+		require.NoError(w, err)
+		_, err = a.AcquireSlot(slot.Context(), entity(1), 2)
+		require.ErrorIs(w, err, advisory.ErrReentrant)
+		_, err = a.Acquire(slot.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrReentrant)
+		w.release(slot, mutex)
+	})
+}
+
+func TestAWaiterForASlotThatLeavesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	enough := errors.New("enough")
+	for _, position := range []int{0, 1} { // in the turnstile, and before it
+		t.Run(fmt.Sprint(position), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(w *world) {
+				a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+				slot := w.now(w.beginSlot(w.Context(), b, 1))
+				contexts := []context.Context{w.Context(), w.Context()}
+				ctx, cancel := context.WithCancelCause(w.Context())
+				contexts[position] = ctx
+				var waiters []pending
+				for _, ctx := range contexts {
+					waiters = append(waiters, w.beginSlot(ctx, a, 1))
+				}
+				time.Sleep(time.Second)
+				cancel(enough)
+				require.ErrorIs(w, (<-waiters[position]).err, enough)
+				w.release(slot)
+				w.release(w.granted(waiters[1-position]))
+				synctest.Wait()
+				assert.Empty(w, w.server.Locked())
+			})
+		})
+	}
+}
+
+func TestAWaitForASlotEndsInTimeAndNamesTheSemaphore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{Timeout: time.Second})
+		slot := w.now(w.beginSlot(w.Context(), a, 1))
+		start := time.Now()
+		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)
+		for _, p := range []pending{inside, before} {
+			o := <-p
+			require.ErrorIs(w, o.err, advisory.ErrTimeout)
+			require.ErrorIs(w, o.err, advisory.ErrHeld)
+			e, ok := errors.AsType[*advisory.TimeoutError](o.err)
+			require.True(w, ok)
+			assert.Equal(w, entity(1), e.Key)
+			assert.InDelta(w, time.Second, o.at.Sub(start), float64(20*time.Millisecond))
+		}
+		w.release(slot)
+	})
+}
+
+func TestALostSlotIsFreeAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		slot := w.now(w.beginSlot(w.Context(), a, 1))
+		w.server.KillSessions()
+		<-slot.Lost()
+		w.release(w.now(w.beginSlot(w.Context(), a, 1)))
+		require.ErrorIs(w, slot.Release(), advisory.ErrLost)
+	})
+}
+
+func TestAWaiterForASlotThatLosesItsSessionIsTold(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		slot := w.now(w.beginSlot(w.Context(), a, 1))
+		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)
+		w.server.KillSessions()
+		for _, p := range []pending{inside, before} {
+			if o := <-p; o.err == nil { // it looked once more after the slot was free
+				w.release(o.lock)
+			} else {
+				require.ErrorIs(w, o.err, advisory.ErrUnavailable)
+			}
+		}
+		require.ErrorIs(w, slot.Release(), advisory.ErrLost)
+	})
+}
+
+func TestCloseEndsTheWaitForASlot(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		slot := w.now(w.beginSlot(w.Context(), b, 1))
+		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)
+		a.Close()
+		require.ErrorIs(w, (<-inside).err, advisory.ErrClosed)
+		require.ErrorIs(w, (<-before).err, advisory.ErrClosed)
+		w.release(slot)
+		assert.Empty(w, w.server.Locked())
+	})
+}
+
+func TestAcquireSlotRefusesWhatIsNoSemaphore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		for _, tt := range []struct {
+			l     *advisory.Locker
+			n     int
+			field string
+		}{{a, 0, "n"}, {a, 1001, "n"}, {a.With(shared), 1, "Options.Shared"}} {
+			_, err := tt.l.AcquireSlot(w.Context(), entity(1), tt.n)
+			e, ok := errors.AsType[*advisory.ConfigError](err)
+			require.True(w, ok)
+			assert.Equal(w, tt.field, e.Field)
+		}
+		_, err := a.AcquireSlot(w.Context(), namespace.Pair(1, 2), 1)
+		require.ErrorIs(w, err, namespace.ErrInvalidKey)
+	})
+}

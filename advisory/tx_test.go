@@ -1,0 +1,84 @@
+package advisory_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	l, work := open(t, advisory.Config{DSN: dsn, MaxConns: 1}), workPool(t, dsn)
+	text, err := agents.Text("acme")
+	require.NoError(t, err)
+	tx, err := work.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, l.AcquireTx(t.Context(), tx, agents.ID(1)))
+	require.NoError(t, l.AcquireTx(t.Context(), tx, text))
+	_, err = l.TryAcquire(t.Context(), agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrHeld)
+	_, err = l.TryAcquire(t.Context(), text)
+	require.ErrorIs(t, err, advisory.ErrHeld)
+	require.NoError(t, tx.Commit(t.Context()))
+	lock, err := l.TryAcquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	require.NoError(t, lock.Release())
+}
+
+func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+	lock, err := l.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	tx, err := work.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1234ms'")
+	require.NoError(t, err)
+	err = l.With(advisory.Options{Wait: 50 * time.Millisecond}).AcquireTx(t.Context(), tx, agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrTimeout)
+	require.ErrorContains(t, err, "this process")
+	err = l.AcquireTx(lock.Context(), tx, agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrReentrant)
+
+	time.AfterFunc(20*time.Millisecond, func() { _ = lock.Release() })
+	require.NoError(t, l.AcquireTx(t.Context(), tx, agents.ID(1)), "it waits and gets it")
+	var setting string
+	require.NoError(t, tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&setting))
+	require.Equal(t, "1234ms", setting)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Zero(t, locks(t, work, true))
+}
+
+func TestAcquireSQLTxWorksWithDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	l := open(t, advisory.Config{DSN: dsn})
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(t, err)
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, l.AcquireSQLTx(t.Context(), tx, agents.ID(1)))
+	shared := l.With(advisory.Options{Shared: true})
+	require.NoError(t, shared.AcquireSQLTx(t.Context(), tx, agents.ID(2)))
+	_, err = l.TryAcquire(t.Context(), agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrHeld)
+	reader, err := shared.TryAcquire(t.Context(), agents.ID(2))
+	require.NoError(t, err)
+
+	other, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	err = l.With(advisory.Options{Wait: 20 * time.Millisecond}).AcquireSQLTx(t.Context(), other, agents.ID(1))
+	require.ErrorIs(t, err, advisory.ErrTimeout)
+	require.NoError(t, other.Commit(), "the transaction is usable after the timeout")
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, reader.Release())
+}

@@ -1,0 +1,209 @@
+//go:build integration
+
+package history
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+const (
+	jobVariable      = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
+	durationVariable = "PGLATCH_HISTORY"  // how long the fights last; 20 s without it
+	processes        = 2
+)
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(jobVariable); text != "" {
+		var j job
+		err := json.Unmarshal([]byte(text), &j)
+		if err == nil {
+			err = fight(j, os.Stdout)
+		}
+		if err != nil {
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgtest.Main(m)
+}
+
+func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
+	a := newArena(t)
+	stop := a.terminateSessions(t)
+	reports := a.fight(t, job{Duration: duration(t), Close: true})
+	stop()
+	events, total := merge(t, reports)
+	require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
+	require.Equal(t, porcupine.Ok, check(events))
+	require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under AcquireTx lose nothing")
+	t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
+		len(events)/2, total.Lost, total.Client-a.counter(t, "counter_client"), total.Client)
+	a.requireNothingLeft(t)
+}
+
+func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
+	a := newArena(t)
+	events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true}))
+	require.Equal(t, porcupine.Ok, check(events))
+	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+	a.requireNothingLeft(t)
+}
+
+func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testing.T) {
+	a := newArena(t)
+	stop := a.terminateSessions(t)
+	reports := a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true, Slack: 100 * time.Millisecond})
+	stop()
+	events, total := merge(t, reports)
+	require.Positive(t, total.Lost)
+	require.Equal(t, porcupine.Ok, check(events))
+	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+	a.requireNothingLeft(t)
+}
+
+func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
+	a := newArena(t)
+	events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, HandOver: true}))
+	require.Zero(t, total.Lost)
+	require.Equal(t, porcupine.Ok, check(events))
+	require.Equal(t, total.Client, a.counter(t, "counter_client"))
+	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+	a.requireNothingLeft(t)
+}
+
+// The control: without the lock, everything that the other tests look at goes wrong.
+func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
+	a := newArena(t)
+	events, total := merge(t, a.fight(t, job{Duration: 3 * time.Second, NoLock: true}))
+	require.Equal(t, porcupine.Illegal, check(events[:min(len(events), 2000)]))
+	require.Less(t, a.counter(t, "counter_client"), total.Client)
+	require.Less(t, a.counter(t, "counter_tx"), total.InTx)
+}
+
+func duration(t *testing.T) time.Duration {
+	text := os.Getenv(durationVariable)
+	if text == "" {
+		return 20 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return d
+}
+
+// An arena is a database with the counters.
+type arena struct {
+	dsn  string
+	pool *pgxpool.Pool
+}
+
+func newArena(t *testing.T) *arena {
+	a := &arena{dsn: pgtest.DSN(t)}
+	var err error
+	a.pool, err = pgxpool.New(t.Context(), a.dsn)
+	require.NoError(t, err)
+	t.Cleanup(a.pool.Close)
+	for _, table := range []string{"counter_tx", "counter_client"} {
+		_, err := a.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT key::bigint, 0::bigint AS n FROM generate_series(0, 7) AS key")
+		require.NoError(t, err)
+	}
+	return a
+}
+
+// fight runs the job in several processes and returns their reports.
+func (a *arena) fight(t *testing.T, j job) []report {
+	t.Helper()
+	j.DSN = a.dsn
+	reports := make([]report, processes)
+	var wg sync.WaitGroup
+	for i := range reports {
+		j.Process = int64(i + 1)
+		text, err := json.Marshal(j)
+		require.NoError(t, err)
+		wg.Go(func() {
+			var out, errs bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			if err := cmd.Run(); err != nil {
+				t.Errorf("process %d: %v: %s", i, err, errs.Bytes())
+				return
+			}
+			if err := json.Unmarshal(out.Bytes(), &reports[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return reports
+}
+
+// terminateSessions ends a random lock session several times a second, until stop.
+func (a *arena) terminateSessions(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for pause(ctx, 30*time.Millisecond) {
+			_, err := a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func (a *arena) counter(t *testing.T, table string) (n int64) {
+	t.Helper()
+	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT sum(n)::bigint FROM "+table).Scan(&n))
+	return n
+}
+
+// requireNothingLeft: the processes have ended, and PostgreSQL has nothing of them.
+func (a *arena) requireNothingLeft(t *testing.T) {
+	t.Helper()
+	for what, sql := range map[string]string{
+		"locks":       "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+		"connections": "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fighter-%' AND datname = current_database()",
+	} {
+		require.Eventually(t, func() bool {
+			var n int
+			require.NoError(t, a.pool.QueryRow(t.Context(), sql).Scan(&n))
+			return n == 0
+		}, 30*time.Second, 10*time.Millisecond, what)
+	}
+}
+
+func merge(t *testing.T, reports []report) (events []event, total report) {
+	t.Helper()
+	perKey := make(map[int64]int)
+	for _, r := range reports {
+		require.Empty(t, r.Unexpected)
+		events = append(events, r.Events...)
+		total.InTx += r.InTx
+		total.Client += r.Client
+		total.Lost += r.Lost
+		for _, e := range r.Events {
+			perKey[e.Key]++
+		}
+	}
+	require.Len(t, perKey, keys)
+	for key, n := range perKey {
+		require.LessOrEqual(t, n, maxOperations, "key %d: pace the workers", key)
+	}
+	return events, total
+}

@@ -1,0 +1,268 @@
+//go:build integration
+
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var agents = namespace.Must(1, "agent")
+
+const (
+	keys          = 8
+	workers       = 64 // of each Locker
+	lockers       = 2  // of each process
+	holdFor       = 3 * time.Millisecond
+	maxOperations = 20_000 // of one key, what the checker can do in its time
+)
+
+// A job is what a process is told to do, through its environment.
+type job struct {
+	DSN      string        `json:"dsn"`
+	Process  int64         `json:"process"`
+	Duration time.Duration `json:"duration"`
+	Close    bool          `json:"close"` // Lockers are closed and opened meanwhile
+	NoLock   bool          `json:"no_lock"`
+	// HandOver lets locks pass on inside a process. A session that is killed is then
+	// found out up to a few milliseconds late, by another worker than the one whose
+	// hold it cut short, so that the history is not exact.
+	HandOver bool `json:"hand_over"`
+	// Slack is the detection time for which a killed lock may still be passed on:
+	// the end of each hold may have been so much earlier than its worker saw.
+	Slack time.Duration `json:"slack"`
+}
+
+// A report is what a process tells when it is done.
+type report struct {
+	Events     []event `json:"events"`
+	InTx       int64   `json:"in_tx"`  // increments of counter_tx that were committed
+	Client     int64   `json:"client"` // read-modify-writes of counter_client that were written
+	Lost       int64   `json:"lost"`
+	Unexpected string  `json:"unexpected"`
+}
+
+// A fighter is one process of the fight.
+type fighter struct {
+	job     job
+	work    *pgxpool.Pool
+	lockers [lockers]atomic.Pointer[advisory.Locker]
+	nextID  atomic.Int64
+
+	mu     sync.Mutex
+	report report
+}
+
+func fight(j job, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), j.Duration)
+	defer cancel()
+	config, err := pgxpool.ParseConfig(j.DSN)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 20
+	work, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return err
+	}
+	defer work.Close()
+	f := &fighter{job: j, work: work}
+	for i := range f.lockers {
+		if err := f.open(i); err != nil {
+			return err
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range f.lockers {
+		for range workers {
+			wg.Go(func() { f.worker(ctx, i) })
+		}
+		if j.Close {
+			wg.Go(func() { f.closer(ctx, i) })
+		}
+	}
+	wg.Wait()
+	for i := range f.lockers {
+		f.lockers[i].Load().Close()
+	}
+	return json.NewEncoder(out).Encode(f.report)
+}
+
+func (f *fighter) open(i int) error {
+	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i)}
+	if !f.job.HandOver {
+		config.HandOverBudget = -1
+	}
+	l, err := advisory.Open(context.Background(), config)
+	if err != nil {
+		return err
+	}
+	f.lockers[i].Store(l)
+	return nil
+}
+
+// closer closes a Locker under its users and puts a new one in its place.
+func (f *fighter) closer(ctx context.Context, i int) {
+	for pause(ctx, time.Second+rand.N(2*time.Second)) {
+		f.lockers[i].Load().Close()
+		err := f.open(i)
+		for errors.Is(err, advisory.ErrUnavailable) { // its first session was killed, too
+			err = f.open(i)
+		}
+		if err != nil {
+			f.unexpected(err)
+			return
+		}
+	}
+}
+
+func (f *fighter) worker(ctx context.Context, i int) {
+	for ctx.Err() == nil {
+		key := rand.Int64N(keys)
+		if rand.IntN(8) == 0 {
+			f.inTx(ctx, i, key)
+		} else {
+			f.hold(ctx, i, key)
+		}
+	}
+}
+
+// hold takes a lock, does a read-modify-write under it and gives it back.
+func (f *fighter) hold(ctx context.Context, i int, key int64) {
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if rand.IntN(10) == 0 {
+		stop := time.AfterFunc(rand.N(20*time.Millisecond), cancel)
+		defer stop.Stop()
+	}
+	id := f.job.Process<<40 | f.nextID.Add(1)
+	call := monotonic()
+	lock, err := f.acquire(wait, i, key)
+	granted := monotonic()
+	if err != nil {
+		f.expect(err)
+		pause(ctx, time.Millisecond)
+		return
+	}
+	_ = f.client(context.WithoutCancel(ctx), key)
+	<-time.After(holdFor)
+	end := event{Key: key, Hold: id, Call: monotonic()}
+	if lock != nil {
+		end.Call = max(call, end.Call-int64(f.job.Slack))
+		if err := lock.Release(); err != nil {
+			end.Call = call // it may have ended as soon as the server had granted it
+			f.lost()
+			f.expect(err)
+		}
+	}
+	end.Return = monotonic()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Events = append(f.report.Events, event{Key: key, Hold: id, Acquire: true, Call: call, Return: granted}, end)
+}
+
+func (f *fighter) acquire(ctx context.Context, i int, key int64) (*advisory.Lock, error) {
+	if f.job.NoLock {
+		return nil, nil
+	}
+	l := f.lockers[i].Load().With(advisory.Options{Wait: 5*time.Millisecond + rand.N(time.Second)})
+	if rand.IntN(5) == 0 {
+		return l.TryAcquire(ctx, agents.ID(key))
+	}
+	return l.Acquire(ctx, agents.ID(key))
+}
+
+// client increments a counter with a read and a write, as an application does.
+func (f *fighter) client(ctx context.Context, key int64) error {
+	var n int64
+	if err := f.work.QueryRow(ctx, "SELECT n FROM counter_client WHERE key = $1", key).Scan(&n); err != nil {
+		return err
+	}
+	if _, err := f.work.Exec(ctx, "UPDATE counter_client SET n = $2 WHERE key = $1", key, n+1); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Client++
+	return nil
+}
+
+// inTx increments a counter with a read and a write in a transaction that has
+// the lock.
+func (f *fighter) inTx(ctx context.Context, i int, key int64) {
+	l := f.lockers[i].Load()
+	err := func() error {
+		tx, err := f.work.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		if !f.job.NoLock {
+			if err := l.With(advisory.Options{Wait: rand.N(time.Second) + 1}).AcquireTx(ctx, tx, agents.ID(key)); err != nil {
+				return err
+			}
+		}
+		var n int64
+		if err := tx.QueryRow(ctx, "SELECT n FROM counter_tx WHERE key = $1", key).Scan(&n); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "UPDATE counter_tx SET n = $2 WHERE key = $1", key, n+1); err != nil {
+			return err
+		}
+		return tx.Commit(context.WithoutCancel(ctx))
+	}()
+	if err != nil {
+		f.expect(err)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.InTx++
+}
+
+// expect notes errors that no fault of the fight explains.
+func (f *fighter) expect(err error) {
+	for _, expected := range []error{
+		advisory.ErrHeld, advisory.ErrTimeout, advisory.ErrLost, advisory.ErrClosed, advisory.ErrUnavailable, advisory.ErrPoolExhausted,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, expected) {
+			return
+		}
+	}
+	f.unexpected(err)
+}
+
+func (f *fighter) unexpected(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Unexpected = err.Error()
+}
+
+func (f *fighter) lost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.report.Lost++
+}
+
+// pause waits and reports whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,72 @@
+package pgsession
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestHolderTellsWhatTheRoleMaySee(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	connect(t, server.DSN("")).exec("CREATE ROLE plain LOGIN")
+	p := newPool(t, server.DSN(""), nil)
+	holder := acquire(t, p)
+	ok, err := holder.Try(pairKey, session.Shared)
+	require.NoError(t, err)
+	require.True(t, ok)
+
+	seen, ok, err := acquire(t, p).Holder(pairKey)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.WithinDuration(t, time.Now(), seen.BackendStart, time.Minute)
+	seen.BackendStart = time.Time{}
+	assert.Equal(t, session.Holder{
+		PID: holder.PID(), ApplicationName: "pglatch test", ClientAddr: "127.0.0.1", State: "idle", Mode: session.Shared,
+	}, seen)
+
+	plain := acquire(t, newPool(t, as(t, server.DSN(""), "plain"), nil))
+	seen, ok, err = plain.Holder(pairKey)
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, session.Holder{PID: holder.PID(), ApplicationName: "pglatch test", Mode: session.Shared}, seen)
+
+	_, ok, err = plain.Holder(singleKey)
+	require.NoError(t, err)
+	assert.False(t, ok)
+}
+
+func TestTryAnyTakesTheFirstFreeKeyAndNoOther(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, judge := newPool(t, dsn, nil), connect(t, dsn)
+	tags := make([]namespace.Tag, 50)
+	for i := range tags {
+		tags[i] = namespace.SingleRaw(int64(i) - 25).Tag()
+	}
+	other := acquire(t, p)
+	for _, tag := range tags[:20] {
+		ok, err := other.Try(tag, session.Exclusive)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	s := acquire(t, p)
+	i, err := s.TryAny(tags)
+	require.NoError(t, err)
+	assert.Equal(t, 20, i)
+	assert.True(t, judge.holds(s.PID(), tags[20]))
+	assert.Equal(t, "1", judge.locks(s.PID()))
+
+	for _, none := range [][]namespace.Tag{tags[:20], nil} {
+		i, err = acquire(t, p).TryAny(none)
+		require.NoError(t, err)
+		assert.Equal(t, -1, i)
+	}
+}

@@ -1,0 +1,75 @@
+package pgsession
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
+		"autovacuum": "off", "log_checkpoints": "off", "log_lock_waits": "on", "checkpoint_timeout": "1h",
+	}})
+	p := newPool(t, server.DSN(""), nil)
+	holder := take(t, p, pairKey)
+	waiters := make([]*Session, 4)
+	for i := range waiters {
+		waiters[i] = acquire(t, p)
+	}
+	before, err := server.LogOffset()
+	require.NoError(t, err)
+
+	wait := func(s *Session, want bool) func() {
+		return func() {
+			ok, err := s.Wait(pairKey, session.Exclusive, time.Minute)
+			assert.NoError(t, err)
+			assert.Equal(t, want, ok)
+			if ok {
+				assert.NoError(t, s.Unlock(pairKey, session.Exclusive))
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for _, s := range waiters { // 12 slices, 11 s of waiting
+		wg.Go(func() {
+			for range 3 {
+				wait(s, false)()
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range waiters {
+		wg.Go(wait(s, false))
+		s.Interrupt()
+	}
+	wg.Wait()
+	judge := connect(t, server.DSN(""))
+	for _, s := range waiters {
+		wg.Go(wait(s, true))
+		judge.waits(s.PID())
+	}
+	require.NoError(t, holder.Unlock(pairKey, session.Exclusive))
+	wg.Wait()
+	log, err := server.LogSince(before)
+	require.NoError(t, err)
+	assert.Empty(t, log)
+
+	// The control: the usual ways to do the same are logged.
+	judge.exec("SELECT pg_advisory_lock(7, 9)")
+	usual := connect(t, server.DSN(""))
+	for _, sql := range []string{"SET lock_timeout = 20; SELECT pg_advisory_lock(7, 9)", "SELECT pg_advisory_unlock(7, 9)"} {
+		_, _ = usual.try(sql)
+	}
+	log, err = server.LogSince(before)
+	require.NoError(t, err)
+	assert.Contains(t, log, "canceling statement due to lock timeout")
+	assert.Contains(t, log, "you don't own a lock")
+}

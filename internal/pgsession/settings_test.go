@@ -1,0 +1,133 @@
+package pgsession
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// as returns the connection string for a role without a password.
+func as(t *testing.T, dsn, role string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	return u.String()
+}
+
+const traps = `
+CREATE ROLE app LOGIN;
+ALTER ROLE app SET statement_timeout = '250ms';
+ALTER ROLE app SET idle_session_timeout = '250ms';
+ALTER ROLE app SET lock_timeout = '10ms';
+ALTER ROLE app SET idle_in_transaction_session_timeout = '100ms';
+ALTER ROLE app SET default_transaction_read_only = on;
+ALTER ROLE app SET default_transaction_isolation = serializable;
+ALTER ROLE app SET client_min_messages = debug1;
+ALTER ROLE app SET standard_conforming_strings = off;
+CREATE SCHEMA evil;
+GRANT USAGE ON SCHEMA evil TO app;
+ALTER DATABASE postgres SET search_path = evil, pg_catalog;
+CREATE FUNCTION evil.pg_backend_pid() RETURNS int LANGUAGE sql AS 'SELECT 42';
+CREATE FUNCTION evil.pg_advisory_lock(int, int) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION evil.pg_try_advisory_lock(int, int) RETURNS bool LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION evil.pg_try_advisory_lock(bigint) RETURNS bool LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION evil.pg_advisory_unlock(int, int) RETURNS bool LANGUAGE sql AS 'SELECT true';
+CREATE FUNCTION evil.pg_advisory_unlock_all() RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION evil.set_config(text, text, bool) RETURNS text LANGUAGE sql AS 'SELECT $2';
+CREATE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE sql AS $$SELECT 'granted'::text$$;
+CREATE FUNCTION evil.no(int, int) RETURNS bool LANGUAGE sql AS 'SELECT false';
+CREATE OPERATOR evil.= (FUNCTION = evil.no, LEFTARG = int, RIGHTARG = int);
+`
+
+func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	admin := connect(t, server.DSN(""))
+	admin.exec(traps)
+	if server.Installation().Major >= 17 {
+		admin.exec("ALTER ROLE app SET transaction_timeout = '100ms'")
+	}
+	dsn := as(t, server.DSN(""), "app")
+
+	// The control: each trap catches an ordinary client.
+	victim := connect(t, dsn)
+	assert.Equal(t, "42", victim.exec("SELECT pg_backend_pid()")[0])
+	victim.exec("SELECT pg_advisory_lock(7, 9)")
+	assert.Equal(t, "0", admin.locks(victim.conn.PID()))
+	_, err := victim.try("SELECT pg_sleep(30)")
+	assert.Contains(t, []string{codeQueryCanceled, "25P04"}, sqlState(err))
+	_, err = connect(t, dsn).conn.ReceiveMessage(t.Context())
+	assert.Equal(t, "57P05", sqlState(err))
+
+	p := newPool(t, dsn, func(c *Config) { c.T = 6 * time.Second })
+	for _, tag := range []namespace.Tag{pairKey, singleKey} {
+		for _, mode := range []session.Mode{session.Exclusive, session.Shared} {
+			s, waiter := acquire(t, p), acquire(t, p)
+			ok, err := s.Try(tag, mode)
+			require.NoError(t, err)
+			require.True(t, ok)
+			assert.True(t, admin.holds(s.PID(), tag))
+			lost := watch(s)
+			start := time.Now()
+			ok, err = waiter.Wait(tag, session.Exclusive, time.Second)
+			require.NoError(t, err)
+			require.False(t, ok)
+			assert.Greater(t, time.Since(start), 800*time.Millisecond, "a default ended the wait")
+			requireNoLoss(t, s, lost)
+			require.NoError(t, s.Unlock(tag, mode))
+			assert.Equal(t, "0", admin.locks(s.PID()))
+			ok, err = waiter.Wait(tag, mode, time.Second)
+			require.NoError(t, err)
+			require.True(t, ok)
+			_, ok, err = s.Holder(tag)
+			require.NoError(t, err)
+			require.True(t, ok)
+			i, err := s.TryAny([]namespace.Tag{namespace.SingleRaw(5).Tag()})
+			require.NoError(t, err)
+			require.Zero(t, i)
+			assert.True(t, admin.holds(s.PID(), namespace.SingleRaw(5).Tag()))
+			require.NoError(t, s.UnlockAll())
+			require.NoError(t, waiter.UnlockAll())
+			assert.Equal(t, "0", admin.locks(waiter.PID()))
+			s.Release()
+			waiter.Release()
+		}
+	}
+}
+
+func TestASliceStaysBelowDeadlockTimeoutAndT(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	assert.Equal(t, 900*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.slice)
+	assert.Equal(t, 500*time.Millisecond, acquire(t, newPool(t, dsn, func(c *Config) { c.T = 3 * time.Second })).link.slice)
+	admin := connect(t, dsn)
+	admin.exec("ALTER DATABASE " + admin.exec("SELECT current_database()")[0] + " SET deadlock_timeout = '100ms'")
+	assert.Equal(t, 90*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.slice)
+}
+
+func TestWithoutPlpgsqlOpenSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	connect(t, dsn).exec("DROP EXTENSION plpgsql")
+	_, err := openPool(t, dsn, nil)
+	require.ErrorIs(t, err, session.ErrUnavailable)
+	require.ErrorContains(t, err, "CREATE EXTENSION plpgsql")
+}
+
+func TestAnApplicationNameIsQuoted(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, name := range []string{`it's`, `a\b`, `'; SELECT 1; --`} {
+		s := acquire(t, newPool(t, dsn, func(c *Config) { c.ApplicationName = name }))
+		assert.Equal(t, name, connect(t, dsn).exec("SELECT application_name FROM pg_stat_activity WHERE pid = "+format(s.PID()))[0])
+	}
+}
