@@ -1,2 +1,81 @@
-// Package advisory is a placeholder comment until doc.go is written.
+// Package advisory is a per-entity mutex for programs that run more than once, on
+// the PostgreSQL that they already use.
+//
+//	var Agents = namespace.Must(1, "agent")
+//
+//	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn})
+//	if err != nil {
+//		return err
+//	}
+//	defer locker.Close()
+//
+//	err = locker.Do(ctx, Agents.ID(42), func(ctx context.Context) error {
+//		return process(ctx, 42) // nobody else does, in any process
+//	})
+//
+//	ran, err := locker.DoOrSkip(ctx, Agents.ID(42), reap) // or skip if somebody does
+//
+// # What it does not guarantee
+//
+// A lock that is not inside the transaction it protects cannot be airtight.
+// Between the moment when the server ends a session and the moment when the
+// holder knows, two may believe that they hold the lock: for about a millisecond
+// if the server or a firewall closes the connection, up to Config.SessionTTL if
+// the network goes silent (the holder's context ends before the server lets the
+// lock go, but only work that looks at its context stops), and 5 ms longer at the
+// very beginning of a hold, which is not watched yet. Where no late write may win,
+// take the lock inside the transaction, with AcquireTx.
+//
+// It does not work on a standby, which has a lock space of its own, nor behind a
+// transaction pooler, which shares sessions between clients. Open finds and
+// refuses both. Locks are per database.
+//
+// # What it guarantees
+//
+//   - One holder of an exclusive lock at a time, in all processes that use the same
+//     key in the same database, from any language, but for what is said above.
+//   - A holder whose lock is gone is told: its context ends, with a *LostError as its
+//     cause, within milliseconds if the connection was closed, and before
+//     Config.SessionTTL is over if nothing is heard any more. A process that was
+//     stopped finds its lock lost at the first look at its context.
+//   - The lock of a process that died, was stopped or was cut off is free for others:
+//     at once if its connection was closed, else after Config.SessionTTL.
+//   - Nothing is left behind. After an error, a timeout, a cancellation or a panic
+//     PostgreSQL has no lock of ours that no handle owns, and no connection goes back
+//     to the pool with a lock on it or in doubt.
+//   - A waiter gets the lock or a typed error within its timeout, and a canceled one
+//     its cause at once. Waiters of one process are served in order. Between processes
+//     PostgreSQL's queue decides, in slices of a second at most; a process that passes
+//     the lock on inside gives it back after Config.HandOverBudget.
+//   - Waiting harms nobody: it blocks no CREATE INDEX CONCURRENTLY for longer than a
+//     slice, holds no old snapshot, and writes nothing to the server's log.
+//
+// # How it works
+//
+// A held lock is one connection of the Locker's own pool, on which nothing else
+// happens. The server ends a session that is silent for SessionTTL; pings keep it,
+// and the holder stops believing before the server would stop.
+//
+//	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in slices ──▶ held
+//	               (no connection)           (one session)                     │
+//	                     ▲                                    hand-over inside │ Release
+//	                     └──────────────────────────────────── the process ◀───┴──▶ unlocked
+//
+// Only the first waiter of a process for a key uses a connection. A released lock
+// passes to the next waiter of the same process without a round trip, for 10 ms;
+// then other processes get their turn.
+//
+// # When things go wrong
+//
+//	the server ends the session      context ends at once, cause *LostError; Release returns it
+//	the network goes silent          context ends before SessionTTL is over; lock free after SessionTTL
+//	the process is stopped           lock free after SessionTTL; context found ended on waking
+//	the process is killed            lock free at once
+//	somebody holds the lock          *TimeoutError, *HeldError or ran = false, with who and since when
+//	the same context holds it        *ReentrantError at once; the outer lock stays held
+//	goroutines wait in a circle      *DeadlockError at once in one process, *TimeoutError across processes
+//	no connection is free            *PoolExhaustedError, at once if the caller holds locks
+//	the server is down               ErrUnavailable; the Locker recovers by itself
+//	the server's lock table is full  ErrLockTableFull
+//	the Locker is closed             ErrClosed for waits; a loss for holders
 package advisory

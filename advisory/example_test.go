@@ -1,0 +1,127 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// The examples run on a server in memory; a program calls advisory.Open.
+func exampleLocker() *advisory.Locker {
+	locker, err := advisorytest.NewServer().Open(advisory.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return locker
+}
+
+func ExampleLocker_Do() {
+	orders := namespace.Must(2, "order")
+	locker := exampleLocker()
+	defer locker.Close()
+
+	err := locker.Do(context.Background(), orders.ID(42), func(ctx context.Context) error {
+		fmt.Println("nobody else processes order 42 now")
+		return ctx.Err()
+	})
+	fmt.Println(err)
+	// Output:
+	// nobody else processes order 42 now
+	// <nil>
+}
+
+func ExampleLocker_DoOrSkip() {
+	orders := namespace.Must(2, "order")
+	locker := exampleLocker()
+	defer locker.Close()
+	lock, err := locker.Acquire(context.Background(), orders.ID(42))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ran, err := locker.DoOrSkip(context.Background(), orders.ID(42), func(context.Context) error { return nil })
+	fmt.Println(ran, err)
+	fmt.Println(lock.Release())
+	// Output:
+	// false <nil>
+	// <nil>
+}
+
+func ExampleLocker_Acquire() {
+	orders := namespace.Must(2, "order")
+	locker := exampleLocker()
+	defer locker.Close()
+
+	lock, err := locker.With(advisory.Options{Wait: time.Second, Label: "invoice run"}).Acquire(context.Background(), orders.ID(42))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = lock.Release() }() // a second Release is harmless
+
+	select {
+	case <-lock.Lost():
+		fmt.Println("lost:", context.Cause(lock.Context()))
+	default:
+		fmt.Println("held:", lock.Key())
+	}
+	fmt.Println(lock.Release())
+	// Output:
+	// held: order/42
+	// <nil>
+}
+
+func ExampleLocker_AcquireAll() {
+	accounts := namespace.Must(3, "account")
+	locker := exampleLocker()
+	defer locker.Close()
+
+	lock, err := locker.AcquireAll(context.Background(), accounts.ID(7), accounts.ID(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(lock.Keys())
+	fmt.Println(lock.Release())
+	// Output:
+	// [account/3 account/7]
+	// <nil>
+}
+
+func ExampleLocker_AcquireSlot() {
+	vendors := namespace.Must(4, "vendor")
+	locker := exampleLocker()
+	defer locker.Close()
+	short := locker.With(advisory.Options{Wait: 10 * time.Millisecond})
+
+	for range 3 { // two callers at a time may use the vendor's interface
+		_, err := short.AcquireSlot(context.Background(), vendors.ID(1), 2)
+		fmt.Println(errors.Is(err, advisory.ErrTimeout))
+	}
+	// Output:
+	// false
+	// false
+	// true
+}
+
+// A write that must not happen without the lock takes the lock in its own
+// transaction.
+func ExampleLocker_AcquireTx() {
+	orders := namespace.Must(2, "order")
+	ship := func(ctx context.Context, locker *advisory.Locker, conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := locker.AcquireTx(ctx, tx, orders.ID(42)); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "UPDATE orders SET shipped = true WHERE id = 42")
+			return err
+		})
+	}
+	_ = ship
+}
