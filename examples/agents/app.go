@@ -1,0 +1,135 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// An App is one replica of the program. It must be closed.
+type App struct {
+	config      Config
+	pool        *pgxpool.Pool
+	locker      *advisory.Locker
+	monitor     *monitor.Monitor
+	transcripts *transcripts
+	broadcaster *Broadcaster
+	summariser  *Summariser
+	injector    *Injector
+	workers     []*Worker
+	echo        *echo.Echo
+
+	lifetime   context.Context // ends with Close
+	end        context.CancelFunc
+	background sync.WaitGroup // deferred stops and summaries
+}
+
+// Open connects, makes the tables if need be, and returns an App that serves
+// nothing yet: see Handler, Work and Serve. ctx bounds the call only. Any number of
+// replicas may open at once on one database.
+func Open(ctx context.Context, config Config) (*App, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	a := &App{config: config, broadcaster: NewBroadcaster()}
+	a.lifetime, a.end = context.WithCancel(context.Background())
+	if err := a.open(ctx); err != nil {
+		a.Close()
+		return nil, err
+	}
+	a.summariser = NewSummariser(a.pool, config.Model)
+	a.injector = NewInjector(a.pool, config.InjectSkills)
+	a.workers = []*Worker{a.reaper(), a.reconciler(), a.contextPoller(), a.watchdog()}
+	if a.echo, err = a.routes(); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// open opens what must be closed.
+func (a *App) open(ctx context.Context) (err error) {
+	if a.transcripts, err = openTranscripts(a.config.TranscriptDir); err != nil {
+		return err
+	}
+	work, err := pgxpool.ParseConfig(a.config.DSN)
+	if err != nil {
+		return fmt.Errorf("agents: DSN: %w", err)
+	}
+	name := "agents/" + a.config.Replica
+	work.MaxConns = WorkConns
+	work.ConnConfig.RuntimeParams["application_name"] = name + " work"
+	if a.pool, err = pgxpool.NewWithConfig(ctx, work); err != nil {
+		return fmt.Errorf("agents: work pool: %w", err)
+	}
+	a.locker, err = advisory.Open(ctx, advisory.Config{
+		DSN:             a.config.DSN,
+		MaxConns:        LockConns,
+		Timeout:         a.config.LockTimeout,
+		SessionTTL:      a.config.SessionTTL,
+		ApplicationName: name,
+		Logger:          a.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	names, err := Namespaces()
+	if err != nil {
+		return err
+	}
+	a.monitor, err = monitor.Open(monitor.Config{
+		DSN: a.config.DSN, Namespaces: names, HeldSince: a.locker.HeldSince, Logger: a.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	return createSchema(ctx, a.locker, a.pool)
+}
+
+// Locker returns the App's locks, for what else the program guards by them.
+func (a *App) Locker() *advisory.Locker { return a.locker }
+
+// Close ends background work, waits for it, and closes every connection. Requests
+// must have ended.
+func (a *App) Close() {
+	a.end()
+	a.background.Wait()
+	a.broadcaster.Close()
+	if a.monitor != nil {
+		a.monitor.Close()
+	}
+	if a.locker != nil {
+		a.locker.Close()
+	}
+	if a.pool != nil {
+		a.pool.Close()
+	}
+	_ = a.transcripts.close() // it was only read from
+}
+
+// later runs fn in the background until the App closes.
+func (a *App) later(what string, fn func(ctx context.Context) error) {
+	a.background.Go(func() {
+		if err := fn(a.lifetime); err != nil && a.lifetime.Err() == nil {
+			a.config.Logger.Warn("background_work_failed", slog.String("work", what), slog.Any("error", err))
+		}
+	})
+}
+
+// summarise has summaries written for committed turns.
+func (a *App) summarise(turns []int64) {
+	for _, turn := range turns {
+		a.later("summary", func(ctx context.Context) error {
+			_, _, err := a.summariser.Summarise(ctx, turn)
+			return err
+		})
+	}
+}

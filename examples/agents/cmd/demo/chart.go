@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// chart draws the spans over time, one row for each label.
+func (n *narrator) chart(spans []span, label func(span) string) {
+	const width = 60
+	if len(spans) == 0 {
+		return
+	}
+	first, last := spans[0].Began, spans[0].Began
+	for _, s := range spans {
+		if s.Ended != nil && s.Ended.After(last) {
+			last = *s.Ended
+		}
+	}
+	total := max(last.Sub(first), time.Millisecond)
+	column := func(t time.Time) int { return int(width * t.Sub(first) / total) }
+	rows := map[string][]rune{}
+	for _, s := range spans {
+		row := rows[label(s)]
+		if row == nil {
+			row = []rune(strings.Repeat("·", width))
+			rows[label(s)] = row
+		}
+		end := last
+		if s.Ended != nil {
+			end = *s.Ended
+		}
+		from := min(column(s.Began), width-1)
+		for i := from; i < max(column(end), from+1); i++ {
+			row[i] = '█'
+		}
+	}
+	indent := ""
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		n.draw(n.paint(cyan, name) + " " + string(rows[name]))
+		indent = strings.Repeat(" ", len(name)+1)
+	}
+	n.draw(n.paint(faint, fmt.Sprintf("%s0%*s", indent, width-1, pretty(total))))
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pglatch/pglatch/examples/agents"
+)
+
+// killed shows that a lock does not outlive its process.
+func (d *demo) killed(ctx context.Context) error {
+	x, err := d.newAgent(ctx, d.a, "potter")
+	if err != nil {
+		return err
+	}
+	hook := d.send(ctx, d.a, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by A", WorkMS: 60_000})
+	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
+		return err
+	}
+	d.say("a hook at A works on agent %d for a minute; another one comes to B and waits", x.id)
+	next := d.send(ctx, d.b, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by B"})
+	if err := d.awaitWaiter(ctx, x); err != nil {
+		return err
+	}
+	at, err := d.now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.a.kill(); err != nil {
+		return err
+	}
+	d.say("kill -9 %d", d.a.pid())
+	<-hook // the connection is gone with the process
+	y := <-next
+	s, err := d.awaitSpan(ctx, x, d.b)
+	if err != nil {
+		return err
+	}
+	after := s.Began.Sub(at)
+	d.say("B began %s after the kill, and answers %d", pretty(after), y.status)
+	d.claim(y.status == http.StatusOK && after > 0 && after < lockTimeout, "B had the lock at once: no timeout had to pass")
+	if err := d.claimNothingWritten(ctx, x); err != nil {
+		return err
+	}
+	if d.a, err = startReplica(ctx, "A", d.database.dsn); err != nil {
+		return err
+	}
+	d.introduce(d.a)
+	return nil
+}
+
+// stopped shows that a lock does not stay with a process that does not move any more,
+// and that this process finds out before it does harm.
+func (d *demo) stopped(ctx context.Context) error {
+	x, err := d.newAgent(ctx, d.a, "baker")
+	if err != nil {
+		return err
+	}
+	hook := d.send(ctx, d.a, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by A", WorkMS: 1000})
+	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
+		return err
+	}
+	at, err := d.now(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.a.stop(); err != nil {
+		return err
+	}
+	d.say("a hook at A works on agent %d for 1 s, but: kill -STOP %d", x.id, d.a.pid())
+	d.say("its sessions have %s to give a sign of life; another hook comes to B and waits", pretty(sessionTTL))
+	y := d.persist(ctx, d.b, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by B"})
+	s, err := d.awaitSpan(ctx, x, d.b)
+	if err != nil {
+		return err
+	}
+	after := s.Began.Sub(at)
+	d.say("B began %s after the stop, and answers %d", pretty(after), y.status)
+	const slack = 2 * time.Second // for a slow machine
+	d.claim(y.status == http.StatusOK && after < sessionTTL+lockTimeout+slack, "the lock was free when the time was over")
+	woken := time.Now()
+	if err := d.a.resume(); err != nil {
+		return err
+	}
+	d.say("kill -CONT %d: its handler goes on where it was", d.a.pid())
+	z := <-hook
+	d.say("A answers %d, %s after it woke up", z.status, pretty(time.Since(woken)))
+	d.problem(z)
+	d.claim(z.status == http.StatusServiceUnavailable, "A found its lock lost")
+	if err := d.claimNothingWritten(ctx, x); err != nil {
+		return err
+	}
+	y = d.persist(ctx, d.a, "stop", agents.Hook{SessionID: x.session})
+	d.claim(y.status == http.StatusOK, "A serves again: 200 for its next hook")
+	return nil
+}
+
+// persist calls a hook until the answer is not 423, as often as Retry-After says.
+func (d *demo) persist(ctx context.Context, at *replica, hook string, body agents.Hook) answer {
+	for {
+		y := d.post(ctx, at, hook, body)
+		if y.status != http.StatusLocked {
+			return y
+		}
+		d.say("%s answers 423 after %s, Retry-After %s", at.name, pretty(y.took), y.retryAfter)
+		select {
+		case <-ctx.Done():
+			return y
+		case <-time.After(y.retryAfter):
+		}
+	}
+}
+
+// claimNothingWritten looks for what A's hook would have written at its end.
+func (d *demo) claimNothingWritten(ctx context.Context, x agent) error {
+	var byA, byB, ended int
+	err := d.db.QueryRow(ctx, `SELECT
+		(SELECT count(*) FILTER (WHERE text = 'by A') FROM hooks.turns JOIN hooks.commands c ON c.id = command_id WHERE agent_id = $1),
+		(SELECT count(*) FILTER (WHERE text = 'by B') FROM hooks.turns JOIN hooks.commands c ON c.id = command_id WHERE agent_id = $1),
+		(SELECT count(ended_at) FROM hooks.spans WHERE agent_id = $1 AND replica = 'A' AND hook = 'user-prompt-submit')`, x.id).Scan(&byA, &byB, &ended)
+	if err != nil {
+		return err
+	}
+	d.claim(byA == 0 && byB == 1 && ended == 0, "B's prompt is in the database, and nothing of A's hook")
+	return nil
+}

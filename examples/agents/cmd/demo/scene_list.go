@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// lockList shows what an operator sees.
+func (d *demo) lockList(ctx context.Context) error {
+	x, err := d.newAgent(ctx, d.b, "miller")
+	if err != nil {
+		return err
+	}
+	hook := d.send(ctx, d.b, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 1000})
+	if _, err := d.awaitSpan(ctx, x, d.b); err != nil {
+		return err
+	}
+	url := d.b.url + monitor.Path
+	d.say("a hook at B works on agent %d;  GET %s", x.id, d.paint(cyan, url))
+	y := d.do(ctx, http.MethodGet, url+fmt.Sprintf("?q=agent/%d", x.id), nil)
+	if y.err != nil {
+		return y.err
+	}
+	var list monitor.Snapshot
+	if err := json.Unmarshal([]byte(y.body), &list); err != nil {
+		return fmt.Errorf("%d %s: %w", y.status, y.body, err)
+	}
+	seen := false
+	for _, l := range list.Locks {
+		since := "?"
+		if l.HeldSince != nil {
+			since = fmt.Sprintf("for %.3f s (%s)", l.Duration, l.HeldSince.Source)
+		}
+		d.draw(d.paint(faint, fmt.Sprintf("%s  pid %d  %s  %s  granted %t  %s", l.Key.Text, l.PID, l.ApplicationName, l.Mode, l.Granted, since)))
+		seen = seen || l.Granted && l.ApplicationName == "agents/B" && l.Key.Text == fmt.Sprintf("agent/%d", x.id)
+	}
+	d.claim(seen, "the list has the lock, its holder, and since when")
+	<-hook
+	return nil
+}
+
+// stay keeps the replicas busy until ctx ends, so that there is something to see.
+func (d *demo) stay(ctx context.Context) {
+	d.say("look at the locks while hooks go on, at either replica:")
+	d.draw(d.paint(cyan, d.a.url+monitor.Path), d.paint(cyan, d.b.url+monitor.Path))
+	d.say("Ctrl-C ends it")
+	var clients sync.WaitGroup
+	for i, session := range []string{"tailor", "smith", "weaver", "tailor"} {
+		at := []*replica{d.a, d.b}[i%2]
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				y := d.post(ctx, at, "pre-tool-use", agents.Hook{SessionID: session, WorkMS: 500 + rand.IntN(1500)})
+				select {
+				case <-ctx.Done():
+				case <-time.After(max(y.retryAfter, 200*time.Millisecond)):
+				}
+			}
+		})
+	}
+	clients.Wait()
+	d.printf("\n")
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/middleware"
+)
+
+// An answer is what came back for a request.
+type answer struct {
+	status     int
+	retryAfter time.Duration
+	body       string
+	took       time.Duration
+	err        error
+}
+
+// problem reads the body of a refusal.
+func (x answer) problem() (p middleware.Problem) {
+	_ = json.Unmarshal([]byte(x.body), &p) // else the claims about it fail
+	return p
+}
+
+// An agent is one that the demo plays.
+type agent struct {
+	id      int32
+	session string
+}
+
+// newAgent starts a session at a replica.
+func (d *demo) newAgent(ctx context.Context, at *replica, session string) (agent, error) {
+	x := d.post(ctx, at, "session-start", agents.Hook{SessionID: session})
+	if x.err != nil || x.status != http.StatusOK {
+		return agent{}, fmt.Errorf("session-start of %s at %s: %d %s %w", session, at.name, x.status, x.body, x.err)
+	}
+	var reply agents.HookReply
+	if err := json.Unmarshal([]byte(x.body), &reply); err != nil {
+		return agent{}, err
+	}
+	return agent{reply.AgentID, session}, nil
+}
+
+// post calls a hook and waits for the answer.
+func (d *demo) post(ctx context.Context, at *replica, hook string, body agents.Hook) answer {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return answer{err: err}
+	}
+	return d.do(ctx, http.MethodPost, at.url+"/hook/"+hook, text)
+}
+
+// send calls a hook and lets the answer come when it does.
+func (d *demo) send(ctx context.Context, at *replica, hook string, body agents.Hook) <-chan answer {
+	c := make(chan answer, 1)
+	go func() { c <- d.post(ctx, at, hook, body) }()
+	return c
+}
+
+func (d *demo) do(ctx context.Context, method, url string, body []byte) (x answer) {
+	start := time.Now()
+	defer func() { x.took = time.Since(start) }()
+	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := d.client.Do(request)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close() //nolint:errcheck // only read from
+	text, err := io.ReadAll(response.Body)
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 without one
+	return answer{status: response.StatusCode, retryAfter: time.Duration(seconds) * time.Second, body: string(text), err: err}
+}
+
+// problem shows what matters of a refusal.
+func (d *demo) problem(x answer) {
+	p := x.problem()
+	text := fmt.Sprintf("%s: %s", p.Title, p.Detail)
+	if p.Holder != nil {
+		text += fmt.Sprintf(" Holder: %s, session %d.", p.Holder.ApplicationName, p.Holder.PID)
+	}
+	if x.retryAfter > 0 {
+		text += fmt.Sprintf(" Retry-After: %s.", x.retryAfter)
+	}
+	d.draw(d.paint(faint, text))
+}

@@ -1,0 +1,58 @@
+package agents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+const (
+	maxBody = 1 << 20 // bytes of a request
+	hookKey = "hook"  // of the *Hook in an echo.Context
+)
+
+var validSession = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// correlate finds the agent that a hook is about, by the session in its body, and
+// returns the key to lock. It changes nothing, but that session-start registers a
+// session that is new. A hook without a session is answered 400, and one with an
+// unknown session 404, before any lock.
+func (a *App) correlate(c echo.Context, name string) (namespace.Key, error) {
+	r := c.Request()
+	body, err := middleware.BufferBody(r, maxBody)
+	if err != nil {
+		return namespace.Key{}, err
+	}
+	h := &Hook{name: name}
+	if err := json.Unmarshal(body, h); err != nil {
+		return namespace.Key{}, refuse(http.StatusBadRequest, "the body is not the JSON of a hook")
+	}
+	if !validSession.MatchString(h.SessionID) {
+		return namespace.Key{}, refuse(http.StatusBadRequest, "session_id is missing, or not 1 to 128 letters, digits, dots, dashes and underscores")
+	}
+	find := findAgent
+	if name == "session-start" {
+		find = registerAgent
+	}
+	h.agentID, err = find(r.Context(), a.pool, h.SessionID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return namespace.Key{}, refuse(http.StatusNotFound, "no agent has this session_id: session-start registers one")
+	}
+	if err != nil {
+		return namespace.Key{}, fmt.Errorf("agents: correlate session: %w", err)
+	}
+	c.Set(hookKey, h)
+	return Agents.ID(int64(h.agentID)), nil
+}
+
+func refuse(status int, detail string) error {
+	return &middleware.RequestError{Status: status, Title: http.StatusText(status), Detail: detail}
+}

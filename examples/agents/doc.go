@@ -1,0 +1,28 @@
+// Package agents is a complete program on pglatch, to be read and copied: a server
+// that follows coding agents by the hooks which they call.
+//
+// Several things change one agent at the same time: its hooks, which arrive at any
+// replica; four background workers on every replica; and a deferred stop that waits
+// for the agent's transcript. Each of them holds the agent's advisory lock while it
+// reads, decides and commits:
+//
+//	POST /hook/*      session_id → agent      404, 400    before any lock
+//	                  lock agent/<id>         423, 503    wait up to Config.LockTimeout
+//	                  read, change, commit                the lock outlives every commit
+//	                  unlock
+//	workers           for each agent: lock or skip, read, change, commit, unlock
+//	deferred stop     wait for the transcript, lock, read again, change or skip, commit, unlock
+//	GET /hook/status  no lock
+//
+// Locks have a connection pool of their own beside the pool for work, so that
+// neither can starve the other: 10 and 15 connections for each replica, and one
+// more for the list of locks.
+//
+// Not everything is a job for the agent's lock. A turn is summarised under its row
+// lock, because a model call takes long and concerns nothing else of the agent; the
+// configuration file is guarded by a lock on a file; and what lives in the memory of
+// one process, such as the connected browsers, by a mutex.
+//
+// The program has no authentication: let it listen on a loopback address, or put
+// it behind something that has.
+package agents

@@ -1,0 +1,118 @@
+package agents
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Hook is what an agent calls, as it comes in the body of the request, and what is
+// found for it. Which fields have a meaning depends on the hook.
+type Hook struct {
+	SessionID string `json:"session_id"`
+	PID       int    `json:"pid"`
+	Prompt    string `json:"prompt"`
+	Message   string `json:"message"`
+	ToolName  string `json:"tool_name"`
+	WorkMS    int    `json:"work_ms"` // how long the hook shall take; for the demo
+
+	name    string
+	agentID int32
+	// Read under the agent's lock:
+	agent   *Agent
+	command *Command // the newest; nil = none
+
+	committed []func(ctx context.Context) error // to be done under the lock after the commit
+}
+
+// afterCommit has fn done under the lock once the hook's changes are committed.
+func (h *Hook) afterCommit(fn func(ctx context.Context) error) { h.committed = append(h.committed, fn) }
+
+// A hookFunc makes the changes of a hook. It runs under the agent's lock.
+type hookFunc func(ctx context.Context, tx pgx.Tx, h *Hook) error
+
+// hooks are the hooks that change an agent.
+func (a *App) hooks() map[string]hookFunc {
+	return map[string]hookFunc{
+		"session-start":      a.sessionStart,
+		"session-end":        sessionEnd,
+		"user-prompt-submit": userPromptSubmit,
+		"stop":               a.stop,
+		"notification":       awaitInput,
+		"permission-request": awaitInput,
+		"pre-tool-use":       useTool,
+		"post-tool-use":      useTool,
+	}
+}
+
+func (a *App) sessionStart(ctx context.Context, tx pgx.Tx, h *Hook) error {
+	h.afterCommit(func(ctx context.Context) error {
+		_, err := a.injector.Inject(ctx, h.agent)
+		return err
+	})
+	return startAgent(ctx, tx, h.agent, h.PID)
+}
+
+func sessionEnd(ctx context.Context, tx pgx.Tx, h *Hook) error {
+	return endAgent(ctx, tx, h.agent, h.command)
+}
+
+// userPromptSubmit opens a command, or goes on with the open one.
+func userPromptSubmit(ctx context.Context, tx pgx.Tx, h *Hook) (err error) {
+	if h.command.open() {
+		err = setState(ctx, tx, h.command, Processing)
+	} else {
+		h.command, err = newCommand(ctx, tx, h.agent)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = addTurn(ctx, tx, h.command, "user", h.Prompt)
+	return err
+}
+
+// stop completes the command, later if the agent's answer is not in its transcript yet.
+func (a *App) stop(ctx context.Context, tx pgx.Tx, h *Hook) error {
+	if !h.command.open() {
+		return nil
+	}
+	lines, err := a.transcripts.lines(h.agent)
+	if err != nil {
+		return err
+	}
+	if !a.transcripts.answered(h.command, lines) {
+		h.afterCommit(func(context.Context) error {
+			a.later("deferred_stop", func(ctx context.Context) error {
+				_, err := a.deferredStop(ctx, h.agentID, h.command.ID)
+				return err
+			})
+			return nil
+		})
+		return nil
+	}
+	turns, err := a.completeCommand(ctx, tx, h.agent, h.command)
+	h.afterCommit(func(context.Context) error {
+		a.summarise(turns)
+		return nil
+	})
+	return err
+}
+
+// awaitInput notes that the agent asks its user something.
+func awaitInput(ctx context.Context, tx pgx.Tx, h *Hook) error {
+	if !h.command.open() {
+		return nil
+	}
+	if _, err := addTurn(ctx, tx, h.command, "agent", h.Message); err != nil {
+		return err
+	}
+	return setState(ctx, tx, h.command, AwaitingInput)
+}
+
+// useTool notes that the agent works.
+func useTool(ctx context.Context, tx pgx.Tx, h *Hook) error {
+	if !h.command.open() {
+		return nil
+	}
+	return setState(ctx, tx, h.command, Processing)
+}

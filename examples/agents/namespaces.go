@@ -1,0 +1,13 @@
+package agents
+
+import "github.com/pglatch/pglatch/namespace"
+
+// The kinds of things that the program locks. Numbers are never used again for
+// something else.
+var (
+	Agents = namespace.Must(1, "agent")  // by agents.id
+	Schema = namespace.Must(2, "schema") // by its version
+)
+
+// Namespaces gives names to the keys in the list of locks.
+func Namespaces() (*namespace.Set, error) { return namespace.NewSet(Agents, Schema) }

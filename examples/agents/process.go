@@ -1,0 +1,35 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// process does the work of a hook. ctx is that of the agent's lock: when the lock is
+// lost, nothing is committed any more.
+func (a *App) process(ctx context.Context, h *Hook, hook hookFunc) error {
+	span, err := a.beginSpan(ctx, h)
+	if err != nil {
+		return err
+	}
+	err = inTx(ctx, a.pool, func(tx pgx.Tx) (err error) {
+		if h.agent, h.command, err = readAgent(ctx, tx, h.agentID); err != nil {
+			return err
+		}
+		if err := seeAgent(ctx, tx, h.agent); err != nil {
+			return err
+		}
+		return hook(ctx, tx, h)
+	})
+	if err != nil {
+		return fmt.Errorf("agents: %s of agent %d: %w", h.name, h.agentID, err)
+	}
+	for _, fn := range h.committed {
+		if err := fn(ctx); err != nil {
+			return err
+		}
+	}
+	return a.endSpan(ctx, span)
+}

@@ -1,0 +1,19 @@
+package agents
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// reconciler makes turns of what an agent wrote to its transcript without a hook.
+func (a *App) reconciler() *Worker {
+	return a.worker("transcript_reconciler", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) error {
+		lines, err := a.transcripts.lines(agent)
+		if err != nil {
+			return err
+		}
+		_, err = catchUp(ctx, tx, agent, newest, lines)
+		return err
+	})
+}

@@ -1,0 +1,49 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Work runs the background workers until ctx ends, and returns when they have stopped.
+func (a *App) Work(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, w := range a.workers {
+		running.Go(func() { w.run(ctx, a.config.WorkerInterval) })
+	}
+	running.Wait()
+}
+
+// shutdownTimeout is how long running requests may take after the end.
+const shutdownTimeout = 10 * time.Second
+
+// Serve answers requests on listener and runs the background workers until ctx ends.
+// Then it waits, for 10 s at most, for the requests that are running.
+func (a *App) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server.RegisterOnShutdown(a.broadcaster.Close) // streams of events would never end
+
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { a.Work(ctx) })
+	var shutdownErr error
+	done := make(chan struct{})
+	running.Go(func() {
+		defer close(done)
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		shutdownErr = server.Shutdown(grace)
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-done
+	return shutdownErr
+}

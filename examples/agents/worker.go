@@ -1,0 +1,90 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// A workFunc works on an agent and its newest command, nil if it has none, as they are
+// under the agent's lock.
+type workFunc func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) error
+
+// A Worker goes through the agents again and again. All replicas run the same
+// workers; the agent's lock sees to it that they and the hooks take turns.
+type Worker struct {
+	Name string
+
+	pool   *pgxpool.Pool
+	locker *advisory.Locker
+	logger *slog.Logger
+	// find lists agents that may need work; work does it.
+	find func(ctx context.Context, pool *pgxpool.Pool) ([]int32, error)
+	work workFunc
+}
+
+func (a *App) worker(name string, work workFunc) *Worker {
+	return &Worker{
+		Name: name, pool: a.pool, logger: a.config.Logger, find: activeAgents, work: work,
+		locker: a.locker.With(advisory.Options{Label: name}),
+	}
+}
+
+// A Tally counts the agents of a cycle.
+type Tally struct{ Done, Skipped int }
+
+// Cycle goes through the agents once. Each is locked, read, worked on, committed
+// and unlocked before the next; one that somebody else has locked is skipped and
+// comes up again in the next cycle. An error with one agent does not keep the
+// others from their turn.
+func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
+	ids, err := w.find(ctx, w.pool)
+	if err != nil {
+		return t, fmt.Errorf("agents: %s: %w", w.Name, err)
+	}
+	var failed []error
+	for _, id := range ids {
+		ran, err := w.locker.DoOrSkip(ctx, Agents.ID(int64(id)), func(ctx context.Context) error {
+			return inTx(ctx, w.pool, func(tx pgx.Tx) error { // committed before the lock is released
+				agent, newest, err := readAgent(ctx, tx, id)
+				if err != nil {
+					return err
+				}
+				return w.work(ctx, tx, agent, newest)
+			})
+		})
+		switch {
+		case err != nil:
+			failed = append(failed, fmt.Errorf("agents: %s: agent %d: %w", w.Name, id, err))
+		case ran:
+			t.Done++
+		default:
+			t.Skipped++
+			w.logger.DebugContext(ctx, "busy_agent_skipped", slog.String("worker", w.Name), slog.Int("agent_id", int(id)))
+		}
+	}
+	return t, errors.Join(failed...)
+}
+
+// run goes through cycles until ctx ends.
+func (w *Worker) run(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := w.Cycle(ctx); err != nil && ctx.Err() == nil {
+			w.logger.WarnContext(ctx, "worker_cycle_failed", slog.String("worker", w.Name), slog.Any("error", err))
+		}
+	}
+}

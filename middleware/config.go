@@ -1,0 +1,109 @@
+package middleware
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// The defaults of a Config.
+const (
+	DefaultBusyStatus = http.StatusLocked
+	DefaultRetryAfter = time.Second
+)
+
+// A Config says which lock a request takes and what it waits for. The zero value
+// of every field but Locker and Key, which are required, is a good default.
+type Config struct {
+	// Locker takes the locks. Options that With gave it are replaced by those here.
+	Locker *advisory.Locker
+
+	// Key finds the entity of a request.
+	Key KeyFunc
+
+	// Skip answers a request at once if the lock is held, instead of waiting. It
+	// still waits for a connection of the lock pool.
+	Skip bool
+
+	// Wait bounds the wait for the lock. 0 = the Locker's Timeout;
+	// advisory.NoTimeout = no bound but the request's; negative is an error. The
+	// deadline of the request's context bounds the wait too.
+	Wait time.Duration
+
+	// Shared takes the lock in shared mode: it excludes exclusive holders only.
+	Shared bool
+
+	// Label says what the lock is for, to Locker.Held and tracers. "" = nothing.
+	Label string
+
+	// LockSafeMethods takes the lock for GET, HEAD, OPTIONS and TRACE too. Without
+	// it they pass, and Key is not called.
+	LockSafeMethods bool
+
+	// BusyStatus answers a request whose lock is held. 0 = 423 Locked; 400 to 599.
+	// 409 and 429 are usual alternatives; a 5xx makes many clients retry at once.
+	BusyStatus int
+
+	// RetryAfter is told to clients that are busy or got a 503. 0 = 1 s; negative is
+	// an error. The Retry-After header rounds it up to whole seconds.
+	RetryAfter time.Duration
+
+	// ShowHolder tells clients who holds a busy lock: process id, application name
+	// and address of the holder. Leave it off for clients that are not trusted.
+	ShowHolder bool
+
+	// ErrorHandler answers a refused request in the middleware's place; Problem's
+	// Respond is the default. It must not keep p. nil = the default.
+	ErrorHandler func(w http.ResponseWriter, r *http.Request, p *Problem)
+
+	// Logger gets refused requests: status 500 and above at Warn, with the error
+	// that clients are not told, others at Debug. nil = discard.
+	Logger *slog.Logger
+}
+
+// New returns a middleware for net/http. It fails on a Config that is not valid,
+// with an error that names the field.
+func New(c Config) (func(http.Handler) http.Handler, error) {
+	if c.Key == nil {
+		return nil, fmt.Errorf("middleware: Key is nil: set it, to PathValue for a path like /agents/{id}")
+	}
+	g, err := newGate(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.wrap, nil
+}
+
+// Must is New for the wiring of a program: it panics on a Config that is not valid.
+func Must(c Config) func(http.Handler) http.Handler {
+	m, err := New(c)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// withDefaults validates all but Key and fills the defaults.
+func (c Config) withDefaults() (Config, error) {
+	c.BusyStatus = cmp.Or(c.BusyStatus, DefaultBusyStatus)
+	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.ErrorHandler == nil {
+		c.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, p *Problem) { p.Respond(w) }
+	}
+	switch {
+	case c.Locker == nil:
+		return c, fmt.Errorf("middleware: Locker is nil: set it to the result of advisory.Open")
+	case c.Wait < 0:
+		return c, fmt.Errorf("middleware: Wait is %v: use a positive duration, 0 for the Locker's Timeout, or advisory.NoTimeout", c.Wait)
+	case !failure(c.BusyStatus):
+		return c, fmt.Errorf("middleware: BusyStatus is %d: use 400 to 599, or 0 for 423", c.BusyStatus)
+	case c.RetryAfter < 0:
+		return c, fmt.Errorf("middleware: RetryAfter is %v: use a positive duration, or 0 for 1s", c.RetryAfter)
+	}
+	return c, nil
+}

@@ -1,0 +1,126 @@
+package middleware
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	echomw "github.com/labstack/echo/v4/middleware"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A LockConfig is a Config for Echo v4. Fields that a Config has too are as there.
+// Locker and Key are required.
+type LockConfig struct {
+	// Skipper lets requests pass without a lock. nil = none but the safe methods.
+	Skipper echomw.Skipper
+
+	// Key finds the entity of a request; see KeyFunc. What it finds on the way can be
+	// left to the handler in the context.
+	Key func(c echo.Context) (namespace.Key, error)
+
+	Locker          *advisory.Locker
+	Skip            bool
+	Wait            time.Duration
+	Shared          bool
+	Label           string
+	LockSafeMethods bool
+	BusyStatus      int
+	RetryAfter      time.Duration
+	ShowHolder      bool
+	ErrorHandler    func(w http.ResponseWriter, r *http.Request, p *Problem)
+	Logger          *slog.Logger
+}
+
+// DefaultLockConfig is what Lock adds the Locker and the Key to.
+var DefaultLockConfig = LockConfig{
+	Skipper:    echomw.DefaultSkipper,
+	BusyStatus: DefaultBusyStatus,
+	RetryAfter: DefaultRetryAfter,
+}
+
+// Lock returns an Echo middleware that takes the lock on the path parameter "id".
+// It panics on a nil Locker and on the zero Namespace.
+func Lock(locker *advisory.Locker, ns namespace.Namespace) echo.MiddlewareFunc {
+	c := DefaultLockConfig
+	c.Locker, c.Key = locker, Param(ns, "id")
+	return LockWithConfig(c)
+}
+
+// LockWithConfig is ToMiddleware for the wiring of a program: it panics on a config
+// that is not valid.
+func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
+	m, err := c.ToMiddleware()
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Param is PathValue for the path parameters of Echo, which leaves them escaped if
+// the path came with escapes of its own.
+func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
+	text := entityOf(ns, name)
+	return func(c echo.Context) (namespace.Key, error) {
+		value := c.Param(name)
+		if c.Request().URL.RawPath != "" {
+			if plain, err := url.PathUnescape(value); err == nil {
+				value = plain
+			}
+		}
+		return text(value)
+	}
+}
+
+// ToMiddleware returns the middleware. It fails on a config that is not valid, with
+// an error that names the field. Refusals are written, not returned: Echo's
+// HTTPErrorHandler sees the errors of the handler only.
+func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
+	if c.Key == nil {
+		return nil, errors.New("middleware: Key is nil: set it, to Param for a path like /agents/:id")
+	}
+	if c.Skipper == nil {
+		c.Skipper = echomw.DefaultSkipper
+	}
+	g, err := newGate(Config{
+		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, Shared: c.Shared, Label: c.Label,
+		LockSafeMethods: c.LockSafeMethods, BusyStatus: c.BusyStatus, RetryAfter: c.RetryAfter,
+		ShowHolder: c.ShowHolder, ErrorHandler: c.ErrorHandler, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(ec echo.Context) error {
+			if c.Skipper(ec) || g.passes(ec.Request().Method) {
+				return next(ec)
+			}
+			key, err := c.Key(ec)
+			return g.serveEcho(ec, key, err, next)
+		}
+	}, nil
+}
+
+// serveEcho is the Echo adapter of serve. Committed alone does not tell of a flush
+// or a hijacking. Afterwards the context has its request back, for the middlewares
+// outside: that of the handler has ended.
+func (g *gate) serveEcho(c echo.Context, key namespace.Key, keyErr error, next echo.HandlerFunc) (err error) {
+	r, w := c.Request(), c.Response()
+	inner := w.Writer
+	outer, rec := record(inner)
+	w.Writer = outer
+	defer func() {
+		w.Writer = inner
+		c.SetRequest(r)
+	}()
+	g.serve(w, r, key, keyErr, func() bool { return w.Committed || rec.wrote() }, func(r *http.Request) {
+		c.SetRequest(r)
+		err = next(c)
+	})
+	return err
+}

@@ -1,0 +1,56 @@
+package middleware
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A KeyFunc finds the entity of a request, before any lock is taken. A
+// *RequestError answers the request; an error that matches namespace.ErrInvalidKey,
+// and the zero Key, are answered with 400; any other error with 500, and is told to
+// the Logger only. A KeyFunc that reads the body must put it back: see BufferBody.
+type KeyFunc func(r *http.Request) (namespace.Key, error)
+
+// PathValue finds the entity in a wildcard of the route, as in "/agents/{id}". Text
+// that is an integer or a UUID is that entity; see namespace.Namespace.Text. An
+// empty value is answered with 400. It panics on the zero Namespace.
+func PathValue(ns namespace.Namespace, name string) KeyFunc {
+	text := entityOf(ns, name)
+	return func(r *http.Request) (namespace.Key, error) { return text(r.PathValue(name)) }
+}
+
+// entityOf returns a function that makes keys of the values of a path parameter.
+func entityOf(ns namespace.Namespace, param string) func(value string) (namespace.Key, error) {
+	if ns.Number() == 0 {
+		panic("middleware: the zero Namespace has no keys: make one with namespace.New")
+	}
+	return func(value string) (namespace.Key, error) {
+		if value == "" {
+			return namespace.Key{}, &RequestError{
+				Status: http.StatusBadRequest, Type: TypeNoEntity, Title: titleNoEntity,
+				Detail: fmt.Sprintf("The path parameter %q is empty.", param),
+			}
+		}
+		return ns.Text(value)
+	}
+}
+
+// A RequestError is how a KeyFunc answers a request itself. Clients see its fields.
+type RequestError struct {
+	Status int    // 400 to 599; anything else is answered with 500
+	Title  string // "" = the status's own text
+	Detail string
+	Type   string // an URI that names the kind of problem. "" = "about:blank"
+}
+
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("middleware: %d %s: %s", e.Status, e.title(), e.Detail)
+}
+
+func (e *RequestError) title() string { return cmp.Or(e.Title, http.StatusText(e.Status)) }
+
+// failure reports whether a status may refuse a request.
+func failure(status int) bool { return status >= 400 && status <= 599 }

@@ -1,0 +1,98 @@
+package middleware
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// A recorder notes whether an answer was begun. What other packages reach through
+// http.ResponseController passes through Unwrap; what begins an answer must not
+// get past the recorder.
+type recorder struct {
+	http.ResponseWriter
+	written bool
+}
+
+// record returns a writer with the optional interfaces that w has, itself or
+// inside, and its recorder.
+func record(w http.ResponseWriter) (http.ResponseWriter, *recorder) {
+	rec := &recorder{ResponseWriter: w}
+	flushes, hijacks := supports[http.Flusher](w), supports[http.Hijacker](w)
+	switch {
+	case flushes && hijacks:
+		return struct {
+			*recorder
+			flusher
+			hijacker
+		}{rec, flusher{rec}, hijacker{rec}}, rec
+	case flushes:
+		return struct {
+			*recorder
+			flusher
+		}{rec, flusher{rec}}, rec
+	case hijacks:
+		return struct {
+			*recorder
+			hijacker
+		}{rec, hijacker{rec}}, rec
+	}
+	return rec, rec
+}
+
+func supports[T any](w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(T); ok {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
+	}
+}
+
+func (w *recorder) wrote() bool { return w.written }
+
+// Unwrap is for http.ResponseController.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols { // the other 1xx precede an answer
+		w.written = true
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.written = true
+	return w.ResponseWriter.Write(b)
+}
+
+// ReadFrom keeps the way open to sendfile.
+func (w *recorder) ReadFrom(src io.Reader) (int64, error) {
+	n, err := io.Copy(w.ResponseWriter, src)
+	w.written = w.written || n > 0
+	return n, err
+}
+
+// FlushError is http.ResponseController's way to flush, and sends the header.
+func (w *recorder) FlushError() error {
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.written = w.written || err == nil
+	return err
+}
+
+type flusher struct{ rec *recorder }
+
+func (f flusher) Flush() { _ = f.rec.FlushError() }
+
+type hijacker struct{ rec *recorder }
+
+func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.rec.ResponseWriter).Hijack()
+	h.rec.written = h.rec.written || err == nil
+	return conn, rw, err
+}
