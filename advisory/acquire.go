@@ -93,6 +93,8 @@ func (c *core) submit(ctx context.Context, r *request) result {
 	switch {
 	case errors.Is(err, errTaken):
 		return result{err: c.heldError(r)}
+	case errors.Is(err, errNoSlot):
+		return result{err: c.explain(r, err)}
 	case err != nil:
 		return result{err: err}
 	case k != nil:
@@ -130,7 +132,7 @@ func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 	case mustWait && r.try:
 		return nil, errTaken
 	case mustWait && r.nested && q.campaign != nil && q.campaign.session == nil && c.full():
-		return nil, c.explain(r, errNoSlot) // it would wait behind one that waits for a connection
+		return nil, errNoSlot // it would wait behind one that waits for a connection
 	case mustWait:
 		if err := c.deadlock(r); err != nil {
 			return nil, err
@@ -198,8 +200,11 @@ func (c *core) withdraw(r *request) (taken bool, starved error) {
 		if k.session == nil && len(q.grants) == 0 {
 			starved = cmp.Or(k.loss, errNoSlot)
 		}
-		if len(q.requests) == 0 || k.own != nil && k.own == r.own {
+		switch next := q.first(); {
+		case next == nil || k.own != nil && k.own == r.own:
 			k.stop()
+		case next.mode != r.mode && k.session != nil:
+			k.session.Interrupt() // it may wait in the mode of the one that left
 		}
 	}
 	c.proceed(q) // the next may be compatible with what is held
@@ -214,26 +219,27 @@ func (c *core) gaveUp(ctx context.Context, r *request, starved error) error {
 		return canceled(ctx, r.key)
 	}
 	if starved != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		return c.explain(r, starved)
 	}
 	holder := c.holder(r.key.Tag())
 	return &TimeoutError{Key: r.key, Waited: time.Since(r.start), Holder: holder, Cause: context.Cause(ctx), held: true}
 }
 
-// explain types an error of a session for one request, under mu.
+// explain types an error of a session for one request. Not under mu: the context
+// of a lock looks at its lock.
 func (c *core) explain(r *request, err error) error {
 	ctx, waited := r.lock.parent, time.Since(r.start)
 	switch {
 	case errors.Is(err, ErrHeld):
 		return err
-	case errors.Is(endedLocked(ctx), context.Canceled):
+	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.key)
 	case errors.Is(err, errNoSlot):
 		e := &PoolExhaustedError{Key: r.key, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}
 		if r.nested {
+			c.mu.Lock()
 			e.Outer = c.heldBy(r)
+			c.mu.Unlock()
 		}
 		return e
 	case errors.Is(err, context.DeadlineExceeded):

@@ -26,6 +26,7 @@ const benchConns = 10
 type cycle func(ctx context.Context, entity int32) error
 
 func handwritten(b *testing.B, dsn string) cycle {
+	b.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(b, err)
 	config.MaxConns = benchConns
@@ -47,6 +48,7 @@ func handwritten(b *testing.B, dsn string) cycle {
 }
 
 func pglatch(b *testing.B, dsn string) (cycle, *advisory.Locker) {
+	b.Helper()
 	locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, MaxConns: benchConns})
 	require.NoError(b, err)
 	b.Cleanup(locker.Close)
@@ -61,6 +63,7 @@ func pglatch(b *testing.B, dsn string) (cycle, *advisory.Locker) {
 
 // load runs a cycle in n workers until stop says so and returns the cycles done.
 func load(ctx context.Context, tb testing.TB, n int, c cycle, pick func() int32, more func() bool) int64 {
+	tb.Helper()
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	for range n {

@@ -36,8 +36,6 @@ func (c *core) build(ctx context.Context, r *request) (*builder, error) {
 	}
 	s, err := c.takeSession(ctx, r.deadline, r.nested)
 	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		return nil, c.explain(r, err)
 	}
 	return &builder{core: c, ctx: ctx, lock: r.lock, session: s, request: r}, nil
@@ -57,7 +55,9 @@ func (b *builder) take(key namespace.Key, mode session.Mode) error {
 
 // drop gives one key back and keeps the others.
 func (b *builder) drop(key namespace.Key, mode session.Mode) error {
-	err := b.session.Unlock(key.Tag(), mode)
+	if err := b.session.Unlock(key.Tag(), mode); err != nil {
+		return b.core.explain(b.request, err)
+	}
 	c := b.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,23 +70,19 @@ func (b *builder) drop(key namespace.Key, mode session.Mode) error {
 			break
 		}
 	}
-	if err != nil {
-		return c.explain(b.request, err)
-	}
 	return nil
 }
 
 // finish makes the lock complete and has its session watched.
 func (b *builder) finish() (*Lock, error) {
+	if b.ctx.Err() != nil {
+		return nil, b.abort(canceled(b.ctx, b.request.key))
+	}
 	c := b.core
 	c.mu.Lock()
-	if c.closed || endedLocked(b.ctx) != nil {
-		err := ErrClosed
-		if endedLocked(b.ctx) != nil {
-			err = canceled(b.ctx, b.request.key)
-		}
+	if c.closed {
 		c.mu.Unlock()
-		return nil, b.abort(err)
+		return nil, b.abort(ErrClosed)
 	}
 	defer c.mu.Unlock()
 	grants := b.lock.grants

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -48,7 +49,7 @@ func (c *core) claim(q *queue, own, s session.Session) *campaign {
 	k := &q.room.campaign // nobody uses one that has ended
 	*k = campaign{core: c, queue: q, own: own, session: s}
 	q.campaign = k
-	c.wg.Add(1) // until closeLocked
+	c.wg.Add(1) // until endLocked
 	return k
 }
 
@@ -275,17 +276,22 @@ func (k *campaign) leave() {
 
 // refuse ends one request with an error.
 func (k *campaign) refuse(r *request, err error) {
+	err = k.core.explain(r, err)
 	k.core.mu.Lock()
 	defer k.core.mu.Unlock()
 	if k.queue.remove(r) {
-		r.settle(result{err: k.core.explain(r, err)})
+		r.settle(result{err: err})
 	}
 }
 
+// failAll ends all requests that wait now.
 func (k *campaign) failAll(err error) {
 	k.core.mu.Lock()
-	defer k.core.mu.Unlock()
-	k.queue.fail(func(r *request) error { return k.core.explain(r, err) })
+	requests := slices.Clone(k.queue.requests)
+	k.core.mu.Unlock()
+	for _, r := range requests {
+		k.refuse(r, err)
+	}
 }
 
 // lost gives up a dead session. All that stood idle die when a server restarts,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,6 +21,7 @@ type faulty struct {
 	session.Source
 	state     atomic.Uint32             // session.State of those that seem held
 	onAcquire func() error              // nil = nothing
+	onSession func()                    // after each; nil = nothing
 	onTry     func(namespace.Tag) error // nil = nothing
 }
 
@@ -41,6 +41,9 @@ func (f *faulty) Acquire(ctx context.Context, deadline time.Time) (session.Sessi
 	s, err := f.Source.Acquire(ctx, deadline)
 	if err != nil {
 		return nil, err
+	}
+	if f.onSession != nil {
+		f.onSession()
 	}
 	return &faultySession{s, f}, nil
 }
@@ -144,30 +147,31 @@ func TestANestedRequestEndsAlthoughTheOuterLockExpiresMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, func(w *world) {
-				a, f := w.openFaulty(advisory.Config{})
-				outer := w.acquire(a, 1)
-				expire := func() { f.set(session.Lost) }
-
-				f.onAcquire = func() error { expire(); return session.ErrUnavailable }
-				_, err := call(a, outer.Context())
-				require.ErrorIs(w, err, advisory.ErrUnavailable)
-
-				f.set(session.Held)
-				f.onAcquire, f.onTry = nil, func(tag namespace.Tag) error {
-					if tag != entity(2).Tag() || name != "AcquireAll" { // at the last key
-						expire()
+			for _, arm := range []func(f *faulty, expire func()){
+				func(f *faulty, expire func()) {
+					f.onAcquire = func() error { expire(); return session.ErrUnavailable }
+				},
+				func(f *faulty, expire func()) {
+					f.onTry = func(tag namespace.Tag) error {
+						if tag != entity(2).Tag() || name != "AcquireAll" { // at the last key
+							expire()
+						}
+						return nil
 					}
-					return nil
-				}
-				if inner, err := call(a, outer.Context()); err != nil {
-					require.ErrorIs(w, err, advisory.ErrLost) // the cause of its context
-				} else {
-					w.release(inner)
-				}
-				synctest.Wait()
-				require.ErrorIs(w, context.Cause(expired(outer)), advisory.ErrLost)
-			})
+				},
+			} {
+				inBubble(t, func(w *world) {
+					a, f := w.openFaulty(advisory.Config{})
+					outer := w.acquire(a, 1)
+					arm(f, func() { f.set(session.Lost) })
+					if inner, err := call(a, outer.Context()); err != nil {
+						require.ErrorIs(w, err, advisory.ErrLost) // the cause of its context
+					} else {
+						w.release(inner)
+					}
+					require.ErrorIs(w, context.Cause(expired(outer)), advisory.ErrLost)
+				})
+			}
 		})
 	}
 }

@@ -134,8 +134,13 @@ func (l *Lock) look() {
 	if l.live() {
 		victims = c.dropAll(slices.Clone(l.grants), errExpired)
 	}
+	i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil })
+	lost := i >= 0 && l.complete && !l.released
 	c.mu.Unlock()
 	c.bury(victims, errExpired)
+	if lost {
+		_ = l.lose(l.grants[i].cause) // whoever dropped the grant may not have come to this lock yet
+	}
 }
 
 var errExpired = errors.New("no answer from the server before the deadline")
@@ -177,17 +182,6 @@ func (c *lockContext) Err() error {
 	}
 	c.lock.look()
 	return c.Context.Err()
-}
-
-// endedLocked is ctx.Err for those who hold core.mu: the Err of a lock's context
-// takes it, unless the context has ended.
-func endedLocked(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	default:
-		return nil
-	}
 }
 
 // carried returns the innermost lock that a context carries and that is still

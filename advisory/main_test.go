@@ -49,12 +49,6 @@ func eventually(t *testing.T, condition func() bool) {
 	require.Eventually(t, condition, 30*time.Second, time.Millisecond)
 }
 
-func terminate(t *testing.T, pool *pgxpool.Pool, pid uint32) {
-	t.Helper()
-	_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
-	require.NoError(t, err)
-}
-
 // pidOf returns the backend that holds the Locker's only lock.
 func pidOf(t *testing.T, l *advisory.Locker) uint32 {
 	t.Helper()

@@ -132,3 +132,21 @@ func TestAWriterThatGivesUpLetsTheReadersBehindItThrough(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+func TestAReaderBehindAWriterThatGivesUpIsServedAtOnceBesideAnotherProcess(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		foreign := w.acquire(b.With(shared), 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		writer := w.beginAcquire(ctx, a, 1)
+		behind := w.beginAcquire(w.Context(), a.With(shared), 1)
+		start := time.Now()
+		cancel()
+		require.ErrorIs(w, (<-writer).err, context.Canceled)
+		o := <-behind
+		require.NoError(w, o.err)
+		assert.Equal(w, start, o.at)
+		w.release(o.lock, foreign)
+	})
+}

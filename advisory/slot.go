@@ -103,14 +103,14 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	stop := context.AfterFunc(b.ctx, b.session.Hurry)
 	i, err := b.session.TryAny(tags)
 	stop()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case err != nil:
 		return false, c.explain(b.request, err)
 	case i < 0:
 		return false, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	q := c.queue(tags[i])
 	g := &grant{queue: q, session: b.session, mode: session.Exclusive, at: time.Now()}
 	q.grants = append(q.grants, g)

@@ -32,9 +32,10 @@ type SQLTx interface {
 // other lock on the key in the same database. There is no handle to release and
 // none is needed; nothing of the Locker's pool is used.
 //
-// It waits at most for the Locker's Timeout. On *TimeoutError, *ReentrantError and
-// ErrLockTableFull without a wait the transaction is as it was, and lock_timeout
-// is as before in any case. A rollback to a savepoint that is older than the lock
+// It waits at most for the Locker's Timeout, and never in one statement for longer
+// than 900 ms. On *TimeoutError and *ReentrantError the transaction is as it was
+// and goes on; lock_timeout is as before in any case. Other errors are those of
+// the driver, or ErrLockTableFull, after which PostgreSQL has aborted it. A rollback to a savepoint that is older than the lock
 // releases it. If ctx ends during the wait the driver ends the transaction. In
 // isolation levels above read committed the transaction's snapshot can be older
 // than the lock: take the lock first.

@@ -58,7 +58,6 @@ type Stats struct {
 	Pings     int64 // answered pings
 	Watches   int64 // watches begun
 	PIDChecks int64 // answers whose backend pid was compared
-	Slices    int64 // slices of waiting
 	Lost      int64 // sessions that ended while a lock was on them
 }
 

@@ -1,0 +1,211 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+func TestAHolderLearnsOfItsLoss(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		lock := w.acquire(a, 1)
+		ctx := lock.Context()
+		time.Sleep(time.Minute)
+		w.server.Kill(w.pidOf(1))
+		<-lock.Lost()
+		<-ctx.Done()
+		require.ErrorIs(w, context.Cause(ctx), advisory.ErrLost)
+		lost, ok := errors.AsType[*advisory.LostError](context.Cause(ctx))
+		require.True(w, ok)
+		assert.Equal(w, entity(1), lost.Key)
+		assert.Equal(w, time.Minute, lost.Held)
+		require.ErrorContains(w, lost, "terminating connection")
+		assert.Zero(w, a.Stats().Held)
+
+		err := lock.Release()
+		require.ErrorIs(w, err, advisory.ErrLost)
+		assert.Same(w, lost, err)
+		require.ErrorIs(w, lock.Release(), advisory.ErrReleased)
+		assert.Equal(w, int64(1), a.Stats().Lost)
+	})
+}
+
+func TestALossIsSeenByWhoAsksForItOnlyLater(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		lock := w.acquire(w.open(advisory.Config{}), 1)
+		w.server.KillSessions()
+		synctest.Wait()
+		<-lock.Lost()
+		require.ErrorIs(w, context.Cause(lock.Context()), advisory.ErrLost)
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+	})
+}
+
+func TestOneSessionsLossIsNoOthers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		one, two := w.acquire(a, 1), w.acquire(a, 2)
+		w.server.Kill(w.pidOf(1))
+		<-one.Lost()
+		require.NoError(w, two.Context().Err())
+		w.release(two)
+		require.ErrorIs(w, one.Release(), advisory.ErrLost)
+	})
+}
+
+func TestALossMeetsARelease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		for range 300 {
+			lock := w.acquire(a, 1)
+			go w.server.KillSessions()
+			if err := lock.Release(); err != nil {
+				require.ErrorIs(w, err, advisory.ErrLost)
+			}
+			w.assertIdle(a)
+		}
+	})
+}
+
+func TestDoReturnsTheLossBesideItsFunctionsError(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		broken := errors.New("broken")
+		for _, result := range []error{nil, broken} {
+			err := a.Do(w.Context(), entity(1), func(ctx context.Context) error {
+				w.server.KillSessions()
+				<-ctx.Done()
+				return result
+			})
+			_, ok := errors.AsType[*advisory.LostError](err)
+			assert.True(w, ok)
+			require.ErrorIs(w, err, advisory.ErrLost)
+			if result != nil {
+				require.ErrorIs(w, err, broken)
+			}
+		}
+	})
+}
+
+func TestAWaiterWhoseSessionEndsGoesOnWithAnother(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		p := w.beginAcquire(w.Context(), a, 1)
+		for range 5 {
+			for pid := range uint32(100) {
+				if pid != w.pidOf(1) {
+					w.server.Kill(pid)
+				}
+			}
+			time.Sleep(200 * time.Millisecond)
+			assert.Equal(w, 1, w.server.Waiters(entity(1)))
+		}
+		w.release(lock)
+		w.release(w.now(p))
+		assert.Zero(w, a.Stats().Lost)
+	})
+}
+
+func TestAServerThatEndsEverySessionIsReported(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{MaxConns: 2})
+		f.onSession = func() { w.server.KillSessions() }
+		start := time.Now()
+		_, err := a.Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrUnavailable)
+		require.NotErrorIs(w, err, advisory.ErrLost)
+		require.ErrorContains(w, err, "terminating connection")
+		assert.Less(w, time.Since(start), advisory.DefaultTimeout)
+	})
+}
+
+func TestIdleSessionsThatDiedAreReplaced(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		var locks []*advisory.Lock
+		for i := range int64(advisory.DefaultMaxConns) {
+			locks = append(locks, w.acquire(a, i))
+		}
+		w.release(locks...)
+		synctest.Wait()
+		assert.Equal(w, advisory.DefaultMaxConns, a.Stats().Sessions)
+		w.server.KillSessions() // a restart
+		w.release(w.acquire(a, 1))
+	})
+}
+
+func TestTheLossOfASharedLockIsThatOfAllItsReaders(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		var readers []*advisory.Lock
+		for range 3 {
+			readers = append(readers, w.acquire(a.With(shared), 1))
+		}
+		w.release(readers[0])
+		w.server.Kill(w.pidOf(1))
+		for _, lock := range readers[1:] {
+			<-lock.Lost()
+			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		}
+		assert.Equal(w, int64(2), a.Stats().Lost)
+	})
+}
+
+func TestTheLossOfALockLetsTheNextWaiterIn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{}), w.open(advisory.Config{})
+		lock := w.acquire(a, 1)
+		local, remote := w.beginAcquire(w.Context(), a, 1), w.beginAcquire(w.Context(), b, 1)
+		w.server.Kill(w.pidOf(1))
+		second := w.now(remote) // it stood first in the server's queue
+		w.assertWaits(local)
+		w.release(second)
+		w.release(w.now(local))
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+	})
+}
+
+// A lossFunc is a tracer of losses.
+type lossFunc func()
+
+func (f lossFunc) TraceLoss(context.Context, advisory.LossData) { f() }
+
+func TestEveryReaderSeesTheLossWhileTheFirstIsTold(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		var readers []*advisory.Lock
+		a := w.open(advisory.Config{Tracer: lossFunc(func() {
+			for _, lock := range readers {
+				assert.ErrorIs(w, context.Cause(expired(lock)), advisory.ErrLost)
+			}
+		})})
+		for range 3 {
+			readers = append(readers, w.acquire(a.With(shared), 1))
+		}
+		w.server.Kill(w.pidOf(1))
+		synctest.Wait()
+		assert.Equal(w, int64(3), a.Stats().Lost)
+		for _, lock := range readers {
+			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package advisory_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestHeldDescribesEachLockOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		since := time.Now()
+		all, err := a.With(advisory.Options{Label: "move", Shared: true}).AcquireAll(w.Context(), entity(2), entity(1))
+		require.NoError(w, err)
+		time.Sleep(time.Second)
+		one, two := w.beginAcquire(w.Context(), a, 1), w.beginAcquire(w.Context(), a, 2)
+		want := advisory.HeldLock{
+			Keys: []namespace.Key{entity(1), entity(2)}, Label: "move", Shared: true, Since: since, PID: w.pidOf(1), Waiters: 2,
+		}
+		assert.Equal(w, []advisory.HeldLock{want}, held(a))
+		at, ok := a.HeldSince(w.pidOf(1), entity(2).Tag())
+		assert.True(w, ok)
+		assert.Equal(w, since, at)
+		_, ok = a.HeldSince(w.pidOf(1)+1, entity(2).Tag())
+		assert.False(w, ok)
+		_, ok = a.HeldSince(w.pidOf(1), entity(3).Tag())
+		assert.False(w, ok)
+
+		w.release(all)
+		w.release(w.now(one), w.now(two))
+		assert.Empty(w, held(a))
+	})
+}
+
+func TestAHandOverBeginsANewHolding(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		first := w.acquire(a, 1)
+		p := w.beginAcquire(w.Context(), a.With(advisory.Options{Label: "second"}), 1)
+		time.Sleep(time.Millisecond)
+		w.release(first)
+		second := w.now(p)
+		require.Len(w, held(a), 1)
+		assert.Equal(w, "second", held(a)[0].Label)
+		assert.Equal(w, time.Now(), held(a)[0].Since)
+		w.release(second)
+	})
+}
+
+func TestStatsCountWhatHappened(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, b := w.open(advisory.Config{MaxConns: 4}), w.open(advisory.Config{})
+		foreign := w.acquire(b, 2)
+		first := w.acquire(a, 1)
+		handOver := w.beginAcquire(w.Context(), a, 1)
+		one, two := w.acquire(a.With(shared), 3), w.acquire(a.With(shared), 3)
+		brief := a.With(advisory.Options{Wait: time.Second})
+		waiter := w.beginAcquire(w.Context(), brief, 2)
+		assert.Equal(w, advisory.Stats{
+			Held: 3, Waiting: 2, Acquired: 3, HandOvers: 1, Slices: 1,
+			Sessions: 3, SessionsInUse: 3, MaxConns: 4,
+		}, a.Stats())
+
+		w.release(first)
+		second := w.now(handOver)
+		require.ErrorIs(w, (<-waiter).err, advisory.ErrTimeout)
+		_, err := a.DoOrSkip(w.Context(), entity(2), nil)
+		require.NoError(w, err)
+		_, err = a.DoOrSkip(second.Context(), entity(1), nil)
+		require.NoError(w, err)
+		w.server.Kill(w.pidOf(3))
+		<-one.Lost()
+		<-two.Lost()
+		require.ErrorIs(w, one.Release(), advisory.ErrLost)
+		require.ErrorIs(w, two.Release(), advisory.ErrLost)
+		w.release(second, foreign)
+		synctest.Wait()
+		s := a.Stats()
+		assert.GreaterOrEqual(w, s.Slices, int64(2))
+		s.Slices, s.Sessions = 0, 0 // the end of the wait and of its last slice are one instant
+		assert.Equal(w, advisory.Stats{
+			Acquired: 4, HandOvers: 2, Skips: 1, ReentrantSkips: 1, Timeouts: 1, Lost: 2, MaxConns: 4,
+		}, s)
+	})
+}

@@ -1,0 +1,134 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// A recorder is a tracer that writes down its calls. It asks the Locker, which a
+// tracer may do.
+type recorder struct {
+	locker *advisory.Locker
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (r *recorder) record(format string, args ...any) {
+	_ = r.locker.Stats()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) TraceAcquire(_ context.Context, d advisory.AcquireData) {
+	result := "granted"
+	for name, err := range map[string]error{
+		"held": advisory.ErrHeld, "lost": advisory.ErrLost, "reentrant": advisory.ErrReentrant, "timeout": advisory.ErrTimeout,
+	} {
+		if errors.Is(d.Err, err) && (result == "granted" || name == "timeout") {
+			result = name
+		}
+	}
+	r.record("acquire %v %q shared=%v try=%v %v: %v", d.Key, d.Label, d.Shared, d.Try, d.Waited, result)
+}
+
+func (r *recorder) TraceWait(_ context.Context, d advisory.WaitData) {
+	r.record("wait %v %q shared=%v ahead=%d", d.Key, d.Label, d.Shared, d.Ahead)
+}
+
+func (r *recorder) TraceHold(_ context.Context, d advisory.HoldData) {
+	r.record("hold %v %q shared=%v pid=%d handover=%v", d.Key, d.Label, d.Shared, d.PID, d.HandOver)
+}
+
+func (r *recorder) TraceRelease(_ context.Context, d advisory.ReleaseData) {
+	r.record("release %v %q %v lost=%v", d.Key, d.Label, d.Held, errors.Is(d.Err, advisory.ErrLost))
+}
+
+func (r *recorder) TraceLoss(_ context.Context, d advisory.LossData) {
+	r.record("loss %v %q %v", d.Key, d.Label, d.Err.Held)
+}
+
+func TestATracerIsToldEverythingInOrder(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		r := &recorder{}
+		a, b := w.open(advisory.Config{Tracer: r, HandOverBudget: time.Hour}), w.open(advisory.Config{})
+		r.locker = a
+		one := a.With(advisory.Options{Label: "one"})
+		two := a.With(advisory.Options{Label: "two", Wait: time.Second})
+		expect := func(calls ...string) {
+			w.Helper()
+			assert.Equal(w, calls, r.calls)
+			r.calls = nil
+		}
+
+		lock := w.acquire(one, 1)
+		expect(`acquire agent/1 "one" shared=false try=false 0s: granted`, `hold agent/1 "one" shared=false pid=1 handover=false`)
+
+		p, q := w.beginAcquire(w.Context(), two, 1), w.beginAcquire(w.Context(), one, 1)
+		expect(`wait agent/1 "two" shared=false ahead=0`, `wait agent/1 "one" shared=false ahead=1`)
+
+		time.Sleep(time.Second / 2)
+		w.release(lock)
+		second := w.now(p)
+		expect(`release agent/1 "one" 500ms lost=false`,
+			`acquire agent/1 "two" shared=false try=false 500ms: granted`, `hold agent/1 "two" shared=false pid=1 handover=true`)
+
+		_, err := two.TryAcquire(second.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrReentrant)
+		_, err = two.TryAcquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrHeld)
+		expect(`acquire agent/1 "two" shared=false try=true 0s: reentrant`, `acquire agent/1 "two" shared=false try=true 0s: held`)
+
+		w.release(second)
+		third := w.now(q)
+		r.calls = nil
+		time.Sleep(time.Second)
+		w.server.Kill(w.pidOf(1))
+		<-third.Lost()
+		w.assertIdle(a)
+		expect(`loss agent/1 "one" 1s`)
+		require.ErrorIs(w, third.Release(), advisory.ErrLost)
+		expect(`release agent/1 "one" 1s lost=true`)
+
+		foreign := w.acquire(b, 1)
+		_, err = two.Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrTimeout)
+		expect(`wait agent/1 "two" shared=false ahead=0`, `acquire agent/1 "two" shared=false try=false 1s: timeout`)
+		w.release(foreign)
+	})
+}
+
+func TestATracerOfAcquireAllIsToldOfOneLock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		r := &recorder{}
+		a := w.open(advisory.Config{Tracer: r})
+		r.locker = a
+		w.release(w.now(w.beginAll(w.Context(), a.With(shared), 2, 1)))
+		assert.Equal(w, []string{
+			`acquire agent/1 "" shared=true try=false 0s: granted`, `hold agent/1 "" shared=true pid=1 handover=false`,
+			`release agent/1 "" 0s lost=false`,
+		}, r.calls)
+	})
+}
+
+func TestATracerThatImplementsNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		_, err := w.server.Open(advisory.Config{Tracer: "nothing"})
+		e, ok := errors.AsType[*advisory.ConfigError](err)
+		require.True(w, ok)
+		assert.Equal(w, "Tracer", e.Field)
+	})
+}
