@@ -72,6 +72,9 @@ func (k *campaign) stop() {
 	}
 }
 
+// shortWait is below the time after which a session gives a statement up itself.
+const shortWait = 5 * time.Second
+
 // first makes the first attempt on the goroutine of the request that began the
 // campaign, so that a short critical section pays for no other goroutine. What
 // it cannot finish goes on in the background. It reports whether it settled the
@@ -86,7 +89,12 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 		}
 		k.hold(s)
 	}
-	stop := context.AfterFunc(ctx, k.session.Hurry) // a caller who leaves does not wait for a dead network
+	// Neither a caller who leaves nor one whose time is over waits for a dead network.
+	stop := context.AfterFunc(ctx, k.session.Hurry)
+	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < shortWait {
+		timer := time.AfterFunc(left, k.session.Hurry)
+		defer timer.Stop()
+	}
 	held, err := k.session.Try(k.queue.tag, r.mode)
 	stop()
 	k.tried = true

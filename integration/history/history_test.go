@@ -95,6 +95,7 @@ func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
 }
 
 func duration(t *testing.T) time.Duration {
+	t.Helper()
 	text := os.Getenv(durationVariable)
 	if text == "" {
 		return 20 * time.Second
@@ -111,6 +112,7 @@ type arena struct {
 }
 
 func newArena(t *testing.T) *arena {
+	t.Helper()
 	a := &arena{dsn: pgtest.DSN(t)}
 	var err error
 	a.pool, err = pgxpool.New(t.Context(), a.dsn)
@@ -153,6 +155,7 @@ func (a *arena) fight(t *testing.T, j job) []report {
 
 // terminateSessions ends a random lock session several times a second, until stop.
 func (a *arena) terminateSessions(t *testing.T) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
