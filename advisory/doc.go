@@ -75,7 +75,7 @@
 //	the same context holds it        *ReentrantError at once; the outer lock stays held
 //	goroutines wait in a circle      *DeadlockError at once in one process, *TimeoutError across processes
 //	no connection is free            *PoolExhaustedError, at once if the caller holds locks
-//	the server is down               ErrUnavailable; the Locker recovers by itself
+//	the server is down               ErrUnavailable, for waits too; the Locker recovers by itself
 //	the server's lock table is full  ErrLockTableFull
 //	the Locker is closed             ErrClosed for waits; a loss for holders
 package advisory

@@ -126,7 +126,7 @@ func (p *Proxy) serve(client net.Conn) {
 
 // pump carries one direction; held is the mode that holds it.
 func (p *Proxy) pump(to, from net.Conn, held Mode) {
-	defer to.Close()
+	defer func() { _ = to.Close() }()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

@@ -15,6 +15,7 @@ import (
 // Try takes the lock if it is free. A canceled try is repeated: true then means
 // that the lock is held, whichever attempt took it.
 func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
+	s.stopWatch()
 	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
 	if err != nil {
 		return false, s.failedAcquire(err)
@@ -46,11 +47,11 @@ func (s *Session) failedAcquire(err error) error {
 // Wait waits in the server's queue for one slice: at most limit, and no longer
 // than keeps the server's snapshots young.
 func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
+	s.stopWatch()
 	if lost := s.lost.Load(); lost != nil {
 		return false, lost
 	}
 	slice := max(min(limit, s.link.slice), time.Millisecond)
-	s.pool.counters.slices.Add(1)
 	sent := bootNow()
 	s.setDeadline(slice + s.pool.config.statementBound())
 	stop := s.cancelOnInterrupt()
@@ -96,6 +97,7 @@ func (s *Session) Interrupt() {
 const (
 	interruptGrace = 10 * time.Millisecond  // most slices that are cut to a deadline end by themselves
 	cancelAgain    = 200 * time.Millisecond // a cancel request that arrives between statements has no effect
+	cancelBound    = time.Second            // for one cancel request
 )
 
 // cancelOnInterrupt sends cancel requests from an Interrupt on, until stop. stop
@@ -115,7 +117,11 @@ func (s *Session) cancelOnInterrupt() (stop func()) {
 				return
 			case <-time.After(pause):
 			}
-			_ = s.link.conn.CancelRequest(ctx) // sent again if it did not arrive
+			// Not with ctx: a request that is broken off can still arrive, during a later
+			// statement, and PgBouncer 1.18 dies of it (its issue #801).
+			request, done := context.WithTimeout(context.Background(), cancelBound)
+			_ = s.link.conn.CancelRequest(request) // sent again if it did not arrive
+			done()
 		}
 	})
 	return func() { cancel(); wg.Wait() }
@@ -123,6 +129,7 @@ func (s *Session) cancelOnInterrupt() (stop func()) {
 
 // TryAny takes the first free one of the tags in one round trip.
 func (s *Session) TryAny(tags []namespace.Tag) (int, error) {
+	s.stopWatch()
 	if lost := s.lost.Load(); lost != nil {
 		return -1, lost
 	}

@@ -24,6 +24,10 @@ type Config struct {
 // black hole must end.
 const connectTimeout = 5 * time.Second
 
+// askAfter is how long a connection may have been idle before it is asked whether
+// it lives.
+const askAfter = time.Second
+
 // statementBound is how long one statement, the wait of a slice apart, may take
 // before its session is given up.
 func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }
@@ -65,7 +69,7 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc.HealthCheckPeriod = c.T / 4
 	pc.PingTimeout = c.statementBound()
 	pc.ShouldPing = func(_ context.Context, params pgxpool.ShouldPingParams) bool {
-		if params.IdleDuration < time.Second {
+		if params.IdleDuration < askAfter {
 			return false
 		}
 		// A session leaves its last statement's deadline on the socket.

@@ -153,8 +153,8 @@ func (b bystander) try(sql string) (row []string, err error) {
 // holds reports whether a backend holds the lock.
 func (b bystander) holds(pid uint32, tag namespace.Tag) bool {
 	b.t.Helper()
-	return b.exec("SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_locks WHERE "+whereKey(tag)+
-		" AND granted AND pid = "+format(pid))[0] == "t"
+	return b.exec("SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_locks WHERE " + whereKey(tag) +
+		" AND granted AND pid = " + format(pid))[0] == "t"
 }
 
 // locks counts the advisory locks of a backend, granted or waited for.
@@ -167,7 +167,7 @@ func (b bystander) locks(pid uint32) string {
 func (b bystander) waits(pid uint32) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
-		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = "+format(pid))[0] == "1"
+		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = " + format(pid))[0] == "1"
 	}, patience, time.Millisecond)
 }
 
@@ -175,15 +175,15 @@ func (b bystander) waits(pid uint32) {
 func (b bystander) gone(pid uint32) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
-		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pid = "+format(pid))[0] == "0"
+		return b.exec("SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pid = " + format(pid))[0] == "0"
 	}, patience, time.Millisecond)
 }
 
 func (b bystander) cancel(pid uint32) { _, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ")") }
 
-// hail cancels many times in about 100 µs: a short statement is hard to hit.
+// hail cancels a few times, a millisecond apart: a short statement is hard to hit.
 func (b bystander) hail(pid uint32) {
-	_, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + ") FROM generate_series(1, 50)")
+	_, _ = b.try("SELECT pg_cancel_backend(" + format(pid) + "), pg_sleep(0.001) FROM generate_series(1, 3)")
 }
 
 func (b bystander) terminate(pid uint32) { b.exec("SELECT pg_terminate_backend(" + format(pid) + ")") }

@@ -21,6 +21,7 @@ type Pool struct {
 	config   Config
 	pool     *pgxpool.Pool
 	counters counters
+	released atomic.Int64   // monotonicNow of the last return of a connection
 	verdict  atomic.Bool    // a pooler was seen and found to keep sessions apart
 	watches  sync.WaitGroup // running watches and their reports of loss
 }
@@ -28,7 +29,7 @@ type Pool struct {
 var _ session.Source = (*Pool)(nil)
 
 type counters struct {
-	pings, watches, pidChecks, slices, lost atomic.Int64
+	pings, watches, pidChecks, lost atomic.Int64
 }
 
 // Open connects once, so that a wrong password, a standby or a transaction
@@ -55,7 +56,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 // Acquire returns an idle session or connects a new one. It never waits for a
 // session that is in use: the caller keeps to MaxSessions.
 func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
-	if !deadline.IsZero() && p.pool.Stat().IdleConns() == 0 { // else there is nothing to wait for
+	if !deadline.IsZero() && !p.fresh() { // else there is nothing to wait for
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
@@ -65,6 +66,12 @@ func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session
 		return nil, p.connectError(ctx, err)
 	}
 	return newSession(p, conn), nil
+}
+
+// fresh reports whether an idle connection was used so lately that it is taken
+// as it is: the pool hands out the last one first.
+func (p *Pool) fresh() bool {
+	return p.pool.Stat().IdleConns() > 0 && monotonicNow()-time.Duration(p.released.Load()) < askAfter/2
 }
 
 // connectError types the failure of a connection attempt.
@@ -90,7 +97,6 @@ func (p *Pool) Stats() session.Stats {
 		Pings:     p.counters.pings.Load(),
 		Watches:   p.counters.watches.Load(),
 		PIDChecks: p.counters.pidChecks.Load(),
-		Slices:    p.counters.slices.Load(),
 		Lost:      p.counters.lost.Load(),
 	}
 }
@@ -105,4 +111,8 @@ func (p *Pool) Close() {
 // linkOf returns what prepare left on the connection.
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
 
-const linkKey = "pglatch"
+// Keys of a connection's custom data.
+const (
+	linkKey = "pglatch"
+	pidKey  = "pglatch pid" // from pg_backend_pid(), before anything else was asked
+)

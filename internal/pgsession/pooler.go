@@ -34,8 +34,13 @@ func (p *Pool) probePooler(ctx context.Context, a *pgconn.PgConn) error {
 			return err
 		}
 	}
-	b, err := pgconn.ConnectConfig(ctx, &cc.Config)
-	if err != nil {
+	connectCtx, cancelConnect := context.WithTimeout(ctx, probeTimeout)
+	defer cancelConnect()
+	b, err := pgconn.ConnectConfig(connectCtx, &cc.Config)
+	switch {
+	case err != nil && connectCtx.Err() != nil:
+		return ctx.Err() // the second connection got no server session in time
+	case err != nil:
 		return fmt.Errorf("probing the pooler with a second connection: %w", err)
 	}
 	defer closeNow(b)
@@ -67,17 +72,18 @@ func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	case err != nil:
 		return false, ctx.Err()
 	}
+	if other[0] == before[0] { // in a pool of one, a would wait for b now
+		return true, errTransactionPooler
+	}
 	after, err := queryRow(ctx, a, "SELECT pg_catalog.pg_backend_pid()")
 	if err != nil {
 		return false, err
 	}
-	if _, err := queryRow(ctx, b, "ROLLBACK; SELECT 1"); err != nil {
-		return false, err
-	}
-	if other[0] == before[0] || before[0] != after[0] {
+	if before[0] != after[0] {
 		return true, errTransactionPooler
 	}
-	return false, nil
+	_, err = queryRow(ctx, b, "ROLLBACK; SELECT 1")
+	return false, err
 }
 
 // closeNow closes a connection without waiting for anybody.

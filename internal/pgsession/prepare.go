@@ -31,13 +31,14 @@ type link struct {
 // make a primary read-only.
 func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, conn *pgconn.PgConn) error {
-		results, err := conn.Exec(ctx, "SELECT pg_catalog.pg_is_in_recovery()").ReadAll()
+		row, err := queryRow(ctx, conn, "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()")
 		if err != nil {
 			return err
 		}
-		if string(results[0].Rows[0][0]) == "t" {
+		if row[0] == "t" {
 			return pgconn.ErrStandbyConnection
 		}
+		conn.CustomData()[pidKey] = parsePID(row[1])
 		if next == nil {
 			return nil
 		}
@@ -45,13 +46,20 @@ func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	}
 }
 
-// prepare makes a new connection a lock session: settings, identity, pooler
-// check, statements.
+// prepare makes a new connection a lock session: pooler check, settings, identity,
+// statements. The check comes first: a transaction pooler's other clients would
+// get the server session with our settings.
 func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
 	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
 	l.watchTimer.Stop()
+	if conn.CustomData()[pidKey] != conn.PID() && !p.verdict.Load() {
+		if err := p.probePooler(ctx, conn); err != nil {
+			return err
+		}
+		p.verdict.Store(true)
+	}
 	deadlockTimeout, err := p.introduce(ctx, l)
 	if err != nil {
 		return err
@@ -59,12 +67,6 @@ func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
 	l.slice = min(deadlockTimeout*9/10, maxSlice, p.config.T/6)
-	if l.pid != conn.PID() && !p.verdict.Load() {
-		if err := p.probePooler(ctx, conn); err != nil {
-			return err
-		}
-		p.verdict.Store(true)
-	}
 	if l.statements, err = prepareStatements(ctx, conn); err != nil {
 		return fmt.Errorf("preparing lock statements: %w", err)
 	}

@@ -179,7 +179,7 @@ func (s *Session) Release() {
 		s.Close()
 		return
 	}
-	s.end(func() {})
+	s.end(func() { s.pool.released.Store(int64(monotonicNow())) })
 }
 
 // Close ends the session, and with it every lock.

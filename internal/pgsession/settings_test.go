@@ -128,6 +128,6 @@ func TestAnApplicationNameIsQuoted(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	for _, name := range []string{`it's`, `a\b`, `'; SELECT 1; --`} {
 		s := acquire(t, newPool(t, dsn, func(c *Config) { c.ApplicationName = name }))
-		assert.Equal(t, name, connect(t, dsn).exec("SELECT application_name FROM pg_stat_activity WHERE pid = "+format(s.PID()))[0])
+		assert.Equal(t, name, connect(t, dsn).exec("SELECT application_name FROM pg_stat_activity WHERE pid = " + format(s.PID()))[0])
 	}
 }

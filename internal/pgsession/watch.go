@@ -89,7 +89,10 @@ func (s *Session) ping() error {
 	s.pingSent.Store(int64(bootNow()))
 	defer s.pingSent.Store(0)
 	for {
-		left := time.Duration(s.deadline.Load()) - bootNow()
+		left := s.pool.config.statementBound()
+		if deadline := s.deadline.Load(); deadline != 0 { // else there is no lock to believe in yet
+			left = time.Duration(deadline) - bootNow()
+		}
 		if left <= 0 {
 			return s.lose(errSilent)
 		}

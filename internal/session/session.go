@@ -88,7 +88,7 @@ type Session interface {
 	// Holder tells who holds the lock, as far as this session may see.
 	Holder(tag namespace.Tag) (Holder, bool, error)
 	// Watch reports the session's loss to lost, once, from another goroutine. It
-	// ends with the next Unlock, UnlockAll, Release or Close.
+	// ends with the next Try, TryAny, Wait, Unlock, UnlockAll, Release or Close.
 	Watch(lost func(error))
 	// WatchNow begins at once a watch that Watch would let begin in a while.
 	WatchNow()

@@ -1,0 +1,58 @@
+//go:build integration
+
+package integration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+// While an AcquireAll or AcquireSlot waits for a key of its own process, its
+// session carries what it has already and is silent.
+func TestALongWaitInsideTheProcessDoesNotEndTheWaitersSession(t *testing.T) {
+	t.Parallel()
+	const ttl = 500 * time.Millisecond
+	for name, wait := range map[string]func(*testing.T, *advisory.Locker) (*advisory.Lock, error){
+		"all": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			return l.AcquireAll(t.Context(), agents.ID(1), agents.ID(2))
+		},
+		"all, first": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			return l.AcquireAll(t.Context(), agents.ID(2), agents.ID(9))
+		},
+		"slot": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			return l.AcquireSlot(t.Context(), agents.ID(3), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, pgtest.DSN(t), ttl)
+			locks := []*advisory.Lock{acquire(t, l, agents.ID(2))}
+			slot, err := l.AcquireSlot(t.Context(), agents.ID(3), 1)
+			require.NoError(t, err)
+			locks = append(locks, slot)
+			got := make(chan error, 2)
+			start := time.Now()
+			for range 2 {
+				go func() {
+					lock, err := wait(t, l)
+					if err == nil {
+						err = lock.Release()
+					}
+					got <- err
+				}()
+			}
+			require.Eventually(t, func() bool { return time.Since(start) > 4*ttl }, patience, 10*time.Millisecond)
+			for _, lock := range locks {
+				assert.NoError(t, lock.Release())
+			}
+			require.NoError(t, <-got)
+			require.NoError(t, <-got)
+		})
+	}
+}
