@@ -68,7 +68,7 @@ func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	res := c.submit(ctx, r)
 	if res.err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
-		_ = c.release(r.lock)
+		c.background(func() { _ = c.release(r.lock) })
 		res.err = canceled(ctx, r.key)
 	}
 	c.traceAcquire(ctx, r, res)
@@ -131,7 +131,7 @@ func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 	switch {
 	case mustWait && r.try:
 		return nil, errTaken
-	case mustWait && r.nested && q.campaign != nil && q.campaign.session == nil && c.full():
+	case mustWait && r.nested && q.campaign != nil && q.campaign.session == nil && !q.campaign.dialing.Load() && c.full():
 		return nil, errNoSlot // it would wait behind one that waits for a connection
 	case mustWait:
 		if err := c.deadlock(r); err != nil {
@@ -193,17 +193,21 @@ func (c *core) withdraw(r *request) (taken bool, starved error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := r.queue
+	wasFirst := q.first() == r
 	if !q.remove(r) {
 		return false, nil
 	}
 	if k := q.campaign; k != nil {
 		if k.session == nil && len(q.grants) == 0 {
 			starved = cmp.Or(k.loss, errNoSlot)
+			if k.loss == nil && k.dialing.Load() {
+				starved = context.DeadlineExceeded
+			}
 		}
 		switch next := q.first(); {
 		case next == nil || k.own != nil && k.own == r.own:
 			k.stop()
-		case next.mode != r.mode && k.session != nil:
+		case wasFirst && next.mode != r.mode && k.session != nil:
 			k.session.Interrupt() // it may wait in the mode of the one that left
 		}
 	}
@@ -230,8 +234,10 @@ func (c *core) gaveUp(ctx context.Context, r *request, starved error) error {
 func (c *core) explain(r *request, err error) error {
 	ctx, waited := r.lock.parent, time.Since(r.start)
 	switch {
-	case errors.Is(err, ErrHeld):
+	case isHeld(err):
 		return err
+	case c.ctx.Err() != nil:
+		return ErrClosed
 	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.key)
 	case errors.Is(err, errNoSlot):
@@ -244,6 +250,8 @@ func (c *core) explain(r *request, err error) error {
 		return e
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("advisory: lock %v: %w: no connection within %v: %w", r.key, ErrUnavailable, waited.Round(time.Millisecond), err)
+	case errors.Is(err, ErrLockTableFull):
+		return fmt.Errorf("advisory: lock %v: %w", r.key, err)
 	case errors.Is(err, ErrLost):
 		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.key, ErrUnavailable, errors.Unwrap(err))
 	}

@@ -47,8 +47,8 @@ func (b *builder) take(key namespace.Key, mode session.Mode) error {
 	r.mode, r.own, r.partial = mode, b.session, b.taken
 	r.start, r.deadline = b.request.start, b.request.deadline
 	// A wait behind others of this process sends nothing, and the server would end
-	// the session after a while. The next attempt finds a loss.
-	b.session.Watch(func(error) {})
+	// the session after a while.
+	b.session.Watch(func(err error) { b.core.deny(r, err) })
 	if res := b.core.submit(b.ctx, r); res.err != nil {
 		return res.err
 	}

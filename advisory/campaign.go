@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -21,6 +22,7 @@ type campaign struct {
 	session session.Session // nil before it has one; written under core.mu
 	tried   bool            // the session has tried once and waits in slices now
 	losses  int             // sessions that died under it
+	dialing atomic.Bool     // it has its place in the pool, and no session yet
 
 	// guarded by core.mu
 	stopped bool
@@ -81,7 +83,7 @@ const shortWait = 5 * time.Second
 // request.
 func (k *campaign) first(ctx context.Context, r *request) bool {
 	if k.session == nil {
-		s, err := k.core.takeSession(ctx, r.deadline, r.nested)
+		s, err := k.take(ctx, r.deadline, r.nested)
 		if err != nil {
 			k.refuse(r, err)
 			k.end()
@@ -143,6 +145,8 @@ func (k *campaign) run() {
 			k.refuse(r, err)
 		case err != nil:
 			k.failAll(err)
+		case !held && r.try: // its first attempt met a dead session
+			k.refuse(r, k.core.heldBySession(k.session, r))
 		case held && k.win(r.mode):
 			return
 		}
@@ -168,7 +172,7 @@ func (k *campaign) wanted() *request {
 // connect gets a session. A nested request alone may not wait for one; an
 // unreachable server fails everybody.
 func (k *campaign) connect(r *request) bool {
-	s, err := k.core.takeSession(k.ctx, time.Time{}, r.nested)
+	s, err := k.take(k.ctx, time.Time{}, r.nested)
 	switch {
 	case err == nil:
 		k.hold(s)
@@ -180,6 +184,16 @@ func (k *campaign) connect(r *request) bool {
 		k.failAll(err)
 	}
 	return false
+}
+
+// take is takeSession, and notes what it waits for.
+func (k *campaign) take(ctx context.Context, deadline time.Time, nested bool) (session.Session, error) {
+	k.dialing.Store(false)
+	if err := k.core.takeSlot(ctx, deadline, nested); err != nil {
+		return nil, err
+	}
+	k.dialing.Store(true)
+	return k.core.inSlot(ctx, deadline)
 }
 
 // attempt tries once and then waits in slices.
@@ -283,12 +297,17 @@ func (k *campaign) leave() {
 }
 
 // refuse ends one request with an error.
-func (k *campaign) refuse(r *request, err error) {
-	err = k.core.explain(r, err)
-	k.core.mu.Lock()
-	defer k.core.mu.Unlock()
-	if k.queue.remove(r) {
+func (k *campaign) refuse(r *request, err error) { k.core.deny(r, err) }
+
+// deny ends a request that waits with an error.
+func (c *core) deny(r *request, err error) {
+	err = c.explain(r, err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.queue != nil && r.queue.remove(r) {
 		r.settle(result{err: err})
+		c.proceed(r.queue)
+		c.tidy(r.queue)
 	}
 }
 

@@ -19,6 +19,11 @@ func (c *core) takeSession(ctx context.Context, deadline time.Time, nested bool)
 	if err := c.takeSlot(ctx, deadline, nested); err != nil {
 		return nil, err
 	}
+	return c.inSlot(ctx, deadline)
+}
+
+// inSlot fills a slot with a session, or frees it.
+func (c *core) inSlot(ctx context.Context, deadline time.Time) (session.Session, error) {
 	s, err := c.source.Acquire(ctx, deadline)
 	if err != nil {
 		c.freeSlot()

@@ -25,6 +25,8 @@ func (c *core) holder(tag namespace.Tag) *Holder {
 }
 
 func askHolder(s session.Session, tag namespace.Tag) *Holder {
+	timer := time.AfterFunc(askTimeout, s.Hurry)
+	defer timer.Stop()
 	h, ok, err := s.Holder(tag)
 	if err != nil || !ok {
 		return nil

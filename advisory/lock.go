@@ -35,6 +35,7 @@ type Lock struct {
 	cancel context.CancelCauseFunc
 	lost   chan struct{} // made when asked for
 	loss   *LostError
+	ended  bool // by Release
 }
 
 // Key returns the lock's key, the first one if it has several.
@@ -58,8 +59,11 @@ func (l *Lock) Context() context.Context {
 	if l.ctx == nil {
 		inner, cancel := context.WithCancelCause(l.parent)
 		l.ctx, l.cancel = &lockContext{Context: inner, lock: l}, cancel
-		if l.loss != nil {
+		switch {
+		case l.loss != nil:
 			cancel(l.loss)
+		case l.ended:
+			cancel(ErrReleased)
 		}
 	}
 	return l.ctx
@@ -90,6 +94,7 @@ func (l *Lock) Release() error {
 		return err
 	}
 	l.mu.Lock()
+	l.ended = true
 	if l.cancel != nil {
 		l.cancel(ErrReleased)
 	}

@@ -86,13 +86,14 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 // run. ran tells whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
 	lock, err := l.try(ctx, key, false)
-	switch {
-	case err == nil:
+	// The error itself counts, not the cause of a context that it may wrap.
+	switch err.(type) { //nolint:errorlint // see above
+	case nil:
 		return true, lock.run(fn)
-	case errors.Is(err, ErrHeld):
+	case *HeldError:
 		l.core.stats.skips.Add(1)
 		return false, nil
-	case errors.Is(err, ErrReentrant):
+	case *ReentrantError:
 		l.core.skippedReentrant(ctx, key)
 		return false, nil
 	}

@@ -7,6 +7,9 @@ import (
 // release gives a lock back: to the next waiter of this process while the budget
 // lasts, else to the server.
 func (c *core) release(l *Lock) error {
+	if l.Shared() {
+		l.look() // a reader that others outlast asks nobody else
+	}
 	c.mu.Lock()
 	if l.released {
 		c.mu.Unlock()

@@ -18,7 +18,7 @@ const slotPause = 20 * time.Millisecond
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
 // at most n callers hold one at a time, in all processes. The semaphore and the
 // mutex on one key have nothing to do with each other. Processes that disagree on
-// n get the largest n. key must belong to a namespace. A request for a slot of a
+// n get the largest n. Each waiting call has a connection of the lock pool. key must belong to a namespace. A request for a slot of a
 // semaphore that the context already has a slot of is re-entrant. Options.Shared
 // has no meaning here and is an error. Other errors are those of Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {
@@ -77,6 +77,14 @@ func (c *core) acquireSlot(ctx context.Context, r *request, turnstile namespace.
 	return b.finish()
 }
 
+// gaveUpSlot is gaveUp for a slot: no single holder is in the way.
+func gaveUpSlot(ctx context.Context, r *request) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return canceled(ctx, r.key)
+	}
+	return &TimeoutError{Key: r.key, Waited: time.Since(r.start), Cause: context.Cause(ctx), held: true}
+}
+
 // ofSemaphore names the semaphore in place of its turnstile, whose holder is not
 // the one to blame.
 func ofSemaphore(r *request, err error) error {
@@ -129,7 +137,7 @@ func (c *core) pauseForSlot(ctx context.Context, r *request) error {
 	case <-time.After(pause):
 		return nil
 	case <-ctx.Done():
-		return c.gaveUp(ctx, r, nil)
+		return gaveUpSlot(ctx, r)
 	case <-c.ctx.Done():
 		return ErrClosed
 	}

@@ -124,7 +124,10 @@ func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	if q := c.queues[tag]; q != nil {
 		for _, g := range q.grants {
 			if g.session.PID() == pid {
-				return g.users[0].since, true
+				if u := g.users[0]; u.complete {
+					return u.since, true
+				}
+				return g.at, true
 			}
 		}
 	}

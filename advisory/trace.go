@@ -7,6 +7,17 @@ import (
 	"time"
 )
 
+// tell calls a tracer. One that panics must not leave a lock, a session or a
+// request behind: the panic is logged, and the lock's business goes on.
+func (c *core) tell(ctx context.Context, call func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
+		}
+	}()
+	call()
+}
+
 // traceAcquire counts and reports how a request ended.
 func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
 	switch {
@@ -19,13 +30,17 @@ func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
 		c.stats.timeouts.Add(1)
 	}
 	if t := c.tracers.acquire; t != nil {
-		t.TraceAcquire(ctx, AcquireData{
-			Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Try: r.try, Waited: time.Since(r.start), Err: res.err,
+		c.tell(ctx, func() {
+			t.TraceAcquire(ctx, AcquireData{
+				Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Try: r.try, Waited: time.Since(r.start), Err: res.err,
+			})
 		})
 	}
 	if t := c.tracers.hold; t != nil && res.err == nil {
-		t.TraceHold(ctx, HoldData{
-			Key: r.lock.Key(), Label: r.lock.label, Shared: r.lock.Shared(), PID: r.lock.grants[0].session.PID(), HandOver: res.handOver,
+		c.tell(ctx, func() {
+			t.TraceHold(ctx, HoldData{
+				Key: r.lock.Key(), Label: r.lock.label, Shared: r.lock.Shared(), PID: r.lock.grants[0].session.PID(), HandOver: res.handOver,
+			})
 		})
 	}
 }
@@ -33,13 +48,17 @@ func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
 // traceWait reports that a request waits.
 func (c *core) traceWait(ctx context.Context, r *request, ahead int) {
 	if t := c.tracers.wait; t != nil {
-		t.TraceWait(ctx, WaitData{Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: ahead})
+		c.tell(ctx, func() {
+			t.TraceWait(ctx, WaitData{Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: ahead})
+		})
 	}
 }
 
 func (c *core) traceRelease(l *Lock, err error) {
 	if t := c.tracers.release; t != nil {
-		t.TraceRelease(l.parent, ReleaseData{Key: l.Key(), Label: l.label, Held: time.Since(l.since), Err: err})
+		c.tell(l.parent, func() {
+			t.TraceRelease(l.parent, ReleaseData{Key: l.Key(), Label: l.label, Held: time.Since(l.since), Err: err})
+		})
 	}
 }
 
@@ -49,6 +68,6 @@ func (c *core) traceLoss(l *Lock, loss *LostError) {
 	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
 		slog.Duration("held", loss.Held), slog.Any("err", loss.Cause))
 	if t := c.tracers.loss; t != nil {
-		t.TraceLoss(l.parent, LossData{Key: l.Key(), Label: l.label, Err: loss})
+		c.tell(l.parent, func() { t.TraceLoss(l.parent, LossData{Key: l.Key(), Label: l.label, Err: loss}) })
 	}
 }

@@ -30,7 +30,8 @@ type SQLTx interface {
 // ends: PostgreSQL releases it with the commit or rollback, in the same instant
 // in which the changes become visible. It excludes, and is excluded by, every
 // other lock on the key in the same database. There is no handle to release and
-// none is needed; nothing of the Locker's pool is used.
+// none is needed; nothing of the Locker's pool is used, and neither Stats nor the
+// Tracer know of it.
 //
 // It waits at most for the Locker's Timeout, and never in one statement for longer
 // than 900 ms. On *TimeoutError and *ReentrantError the transaction is as it was

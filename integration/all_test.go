@@ -20,12 +20,15 @@ func TestALongWaitInsideTheProcessDoesNotEndTheWaitersSession(t *testing.T) {
 	const ttl = 500 * time.Millisecond
 	for name, wait := range map[string]func(*testing.T, *advisory.Locker) (*advisory.Lock, error){
 		"all": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			t.Helper()
 			return l.AcquireAll(t.Context(), agents.ID(1), agents.ID(2))
 		},
 		"all, first": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			t.Helper()
 			return l.AcquireAll(t.Context(), agents.ID(2), agents.ID(9))
 		},
 		"slot": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
+			t.Helper()
 			return l.AcquireSlot(t.Context(), agents.ID(3), 1)
 		},
 	} {

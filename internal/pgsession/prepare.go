@@ -60,6 +60,9 @@ func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
 		}
 		p.verdict.Store(true)
 	}
+	// pgx bounds the connecting, and no longer this.
+	ctx, cancel := context.WithTimeout(ctx, p.config.statementBound())
+	defer cancel()
 	deadlockTimeout, err := p.introduce(ctx, l)
 	if err != nil {
 		return err

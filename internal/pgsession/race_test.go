@@ -228,6 +228,7 @@ func (n *naive) cancel() { assert.NoError(n.t, n.conn.CancelRequest(context.Back
 
 // release undoes phantoms, which its owner does not know of.
 func (n *naive) release(t *testing.T, _ bool) {
+	t.Helper()
 	for {
 		_, err := n.try("SELECT pg_advisory_unlock_all()")
 		if err == nil {

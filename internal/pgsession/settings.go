@@ -26,6 +26,7 @@ func settings(t time.Duration, applicationName string, major int) []setting {
 		{name: "default_transaction_read_only", value: "off"},
 		{name: "default_transaction_isolation", value: "read committed"},
 		{name: "client_min_messages", value: "error"},
+		{name: "extra_float_digits", value: "1"}, // times of others' sessions are read exactly
 		{name: "tcp_keepalives_idle", value: "5"},
 		{name: "tcp_keepalives_interval", value: "2"},
 		{name: "tcp_keepalives_count", value: "3"},
@@ -52,11 +53,11 @@ func setSQL(settings []setting, withOptional bool) string {
 		}
 		fmt.Fprintf(&b, "pg_catalog.set_config('%s', %s, false), ", s.name, quoteLiteral(s.value))
 	}
-	b.WriteString(`pg_catalog.pg_is_in_recovery()::text,
-		pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::text,
+	b.WriteString(`pg_catalog.pg_is_in_recovery()::pg_catalog.text,
+		pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::pg_catalog.text,
 		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_language WHERE lanname OPERATOR(pg_catalog.=) 'plpgsql'
-			AND pg_catalog.has_language_privilege(oid, 'USAGE'))::text,
-		pg_catalog.pg_backend_pid()::text`)
+			AND pg_catalog.has_language_privilege(oid, 'USAGE'))::pg_catalog.text,
+		pg_catalog.pg_backend_pid()::pg_catalog.text`)
 	return b.String()
 }
 

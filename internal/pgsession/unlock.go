@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -63,27 +64,28 @@ func (s *Session) clear() error {
 	return nil
 }
 
-// unlockRest gives back a second count of one lock, if there is one, on a session
-// that goes on holding others. The condition avoids the warning that PostgreSQL
+// unlockRest gives back the further counts of one lock, if there are any, on a
+// session that goes on holding others. The condition avoids the warning that PostgreSQL
 // logs for an unlock of what is not held.
 func (s *Session) unlockRest(h hold) error {
 	suffix, args := literals(h.tag, h.mode)
 	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
 	FROM pg_catalog.pg_locks WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, suffix, args, whereKey(h.tag))
 	var err error
-	for range attempts {
+	for range 2 * attempts {
 		sent, pid := bootNow(), uint32(0)
 		s.setDeadline(s.pool.config.statementBound())
 		var row []string
 		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
 			pid = parsePID(row[1])
 		}
-		if err = s.settle(sent, pid, err); err == nil {
+		err = s.settle(sent, pid, err)
+		switch {
+		case err == nil && row[0] == "0":
 			return nil
-		}
-		if sqlState(err) != codeQueryCanceled {
-			break
+		case err != nil && sqlState(err) != codeQueryCanceled:
+			return s.lose(err)
 		}
 	}
-	return s.lose(err)
+	return s.lose(errors.Join(errors.New("a lock could not be given back entirely"), err))
 }

@@ -181,7 +181,7 @@ func double(t *testing.T, s *Session, sql string, tag namespace.Tag) {
 	}
 }
 
-func TestALockThatTheServerCountsTwiceIsGivenBackEntirely(t *testing.T) {
+func TestALockThatTheServerCountsSeveralTimesIsGivenBackEntirely(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
@@ -196,6 +196,7 @@ func TestALockThatTheServerCountsTwiceIsGivenBackEntirely(t *testing.T) {
 	ok, err := s.Try(singleKey, session.Exclusive)
 	require.NoError(t, err)
 	require.True(t, ok)
+	double(t, s, again, pairKey)
 	double(t, s, again, pairKey)
 	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
 	assert.False(t, judge.holds(s.PID(), pairKey))

@@ -1,6 +1,7 @@
 package pgsession
 
 import (
+	"context"
 	"net/url"
 	"testing"
 	"time"
@@ -31,10 +32,10 @@ func TestAWatchReportsThatTheServerEndedTheSession(t *testing.T) {
 
 func TestAWatchReportsThatTheServerStopped(t *testing.T) {
 	t.Parallel()
-	for name, stop := range map[string]func(*testing.T, *pgserver.Server){
-		"fast":      func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Stop(t.Context(), pgserver.Fast)) },
-		"immediate": func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Stop(t.Context(), pgserver.Immediate)) },
-		"kill -9":   func(t *testing.T, s *pgserver.Server) { require.NoError(t, s.Kill()) },
+	for name, stop := range map[string]func(context.Context, *pgserver.Server) error{
+		"fast":      func(ctx context.Context, s *pgserver.Server) error { return s.Stop(ctx, pgserver.Fast) },
+		"immediate": func(ctx context.Context, s *pgserver.Server) error { return s.Stop(ctx, pgserver.Immediate) },
+		"kill -9":   func(_ context.Context, s *pgserver.Server) error { return s.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +43,7 @@ func TestAWatchReportsThatTheServerStopped(t *testing.T) {
 			s := take(t, newPool(t, server.DSN(""), nil), pairKey)
 			lost := watch(s)
 			watched(t, s)
-			stop(t, server)
+			require.NoError(t, stop(t.Context(), server))
 			requireLoss(t, s, lost)
 		})
 	}

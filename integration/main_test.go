@@ -1,0 +1,169 @@
+//go:build integration
+
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// patience is how long a test waits for an event.
+const patience = 60 * time.Second
+
+var agents = namespace.Must(1, "agent")
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv("PGLATCH_CHILD"); role != "" {
+		if err := children[role](context.Background(), os.Getenv("PGLATCH_CHILD_DSN")); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgtest.Main(m)
+}
+
+// open opens a Locker that is closed at the end of the test. Its sessions live
+// for ttl.
+func open(t *testing.T, dsn string, ttl time.Duration) *advisory.Locker {
+	t.Helper()
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, SessionTTL: ttl, Timeout: patience})
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+func acquire(t *testing.T, l *advisory.Locker, key namespace.Key) *advisory.Lock {
+	t.Helper()
+	lock, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	return lock
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// locks counts the advisory locks of the connection's database, granted and
+// waited for.
+func locks(t *testing.T, conn *pgx.Conn) (granted, waiting int) {
+	t.Helper()
+	require.NoError(t, conn.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM pg_locks
+		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&granted, &waiting))
+	return granted, waiting
+}
+
+// requireLocks waits until the database has so many locks.
+func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		g, w := locks(t, conn)
+		return g == granted && w == waiting
+	}, patience, 5*time.Millisecond)
+}
+
+// requireLost waits for the loss of a lock.
+func requireLost(t *testing.T, lock *advisory.Lock, within time.Duration) {
+	t.Helper()
+	ctx := lock.Context()
+	select {
+	case <-ctx.Done():
+	case <-time.After(within):
+		require.Fail(t, "the loss was not noticed", "within %v", within)
+	}
+	var lost *advisory.LostError
+	require.ErrorAs(t, context.Cause(ctx), &lost)
+	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
+}
+
+// notRun says that the machine lacks what a test needs, which is a failure in CI.
+func notRun(t *testing.T, why string) {
+	t.Helper()
+	fmt.Printf("NOT RUN: %s: %s\n", t.Name(), why)
+	if os.Getenv("CI") == "true" {
+		t.FailNow()
+	}
+	t.SkipNow()
+}
+
+// A child is this test binary as another process, in one of the roles.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+var children = map[string]func(ctx context.Context, dsn string) error{
+	"hold": holdUntilKilled,
+	"wait": waitUntilKilled,
+	"act":  actAfterEachPause,
+	"raw":  holdWithoutLease,
+}
+
+// start runs a child; the words before run its command line.
+func start(t *testing.T, role, dsn string, before ...string) *child {
+	t.Helper()
+	words := append(before, os.Args[0])
+	c := &child{t: t, cmd: exec.CommandContext(t.Context(), words[0], words[1:]...), lines: make(chan string, 1000)}
+	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn)
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(c.lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			c.lines <- scanner.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		<-done
+		_ = c.cmd.Wait()
+	})
+	return c
+}
+
+func (c *child) signal(s os.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Signal(s))
+}
+
+// says waits for the child's next line that begins with a word.
+func (c *child) says(word string) string {
+	c.t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line, ok := <-c.lines:
+			require.True(c.t, ok, "the child ended")
+			require.False(c.t, strings.HasPrefix(line, "error:"), line)
+			if strings.HasPrefix(line, word) {
+				return line
+			}
+		case <-timeout:
+			require.Fail(c.t, "the child did not say "+word)
+		}
+	}
+}
