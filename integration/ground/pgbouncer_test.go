@@ -35,8 +35,16 @@ func TestOpenRefusesAPoolerThatSharesSessions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dsn := startPgBouncer(t, program, server, settings...)
+			other := connect(t, dsn) // another client of the pooler
+			const settings = "SELECT concat_ws(' ', current_setting('search_path'), current_setting('idle_session_timeout'))"
+			var before, after string
+			require.NoError(t, other.QueryRow(t.Context(), settings, pgx.QueryExecModeSimpleProtocol).Scan(&before))
 			locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
 			require.Nil(t, locker)
+			for range 20 {
+				require.NoError(t, other.QueryRow(t.Context(), settings, pgx.QueryExecModeSimpleProtocol).Scan(&after))
+				require.Equal(t, before, after, "the other client got our settings")
+			}
 			require.ErrorIs(t, err, advisory.ErrPooler)
 			require.NotErrorIs(t, err, advisory.ErrUnavailable)
 			require.ErrorContains(t, err, "pool_mode=session")
