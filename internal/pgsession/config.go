@@ -32,15 +32,21 @@ const askAfter = time.Second
 // before its session is given up.
 func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }
 
+// dialBound is how long connecting may take.
+func (c Config) dialBound() time.Duration {
+	if c.ConnConfig.ConnectTimeout > 0 {
+		return c.ConnConfig.ConnectTimeout
+	}
+	return connectTimeout
+}
+
 // margin is by how much a holder's belief ends before the server's timeout can.
 func (c Config) margin() time.Duration { return c.T / 10 }
 
 // connConfig returns the caller's connection settings with what a lock session needs.
 func (c Config) connConfig() *pgx.ConnConfig {
 	cc := c.ConnConfig.Copy()
-	if cc.ConnectTimeout <= 0 {
-		cc.ConnectTimeout = connectTimeout
-	}
+	cc.ConnectTimeout = c.dialBound()
 	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
 	cc.AfterNetConnect = tuneSocket(cc.AfterNetConnect)
 	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)

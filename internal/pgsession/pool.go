@@ -56,7 +56,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 // Acquire returns an idle session or connects a new one. It never waits for a
 // session that is in use: the caller keeps to MaxSessions.
 func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
-	if !deadline.IsZero() && !p.fresh() { // else there is nothing to wait for
+	if !deadline.IsZero() && !p.quick(deadline) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
@@ -68,10 +68,15 @@ func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session
 	return newSession(p, conn), nil
 }
 
-// fresh reports whether an idle connection was used so lately that it is taken
-// as it is: the pool hands out the last one first.
-func (p *Pool) fresh() bool {
-	return p.pool.Stat().IdleConns() > 0 && monotonicNow()-time.Duration(p.released.Load()) < askAfter/2
+// quick reports whether the pool needs no timer to be back before the deadline: a
+// connection was in use so lately that the pool, which hands out the last one
+// first, takes it as it is; and if none is idle, a new one is made or given up in
+// time anyway.
+func (p *Pool) quick(deadline time.Time) bool {
+	if monotonicNow()-time.Duration(p.released.Load()) > askAfter/2 {
+		return false
+	}
+	return time.Until(deadline) > p.config.dialBound()+p.config.statementBound() || p.pool.Stat().IdleConns() > 0
 }
 
 // connectError types the failure of a connection attempt.
