@@ -33,9 +33,9 @@ integration-deps:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer iproute2 >/dev/null; fi
 
 .PHONY: soak
-soak: integration-deps ## run the long forms of the race and history tests (about an hour)
+soak: integration-deps ## run the long forms of the race and history tests (about 15 minutes)
 	PGLATCH_RACES=10000 $(WITHPG) $(GO) test $(RACE) -timeout 60m -count=1 -run 'Race' -v ./internal/pgsession
-	PGLATCH_RACES=10000 PGLATCH_HISTORY=120s $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
+	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
 
 .PHONY: bench
 bench: ## compare with the hand-written pgxpool loop; time, memory, loss detection
