@@ -106,6 +106,9 @@ func (f *fighter) open(i int) error {
 		config.HandOverBudget = -1
 	}
 	l, err := advisory.Open(context.Background(), config)
+	for errors.Is(err, advisory.ErrUnavailable) { // its first session was killed
+		l, err = advisory.Open(context.Background(), config)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,11 +120,7 @@ func (f *fighter) open(i int) error {
 func (f *fighter) closer(ctx context.Context, i int) {
 	for pause(ctx, time.Second+rand.N(2*time.Second)) {
 		f.lockers[i].Load().Close()
-		err := f.open(i)
-		for errors.Is(err, advisory.ErrUnavailable) { // its first session was killed, too
-			err = f.open(i)
-		}
-		if err != nil {
+		if err := f.open(i); err != nil {
 			f.unexpected(err)
 			return
 		}
