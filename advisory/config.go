@@ -63,7 +63,7 @@ type Config struct {
 	ApplicationName string
 
 	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped
-	// re-entrance (Info). nil = discard.
+	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
 
 	// Tracer is told what happens to locks. It implements one or more of

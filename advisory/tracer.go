@@ -8,8 +8,9 @@ import (
 )
 
 // Tracers are told what happens to locks, on the goroutine where it happens and
-// without a mutex held. They must be quick and safe for concurrent use. Their
-// data are structs so that fields can be added.
+// without a mutex held. They must be quick and safe for concurrent use. One
+// that panics is logged, and changes nothing. Their data are structs so that fields
+// can be added.
 
 // An AcquireTracer is told how each request for a lock ended.
 type AcquireTracer interface {

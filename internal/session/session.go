@@ -58,7 +58,7 @@ type Stats struct {
 	Pings     int64 // answered pings
 	Watches   int64 // watches begun
 	PIDChecks int64 // answers whose backend pid was compared
-	Lost      int64 // sessions that ended while a lock was on them
+	Lost      int64 // sessions that were lost, with or without a lock on them
 }
 
 // A Session carries locks. One goroutine at a time uses it, but State, Interrupt,
