@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -52,8 +53,8 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 		return false, lost
 	}
 	slice := max(min(limit, s.link.slice), time.Millisecond)
-	sent := bootNow()
-	s.setDeadline(slice + s.pool.config.statementBound())
+	sent := boottime.Now()
+	s.setDeadline(slice + s.from.config.statementBound())
 	stop := s.cancelOnInterrupt()
 	row, err := queryRow(context.Background(), s.link.conn, waitSQL(tag, mode, ms(slice)))
 	stop()
@@ -133,8 +134,8 @@ func (s *Session) TryAny(tags []namespace.Tag) (int, error) {
 	if lost := s.lost.Load(); lost != nil {
 		return -1, lost
 	}
-	sent := bootNow()
-	s.setDeadline(s.pool.config.statementBound())
+	sent := boottime.Now()
+	s.setDeadline(s.from.config.statementBound())
 	row, err := queryRow(context.Background(), s.link.conn, tryAnySQL(tags))
 	pid := uint32(0)
 	if err == nil {

@@ -18,7 +18,11 @@ type Config struct {
 	T               time.Duration                                // the server ends a session that is silent for T
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
+	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
 }
+
+// A ConnectFunc makes a connection with the settings that it is given.
+type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
 // connectTimeout applies where the connection string sets none: a dial into a
 // black hole must end.

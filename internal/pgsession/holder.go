@@ -24,7 +24,7 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 	if lost := s.lost.Load(); lost != nil {
 		return holder, false, lost
 	}
-	s.setDeadline(s.pool.config.statementBound())
+	s.setDeadline(s.from.config.statementBound())
 	results, err := s.link.conn.Exec(context.Background(), fmt.Sprintf(`
 	SELECT coalesce(l.pid, 0), l.mode, a.application_name, host(a.client_addr), a.state,
 		pg_catalog.date_part('epoch', a.backend_start)

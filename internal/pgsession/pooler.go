@@ -25,11 +25,11 @@ var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between cli
 // second connection b: if b, inside a transaction, gets a's server session, or a
 // gets another one while b holds it, sessions are shared. A full pool can leave
 // the question open; the pid in every answer then goes on guarding.
-func (p *Pool) probePooler(ctx context.Context, a *pgconn.PgConn) error {
+func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) error {
 	ctx, cancel := context.WithTimeout(ctx, probeRounds*probeTimeout)
 	defer cancel()
-	cc := p.config.connConfig()
-	if before := p.config.BeforeConnect; before != nil {
+	cc := m.config.connConfig()
+	if before := m.config.BeforeConnect; before != nil {
 		if err := before(ctx, cc); err != nil {
 			return err
 		}

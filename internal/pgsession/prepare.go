@@ -49,27 +49,27 @@ func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 // prepare makes a new connection a lock session: pooler check, settings, identity,
 // statements. The check comes first: a transaction pooler's other clients would
 // get the server session with our settings.
-func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
+func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
 	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
 	l.watchTimer.Stop()
-	if conn.CustomData()[pidKey] != conn.PID() && !p.verdict.Load() {
-		if err := p.probePooler(ctx, conn); err != nil {
+	if conn.CustomData()[pidKey] != conn.PID() && !m.verdict.Load() {
+		if err := m.probePooler(ctx, conn); err != nil {
 			return err
 		}
-		p.verdict.Store(true)
+		m.verdict.Store(true)
 	}
 	// pgx bounds the connecting, and no longer this.
-	ctx, cancel := context.WithTimeout(ctx, p.config.statementBound())
+	ctx, cancel := context.WithTimeout(ctx, m.config.statementBound())
 	defer cancel()
-	deadlockTimeout, err := p.introduce(ctx, l)
+	deadlockTimeout, err := m.introduce(ctx, l)
 	if err != nil {
 		return err
 	}
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
-	l.slice = min(deadlockTimeout*9/10, maxSlice, p.config.T/6)
+	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
 	if l.statements, err = prepareStatements(ctx, conn); err != nil {
 		return fmt.Errorf("preparing lock statements: %w", err)
 	}
@@ -78,8 +78,8 @@ func (p *Pool) prepare(ctx context.Context, c *pgx.Conn) error {
 }
 
 // introduce makes the session's settings and reads who the server is.
-func (p *Pool) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
-	all := settings(p.config.T, p.config.ApplicationName, serverMajor(l.conn))
+func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
+	all := settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
 	row, err := queryRow(ctx, l.conn, setSQL(all, true))
 	if refusedSetting(err) {
 		row, err = queryRow(ctx, l.conn, setSQL(all, false))

@@ -14,20 +14,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Session is one use of a pooled connection, from Acquire to Release or Close.
+// A Session is one use of a connection: of a pooled one from Acquire to Release or
+// Close, of a dialled one until Close.
 type Session struct {
-	pool  *Pool
+	from  *maker
+	pool  *Pool // nil for a dialled session, like conn
 	conn  *pgxpool.Conn
 	link  *link
 	held  []hold  // by the using goroutine
 	first [1]hold // room for the usual one
 
-	deadline  atomic.Int64 // bootNow at which belief ends; 0 before the first answer
-	pingSent  atomic.Int64 // bootNow of the outstanding ping; 0 = none
+	deadline  atomic.Int64 // boottime at which belief ends; 0 before the first answer
+	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
 
@@ -53,8 +56,8 @@ type hold struct {
 // graceInHurry is how long a statement may still take when nobody waits for it.
 const graceInHurry = 200 * time.Millisecond
 
-func newSession(p *Pool, conn *pgxpool.Conn) *Session {
-	s := &Session{pool: p, conn: conn, link: linkOf(conn.Conn()), interrupt: make(chan struct{}, 1)}
+func newSession(m *maker, l *link) *Session {
+	s := &Session{from: m, link: l, interrupt: make(chan struct{}, 1)}
 	s.held = s.first[:0]
 	s.link.using.Store(s)
 	return s
@@ -65,12 +68,12 @@ func (s *Session) PID() uint32 { return s.link.pid }
 
 // State is what the owner may believe now.
 func (s *Session) State() session.State {
-	now := int64(bootNow())
+	now := int64(boottime.Now())
 	deadline, ping := s.deadline.Load(), s.pingSent.Load()
 	switch {
 	case s.lost.Load() != nil, deadline != 0 && now >= deadline:
 		return session.Lost
-	case ping != 0 && now-ping > int64(s.pool.config.T/6):
+	case ping != 0 && now-ping > int64(s.from.config.T/6):
 		return session.Doubtful
 	}
 	return session.Held
@@ -81,7 +84,7 @@ func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound ti
 	if lost := s.lost.Load(); lost != nil {
 		return false, lost
 	}
-	sent := bootNow()
+	sent := boottime.Now()
 	s.setDeadline(bound)
 	var (
 		answer bool
@@ -111,8 +114,8 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	case pid != s.link.pid:
 		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
 	}
-	s.pool.counters.pidChecks.Add(1)
-	s.deadline.Store(int64(sent + s.pool.config.T - s.pool.config.margin()))
+	s.from.counters.pidChecks.Add(1)
+	s.deadline.Store(int64(sent + s.from.config.T - s.from.config.margin()))
 	return nil
 }
 
@@ -123,7 +126,7 @@ const attempts = 5
 // one, may hit. again tells that an attempt failed, whose effect is unknown.
 func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answer, again bool, err error) {
 	for range attempts {
-		answer, err = s.run(st, params, s.pool.config.statementBound())
+		answer, err = s.run(st, params, s.from.config.statementBound())
 		if sqlState(err) != codeQueryCanceled {
 			return answer, again, err
 		}
@@ -148,7 +151,7 @@ func (s *Session) lose(cause error) error {
 	if !s.lost.CompareAndSwap(nil, lost) {
 		return s.lost.Load()
 	}
-	s.pool.counters.lost.Add(1)
+	s.from.counters.lost.Add(1)
 	// Only the socket: pgx's own connection belongs to the using goroutine.
 	_ = s.link.conn.Conn().Close()
 	return lost
@@ -173,13 +176,14 @@ func (s *Session) Hurry() {
 	}
 }
 
-// Release gives the connection back to the pool if nothing is in doubt.
+// Release gives the connection back to the pool, if it is of one and nothing is in
+// doubt.
 func (s *Session) Release() {
-	if len(s.held) > 0 || s.lost.Load() != nil {
+	if s.pool == nil || len(s.held) > 0 || s.lost.Load() != nil {
 		s.Close()
 		return
 	}
-	s.end(func() { s.pool.released.Store(int64(monotonicNow())) })
+	s.end(func() { s.pool.released.Store(int64(boottime.Now())) })
 }
 
 // Close ends the session, and with it every lock.
@@ -194,7 +198,9 @@ func (s *Session) end(last func()) {
 	}
 	s.ended = true
 	last()
-	s.conn.Release() // which destroys a closed connection
+	if s.conn != nil {
+		s.conn.Release() // which destroys a closed connection
+	}
 }
 
 // took records a lock that the server granted.

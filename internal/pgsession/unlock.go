@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -73,8 +74,8 @@ func (s *Session) unlockRest(h hold) error {
 	FROM pg_catalog.pg_locks WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, suffix, args, whereKey(h.tag))
 	var err error
 	for range 2 * attempts {
-		sent, pid := bootNow(), uint32(0)
-		s.setDeadline(s.pool.config.statementBound())
+		sent, pid := boottime.Now(), uint32(0)
+		s.setDeadline(s.from.config.statementBound())
 		var row []string
 		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
 			pid = parsePID(row[1])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -43,11 +44,11 @@ func (s *Session) watch() {
 	defer cancel()
 	done, report := make(chan struct{}), s.report
 	s.cancelWatch, s.watchDone = cancel, done
-	s.pool.watches.Add(1)
-	defer s.pool.watches.Done()
+	s.from.watches.Add(1)
+	defer s.from.watches.Done()
 	s.mu.Unlock()
 
-	s.pool.counters.watches.Add(1)
+	s.from.counters.watches.Add(1)
 	err := s.listen(ctx)
 	close(done) // first: the report may take the session back
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *Session) listen(ctx context.Context) error {
 	s.setDeadline(0)
 	last := time.Now()
 	for {
-		next, cancel := context.WithDeadline(ctx, last.Add(s.pool.config.T/3))
+		next, cancel := context.WithDeadline(ctx, last.Add(s.from.config.T/3))
 		err := s.link.conn.WaitForNotification(next)
 		// Only the end of our own context means "go on". A keepalive that failed
 		// also looks like a timeout, and is a loss.
@@ -86,12 +87,12 @@ func (s *Session) listen(ctx context.Context) error {
 // ping proves that the session lives. It is never cancelled, because that would
 // end the session: it ends with its answer, or at the deadline of belief.
 func (s *Session) ping() error {
-	s.pingSent.Store(int64(bootNow()))
+	s.pingSent.Store(int64(boottime.Now()))
 	defer s.pingSent.Store(0)
 	for {
-		left := s.pool.config.statementBound()
+		left := s.from.config.statementBound()
 		if deadline := s.deadline.Load(); deadline != 0 { // else there is no lock to believe in yet
-			left = time.Duration(deadline) - bootNow()
+			left = time.Duration(deadline) - boottime.Now()
 		}
 		if left <= 0 {
 			return s.lose(errSilent)
@@ -99,7 +100,7 @@ func (s *Session) ping() error {
 		_, err := s.run(s.link.statements.ping, nil, left)
 		switch {
 		case err == nil:
-			s.pool.counters.pings.Add(1)
+			s.from.counters.pings.Add(1)
 			return nil
 		case errors.Is(err, session.ErrLost):
 			return err
@@ -116,7 +117,7 @@ func (s *Session) stopWatch() {
 	wanted, cancel, done := s.report != nil, s.cancelWatch, s.watchDone
 	s.report, s.cancelWatch, s.watchDone = nil, nil, nil
 	if cancel != nil && s.pingSent.Load() != 0 {
-		s.setDeadline(s.pool.config.statementBound()) // its answer is not worth waiting for until the deadline
+		s.setDeadline(s.from.config.statementBound()) // its answer is not worth waiting for until the deadline
 	}
 	s.mu.Unlock()
 	if wanted {

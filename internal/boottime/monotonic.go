@@ -1,0 +1,9 @@
+// Package boottime is a clock for deadlines that another machine enforces: unlike
+// package time's, it runs on while this machine is suspended.
+package boottime
+
+import "time"
+
+var processStart = time.Now()
+
+func monotonic() time.Duration { return time.Since(processStart) }

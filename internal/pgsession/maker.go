@@ -1,0 +1,60 @@
+package pgsession
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// A maker turns connections into lock sessions.
+type maker struct {
+	config   Config
+	counters counters
+	verdict  atomic.Bool    // a pooler was seen and found to keep sessions apart
+	watches  sync.WaitGroup // running watches and their reports of loss
+}
+
+type counters struct {
+	pings, watches, pidChecks, lost atomic.Int64
+}
+
+// connectError types the failure of a connection attempt.
+func (m *maker) connectError(ctx context.Context, err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, pgconn.ErrStandbyConnection):
+		return fmt.Errorf("%w: it has a lock space of its own and would grant a key that the primary has granted; connect to the primary", session.ErrStandby)
+	case errors.Is(err, session.ErrPooler), errors.Is(err, session.ErrStandby):
+		return err
+	case errors.As(err, &pgErr) && pgErr.Code == codeOutOfMemory:
+		return lockTableFull(pgErr)
+	}
+	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+}
+
+// linkOf returns what prepare left on the connection.
+func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
+
+// Keys of a connection's custom data.
+const (
+	linkKey = "pglatch"
+	pidKey  = "pglatch pid" // from pg_backend_pid(), before anything else was asked
+)
+
+func (m *maker) stats() session.Stats {
+	return session.Stats{
+		Pings:     m.counters.pings.Load(),
+		Watches:   m.counters.watches.Load(),
+		PIDChecks: m.counters.pidChecks.Load(),
+		Lost:      m.counters.lost.Load(),
+	}
+}

@@ -1,0 +1,81 @@
+package leader
+
+import (
+	"context"
+	"time"
+)
+
+// A Backend is where leadership of one election lives. An Elector is its only
+// caller and calls one method at a time, but for Leader; the contract is tested by
+// leadertest.
+//
+// ttl is how long leadership lasts without a renewal. ctx bounds a call: when it
+// ends the method returns soon.
+type Backend interface {
+	// TryAcquire makes one attempt and does not wait for a leader to go. true means
+	// that identity leads from the start of the call for ttl, unless it is renewed
+	// or lost. false means that somebody else does. After an error it is unknown; the
+	// Elector then calls Release, and Close of an io.Closer, before the next attempt.
+	// An error that matches ErrPending says that the attempt is half done and goes on
+	// with the next call.
+	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
+	// Renew prolongs leadership to ttl from the start of the call. It must fail if
+	// leadership was lost since TryAcquire, even if identity leads again. An error
+	// that matches ErrLost says that it is lost for certain; after any other it may be
+	// tried again.
+	Renew(ctx context.Context, identity string, ttl time.Duration) error
+	// Release gives up whatever is held or half acquired; holding nothing is no error.
+	// After an error the leadership ends by its ttl at the latest.
+	Release(ctx context.Context, identity string) error
+}
+
+// A Backend may implement these interfaces as well, and io.Closer: Close drops
+// everything at once, connections included, and the next TryAcquire starts anew.
+type (
+	// A Waiter knows when an attempt is worthwhile. Wait returns nil when leadership
+	// may be free, and may then hold it already: the next TryAcquire or Release, one
+	// of which always follows, settles that. When ctx ends it returns its error and
+	// holds nothing new.
+	Waiter interface {
+		Wait(ctx context.Context) error
+	}
+
+	// A LossNotifier knows at once that leadership is gone. Lost returns a channel that
+	// is closed then; it belongs to the last successful TryAcquire.
+	LossNotifier interface {
+		Lost() <-chan struct{}
+	}
+
+	// A Termer counts leaderships. Term returns that of the last successful
+	// TryAcquire, or NoTerm.
+	Termer interface {
+		Term() Term
+	}
+
+	// A Successor knows whether the leader before it ended in good order, that is by
+	// Release, so that none of its work goes on. The answer belongs to the last successful
+	// TryAcquire.
+	Successor interface {
+		CleanStart() bool
+	}
+
+	// A Binder adds to a leader's context what its guarded operations need. It belongs
+	// to the last successful TryAcquire.
+	Binder interface {
+		Bind(ctx context.Context) context.Context
+	}
+
+	// An Inspector tells who leads. Leader is safe for concurrent use, beside the
+	// other methods too. ok is false if nobody leads.
+	Inspector interface {
+		Leader(ctx context.Context) (holder Holder, ok bool, err error)
+	}
+)
+
+// A Holder is what can be seen of a leader. What the backend does not know is zero.
+type Holder struct {
+	Identity string
+	Term     Term
+	Since    time.Time // begin of the term, by the backend's clock
+	Detail   string    // what else helps to find it: "pid 4711, 10.0.0.7"
+}
