@@ -1,0 +1,166 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// follow waits until the next attempt is due, or worthwhile.
+func (d *drive) follow() input {
+	if d.exhausted {
+		return exhausted
+	}
+	// Work of an earlier tenure that has not ended yet must not meet its successor here,
+	// and a leader without its work would lead to no purpose: others may.
+	quit := d.life.quit
+	if !d.awaitWork(d.config.DrainTimeout, quit.Done()) {
+		if quit.Err() == nil {
+			d.config.Logger.Warn("work of an earlier leadership goes on: not standing for election until it ends", d.election())
+		}
+		if !d.awaitWork(0, quit.Done()) {
+			return stop
+		}
+	}
+	if d.waitable && d.waiter != nil {
+		ctx, cancel := context.WithDeadline(quit, d.next)
+		err := d.waiter.Wait(ctx)
+		over := ctx.Err() != nil
+		cancel()
+		switch {
+		case quit.Err() != nil:
+			return stop
+		case err == nil || over:
+			return attempt
+		}
+		d.waitable = false // until an attempt proves that the backend works
+		d.config.Logger.Debug("waiting failed, polling instead", d.election(), slog.Any("error", err))
+	}
+	if !sleep(time.Until(d.next), quit) {
+		return stop
+	}
+	return attempt
+}
+
+// sleep waits, and returns false as soon as ctx ends.
+func sleep(pause time.Duration, ctx context.Context) bool { //nolint:revive // the pause is the subject
+	if ctx.Err() != nil {
+		return false
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// acquire makes one attempt.
+func (d *drive) acquire() input {
+	in := acquired
+	if d.tenure == nil { // else reconnecting has got it
+		in = d.try(d.life.quit)
+	}
+	if d.life.quit.Err() != nil {
+		return stop // whatever is held is abandoned
+	}
+	return in
+}
+
+// try makes one attempt that quit ends early. acquired means that d.tenure is
+// ready to take office.
+func (d *drive) try(quit context.Context) input {
+	d.attempts++
+	d.waitable = false
+	ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
+	defer cancel()
+	from := now()
+	ok, err := d.backend.TryAcquire(ctx, d.config.Identity, d.config.LeaseDuration)
+	d.err = err
+	switch {
+	case errors.Is(err, ErrPending):
+		d.attempts-- // it goes on
+		return pending
+	case err != nil:
+		d.err = fmt.Errorf("%w: acquiring: %w", ErrConnection, err)
+		return failed
+	case !ok:
+		d.waitable = true
+		return refused
+	}
+	if time.Since(from.until) > d.config.RenewInterval/2 {
+		// The attempt took long. Its end proves more than its start.
+		from = now()
+		if err := d.backend.Renew(ctx, d.config.Identity, d.config.LeaseDuration); err != nil {
+			d.err = fmt.Errorf("%w: renewing after a long attempt: %w", ErrConnection, err)
+			return failed
+		}
+	}
+	d.tenure = d.newTenure(d.life, from)
+	return d.settle(quit)
+}
+
+// settle waits until a predecessor that did not end in order has heard of its end.
+func (d *drive) settle(quit context.Context) input {
+	clean := d.clean != nil && d.clean.CleanStart()
+	if d.config.SettleDelay == 0 || clean || d.succeedsItself() {
+		return acquired
+	}
+	timer := time.NewTimer(d.config.SettleDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return acquired
+	case <-quit.Done():
+		return stop
+	case err := <-d.tenure.loss:
+		d.err = fmt.Errorf("%w: settling: %w", ErrConnection, err)
+		return failed
+	}
+}
+
+// succeedsItself reports whether the term before was this node's own, whose work
+// has returned.
+func (d *drive) succeedsItself() bool {
+	return d.at.State == Reconnecting && !d.lastTerm.IsZero() && d.tenure.term.Follows(d.lastTerm)
+}
+
+// reconnect makes one attempt to recover.
+func (d *drive) reconnect() input {
+	quit := d.life.reign.quit
+	in := d.recover(quit)
+	switch {
+	case d.life.quit.Err() != nil:
+		return stop
+	case quit.Err() != nil:
+		return stepDown
+	}
+	return in
+}
+
+func (d *drive) recover(quit context.Context) input {
+	if d.exhausted {
+		return exhausted
+	}
+	ctx, cancel := context.WithDeadline(quit, d.grace)
+	defer cancel()
+	if !d.awaitWork(0, ctx.Done()) || !sleep(time.Until(d.next), ctx) {
+		return graceOver
+	}
+	switch in := d.try(ctx); {
+	case in == acquired && d.succeedsItself():
+		return reacquired
+	case in == acquired:
+		return superseded
+	case in == refused:
+		return notReacquired
+	case ctx.Err() != nil:
+		return graceOver
+	default:
+		return in
+	}
+}

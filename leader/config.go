@@ -1,0 +1,185 @@
+package leader
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+)
+
+// The defaults of a Config, and the limits of LeaseDuration.
+const (
+	DefaultLeaseDuration = 15 * time.Second
+	DefaultDrainTimeout  = 30 * time.Second
+
+	MinLeaseDuration = 500 * time.Millisecond
+	MaxLeaseDuration = 24 * time.Hour
+)
+
+// minStandAside is how long a node that stepped down lets others try, at least.
+const minStandAside = 2 * time.Second
+
+// A Switch is a setting that is on unless it is set to Off.
+type Switch uint8
+
+// The positions of a Switch.
+const (
+	On Switch = iota
+	Off
+)
+
+// A DrainPolicy says what happens when work goes on DrainTimeout after it was told
+// to end.
+type DrainPolicy uint8
+
+// The drain policies. In each case the fact is logged.
+const (
+	// ReleaseAnyway gives leadership up: a successor may overlap with the work. With
+	// terms it learns that this end was not in order, and waits its SettleDelay.
+	ReleaseAnyway DrainPolicy = iota
+	// ExitProcess ends the process with code 1, and so the work.
+	ExitProcess
+	// KeepHolding keeps leadership until the work ends. StepDown still bounds it.
+	KeepHolding
+)
+
+// A Config says how an Elector takes part in its election. The zero value of every
+// field but Name and Backend is a good default.
+type Config struct {
+	// Name is the election in logs and errors. Required.
+	Name string
+
+	// Backend is where leadership lives. Required, and not shared with another Elector.
+	Backend Backend
+
+	// Identity tells this node from others. "" = the host name and a random suffix,
+	// new for each Elector: a host name alone is shared by the processes of a host, and by
+	// a process and its successor after a restart.
+	Identity string
+
+	// LeaseDuration is how long leadership lasts without a renewal: what a leader that
+	// is stopped or cut off costs at most, before others can lead. 0 = 15 s; 500 ms to 24 h.
+	LeaseDuration time.Duration
+
+	// RenewInterval is the time between renewals. 0 = LeaseDuration/3.
+	RenewInterval time.Duration
+
+	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
+	RenewTimeout time.Duration
+
+	// MaxRenewFailures is how many renewals in a row may fail. 0 = as many as the
+	// lease has time for. Whatever it is, leadership ends before the lease can. A
+	// backend that knows of a loss at once does not wait for it.
+	MaxRenewFailures int
+
+	// LossDrain is how long before the lease can end a leader's context does, if
+	// renewals fail: the time that work has to stop. 0 = LeaseDuration/10; negative =
+	// none.
+	LossDrain time.Duration
+
+	// Retry says when to try again, to acquire and to reconnect. nil = FixedInterval{}.
+	Retry RetryStrategy
+
+	// ReconnectGrace is how long a leader that was lost tries to recover before it
+	// reports the loss. It does not lead meanwhile: its context has ended. 0 = it
+	// reports at once.
+	ReconnectGrace time.Duration
+
+	// AutoReacquire says whether the node stands for election again after it led, or
+	// after an attempt failed with an error. Off = it stops then.
+	AutoReacquire Switch
+
+	// DrainTimeout bounds the wait for work to end when leadership is given up; it is
+	// renewed meanwhile. 0 = 30 s.
+	DrainTimeout time.Duration
+
+	// OnDrainExceeded says what happens then. The default is ReleaseAnyway.
+	OnDrainExceeded DrainPolicy
+
+	// SettleDelay is how long a new leader waits before it leads, unless it knows that
+	// its predecessor ended in order. A server that ends a leader's session tells the leader
+	// a moment after the successor; a delay longer than that moment (ten milliseconds
+	// on a good network) covers it. 0 = none.
+	SettleDelay time.Duration
+
+	// Logger gets transitions (Info), lost leaderships and slow callbacks (Warn),
+	// panics (Error). nil = discard.
+	Logger *slog.Logger
+}
+
+// withDefaults validates a config and fills its defaults.
+func (c Config) withDefaults() (Config, error) {
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
+	c.RenewInterval = cmp.Or(c.RenewInterval, c.LeaseDuration/3)
+	c.RenewTimeout = cmp.Or(c.RenewTimeout, c.LeaseDuration/3)
+	c.LossDrain = max(cmp.Or(c.LossDrain, c.LeaseDuration/10), 0)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Retry == nil {
+		c.Retry = FixedInterval{}
+	}
+	if c.Identity == "" {
+		c.Identity = randomIdentity()
+	}
+	switch {
+	case c.Name == "":
+		return c, &ConfigError{"Name", `""`, "name the election, for logs and errors"}
+	case c.Backend == nil:
+		return c, &ConfigError{"Backend", nil, "pass one, such as that of leader/postgres"}
+	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+		return c, &ConfigError{"Identity", fmt.Sprintf("%q", c.Identity), "use printable characters"}
+	case c.LeaseDuration < MinLeaseDuration || c.LeaseDuration > MaxLeaseDuration:
+		return c, &ConfigError{"LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s"}
+	case c.MaxRenewFailures < 0:
+		return c, &ConfigError{"MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for"}
+	case c.OnDrainExceeded > KeepHolding:
+		return c, &ConfigError{"OnDrainExceeded", c.OnDrainExceeded, "use ReleaseAnyway, ExitProcess or KeepHolding"}
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"RenewInterval", c.RenewInterval},
+		{"RenewTimeout", c.RenewTimeout},
+		{"ReconnectGrace", c.ReconnectGrace},
+		{"DrainTimeout", c.DrainTimeout},
+		{"SettleDelay", c.SettleDelay},
+	} {
+		if d.value < 0 {
+			return c, &ConfigError{d.field, d.value, "use a positive duration, or 0 for the default"}
+		}
+	}
+	return c, c.checkTimes()
+}
+
+// checkTimes refuses times by which one slow renewal would cost leadership.
+func (c Config) checkTimes() error {
+	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
+		return &ConfigError{"LeaseDuration", c.LeaseDuration, fmt.Sprintf(
+			"LossDrain %v + RenewInterval %v + RenewTimeout %v = %v, which must be less than LeaseDuration %v - margin %v = %v: lengthen the lease or shorten one of them",
+			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.LeaseDuration, c.margin(), c.LeaseDuration-c.margin())}
+	}
+	return nil
+}
+
+// margin is for clocks that do not run at the same rate.
+func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
+
+// trust is how long after the start of a good renewal a leader believes in it.
+func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
+
+func (c Config) rules() rules {
+	return rules{grace: c.ReconnectGrace > 0, reacquire: c.AutoReacquire == On}
+}
+
+// randomIdentity has a suffix of 40 random bits.
+func randomIdentity() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "node"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:8])
+}

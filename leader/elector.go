@@ -1,0 +1,276 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// An Elector takes part in one election for its process. Its methods are safe for
+// concurrent use.
+//
+// One goroutine of its own, from Start until it is stopped, drives it: it alone
+// changes the state and calls the callbacks, in the order in which things happen.
+// A second one renews leadership while it lasts, so that a slow callback costs
+// nothing but time.
+type Elector struct {
+	config  Config
+	backend Backend
+	waiter  Waiter       // nil if the backend is none, and so below
+	losses  LossNotifier //
+	termer  Termer
+	clean   Successor
+	binder  Binder
+	closer  io.Closer
+
+	state    atomic.Uint32
+	current  atomic.Pointer[tenure] // nil while not leading
+	busy     atomic.Int64           // boottime since which the lifecycle goroutine is busy; 0 = it waits
+	hooks    hooks
+	streams  streams
+	lastTerm Term // by the lifecycle goroutine: of the last tenure
+
+	mu      sync.Mutex
+	life    *life         // nil before Start
+	changed chan struct{} // closed, and made anew, when what wait waits for may have changed
+	working int           // calls of work that have not returned
+}
+
+// A life is one time from Start to Stopped.
+type life struct {
+	ctx   context.Context // for its values only
+	quit  context.Context // ends when a stop is requested
+	stop  context.CancelFunc
+	done  chan struct{}
+	err   error  // why it ended of itself; read after done
+	reign *reign // the current one, guarded by mu
+}
+
+// A reign is a leadership as observers see it, from Acquired to Released or Lost;
+// a tenure that was recovered is part of it.
+type reign struct {
+	quit     context.Context // ends when a step-down, or a stop, is requested
+	stepDown context.CancelFunc
+	force    context.Context // ends when nobody wants to wait for work any more
+	hurry    context.CancelFunc
+	done     chan struct{}
+}
+
+// New validates a config and returns an Elector, which does nothing until Start.
+func New(config Config) (*Elector, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{})}
+	e.waiter, _ = e.backend.(Waiter)
+	e.losses, _ = e.backend.(LossNotifier)
+	e.termer, _ = e.backend.(Termer)
+	e.clean, _ = e.backend.(Successor)
+	e.binder, _ = e.backend.(Binder)
+	e.closer, _ = e.backend.(io.Closer)
+	return e, nil
+}
+
+// Start begins to take part in the election, and returns at once. The end of ctx
+// is a request to stop, as Shutdown makes it; callbacks and work get ctx's values.
+// A second Start is no error and changes nothing, unless the Elector is just
+// stopping: then Start waits for the end and begins anew. An error means that ctx
+// has ended.
+func (e *Elector) Start(ctx context.Context) error {
+	_, err := e.begin(ctx)
+	return err
+}
+
+// begin is Start, and tells whether it was this call that started.
+func (e *Elector) begin(ctx context.Context) (began bool, err error) {
+	for {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		e.mu.Lock()
+		l := e.life
+		if l == nil || l.over() {
+			e.life = newLife(ctx)
+			go e.live(e.life)
+			e.mu.Unlock()
+			return true, nil
+		}
+		e.mu.Unlock()
+		if l.quit.Err() == nil {
+			return false, nil
+		}
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func newLife(ctx context.Context) *life {
+	l := &life{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+	l.quit, l.stop = context.WithCancel(ctx)
+	return l
+}
+
+func (l *life) over() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Shutdown stops taking part: if the node leads, the leader's context ends, Run
+// and Services wait for their work to return, at most for DrainTimeout and
+// renewing meanwhile, and only then is leadership released. It returns nil when
+// the Elector is stopped, which it also is before Start. If ctx ends first the
+// error matches ErrShutdownTimeout and ctx's cause, and the stop goes on.
+func (e *Elector) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	l := e.life
+	e.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	l.stop()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+	}
+	if l.over() {
+		return nil
+	}
+	return fmt.Errorf("leader: stopping %s, which goes on: %w: %w", e.config.Name, ErrShutdownTimeout, context.Cause(ctx))
+}
+
+// StepDown gives leadership up in good order, as Shutdown does, and lets others
+// lead: this node stands aside for two seconds, or its retry interval if that is
+// longer, and with AutoReacquire takes part again. It returns nil when leadership
+// has been given up or lost, and when the node did not lead. If ctx ends first
+// it no longer waits for work: it drops the backend's connection, which frees the
+// lock, and returns an error that matches ErrShutdownTimeout and ctx's cause.
+func (e *Elector) StepDown(ctx context.Context) error {
+	e.mu.Lock()
+	var r *reign
+	if e.life != nil {
+		r = e.life.reign
+	}
+	e.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	r.stepDown()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.done:
+		return nil
+	default:
+	}
+	r.hurry()
+	<-r.done
+	return fmt.Errorf("leader: stepping down from %s: work did not end, and leadership was dropped: %w: %w",
+		e.config.Name, ErrShutdownTimeout, context.Cause(ctx))
+}
+
+// WaitForLeadership returns nil when the node leads. The error is ctx's cause if
+// ctx ends first, and matches ErrGaveUp if the Elector stops of itself, or
+// ErrNotLeader if it is shut down. Before Start it waits.
+func (e *Elector) WaitForLeadership(ctx context.Context) error {
+	_, err := e.awaitTenure(ctx)
+	return err
+}
+
+// awaitTenure returns the current tenure, or waits for one.
+func (e *Elector) awaitTenure(ctx context.Context) (*tenure, error) {
+	for {
+		e.mu.Lock()
+		changed, l := e.changed, e.life
+		e.mu.Unlock()
+		if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
+			return t, nil
+		}
+		var done chan struct{} // nil before Start: never
+		if l != nil {
+			done = l.done
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-done:
+			if l.err != nil {
+				return nil, l.err
+			}
+			return nil, fmt.Errorf("leader: %s was stopped: %w", e.config.Name, ErrNotLeader)
+		case <-changed:
+		}
+	}
+}
+
+// Name is the election's name.
+func (e *Elector) Name() string { return e.config.Name }
+
+// Identity is this node's identity.
+func (e *Elector) Identity() string { return e.config.Identity }
+
+// State returns where the node stands. Leader means that it leads as far as the
+// last transition tells; IsLeader also looks at the clock.
+func (e *Elector) State() State { return State(e.state.Load()) }
+
+// IsLeader reports whether the node leads now. It does no I/O: it is false from
+// the moment at which the last good renewal cannot be trusted any more, also if the process was
+// stopped or the machine suspended meanwhile.
+func (e *Elector) IsLeader() bool {
+	t := e.current.Load()
+	return t != nil && t.ctx.Err() == nil
+}
+
+// Context returns the leader's context. It ends when leadership does: with a cause
+// that matches ErrLost or ErrReleased. Its Err looks at the clock. While the node
+// does not lead it returns a context that has ended, with cause ErrNotLeader.
+func (e *Elector) Context() context.Context {
+	if t := e.current.Load(); t != nil {
+		return t.ctx
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNotLeader)
+	return ctx
+}
+
+// Term returns the term in which the node leads, or NoTerm.
+func (e *Elector) Term() Term {
+	if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
+		return t.term
+	}
+	return NoTerm
+}
+
+// Leader asks the backend who leads. ok is false if nobody does. The error matches
+// errors.ErrUnsupported if the backend cannot tell.
+func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error) {
+	inspector, known := e.backend.(Inspector)
+	if !known {
+		return Holder{}, false, fmt.Errorf("leader: %T does not tell who leads: %w", e.backend, errUnsupported)
+	}
+	return inspector.Leader(ctx)
+}
+
+// notify wakes everybody who waits for a change of tenure or work.
+func (e *Elector) notify() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.notifyLocked()
+}
+
+func (e *Elector) notifyLocked() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}

@@ -1,0 +1,102 @@
+package leader
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+)
+
+// lead waits for the end of leadership, or news of it.
+func (d *drive) lead() input {
+	t, r := d.tenure, d.life.reign
+	select {
+	case err := <-t.loss:
+		return d.mourn(t, err)
+	default: // a loss comes before a request: it is a fact
+	}
+	select {
+	case err := <-t.loss:
+		return d.mourn(t, err)
+	case <-r.quit.Done():
+		d.err = nil
+		if d.life.quit.Err() != nil {
+			return stop
+		}
+		return stepDown
+	case err := <-t.health:
+		if d.err = err; err != nil {
+			d.err = fmt.Errorf("%w: renewing: %w", ErrConnection, err)
+			return renewFailed
+		}
+		return renewed
+	}
+}
+
+// mourn accounts for a loss. Unless it is certain, the server may still keep others
+// out for a while: work gets this time to end.
+func (d *drive) mourn(t *tenure, cause error) input {
+	d.why = t.lost(cause)
+	d.err = d.why
+	if !errors.Is(cause, ErrLost) && d.config.LossDrain > 0 {
+		d.awaitWork(d.config.LossDrain, d.life.reign.force.Done())
+	}
+	return lost
+}
+
+// release waits for work to end and then gives leadership up.
+func (d *drive) release() input {
+	t, r := d.tenure, d.life.reign
+	d.err = nil
+	drained := d.awaitWork(d.config.DrainTimeout, r.force.Done(), t.kept) || d.overrun(t.kept)
+	t.close()
+	if d.life.quit.Err() != nil && !d.at.Stopping {
+		d.take(stop) // it came while we stepped down
+	}
+	select {
+	case err := <-t.loss:
+		d.why = t.lost(err)
+		d.err = d.why
+		return lost
+	default:
+	}
+	d.dropTenure()
+	if !drained {
+		// Not in order: a successor should know.
+		d.err = fmt.Errorf("%s: %w", d.config.Name, ErrDrainExceeded)
+		if d.closer != nil {
+			d.closeNow()
+			return released
+		}
+	}
+	if err := d.releaseBackend(); err != nil {
+		d.err = errors.Join(d.err, fmt.Errorf("%w: releasing: %w", ErrConnection, err))
+		return releaseFailed
+	}
+	return released
+}
+
+// overrun is for work that went on too long, or leadership that was lost or
+// dropped meanwhile. It returns true if the work ended after all.
+func (d *drive) overrun(gone <-chan struct{}) bool {
+	r := d.life.reign
+	select {
+	case <-gone:
+		return false
+	case <-r.force.Done():
+		return false
+	default:
+	}
+	log := d.config.Logger.With(d.election(), slog.Duration("drain_timeout", d.config.DrainTimeout))
+	switch d.config.OnDrainExceeded {
+	case ExitProcess:
+		log.Error("work did not end: exiting the process")
+		os.Exit(1)
+	case KeepHolding:
+		log.Warn("work did not end: keeping leadership until it does")
+		return d.awaitWork(0, r.force.Done(), gone)
+	case ReleaseAnyway:
+		log.Warn("work did not end: a successor may overlap with it")
+	}
+	return false
+}

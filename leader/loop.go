@@ -1,0 +1,220 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
+)
+
+// A drive is the lifecycle goroutine at work: what it knows from Start to Stopped.
+type drive struct {
+	*Elector
+	life *life
+	at   position
+
+	tenure *tenure   // held, or about to be; nil = nothing is held that is renewed
+	err    error     // of the last input
+	why    error     // of the last loss
+	grace  time.Time // end of Reconnecting
+
+	took      int       // attempts for the last success
+	attempts  int       // since resetRetry
+	first     time.Time // of them
+	lastDelay time.Duration
+	next      time.Time // when the next attempt is due
+	waitable  bool      // the last attempt found another leader: the backend may wait for its end
+	exhausted bool
+}
+
+// live is the lifecycle goroutine.
+func (e *Elector) live(l *life) {
+	d := &drive{Elector: e, life: l}
+	d.take(start)
+	for d.at.State != Stopped {
+		d.take(d.await())
+	}
+	l.stop()
+	e.busy.Store(0)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(l.done)
+	e.notifyLocked()
+}
+
+// await does what the state is for, until something happens.
+func (d *drive) await() input {
+	switch d.at.State {
+	case Follower:
+		return d.follow()
+	case Acquiring:
+		return d.acquire()
+	case Leader:
+		return d.lead()
+	case Reconnecting:
+		return d.reconnect()
+	case Releasing:
+		return d.release()
+	}
+	panic(fmt.Sprintf("BUG: nothing to do in state %v", d.at.State))
+}
+
+// take makes one transition: effects, state, observers.
+func (d *drive) take(in input) {
+	from := d.at.State
+	to, actions := step(d.at, in, d.config.rules())
+	d.busy.Store(int64(boottime.Now()))
+	defer d.busy.Store(0)
+	for _, a := range actions {
+		d.effect(a)
+	}
+	d.at = to
+	d.state.Store(uint32(to.State))
+	if to.State == Stopped && unwanted(in) {
+		d.life.err = fmt.Errorf("leader: %s: %w", d.config.Name, joinGaveUp(d.err))
+	}
+	if from != to.State {
+		d.config.Logger.Info("state_change", d.election(),
+			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.State.String())))
+		d.tell(Event{Kind: EventStateChange, From: from, To: to.State})
+	}
+	for _, a := range actions {
+		d.observe(a)
+	}
+}
+
+// unwanted reports whether an input that stops the Elector is an end of itself.
+func unwanted(in input) bool { return in != stop && in != released && in != stepDown }
+
+func joinGaveUp(err error) error {
+	if err == nil {
+		return ErrGaveUp
+	}
+	return fmt.Errorf("%w: %w", ErrGaveUp, err)
+}
+
+// effect does what an action does to the node itself.
+func (d *drive) effect(a action) {
+	switch a {
+	case takeOffice:
+		d.takeOffice()
+	case endTerm:
+		d.endTerm()
+	case abandon:
+		d.dropTenure()
+		_ = d.releaseBackend() // best effort: what it leaves ends by its lease
+	case closeBackend:
+		d.dropTenure()
+		d.closeNow()
+	case startGrace:
+		d.grace = time.Now().Add(d.config.ReconnectGrace)
+	case resetRetry:
+		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
+		d.first, d.next = time.Now(), time.Now()
+	case backOff:
+		d.backOff()
+	case standAside:
+		delay, _ := d.config.Retry.NextDelay(RetryContext{Attempt: 1})
+		d.attempts, d.lastDelay, d.first = 0, 0, time.Now()
+		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
+	}
+}
+
+// observe tells what an action tells.
+func (d *drive) observe(a action) {
+	switch a {
+	case tellAcquired:
+		d.config.Logger.Info("lock_acquired", d.election(), slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
+		d.tell(Event{Kind: EventAcquired, Term: d.lastTerm})
+	case tellRecovered:
+		d.config.Logger.Info("leadership recovered", d.election(), slog.String("term", d.lastTerm.String()))
+		d.tell(Event{Kind: EventRecovered, Term: d.lastTerm})
+	case tellReleased:
+		d.endReign(Event{Kind: EventReleased, Term: d.lastTerm, Err: d.err})
+	case tellLost:
+		d.config.Logger.Warn("leadership lost", d.election(), slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
+		d.endReign(Event{Kind: EventLost, Term: d.lastTerm, Err: d.why})
+	case tellAcquireFailed:
+		d.tell(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
+	case tellError:
+		d.tell(Event{Kind: EventError, Err: d.err})
+	case tellStopped:
+		d.tell(Event{Kind: EventStopped, Err: d.life.err})
+	}
+}
+
+func (d *drive) election() slog.Attr { return slog.String("election", d.config.Name) }
+
+// takeOffice makes the tenure current; its context is what the world may use now.
+func (d *drive) takeOffice() {
+	t := d.tenure
+	d.lastTerm, d.took, d.err = t.term, d.attempts, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.life.reign == nil {
+		r := &reign{done: make(chan struct{})}
+		r.quit, r.stepDown = context.WithCancel(d.life.quit)
+		r.force, r.hurry = context.WithCancel(context.Background())
+		d.life.reign = r
+	}
+	d.current.Store(t)
+	d.notifyLocked()
+}
+
+// endTerm ends the leader's context, unless a loss has.
+func (d *drive) endTerm() {
+	d.tenure.end(fmt.Errorf("%s: %w", d.config.Name, ErrReleased))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.current.Store(nil)
+	d.notifyLocked()
+}
+
+// endReign tells the end of a leadership, once, and lets StepDown return.
+func (d *drive) endReign(event Event) {
+	d.mu.Lock()
+	r := d.life.reign
+	d.life.reign = nil
+	d.mu.Unlock()
+	r.stepDown()
+	r.hurry()
+	d.tell(event)
+	close(r.done)
+}
+
+// dropTenure ends what renews it, so that the backend is ours again.
+func (d *drive) dropTenure() {
+	if d.tenure == nil {
+		return
+	}
+	d.tenure.close()
+	d.tenure.end(ErrNotLeader) // if it never was in office
+	d.tenure = nil
+}
+
+// releaseBackend releases what the backend may hold; no request to stop ends that.
+func (d *drive) releaseBackend() error {
+	ctx, cancel := context.WithTimeout(context.Background(), d.config.RenewTimeout)
+	defer cancel()
+	return d.backend.Release(ctx, d.config.Identity)
+}
+
+func (d *drive) closeNow() {
+	if d.closer == nil {
+		return
+	}
+	if err := d.closer.Close(); err != nil {
+		d.config.Logger.Debug("closing the backend", d.election(), slog.Any("error", err))
+	}
+}
+
+// backOff asks the strategy when to try again.
+func (d *drive) backOff() {
+	delay, ok := d.config.Retry.NextDelay(RetryContext{
+		Attempt: d.attempts, Elapsed: time.Since(d.first), LastDelay: d.lastDelay, LastError: d.err,
+	})
+	d.lastDelay, d.exhausted = delay, !ok
+	d.next = time.Now().Add(delay)
+}

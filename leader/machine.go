@@ -1,0 +1,200 @@
+package leader
+
+// An input is what can happen to a node.
+type input uint8
+
+const (
+	start         input = iota // Start was called
+	stop                       // Shutdown was called, or the context of Start ended
+	stepDown                   // StepDown was called, or a service failed to start
+	attempt                    // it is time for the next attempt
+	acquired                   // the attempt succeeded
+	refused                    // somebody else leads
+	pending                    // the attempt is half done
+	failed                     // the attempt failed: nobody knows who leads
+	renewed                    // a renewal succeeded
+	renewFailed                // a renewal failed, and there is time for another
+	lost                       // leadership is gone, or cannot be renewed in time
+	reacquired                 // leads again, and nobody did in between
+	superseded                 // leads again, but somebody may have in between
+	notReacquired              // somebody else leads by now
+	graceOver                  // the time to reconnect is over
+	released                   // leadership was given up
+	releaseFailed              // giving it up failed: it ends by its lease at the latest
+	exhausted                  // the retry strategy wants no further attempt
+	inputs
+)
+
+// An action is what the Elector does on a transition. Effects come first, then the
+// state changes, then observers are told. What a state does while it lasts (wait,
+// attempt, renew, reconnect, drain and release) is the Elector's method for it.
+type action uint8
+
+const (
+	// effects
+	takeOffice   action = iota // the leader's context begins
+	endTerm                    // the leader's context ends
+	abandon                    // the backend releases what it may hold
+	closeBackend               // the backend drops everything
+	startGrace                 // the time to reconnect begins
+	resetRetry                 // the next attempt is the first, and comes at once
+	backOff                    // the next attempt comes when the strategy says
+	standAside                 // the next attempt gives others the first chance
+	// observers
+	tellAcquired
+	tellRecovered
+	tellReleased
+	tellLost
+	tellAcquireFailed
+	tellError
+	tellStopped
+)
+
+// A destination is a state, or one that depends on how the node was set up.
+type destination uint8
+
+// again is Follower; but Stopped while stopping, or without AutoReacquire.
+const again = destination(Releasing) + 1
+
+// A condition chooses between two rows for one input.
+type condition uint8
+
+const (
+	always condition = iota
+	withGrace
+	withoutGrace
+	withReacquire
+	withoutReacquire
+)
+
+// A row is one transition.
+type row struct {
+	from    State
+	input   input
+	when    condition
+	to      destination
+	actions []action
+}
+
+// table is the machine. What has no row changes nothing. Whatever goes to Stopped
+// also closes the backend and tells OnStopped, after the row's own actions.
+var table = []row{
+	{Stopped, start, always, destination(Follower), do(resetRetry)},
+
+	{Follower, attempt, always, destination(Acquiring), nil},
+	{Follower, stop, always, destination(Stopped), do(abandon)},
+	{Follower, exhausted, always, destination(Stopped), do(abandon)},
+
+	{Acquiring, acquired, always, destination(Leader), do(takeOffice, resetRetry, tellAcquired)},
+	{Acquiring, refused, always, destination(Follower), do(backOff, tellAcquireFailed)},
+	{Acquiring, pending, always, destination(Acquiring), do(tellAcquireFailed)},
+	{Acquiring, failed, always, again, do(abandon, closeBackend, backOff, tellAcquireFailed, tellError)},
+	{Acquiring, stop, always, destination(Stopped), do(abandon)},
+
+	{Leader, renewed, always, destination(Leader), nil},
+	{Leader, renewFailed, always, destination(Leader), do(tellError)},
+	{Leader, lost, withGrace, destination(Reconnecting), do(endTerm, closeBackend, startGrace, resetRetry, tellError)},
+	{Leader, lost, withoutGrace, again, do(endTerm, closeBackend, resetRetry, tellLost, tellError)},
+	{Leader, stop, always, destination(Releasing), do(endTerm)},
+	{Leader, stepDown, always, destination(Releasing), do(endTerm)},
+
+	{Reconnecting, reacquired, always, destination(Leader), do(takeOffice, resetRetry, tellRecovered)},
+	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(tellLost)}, // which has succeeded already
+	{Reconnecting, superseded, withoutReacquire, destination(Stopped), do(abandon, tellLost)},
+	{Reconnecting, pending, always, destination(Reconnecting), nil},
+	{Reconnecting, failed, always, destination(Reconnecting), do(abandon, closeBackend, backOff, tellError)},
+	{Reconnecting, notReacquired, always, again, do(backOff, tellLost)},
+	{Reconnecting, graceOver, always, again, do(abandon, closeBackend, backOff, tellLost)},
+	{Reconnecting, exhausted, always, destination(Stopped), do(abandon, tellLost)},
+	{Reconnecting, stop, always, destination(Stopped), do(abandon, tellLost)},
+	{Reconnecting, stepDown, always, again, do(abandon, standAside, tellLost)},
+
+	{Releasing, renewFailed, always, destination(Releasing), do(tellError)},
+	{Releasing, stop, always, destination(Releasing), nil}, // and now for ever
+	{Releasing, released, always, again, do(standAside, tellReleased)},
+	{Releasing, releaseFailed, always, again, do(closeBackend, standAside, tellReleased, tellError)},
+	{Releasing, lost, always, again, do(closeBackend, standAside, tellLost, tellError)},
+}
+
+func do(actions ...action) []action { return actions }
+
+// A position is all that the machine remembers.
+type position struct {
+	State    State
+	Stopping bool // Releasing ends in Stopped
+}
+
+// rules are what the machine must know of a Config.
+type rules struct {
+	grace     bool // ReconnectGrace is set
+	reacquire bool // AutoReacquire is on
+}
+
+// step is the machine: a pure function. The actions are not to be changed.
+func step(at position, in input, r rules) (position, []action) {
+	t := &transitions[at.State][in][r.index()][index(at.Stopping || in == stop)]
+	if !t.known {
+		return at, nil
+	}
+	return t.to, t.actions
+}
+
+type transition struct {
+	known   bool
+	to      position
+	actions []action
+}
+
+// transitions is the table, resolved for each set of rules, and for stopping.
+var transitions = compile(table)
+
+func compile(table []row) (compiled [Releasing + 1][inputs][4][2]transition) {
+	for _, row := range table {
+		for _, r := range []rules{{}, {grace: true}, {reacquire: true}, {grace: true, reacquire: true}} {
+			for _, stopping := range []bool{false, true} {
+				if row.when.holds(r) {
+					compiled[row.from][row.input][r.index()][index(stopping)] = row.resolve(r, stopping)
+				}
+			}
+		}
+	}
+	return compiled
+}
+
+func (c condition) holds(r rules) bool {
+	switch c {
+	case withGrace:
+		return r.grace
+	case withoutGrace:
+		return !r.grace
+	case withReacquire:
+		return r.reacquire
+	case withoutReacquire:
+		return !r.reacquire
+	}
+	return true
+}
+
+func (row row) resolve(r rules, stopping bool) transition {
+	to := State(row.to)
+	if row.to == again {
+		to = Stopped
+		if r.reacquire && !stopping {
+			to = Follower
+		}
+	}
+	t := transition{known: true, to: position{State: to, Stopping: stopping && to == Releasing}, actions: row.actions}
+	if to == Stopped {
+		t.actions = append(append([]action(nil), row.actions...), closeBackend, tellStopped)
+	}
+	return t
+}
+
+func (r rules) index() int { return index(r.grace) + 2*index(r.reacquire) }
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

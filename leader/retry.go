@@ -1,0 +1,88 @@
+package leader
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// A RetryStrategy says when to try again after an attempt that failed, to acquire
+// leadership or to reconnect. It must be safe for concurrent use if Electors share
+// it; those of this package are values and are.
+type RetryStrategy interface {
+	// NextDelay returns how long to wait before the next attempt. ok = false means no
+	// more attempts: the Elector stops with ErrGaveUp.
+	NextDelay(RetryContext) (delay time.Duration, ok bool)
+}
+
+// A RetryContext is what a RetryStrategy may go by.
+type RetryContext struct {
+	Attempt   int           // attempts so far; 1 after the first
+	Elapsed   time.Duration // since the first attempt
+	LastDelay time.Duration // what the strategy said last; 0 at first
+	LastError error         // of the last attempt; nil if somebody else leads
+}
+
+// DefaultRetryInterval is the interval of the default strategy.
+const DefaultRetryInterval = 2 * time.Second
+
+// defaultJitter is by how much a delay varies, up or down, so that the nodes of
+// a cluster do not try in step.
+const defaultJitter = 0.2
+
+// FixedInterval tries at a constant interval: the default, because a follower that
+// waits longer and longer fails over later and later.
+type FixedInterval struct {
+	Interval    time.Duration // 0 = 2 s
+	Jitter      float64       // part of the interval by which it varies; 0 = 0.2, negative = none
+	MaxAttempts int           // 0 = no limit
+}
+
+// NextDelay implements RetryStrategy.
+func (f FixedInterval) NextDelay(c RetryContext) (time.Duration, bool) {
+	return jitter(cmp.Or(f.Interval, DefaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || c.Attempt < f.MaxAttempts
+}
+
+// ExponentialBackoff waits Base after the first attempt and Multiplier times
+// longer after each further one, up to Max.
+type ExponentialBackoff struct {
+	Base        time.Duration // 0 = 1 s
+	Max         time.Duration // 0 = 30 s
+	Multiplier  float64       // 0 = 2
+	Jitter      float64       // part of the delay by which it varies; 0 = 0.2, negative = none
+	MaxAttempts int           // 0 = no limit
+}
+
+// NextDelay implements RetryStrategy.
+func (b ExponentialBackoff) NextDelay(c RetryContext) (time.Duration, bool) {
+	longest := cmp.Or(b.Max, 30*time.Second)
+	delay := float64(cmp.Or(b.Base, time.Second)) * math.Pow(cmp.Or(b.Multiplier, 2), float64(c.Attempt-1))
+	if delay > float64(longest) {
+		delay = float64(longest)
+	}
+	return jitter(time.Duration(delay), b.Jitter), b.MaxAttempts <= 0 || c.Attempt < b.MaxAttempts
+}
+
+// DecorrelatedJitter waits a random time between Base and three times the last
+// delay, up to Max.
+type DecorrelatedJitter struct {
+	Base        time.Duration // 0 = 1 s
+	Max         time.Duration // 0 = 30 s
+	MaxAttempts int           // 0 = no limit
+}
+
+// NextDelay implements RetryStrategy.
+func (d DecorrelatedJitter) NextDelay(c RetryContext) (time.Duration, bool) {
+	base := cmp.Or(d.Base, time.Second)
+	spread := max(3*max(c.LastDelay, base)-base, 1)
+	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || c.Attempt < d.MaxAttempts
+}
+
+func jitter(d time.Duration, part float64) time.Duration {
+	part = min(cmp.Or(part, defaultJitter), 1)
+	if part < 0 {
+		return d
+	}
+	return time.Duration(float64(d) * (1 + part*(2*rand.Float64()-1)))
+}

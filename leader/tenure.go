@@ -1,0 +1,106 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
+)
+
+var errUnsupported = errors.ErrUnsupported
+
+// A tenure is one time in office: one term, one context.
+type tenure struct {
+	term   Term
+	began  time.Time
+	trust  time.Duration // how long a good renewal is believed in, from its start
+	ctx    *tenureContext
+	cancel context.CancelCauseFunc
+	belief atomic.Pointer[belief]
+	lost   func(cause error) error // makes a LostError
+
+	keeper context.CancelFunc // ends the keeper
+	kept   chan struct{}      // closed when the keeper has ended
+	health chan error         // outcomes of renewals
+	loss   chan error         // one: leadership is gone
+}
+
+// A belief ends at the first of two moments: the clock of package time stands still
+// while a machine is suspended, the other is not there in every test.
+type belief struct {
+	until time.Time
+	boot  time.Duration
+}
+
+// now is the start of what may prolong a belief.
+func now() belief { return belief{until: time.Now(), boot: boottime.Now()} }
+
+// renew believes for trust from a moment that now returned.
+func (t *tenure) renew(from belief) {
+	t.belief.Store(&belief{until: from.until.Add(t.trust), boot: from.boot + t.trust})
+}
+
+// alive reports whether the last good renewal can still be trusted.
+func (t *tenure) alive() bool {
+	b := t.belief.Load()
+	return time.Now().Before(b.until) && boottime.Now() < b.boot
+}
+
+// left is how long it can be.
+func (t *tenure) left() time.Duration { return time.Until(t.belief.Load().until) }
+
+// end ends the context; the first cause stays.
+func (t *tenure) end(cause error) { t.cancel(cause) }
+
+// errExpired is the cause of a loss that no server told.
+var errExpired = errors.New("no renewal succeeded in time")
+
+// A tenureContext is the leader's context.
+type tenureContext struct {
+	context.Context
+	tenure *tenure
+}
+
+// Err looks at the clock: a process that was stopped must not act before its timers
+// have run.
+func (c *tenureContext) Err() error {
+	if c.Context.Err() == nil && !c.tenure.alive() {
+		c.tenure.end(c.tenure.lost(errExpired))
+	}
+	return c.Context.Err()
+}
+
+// newTenure begins a tenure that is not in office yet. from is the start of the
+// attempt or renewal that proved it.
+func (e *Elector) newTenure(l *life, from belief) *tenure {
+	t := &tenure{
+		began: time.Now(), trust: e.config.trust(), kept: make(chan struct{}),
+		health: make(chan error, 1), loss: make(chan error, 1),
+	}
+	if e.termer != nil {
+		t.term = e.termer.Term()
+	}
+	t.lost = func(cause error) error {
+		return &LostError{Election: e.config.Name, Term: t.term, Held: time.Since(t.began), Cause: cause}
+	}
+	ctx := context.WithValue(l.ctx, termKey{}, t.term)
+	if e.binder != nil {
+		ctx = e.binder.Bind(ctx)
+	}
+	ctx, t.cancel = context.WithCancelCause(ctx)
+	t.ctx = &tenureContext{Context: ctx, tenure: t}
+	t.renew(from)
+	keeping, stop := context.WithCancel(context.Background())
+	t.keeper = stop
+	go e.keep(keeping, t)
+	return t
+}
+
+// close ends the keeper and waits for it: from then on the backend is the lifecycle
+// goroutine's again.
+func (t *tenure) close() {
+	t.keeper()
+	<-t.kept
+}
