@@ -1,3 +1,101 @@
 // Package leader elects one leader among the processes that take part in an
 // election, tells each of them where it stands, and runs work while it leads.
+//
+//	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: backend})
+//	if err != nil {
+//		return err
+//	}
+//	err = elector.Run(ctx, func(ctx context.Context) error {
+//		return schedule(ctx) // only one process does; ctx ends when leadership does
+//	})
+//
+// Where leadership lives is the business of a Backend: leader/postgres keeps it
+// in a session advisory lock, leader/leadertest in memory, for tests.
+//
+// # What it does not guarantee
+//
+// Leadership is a belief about another machine's state, so work that does not look
+// at its context can go on after a successor has begun. It stops in time in two
+// cases: when leadership is given up (work returns first, then the lock is
+// released) and when nothing is heard any more (the context ends before the lease
+// can). But when the server itself ends a leader's session, the
+// successor may hear of it first: the two overlap for as long as the notice is under
+// way, a millisecond or so, unless Config.SettleDelay makes the successor wait. A
+// process that is stopped and wakes finds its context ended at the first look, and
+// does whatever it does before that look. Where no late write may win, guard the
+// write: leader/postgres has Guard and InTx for transactions, and a Term is a fencing token for everything
+// else.
+//
+// # What it guarantees
+//
+//   - One leader at a time, but for what is said above.
+//   - IsLeader, Context and Term answer from the moment of the last good renewal and a
+//     clock that runs on during a suspend, never from a flag alone.
+//   - In good order first the context ends, then Run and Services wait for their work,
+//     still renewing, then leadership is released. Never the other way round.
+//   - Every Acquired is followed by exactly one Released or Lost before the next
+//     Acquired or Stopped, and Lost never comes without an Acquired before it. A test
+//     explores every reachable state to prove it.
+//   - Terms rise, in all processes, if the backend counts them.
+//   - After Shutdown nothing is held and no goroutine is left.
+//
+// # The machine
+//
+//	                  Start
+//	 ┌─────────┐ ─────────────▶ ┌──────────┐  due   ┌───────────┐
+//	 │ Stopped │                │ Follower │ ─────▶ │ Acquiring │◀─┐ half
+//	 └─────────┘ ◀───────────── └──────────┘ ◀───── └───────────┘──┘ done
+//	      ▲           stop        ▲  ▲   ▲  refused,   │   ▲
+//	      │                       │  │   │  failed     │   │ led by another
+//	      │ stop         released,│  │   │             ▼   │ meanwhile
+//	 ┌───────────┐  failed, lost  │  │   └──────── ┌────────┐ lost  ┌──────────────┐
+//	 │ Releasing │ ───────────────┘  │   lost,     │ Leader │ ────▶ │ Reconnecting │
+//	 └───────────┘ ◀─────────────────┼─ no grace   └────────┘ ◀──── └──────────────┘
+//	                stop, step down  │               recovered        │
+//	                                 └────────────────────────────────┘
+//	                                   led by another, grace over
+//
+// The table is in machine.go, and is all that decides. Without AutoReacquire the
+// ways to Follower that follow a leadership or an error lead to Stopped.
+//
+// In Reconnecting the node does not lead: its context has ended, because the lock is not held. If
+// it leads again within ReconnectGrace and no other term came between, that is
+// told as Recovered in place of Lost and Acquired, and Run and Services begin
+// again.
+//
+// # The times
+//
+//	        renewals, every RenewInterval           LossDrain  margin
+//	├───────────┬───────────┬───────────┬─ ─ ─ ─ ─┬──────────┬──────┤
+//	0                                       trust │          │      LeaseDuration
+//	start of the last good renewal                context ends      others can lead
+//
+// margin is a tenth of LeaseDuration, for clocks of different rates. New refuses
+// times by which one slow renewal would end leadership: LossDrain + RenewInterval +
+// RenewTimeout must be less than LeaseDuration - margin. With the defaults (15 s,
+// 5 s, 5 s, 1.5 s) a leader that is cut off stops 12 s after its last good renewal
+// at the latest, and another leads at most 15 s after it, plus what its backend needs.
+//
+// What other libraries call these:
+//
+//	LeaseDuration     LeaseDuration (client-go), lease_duration, ttl
+//	RenewInterval     RetryPeriod while leading (client-go), health interval, heartbeat interval
+//	RenewTimeout      part of RenewDeadline (client-go)
+//	Retry             RetryPeriod while following (client-go), retry base and max
+//	ReconnectGrace    reconnect grace, flap damping
+//	MaxRenewFailures  failure threshold
+//	DrainTimeout      graceful timeout (controller-runtime)
+//	SettleDelay       lock-delay (Chubby, Consul)
+//
+// # When things go wrong
+//
+//	the backend says that leadership is gone   context ends at once; Lost, or Reconnecting
+//	renewals fail                              context ends LossDrain before the lease can
+//	the process is stopped, then goes on       context found ended at the first look; Lost
+//	work ignores its context, on a stop        released after DrainTimeout, or as OnDrainExceeded says
+//	work ignores its context, after a loss     the node stands for election again when it has returned
+//	a release fails                            Released and Error; the node goes on as a follower
+//	an attempt fails                           AcquireFailed and Error; again after Retry's delay
+//	Retry wants no more                        Stopped; Run and WaitForLeadership return ErrGaveUp
+//	a callback panics or is slow               logged and told to OnError; renewal goes on
 package leader
