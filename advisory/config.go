@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // NoTimeout as a wait means until the context ends.
@@ -109,8 +111,8 @@ func (c Config) connConfig() (*pgx.ConnConfig, error) {
 	cc := c.ConnConfig
 	if cc == nil {
 		var err error
-		if cc, err = pgx.ParseConfig(c.DSN); err != nil {
-			return nil, fmt.Errorf("advisory: DSN: %w", redact(err, c.DSN))
+		if cc, err = pgsession.ParseDSN(c.DSN); err != nil {
+			return nil, fmt.Errorf("advisory: DSN: %w", err)
 		}
 	} else if cc.DialFunc == nil || cc.BuildFrontend == nil {
 		return nil, &ConfigError{"ConnConfig", "not made by pgx.ParseConfig", "make it with pgx.ParseConfig and change the result"}

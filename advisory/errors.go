@@ -215,11 +215,3 @@ func by(h *Holder) string {
 func canceled(ctx context.Context, key namespace.Key) error {
 	return fmt.Errorf("advisory: waiting for lock %v: %w", key, context.Cause(ctx))
 }
-
-// redact keeps a connection string's password out of an error that quotes it.
-func redact(err error, dsn string) error {
-	if text := err.Error(); dsn != "" && strings.Contains(text, dsn) {
-		return errors.New(strings.ReplaceAll(text, dsn, "(connection string)"))
-	}
-	return err
-}

@@ -47,6 +47,10 @@ func (l *Lock) Keys() []namespace.Key { return slices.Clone(l.keys) }
 // Shared reports whether the lock is held in shared mode.
 func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
+// PID returns the number of the PostgreSQL session that the lock was granted to:
+// its pid in pg_stat_activity and pg_locks.
+func (l *Lock) PID() uint32 { return l.grants[0].session.PID() }
+
 // Context returns a context for work under the lock: that of the acquisition,
 // which also ends when the lock is lost, with a *LostError as its cause, or
 // released, with ErrReleased. Its Err looks at the clock: work that wakes up after

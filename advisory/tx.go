@@ -44,7 +44,7 @@ func (l *Locker) AcquireTx(ctx context.Context, tx PgxTx, key namespace.Key) err
 	if tx == nil {
 		return &ConfigError{"tx", nil, "pass an open transaction"}
 	}
-	return l.acquireTx(ctx, pgxTx{tx}, key)
+	return l.acquireTx(ctx, pgsession.FromPgx(tx), key)
 }
 
 // AcquireSQLTx is AcquireTx for database/sql.
@@ -52,7 +52,7 @@ func (l *Locker) AcquireSQLTx(ctx context.Context, tx SQLTx, key namespace.Key) 
 	if tx == nil {
 		return &ConfigError{"tx", nil, "pass an open transaction"}
 	}
-	return l.acquireTx(ctx, sqlTx{tx}, key)
+	return l.acquireTx(ctx, pgsession.FromSQL(tx), key)
 }
 
 func (l *Locker) acquireTx(ctx context.Context, tx pgsession.Tx, key namespace.Key) error {
@@ -85,26 +85,4 @@ func (l *Locker) acquireTx(ctx context.Context, tx pgsession.Tx, key namespace.K
 		return fmt.Errorf("advisory: lock %v in a transaction: %w", key, err)
 	}
 	return nil
-}
-
-type pgxTx struct{ tx PgxTx }
-
-func (t pgxTx) Exec(ctx context.Context, sql string) error {
-	_, err := t.tx.Exec(ctx, sql)
-	return err
-}
-
-func (t pgxTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
-	return t.tx.QueryRow(ctx, sql, args...).Scan(dest)
-}
-
-type sqlTx struct{ tx SQLTx }
-
-func (t sqlTx) Exec(ctx context.Context, sql string) error {
-	_, err := t.tx.ExecContext(ctx, sql)
-	return err
-}
-
-func (t sqlTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
-	return t.tx.QueryRowContext(ctx, sql, args...).Scan(dest)
 }

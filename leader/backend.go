@@ -16,8 +16,8 @@ type Backend interface {
 	// that identity leads from the start of the call for ttl, unless it is renewed
 	// or lost. false means that somebody else does. After an error it is unknown; the
 	// Elector then calls Release, and Close of an io.Closer, before the next attempt.
-	// An error that matches ErrPending says that the attempt is half done and goes on
-	// with the next call.
+	// An error that matches ErrPending says that the attempt is half done, has used up
+	// ctx's time, and goes on with the next call.
 	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
 	// Renew prolongs leadership to ttl from the start of the call. It must fail if
 	// leadership was lost since TryAcquire, even if identity leads again. An error
@@ -41,7 +41,8 @@ type (
 	}
 
 	// A LossNotifier knows at once that leadership is gone. Lost returns a channel that
-	// is closed then; it belongs to the last successful TryAcquire.
+	// is closed then; it belongs to the last successful TryAcquire. From then on Renew
+	// says at once what happened, also if ctx has ended.
 	LossNotifier interface {
 		Lost() <-chan struct{}
 	}

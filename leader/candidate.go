@@ -74,16 +74,17 @@ func (d *drive) acquire() input {
 // try makes one attempt that quit ends early. acquired means that d.tenure is
 // ready to take office.
 func (d *drive) try(quit context.Context) input {
-	d.attempts++
+	if !d.pending { // else the attempt goes on
+		d.attempts++
+	}
 	d.waitable = false
 	ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 	defer cancel()
 	from := now()
 	ok, err := d.backend.TryAcquire(ctx, d.config.Identity, d.config.LeaseDuration)
-	d.err = err
+	d.err, d.pending = err, errors.Is(err, ErrPending)
 	switch {
-	case errors.Is(err, ErrPending):
-		d.attempts-- // it goes on
+	case d.pending:
 		return pending
 	case err != nil:
 		d.err = fmt.Errorf("%w: acquiring: %w", ErrConnection, err)
@@ -106,8 +107,7 @@ func (d *drive) try(quit context.Context) input {
 
 // settle waits until a predecessor that did not end in order has heard of its end.
 func (d *drive) settle(quit context.Context) input {
-	clean := d.clean != nil && d.clean.CleanStart()
-	if d.config.SettleDelay == 0 || clean || d.succeedsItself() {
+	if d.config.SettleDelay == 0 || d.tenure.clean || d.succeedsItself() {
 		return acquired
 	}
 	timer := time.NewTimer(d.config.SettleDelay)

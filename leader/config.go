@@ -70,8 +70,8 @@ type Config struct {
 	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
 	RenewTimeout time.Duration
 
-	// MaxRenewFailures is how many renewals in a row may fail. 0 = as many as the
-	// lease has time for. Whatever it is, leadership ends before the lease can. A
+	// MaxRenewFailures is how many failed renewals in a row end leadership. 0 = as many
+	// as the lease has time for. Whatever it is, leadership ends before the lease can. A
 	// backend that knows of a loss at once does not wait for it.
 	MaxRenewFailures int
 
@@ -105,7 +105,7 @@ type Config struct {
 	// on a good network) covers it. 0 = none.
 	SettleDelay time.Duration
 
-	// Logger gets transitions (Info), lost leaderships and slow callbacks (Warn),
+	// Logger gets transitions (Info; Debug for the attempts of a follower), lost leaderships and slow callbacks (Warn),
 	// panics (Error). nil = discard.
 	Logger *slog.Logger
 }

@@ -41,19 +41,19 @@
 //
 // # The machine
 //
-//	                  Start
-//	 ┌─────────┐ ─────────────▶ ┌──────────┐  due   ┌───────────┐
-//	 │ Stopped │                │ Follower │ ─────▶ │ Acquiring │◀─┐ half
-//	 └─────────┘ ◀───────────── └──────────┘ ◀───── └───────────┘──┘ done
-//	      ▲           stop        ▲  ▲   ▲  refused,   │   ▲
-//	      │                       │  │   │  failed     │   │ led by another
-//	      │ stop         released,│  │   │             ▼   │ meanwhile
-//	 ┌───────────┐  failed, lost  │  │   └──────── ┌────────┐ lost  ┌──────────────┐
-//	 │ Releasing │ ───────────────┘  │   lost,     │ Leader │ ────▶ │ Reconnecting │
-//	 └───────────┘ ◀─────────────────┼─ no grace   └────────┘ ◀──── └──────────────┘
-//	                stop, step down  │               recovered        │
-//	                                 └────────────────────────────────┘
-//	                                   led by another, grace over
+//	                 Start
+//	┌─────────┐ ─────────────▶ ┌──────────┐  due   ┌───────────┐
+//	│ Stopped │                │ Follower │ ─────▶ │ Acquiring │◀─┐ half
+//	└─────────┘ ◀───────────── └──────────┘ ◀───── └───────────┘──┘ done
+//	     ▲           stop        ▲  ▲   ▲  refused,   │   ▲
+//	     │                       │  │   │  failed     │   │ led by another
+//	     │ stop         released,│  │   │             ▼   │ meanwhile
+//	┌───────────┐  failed, lost  │  │   └──────── ┌────────┐ lost  ┌──────────────┐
+//	│ Releasing │ ───────────────┘  │   lost,     │ Leader │ ────▶ │ Reconnecting │
+//	└───────────┘ ◀─────────────────┼─ no grace   └────────┘ ◀──── └──────────────┘
+//	               stop, step down  │               recovered        │
+//	                                └────────────────────────────────┘
+//	                                  led by another, grace over
 //
 // The table is in machine.go, and is all that decides. Without AutoReacquire the
 // ways to Follower that follow a leadership or an error lead to Stopped.

@@ -52,7 +52,7 @@ type life struct {
 // a tenure that was recovered is part of it.
 type reign struct {
 	quit     context.Context // ends when a step-down, or a stop, is requested
-	stepDown context.CancelFunc
+	stepDown context.CancelCauseFunc
 	force    context.Context // ends when nobody wants to wait for work any more
 	hurry    context.CancelFunc
 	done     chan struct{}
@@ -164,7 +164,7 @@ func (e *Elector) StepDown(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	r.stepDown()
+	r.stepDown(nil)
 	select {
 	case <-r.done:
 		return nil

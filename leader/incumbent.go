@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,9 @@ func (d *drive) lead() input {
 		d.err = nil
 		if d.life.quit.Err() != nil {
 			return stop
+		}
+		if why := context.Cause(r.quit); !errors.Is(why, context.Canceled) {
+			d.err = why
 		}
 		return stepDown
 	case err := <-t.health:
@@ -69,7 +73,7 @@ func (d *drive) release() input {
 			return released
 		}
 	}
-	if err := d.releaseBackend(); err != nil {
+	if err := d.releaseBackend(r.force); err != nil {
 		d.err = errors.Join(d.err, fmt.Errorf("%w: releasing: %w", ErrConnection, err))
 		return releaseFailed
 	}

@@ -13,9 +13,6 @@ import (
 func (e *Elector) keep(ctx context.Context, t *tenure) {
 	defer close(t.kept)
 	k := &keeper{e: e, t: t, results: make(chan error, 1)}
-	if e.losses != nil {
-		k.gone = e.losses.Lost()
-	}
 	err := k.run(ctx)
 	if err != nil {
 		t.end(t.lost(err))
@@ -28,7 +25,6 @@ func (e *Elector) keep(ctx context.Context, t *tenure) {
 type keeper struct {
 	e        *Elector
 	t        *tenure
-	gone     <-chan struct{}
 	results  chan error
 	sent     belief             // start of the renewal under way
 	cancel   context.CancelFunc // of it; nil = there is none
@@ -47,7 +43,7 @@ func (k *keeper) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-k.gone:
+		case <-t.gone:
 			return k.why()
 		case <-expiry.C:
 			if left := t.left(); left > 0 {
@@ -88,8 +84,10 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 	e := k.e
 	switch {
 	case err == nil:
+		if !k.t.renew(k.sent) {
+			return 0, k.expired() // it came too late
+		}
 		k.failures, k.last = 0, nil
-		k.t.renew(k.sent)
 		k.tell(nil)
 		return max(e.config.RenewInterval-time.Since(k.sent.until), 0), nil
 	case errors.Is(err, ErrLost):
@@ -128,10 +126,13 @@ func (k *keeper) why() error {
 		k.renew()
 	}
 	err := k.await()
-	if err == nil || !errors.Is(err, ErrLost) {
-		err = errors.Join(ErrLost, err)
+	switch {
+	case errors.Is(err, ErrLost):
+		return err
+	case err == nil || errors.Is(err, context.Canceled):
+		return ErrLost
 	}
-	return err
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 // await ends the renewal under way, if there is one.

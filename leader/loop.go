@@ -25,6 +25,7 @@ type drive struct {
 	first     time.Time // of them
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
+	pending   bool      // the last attempt is half done
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
 	exhausted bool
 }
@@ -36,7 +37,6 @@ func (e *Elector) live(l *life) {
 	for d.at.State != Stopped {
 		d.take(d.await())
 	}
-	l.stop()
 	e.busy.Store(0)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ func (d *drive) await() input {
 // take makes one transition: effects, state, observers.
 func (d *drive) take(in input) {
 	from := d.at.State
-	to, actions := step(d.at, in, d.config.rules())
+	to, actions := transitions.step(d.at, in, d.config.rules())
 	d.busy.Store(int64(boottime.Now()))
 	defer d.busy.Store(0)
 	for _, a := range actions {
@@ -72,11 +72,14 @@ func (d *drive) take(in input) {
 	}
 	d.at = to
 	d.state.Store(uint32(to.State))
-	if to.State == Stopped && unwanted(in) {
-		d.life.err = fmt.Errorf("leader: %s: %w", d.config.Name, joinGaveUp(d.err))
+	if to.State == Stopped {
+		if from != Releasing && in != stepDown && d.life.quit.Err() == nil { // nobody asked for it
+			d.life.err = fmt.Errorf("leader: %s: %w", d.config.Name, joinGaveUp(d.err))
+		}
+		d.life.stop() // a Start from now on waits for the end of this life
 	}
 	if from != to.State {
-		d.config.Logger.Info("state_change", d.election(),
+		d.config.Logger.LogAttrs(context.Background(), levelOf(from, to.State), "state_change", d.election(),
 			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.State.String())))
 		d.tell(Event{Kind: EventStateChange, From: from, To: to.State})
 	}
@@ -85,14 +88,19 @@ func (d *drive) take(in input) {
 	}
 }
 
-// unwanted reports whether an input that stops the Elector is an end of itself.
-func unwanted(in input) bool { return in != stop && in != released && in != stepDown }
-
 func joinGaveUp(err error) error {
 	if err == nil {
 		return ErrGaveUp
 	}
 	return fmt.Errorf("%w: %w", ErrGaveUp, err)
+}
+
+// levelOf keeps the attempts of a follower, which never end, out of the log.
+func levelOf(from, to State) slog.Level {
+	if from == Follower && to == Acquiring || from == Acquiring && to == Follower {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 // effect does what an action does to the node itself.
@@ -104,7 +112,8 @@ func (d *drive) effect(a action) {
 		d.endTerm()
 	case abandon:
 		d.dropTenure()
-		_ = d.releaseBackend() // best effort: what it leaves ends by its lease
+		d.pending = false
+		_ = d.releaseBackend(context.Background()) // best effort: what it leaves ends by its lease
 	case closeBackend:
 		d.dropTenure()
 		d.closeNow()
@@ -117,7 +126,7 @@ func (d *drive) effect(a action) {
 		d.backOff()
 	case standAside:
 		delay, _ := d.config.Retry.NextDelay(RetryContext{Attempt: 1})
-		d.attempts, d.lastDelay, d.first = 0, 0, time.Now()
+		d.attempts, d.lastDelay, d.exhausted, d.first = 0, 0, false, time.Now()
 		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
 	}
 }
@@ -139,7 +148,9 @@ func (d *drive) observe(a action) {
 	case tellAcquireFailed:
 		d.tell(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
 	case tellError:
-		d.tell(Event{Kind: EventError, Err: d.err})
+		if d.err != nil {
+			d.tell(Event{Kind: EventError, Err: d.err})
+		}
 	case tellStopped:
 		d.tell(Event{Kind: EventStopped, Err: d.life.err})
 	}
@@ -155,7 +166,7 @@ func (d *drive) takeOffice() {
 	defer d.mu.Unlock()
 	if d.life.reign == nil {
 		r := &reign{done: make(chan struct{})}
-		r.quit, r.stepDown = context.WithCancel(d.life.quit)
+		r.quit, r.stepDown = context.WithCancelCause(d.life.quit)
 		r.force, r.hurry = context.WithCancel(context.Background())
 		d.life.reign = r
 	}
@@ -178,7 +189,7 @@ func (d *drive) endReign(event Event) {
 	r := d.life.reign
 	d.life.reign = nil
 	d.mu.Unlock()
-	r.stepDown()
+	r.stepDown(nil)
 	r.hurry()
 	d.tell(event)
 	close(r.done)
@@ -194,9 +205,10 @@ func (d *drive) dropTenure() {
 	d.tenure = nil
 }
 
-// releaseBackend releases what the backend may hold; no request to stop ends that.
-func (d *drive) releaseBackend() error {
-	ctx, cancel := context.WithTimeout(context.Background(), d.config.RenewTimeout)
+// releaseBackend releases what the backend may hold; no request to stop ends that,
+// but force.
+func (d *drive) releaseBackend(force context.Context) error {
+	ctx, cancel := context.WithTimeout(force, d.config.RenewTimeout)
 	defer cancel()
 	return d.backend.Release(ctx, d.config.Identity)
 }

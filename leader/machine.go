@@ -46,7 +46,7 @@ const (
 	tellReleased
 	tellLost
 	tellAcquireFailed
-	tellError
+	tellError // if there is one
 	tellStopped
 )
 
@@ -96,7 +96,7 @@ var table = []row{
 	{Leader, lost, withGrace, destination(Reconnecting), do(endTerm, closeBackend, startGrace, resetRetry, tellError)},
 	{Leader, lost, withoutGrace, again, do(endTerm, closeBackend, resetRetry, tellLost, tellError)},
 	{Leader, stop, always, destination(Releasing), do(endTerm)},
-	{Leader, stepDown, always, destination(Releasing), do(endTerm)},
+	{Leader, stepDown, always, destination(Releasing), do(endTerm, tellError)}, // of a service that failed
 
 	{Reconnecting, reacquired, always, destination(Leader), do(takeOffice, resetRetry, tellRecovered)},
 	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(tellLost)}, // which has succeeded already
@@ -130,9 +130,9 @@ type rules struct {
 	reacquire bool // AutoReacquire is on
 }
 
-// step is the machine: a pure function. The actions are not to be changed.
-func step(at position, in input, r rules) (position, []action) {
-	t := &transitions[at.State][in][r.index()][index(at.Stopping || in == stop)]
+// step is the machine at work: a pure function. The actions are not to be changed.
+func (m *machine) step(at position, in input, r rules) (position, []action) {
+	t := &m[at.State][in][r.index()][index(at.Stopping || in == stop)]
 	if !t.known {
 		return at, nil
 	}
@@ -145,10 +145,12 @@ type transition struct {
 	actions []action
 }
 
-// transitions is the table, resolved for each set of rules, and for stopping.
+// A machine is a table, resolved for each set of rules, and for stopping.
+type machine [Releasing + 1][inputs][4][2]transition
+
 var transitions = compile(table)
 
-func compile(table []row) (compiled [Releasing + 1][inputs][4][2]transition) {
+func compile(table []row) (compiled machine) {
 	for _, row := range table {
 		for _, r := range []rules{{}, {grace: true}, {reacquire: true}, {grace: true, reacquire: true}} {
 			for _, stopping := range []bool{false, true} {

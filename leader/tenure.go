@@ -19,6 +19,8 @@ type tenure struct {
 	ctx    *tenureContext
 	cancel context.CancelCauseFunc
 	belief atomic.Pointer[belief]
+	clean  bool                    // the leader before ended in good order
+	gone   <-chan struct{}         // closed when the backend knows of a loss; nil = it does not tell
 	lost   func(cause error) error // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
@@ -37,15 +39,32 @@ type belief struct {
 // now is the start of what may prolong a belief.
 func now() belief { return belief{until: time.Now(), boot: boottime.Now()} }
 
-// renew believes for trust from a moment that now returned.
-func (t *tenure) renew(from belief) {
-	t.belief.Store(&belief{until: from.until.Add(t.trust), boot: from.boot + t.trust})
+// after is the belief that ends d later.
+func (b belief) after(d time.Duration) *belief {
+	return &belief{until: b.until.Add(d), boot: b.boot + d}
 }
 
-// alive reports whether the last good renewal can still be trusted.
-func (t *tenure) alive() bool {
+func (b *belief) holds() bool { return time.Now().Before(b.until) && boottime.Now() < b.boot }
+
+// renew believes for trust from a moment that now returned. It returns false if
+// the belief before has ended: somebody may have acted on that already.
+func (t *tenure) renew(from belief) bool {
 	b := t.belief.Load()
-	return time.Now().Before(b.until) && boottime.Now() < b.boot
+	return b.holds() && t.belief.CompareAndSwap(b, from.after(t.trust))
+}
+
+// alive reports whether the last good renewal can still be trusted. Once it was
+// false it stays so.
+func (t *tenure) alive() bool {
+	for {
+		b := t.belief.Load()
+		if b.holds() {
+			return true
+		}
+		if t.belief.CompareAndSwap(b, &belief{}) {
+			return false
+		}
+	}
 }
 
 // left is how long it can be.
@@ -82,6 +101,12 @@ func (e *Elector) newTenure(l *life, from belief) *tenure {
 	if e.termer != nil {
 		t.term = e.termer.Term()
 	}
+	if e.clean != nil {
+		t.clean = e.clean.CleanStart()
+	}
+	if e.losses != nil {
+		t.gone = e.losses.Lost()
+	}
 	t.lost = func(cause error) error {
 		return &LostError{Election: e.config.Name, Term: t.term, Held: time.Since(t.began), Cause: cause}
 	}
@@ -91,7 +116,7 @@ func (e *Elector) newTenure(l *life, from belief) *tenure {
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
 	t.ctx = &tenureContext{Context: ctx, tenure: t}
-	t.renew(from)
+	t.belief.Store(from.after(t.trust))
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
 	go e.keep(keeping, t)

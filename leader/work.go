@@ -24,6 +24,7 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 	}
 	if began {
 		defer func() { _ = e.Shutdown(context.WithoutCancel(ctx)) }()
+		defer context.AfterFunc(ctx, func() { _ = e.Shutdown(ctx) })() // the request: DrainTimeout begins
 	}
 	for {
 		t, err := e.join(ctx)
@@ -35,32 +36,28 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 		}
 		over, err := e.serve(ctx, t, work)
 		switch {
-		case ctx.Err() != nil && over:
-			return withoutEnd(err)
-		case !over:
+		case ctx.Err() != nil || !over:
 			return err
-		case err != nil && withoutEnd(err) != nil:
+		case err != nil:
 			e.config.Logger.Warn("work failed after leadership ended", slog.String("election", e.config.Name), slog.Any("error", err))
 		}
 	}
 }
 
-// withoutEnd drops an error that only says that the context ended.
-func withoutEnd(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) {
-		return nil
-	}
-	return err
-}
-
-// serve runs work once. over tells whether it returned because its context ended.
+// serve runs work once. over tells whether it returned because its context ended;
+// an error that only says so is dropped.
 func (e *Elector) serve(ctx context.Context, t *tenure, work func(context.Context) error) (over bool, err error) {
 	defer e.leave()
-	wctx, cancel := context.WithCancelCause(t.ctx)
+	inner, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	wctx := &tenureContext{Context: inner, tenure: t}
 	err = work(wctx)
-	return wctx.Err() != nil, err
+	over = wctx.Err() != nil
+	if over && (errors.Is(err, wctx.Err()) || errors.Is(err, context.Cause(wctx))) {
+		err = nil
+	}
+	return over, err
 }
 
 // join waits for a tenure and counts the caller's work, so that the tenure's end

@@ -20,6 +20,20 @@ func NewDialer(config Config) *Dialer {
 
 // Dial connects and returns a session without locks. ctx bounds the call only.
 func (d *Dialer) Dial(ctx context.Context) (*Session, error) {
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.prepare(ctx, conn); err != nil {
+		closeNow(conn.PgConn())
+		return nil, d.connectError(ctx, err)
+	}
+	return newSession(&d.maker, linkOf(conn)), nil
+}
+
+// Connect returns a connection to the primary that is no lock session. The caller
+// closes it. ctx bounds the call only.
+func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
 	cc := d.config.connConfig()
 	if before := d.config.BeforeConnect; before != nil {
 		if err := before(ctx, cc); err != nil {
@@ -34,11 +48,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, d.connectError(ctx, err)
 	}
-	if err := d.prepare(ctx, conn); err != nil {
-		closeNow(conn.PgConn())
-		return nil, d.connectError(ctx, err)
-	}
-	return newSession(&d.maker, linkOf(conn)), nil
+	return conn, nil
 }
 
 // Close blocks until the watches of all sessions, which the caller has closed,

@@ -3,8 +3,11 @@ package pgsession
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -12,10 +15,16 @@ import (
 
 // whereKey selects one advisory lock of this database in pg_locks.
 func whereKey(tag namespace.Tag) string {
+	return fmt.Sprintf(`%s AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, whereClass(tag), tag.ObjID)
+}
+
+// whereClass selects the advisory locks of this database in pg_locks that have the
+// tag's form and classid.
+func whereClass(tag namespace.Tag) string {
 	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
-	AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d AND objsubid OPERATOR(pg_catalog.=) %d
+	AND objsubid OPERATOR(pg_catalog.=) %d
 	AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`,
-		tag.ClassID, tag.ObjID, tag.ObjSubID)
+		tag.ClassID, tag.ObjSubID)
 }
 
 // Holder tells who holds the lock: of several shared holders, the session that is
@@ -25,20 +34,23 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 		return holder, false, lost
 	}
 	s.setDeadline(s.from.config.statementBound())
-	results, err := s.link.conn.Exec(context.Background(), fmt.Sprintf(`
-	SELECT coalesce(l.pid, 0), l.mode, a.application_name, host(a.client_addr), a.state,
+	holder, ok, err = HolderOf(context.Background(), s.link.conn, tag)
+	if err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()) {
+		err = s.lose(err)
+	}
+	return holder, ok, err
+}
+
+// HolderOf is Holder on any connection.
+func HolderOf(ctx context.Context, conn *pgconn.PgConn, tag namespace.Tag) (holder session.Holder, ok bool, err error) {
+	results, err := conn.Exec(ctx, fmt.Sprintf(`
+	SELECT coalesce(l.pid, 0), l.mode, a.application_name, pg_catalog.host(a.client_addr), a.state,
 		pg_catalog.date_part('epoch', a.backend_start)
 	FROM (SELECT * FROM pg_catalog.pg_locks WHERE %s AND granted) AS l
 	LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 	ORDER BY a.backend_start LIMIT 1`, whereKey(tag))).ReadAll()
-	if err != nil {
-		if sqlState(err) == "" || s.link.conn.IsClosed() {
-			err = s.lose(err)
-		}
+	if err != nil || len(results[0].Rows) == 0 {
 		return holder, false, err
-	}
-	if len(results[0].Rows) == 0 {
-		return holder, false, nil
 	}
 	row := results[0].Rows[0]
 	holder.PID = parsePID(string(row[0]))
@@ -46,8 +58,15 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 		holder.Mode = session.Shared
 	}
 	holder.ApplicationName, holder.ClientAddr, holder.State = string(row[2]), string(row[3]), string(row[4])
-	if seconds, err := strconv.ParseFloat(string(row[5]), 64); err == nil {
-		holder.BackendStart = time.UnixMicro(int64(seconds * 1e6))
-	}
+	holder.BackendStart = parseEpoch(string(row[5]))
 	return holder, true, nil
+}
+
+// parseEpoch reads seconds since 1970, which a float8 has to the microsecond.
+func parseEpoch(text string) time.Time {
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return time.Time{} // hidden
+	}
+	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
 }

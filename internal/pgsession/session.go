@@ -135,6 +135,28 @@ func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answe
 	return false, again, err
 }
 
+// Query runs a statement of one row whose last column is pg_backend_pid() and
+// returns the other columns as text. An error of the server's leaves the session
+// as it was. It ends a watch.
+func (s *Session) Query(sql string) (row []string, err error) {
+	s.stopWatch()
+	for range attempts {
+		if lost := s.lost.Load(); lost != nil {
+			return nil, lost
+		}
+		sent, pid := boottime.Now(), uint32(0)
+		s.setDeadline(s.from.config.statementBound())
+		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
+			pid = parsePID(row[len(row)-1])
+			row = row[:len(row)-1]
+		}
+		if err = s.settle(sent, pid, err); sqlState(err) != codeQueryCanceled {
+			break // else a late cancel request, meant for a wait before, undid it
+		}
+	}
+	return row, err
+}
+
 // setDeadline bounds the I/O that follows; zero lifts the bound.
 func (s *Session) setDeadline(bound time.Duration) {
 	var t time.Time

@@ -51,7 +51,7 @@ func setSQL(settings []setting, withOptional bool) string {
 		if s.optional && !withOptional {
 			continue
 		}
-		fmt.Fprintf(&b, "pg_catalog.set_config('%s', %s, false), ", s.name, quoteLiteral(s.value))
+		fmt.Fprintf(&b, "pg_catalog.set_config('%s', %s, false), ", s.name, Literal(s.value))
 	}
 	b.WriteString(`pg_catalog.pg_is_in_recovery()::pg_catalog.text,
 		pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::pg_catalog.text,
@@ -63,9 +63,9 @@ func setSQL(settings []setting, withOptional bool) string {
 
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
 
-// quoteLiteral quotes text as an SQL literal, in a form that does not depend on
+// Literal quotes text as an SQL literal, in a form that does not depend on
 // standard_conforming_strings.
-func quoteLiteral(s string) string {
+func Literal(s string) string {
 	s = strings.ReplaceAll(s, `'`, `''`)
 	if strings.Contains(s, `\`) {
 		return ` E'` + strings.ReplaceAll(s, `\`, `\\`) + `'`

@@ -2,8 +2,12 @@ package pgsession
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -13,6 +17,46 @@ import (
 type Tx interface {
 	Exec(ctx context.Context, sql string) error
 	QueryRow(ctx context.Context, sql string, args []any, dest any) error
+}
+
+// A PgxTx is what a Tx needs of pgx.Tx.
+type PgxTx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// A SQLTx is what a Tx needs of *sql.Tx.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// FromPgx returns a transaction of pgx.
+func FromPgx(tx PgxTx) Tx { return pgxTx{tx} }
+
+// FromSQL returns a transaction of database/sql.
+func FromSQL(tx SQLTx) Tx { return sqlTx{tx} }
+
+type pgxTx struct{ tx PgxTx }
+
+func (t pgxTx) Exec(ctx context.Context, sql string) error {
+	_, err := t.tx.Exec(ctx, sql)
+	return err
+}
+
+func (t pgxTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
+	return t.tx.QueryRow(ctx, sql, args...).Scan(dest)
+}
+
+type sqlTx struct{ tx SQLTx }
+
+func (t sqlTx) Exec(ctx context.Context, sql string) error {
+	_, err := t.tx.ExecContext(ctx, sql)
+	return err
+}
+
+func (t sqlTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
+	return t.tx.QueryRowContext(ctx, sql, args...).Scan(dest)
 }
 
 // TxTry takes a transaction-scoped lock if it is free.

@@ -84,6 +84,16 @@ func (s *Session) listen(ctx context.Context) error {
 	}
 }
 
+// Ping proves that the session lives, or ends it: it waits for an answer until the
+// deadline of belief. It ends a watch.
+func (s *Session) Ping() error {
+	s.endWatch(func() {})
+	if lost := s.lost.Load(); lost != nil {
+		return lost
+	}
+	return s.ping()
+}
+
 // ping proves that the session lives. It is never cancelled, because that would
 // end the session: it ends with its answer, or at the deadline of belief.
 func (s *Session) ping() error {
@@ -113,11 +123,19 @@ var errSilent = errors.New("no answer from the server before the deadline")
 
 // stopWatch takes the connection back from the watch, if there is one.
 func (s *Session) stopWatch() {
+	// The answer to a ping that is under way is not worth waiting for until the
+	// deadline.
+	s.endWatch(func() { s.setDeadline(s.from.config.statementBound()) })
+}
+
+// endWatch ends the watch, if there is one; pinging is called if a ping is under
+// way, which goes on until its end.
+func (s *Session) endWatch(pinging func()) {
 	s.mu.Lock()
 	wanted, cancel, done := s.report != nil, s.cancelWatch, s.watchDone
 	s.report, s.cancelWatch, s.watchDone = nil, nil, nil
 	if cancel != nil && s.pingSent.Load() != 0 {
-		s.setDeadline(s.from.config.statementBound()) // its answer is not worth waiting for until the deadline
+		pinging()
 	}
 	s.mu.Unlock()
 	if wanted {

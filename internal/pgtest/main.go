@@ -11,10 +11,11 @@ import (
 // Main runs the tests of a package, removes the package's server, fails if goroutines remain, and exits.
 // The options are goleak's, for what the package cannot end.
 func Main(m *testing.M, options ...goleak.Option) {
-	os.Exit(run(m, options))
+	os.Exit(Run(m, options...))
 }
 
-func run(m *testing.M, options []goleak.Option) int {
+// Run is Main without the exit: it returns the exit code, for a package that has more to remove.
+func Run(m *testing.M, options ...goleak.Option) int {
 	code := m.Run()
 	if err := shared.close(); err != nil {
 		fmt.Fprintf(os.Stderr, "pgtest: %v\n", err)

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // chart draws the spans over time, one row for each label.
-func (n *narrator) chart(spans []span, label func(span) string) {
+func (d *demo) chart(spans []span, label func(span) string) {
 	const width = 60
 	if len(spans) == 0 {
 		return
@@ -40,8 +42,8 @@ func (n *narrator) chart(spans []span, label func(span) string) {
 	}
 	indent := ""
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		n.draw(n.paint(cyan, name) + " " + string(rows[name]))
+		d.Draw(d.Paint(demokit.Cyan, name) + " " + string(rows[name]))
 		indent = strings.Repeat(" ", len(name)+1)
 	}
-	n.draw(n.paint(faint, fmt.Sprintf("%s0%*s", indent, width-1, pretty(total))))
+	d.Draw(d.Paint(demokit.Faint, fmt.Sprintf("%s0%*s", indent, width-1, demokit.Pretty(total))))
 }

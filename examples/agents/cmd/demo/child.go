@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
 	"time"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // How the driver makes a replica of this program.
@@ -26,14 +24,9 @@ const (
 	workerInterval = 250 * time.Millisecond
 )
 
-// serveReplica is the replica's whole life. Its first line of output is its URL, and
-// its log is JSON on stderr. It ends when the driver ends, however that comes about:
-// then standard input does.
+// serveReplica is the replica's whole life. Its log is JSON on stderr.
 func serveReplica(name string) error {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
+	demokit.EndWithDriver()
 	ctx := context.Background()
 	app, err := agents.Open(ctx, agents.Config{
 		DSN:            os.Getenv(dsnVariable),
@@ -48,10 +41,9 @@ func serveReplica(name string) error {
 		return err
 	}
 	defer app.Close()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	listener, err := demokit.Listen(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
 	return app.Serve(ctx, listener)
 }

@@ -3,47 +3,49 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // A demo is what the scenes play on.
 type demo struct {
-	*narrator
-	database *database
-	db       *pgxpool.Pool // the driver's own view: it judges by what is in the database
+	*demokit.Narrator
+	database *demokit.Database
+	db       *pgxpool.Pool // the database's
 	a, b     *replica
 	client   http.Client
 }
 
-// patience bounds what takes a moment, on a slow and busy machine.
-const patience = 30 * time.Second
+// A replica is a process of examples/agents.
+type replica = demokit.Process
 
-// open starts the database and the replicas. close is right also after an error.
-func (d *demo) open(ctx context.Context) (err error) {
-	d.say("looking for a PostgreSQL (if there is none on this machine, one is downloaded)")
-	if d.database, err = openDatabase(ctx); err != nil {
+func startReplica(ctx context.Context, name, dsn string) (*replica, error) {
+	return demokit.StartProcess(ctx, name, replicaVariable+"="+name, dsnVariable+"="+dsn)
+}
+
+// Title implements demokit.Story, as the methods below do.
+func (d *demo) Title() string {
+	return "pglatch: two replicas, one PostgreSQL, one lock for each agent"
+}
+
+// Open starts the database and the replicas.
+func (d *demo) Open(ctx context.Context) (err error) {
+	if d.database, err = demokit.OpenDatabase(ctx, d.Narrator); err != nil {
 		return err
 	}
-	if d.db, err = pgxpool.New(ctx, d.database.dsn); err != nil {
-		return err
-	}
-	var version string
-	if err := d.db.QueryRow(ctx, `SELECT current_setting('server_version')`).Scan(&version); err != nil {
-		return err
-	}
-	config := d.db.Config().ConnConfig
-	d.say("PostgreSQL %s on %s:%d, database %s", version, config.Host, config.Port, config.Database)
+	d.db = d.database.Pool
 	// Both at once: on an empty database they take turns to make the tables.
 	var errs [2]error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.a, errs[0] = startReplica(ctx, "A", d.database.dsn)
+		d.a, errs[0] = startReplica(ctx, "A", d.database.DSN)
 	}()
-	d.b, errs[1] = startReplica(ctx, "B", d.database.dsn)
+	d.b, errs[1] = startReplica(ctx, "B", d.database.DSN)
 	<-done
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
@@ -55,40 +57,37 @@ func (d *demo) open(ctx context.Context) (err error) {
 }
 
 func (d *demo) introduce(r *replica) {
-	d.say("replica %s is process %d at %s", d.paint(cyan, r.name), r.pid(), r.url)
+	d.Say("replica %s is process %d at %s", d.Paint(demokit.Cyan, r.Name), r.PID(), r.URL)
 }
 
-// close ends everything that open started.
-func (d *demo) close() (err error) {
+// Close ends everything that open started.
+func (d *demo) Close() (err error) {
 	for _, r := range []*replica{d.a, d.b} {
 		if r != nil {
-			err = errors.Join(err, r.kill())
+			err = errors.Join(err, r.Kill())
 		}
 	}
 	d.client.CloseIdleConnections()
-	if d.db != nil {
-		d.db.Close()
-	}
 	if d.database != nil {
-		err = errors.Join(err, d.database.close())
+		err = errors.Join(err, d.database.Close())
 	}
 	return err
 }
 
-// A scene shows one promise.
-type scene struct {
-	title string
-	play  func(ctx context.Context) error
+// Scenes are the promises.
+func (d *demo) Scenes() []demokit.Scene {
+	return []demokit.Scene{
+		{Title: "Hooks for one agent, at both replicas: one after another", Play: d.sameAgent},
+		{Title: "Hooks for different agents: in parallel", Play: d.differentAgents},
+		{Title: "A background worker skips a busy agent", Play: d.workerSkips},
+		{Title: "A wait that takes too long is answered 423, and names the holder", Play: d.waitTimesOut},
+		{Title: "kill -9 of a replica that holds a lock: the other has it at once", Play: d.killed},
+		{Title: "A replica is stopped (SIGSTOP): its lock is free after the session's time", Play: d.stopped},
+		{Title: "Everybody can see the locks", Play: d.lockList},
+	}
 }
 
-func (d *demo) scenes() []scene {
-	return []scene{
-		{"Hooks for one agent, at both replicas: one after another", d.sameAgent},
-		{"Hooks for different agents: in parallel", d.differentAgents},
-		{"A background worker skips a busy agent", d.workerSkips},
-		{"A wait that takes too long is answered 423, and names the holder", d.waitTimesOut},
-		{"kill -9 of a replica that holds a lock: the other has it at once", d.killed},
-		{"A replica is stopped (SIGSTOP): its lock is free after the session's time", d.stopped},
-		{"Everybody can see the locks", d.lockList},
-	}
+// Logs are those of the replicas.
+func (d *demo) Logs() string {
+	return fmt.Sprintf("the end of A's log:\n%s\nand of B's:\n%s", d.a.Log.Tail(), d.b.Log.Tail())
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // workerSkips shows that a worker neither waits for a hook nor disturbs it.
@@ -17,19 +18,19 @@ func (d *demo) workerSkips(ctx context.Context) error {
 	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
 		return err
 	}
-	from := d.b.log.size()
-	d.say("a hook at A works on agent %d for 1.5 s; B's workers look at every agent each %s", x.id, pretty(workerInterval))
-	wait, cancel := context.WithTimeout(ctx, patience)
+	from := d.b.Log.Size()
+	d.Say("a hook at A works on agent %d for 1.5 s; B's workers look at every agent each %s", x.id, demokit.Pretty(workerInterval))
+	wait, cancel := context.WithTimeout(ctx, demokit.Patience)
 	defer cancel()
-	_, err = d.b.log.await(wait, from, func(e entry) bool {
+	_, err = d.b.Log.Await(wait, from, func(e demokit.Entry) bool {
 		return e.Message == "busy_agent_skipped" && e.Worker == "context_poller" && e.AgentID == x.id
 	})
 	if err != nil {
 		return err
 	}
-	d.say("B's log: busy_agent_skipped, worker context_poller, agent %d", x.id)
+	d.Say("B's log: busy_agent_skipped, worker context_poller, agent %d", x.id)
 	y := <-hook
-	d.claim(y.status == http.StatusOK, "the hook is done: %d", y.status)
+	d.Claim(y.status == http.StatusOK, "the hook is done: %d", y.status)
 	s, err := d.awaitSpan(ctx, x, d.a) // with its end
 	if err != nil {
 		return err
@@ -38,15 +39,15 @@ func (d *demo) workerSkips(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.claim(!inside, "no worker touched the agent while the hook had it")
-	err = d.await(ctx, "the worker's next cycle", func() (bool, error) {
+	d.Claim(!inside, "no worker touched the agent while the hook had it")
+	err = demokit.Await(ctx, "the worker's next cycle", func() (bool, error) {
 		return d.checked(ctx, x, `context_checked_at > $3 AND $2::timestamptz IS NOT NULL`, s)
 	})
 	if err != nil {
 		return err
 	}
-	d.say("the hook has ended, and a next cycle found agent %d free", x.id)
-	d.claim(true, "the worker did its work when the agent was free")
+	d.Say("the hook has ended, and a next cycle found agent %d free", x.id)
+	d.Claim(true, "the worker did its work when the agent was free")
 	return nil
 }
 
@@ -70,18 +71,18 @@ func (d *demo) waitTimesOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("a hook at A works on agent %d for 5 s; it holds the lock in server session %d", x.id, pid)
-	d.say("another one comes to B, which waits for %s", pretty(lockTimeout))
+	d.Say("a hook at A works on agent %d for 5 s; it holds the lock in server session %d", x.id, pid)
+	d.Say("another one comes to B, which waits for %s", demokit.Pretty(lockTimeout))
 	y := d.post(ctx, d.b, "stop", agents.Hook{SessionID: x.session})
-	d.say("B answers %d after %s", y.status, pretty(y.took))
+	d.Say("B answers %d after %s", y.status, demokit.Pretty(y.took))
 	d.problem(y)
-	d.claim(y.status == http.StatusLocked && y.retryAfter > 0, "423 Locked, and when to come again")
+	d.Claim(y.status == http.StatusLocked && y.retryAfter > 0, "423 Locked, and when to come again")
 	holder := y.problem().Holder
-	d.claim(holder != nil && holder.ApplicationName == "agents/A" && holder.PID == pid, "the answer names the holder: agents/A in session %d", pid)
+	d.Claim(holder != nil && holder.ApplicationName == "agents/A" && holder.PID == pid, "the answer names the holder: agents/A in session %d", pid)
 	y = <-hook
-	d.claim(y.status == http.StatusOK, "the first hook is done, undisturbed: %d", y.status)
+	d.Claim(y.status == http.StatusOK, "the first hook is done, undisturbed: %d", y.status)
 	y = d.post(ctx, d.b, "stop", agents.Hook{SessionID: x.session})
-	d.claim(y.status == http.StatusOK, "when A is done, B gets the lock: 200 after %s", pretty(y.took))
+	d.Claim(y.status == http.StatusOK, "when A is done, B gets the lock: 200 after %s", demokit.Pretty(y.took))
 	return nil
 }
 
@@ -93,7 +94,7 @@ func (d *demo) holder(ctx context.Context, x agent) (pid uint32, err error) {
 
 // awaitWaiter returns when somebody waits in PostgreSQL for the agent's lock.
 func (d *demo) awaitWaiter(ctx context.Context, x agent) error {
-	return d.await(ctx, "somebody to wait for the lock", func() (waits bool, err error) {
+	return demokit.Await(ctx, "somebody to wait for the lock", func() (waits bool, err error) {
 		err = d.db.QueryRow(ctx, `SELECT EXISTS (`+agentLocks+` AND NOT granted)`, agents.Agents.Number(), x.id).Scan(&waits)
 		return waits, err
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // killed shows that a lock does not outlive its process.
@@ -18,19 +19,19 @@ func (d *demo) killed(ctx context.Context) error {
 	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
 		return err
 	}
-	d.say("a hook at A works on agent %d for a minute; another one comes to B and waits", x.id)
+	d.Say("a hook at A works on agent %d for a minute; another one comes to B and waits", x.id)
 	next := d.send(ctx, d.b, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by B"})
 	if err := d.awaitWaiter(ctx, x); err != nil {
 		return err
 	}
-	at, err := d.now(ctx)
+	at, err := d.database.Now(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.a.kill(); err != nil {
+	if err := d.a.Kill(); err != nil {
 		return err
 	}
-	d.say("kill -9 %d", d.a.pid())
+	d.Say("kill -9 %d", d.a.PID())
 	<-hook // the connection is gone with the process
 	y := <-next
 	s, err := d.awaitSpan(ctx, x, d.b)
@@ -38,12 +39,12 @@ func (d *demo) killed(ctx context.Context) error {
 		return err
 	}
 	after := s.Began.Sub(at)
-	d.say("B began %s after the kill, and answers %d", pretty(after), y.status)
-	d.claim(y.status == http.StatusOK && after > 0 && after < lockTimeout, "B had the lock at once: no timeout had to pass")
+	d.Say("B began %s after the kill, and answers %d", demokit.Pretty(after), y.status)
+	d.Claim(y.status == http.StatusOK && after > 0 && after < lockTimeout, "B had the lock at once: no timeout had to pass")
 	if err := d.claimNothingWritten(ctx, x); err != nil {
 		return err
 	}
-	if d.a, err = startReplica(ctx, "A", d.database.dsn); err != nil {
+	if d.a, err = startReplica(ctx, "A", d.database.DSN); err != nil {
 		return err
 	}
 	d.introduce(d.a)
@@ -61,38 +62,38 @@ func (d *demo) stopped(ctx context.Context) error {
 	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
 		return err
 	}
-	at, err := d.now(ctx)
+	at, err := d.database.Now(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.a.stop(); err != nil {
+	if err := d.a.Stop(); err != nil {
 		return err
 	}
-	d.say("a hook at A works on agent %d for 1 s, but: kill -STOP %d", x.id, d.a.pid())
-	d.say("its sessions have %s to give a sign of life; another hook comes to B and waits", pretty(sessionTTL))
+	d.Say("a hook at A works on agent %d for 1 s, but: kill -STOP %d", x.id, d.a.PID())
+	d.Say("its sessions have %s to give a sign of life; another hook comes to B and waits", demokit.Pretty(sessionTTL))
 	y := d.persist(ctx, d.b, "user-prompt-submit", agents.Hook{SessionID: x.session, Prompt: "by B"})
 	s, err := d.awaitSpan(ctx, x, d.b)
 	if err != nil {
 		return err
 	}
 	after := s.Began.Sub(at)
-	d.say("B began %s after the stop, and answers %d", pretty(after), y.status)
+	d.Say("B began %s after the stop, and answers %d", demokit.Pretty(after), y.status)
 	const slack = 2 * time.Second // for a slow machine
-	d.claim(y.status == http.StatusOK && after < sessionTTL+lockTimeout+slack, "the lock was free when the time was over")
+	d.Claim(y.status == http.StatusOK && after < sessionTTL+lockTimeout+slack, "the lock was free when the time was over")
 	woken := time.Now()
-	if err := d.a.resume(); err != nil {
+	if err := d.a.Resume(); err != nil {
 		return err
 	}
-	d.say("kill -CONT %d: its handler goes on where it was", d.a.pid())
+	d.Say("kill -CONT %d: its handler goes on where it was", d.a.PID())
 	z := <-hook
-	d.say("A answers %d, %s after it woke up", z.status, pretty(time.Since(woken)))
+	d.Say("A answers %d, %s after it woke up", z.status, demokit.Pretty(time.Since(woken)))
 	d.problem(z)
-	d.claim(z.status == http.StatusServiceUnavailable, "A found its lock lost")
+	d.Claim(z.status == http.StatusServiceUnavailable, "A found its lock lost")
 	if err := d.claimNothingWritten(ctx, x); err != nil {
 		return err
 	}
 	y = d.persist(ctx, d.a, "stop", agents.Hook{SessionID: x.session})
-	d.claim(y.status == http.StatusOK, "A serves again: 200 for its next hook")
+	d.Claim(y.status == http.StatusOK, "A serves again: 200 for its next hook")
 	return nil
 }
 
@@ -103,7 +104,7 @@ func (d *demo) persist(ctx context.Context, at *replica, hook string, body agent
 		if y.status != http.StatusLocked {
 			return y
 		}
-		d.say("%s answers 423 after %s, Retry-After %s", at.name, pretty(y.took), y.retryAfter)
+		d.Say("%s answers 423 after %s, Retry-After %s", at.Name, demokit.Pretty(y.took), y.retryAfter)
 		select {
 		case <-ctx.Done():
 			return y
@@ -122,6 +123,6 @@ func (d *demo) claimNothingWritten(ctx context.Context, x agent) error {
 	if err != nil {
 		return err
 	}
-	d.claim(byA == 0 && byB == 1 && ended == 0, "B's prompt is in the database, and nothing of A's hook")
+	d.Claim(byA == 0 && byB == 1 && ended == 0, "B's prompt is in the database, and nothing of A's hook")
 	return nil
 }

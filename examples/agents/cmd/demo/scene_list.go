@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -23,8 +24,8 @@ func (d *demo) lockList(ctx context.Context) error {
 	if _, err := d.awaitSpan(ctx, x, d.b); err != nil {
 		return err
 	}
-	url := d.b.url + monitor.Path
-	d.say("a hook at B works on agent %d;  GET %s", x.id, d.paint(cyan, url))
+	url := d.b.URL + monitor.Path
+	d.Say("a hook at B works on agent %d;  GET %s", x.id, d.Paint(demokit.Cyan, url))
 	y := d.do(ctx, http.MethodGet, url+fmt.Sprintf("?q=agent/%d", x.id), nil)
 	if y.err != nil {
 		return y.err
@@ -39,19 +40,19 @@ func (d *demo) lockList(ctx context.Context) error {
 		if l.HeldSince != nil {
 			since = fmt.Sprintf("for %.3f s (%s)", l.Duration, l.HeldSince.Source)
 		}
-		d.draw(d.paint(faint, fmt.Sprintf("%s  pid %d  %s  %s  granted %t  %s", l.Key.Text, l.PID, l.ApplicationName, l.Mode, l.Granted, since)))
+		d.Draw(d.Paint(demokit.Faint, fmt.Sprintf("%s  pid %d  %s  %s  granted %t  %s", l.Key.Text, l.PID, l.ApplicationName, l.Mode, l.Granted, since)))
 		seen = seen || l.Granted && l.ApplicationName == "agents/B" && l.Key.Text == fmt.Sprintf("agent/%d", x.id)
 	}
-	d.claim(seen, "the list has the lock, its holder, and since when")
+	d.Claim(seen, "the list has the lock, its holder, and since when")
 	<-hook
 	return nil
 }
 
-// stay keeps the replicas busy until ctx ends, so that there is something to see.
-func (d *demo) stay(ctx context.Context) {
-	d.say("look at the locks while hooks go on, at either replica:")
-	d.draw(d.paint(cyan, d.a.url+monitor.Path), d.paint(cyan, d.b.url+monitor.Path))
-	d.say("Ctrl-C ends it")
+// Stay keeps the replicas busy until ctx ends, so that there is something to see.
+func (d *demo) Stay(ctx context.Context) {
+	d.Say("look at the locks while hooks go on, at either replica:")
+	d.Draw(d.Paint(demokit.Cyan, d.a.URL+monitor.Path), d.Paint(demokit.Cyan, d.b.URL+monitor.Path))
+	d.Say("Ctrl-C ends it")
 	var clients sync.WaitGroup
 	for i, session := range []string{"tailor", "smith", "weaver", "tailor"} {
 		at := []*replica{d.a, d.b}[i%2]
@@ -66,5 +67,5 @@ func (d *demo) stay(ctx context.Context) {
 		})
 	}
 	clients.Wait()
-	d.printf("\n")
+	d.Printf("\n")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // sameAgent sends hooks for one agent to both replicas, all at once.
@@ -20,15 +21,15 @@ func (d *demo) sameAgent(ctx context.Context) error {
 	for i := range all {
 		all[i] = x
 	}
-	d.say("%d hooks for agent %d at once, each with %s of work, to A and B in turn", hooks, x.id, pretty(work))
+	d.Say("%d hooks for agent %d at once, each with %s of work, to A and B in turn", hooks, x.id, demokit.Pretty(work))
 	ok := d.burst(ctx, all, work)
 	spans, err := d.spans(ctx, x)
 	if err != nil {
 		return err
 	}
 	d.chart(spans, func(s span) string { return s.Replica })
-	d.claim(ok == hooks && len(spans) == hooks, "every hook was done")
-	d.claim(atOnce(spans) == 1, "no two overlap, by the begin and end that each wrote to the database")
+	d.Claim(ok == hooks && len(spans) == hooks, "every hook was done")
+	d.Claim(atOnce(spans) == 1, "no two overlap, by the begin and end that each wrote to the database")
 	return nil
 }
 
@@ -43,7 +44,7 @@ func (d *demo) differentAgents(ctx context.Context) error {
 		}
 		all = append(all, x)
 	}
-	d.say("%d hooks for %d agents at once, each with %s of work, to A and B in turn", hooks, hooks, pretty(work))
+	d.Say("%d hooks for %d agents at once, each with %s of work, to A and B in turn", hooks, hooks, demokit.Pretty(work))
 	ok := d.burst(ctx, all, work)
 	spans, err := d.spans(ctx, all...)
 	if err != nil {
@@ -51,7 +52,7 @@ func (d *demo) differentAgents(ctx context.Context) error {
 	}
 	d.chart(spans, func(s span) string { return fmt.Sprintf("agent %d at %s", s.AgentID, s.Replica) })
 	most := atOnce(spans)
-	d.claim(ok == hooks && most > 1, "up to %d went on at the same time", most)
+	d.Claim(ok == hooks && most > 1, "up to %d went on at the same time", most)
 	return nil
 }
 
@@ -69,6 +70,6 @@ func (d *demo) burst(ctx context.Context, all []agent, work time.Duration) (ok i
 			ok++
 		}
 	}
-	d.say("%d × 200 after %s, for %s of work", ok, pretty(time.Since(start)), pretty(time.Duration(len(all))*work))
+	d.Say("%d × 200 after %s, for %s of work", ok, demokit.Pretty(time.Since(start)), demokit.Pretty(time.Duration(len(all))*work))
 	return ok
 }

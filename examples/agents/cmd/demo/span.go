@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
 // A span is what a hook's handler wrote into the database when it began and when it
@@ -33,39 +34,15 @@ func (d *demo) spans(ctx context.Context, of ...agent) ([]span, error) {
 
 // awaitSpan returns the agent's first span at a replica, when it has begun.
 func (d *demo) awaitSpan(ctx context.Context, of agent, at *replica) (s span, err error) {
-	err = d.await(ctx, fmt.Sprintf("a hook for %s at %s", of.session, at.name), func() (bool, error) {
+	err = demokit.Await(ctx, fmt.Sprintf("a hook for %s at %s", of.session, at.Name), func() (bool, error) {
 		all, err := d.spans(ctx, of)
-		i := slices.IndexFunc(all, func(s span) bool { return s.Replica == at.name })
+		i := slices.IndexFunc(all, func(s span) bool { return s.Replica == at.Name })
 		if i >= 0 {
 			s = all[i]
 		}
 		return i >= 0, err
 	})
 	return s, err
-}
-
-// await asks again and again until something is so.
-func (d *demo) await(ctx context.Context, what string, is func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("waited too long for "+what))
-	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if ok, err := is(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-}
-
-// now is PostgreSQL's clock, by which spans are measured.
-func (d *demo) now(ctx context.Context) (t time.Time, err error) {
-	err = d.db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&t)
-	return t, err
 }
 
 // atOnce is the largest number of spans that went on at one time. One that has no end

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/examples/agents"
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/middleware"
 )
 
@@ -39,7 +40,7 @@ type agent struct {
 func (d *demo) newAgent(ctx context.Context, at *replica, session string) (agent, error) {
 	x := d.post(ctx, at, "session-start", agents.Hook{SessionID: session})
 	if x.err != nil || x.status != http.StatusOK {
-		return agent{}, fmt.Errorf("session-start of %s at %s: %d %s %w", session, at.name, x.status, x.body, x.err)
+		return agent{}, fmt.Errorf("session-start of %s at %s: %d %s %w", session, at.Name, x.status, x.body, x.err)
 	}
 	var reply agents.HookReply
 	if err := json.Unmarshal([]byte(x.body), &reply); err != nil {
@@ -54,7 +55,7 @@ func (d *demo) post(ctx context.Context, at *replica, hook string, body agents.H
 	if err != nil {
 		return answer{err: err}
 	}
-	return d.do(ctx, http.MethodPost, at.url+"/hook/"+hook, text)
+	return d.do(ctx, http.MethodPost, at.URL+"/hook/"+hook, text)
 }
 
 // send calls a hook and lets the answer come when it does.
@@ -92,5 +93,5 @@ func (d *demo) problem(x answer) {
 	if x.retryAfter > 0 {
 		text += fmt.Sprintf(" Retry-After: %s.", x.retryAfter)
 	}
-	d.draw(d.paint(faint, text))
+	d.Draw(d.Paint(demokit.Faint, text))
 }

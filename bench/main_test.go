@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// childEnv makes the test binary a leader that lives until it is killed.
+const childEnv = "PGLATCH_BENCH_LEADER"
+
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(childEnv); dsn != "" {
+		if err := lead(context.Background(), dsn); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgtest.Main(m)
+}
+
+// lead is the child: it says when it leads.
+func lead(ctx context.Context, dsn string) error {
+	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+	if err != nil {
+		return err
+	}
+	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend})
+	if err != nil {
+		return err
+	}
+	return elector.Run(ctx, func(ctx context.Context) error {
+		fmt.Println("leading")
+		<-ctx.Done()
+		return nil
+	})
+}
+
+var election = namespace.Pair(7, 100)
+
+// A node is an elector and the moments at which it got leadership.
+type node struct {
+	*leader.Elector
+	acquired chan time.Time
+	lost     chan time.Time // by its context
+}
+
+// newNode starts a node that is shut down at the end of the benchmark. Its lease
+// is ttl; 0 = the default.
+func newNode(b *testing.B, dsn string, ttl time.Duration) *node {
+	b.Helper()
+	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+	require.NoError(b, err)
+	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
+	require.NoError(b, err)
+	n := &node{Elector: elector, acquired: make(chan time.Time, 1), lost: make(chan time.Time, 1)}
+	elector.OnAcquired(func(leader.Term) {
+		n.acquired <- time.Now()
+		context.AfterFunc(elector.Context(), func() { n.lost <- time.Now() })
+	})
+	require.NoError(b, elector.Start(context.Background()))
+	b.Cleanup(func() { n.stop(b) })
+	return n
+}
+
+func (n *node) stop(b *testing.B) {
+	b.Helper()
+	require.NoError(b, n.Shutdown(context.Background()))
+}
+
+// awaitWaiter waits until somebody waits for the election's lock in PostgreSQL.
+func awaitWaiter(b *testing.B, conn *pgx.Conn) {
+	b.Helper()
+	await(b, conn, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND objid = 100 AND objsubid = 2 AND NOT granted")
+}
+
+// await waits until a query says true.
+func await(b *testing.B, conn *pgx.Conn, sql string) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		var ok bool
+		require.NoError(b, conn.QueryRow(context.Background(), sql).Scan(&ok))
+		return ok
+	}, time.Minute, 2*time.Millisecond)
+}
+
+func connect(b *testing.B, dsn string) *pgx.Conn {
+	b.Helper()
+	conn, err := pgx.Connect(b.Context(), dsn)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// A gauge collects durations and reports their median and 99th percentile.
+type gauge []time.Duration
+
+func (g *gauge) add(d time.Duration) { *g = append(*g, d) }
+
+func (g gauge) report(b *testing.B) {
+	b.Helper()
+	slices.Sort(g)
+	at := func(p float64) float64 {
+		return float64(g[min(int(p*float64(len(g))), len(g)-1)]) / float64(time.Millisecond)
+	}
+	b.ReportMetric(at(0.5), "p50-ms")
+	b.ReportMetric(at(0.99), "p99-ms")
+	b.ReportMetric(0, "ns/op")
+}

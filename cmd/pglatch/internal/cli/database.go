@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const defaultApplicationName = "pglatch"
+
+// ConnConfig returns the settings of connections to the database that the flags or
+// the environment name; a copy. Errors are of usage and hold no password.
+func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
+	if a.connConfig == nil {
+		text, source, err := a.databaseURL()
+		if err != nil {
+			return nil, err
+		}
+		cc, err := parseDatabaseURL(text, source)
+		if err != nil {
+			return nil, err
+		}
+		cc.ConnectTimeout = cmp.Or(a.settings.connectTimeout, cc.ConnectTimeout, defaultConnectTimeout)
+		cc.RuntimeParams["application_name"] = cmp.Or(a.settings.applicationName, cc.RuntimeParams["application_name"], defaultApplicationName)
+		a.redactor.hide(cc, text)
+		a.connConfig = cc
+	}
+	return a.connConfig.Copy(), nil
+}
+
+// Connect connects to the database. The session makes no named statements, so that
+// a pooler may stand between. A failure ends the program with 69.
+func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
+	cc, err := a.ConnConfig()
+	if err != nil {
+		return nil, err
+	}
+	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
+	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
+	a.logger.Debug("connecting", slog.String("target", target(cc)))
+	conn, err := pgx.ConnectConfig(ctx, cc)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	return conn, nil
+}
+
+// databaseURL returns what names the database, "" for the PG* variables alone, and
+// where it was found.
+func (a *App) databaseURL() (text, source string, err error) {
+	s := a.settings
+	if s.databaseURL != "" {
+		return s.databaseURL, "--database-url", nil
+	}
+	if s.databaseURLFile != "" {
+		content, err := os.ReadFile(s.databaseURLFile)
+		if err != nil {
+			return "", "", usageError("--database-url-file: %w", err)
+		}
+		if text = strings.TrimSpace(string(content)); text == "" {
+			return "", "", usageError("--database-url-file: %s is empty", s.databaseURLFile)
+		}
+		return text, "--database-url-file", nil
+	}
+	for _, name := range []string{"PGLATCH_DATABASE_URL", "DATABASE_URL", "PG_DSN"} {
+		if text = a.Getenv(name); text != "" {
+			return text, name, nil
+		}
+	}
+	return "", "the PG* variables", nil
+}
+
+// parseDatabaseURL withholds text from its errors: the parser quotes from it, and a
+// password with a '/', '@' or '#' in it is easily taken for something else.
+func parseDatabaseURL(text, source string) (*pgx.ConnConfig, error) {
+	cc, err := pgx.ParseConfig(text)
+	switch {
+	case err != nil && text == "":
+		return nil, usageError("%s do not name a database: %w", source, err)
+	case err != nil || misread(text):
+		return nil, usageError("%s is not a connection string (it is withheld: it may hold a password); "+
+			"use postgres://user:password@host:port/database, the password percent-encoded, or host=… dbname=…", source)
+	}
+	return cc, nil
+}
+
+// misread reports whether a URL whose password holds an unescaped '/', '?' or '#'
+// parses as one without a password, whose host is then the user.
+func misread(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		return false
+	}
+	beforeValues, _, _ := strings.Cut(u.RawQuery, "=")
+	return strings.Contains(u.Path+u.Fragment+beforeValues, "@")
+}
+
+// target names the database for people, without a password.
+func target(cc *pgx.ConnConfig) string {
+	return fmt.Sprintf("database %q as user %q at %s:%d", cc.Database, cc.User, cc.Host, cc.Port)
+}

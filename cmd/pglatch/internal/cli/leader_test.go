@@ -1,0 +1,283 @@
+package cli_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+// migrated returns a database with the table of terms.
+func migrated(t *testing.T) string {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	_, stderr, code := run(t, at(dsn), "migrate")
+	require.Zero(t, code, stderr)
+	return dsn
+}
+
+func TestMigrateMakesTheTableAndCanBeRepeated(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	_, stderr, code := run(t, at(dsn), "migrate")
+	assert.Zero(t, code, stderr)
+	sql, _, code := run(t, nil, "migrate", "--show-sql", "--table", "ops.terms")
+	assert.Zero(t, code)
+	assert.Contains(t, sql, `"ops"."terms"`)
+	_, stderr, code = run(t, nil, "migrate", "--show-sql", "--table", "a b")
+	assert.Equal(t, 64, code, stderr)
+}
+
+func TestLeaderRunLogsEveryTransitionUntilInterruptedAndExitsWithZero(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := start(t, at(dsn), "leader", "run", "--key1", "7", "--key2", "100", "--id", "node-a")
+	node.saying(&node.stderr, "lock_acquired")
+	stdout, stderr, code := run(t, at(dsn), "leader", "status", "7:100", "-o", "json")
+	require.Zero(t, code, stderr)
+	status := decode[map[string]any](t, stdout)
+	assert.Equal(t, "node-a", status["identity"])
+	assert.Equal(t, "1.1", status["term"])
+	node.signal(syscall.SIGTERM)
+	require.Zero(t, node.wait(), "a stop that was asked for is a success")
+	log := node.stderr.String()
+	for _, transition := range []string{"stopped state.to=follower", "follower state.to=acquiring", "acquiring state.to=leader", "leader state.to=releasing", "releasing state.to=stopped"} {
+		assert.Contains(t, log, "state.from="+transition)
+	}
+	assert.Contains(t, log, "key1=7 key2=100")
+	stdout, _, code = run(t, at(dsn), "leader", "status", "7:100")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, stdout, "nobody leads")
+}
+
+func TestLeaderRunMisusesExitWith64(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"leader", "run"},
+		{"leader", "run", "agent/42"},
+		{"leader", "run", "1:1", "--restart", "sometimes"},
+		{"leader", "run", "1:1", "--lease-duration", "1ms"},
+		{"leader", "run", "1:1", "--health-interval", "14s"},
+		{"leader", "run", "1:1", "--table", "a b"},
+		{"leader", "watch", "1:1", "--interval", "0s"},
+		{"leader", "bogus"},
+	} {
+		_, stderr, code := run(t, at("postgres://nobody@127.0.0.1:1/none"), args...)
+		assert.Equal(t, 64, code, "%v: %s", args, stderr)
+		assert.Equal(t, 1, strings.Count(stderr, "\n"), "%v: %s", args, stderr)
+	}
+}
+
+func TestLeaderRunPassesOnTheCommandsExitCode(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"--", "true"}, 0},
+		{[]string{"-c", "exit 7"}, 7},
+		{[]string{"-c", "kill -9 $$"}, 137},
+		{[]string{"--", "/nonexistent/program"}, 127},
+		{[]string{"--", "/etc/passwd"}, 126},
+		{[]string{"--restart", "on-failure", "--restart-delay", "1ms", "-c", `n=$(cat $PGLATCH_TEST_FILE); echo $((n+1)) > $PGLATCH_TEST_FILE; [ "$n" = 3 ]`}, 0},
+	} {
+		counter := filepath.Join(t.TempDir(), "counter")
+		require.NoError(t, os.WriteFile(counter, []byte("1"), 0o600))
+		_, stderr, code := run(t, at(dsn, "PGLATCH_TEST_FILE="+counter), append([]string{"leader", "run", "7:101"}, c.args...)...)
+		assert.Equal(t, c.code, code, "%v: %s", c.args, stderr)
+	}
+	requireNoLocks(t, dsn)
+}
+
+func TestLeaderRunTellsTheCommandItsTerm(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	stdout, stderr, code := run(t, at(dsn), "leader", "run", "7:102", "-c", "env | grep ^PGLATCH | LC_ALL=C sort")
+	require.Zero(t, code, stderr)
+	assert.Equal(t, fmt.Sprintf("PGLATCH_FENCING_TOKEN=%d\nPGLATCH_KEY1=7\nPGLATCH_KEY2=102\nPGLATCH_KEY=7:102\nPGLATCH_LOCK_HELD=true\nPGLATCH_TERM=1.1\n", 1<<48+1), stdout)
+}
+
+// family is a command that starts a child of its own and tells both pids.
+const family = "sleep 300 & echo $$ $!; wait"
+
+// pids reads what family says.
+func pids(t *testing.T, node *program, times int) []int {
+	t.Helper()
+	lines := regexp.MustCompile(`(?m)^(\d+) (\d+)$`)
+	eventually(t, func() bool { return len(lines.FindAllString(node.stdout.String(), -1)) >= times },
+		func() string { return node.stdout.String() + node.stderr.String() })
+	last := lines.FindAllStringSubmatch(node.stdout.String(), -1)[times-1]
+	var all []int
+	for _, text := range last[1:] {
+		pid, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		all = append(all, pid)
+	}
+	return all
+}
+
+func requireGone(t *testing.T, pids []int) {
+	t.Helper()
+	eventually(t, func() bool {
+		for _, pid := range pids {
+			if running(pid) {
+				return false
+			}
+		}
+		return true
+	}, func() string { return fmt.Sprintf("processes %v run on", pids) })
+}
+
+// running reports whether a process is there and no zombie: proc(5), stat, field 3.
+func running(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+func TestLostLeadershipKillsTheWholeGroupAndTheNextRunsTheCommandAgain(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := start(t, at(dsn), "leader", "run", "7:103", "-c", family)
+	first := pids(t, node, 1)
+	terminateLeader(t, dsn, 103)
+	requireGone(t, first)
+	second := pids(t, node, 2) // re-elected
+	node.signal(syscall.SIGTERM)
+	assert.Equal(t, 143, node.wait(), "the command's own end")
+	requireGone(t, second)
+	requireNoLocks(t, dsn)
+}
+
+func TestLostLeadershipWithoutReacquireExitsWith76(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := start(t, at(dsn), "leader", "run", "7:104", "--no-auto-reacquire", "-c", family)
+	first := pids(t, node, 1)
+	terminateLeader(t, dsn, 104)
+	assert.Equal(t, 76, node.wait(), node.stderr.String())
+	requireGone(t, first)
+	requireNoLocks(t, dsn)
+}
+
+func TestAKilledLeaderTakesItsCommandWithItAndAnotherLeads(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	old := start(t, at(dsn), "leader", "run", "7:105", "-c", "echo $$ $$; exec sleep 300")
+	command := pids(t, old, 1)
+	next := start(t, at(dsn), "leader", "run", "7:105", "-c", "echo $$ $$; exec sleep 300")
+	next.saying(&next.stderr, "follower")
+	old.signal(syscall.SIGKILL)
+	requireGone(t, command)
+	successor := pids(t, next, 1)
+	next.signal(syscall.SIGINT)
+	assert.Equal(t, 130, next.wait())
+	requireGone(t, successor)
+	requireNoLocks(t, dsn)
+}
+
+func TestAFollowerThatIsInterruptedExitsWithZero(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	old := start(t, at(dsn), "leader", "run", "7:106", "--id", "a")
+	old.saying(&old.stderr, "lock_acquired")
+	next := start(t, at(dsn), "leader", "run", "7:106", "--", "echo", "never")
+	next.saying(&next.stderr, "state.to=follower")
+	next.signal(syscall.SIGTERM)
+	assert.Zero(t, next.wait(), next.stderr.String())
+	assert.Empty(t, next.stdout.String())
+}
+
+func TestLeaderWatchPrintsChanges(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	watch := start(t, at(dsn), "leader", "watch", "7:107", "--interval", "50ms", "-o", "jsonl")
+	watch.saying(&watch.stdout, `"led":false`)
+	node := start(t, at(dsn), "leader", "run", "7:107", "--id", "node-a")
+	watch.saying(&watch.stdout, `"identity":"node-a"`)
+	node.signal(syscall.SIGTERM)
+	require.Zero(t, node.wait())
+	eventually(t, func() bool { return strings.Count(watch.stdout.String(), `"led":false`) == 2 }, watch.stdout.String)
+	watch.signal(syscall.SIGINT)
+	assert.Zero(t, watch.wait())
+}
+
+func TestLeaderRunServesItsState(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := start(t, at(dsn), "leader", "run", "7:108", "--http", "127.0.0.1:0")
+	node.saying(&node.stderr, "lock_acquired")
+	address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(node.stderr.String())[1]
+	for path, want := range map[string]string{
+		"/leader": `"state":"leader"`, "/readyz": "", "/livez": "",
+		"/metrics": `leader_election_master_status{name="7:108"} 1`,
+	} {
+		response, err := http.Get("http://" + address + path)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		assert.Equal(t, http.StatusOK, response.StatusCode, path)
+		assert.Contains(t, string(body), want, path)
+	}
+}
+
+func TestLeaderCommandsWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"leader", "status", "1:1"}, {"leader", "watch", "1:1"}, {"migrate"}} {
+		_, stderr, code := run(t, at("postgres://nobody:hunter2@127.0.0.1:1/none"), args...)
+		assert.Equal(t, 69, code, "%v: %s", args, stderr)
+		assert.NotContains(t, stderr, "hunter2")
+	}
+}
+
+func TestLeaderRunNamesTheMissingTable(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	node := start(t, at(dsn), "leader", "run", "7:109")
+	node.saying(&node.stderr, "pglatch migrate")
+	node.signal(syscall.SIGTERM)
+	assert.Zero(t, node.wait())
+	created := start(t, at(dsn), "leader", "run", "7:109", "--create-table")
+	created.saying(&created.stderr, "lock_acquired")
+}
+
+func terminateLeader(t *testing.T, dsn string, key2 int) {
+	t.Helper()
+	conn := connect(t, dsn, "terminator")
+	var ended bool
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks
+		WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = 7 AND objid = $1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, key2).Scan(&ended))
+	require.True(t, ended)
+}
+
+// requireNoLocks waits until the database has no advisory lock.
+func requireNoLocks(t *testing.T, dsn string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	eventually(t, func() bool {
+		var n int
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n)
+		return err == nil && n == 0
+	}, func() string { return "advisory locks remain" })
+}

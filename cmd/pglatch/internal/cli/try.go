@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// A tryDocument says that the lock was acquired.
+type tryDocument struct {
+	Key        string `json:"key"`
+	Shared     bool   `json:"shared"`
+	BackendPID uint32 `json:"backend_pid"`
+}
+
+func newTry(app *App) *cobra.Command {
+	t := taking{nonblock: true}
+	var hold time.Duration
+	cmd := &cobra.Command{
+		Use:     "try KEY",
+		Aliases: []string{"acquire"},
+		Short:   "Take a lock if it is free, and give it back",
+		Long: `Take a lock if it is free, say so on stdout, and give it back: at once, or with
+--hold after a time or at the first SIGINT or SIGTERM.
+
+Exit codes: 0 the lock was acquired, 75 (or -E) somebody else has it, 76 it was
+lost while it was held.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if hold < 0 {
+				return usageError("--hold is %v: use a positive duration", hold)
+			}
+			return app.try(cmd.Context(), args, &t, hold)
+		},
+	}
+	app.AddKeyFlags(cmd)
+	t.addFlags(cmd.Flags())
+	cmd.Flags().DurationVar(&hold, "hold", 0, "keep the lock for this long")
+	return cmd
+}
+
+func (a *App) try(ctx context.Context, args []string, t *taking, hold time.Duration) error {
+	key, err := a.Key(args)
+	if err != nil {
+		return err
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	locker, err := a.openLocker(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	lock, err := t.take(ctx, locker, key)
+	if err != nil {
+		return err
+	}
+	d := tryDocument{Key: key.String(), Shared: lock.Shared(), BackendPID: lock.PID()}
+	err = a.Print(Output{Document: d, Text: func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "acquired %s (backend %d)\n", printable(d.Key), d.BackendPID)
+		return err
+	}})
+	if err == nil {
+		select {
+		case <-time.After(hold):
+		case <-ctx.Done():
+		case <-lock.Lost():
+		}
+	}
+	return errors.Join(err, lock.Release())
+}

@@ -1,0 +1,128 @@
+// Package supervise runs one child command for as long as a context lives, in a
+// process group of its own.
+//
+// What it guarantees, on Linux and other Unix systems:
+//
+//   - When Run returns, the child has been reaped, and whatever was left in its
+//     group has been killed.
+//   - Signals that the program receives reach the whole group.
+//   - On Linux, the kernel kills the child if this program dies without a chance to
+//     do it, as by kill -9 (PR_SET_PDEATHSIG). That covers the child alone: not
+//     its own children, and not a set-user-ID program, for which the kernel
+//     forgets it.
+//   - On Linux, a child on the program's terminal is its foreground group, so that
+//     it can read from it and Ctrl-C reaches it. When Ctrl-Z stops the child or the
+//     program, both stop; when they go on, the context is looked at first.
+//
+// What it does not: a process that leaves the group (setsid, a daemon) is not
+// followed, and while the program itself is stopped with SIGSTOP its child goes on.
+package supervise
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// DefaultKillAfter is how long a group may take to end when it is asked to.
+const DefaultKillAfter = 5 * time.Second
+
+// A Command says what to run and how to end it. It can be run many times.
+type Command struct {
+	// Args is the program, looked up in PATH as a shell does, and its arguments.
+	Args []string
+
+	// Env is the environment, each "NAME=value" once. nil = that of this process.
+	Env []string
+
+	// CloseStdin gives the child an empty standard input.
+	CloseStdin bool
+
+	// Stdin, Stdout and Stderr are the child's. nil = those of this process.
+	Stdin, Stdout, Stderr *os.File
+
+	// Signal asks the group to end when the context does. 0 = SIGTERM.
+	Signal syscall.Signal
+
+	// KillAfter is how long the group may take then, before SIGKILL. 0 = 5 s;
+	// negative = no time at all.
+	KillAfter time.Duration
+
+	// Signals are sent on to the group as they come; Notify makes the channel. A
+	// second SIGINT kills the group at once. nil = none.
+	Signals <-chan os.Signal
+
+	// Logger is told when the group is ended, and why (Warn). nil = discard.
+	Logger *slog.Logger
+
+	// For the controls of the tests, which show what is not covered without.
+	childOnly bool // signal the child, not its group
+	outlives  bool // no signal when this process dies
+}
+
+func (c Command) withDefaults() Command {
+	c.Stdin, c.Stdout, c.Stderr = cmp.Or(c.Stdin, os.Stdin), cmp.Or(c.Stdout, os.Stdout), cmp.Or(c.Stderr, os.Stderr)
+	if c.Env == nil {
+		c.Env = os.Environ()
+	}
+	c.Signal = cmp.Or(c.Signal, syscall.SIGTERM)
+	c.KillAfter = cmp.Or(c.KillAfter, DefaultKillAfter)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// A Result says how the child ended.
+type Result struct {
+	// ExitCode is what a shell would say: the child's own, or 128+n if signal n
+	// ended it.
+	ExitCode int
+	// Signal is the signal that ended the child, 0 if it exited.
+	Signal syscall.Signal
+	// Stopped: the context ended while the child ran, and the group was ended.
+	Stopped bool
+	// Interrupted is the first SIGINT, SIGTERM or SIGQUIT that was sent on to the
+	// child, 0 if there was none.
+	Interrupted syscall.Signal
+}
+
+// Exit codes of a wrapper whose child did not start, as of env(1) and timeout(1).
+const (
+	ExitFailed        = 125 // the wrapper's own failure
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+)
+
+// A StartError says that the child did not start.
+type StartError struct {
+	Program  string
+	ExitCode int // ExitFailed, ExitNotExecutable or ExitNotFound
+	Err      error
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("starting %q: %v", e.Program, e.Err) }
+
+// Unwrap returns what the system said.
+func (e *StartError) Unwrap() error { return e.Err }
+
+func startError(program string, err error) *StartError {
+	e := &StartError{Program: program, ExitCode: ExitNotExecutable, Err: err}
+	if lookup, ok := errors.AsType[*exec.Error](err); ok {
+		e.Err = lookup.Err
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		e.Err = path.Err
+	}
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		e.ExitCode = ExitNotFound
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, errors.ErrUnsupported):
+		e.ExitCode = ExitFailed // fork(2)
+	}
+	return e
+}

@@ -1,0 +1,49 @@
+package supervise_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// orphan kills a process that supervises a child with SIGKILL, and returns the
+// child and what it says.
+func orphan(t *testing.T, env ...string) (pid int, lines *bufio.Scanner) {
+	t.Helper()
+	parent := exec.CommandContext(t.Context(), os.Args[0])
+	parent.Env = append(os.Environ(), append(env, `PGLATCH_SUPERVISE=trap "echo alive" USR1; echo $$; while :; do sleep 0.05; done`)...)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	parent.Stdout = w
+	require.NoError(t, parent.Start())
+	require.NoError(t, w.Close())
+	lines = bufio.NewScanner(r)
+	require.True(t, lines.Scan())
+	pid, err = strconv.Atoi(lines.Text())
+	require.NoError(t, err)
+	require.NoError(t, parent.Process.Kill())
+	require.Error(t, parent.Wait())
+	return pid, lines
+}
+
+func TestTheChildDiesWithTheProcessThatRunsIt(t *testing.T) {
+	t.Parallel()
+	pid, _ := orphan(t)
+	requireGone(t, pid)
+}
+
+func TestWithoutTheSignalOfItsDeathTheChildGoesOn(t *testing.T) {
+	t.Parallel()
+	pid, lines := orphan(t, "PGLATCH_OUTLIVES=1")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
+	require.True(t, lines.Scan())
+	assert.Equal(t, "alive", lines.Text())
+	kill(t, pid)
+}

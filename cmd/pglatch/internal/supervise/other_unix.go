@@ -1,0 +1,24 @@
+//go:build unix && !linux
+
+package supervise
+
+import (
+	"os"
+	"syscall"
+)
+
+// Only Linux tells a child that its parent died.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// Job control is written for Linux: elsewhere a child does not get the terminal,
+// and Ctrl-Z stops this process alone.
+type terminal struct{}
+
+func openTerminal(Command) *terminal         { return nil }
+func (*terminal) lend(*syscall.SysProcAttr)  {}
+func (*terminal) giveTo(int)                 {}
+func (*terminal) takeBack()                  {}
+func notifyStop() (<-chan os.Signal, func()) { return nil, func() {} }
+func stopSelf(bool)                          {}
+
+func hasLiving(int) bool { return true }

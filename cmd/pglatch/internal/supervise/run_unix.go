@@ -1,0 +1,209 @@
+//go:build unix
+
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The group is looked at this often while it ends, because nobody is told when a
+// process ends that is not its own child. Once it was killed, this long at most.
+const (
+	lookEvery  = 10 * time.Millisecond
+	lookAtMost = time.Second
+)
+
+// Run starts the command, waits for its end and says how it was. When ctx ends
+// the child's group gets the command's Signal and, KillAfter later, SIGKILL; so
+// does what is left of the group when the child ends by itself.
+//
+// Errors: a *StartError if the child did not start, the cause of ctx if it had
+// ended before. With any error no child was left.
+func Run(ctx context.Context, c Command) (Result, error) {
+	c = c.withDefaults()
+	if ctx.Err() != nil {
+		return Result{}, context.Cause(ctx)
+	}
+	// The kernel takes the end of the thread that started the child for the end of
+	// the parent (prctl(2), PR_SET_PDEATHSIG): this one must live as long as the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	term := openTerminal(c)
+	defer term.takeBack()
+	g, err := c.start(term)
+	if err != nil {
+		return Result{}, err
+	}
+	r := &run{Command: c, ctx: ctx, group: g, terminal: term}
+	r.loop()
+	return r.result, nil
+}
+
+// start starts the child in its own group.
+func (c Command) start(term *terminal) (*group, error) {
+	program := ""
+	if len(c.Args) > 0 {
+		program = c.Args[0]
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, startError(program, err)
+	}
+	stdin := c.Stdin
+	if c.CloseStdin {
+		if stdin, err = os.Open(os.DevNull); err != nil {
+			return nil, &StartError{program, ExitFailed, err}
+		}
+		defer func() { _ = stdin.Close() }()
+	}
+	attr := &syscall.SysProcAttr{Setpgid: true}
+	if !c.outlives {
+		dieWithParent(attr)
+	}
+	term.lend(attr)
+	child, err := os.StartProcess(path, c.Args, &os.ProcAttr{
+		Env: c.Env, Files: []*os.File{stdin, c.Stdout, c.Stderr}, Sys: attr,
+	})
+	if err != nil {
+		return nil, startError(program, err)
+	}
+	return newGroup(child, c.childOnly), nil
+}
+
+// A run is one child from its start to its end.
+type run struct {
+	Command
+	ctx      context.Context
+	group    *group
+	terminal *terminal
+	result   Result
+
+	reaped     bool
+	killed     bool
+	kill       <-chan time.Time // time is up
+	look       <-chan time.Time // while others of the group outlive the child
+	interrupts int
+}
+
+// loop returns when the child is reaped and its group is gone.
+func (r *run) loop() {
+	stopped, stop := notifyStop()
+	defer stop()
+	done := r.ctx.Done()
+	for {
+		select {
+		case status := <-r.group.changes:
+			if status.Stopped() {
+				r.childStopped(status.StopSignal())
+			} else if done = nil; r.childEnded(status) {
+				return
+			}
+		case <-done:
+			done = nil
+			r.stop()
+		case s := <-r.Signals:
+			r.forward(s.(syscall.Signal))
+		case <-stopped:
+			r.suspend(false)
+		case <-r.look:
+			if !r.group.alive() {
+				return
+			}
+		case <-r.kill:
+			if r.reaped && r.killed {
+				r.Logger.Warn("processes of the command do not go away", slog.Int("process_group", r.group.id))
+				return
+			}
+			r.end()
+		}
+	}
+}
+
+// stop asks the group to end because the context did.
+func (r *run) stop() {
+	r.result.Stopped = true
+	r.Logger.Warn("stopping the command", slog.String("signal", r.Signal.String()), slog.Any("cause", context.Cause(r.ctx)))
+	r.ask()
+}
+
+func (r *run) ask() {
+	r.group.ask(r.Signal)
+	r.kill = time.After(r.KillAfter)
+}
+
+// end kills the group, again and again until the child is reaped.
+func (r *run) end() {
+	if !r.killed {
+		r.Logger.Warn("killing the command")
+	}
+	r.killed = true
+	r.group.signal(syscall.SIGKILL)
+	r.kill = time.After(lookAtMost)
+}
+
+func (r *run) forward(s syscall.Signal) {
+	switch s {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
+		if s == syscall.SIGINT {
+			r.interrupts++
+		}
+		r.result.Interrupted = cmp.Or(r.result.Interrupted, s)
+		if r.interrupts > 1 {
+			r.end()
+			return
+		}
+		r.group.ask(s)
+	default:
+		r.group.signal(s)
+	}
+}
+
+// childEnded reports whether the group is gone too. What the child left behind
+// would go on without what the child was run under.
+func (r *run) childEnded(status syscall.WaitStatus) bool {
+	r.reaped = true
+	r.result.ExitCode = status.ExitStatus()
+	if status.Signaled() {
+		r.result.Signal = status.Signal()
+		r.result.ExitCode = 128 + int(r.result.Signal)
+	}
+	if !r.group.alive() {
+		return true
+	}
+	r.look = time.Tick(lookEvery)
+	if r.kill == nil {
+		r.Logger.Warn("ending what the command left behind", slog.Int("process_group", r.group.id))
+		r.ask()
+	}
+	return false
+}
+
+// childStopped passes on what the terminal did to the child alone.
+func (r *run) childStopped(s syscall.Signal) {
+	if r.terminal != nil && (s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU) {
+		r.suspend(true)
+	}
+}
+
+// suspend stops the group, and this process with it: nobody would notice the end
+// of the context while the child went on. job says that the rest of this
+// process's own group, such as a pipeline, is to stop too. It returns when this
+// process goes on.
+func (r *run) suspend(job bool) {
+	r.terminal.takeBack()
+	r.group.signal(syscall.SIGSTOP)
+	stopSelf(job)
+	if r.ctx.Err() != nil && !r.result.Stopped {
+		return // the loop will see it
+	}
+	r.terminal.giveTo(r.group.id)
+	r.group.signal(syscall.SIGCONT)
+}

@@ -1,0 +1,28 @@
+package demokit
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Patience bounds what takes a moment, on a slow and busy machine.
+const Patience = 30 * time.Second
+
+// Await asks again and again until something is so.
+func Await(ctx context.Context, what string, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, Patience, errors.New("waited too long for "+what))
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := is(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package demokit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Logbook is the JSON log of a process, to be waited for.
+type Logbook struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	grown chan struct{} // closed and replaced when text grows
+}
+
+func newLogbook() *Logbook { return &Logbook{grown: make(chan struct{})} }
+
+// Write appends what the process wrote.
+func (l *Logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.grown)
+	l.grown = make(chan struct{})
+	return l.text.Write(p)
+}
+
+func (l *Logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Tail is the last 20 lines.
+func (l *Logbook) Tail() string {
+	lines := strings.SplitAfter(l.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-21):], "")
+}
+
+// An Entry is one line of a Logbook.
+type Entry struct {
+	Time    time.Time `json:"time"`
+	Message string    `json:"msg"`
+	Service string    `json:"service"`
+	Worker  string    `json:"worker"`
+	AgentID int32     `json:"agent_id"`
+}
+
+// Size is where the entries to come begin.
+func (l *Logbook) Size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Len()
+}
+
+// Entries returns the entries after a size that match.
+func (l *Logbook) Entries(size int, match func(Entry) bool) (found []Entry) {
+	l.mu.Lock()
+	text := bytes.Clone(l.text.Bytes()[size:])
+	l.mu.Unlock()
+	for line := range bytes.Lines(text) {
+		var e Entry
+		if json.Unmarshal(line, &e) == nil && match(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// Await returns the first entry after a size that matches, when it has come.
+func (l *Logbook) Await(ctx context.Context, size int, match func(Entry) bool) (Entry, error) {
+	for {
+		l.mu.Lock()
+		grown := l.grown
+		l.mu.Unlock()
+		if found := l.Entries(size, match); len(found) > 0 {
+			return found[0], nil
+		}
+		select {
+		case <-ctx.Done():
+			return Entry{}, context.Cause(ctx)
+		case <-grown:
+		}
+	}
+}

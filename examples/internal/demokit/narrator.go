@@ -1,0 +1,105 @@
+package demokit
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// A Narrator tells what happens, with the time since its beginning, and counts claims.
+type Narrator struct {
+	out    io.Writer
+	began  time.Time
+	colour bool
+	ended  func() bool // the user has had enough: what fails now is no news
+	scenes int
+	claims int
+	failed []string
+}
+
+func newNarrator(out *os.File, ended func() bool) *Narrator {
+	info, err := out.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	return &Narrator{out: out, ended: ended, began: time.Now(), colour: terminal && os.Getenv("NO_COLOR") == ""}
+}
+
+// The colours of a terminal.
+const (
+	Bold  = "1"
+	Faint = "2"
+	Red   = "31"
+	Green = "32"
+	Cyan  = "36"
+)
+
+// Paint colours text, on a terminal.
+func (n *Narrator) Paint(colour, text string) string {
+	if !n.colour {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// Printf prints without a time.
+func (n *Narrator) Printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(n.out, format, args...) // nobody listens any more, then
+}
+
+// title begins the story.
+func (n *Narrator) title(text string) {
+	n.Printf("\n%s\n%s\n\n", n.Paint(Bold, text), strings.Repeat("─", len(text)))
+}
+
+// scene begins a new part of the story.
+func (n *Narrator) scene(title string) {
+	n.scenes++
+	n.Printf("\n%s\n", n.Paint(Bold, fmt.Sprintf("%d  %s", n.scenes, title)))
+}
+
+// Say tells what happened just now.
+func (n *Narrator) Say(format string, args ...any) {
+	at := fmt.Sprintf("%7.3fs", time.Since(n.began).Seconds())
+	n.Printf("%s  %s\n", n.Paint(Faint, at), fmt.Sprintf(format, args...))
+}
+
+// Draw shows lines that have no time of their own.
+func (n *Narrator) Draw(lines ...string) {
+	for _, line := range lines {
+		n.Printf("          %s\n", line)
+	}
+}
+
+// Claim says what was promised, and whether it holds.
+func (n *Narrator) Claim(holds bool, format string, args ...any) {
+	if n.ended() {
+		return
+	}
+	n.claims++
+	text := fmt.Sprintf(format, args...)
+	mark := n.Paint(Green, "✓")
+	if !holds {
+		mark = n.Paint(Red, "✗ NOT TRUE:")
+		n.failed = append(n.failed, text)
+	}
+	n.Printf("       %s  %s\n", mark, text)
+}
+
+// verdict counts the claims; an error if one failed.
+func (n *Narrator) verdict() error {
+	n.Printf("\n")
+	if len(n.failed) > 0 {
+		return fmt.Errorf("%d of %d claims failed:\n  %s", len(n.failed), n.claims, strings.Join(n.failed, "\n  "))
+	}
+	n.Say("%s", n.Paint(Green, fmt.Sprintf("all %d claims hold", n.claims)))
+	return nil
+}
+
+// Pretty writes a duration as a reader wants it.
+func Pretty(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.4g s", d.Round(10*time.Millisecond).Seconds())
+}

@@ -1,0 +1,93 @@
+// Package demokit is what the demos of the examples have in common: a story told
+// with times and claims, on a PostgreSQL and with processes of its own.
+package demokit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// A Story is what a demo shows.
+type Story interface {
+	Title() string
+	// Open starts what the scenes need. Close ends it, and is right also after an error
+	// of Open.
+	Open(ctx context.Context) error
+	Close() error
+	Scenes() []Scene
+	// Stay goes on after the scenes until ctx ends.
+	Stay(ctx context.Context)
+	// Logs is what to look at when a claim has failed.
+	Logs() string
+}
+
+// A Scene shows one promise.
+type Scene struct {
+	Title string
+	Play  func(ctx context.Context) error
+}
+
+// Main is the main function of a demo: it tells a story, and with -once ends after
+// it. The exit code is 1 if a claim does not hold.
+func Main(tell func(*Narrator) Story) {
+	once := flag.Bool("once", false, "end after the scenario instead of staying until Ctrl-C")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	n := newNarrator(os.Stdout, func() bool { return ctx.Err() != nil })
+	Exit(run(ctx, n, tell(n), *once))
+}
+
+// Exit ends the process with code 1 if there is an error.
+func Exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// run plays the scenario between the start and the end of everything it needs.
+func run(ctx context.Context, n *Narrator, story Story, once bool) (err error) {
+	n.title(story.Title())
+	defer func() {
+		closeErr := story.Close()
+		if closeErr == nil {
+			n.Say("processes and database are gone")
+		}
+		err = errors.Join(err, closeErr)
+	}()
+	if err := story.Open(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	for _, scene := range story.Scenes() {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		n.scene(scene.Title)
+		if err := scene.Play(ctx); err != nil {
+			return ended(ctx, fmt.Errorf("%s: %w", scene.Title, err))
+		}
+	}
+	if err := n.verdict(); err != nil {
+		return errors.Join(err, errors.New(story.Logs()))
+	}
+	if !once {
+		story.Stay(ctx)
+	}
+	return nil
+}
+
+// ended prefers the reason that the user knows: Ctrl-C makes everything fail.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}

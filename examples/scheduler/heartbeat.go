@@ -1,0 +1,28 @@
+package scheduler
+
+import (
+	"context"
+	"log/slog"
+)
+
+// missed is after how many heartbeats that did not come a node is taken for dead.
+const missed = 3
+
+// beat says that this process lives.
+func (n *Node) beat(ctx context.Context) error {
+	_, err := n.pool.Exec(ctx, `INSERT INTO code.heartbeats (node, at) VALUES ($1, now())
+		ON CONFLICT (node) DO UPDATE SET at = excluded.at`, n.identity)
+	return err
+}
+
+// reconcile queues the jobs of dead nodes again. All nodes do: which of them comes
+// first does not matter.
+func (n *Node) reconcile(ctx context.Context) error {
+	tag, err := n.pool.Exec(ctx, `UPDATE code.jobs SET state = 'queued', node = NULL
+		WHERE state = 'running' AND node NOT IN (SELECT node FROM code.heartbeats WHERE at > now() - $1::interval)`,
+		missed*n.config.HeartbeatInterval)
+	if err == nil && tag.RowsAffected() > 0 {
+		n.config.Logger.Info("jobs_requeued", slog.Int64("jobs", tag.RowsAffected()))
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+)
+
+// standForElection makes the elector, and the list of what only the leader runs.
+// Nothing starts.
+func (n *Node) standForElection() error {
+	backend, err := postgres.New(postgres.Config{
+		DSN:         n.config.DSN, // a connection of its own, not one of the pool
+		Key:         Schedulers,
+		CreateTable: true,
+		Logger:      n.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.elector, err = leader.New(leader.Config{
+		Name:          "schedulers",
+		Backend:       backend,
+		Identity:      n.identity,
+		LeaseDuration: n.config.LeaseDuration,
+		Logger:        n.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	n.services, err = leader.NewServices(n.elector, leader.ServicesConfig{Services: []leader.ServiceSpec{
+		n.leaderOnly("refresh", n.refresh),
+		n.leaderOnly("data_retention", n.retain),
+		n.leaderOnly("description_hook", describe),
+		n.leaderOnly("dependency_map", mapDependencies),
+	}})
+	return err
+}
+
+// leaderOnly is a scheduler that is built on the leader, and nowhere else.
+func (n *Node) leaderOnly(name string, schedule scheduleFunc) leader.ServiceSpec {
+	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) {
+		return n.newScheduler(name, schedule), nil
+	}}
+}

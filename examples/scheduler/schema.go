@@ -1,0 +1,42 @@
+package scheduler
+
+import (
+	"context"
+	_ "embed" // for schemaSQL
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// What the program locks, by number: numbers are never used again for something
+// else.
+var (
+	elections = namespace.Must(1, "election")
+	schemas   = namespace.Must(2, "schema")
+)
+
+// Schedulers is the key of the election for the leader who runs the schedulers.
+var Schedulers = elections.ID(1)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// createSchema makes what is missing of the program's tables. CREATE … IF NOT
+// EXISTS fails when two sessions run it at once, so nodes take turns.
+func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		namespace, version, _ := schemas.ID(1).Tag().Pair()
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, namespace, version); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, schemaSQL)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("scheduler: create the schema: %w", err)
+	}
+	return nil
+}

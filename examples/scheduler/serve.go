@@ -1,0 +1,57 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// shutdownTimeout is how long running requests may take after the end.
+const shutdownTimeout = 10 * time.Second
+
+// Serve brings the node up, and serves until ctx ends: every node takes part in the
+// election, answers requests on listener, works on jobs, beats and reconciles; the
+// leader runs the schedulers too. At the end leadership is handed over, as soon as
+// the schedulers have stopped, while running requests get 10 s to end.
+func (n *Node) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() {
+		if err := n.services.Run(ctx); err != nil {
+			n.config.Logger.Error("election_ended", slog.Any("error", err))
+		}
+	})
+	for _, s := range []struct {
+		name     string
+		interval time.Duration
+		run      func(context.Context) error
+	}{
+		{"heartbeat", n.config.HeartbeatInterval, n.beat},
+		{"reconciliation", n.config.HeartbeatInterval, n.reconcile},
+		{"jobs", n.config.JobInterval, n.work},
+	} {
+		running.Go(func() { every(ctx, s.interval, n.config.Logger.With(slog.String("service", s.name)), s.run) })
+	}
+
+	server := &http.Server{Handler: n.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	var shutdownErr error
+	done := make(chan struct{})
+	running.Go(func() {
+		defer close(done)
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		shutdownErr = server.Shutdown(grace)
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-done
+	return shutdownErr
+}

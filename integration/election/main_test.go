@@ -1,0 +1,88 @@
+//go:build integration
+
+package election
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+const (
+	jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
+	patience    = 60 * time.Second   // how long a test waits for an event
+)
+
+// The times of all candidates.
+const (
+	lease        = time.Second
+	renewTimeout = lease / 3 // what 0 means
+	retry        = 200 * time.Millisecond
+	retryAtMost  = retry * 12 / 10 // with its jitter
+)
+
+var election = namespace.Pair(9, 1)
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(jobVariable); text != "" {
+		var j job
+		err := json.Unmarshal([]byte(text), &j)
+		if err == nil {
+			err = stand(context.Background(), j)
+		}
+		if err != nil {
+			fmt.Println("failed", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgtest.Main(m)
+}
+
+func newElector(identity, dsn string, config leader.Config) (*leader.Elector, error) {
+	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+	if err != nil {
+		return nil, err
+	}
+	config.Name, config.Backend, config.Identity = "election", backend, identity
+	config.LeaseDuration, config.Retry = lease, leader.FixedInterval{Interval: retry}
+	return leader.New(config)
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, patience, time.Millisecond, what)
+}
+
+// receive waits for one value.
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v, ok := <-from:
+		require.True(t, ok, what)
+		return v
+	case <-time.After(patience):
+		require.Fail(t, "did not happen: "+what)
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,239 @@
+package leadertest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// A Backend is one node's way to an Election. Beside the contract of
+// leader.Backend, all its methods are safe for concurrent use.
+type Backend struct {
+	election *Election
+
+	// The rest is guarded by the Election's mu.
+	tenure  *tenure // the last one that was acquired here; it may have ended
+	clean   bool    // it had a clean start
+	ttl     time.Duration
+	failure error
+	cut     bool
+	heal    chan struct{} // closed when the cut ends
+}
+
+var _ interface {
+	leader.Backend
+	leader.Waiter
+	leader.LossNotifier
+	leader.Termer
+	leader.Successor
+	leader.Inspector
+	io.Closer
+} = (*Backend)(nil)
+
+// Kill ends the node's leadership, if it leads, as Election.Kill does.
+func (b *Backend) Kill() {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	b.endOwnLocked(false)
+}
+
+// SetUnavailable lets all calls of this node fail with err, until it is set to nil.
+// A lease goes on meanwhile, and ends.
+func (b *Backend) SetUnavailable(err error) {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	b.failure = err
+}
+
+// Cut takes the node's network away without a word: its calls hang until their ctx
+// ends, it does not hear of a loss, and what it holds ends by its lease. Close
+// drops only the node's own end.
+func (b *Backend) Cut() {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	b.cut = true
+}
+
+// Heal ends a Cut: calls that hang go on.
+func (b *Backend) Heal() {
+	e := b.election
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !b.cut {
+		return
+	}
+	b.cut = false
+	close(b.heal)
+	b.heal = make(chan struct{})
+	if b.tenure != nil && e.tenure != b.tenure {
+		b.tenure.tellLocked()
+	}
+}
+
+// TryAcquire implements leader.Backend.
+func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
+	if err := b.reachLocked(ctx); err != nil {
+		return false, fmt.Errorf("leadertest: acquire: %w", err)
+	}
+	e := b.election
+	defer e.mu.Unlock()
+	b.ttl = ttl
+	t := e.tenure
+	if t != nil && t.owner == b && t != b.tenure {
+		e.endLocked(t, false) // left behind by a Close during a cut
+		t = nil
+	}
+	switch {
+	case t == nil:
+		t = e.beginLocked(b, ttl)
+	case t.owner != b:
+		return false, nil
+	}
+	t.renewLocked(ttl)
+	b.tenure = t
+	if t.term.IsZero() {
+		b.clean = e.electLocked(t, identity)
+	}
+	return true, nil
+}
+
+// Renew implements leader.Backend.
+func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
+	if b.knowsLoss() {
+		return fmt.Errorf("leadertest: renew: %w", leader.ErrLost)
+	}
+	if err := b.reachLocked(ctx); err != nil {
+		return fmt.Errorf("leadertest: renew: %w", err)
+	}
+	e := b.election
+	defer e.mu.Unlock()
+	if e.tenure == nil || e.tenure != b.tenure || e.tenure.term.IsZero() {
+		return fmt.Errorf("leadertest: renew: %w", leader.ErrLost)
+	}
+	e.tenure.renewLocked(ttl)
+	return nil
+}
+
+// knowsLoss reports whether Lost told that leadership is gone.
+func (b *Backend) knowsLoss() bool {
+	select {
+	case <-b.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// Release implements leader.Backend.
+func (b *Backend) Release(ctx context.Context, _ string) error {
+	if err := b.reachLocked(ctx); err != nil {
+		return fmt.Errorf("leadertest: release: %w", err)
+	}
+	defer b.election.mu.Unlock()
+	b.endOwnLocked(true)
+	return nil
+}
+
+// Close implements io.Closer.
+func (b *Backend) Close() error {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	if !b.cut {
+		b.endOwnLocked(false)
+	}
+	b.tenure = nil
+	return nil
+}
+
+// Wait implements leader.Waiter. It returns holding leadership.
+func (b *Backend) Wait(ctx context.Context) error {
+	e := b.election
+	for {
+		if err := b.reachLocked(ctx); err != nil {
+			return fmt.Errorf("leadertest: wait: %w", err)
+		}
+		if e.tenure == nil {
+			b.tenure = e.beginLocked(b, b.ttl)
+		}
+		held, changed := e.tenure.owner == b, e.changed
+		e.mu.Unlock()
+		if held {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Lost implements leader.LossNotifier.
+func (b *Backend) Lost() <-chan struct{} {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	if b.tenure == nil {
+		return nil // never acquired, or closed
+	}
+	return b.tenure.lost
+}
+
+// Term implements leader.Termer.
+func (b *Backend) Term() leader.Term {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	if b.tenure == nil {
+		return leader.NoTerm
+	}
+	return b.tenure.term
+}
+
+// CleanStart implements leader.Successor.
+func (b *Backend) CleanStart() bool {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	return b.clean
+}
+
+// Leader implements leader.Inspector.
+func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+	if err := b.reachLocked(ctx); err != nil {
+		return leader.Holder{}, false, fmt.Errorf("leadertest: leader: %w", err)
+	}
+	b.election.mu.Unlock()
+	holder, ok = b.election.Leader()
+	return holder, ok, nil
+}
+
+// reachLocked gets through to the store. It returns with mu locked, or an error.
+func (b *Backend) reachLocked(ctx context.Context) error {
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		b.election.mu.Lock()
+		if !b.cut {
+			break
+		}
+		heal := b.heal
+		b.election.mu.Unlock()
+		select {
+		case <-heal:
+		case <-ctx.Done():
+		}
+	}
+	if b.failure != nil {
+		b.election.mu.Unlock()
+		return b.failure
+	}
+	return nil
+}
+
+// endOwnLocked ends what this node holds.
+func (b *Backend) endOwnLocked(clean bool) {
+	if t := b.election.tenure; t != nil && t.owner == b {
+		b.election.endLocked(t, clean)
+	}
+}

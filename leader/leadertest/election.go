@@ -1,0 +1,142 @@
+package leadertest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// An Election is a store in memory in which one election is held. Its methods are
+// safe for concurrent use.
+type Election struct {
+	mu      sync.Mutex
+	tenure  *tenure // nil = nobody leads
+	term    leader.Term
+	clean   bool          // the last leader released
+	changed chan struct{} // closed, and made anew, when leadership may be free
+	all     []*Backend
+}
+
+// A tenure is leadership, from its begin to its end; it is guarded by the
+// Election's mu.
+type tenure struct {
+	owner    *Backend // nil if it was stolen
+	identity string
+	term     leader.Term // zero: a Wait took it, for the next TryAcquire to adopt
+	since    time.Time
+	until    time.Time // renewed until
+	expiry   *time.Timer
+	lost     chan struct{} // closed when the owner may know that it is gone
+}
+
+// NewElection returns an election that nobody has led yet: its first term is 1.1,
+// and has a clean start.
+func NewElection() *Election {
+	return &Election{term: leader.Term{Era: 1}, clean: true, changed: make(chan struct{})}
+}
+
+// Backend returns another node's way to the election.
+func (e *Election) Backend() *Backend {
+	b := &Backend{election: e, ttl: leader.DefaultLeaseDuration, heal: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, b)
+	return b
+}
+
+// Kill ends whoever leads, as if the server had ended its session: leadership is
+// free at once, the leader learns it, and the next one has no clean start.
+func (e *Election) Kill() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tenure != nil {
+		e.endLocked(e.tenure, false)
+	}
+}
+
+// Steal makes somebody outside lead for ttl, in a new term, whoever led before.
+func (e *Election) Steal(identity string, ttl time.Duration) leader.Term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tenure != nil {
+		e.endLocked(e.tenure, false)
+	}
+	t := e.beginLocked(nil, ttl)
+	e.electLocked(t, identity)
+	return t.term
+}
+
+// SetUnavailable lets all calls of all nodes fail with err, until it is set to nil.
+// A lease goes on meanwhile, and ends.
+func (e *Election) SetUnavailable(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, b := range e.all {
+		b.failure = err
+	}
+}
+
+// Leader tells who leads.
+func (e *Election) Leader() (holder leader.Holder, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tenure == nil || e.tenure.term.IsZero() {
+		return leader.Holder{}, false
+	}
+	return leader.Holder{Identity: e.tenure.identity, Term: e.tenure.term, Since: e.tenure.since, Detail: "in memory"}, true
+}
+
+// beginLocked takes leadership, which is free.
+func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *tenure {
+	t := &tenure{owner: owner, lost: make(chan struct{}), until: time.Now().Add(ttl)}
+	t.expiry = time.AfterFunc(ttl, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !time.Now().Before(t.until) { // else it was renewed just now
+			e.endLocked(t, false)
+		}
+	})
+	e.tenure = t
+	return t
+}
+
+// renewLocked prolongs a tenure.
+func (t *tenure) renewLocked(ttl time.Duration) {
+	t.until = time.Now().Add(ttl)
+	t.expiry.Reset(ttl)
+}
+
+// electLocked gives a tenure its term.
+func (e *Election) electLocked(t *tenure, identity string) (clean bool) {
+	e.term.N++
+	t.identity, t.term, t.since = identity, e.term, time.Now()
+	clean, e.clean = e.clean, false
+	return clean
+}
+
+// endLocked frees leadership, if t still has it.
+func (e *Election) endLocked(t *tenure, clean bool) {
+	if e.tenure != t {
+		return
+	}
+	e.tenure = nil
+	t.expiry.Stop()
+	if !t.term.IsZero() {
+		e.clean = clean
+	}
+	if t.owner == nil || !t.owner.cut {
+		t.tellLocked() // else nobody hears of it before the cut ends
+	}
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// tellLocked tells the owner that the tenure is over.
+func (t *tenure) tellLocked() {
+	select {
+	case <-t.lost:
+	default:
+		close(t.lost)
+	}
+}

@@ -1,0 +1,35 @@
+package leadertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+func harness(wrap func(*leadertest.Backend) leader.Backend) leadertest.Harness {
+	return leadertest.Harness{
+		TTL: 400 * time.Millisecond,
+		New: func(*testing.T) func() leader.Backend {
+			election := leadertest.NewElection()
+			return func() leader.Backend { return wrap(election.Backend()) }
+		},
+	}
+}
+
+func TestTheElectionInMemoryConforms(t *testing.T) {
+	t.Parallel()
+	h := harness(func(b *leadertest.Backend) leader.Backend { return b })
+	h.Kill = func(_ *testing.T, b leader.Backend) { b.(*leadertest.Backend).Kill() }
+	h.Cut = func(_ *testing.T, b leader.Backend) func() {
+		b.(*leadertest.Backend).Cut()
+		return b.(*leadertest.Backend).Heal
+	}
+	leadertest.Run(t, h)
+}
+
+func TestABackendWithoutAbilitiesConforms(t *testing.T) {
+	t.Parallel()
+	leadertest.Run(t, harness(func(b *leadertest.Backend) leader.Backend { return struct{ leader.Backend }{b} }))
+}

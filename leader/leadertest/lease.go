@@ -1,0 +1,113 @@
+package leadertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+var leaseCases = []testCase{
+	{"renewals keep leadership beyond its ttl", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		s.lead(a, "a")
+		tick := time.NewTicker(s.ttl / 4)
+		defer tick.Stop()
+		for renewed, good := time.Now(), 0; good < 12; {
+			<-tick.C
+			began := time.Now()
+			if err := s.renew(a, "a"); err == nil {
+				renewed, good = began, good+1
+				s.refuse(b, "b")
+				continue
+			} else if time.Since(renewed) < s.ttl {
+				require.NoError(s, err)
+			}
+			s.Log("this machine was too busy to renew in time: beginning again")
+			s.succeed(a, "a")
+			renewed, good = time.Now(), 0
+		}
+	}},
+	{"leadership that is not renewed ends after its ttl and not before", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		began := time.Now()
+		s.lead(a, "a")
+		s.succeed(b, "b")
+		assert.GreaterOrEqual(s, time.Since(began), s.ttl)
+		assert.ErrorIs(s, s.renew(a, "a"), leader.ErrLost)
+		assert.NoError(s, s.renew(b, "b"))
+	}},
+	{"a renewal after a loss fails, also if the same identity leads again", func(s *suite) {
+		old, successor := s.backend(), s.backend()
+		s.lead(old, "a")
+		s.depose(old)
+		s.succeed(successor, "a")
+		require.Error(s, s.renew(old, "a"))
+		require.Error(s, s.renew(old, "a"), "nor does it ever succeed")
+		s.release(old, "a")
+		require.NoError(s, s.renew(successor, "a"), "the old node's release frees only its own")
+		s.refuse(old, "a")
+		s.release(successor, "a")
+		s.lead(old, "a")
+		require.NoError(s, s.renew(old, "a"))
+	}},
+	{"a loss is told", func(s *suite) {
+		a := s.backend()
+		losses := needs[leader.LossNotifier](s, a)
+		for range 2 {
+			s.succeed(a, "a")
+			lost := losses.Lost()
+			select {
+			case <-lost:
+				require.Fail(s, "a loss is told of leadership that is held")
+			default:
+			}
+			s.depose(a)
+			select {
+			case <-lost:
+			case <-time.After(s.bound()):
+				require.Fail(s, "a loss is never told")
+			}
+			ended, cancel := context.WithCancel(s.Context())
+			cancel()
+			require.ErrorIs(s, a.Renew(ended, "a", s.ttl), leader.ErrLost, "also if ctx has ended")
+			s.release(a, "a")
+		}
+	}},
+	{"a node that is cut off hangs no longer than its ctx, and loses", func(s *suite) {
+		if s.h.Cut == nil {
+			s.Skip("the harness cannot cut")
+		}
+		a, b := s.backend(), s.backend()
+		s.lead(a, "a")
+		heal := s.h.Cut(s.T, a)
+		ctx, cancel := context.WithTimeout(s.Context(), s.ttl/4)
+		defer cancel()
+		require.Error(s, a.Renew(ctx, "a", s.ttl))
+		s.succeed(b, "b")
+		term := leader.NoTerm
+		if termer, ok := b.(leader.Termer); ok {
+			term = termer.Term()
+		}
+		heal()
+		require.Error(s, s.renew(a, "a"))
+		ctx, cancel = context.WithTimeout(s.Context(), s.bound())
+		defer cancel()
+		_ = a.Release(ctx, "a")
+		shut(a)
+		s.eventually(func() bool { // the first attempt may meet what is left of the cut
+			ok, err := s.try(a, "a")
+			require.False(s, ok, "two leaders")
+			if err != nil {
+				shut(a)
+			}
+			return err == nil
+		}, "a node that is healed never takes part again")
+		if termer, ok := b.(leader.Termer); ok {
+			assert.Equal(s, term, termer.Term())
+		}
+	}},
+}

@@ -1,0 +1,100 @@
+package leadertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// stressRounds is how many leaderships a stress test has.
+const stressRounds = 100
+
+// A spell is a time in which a node could rely on leadership.
+type spell struct {
+	who      string
+	from, to time.Time
+	term     leader.Term
+}
+
+// spells are collected from many nodes.
+type spells struct {
+	mu  sync.Mutex
+	all []spell
+}
+
+func (ss *spells) add(v spell) (enough bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.all = append(ss.all, v)
+	return len(ss.all) >= stressRounds
+}
+
+var stressCases = []testCase{
+	{"under concurrent attempts there are never two leaders", func(s *suite) {
+		ctx, cancel := context.WithTimeout(s.Context(), 4*s.bound())
+		defer cancel()
+		var held spells
+		var nodes sync.WaitGroup
+		for i := range 5 {
+			b := s.backend()
+			nodes.Go(func() { s.compete(ctx, cancel, b, fmt.Sprintf("node-%d", i), &held) })
+		}
+		nodes.Wait()
+		require.GreaterOrEqual(s, len(held.all), stressRounds, "the election stands still")
+		slices.SortFunc(held.all, func(a, b spell) int { return a.from.Compare(b.from) })
+		for i, b := range held.all[1:] {
+			a := held.all[i]
+			require.False(s, b.from.Before(a.to), "%+v and %+v lead at a time", a, b)
+			require.True(s, a.term.IsZero() || cmp.Less(a.term.Uint64(), b.term.Uint64()), "%v after %v", b.term, a.term)
+		}
+	}},
+}
+
+// compete is one node: it leads for a moment, again and again.
+func (s *suite) compete(ctx context.Context, enough func(), b leader.Backend, identity string, held *spells) {
+	waiter, _ := b.(leader.Waiter)
+	termer, _ := b.(leader.Termer)
+	for round := 0; ctx.Err() == nil; round++ {
+		asked := time.Now()
+		ok, err := s.try(b, identity)
+		if !assert.NoError(s, err) {
+			return
+		}
+		if !ok {
+			soon, cancel := context.WithTimeout(ctx, s.ttl/10)
+			if waiter != nil {
+				_ = waiter.Wait(soon)
+			} else {
+				select {
+				case <-time.After(time.Millisecond):
+				case <-soon.Done():
+				}
+			}
+			cancel()
+			continue
+		}
+		v := spell{who: identity, from: time.Now()}
+		if termer != nil {
+			v.term = termer.Term()
+		}
+		if round%3 == 0 {
+			assert.NoError(s, s.renew(b, identity))
+		}
+		v.to = time.Now()
+		if latest := asked.Add(s.ttl); v.to.After(latest) {
+			v.to = latest // a busy machine: it could rely on no more
+		}
+		if held.add(v) {
+			enough()
+		}
+		assert.NoError(s, b.Release(context.WithoutCancel(ctx), identity))
+	}
+}

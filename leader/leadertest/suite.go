@@ -1,0 +1,177 @@
+package leadertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"testing" //nolint:depguard // a conformance suite is called by tests
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// A Harness says how to test an implementation of leader.Backend.
+type Harness struct {
+	// New begins a fresh election and returns a function that makes one node's backend
+	// for each call. The suite releases and closes what it makes. Required.
+	New func(t *testing.T) func() leader.Backend
+
+	// TTL is the lease that the suite asks for. It should be short, since the suite
+	// waits for its end a few times, but several times longer than a call can take on a
+	// busy machine. Required.
+	TTL time.Duration
+
+	// Kill ends the session, or whatever carries the leadership of backend, from
+	// outside. Leadership must be free at once, or after TTL. nil = leadership is
+	// left to expire instead.
+	Kill func(t *testing.T, backend leader.Backend)
+
+	// Cut takes the network of backend away until heal is called. nil = not tested.
+	Cut func(t *testing.T, backend leader.Backend) (heal func())
+}
+
+// Run runs the conformance suite as parallel subtests of t. It checks the contract
+// of leader.Backend and of each optional interface that the backends implement; for
+// one that counts no terms, what needs terms is left out.
+func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
+	require.NotNil(t, h.New, "leadertest: Harness.New")
+	require.Positive(t, h.TTL, "leadertest: Harness.TTL")
+	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, stressCases) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &suite{T: t, h: h, ttl: h.TTL, node: h.New(t)}
+			c.run(s)
+		})
+	}
+}
+
+// A testCase is one property.
+type testCase struct {
+	name string
+	run  func(s *suite)
+}
+
+// A suite is one test case at work on one election.
+type suite struct {
+	*testing.T
+	h    Harness
+	ttl  time.Duration
+	node func() leader.Backend
+}
+
+// bound is how long anything may take that should come soon.
+func (s *suite) bound() time.Duration { return 20*s.ttl + 10*time.Second }
+
+// backend makes a node's backend, which is closed at the end.
+func (s *suite) backend() leader.Backend {
+	b := s.node()
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.bound())
+		defer cancel()
+		_ = b.Release(ctx, "cleanup")
+		shut(b)
+	})
+	return b
+}
+
+func shut(b leader.Backend) {
+	if closer, ok := b.(io.Closer); ok {
+		_ = closer.Close()
+	}
+}
+
+// try makes attempts until one is not pending.
+func (s *suite) try(b leader.Backend, identity string) (bool, error) {
+	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
+	defer cancel()
+	for {
+		attempt, end := context.WithTimeout(ctx, max(s.ttl, time.Second))
+		ok, err := b.TryAcquire(attempt, identity, s.ttl)
+		end()
+		if !errors.Is(err, leader.ErrPending) || ctx.Err() != nil {
+			return ok, err
+		}
+	}
+}
+
+// lead makes b lead, which must succeed at once.
+func (s *suite) lead(b leader.Backend, identity string) {
+	s.Helper()
+	ok, err := s.try(b, identity)
+	require.NoError(s, err, "%s acquires leadership that is free", identity)
+	require.True(s, ok, "%s acquires leadership that is free", identity)
+}
+
+// refuse checks that b cannot lead, because somebody else does.
+func (s *suite) refuse(b leader.Backend, identity string) {
+	s.Helper()
+	ok, err := s.try(b, identity)
+	require.NoError(s, err, "%s asks for leadership that is taken", identity)
+	require.False(s, ok, "%s acquires leadership that is taken", identity)
+}
+
+// succeed makes b lead as soon as it can, and returns when it asked for that.
+func (s *suite) succeed(b leader.Backend, identity string) {
+	s.Helper()
+	s.eventually(func() bool {
+		ok, err := s.try(b, identity)
+		require.NoError(s, err, "%s waits for leadership", identity)
+		return ok
+	}, "%s never leads", identity)
+}
+
+func (s *suite) release(b leader.Backend, identity string) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
+	defer cancel()
+	require.NoError(s, b.Release(ctx, identity), "%s releases", identity)
+}
+
+func (s *suite) renew(b leader.Backend, identity string) error {
+	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
+	defer cancel()
+	return b.Renew(ctx, identity, s.ttl)
+}
+
+// depose takes leadership from b, without b's help.
+func (s *suite) depose(b leader.Backend) {
+	if s.h.Kill != nil {
+		s.h.Kill(s.T, b)
+	}
+	// Without Kill, nobody renews it.
+}
+
+// eventually polls on this goroutine, as the calls of one backend must be.
+func (s *suite) eventually(condition func() bool, message string, args ...any) {
+	s.Helper()
+	deadline := time.Now().Add(s.bound())
+	tick := time.NewTicker(max(s.ttl/50, 5*time.Millisecond))
+	defer tick.Stop()
+	for !condition() {
+		require.True(s, time.Now().Before(deadline), append([]any{message}, args...)...)
+		<-tick.C
+	}
+}
+
+// needs skips a case that the backend has no interface for.
+func needs[Ability any](s *suite, b leader.Backend) Ability {
+	s.Helper()
+	ability, ok := b.(Ability)
+	if !ok {
+		s.Skipf("%T has no such ability", b)
+	}
+	return ability
+}
+
+// term is the term of b's last leadership; the case is skipped if there are none.
+func (s *suite) term(b leader.Backend) leader.Term {
+	s.Helper()
+	term := needs[leader.Termer](s, b).Term()
+	if term.IsZero() {
+		s.Skipf("%T counts no terms here", b)
+	}
+	return term
+}

@@ -1,0 +1,69 @@
+package leadertest
+
+import (
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+var termCases = []testCase{
+	{"each leadership has a greater term, the next one if nobody led between", func(s *suite) {
+		nodes := []leader.Backend{s.backend(), s.backend(), s.backend()}
+		var last leader.Term
+		for i := range 9 {
+			b := nodes[i%3]
+			s.succeed(b, "node")
+			term := s.term(b)
+			if i > 0 {
+				require.Positive(s, term.Compare(last), "%v after %v", term, last)
+				require.True(s, term.Follows(last), "%v after %v", term, last)
+			}
+			require.NoError(s, s.renew(b, "node"))
+			require.Equal(s, term, s.term(b), "a renewal changes no term")
+			last = term
+			if i%4 == 3 {
+				s.depose(b)
+			} else {
+				s.release(b, "node")
+			}
+		}
+	}},
+	{"an attempt that is refused, or given up, costs no term", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		s.lead(a, "a")
+		term := s.term(a)
+		s.refuse(b, "b")
+		if waiter, ok := b.(leader.Waiter); ok {
+			s.release(a, "a")
+			require.NoError(s, waiter.Wait(s.Context()))
+			s.release(b, "b") // it may have held it
+		} else {
+			s.release(a, "a")
+		}
+		s.lead(a, "a")
+		assert.True(s, s.term(a).Follows(term), "%v after %v", s.term(a), term)
+	}},
+	{"a start is clean after a release, and not after a loss", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		needs[leader.Successor](s, a)
+		clean := func(b leader.Backend) bool { return b.(leader.Successor).CleanStart() }
+		s.lead(a, "a")
+		s.release(a, "a")
+		s.lead(b, "b")
+		if termer, ok := b.(leader.Termer); ok && !termer.Term().IsZero() {
+			assert.True(s, clean(b), "after a release")
+		}
+		s.depose(b)
+		s.succeed(a, "a")
+		assert.False(s, clean(a), "after a loss")
+		s.depose(a)
+		s.succeed(a, "a")
+		assert.False(s, clean(a), "after a loss of its own")
+		if closer, ok := a.(interface{ Close() error }); ok {
+			require.NoError(s, closer.Close())
+			s.succeed(b, "b")
+			assert.False(s, clean(b), "after Close without Release")
+		}
+	}},
+}

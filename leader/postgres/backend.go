@@ -1,0 +1,274 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Backend elects a leader with a session lock of PostgreSQL. It implements
+// leader.Backend and all the optional interfaces beside it. Its methods are for
+// one goroutine at a time, but for Leader and Migrate, which are for any.
+type Backend struct {
+	config   Config
+	election namespace.Election
+	table    string            // as SQL
+	plain    *pgsession.Dialer // of connections that carry no lock
+
+	identity string
+	ttl      time.Duration
+	dialer   *pgsession.Dialer // of lock sessions for identity and ttl; nil before the first attempt
+	seat     *seat             // nil = no session
+	ghost    *ghost            // the session before, as long as it may hold the election lock
+	lastR    uint32            // objid of the last incarnation; 0 = none yet
+	pings    sync.WaitGroup
+
+	// Of the last successful attempt.
+	gone  chan struct{}
+	token *token
+	clean bool
+}
+
+var _ interface {
+	leader.Backend
+	leader.Waiter
+	leader.LossNotifier
+	leader.Termer
+	leader.Successor
+	leader.Binder
+	leader.Inspector
+	io.Closer
+} = (*Backend)(nil)
+
+// New returns a Backend without connecting. It fails if a field of config is
+// invalid; no error quotes a password.
+func New(config Config) (*Backend, error) {
+	config, cc, err := config.validated()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{config: config, election: config.Key.Election(), table: quoteTable(config.Table)}
+	config.ConnConfig = cc.Copy()
+	b.config = config
+	b.plain = b.newDialer("", 0)
+	return b, nil
+}
+
+func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.Dialer {
+	return pgsession.NewDialer(pgsession.Config{
+		ConnConfig: b.config.ConnConfig, BeforeConnect: b.config.BeforeConnect, Connect: b.config.Connect,
+		T: t, ApplicationName: applicationName,
+	})
+}
+
+// TryAcquire makes one attempt on the election lock and, if it is free, takes the
+// election over: it waits, until ctx ends, for what is left of earlier terms. If
+// that takes longer, the error is a *PendingError, the session keeps its place
+// and the next attempt goes on. ttl is from MinTTL to MaxTTL: the server ends a
+// session that was silent for so long. identity is the session's
+// application_name, of which PostgreSQL keeps 63 bytes: a longer one loses its
+// middle there.
+func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
+	if err := checkCandidate(identity, ttl); err != nil {
+		return false, err
+	}
+	if b.identity != identity || b.ttl != ttl {
+		_ = b.Close() // which returns nil
+		b.identity, b.ttl = identity, ttl
+		b.dialer = b.newDialer(applicationName(identity), ttl)
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	t, err := b.sit(ctx)
+	if err != nil {
+		return false, err
+	}
+	stop := t.within(ctx)
+	won, err := b.takeOver(ctx, t)
+	stop()
+	if err != nil && !errors.Is(err, leader.ErrPending) {
+		b.letGo(t)
+		return false, unreachable(err)
+	}
+	t.rest()
+	if won {
+		t.session.WatchNow()
+	}
+	return won, err
+}
+
+// sit returns the session for an attempt, a new one if need be.
+func (b *Backend) sit(ctx context.Context) (*seat, error) {
+	if t := b.seat; t != nil {
+		t.settle()
+		if t.lost() == nil {
+			return t, nil
+		}
+		b.stand()
+	}
+	s, err := b.dialer.Dial(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	start, err := introduce(s, b.ttl)
+	if err != nil {
+		s.Close()
+		return nil, unreachable(err)
+	}
+	b.seat = newSeat(s, start, applicationName(b.identity))
+	return b.seat, nil
+}
+
+// stand closes the session, and with it every lock as soon as the server hears
+// of it.
+func (b *Backend) stand() {
+	t := b.seat
+	if t == nil {
+		return
+	}
+	b.seat = nil
+	t.close()
+	if t.main || b.ghost == nil {
+		b.ghost = &t.ghost
+	}
+}
+
+// letGo gives back what the session holds, or ends the session.
+func (b *Backend) letGo(t *seat) {
+	if t.main && t.session.UnlockAll() != nil || t.lost() != nil {
+		b.stand()
+		return
+	}
+	t.main, t.incarnation, t.leads = false, namespace.Tag{}, false
+	t.rest()
+}
+
+// Renew asks the server for a sign of life. The answer is waited for until ctx
+// ends; a ping that is late is not cancelled, because that would end the session:
+// the next Renew waits for it too.
+func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
+	t := b.seat
+	if t == nil || !t.leads || identity != b.identity || ttl != b.ttl {
+		return fmt.Errorf("%w: %s in a lease of %v does not lead", leader.ErrLost, identity, ttl)
+	}
+	if lost := t.lost(); lost != nil {
+		return fmt.Errorf("%w: %w", leader.ErrLost, lost)
+	}
+	for fresh := false; ; {
+		if t.ping == nil {
+			b.startPing(t)
+			fresh = true
+		}
+		select {
+		case err := <-t.ping:
+			t.ping = nil
+			switch {
+			case err != nil:
+				return fmt.Errorf("%w: %w", leader.ErrLost, err)
+			case fresh:
+				return nil
+			}
+			// An answer to a ping from before this call says too little.
+		case <-ctx.Done():
+			return fmt.Errorf("%w: no answer yet: %w", leader.ErrConnection, context.Cause(ctx))
+		}
+	}
+}
+
+func (b *Backend) startPing(t *seat) {
+	answer := make(chan error, 1)
+	t.ping = answer
+	b.pings.Go(func() {
+		err := t.session.Ping()
+		if err == nil {
+			t.rest()
+			t.session.WatchNow()
+		} else {
+			t.report(err)
+		}
+		answer <- err
+	})
+}
+
+// Release gives back whatever is held. A leadership is marked as ended in good
+// order first. The session stays for the next attempt.
+func (b *Backend) Release(ctx context.Context, _ string) error {
+	t := b.seat
+	if t == nil {
+		return nil
+	}
+	t.settle()
+	if t.lost() != nil {
+		b.stand()
+		return nil //nolint:nilerr // nothing is held, or not for longer than the ttl
+	}
+	if !t.main {
+		t.rest()
+		return nil
+	}
+	stop := t.within(ctx)
+	if t.leads {
+		b.markEnded(t)
+	}
+	err := t.release()
+	stop()
+	if err != nil {
+		b.stand()
+		return fmt.Errorf("leader: release of %v: %w", b.config.Key, unreachable(err))
+	}
+	t.rest()
+	return nil
+}
+
+// release unlocks the incarnation first: whoever is granted the election lock then
+// finds nothing left to wait for.
+func (t *seat) release() error {
+	incarnation := t.incarnation
+	t.incarnation, t.leads = namespace.Tag{}, false
+	if incarnation != (namespace.Tag{}) {
+		if err := t.session.Unlock(incarnation, session.Exclusive); err != nil {
+			return err
+		}
+	}
+	if err := t.session.UnlockAll(); err != nil {
+		return err
+	}
+	t.main = false
+	return nil
+}
+
+// Close drops everything at once, connections included, and waits for all
+// goroutines of the Backend. The next TryAcquire starts anew. It returns nil.
+func (b *Backend) Close() error {
+	b.stand()
+	b.pings.Wait()
+	if b.dialer != nil {
+		b.dialer.Close()
+	}
+	return nil
+}
+
+// Lost returns a channel that is closed when the session of the last leadership
+// has ended: at once if the server says so, else at the end of the lease.
+func (b *Backend) Lost() <-chan struct{} { return b.gone }
+
+// Term returns the last leadership's term, or leader.NoTerm.
+func (b *Backend) Term() leader.Term {
+	if b.token == nil {
+		return leader.NoTerm
+	}
+	return b.token.term
+}
+
+// CleanStart reports whether the term before was released, or there was none.
+// Without terms it is false.
+func (b *Backend) CleanStart() bool { return b.clean }

@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// DefaultTable holds the terms of all elections of a database.
+const DefaultTable = "public.pglatch_election"
+
+// The limits of a lease's duration.
+const (
+	MinTTL = 500 * time.Millisecond
+	MaxTTL = 24 * time.Hour
+)
+
+// A ConnectFunc makes a connection with the settings that it is given, which it
+// must keep: they make the connection fit for a lock session.
+type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
+
+// A Config says how to reach an election. Key is required, and one of DSN and
+// ConnConfig; the zero value of every other field is a good default.
+type Config struct {
+	// DSN is a PostgreSQL URL or keyword/value string. It leads to the primary, not
+	// through a pool in transaction mode.
+	DSN string
+
+	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
+	// cannot say: TLS, dialers, tracers. It is copied.
+	ConnConfig *pgx.ConnConfig
+
+	// BeforeConnect may change the copy of the settings before each connection is
+	// made, for passwords that rotate. nil = nothing.
+	BeforeConnect func(context.Context, *pgx.ConnConfig) error
+
+	// Connect makes the connections, for tests and custom drivers. nil =
+	// pgx.ConnectConfig.
+	Connect ConnectFunc
+
+	// Key names the election: whoever holds the session lock on it leads or is about
+	// to. It is a key of a namespace or a raw one.
+	Key namespace.Key
+
+	// Table counts the terms: "table" of schema public, or "schema.table", taken as
+	// written. "" = DefaultTable.
+	Table string
+
+	// CreateTable makes the table if it is not there, with the role of the
+	// connection. false = an error that says how to make it.
+	CreateTable bool
+
+	// NoTerms does without the table: terms are leader.NoTerm, and a leader does not
+	// know whether its predecessor ended in good order. Guards work all the same.
+	NoTerms bool
+
+	// Logger gets what nobody is told otherwise: what a takeover waits for (Warn). nil
+	// = discard.
+	Logger *slog.Logger
+}
+
+// validated returns a config with its defaults filled, and its connection settings.
+func (c Config) validated() (Config, *pgx.ConnConfig, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Table == "" {
+		c.Table = DefaultTable
+	}
+	switch {
+	case !c.Key.Valid():
+		return c, nil, &leader.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
+	case !tableName.MatchString(c.Table):
+		return c, nil, &leader.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
+	case (c.DSN == "") == (c.ConnConfig == nil):
+		return c, nil, &leader.ConfigError{Field: "DSN", Value: "empty like ConnConfig, or set beside it", Remedy: "set one of DSN and ConnConfig"}
+	case c.ConnConfig == nil:
+		cc, err := pgsession.ParseDSN(c.DSN)
+		if err != nil {
+			return c, nil, fmt.Errorf("leader: DSN: %w", err)
+		}
+		return c, cc, nil
+	case c.ConnConfig.DialFunc == nil || c.ConnConfig.BuildFrontend == nil:
+		return c, nil, &leader.ConfigError{Field: "ConnConfig", Value: "not made by pgx.ParseConfig", Remedy: "make it with pgx.ParseConfig and change the result"}
+	}
+	return c, c.ConnConfig, nil
+}
+
+var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+
+// quoteTable returns the name of a valid table as SQL.
+func quoteTable(table string) string {
+	schema, name, ok := strings.Cut(table, ".")
+	if !ok {
+		schema, name = "public", table
+	}
+	return pgx.Identifier{schema, name}.Sanitize()
+}
+
+// checkCandidate validates the arguments of an attempt.
+func checkCandidate(identity string, ttl time.Duration) error {
+	switch {
+	case identity == "" || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
+		return &leader.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text that no other candidate has"}
+	case ttl < MinTTL || ttl > MaxTTL:
+		return &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use 500ms to 24h"}
+	}
+	return nil
+}
+
+const (
+	maxName  = 63 // bytes of an application_name that PostgreSQL keeps
+	nameHead = 28
+	cut      = "..."
+)
+
+// applicationName is an identity as PostgreSQL shows it: other bytes than
+// printable ASCII become "?", as they do there, and a long one loses its middle,
+// because its ends, a host and a random suffix, tell it from others.
+func applicationName(identity string) string {
+	b := []byte(identity)
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			b[i] = '?'
+		}
+	}
+	if len(b) <= maxName {
+		return string(b)
+	}
+	return string(b[:nameHead]) + cut + string(b[len(b)-(maxName-nameHead-len(cut)):])
+}

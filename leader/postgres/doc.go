@@ -1,0 +1,2 @@
+// Package postgres is a leader.Backend on a session lock of PostgreSQL.
+package postgres

@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// The connections that an election cannot live on.
+var (
+	// ErrPooler: the connection goes through a transaction pooler, where session
+	// locks leak. Connect directly or through a pool in session mode.
+	ErrPooler = session.ErrPooler
+	// ErrStandby: the server is a standby, which has a lock space of its own.
+	ErrStandby = session.ErrStandby
+)
+
+// A PendingError says what a takeover waits for. It matches leader.ErrPending, and
+// the cause of the context that ended the attempt; the next attempt goes on.
+type PendingError struct {
+	Election string
+	// Guarded: a guarded transaction of an earlier term is in flight. Otherwise the
+	// session of an earlier leader is about to end.
+	Guarded bool
+	// PID is the server's number of the session that is waited for, 0 if it is not
+	// known or a prepared transaction.
+	PID             uint32
+	ApplicationName string // of that session
+	Waited          time.Duration
+	Cause           error
+}
+
+func (e *PendingError) Error() string {
+	what := "the session of an earlier leader"
+	if e.Guarded {
+		what = "a guarded transaction"
+	}
+	return fmt.Sprintf("leader: takeover of %s waits for %s: backend %d (%s): %v", e.Election, what, e.PID, e.ApplicationName, e.Cause)
+}
+
+// Is reports whether target is leader.ErrPending.
+func (e *PendingError) Is(target error) bool { return target == leader.ErrPending }
+
+// Unwrap returns the cause of the context.
+func (e *PendingError) Unwrap() error { return e.Cause }
+
+// A NotLeaderError says that a guard refused a transaction, which cannot write
+// any more. It matches leader.ErrNotLeader, and the cause of the context if that
+// ended with its term.
+type NotLeaderError struct {
+	Election string      // "" if the context is not of a leader
+	Term     leader.Term // of the context
+	Cause    error
+}
+
+func (e *NotLeaderError) Error() string {
+	if e.Election == "" {
+		return fmt.Sprintf("leader: not the leader: %v", e.Cause)
+	}
+	return fmt.Sprintf("leader: not the leader of %s in term %v: %v", e.Election, e.Term, e.Cause)
+}
+
+// Is reports whether target is leader.ErrNotLeader.
+func (e *NotLeaderError) Is(target error) bool { return target == leader.ErrNotLeader }
+
+// Unwrap returns the cause.
+func (e *NotLeaderError) Unwrap() error { return e.Cause }
+
+// unreachable makes an error of a connection match leader.ErrConnection.
+func unreachable(err error) error {
+	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrLost) {
+		return fmt.Errorf("%w: %w", leader.ErrConnection, err)
+	}
+	return err
+}

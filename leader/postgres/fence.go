@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// SQLSTATEs, PostgreSQL manual, appendix A.
+const (
+	codeUndefinedTable   = "42P01"
+	codePrivilege        = "42501"
+	codeLockNotAvailable = "55P03"
+	codeDuplicateTable   = "42P07"
+	codeDuplicateObject  = "42710" // the table's row type
+	codeUniqueViolation  = "23505" // in the catalog
+)
+
+// fenceSQL counts a term, under the election lock. The timeline comes from the
+// name of a WAL file, because pg_control_checkpoint() tells the old one until the
+// first checkpoint after a promotion. An asynchronous standby that is promoted
+// may have missed terms, but its timeline is higher; a server with another
+// identifier, or a lower timeline after pg_upgrade, is told by that. RETURNING's
+// subquery sees the row as it was before.
+const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since)
+SELECT %[2]s, 1, 1, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.bit(32)::pg_catalog.int8,
+	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()
+FROM pg_catalog.pg_control_system() AS c, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
+ON CONFLICT (election) DO UPDATE SET
+	era = t.era + CASE WHEN t.system_identifier = excluded.system_identifier AND t.timeline <= excluded.timeline
+		THEN (excluded.timeline - t.timeline)::pg_catalog.int4 ELSE 1 END,
+	n = t.n + 1, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
+	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL
+RETURNING t.era, t.n, NOT EXISTS (SELECT FROM %[1]s WHERE election = %[2]s AND ended_at IS NULL), pg_catalog.pg_backend_pid()`
+
+// endSQL marks a term as ended in good order. Its commit need not be flushed: a
+// mark that a crash forgets makes the successor more careful.
+const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp()
+WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL;
+SELECT pg_catalog.pg_backend_pid()`
+
+// fence counts a new term and tells whether the one before ended in good order.
+func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean bool, err error) {
+	if b.config.NoTerms {
+		return leader.NoTerm, false, nil
+	}
+	sql := fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), pgsession.Literal(b.identity))
+	row, err := t.session.Query(sql)
+	if sqlState(err) == codeUndefinedTable && b.config.CreateTable {
+		if err := b.Migrate(ctx); err != nil {
+			return leader.NoTerm, false, err
+		}
+		row, err = t.session.Query(sql)
+	}
+	if err != nil {
+		return leader.NoTerm, false, b.fenceError(err)
+	}
+	era, eraErr := strconv.ParseUint(row[0], 10, 64)
+	n, nErr := strconv.ParseUint(row[1], 10, 64)
+	if eraErr != nil || nErr != nil || era > leader.MaxEra || n > leader.MaxN {
+		return leader.NoTerm, false, fmt.Errorf("leader: term %s.%s of %s in %s is beyond %d.%d: no greater one can be counted",
+			row[0], row[1], b.config.Key, b.config.Table, leader.MaxEra, leader.MaxN)
+	}
+	return leader.Term{Era: uint16(era), N: n}, row[2] == "t", nil
+}
+
+func (b *Backend) fenceError(err error) error {
+	switch sqlState(err) {
+	case codeUndefinedTable:
+		return fmt.Errorf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
+			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %w", b.config.Table, err)
+	case codePrivilege:
+		return fmt.Errorf("leader: the role may not count terms in %s: GRANT SELECT, INSERT, UPDATE ON %s TO the role, and USAGE on its schema: %w",
+			b.config.Table, b.table, err)
+	case codeLockNotAvailable:
+		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms: %w", b.config.Key, b.config.Table, err)
+	}
+	return fmt.Errorf("leader: counting the term of %s in %s: %w", b.config.Key, b.config.Table, err)
+}
+
+// markEnded marks the term as ended in good order. Without the mark the successor
+// is more careful, no more.
+func (b *Backend) markEnded(t *seat) {
+	if b.config.NoTerms {
+		return
+	}
+	term := b.Term()
+	if _, err := t.session.Query(fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)); err != nil {
+		b.config.Logger.Warn("end of term not recorded", slog.String("election", b.config.Key.String()),
+			slog.String("term", term.String()), slog.Any("error", err))
+	}
+}
+
+// electionSQL is the election's name in the table, as SQL: the key's numbers,
+// because two programs may have different names for them.
+func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.Tag().String()) }
+
+// rowLockTimeout bounds the wait for a row below the bound of a statement, so that
+// the error can be told.
+func rowLockTimeout(ttl time.Duration) string {
+	return strconv.FormatInt(min(ttl, 5*time.Second).Milliseconds()/2, 10) + "ms"
+}
+
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A PgxTx is what Guard needs of a transaction; pgx.Tx has it.
+type PgxTx = pgsession.PgxTx
+
+// A SQLTx is what GuardSQL needs of a transaction; *sql.Tx has it, and so have the
+// transactions of libraries on top of it.
+type SQLTx = pgsession.SQLTx
+
+// A token is what a guard must know of a term.
+type token struct {
+	election             string
+	barrier, incarnation namespace.Tag
+	ttl                  time.Duration
+	term                 leader.Term
+}
+
+type tokenKey struct{}
+
+// Bind adds to a leader's context what Guard and InTx need.
+func (b *Backend) Bind(ctx context.Context) context.Context {
+	return context.WithValue(ctx, tokenKey{}, b.token)
+}
+
+// Guard lets the transaction go on only if the term of ctx, a leader's context or
+// one made from it, still leads, and will until the transaction has ended: a
+// successor waits for that. The transaction is on the election's database, by any
+// connection, also through a transaction pooler. Guard also sets its
+// idle_in_transaction_session_timeout to the duration of the lease, or keeps a
+// shorter one, so that a leader that is stopped halfway holds nobody up for longer.
+//
+// If the term has ended, Guard returns a *NotLeaderError and the transaction is
+// aborted: it cannot write any more. It does the same if ctx is not of a leader.
+// If ctx ended for another reason, its cause is returned, and the transaction is
+// aborted too. Any other error is the driver's.
+//
+// Call Guard outside of savepoints, because a rollback to a savepoint that is
+// older than the guard takes it back. InTx sees to that.
+func Guard(ctx context.Context, tx PgxTx) error { return guard(ctx, pgsession.FromPgx(tx)) }
+
+// GuardSQL is Guard for database/sql.
+func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession.FromSQL(tx)) }
+
+var errNoTerm = errors.New("the context is not of a leader: use the one that the election gives to its work")
+
+func guard(ctx context.Context, tx pgsession.Tx) error {
+	t, _ := ctx.Value(tokenKey{}).(*token)
+	if t == nil {
+		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
+	}
+	if ctx.Err() != nil {
+		return errors.Join(t.ended(context.Cause(ctx)), abort(ctx, tx))
+	}
+	err := pgsession.TxGuard(ctx, tx, t.barrier, t.incarnation, t.ttl)
+	switch {
+	case errors.Is(err, pgsession.ErrRefused):
+		return &NotLeaderError{t.election, t.term, err}
+	case err != nil && ctx.Err() != nil:
+		return t.ended(errors.Join(context.Cause(ctx), err))
+	case err != nil:
+		return fmt.Errorf("leader: guard of %s: %w", t.election, err)
+	}
+	return nil
+}
+
+// ended is the error for a context that ended for a reason.
+func (t *token) ended(cause error) error {
+	if errors.Is(cause, leader.ErrLost) || errors.Is(cause, leader.ErrReleased) || errors.Is(cause, leader.ErrNotLeader) {
+		return &NotLeaderError{t.election, t.term, cause}
+	}
+	return fmt.Errorf("leader: guard of %s: %w", t.election, cause)
+}
+
+// lingerBound is how long the end of a transaction may take after the end of its
+// context.
+const lingerBound = 5 * time.Second
+
+// linger returns a context that ends lingerBound after ctx.
+func linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lingerBound, cancel) })
+	return longer, func() { stop(); cancel() }
+}
+
+func abort(ctx context.Context, tx pgsession.Tx) error {
+	ctx, cancel := linger(ctx)
+	defer cancel()
+	if err := pgsession.TxAbort(ctx, tx); err != nil {
+		return fmt.Errorf("aborting the transaction: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// Leader tells who holds the election lock, on a short-lived connection of its
+// own. ok is false if nobody does. A holder without a term, where terms are
+// counted, has the lock but does not lead: it is a candidate that is taking over,
+// or no candidate at all. What the role may not see is zero.
+func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+		var h session.Holder
+		if h, ok, err = pgsession.HolderOf(ctx, conn.PgConn(), b.config.Key.Tag()); err != nil || !ok {
+			return err
+		}
+		holder.Identity, holder.Detail = h.ApplicationName, detail(h)
+		if b.config.NoTerms {
+			return nil
+		}
+		return b.readTerm(ctx, conn, h, &holder)
+	})
+	if err != nil {
+		return leader.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, err)
+	}
+	return holder, ok, nil
+}
+
+func detail(h session.Holder) string {
+	if h.ClientAddr == "" {
+		return fmt.Sprintf("pid %d", h.PID)
+	}
+	return fmt.Sprintf("pid %d, %s", h.PID, h.ClientAddr)
+}
+
+// readTerm adds what the table knows of the session that holds the lock.
+func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder, holder *leader.Holder) error {
+	var (
+		identity string
+		term     leader.Term
+		since    time.Time
+		start    = &h.BackendStart
+	)
+	if start.IsZero() {
+		start = nil // hidden from this role
+	}
+	err := conn.QueryRow(ctx, `SELECT identity, era, n, since FROM `+b.table+`
+	WHERE election OPERATOR(pg_catalog.=) $1 AND pid OPERATOR(pg_catalog.=) $2
+		AND ($3::pg_catalog.timestamptz IS NULL OR backend_start OPERATOR(pg_catalog.=) $3)`,
+		b.config.Key.Tag().String(), int32(h.PID), start).Scan(&identity, &term.Era, &term.N, &since)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), sqlState(err) == codeUndefinedTable, sqlState(err) == codePrivilege:
+		return nil // it does not lead yet, or nothing can be known
+	case err != nil:
+		return err
+	}
+	holder.Identity, holder.Term, holder.Since = identity, term, since
+	return nil
+}

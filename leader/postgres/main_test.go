@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var key = namespace.Pair(1, 100)
+
+// ttl is long: what ends in a test does not end by it.
+const ttl = time.Minute
+
+// patience is how long a test waits for an event that comes at once on an idle
+// machine.
+const patience = 20 * time.Second
+
+// newBackend returns a backend on the database, which makes its table; change may
+// be nil.
+func newBackend(t testing.TB, dsn string, change func(*postgres.Config)) *postgres.Backend {
+	t.Helper()
+	config := postgres.Config{DSN: dsn, Key: key, CreateTable: true}
+	if change != nil {
+		change(&config)
+	}
+	b, err := postgres.New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+func noTerms(c *postgres.Config) { c.NoTerms = true }
+
+// lead makes the backend the leader and returns the context of its term.
+func lead(t testing.TB, b *postgres.Backend, identity string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	won, err := b.TryAcquire(ctx, identity, ttl)
+	require.NoError(t, err)
+	require.True(t, won)
+	return b.Bind(t.Context())
+}
+
+// refused makes one attempt that somebody else's leadership refuses.
+func refused(t testing.TB, b *postgres.Backend, identity string) {
+	t.Helper()
+	won, err := b.TryAcquire(t.Context(), identity, ttl)
+	require.NoError(t, err)
+	require.False(t, won)
+}
+
+func release(t testing.TB, b *postgres.Backend, identity string) {
+	t.Helper()
+	require.NoError(t, b.Release(t.Context(), identity))
+}
+
+func wait(t testing.TB, b *postgres.Backend) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, b.Wait(ctx))
+}
+
+// waitLost waits until the backend knows that its leadership is gone.
+func waitLost(t testing.TB, b *postgres.Backend) {
+	t.Helper()
+	select {
+	case <-b.Lost():
+	case <-time.After(patience):
+		require.Fail(t, "the loss was not noticed")
+	}
+}
+
+// A judge is an ordinary connection, which says what the server knows.
+type judge struct {
+	t    testing.TB
+	pool *pgxpool.Pool
+}
+
+func newJudge(t testing.TB, dsn string) judge {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return judge{t, pool}
+}
+
+func (j judge) exec(sql string, args ...any) {
+	j.t.Helper()
+	_, err := j.pool.Exec(context.Background(), sql, args...)
+	require.NoError(j.t, err)
+}
+
+func one[T any](j judge, sql string, args ...any) T {
+	j.t.Helper()
+	var v T
+	require.NoError(j.t, j.pool.QueryRow(context.Background(), sql, args...).Scan(&v))
+	return v
+}
+
+// here selects the advisory locks of this database.
+const here = ` FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// holder is the pid that holds the election lock, or 0.
+func (j judge) holder() int {
+	j.t.Helper()
+	return one[int](j, `SELECT coalesce(min(pid), 0)`+here+` AND classid = 1 AND objid = 100 AND objsubid = 2 AND granted`)
+}
+
+// locks counts all advisory locks, granted or waited for.
+func (j judge) locks() int {
+	j.t.Helper()
+	return one[int](j, `SELECT count(*)`+here)
+}
+
+// queued blocks until somebody waits for an advisory lock.
+func (j judge) queued() {
+	j.t.Helper()
+	j.eventually(func() bool { return one[int](j, `SELECT count(*)`+here+` AND NOT granted`) > 0 })
+}
+
+func (j judge) eventually(condition func() bool) {
+	j.t.Helper()
+	require.Eventually(j.t, condition, patience, time.Millisecond)
+}
+
+// terminate ends a backend and waits until it is gone.
+func (j judge) terminate(pid int) {
+	j.t.Helper()
+	j.exec("SELECT pg_terminate_backend($1)", pid)
+	j.eventually(func() bool {
+		return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+	})
+}
+
+// begin begins a transaction, which is rolled back at the end of the test.
+func (j judge) begin() pgx.Tx {
+	j.t.Helper()
+	tx, err := j.pool.Begin(context.Background())
+	require.NoError(j.t, err)
+	j.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func pidOf(t testing.TB, tx pgx.Tx) uint32 {
+	t.Helper()
+	return tx.Conn().PgConn().PID()
+}

@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A ghost is a session that this backend gave up: the server may not know yet.
+type ghost struct {
+	pid             uint32
+	backendStart    time.Time
+	applicationName string
+}
+
+func (g ghost) is(h session.Holder) bool {
+	return h.PID == g.pid && h.BackendStart.Equal(g.backendStart)
+}
+
+// A seat is a session and how far it has come: it holds nothing, the election
+// lock, an incarnation too, or leadership. Between calls it is watched.
+type seat struct {
+	ghost
+	session *pgsession.Session
+	gone    chan struct{} // closed when the session is lost
+	report  func(error)   // closes gone, once
+	cause   error         // of the loss, once gone is closed
+
+	main        bool          // holds the election lock
+	incarnation namespace.Tag // zero = none
+	leads       bool
+	began       time.Time  // of the takeover
+	blocker     blocker    // what it waits for, or waited for last
+	logged      blocker    // the one that was logged last
+	ping        chan error // the outstanding ping of Renew; nil = none
+}
+
+func newSeat(s *pgsession.Session, backendStart time.Time, applicationName string) *seat {
+	t := &seat{
+		ghost:   ghost{s.PID(), backendStart, applicationName},
+		session: s,
+		gone:    make(chan struct{}),
+	}
+	var once sync.Once
+	t.report = func(err error) { once.Do(func() { t.cause = err; close(t.gone) }) }
+	return t
+}
+
+// rest watches the session until the next call: pings keep it, and a loss is known.
+func (t *seat) rest() { t.session.Watch(t.report) }
+
+// lost returns why the session is gone, or nil.
+func (t *seat) lost() error {
+	select {
+	case <-t.gone:
+		return t.cause
+	default:
+	}
+	if t.session.State() == session.Lost {
+		return errSilent
+	}
+	return nil
+}
+
+var errSilent = errors.New("no answer from the server before the deadline")
+
+// haste is how long after the end of a context a statement may go on before it is
+// hurried, and its session lost if that does not help.
+const haste = 250 * time.Millisecond
+
+// within makes the end of ctx end the waits and statements of a call soon, until
+// stop, which blocks until that cannot happen any more.
+func (t *seat) within(ctx context.Context) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		t.session.Interrupt()
+		select {
+		case <-done:
+		case <-time.After(haste):
+			t.session.Hurry()
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// settle waits for the ping of a Renew that was given up. Nobody else waits for
+// its answer any more, so it is bounded.
+func (t *seat) settle() {
+	if t.ping == nil {
+		return
+	}
+	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
+	defer kill.Stop()
+	<-t.ping //nolint:errcheck // a loss is seen in the session's state
+	t.ping = nil
+}
+
+// close ends the session, also in a dead network.
+func (t *seat) close() {
+	t.settle()
+	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
+	defer kill.Stop()
+	t.session.Close()
+}
+
+// introduce makes the settings of a new session that only elections need. A term
+// that a crash of the server forgets could be counted twice, so it is committed
+// synchronously whatever the role's default is. lock_timeout is for the row of
+// the term; waits for locks set their own.
+func introduce(s *pgsession.Session, ttl time.Duration) (backendStart time.Time, err error) {
+	_, err = s.Query(`SELECT pg_catalog.set_config('synchronous_commit',
+		CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+			ELSE pg_catalog.current_setting('synchronous_commit') END, false),
+		pg_catalog.set_config('lock_timeout', '` + rowLockTimeout(ttl) + `', false), pg_catalog.pg_backend_pid()`)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return s.BackendStart()
+}

@@ -1,0 +1,262 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+)
+
+var emptyConnConfig = &pgx.ConnConfig{}
+
+func startQuietServer(t *testing.T) *pgserver.Server {
+	t.Helper()
+	return pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
+		"autovacuum": "off", "log_checkpoints": "off", "log_lock_waits": "on", "checkpoint_timeout": "1h",
+	}})
+}
+
+// throughProxy changes a backend's connections: they go through the proxy until
+// direct is set.
+func throughProxy(t *testing.T, dsn string) (proxy *faultproxy.Proxy, direct *atomic.Bool, change func(*postgres.Config)) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	require.NoError(t, err)
+	proxy, err = faultproxy.New(t.Context(), u.Host)
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	via, err := proxy.URL(dsn)
+	require.NoError(t, err)
+	direct = new(atomic.Bool)
+	return proxy, direct, func(c *postgres.Config) {
+		c.DSN = via
+		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+			if direct.Load() {
+				cc.Host, cc.Port = u.Hostname(), uint16(port)
+			}
+			return nil
+		}
+	}
+}
+
+func TestACandidateEndsItsOwnSessionThatTheServerStillBelievesIn(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	proxy, direct, change := throughProxy(t, dsn)
+	a, other, judge := newBackend(t, dsn, change), newBackend(t, dsn, nil), newJudge(t, dsn)
+	lead(t, a, "a")
+	pid := judge.holder()
+	proxy.Set(faultproxy.Hold)
+	require.NoError(t, a.Close()) // the server does not hear of it
+	direct.Store(true)
+
+	// The control: to another candidate, of the same name even, the session is a leader.
+	refused(t, other, "other")
+	refused(t, other, "a")
+	assert.Equal(t, pid, judge.holder())
+
+	lead(t, a, "a")
+	assert.NotEqual(t, pid, judge.holder())
+	assert.Equal(t, uint64(2), a.Term().N)
+	assert.False(t, a.CleanStart())
+}
+
+func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	proxy, _, change := throughProxy(t, dsn)
+	a, judge := newBackend(t, dsn, change), newJudge(t, dsn)
+	const short = 2 * time.Second
+	won, err := a.TryAcquire(t.Context(), "a", short)
+	require.NoError(t, err)
+	require.True(t, won)
+	proxy.Set(faultproxy.Hold)
+
+	// A renewal that gets no answer in time is a doubt, and costs nothing if the answer comes.
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = a.Renew(ctx, "a", short)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, leader.ErrConnection)
+	require.NotErrorIs(t, err, leader.ErrLost)
+	proxy.Set(faultproxy.Pass)
+	require.NoError(t, a.Renew(t.Context(), "a", short))
+
+	proxy.Set(faultproxy.Hold)
+	for lost := false; !lost; {
+		holder := judge.holder()
+		select {
+		case <-a.Lost():
+			lost = true
+		default:
+			require.NotZero(t, holder, "believed in a lease that the server ended")
+		}
+	}
+	require.ErrorIs(t, a.Renew(t.Context(), "a", short), leader.ErrLost)
+	release(t, a, "a")
+	judge.eventually(func() bool { return judge.holder() == 0 })
+}
+
+func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(context.Context, *postgres.Backend) error{
+		"release": func(ctx context.Context, b *postgres.Backend) error { return b.Release(ctx, "a") },
+		"close":   func(context.Context, *postgres.Backend) error { return nil },
+		"renew and release": func(ctx context.Context, b *postgres.Backend) error {
+			_ = b.Renew(ctx, "a", ttl)
+			return b.Release(ctx, "a")
+		},
+		"renew and close": func(ctx context.Context, b *postgres.Backend) error {
+			_ = b.Renew(ctx, "a", ttl)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			proxy, _, change := throughProxy(t, dsn)
+			b := newBackend(t, dsn, change)
+			lead(t, b, "a")
+			proxy.Set(faultproxy.Hold)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				_ = end(ctx, b)
+				_ = b.Close()
+				close(done)
+			}()
+			select {
+			case <-done:
+			case <-time.After(patience):
+				require.Fail(t, "it waits for the network")
+			}
+		})
+	}
+}
+
+func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	var log bytes.Buffer
+	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
+	b := newBackend(t, dsn, func(c *postgres.Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	term := lead(t, a, "a")
+	tx := judge.begin()
+	require.NoError(t, postgres.Guard(term, tx))
+	judge.terminate(judge.holder())
+
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		won, err := b.TryAcquire(ctx, "b", ttl)
+		cancel()
+		assert.False(t, won)
+		require.ErrorIs(t, err, leader.ErrPending)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var pending *postgres.PendingError
+		require.ErrorAs(t, err, &pending)
+		assert.True(t, pending.Guarded)
+		assert.Equal(t, pidOf(t, tx), pending.PID)
+		assert.ErrorContains(t, err, "1:100")
+		refused(t, a, "a") // the candidate keeps its place
+		require.ErrorIs(t, b.Renew(t.Context(), "b", ttl), leader.ErrLost)
+	}
+	pid := judge.holder()
+	assert.Equal(t, 1, strings.Count(log.String(), "takeover waits for a guarded transaction"), "once for each blocker")
+	assert.Contains(t, log.String(), strconv.Itoa(int(pidOf(t, tx))))
+
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = tx.Commit(context.Background()) })
+	lead(t, b, "b")
+	wg.Wait()
+	assert.Equal(t, pid, judge.holder(), "it goes on where it was")
+	assert.Equal(t, uint64(2), b.Term().N)
+}
+
+func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
+	tx := judge.begin()
+	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
+	judge.terminate(judge.holder())
+	ctx, cancel := context.WithCancel(t.Context())
+	tried := make(chan error, 1)
+	go func() {
+		_, err := b.TryAcquire(ctx, "b", ttl)
+		tried <- err
+	}()
+	judge.queued()
+	cancel()
+	require.ErrorIs(t, <-tried, leader.ErrPending)
+	release(t, b, "b")
+	assert.Equal(t, 1, judge.locks(), "the guard's")
+
+	// One whose session is lost meanwhile starts anew.
+	pending := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := b.TryAcquire(ctx, "b", ttl)
+		require.ErrorIs(t, err, leader.ErrPending)
+	}
+	pending()
+	pid := judge.holder()
+	judge.terminate(pid)
+	judge.eventually(func() bool {
+		pending()
+		return judge.holder() != pid
+	})
+	require.NoError(t, tx.Rollback(t.Context()))
+	lead(t, b, "b")
+}
+
+// A session that ends gives its locks back in any order: here it is a session that
+// has kept nothing but an incarnation.
+func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
+	left := judge.begin()
+	election := key.Election()
+	incarnation, _ := election.Incarnation(7).Single()
+	_, err := left.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = a.TryAcquire(ctx, "a", ttl)
+	var pending *postgres.PendingError
+	require.ErrorAs(t, err, &pending)
+	assert.False(t, pending.Guarded)
+	assert.Equal(t, pidOf(t, left), pending.PID)
+
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = left.Rollback(context.Background()) })
+	lead(t, a, "a")
+	wg.Wait()
+
+	// The control: another election's does not matter.
+	other := judge.begin()
+	_, err = other.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation^1<<40)
+	require.NoError(t, err)
+	release(t, a, "a")
+	lead(t, a, "a")
+}

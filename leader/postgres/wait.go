@@ -1,0 +1,55 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// Wait waits for the election lock in the server's queue, in slices that keep the
+// server's snapshots young. It returns nil as soon as the lock is held, and at
+// once before the first attempt. It returns the cause of ctx when that ends.
+func (b *Backend) Wait(ctx context.Context) error {
+	if b.dialer == nil {
+		return nil
+	}
+	t, err := b.sit(ctx)
+	if err != nil {
+		return err
+	}
+	if t.main {
+		t.rest()
+		return nil
+	}
+	stop := t.within(ctx)
+	err = b.queue(ctx, t)
+	stop()
+	if lost := t.lost(); lost != nil {
+		b.stand()
+		return fmt.Errorf("%w: %w", leader.ErrConnection, lost)
+	}
+	t.rest()
+	return err
+}
+
+func (b *Backend) queue(ctx context.Context, t *seat) error {
+	lock := b.config.Key.Tag()
+	for ctx.Err() == nil {
+		held, err := t.session.Wait(lock, session.Exclusive, left(ctx))
+		switch {
+		case err != nil:
+			return err
+		case held && ctx.Err() == nil:
+			t.main, t.began, b.ghost = true, time.Now(), nil
+			return nil
+		case held:
+			if err := t.session.Unlock(lock, session.Exclusive); err != nil {
+				return err
+			}
+		}
+	}
+	return context.Cause(ctx)
+}

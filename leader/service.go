@@ -1,0 +1,124 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A Service is something that runs on the leader only, such as a scheduler.
+type Service interface {
+	// Start starts the service and returns when it runs. ctx ends with leadership,
+	// not with Start: a goroutine that the service starts may keep it, and it is what
+	// guarded operations need. On an error nothing must be left running: Stop is not called
+	// then.
+	Start(ctx context.Context) error
+	// Stop stops the service and returns when nothing of it runs any more. The ctx of
+	// Start has ended before; that of Stop has not, and bounds it.
+	Stop(ctx context.Context) error
+}
+
+// A ServiceSpec says how to make a service.
+type ServiceSpec struct {
+	// Name is the service in logs and errors. Required, and unique.
+	Name string
+
+	// New makes the service, each time that the node has become leader: a follower does
+	// not even do that. ctx is that of Start. Required.
+	New func(ctx context.Context) (Service, error)
+
+	// StartTimeout bounds New and Start together. 0 = that of the ServicesConfig.
+	StartTimeout time.Duration
+
+	// StopTimeout bounds Stop. 0 = that of the ServicesConfig.
+	StopTimeout time.Duration
+}
+
+// A ServiceError tells which service failed to start, and why.
+type ServiceError struct {
+	Service string
+	Err     error
+}
+
+func (e *ServiceError) Error() string { return "service " + e.Service + ": start: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ServiceError) Unwrap() error { return e.Err }
+
+// The reasons why a service did not start or stop, beside its own ones.
+var (
+	ErrServiceTimeout = errors.New("not done in time")
+	errNoService      = errors.New("New returned no service")
+)
+
+// A posting is a service during one leadership.
+type posting struct {
+	ServiceSpec
+	calls   *sync.WaitGroup
+	started chan struct{} // closed when Start has returned
+	service Service
+	err     error // of New or Start, after started
+}
+
+// start returns when the service has started, has failed to, or may not take any
+// longer: then the call goes on, and stop waits for it.
+func (p *posting) start(ctx context.Context) error {
+	p.calls.Go(func() {
+		defer close(p.started)
+		p.err = guarded(func() (err error) {
+			if p.service, err = p.New(ctx); err != nil {
+				return err
+			}
+			if p.service == nil {
+				return errNoService
+			}
+			return p.service.Start(ctx)
+		})
+	})
+	timer := time.NewTimer(p.StartTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.started:
+		return p.err
+	case <-timer.C:
+		return fmt.Errorf("%w (%v)", ErrServiceTimeout, p.StartTimeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stop stops the service if it has started, and returns after StopTimeout at the
+// latest: then the call goes on.
+func (p *posting) stop(ctx context.Context) error {
+	done := make(chan error, 1)
+	p.calls.Go(func() {
+		<-p.started
+		if p.err != nil {
+			done <- nil
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.StopTimeout)
+		defer cancel()
+		done <- guarded(func() error { return p.service.Stop(ctx) })
+	})
+	timer := time.NewTimer(p.StopTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%w (%v)", ErrServiceTimeout, p.StopTimeout)
+	}
+}
+
+// guarded calls fn and turns a panic into an error.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", ErrPanic, r)
+		}
+	}()
+	return fn()
+}

@@ -1,0 +1,416 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// A cast is what one node's services do, as lines in the order in which they happen.
+type cast struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (c *cast) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns what happened since the last call.
+func (c *cast) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lines := c.lines
+	c.lines = nil
+	return lines
+}
+
+// Handle, with the other three, makes the cast a slog.Handler that notes the messages.
+func (c *cast) Handle(_ context.Context, r slog.Record) error {
+	c.note("log: %s", r.Message)
+	return nil
+}
+func (c *cast) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (c *cast) WithAttrs([]slog.Attr) slog.Handler               { return c }
+func (c *cast) WithGroup(string) slog.Handler                    { return c }
+
+// An actor is a service that notes its calls.
+type actor struct {
+	cast  *cast
+	name  string
+	ctx   context.Context // of Start
+	start func(ctx context.Context) error
+	stop  func(ctx context.Context) error
+}
+
+func (a *actor) Start(ctx context.Context) error {
+	a.ctx = ctx
+	a.cast.note("start %s", a.name)
+	if a.start != nil {
+		return a.start(ctx)
+	}
+	return nil
+}
+
+func (a *actor) Stop(ctx context.Context) error {
+	a.cast.note("stop %s", a.name)
+	if a.stop != nil {
+		return a.stop(ctx)
+	}
+	return nil
+}
+
+// spec is an actor as a service; made, if not nil, sees it before it starts.
+func (c *cast) spec(name string, made func(*actor)) leader.ServiceSpec {
+	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) {
+		c.note("new %s", name)
+		a := &actor{cast: c, name: name}
+		if made != nil {
+			made(a)
+		}
+		return a, nil
+	}}
+}
+
+// A stage is a node that runs services in a bubble.
+type stage struct {
+	*cast
+	elector *leader.Elector
+	backend *leadertest.Backend
+	stop    context.CancelFunc
+	done    chan error
+}
+
+// perform runs services on a new node. Its log has only what the services log.
+func perform(t *testing.T, election *leadertest.Election, config leader.Config, specs func(*cast) []leader.ServiceSpec) *stage {
+	t.Helper()
+	s := &stage{cast: &cast{}, backend: election.Backend(), done: make(chan error, 1)}
+	config.Name, config.Backend = "scheduler", s.backend
+	var err error
+	s.elector, err = leader.New(config)
+	require.NoError(t, err)
+	services, err := leader.NewServices(s.elector, leader.ServicesConfig{Services: specs(s.cast), Logger: slog.New(s.cast)})
+	require.NoError(t, err)
+	s.elector.OnReleased(func(leader.Term) { s.note("released") })
+	s.elector.OnLost(func(leader.Term, error) { s.note("lost") })
+	s.elector.OnRecovered(func(leader.Term) { s.note("recovered") })
+	s.elector.OnError(func(err error) { s.note("error: %v", err) })
+	ctx, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	go func() { s.done <- services.Run(ctx) }()
+	synctest.Wait()
+	return s
+}
+
+// end stops the node and waits for it.
+func (s *stage) end(t *testing.T) {
+	t.Helper()
+	s.stop()
+	require.NoError(t, <-s.done)
+	assert.Equal(t, leader.Stopped, s.elector.State())
+}
+
+func two(c *cast) []leader.ServiceSpec {
+	return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", nil)}
+}
+
+var twoStarted = []string{
+	"log: acquired leadership, starting schedulers",
+	"new a", "start a", "log: service started", "new b", "start b", "log: service started",
+}
+
+var twoStopped = []string{"stop b", "log: service stopped", "stop a", "log: service stopped"}
+
+func TestServicesStartInOrderOnTheLeaderAndStopInReverseBeforeTheRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		var held []bool
+		s := perform(t, election, leader.Config{}, func(c *cast) []leader.ServiceSpec {
+			return []leader.ServiceSpec{c.spec("a", func(a *actor) {
+				a.stop = func(ctx context.Context) error {
+					_, ok := election.Leader()
+					held = append(held, ok, ctx.Err() == nil, a.ctx.Err() != nil)
+					return nil
+				}
+			}), c.spec("b", nil)}
+		})
+		assert.Equal(t, twoStarted, s.take())
+		s.end(t)
+		assert.Equal(t, append(slices.Clone(twoStopped), "released"), s.take())
+		assert.Equal(t, []bool{true, true, true}, held, "still the leader, Stop's ctx goes on, Start's has ended")
+		_, ok := election.Leader()
+		assert.False(t, ok)
+	})
+}
+
+func TestAFollowerConstructsNothingAndSaysSoOncePerFollowership(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		a := perform(t, election, leader.Config{}, two)
+		b := perform(t, election, leader.Config{}, two)
+		time.Sleep(time.Minute) // many attempts
+		skipping := []string{"log: not leader, skipping scheduler startup"}
+		assert.Equal(t, skipping, b.take())
+		assert.Equal(t, twoStarted, a.take())
+
+		require.NoError(t, a.elector.StepDown(t.Context()))
+		time.Sleep(time.Minute)
+		assert.Equal(t, slices.Concat(twoStopped, []string{"released"}, skipping), a.take(), "a new followership")
+		assert.Equal(t, twoStarted, b.take())
+		a.end(t)
+		b.end(t)
+	})
+}
+
+func TestTheContextOfStartLastsAsLongAsLeadership(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var service *actor
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
+			spec := c.spec("a", func(a *actor) { service = a })
+			spec.StartTimeout = time.Second
+			return []leader.ServiceSpec{spec}
+		})
+		time.Sleep(time.Hour)
+		require.NoError(t, service.ctx.Err(), "StartTimeout bounds Start, not the service")
+		assert.Equal(t, s.elector.Term(), leader.TermOfContext(service.ctx))
+		s.end(t)
+		assert.ErrorIs(t, service.ctx.Err(), context.Canceled)
+	})
+}
+
+// failures are the ways in which the second of two services can fail to start.
+func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("no such table")
+	for name, failure := range map[string]struct {
+		spec func(c *cast) leader.ServiceSpec
+		as   error
+		late time.Duration // until the failure shows
+		then []string      // what happens to the service
+	}{
+		"by an error of Start": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return c.spec("b", func(a *actor) { a.start = func(context.Context) error { return boom } })
+			},
+			as: boom,
+		},
+		"by a panic": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return c.spec("b", func(a *actor) { a.start = func(context.Context) error { panic("boom") } })
+			},
+			as: leader.ErrPanic,
+		},
+		"by an error of New": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return leader.ServiceSpec{Name: "b", New: func(context.Context) (leader.Service, error) { return nil, boom }}
+			},
+			as: boom,
+		},
+		"because New returns nothing": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return leader.ServiceSpec{Name: "b", New: func(context.Context) (leader.Service, error) { return nil, nil }}
+			},
+		},
+		"because it takes too long, and heeds its context": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return c.spec("b", func(a *actor) {
+					a.start = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				})
+			},
+			as: leader.ErrServiceTimeout, late: leader.DefaultStartTimeout,
+		},
+		"because it takes too long, and then starts": {
+			spec: func(c *cast) leader.ServiceSpec {
+				return c.spec("b", func(a *actor) {
+					a.start = func(context.Context) error { time.Sleep(leader.DefaultStartTimeout + time.Second); return nil }
+				})
+			},
+			as: leader.ErrServiceTimeout, late: leader.DefaultStartTimeout + time.Second,
+			then: []string{"stop b", "log: service stopped"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				election := leadertest.NewElection()
+				s := perform(t, election, leader.Config{}, func(c *cast) []leader.ServiceSpec {
+					return []leader.ServiceSpec{c.spec("a", nil), failure.spec(c), c.spec("c", nil)}
+				})
+				var told []error
+				s.elector.OnError(func(err error) { told = append(told, err) })
+				other := perform(t, election, leader.Config{}, two)
+				time.Sleep(failure.late)
+				synctest.Wait()
+				lines := s.take()
+				assert.NotContains(t, lines, "new c")
+				failed := slices.Index(lines, "log: a service failed to start: giving leadership up")
+				require.GreaterOrEqual(t, failed, 0, lines)
+				ended := slices.DeleteFunc(lines[failed+1:], func(l string) bool { return l[:6] == "error:" })
+				assert.Equal(t, slices.Concat(failure.then, []string{"stop a", "log: service stopped", "released"}), ended)
+				if failure.late > 0 { // else it was told before we asked
+					require.Len(t, told, 1)
+					service, ok := errors.AsType[*leader.ServiceError](told[0])
+					require.True(t, ok, told[0])
+					assert.Equal(t, "b", service.Service)
+					require.ErrorIs(t, service, failure.as)
+				}
+				assert.Equal(t, twoStarted, slices.DeleteFunc(other.take(), func(l string) bool {
+					return l == "log: not leader, skipping scheduler startup"
+				}), "the other node leads")
+				other.end(t)
+				s.end(t)
+			})
+		})
+	}
+}
+
+func TestANodeWhoseServiceFailedIsElectedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failures := 2
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
+			return []leader.ServiceSpec{c.spec("a", func(a *actor) {
+				a.start = func(context.Context) error {
+					if failures == 0 {
+						return nil
+					}
+					failures--
+					return errors.New("not yet")
+				}
+			})}
+		})
+		time.Sleep(time.Minute)
+		again := []string{"log: acquired leadership, starting schedulers", "new a", "start a"}
+		failed := []string{"log: a service failed to start: giving leadership up", "error: service a: start: not yet", "released"}
+		assert.Equal(t, slices.Concat(again, failed, again, failed, again, []string{"log: service started"}), s.take())
+		s.end(t)
+	})
+}
+
+func TestAServiceThatDoesNotStopKeepsNoOtherFromItsStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		release := make(chan struct{})
+		s := perform(t, election, leader.Config{DrainTimeout: time.Minute}, func(c *cast) []leader.ServiceSpec {
+			return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", func(a *actor) {
+				a.stop = func(context.Context) error { <-release; return nil }
+			}), c.spec("c", func(a *actor) {
+				a.stop = func(context.Context) error { panic("boom") }
+			})}
+		})
+		s.take()
+		s.stop()
+		synctest.Wait()
+		assert.Equal(t, []string{"stop c", "log: a service failed to stop", "stop b"}, s.take())
+		time.Sleep(leader.DefaultStopTimeout)
+		synctest.Wait()
+		assert.Equal(t, []string{"log: a service failed to stop", "stop a", "log: service stopped"}, s.take())
+		_, ok := election.Leader()
+		assert.True(t, ok, "the service that goes on keeps leadership for DrainTimeout")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		_, ok = election.Leader()
+		assert.False(t, ok)
+		select {
+		case <-s.done:
+			assert.Fail(t, "Run left a service behind")
+		default:
+		}
+		close(release)
+		s.end(t)
+	})
+}
+
+func TestRecoveredLeadershipStartsTheServicesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var made []*actor
+		s := perform(t, leadertest.NewElection(), leader.Config{ReconnectGrace: 10 * time.Second}, func(c *cast) []leader.ServiceSpec {
+			return []leader.ServiceSpec{c.spec("a", func(a *actor) { made = append(made, a) })}
+		})
+		s.take()
+		s.backend.Kill()
+		time.Sleep(10 * time.Second)
+		lines := s.take()
+		assert.Contains(t, lines, "recovered")
+		assert.NotContains(t, lines, "lost")
+		require.Len(t, made, 2, "new instances")
+		require.Error(t, made[0].ctx.Err())
+		require.NoError(t, made[1].ctx.Err())
+		s.end(t)
+	})
+}
+
+func TestLostLeadershipStopsTheServices(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		s := perform(t, election, leader.Config{}, two)
+		s.take()
+		election.Steal("somebody else", time.Minute)
+		synctest.Wait()
+		lines := s.take()
+		for _, line := range twoStopped {
+			assert.Contains(t, lines, line)
+		}
+		assert.NotContains(t, lines, "released")
+		s.end(t)
+	})
+}
+
+func TestLeadershipThatEndsDuringAStartIsNoFailureOfTheService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
+			return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", func(a *actor) {
+				a.start = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			})}
+		})
+		s.take()
+		s.end(t)
+		assert.Equal(t, []string{"stop a", "log: service stopped", "released"}, s.take())
+	})
+}
+
+func TestNewServicesNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	require.NoError(t, err)
+	none := func(context.Context) (leader.Service, error) { return nil, nil }
+	for field, config := range map[string]leader.ServicesConfig{
+		"Services":                 {},
+		"StartTimeout":             {Services: []leader.ServiceSpec{{Name: "a", New: none}}, StartTimeout: -1},
+		"StopTimeout":              {Services: []leader.ServiceSpec{{Name: "a", New: none}}, StopTimeout: -1},
+		"Services[0].Name":         {Services: []leader.ServiceSpec{{New: none}}},
+		"Services[1].Name":         {Services: []leader.ServiceSpec{{Name: "a", New: none}, {Name: "a", New: none}}},
+		"Services[0].New":          {Services: []leader.ServiceSpec{{Name: "a"}}},
+		"Services[0].StartTimeout": {Services: []leader.ServiceSpec{{Name: "a", New: none, StartTimeout: -1}}},
+		"Services[0].StopTimeout":  {Services: []leader.ServiceSpec{{Name: "a", New: none, StopTimeout: -1}}},
+	} {
+		_, err := leader.NewServices(elector, config)
+		wrong, ok := errors.AsType[*leader.ConfigError](err)
+		require.True(t, ok, "%s: %v", field, err)
+		assert.Equal(t, field, wrong.Field)
+		assert.NotEmpty(t, wrong.Remedy)
+	}
+	_, err = leader.NewServices(nil, leader.ServicesConfig{})
+	require.ErrorContains(t, err, "Elector")
+}
