@@ -38,10 +38,14 @@ soak: integration-deps ## run the long forms of the race and history tests (abou
 	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
 
 .PHONY: bench
-bench: ## compare with the hand-written pgxpool loop; time, memory, loss detection
+bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 15 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
+	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
+	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
+	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 50x -timeout 30m .
+	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
 fuzz: ## fuzz the key decoders for a minute
@@ -52,4 +56,6 @@ fuzz: ## fuzz the key decoders for a minute
 .PHONY: lint
 lint: ## vet and lint with the pinned linter
 	$(GO) vet -tags integration ./...
+	$(GO) vet -C bench ./...
 	$(TOOL) golangci-lint run ./...
+	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...

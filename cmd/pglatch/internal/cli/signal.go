@@ -10,9 +10,9 @@ import (
 
 // WithSignals returns a context that SIGINT or SIGTERM ends, with a *SignalError
 // as its cause. Signals that the process was started to ignore, as by a shell that
-// runs it in the background, stay ignored. After the first signal they have their usual effect again, so that
-// a second one ends the process at once, unless a command listens for them too.
-// stop ends the listening.
+// runs it in the background, stay ignored. After the first signal they have their
+// usual effect again, so that a second one ends the process at once, unless a
+// command listens for them too. stop ends the listening.
 func WithSignals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
