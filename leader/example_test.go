@@ -1,0 +1,104 @@
+package leader_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// A program passes the backend of leader/postgres in place of this one in memory.
+var shared = leadertest.NewElection()
+
+func ExampleElector_Run() {
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: shared.Backend()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = elector.Run(context.Background(), func(ctx context.Context) error {
+		fmt.Println("only this process schedules, in term", leader.TermOfContext(ctx))
+		return ctx.Err() // ctx ends when leadership does
+	})
+	fmt.Println("released:", err == nil)
+	// Output:
+	// only this process schedules, in term 1.1
+	// released: true
+}
+
+func ExampleElector_Events() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	events := elector.Events(ctx) // from here on
+	if err := elector.Start(ctx); err != nil {
+		log.Fatal(err)
+	}
+	for event := range events {
+		if event.Kind == leader.EventStateChange {
+			fmt.Println(event.From, "to", event.To)
+		}
+		if event.Kind == leader.EventAcquired {
+			break
+		}
+	}
+	fmt.Println(elector.Shutdown(context.Background()))
+	// Output:
+	// stopped to follower
+	// follower to acquiring
+	// acquiring to leader
+	// <nil>
+}
+
+type timer struct {
+	name    string
+	started func()
+}
+
+func (t timer) Start(context.Context) error { fmt.Println(t.name, "started"); t.started(); return nil }
+func (t timer) Stop(context.Context) error  { fmt.Println(t.name, "stopped"); return nil }
+
+func ExampleServices() {
+	ctx, stop := context.WithCancel(context.Background())
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	services, err := leader.NewServices(elector, leader.ServicesConfig{Services: []leader.ServiceSpec{
+		{Name: "refresh", New: func(context.Context) (leader.Service, error) { return timer{"refresh", func() {}}, nil }},
+		{Name: "retention", New: func(context.Context) (leader.Service, error) { return timer{"retention", stop}, nil }},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(services.Run(ctx))
+	// Output:
+	// refresh started
+	// retention started
+	// retention stopped
+	// refresh stopped
+	// <nil>
+}
+
+func ExampleTerm() {
+	seen := leader.NoTerm // the greatest term that wrote, kept where the writes arrive
+	write := func(t leader.Term) {
+		if t.Compare(seen) < 0 {
+			fmt.Println(t, "refused: a later leader has written")
+			return
+		}
+		seen = t
+		fmt.Println(t, "written, as", t.Uint64())
+	}
+	write(leader.Term{Era: 1, N: 41})
+	write(leader.Term{Era: 1, N: 42})
+	write(leader.Term{Era: 1, N: 41})
+	// Output:
+	// 1.41 written, as 281474976710697
+	// 1.42 written, as 281474976710698
+	// 1.41 refused: a later leader has written
+}
