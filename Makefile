@@ -14,6 +14,10 @@ help: ## list the targets
 demo: ## run the per-entity mutex on a real PostgreSQL, with faults; ONCE=1 ends after the scenario
 	$(GO) run ./examples/agents/cmd/demo $(if $(ONCE),-once)
 
+.PHONY: demo-scheduler
+demo-scheduler: ## run schedulers on one of two nodes, and kill it; ONCE=1 ends after the scenario
+	$(GO) run ./examples/scheduler/cmd/demo $(if $(ONCE),-once)
+
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")

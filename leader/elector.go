@@ -84,23 +84,24 @@ func (e *Elector) Start(ctx context.Context) error {
 	return err
 }
 
-// begin is Start, and tells whether it was this call that started.
-func (e *Elector) begin(ctx context.Context) (began bool, err error) {
+// begin is Start. It returns the life that this call started, or nil.
+func (e *Elector) begin(ctx context.Context) (*life, error) {
 	for {
 		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		e.mu.Lock()
 		l := e.life
 		if l == nil || l.over() {
-			e.life = newLife(ctx)
-			go e.live(e.life)
+			l = newLife(ctx)
+			e.life = l
+			go e.live(l)
 			e.mu.Unlock()
-			return true, nil
+			return l, nil
 		}
 		e.mu.Unlock()
 		if l.quit.Err() == nil {
-			return false, nil
+			return nil, nil
 		}
 		select {
 		case <-l.done:

@@ -31,12 +31,14 @@ var errBroken = errors.New("broken pipe")
 func acquires(n uint64) call {
 	return call{method: "TryAcquire", ok: true, term: leader.Term{Era: 1, N: n}}
 }
-func refuses() call           { return call{method: "TryAcquire"} }
-func fails() call             { return call{method: "TryAcquire", err: errBroken} }
-func pends() call             { return call{method: "TryAcquire", err: leader.ErrPending} }
-func renews() call            { return call{method: "Renew"} }
-func failsToRenew() call      { return call{method: "Renew", err: errBroken} }
-func isDeposed() call         { return call{method: "Renew", err: fmt.Errorf("%w: terminated", leader.ErrLost)} }
+func refuses() call      { return call{method: "TryAcquire"} }
+func fails() call        { return call{method: "TryAcquire", err: errBroken} }
+func pends() call        { return call{method: "TryAcquire", err: leader.ErrPending} }
+func renews() call       { return call{method: "Renew"} }
+func failsToRenew() call { return call{method: "Renew", err: errBroken} }
+func isDeposed() call {
+	return call{method: "Renew", err: fmt.Errorf("%w: terminated", leader.ErrLost)}
+}
 func releases() call          { return call{method: "Release"} }
 func failsToRelease() call    { return call{method: "Release", err: errBroken} }
 func closes() call            { return call{method: "Close"} }

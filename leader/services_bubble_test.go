@@ -195,7 +195,7 @@ func TestTheContextOfStartLastsAsLongAsLeadership(t *testing.T) {
 	})
 }
 
-// failures are the ways in which the second of two services can fail to start.
+// It is the second of three.
 func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("no such table")

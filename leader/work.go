@@ -22,9 +22,9 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 	if err != nil {
 		return err
 	}
-	if began {
+	if began != nil {
 		defer func() { _ = e.Shutdown(context.WithoutCancel(ctx)) }()
-		defer context.AfterFunc(ctx, func() { _ = e.Shutdown(ctx) })() // the request: DrainTimeout begins
+		defer context.AfterFunc(ctx, began.stop)() // the request: DrainTimeout begins
 	}
 	for {
 		t, err := e.join(ctx)

@@ -28,8 +28,8 @@ var schemaSQL string
 // EXISTS fails when two sessions run it at once, so nodes take turns.
 func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		namespace, version, _ := schemas.ID(1).Tag().Pair()
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, namespace, version); err != nil {
+		number, version, _ := schemas.ID(1).Tag().Pair()
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, $2)`, number, version); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, schemaSQL)

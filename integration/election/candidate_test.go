@@ -29,6 +29,10 @@ type job struct {
 	Grace   time.Duration `json:"grace"` // ReconnectGrace
 	// Stubborn nodes go on with transactions after the end of their term.
 	Stubborn bool `json:"stubborn"`
+	// Busy nodes look at their context all the time.
+	Busy bool `json:"busy"`
+	// Derived nodes look at a context made from that.
+	Derived bool `json:"derived"`
 	// Reckless nodes guard nothing and do not look at their context.
 	Reckless bool `json:"reckless"`
 }
@@ -62,7 +66,7 @@ func stand(ctx context.Context, j job) error {
 	if err != nil {
 		return err
 	}
-	elector, err := newElector(fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()), j.DSN, leader.Config{ReconnectGrace: j.Grace})
+	elector, err := newElector(fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()), postgres.Config{DSN: j.DSN}, leader.Config{ReconnectGrace: j.Grace})
 	if err != nil {
 		return err
 	}
@@ -140,13 +144,23 @@ func outlasting(ctx context.Context) context.Context {
 
 // act does what nothing guards: it looks at its context, and tells the witness.
 func (c *candidate) act(ctx context.Context, term leader.Term) {
+	if c.job.Derived {
+		derived, cancel := context.WithCancel(ctx)
+		defer cancel()
+		ctx = derived
+	}
 	for n := uint64(1); ; n++ {
 		looked := time.Now()
 		if ctx.Err() != nil {
 			return
 		}
 		_, _ = c.witness.Write(act{node: c.job.Node, term: term, n: n, looked: looked}.encode())
-		pause(ctx, time.Millisecond+rand.N(time.Millisecond))
+		next := time.Millisecond + rand.N(time.Millisecond)
+		for c.job.Busy && time.Since(looked) < next && ctx.Err() == nil {
+		}
+		if !c.job.Busy {
+			pause(ctx, next)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package election
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -40,13 +41,10 @@ const noticeBound = 20 * 5 * time.Millisecond
 // ends before others can lead. But a process can be stopped between its last look
 // at its context and the act.
 func (l late) excused(woken time.Time) bool {
-	switch l.successor.after {
-	case ended, restarted:
-		return l.by() <= noticeBound
-	case suspended:
-		return l.looked.Before(woken)
+	if l.looked.Before(woken) && l.at.After(woken) {
+		return true
 	}
-	return false
+	return (l.successor.after == ended || l.successor.after == restarted) && l.by() <= noticeBound
 }
 
 // takeoverBound is how long after a fault another may lead at the latest.
@@ -65,6 +63,11 @@ func takeoverBound(f fault, noise time.Duration) time.Duration {
 	return attempt
 }
 
+// terminateSQL ends the session that holds the election lock.
+var terminateSQL = fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = %d AND objid = %d AND objsubid = %d`,
+	election.Tag().ClassID, election.Tag().ObjID, election.Tag().ObjSubID)
+
 // strike makes a fault happen to the leader. undo makes it good, once there is a
 // successor; the nodes in affected must take part again after that.
 func (a *arena) strike(t *testing.T, f fault, n *node) (undo func(), affected []*node) {
@@ -80,13 +83,11 @@ func (a *arena) strike(t *testing.T, f fault, n *node) (undo func(), affected []
 		n.signal(syscall.SIGSTOP)
 		undo = func() {
 			<-time.After(time.Until(began.Add(lease + time.Duration(a.random.Int64N(int64(lease/2))))))
-			a.woken = time.Now()
+			a.woken[n.job.Node] = time.Now()
 			n.signal(syscall.SIGCONT)
 		}
 	case ended:
-		_, err := a.ledger.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks
-			WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND objsubid = $3 AND granted`,
-			election.Tag().ClassID, election.Tag().ObjID, election.Tag().ObjSubID)
+		_, err := a.ledger.pool.Exec(t.Context(), terminateSQL)
 		require.NoError(t, err)
 	case restarted:
 		a.restart(t)

@@ -3,6 +3,7 @@
 package election
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,13 +51,15 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-func newElector(identity, dsn string, config leader.Config) (*leader.Elector, error) {
-	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+// newElector fills in what all electors have in common.
+func newElector(identity string, backend postgres.Config, config leader.Config) (*leader.Elector, error) {
+	backend.Key, backend.CreateTable = election, true
+	b, err := postgres.New(backend)
 	if err != nil {
 		return nil, err
 	}
-	config.Name, config.Backend, config.Identity = "election", backend, identity
-	config.LeaseDuration, config.Retry = lease, leader.FixedInterval{Interval: retry}
+	config.Name, config.Backend, config.Identity = "election", b, identity
+	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, lease), leader.FixedInterval{Interval: retry}
 	return leader.New(config)
 }
 

@@ -68,6 +68,9 @@ func (n *node) start() {
 	require.NoError(n.t, err)
 	n.cmd = exec.CommandContext(n.t.Context(), os.Args[0])
 	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
+	if n.job.Busy { // on one processor nothing overtakes the goroutine that looks
+		n.cmd.Env = append(n.cmd.Env, "GOMAXPROCS=1")
+	}
 	n.cmd.Stderr = os.Stderr
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	n.stdin, err = n.cmd.StdinPipe()
@@ -127,28 +130,30 @@ func receiveEnd(t *testing.T, done <-chan struct{}) {
 	}
 }
 
-// standing counts how often the node found that somebody else leads, or led
-// itself.
+// standing counts how often the node found that somebody else leads, or began to
+// lead.
 func (n *node) standing() int {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
 	return n.log.said["follows"] + n.log.said["acquired"] + n.log.said["recovered"]
 }
 
-// awaitStanding waits until the node takes part again: see standing.
-func (n *node) awaitStanding(before int) {
+// awaitStanding waits until the node takes part again: see standing. A leader has
+// nothing more to say.
+func (n *node) awaitStanding(before int, leads func(node int) bool) {
 	n.t.Helper()
 	timeout := time.After(patience)
 	for {
 		n.log.mu.Lock()
-		changed, ended := n.log.changed, n.log.ended
+		changed, ended, believes := n.log.changed, n.log.ended, n.log.leads
 		n.log.mu.Unlock()
-		if n.standing() > before {
+		if n.standing() > before || believes && leads(n.job.Node) {
 			return
 		}
 		require.False(n.t, ended, "node %d ended", n.job.Node)
 		select {
 		case <-changed:
+		case <-time.After(retry):
 		case <-timeout:
 			require.Fail(n.t, "a node does not take part again", "node %d", n.job.Node)
 		}

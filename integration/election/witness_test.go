@@ -62,6 +62,11 @@ type late struct {
 
 func (l late) by() time.Duration { return l.at.Sub(l.successor.began) }
 
+func (l late) String() string {
+	return fmt.Sprintf("by node %d in term %v, %v after the first act of node %d in term %v, which began when the leader was %s; it had looked at its context %v before",
+		l.node, l.term, l.by(), l.successor.node, l.successor.term, l.successor.after, l.at.Sub(l.looked))
+}
+
 // A witness receives the acts of all nodes in one queue of the kernel, in the order
 // in which they happen.
 type witness struct {
@@ -159,6 +164,14 @@ func (w *witness) begin(f fault) reign {
 	defer w.mu.Unlock()
 	w.during = f
 	return w.latestLocked()
+}
+
+// leads reports whether a node is the last that began to lead.
+func (w *witness) leads(node int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.latestLocked()
+	return !r.term.IsZero() && r.node == node
 }
 
 func (w *witness) latestLocked() reign {

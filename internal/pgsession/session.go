@@ -40,6 +40,7 @@ type Session struct {
 	mu          sync.Mutex
 	ended       bool        // the connection is not ours any more
 	report      func(error) // nil = nobody asked for a watch
+	quiet       bool        // the watch sends no pings
 	cancelWatch context.CancelFunc
 	watchDone   chan struct{}
 }

@@ -16,10 +16,16 @@ const watchDelay = 5 * time.Millisecond
 
 // Watch begins to watch the session in a while, unless its lock is given back by
 // then. Loss is reported once, from the watching goroutine.
-func (s *Session) Watch(report func(error)) {
+func (s *Session) Watch(report func(error)) { s.beginWatch(report, false) }
+
+// Listen is Watch without pings: unless its owner pings in time, the session ends T
+// after its last statement.
+func (s *Session) Listen(report func(error)) { s.beginWatch(report, true) }
+
+func (s *Session) beginWatch(report func(error), quiet bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report = report
+	s.report, s.quiet = report, quiet
 	s.link.watchTimer.Reset(watchDelay)
 }
 
@@ -42,14 +48,14 @@ func (s *Session) watch() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	done, report := make(chan struct{}), s.report
+	done, report, quiet := make(chan struct{}), s.report, s.quiet
 	s.cancelWatch, s.watchDone = cancel, done
 	s.from.watches.Add(1)
 	defer s.from.watches.Done()
 	s.mu.Unlock()
 
 	s.from.counters.watches.Add(1)
-	err := s.listen(ctx)
+	err := s.listen(ctx, quiet)
 	close(done) // first: the report may take the session back
 	if err != nil {
 		report(err)
@@ -57,12 +63,17 @@ func (s *Session) watch() {
 }
 
 // listen returns nil when ctx ends, and the loss of the session otherwise. A
-// server that ends the session is heard at once; a silent one is pinged.
-func (s *Session) listen(ctx context.Context) error {
+// server that ends the session is heard at once; a silent one is pinged, unless
+// quiet.
+func (s *Session) listen(ctx context.Context, quiet bool) error {
 	s.setDeadline(0)
 	last := time.Now()
 	for {
-		next, cancel := context.WithDeadline(ctx, last.Add(s.from.config.T/3))
+		pause := time.Until(last.Add(s.from.config.T / 3))
+		if quiet {
+			pause = s.lease()
+		}
+		next, cancel := context.WithTimeout(ctx, pause)
 		err := s.link.conn.WaitForNotification(next)
 		// Only the end of our own context means "go on". A keepalive that failed
 		// also looks like a timeout, and is a loss.
@@ -75,6 +86,10 @@ func (s *Session) listen(ctx context.Context) error {
 			return s.lose(err)
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the watch was called off, which is no loss
+		case quiet && s.lease() <= 0:
+			return s.lose(errSilent)
+		case quiet:
+			continue // this clock is ahead of the other
 		}
 		last = time.Now()
 		if err := s.ping(); err != nil {
@@ -82,6 +97,11 @@ func (s *Session) listen(ctx context.Context) error {
 		}
 		s.setDeadline(0)
 	}
+}
+
+// lease is the time until the server may end the session.
+func (s *Session) lease() time.Duration {
+	return time.Duration(s.deadline.Load()) + s.from.config.margin() - boottime.Now()
 }
 
 // Ping proves that the session lives, or ends it: it waits for an answer until the

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"testing" //nolint:depguard // a conformance suite is called by tests
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"

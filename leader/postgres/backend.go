@@ -100,9 +100,6 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, unreachable(err)
 	}
 	t.rest()
-	if won {
-		t.session.WatchNow()
-	}
 	return won, err
 }
 
@@ -191,7 +188,6 @@ func (b *Backend) startPing(t *seat) {
 		err := t.session.Ping()
 		if err == nil {
 			t.rest()
-			t.session.WatchNow()
 		} else {
 			t.report(err)
 		}

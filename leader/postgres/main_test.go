@@ -27,58 +27,58 @@ const patience = 20 * time.Second
 
 // newBackend returns a backend on the database, which makes its table; change may
 // be nil.
-func newBackend(t testing.TB, dsn string, change func(*postgres.Config)) *postgres.Backend {
-	t.Helper()
+func newBackend(tb testing.TB, dsn string, change func(*postgres.Config)) *postgres.Backend {
+	tb.Helper()
 	config := postgres.Config{DSN: dsn, Key: key, CreateTable: true}
 	if change != nil {
 		change(&config)
 	}
 	b, err := postgres.New(config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, b.Close()) })
 	return b
 }
 
 func noTerms(c *postgres.Config) { c.NoTerms = true }
 
 // lead makes the backend the leader and returns the context of its term.
-func lead(t testing.TB, b *postgres.Backend, identity string) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func lead(tb testing.TB, b *postgres.Backend, identity string) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	won, err := b.TryAcquire(ctx, identity, ttl)
-	require.NoError(t, err)
-	require.True(t, won)
-	return b.Bind(t.Context())
+	require.NoError(tb, err)
+	require.True(tb, won)
+	return b.Bind(tb.Context())
 }
 
 // refused makes one attempt that somebody else's leadership refuses.
-func refused(t testing.TB, b *postgres.Backend, identity string) {
-	t.Helper()
-	won, err := b.TryAcquire(t.Context(), identity, ttl)
-	require.NoError(t, err)
-	require.False(t, won)
+func refused(tb testing.TB, b *postgres.Backend, identity string) {
+	tb.Helper()
+	won, err := b.TryAcquire(tb.Context(), identity, ttl)
+	require.NoError(tb, err)
+	require.False(tb, won)
 }
 
-func release(t testing.TB, b *postgres.Backend, identity string) {
-	t.Helper()
-	require.NoError(t, b.Release(t.Context(), identity))
+func release(tb testing.TB, b *postgres.Backend, identity string) {
+	tb.Helper()
+	require.NoError(tb, b.Release(tb.Context(), identity))
 }
 
-func wait(t testing.TB, b *postgres.Backend) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func wait(tb testing.TB, b *postgres.Backend) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	require.NoError(t, b.Wait(ctx))
+	require.NoError(tb, b.Wait(ctx))
 }
 
 // waitLost waits until the backend knows that its leadership is gone.
-func waitLost(t testing.TB, b *postgres.Backend) {
-	t.Helper()
+func waitLost(tb testing.TB, b *postgres.Backend) {
+	tb.Helper()
 	select {
 	case <-b.Lost():
 	case <-time.After(patience):
-		require.Fail(t, "the loss was not noticed")
+		require.Fail(tb, "the loss was not noticed")
 	}
 }
 
@@ -88,12 +88,12 @@ type judge struct {
 	pool *pgxpool.Pool
 }
 
-func newJudge(t testing.TB, dsn string) judge {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	return judge{t, pool}
+func newJudge(tb testing.TB, dsn string) judge {
+	tb.Helper()
+	pool, err := pgxpool.New(tb.Context(), dsn)
+	require.NoError(tb, err)
+	tb.Cleanup(pool.Close)
+	return judge{tb, pool}
 }
 
 func (j judge) exec(sql string, args ...any) {
@@ -153,7 +153,7 @@ func (j judge) begin() pgx.Tx {
 	return tx
 }
 
-func pidOf(t testing.TB, tx pgx.Tx) uint32 {
-	t.Helper()
+func pidOf(tb testing.TB, tx pgx.Tx) uint32 {
+	tb.Helper()
 	return tx.Conn().PgConn().PID()
 }

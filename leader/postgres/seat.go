@@ -51,8 +51,16 @@ func newSeat(s *pgsession.Session, backendStart time.Time, applicationName strin
 	return t
 }
 
-// rest watches the session until the next call: pings keep it, and a loss is known.
-func (t *seat) rest() { t.session.Watch(t.report) }
+// rest watches the session until the next call, so that a loss is known. Pings keep
+// it, but for a leader's, which lasts only as long as somebody renews it.
+func (t *seat) rest() {
+	if t.leads {
+		t.session.Listen(t.report)
+		t.session.WatchNow()
+		return
+	}
+	t.session.Watch(t.report)
+}
 
 // lost returns why the session is gone, or nil.
 func (t *seat) lost() error {

@@ -1,0 +1,16 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Pool is the pool for work.
+func (n *Node) Pool() *pgxpool.Pool { return n.pool }
+
+// RunOnce does one run of a scheduler that does nothing, under the term of ctx.
+func (n *Node) RunOnce(ctx context.Context) error {
+	return n.newScheduler("once", func(context.Context, pgx.Tx) error { return nil }).run(ctx)
+}

@@ -1,0 +1,203 @@
+package leader_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// A logbook is a logger whose text tests read.
+type logbook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func TestCallbacksRunInTheOrderOfTheirRegistration(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, acquires(1), releases(), closes())
+		s.OnAcquired(
+			func(leader.Term) { s.note("one") },
+			func(leader.Term) { s.note("two") },
+		)
+		s.OnAcquired(func(leader.Term) { s.note("three") })
+		require.NoError(t, s.Start(t.Context()))
+		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "one", "two", "three"}, s.heard())
+		s.finish()
+	})
+}
+
+func TestACallbackThatIsUnregisteredIsNotCalledAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, refuses(), refuses(), releases(), closes())
+		calls := 0
+		unregister := s.OnAcquireFailed(func(error) { calls++ }, func(error) { calls++ })
+		require.NoError(t, s.Start(t.Context()))
+		synctest.Wait()
+		unregister()
+		unregister()
+		s.OnAcquireFailed()() // no callback is none
+		s.at(2 * time.Second)
+		assert.Equal(t, 2, calls)
+		s.finish()
+	})
+}
+
+func TestAPanicInACallbackIsReportedAndHurtsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var book logbook
+		s := prepare(t, leader.Config{Logger: book.logger()}, acquires(1), releases(), closes())
+		var reported error
+		s.OnAcquired(func(leader.Term) { panic("oops") }, func(leader.Term) { s.note("the next one") })
+		s.OnError(func(err error) { reported = err }, func(error) { panic("again") }, func(error) { s.note("the last one") })
+		require.NoError(t, s.Start(t.Context()))
+		told := s.heard()
+		require.ErrorIs(t, reported, leader.ErrPanic)
+		assert.ErrorContains(t, reported, "oops")
+		assert.Contains(t, told, "the next one")
+		assert.Contains(t, told, "the last one")
+		assert.True(t, s.IsLeader())
+		assert.Contains(t, book.String(), "a callback panicked")
+		assert.Contains(t, book.String(), "TestAPanicInACallback", "it is named")
+		s.finish()
+	})
+}
+
+func TestASlowCallbackIsNamedAndCostsNoLeadership(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var book logbook
+		s := prepare(t, leader.Config{Logger: book.logger()}, acquires(1), renews(), renews(), renews(), renews(), releases(), closes())
+		s.OnAcquired(func(leader.Term) { time.Sleep(20500 * time.Millisecond) })
+		require.NoError(t, s.Start(t.Context()))
+		s.at(999 * time.Millisecond)
+		assert.NotContains(t, book.String(), "a callback takes long")
+		s.at(time.Second)
+		assert.Contains(t, book.String(), "a callback takes long")
+		assert.Contains(t, book.String(), "TestASlowCallback", "it is named")
+		s.at(20 * time.Second)
+		assert.True(t, s.IsLeader(), "renewals go on")
+		s.finish()
+	})
+}
+
+func TestANodeKnowsThatItLeadsNoMoreWhileACallbackHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, acquires(1), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
+		s.OnAcquired(func(leader.Term) { time.Sleep(time.Minute) })
+		require.NoError(t, s.Start(t.Context()))
+		s.at(12*time.Second - 1)
+		ctx := s.Context()
+		assert.True(t, s.IsLeader())
+		s.at(12 * time.Second)
+		assert.Equal(t, leader.Leader, s.State(), "the last transition was to Leader")
+		assert.False(t, s.IsLeader())
+		assert.True(t, s.Term().IsZero())
+		assert.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
+		s.at(61 * time.Second)
+		s.finish()
+	})
+}
+
+func TestAReaderThatIsFarBehindMissesNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		polling := struct { // a hundred refused attempts, with two changes of state each, for each loss
+			leader.Backend
+			leader.LossNotifier
+		}{backend, backend}
+		s := prepare(t, leader.Config{Backend: polling, Retry: leader.FixedInterval{Interval: time.Millisecond}})
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := s.Events(ctx)
+		require.NoError(t, s.Start(t.Context()))
+		synctest.Wait()
+		const losses = 12
+		for range losses {
+			election.Steal("somebody", 100*time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
+			assert.True(t, s.IsLeader())
+		}
+		s.finish()
+		time.AfterFunc(time.Second, cancel)
+		var kinds []leader.EventKind
+		all := 0
+		for v := range stream {
+			all++
+			if v.Kind == leader.EventAcquired || v.Kind == leader.EventLost || v.Kind == leader.EventReleased || v.Kind == leader.EventStopped {
+				kinds = append(kinds, v.Kind)
+			}
+		}
+		want := make([]leader.EventKind, 0, 2*losses+3)
+		for range losses {
+			want = append(want, leader.EventAcquired, leader.EventLost)
+		}
+		want = append(want, leader.EventAcquired, leader.EventReleased, leader.EventStopped)
+		assert.Equal(t, want, kinds)
+		assert.LessOrEqual(t, all, 1024, "it does not keep everything")
+	})
+}
+
+func TestAStreamEndsWhenItsReaderBreaksOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, acquires(1), releases(), closes())
+		stream := s.Events(t.Context())
+		require.NoError(t, s.Start(t.Context()))
+		for v := range stream {
+			assert.Equal(t, leader.EventStateChange, v.Kind)
+			assert.Equal(t, leader.Stopped, v.From)
+			assert.Equal(t, leader.Follower, v.To)
+			break
+		}
+		s.finish()
+	})
+}
+
+func TestAttemptsAreCountedSinceTheNodeLastLed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, refuses(), pends(), pends(), fails(), releases(), closes(), acquires(1), isDeposed(), closes(), refuses(), releases(), closes())
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := s.Events(ctx)
+		require.NoError(t, s.Start(t.Context()))
+		s.at(10 * time.Second)
+		s.finish()
+		cancel()
+		var attempts []int
+		for v := range stream {
+			if v.Kind == leader.EventAcquireFailed {
+				attempts = append(attempts, v.Attempt)
+			}
+		}
+		assert.Equal(t, []int{1, 2, 2, 2, 1}, attempts)
+	})
+}

@@ -1,0 +1,279 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// employ runs work that ends takes after its context, and notes both.
+func (s *scene) employ(takes time.Duration) (ran <-chan error) {
+	result := make(chan error, 1)
+	go func() {
+		result <- s.Run(s.t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			s.note("context ends")
+			time.Sleep(takes)
+			s.note("work returns")
+			return context.Cause(ctx)
+		})
+	}()
+	synctest.Wait()
+	return result
+}
+
+func TestAStopEndsTheContextThenWaitsForWorkThenReleases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: time.Minute})
+		ran := s.employ(40 * time.Second)
+		s.heard()
+		s.OnReleased(func(leader.Term) {
+			_, led := election.Leader()
+			assert.False(t, led, "OnReleased comes after the release")
+		})
+		go s.Shutdown(context.Background())
+		s.at(39 * time.Second)
+		holder, led := election.Leader()
+		assert.True(t, led, "leadership is kept, far beyond its lease, until work has returned")
+		assert.Equal(t, s.Identity(), holder.Identity)
+		assert.Equal(t, leader.Releasing, s.State())
+		assert.False(t, s.IsLeader())
+		s.at(41 * time.Second)
+		_, led = election.Leader()
+		assert.False(t, led)
+		s.finish()
+		require.NoError(t, <-ran)
+		assert.Equal(t, []string{"leader→releasing", "context ends", "work returns", "releasing→stopped", "released 1.1", "stopped"}, s.heard())
+	})
+}
+
+func TestWorkThatGoesOnTooLong(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		policy leader.DrainPolicy
+		free   time.Duration // when leadership is
+		clean  bool
+	}{
+		{"may overlap, and the successor knows", leader.ReleaseAnyway, 10 * time.Second, false},
+		{"keeps leadership", leader.KeepHolding, 70 * time.Second, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var book logbook
+				election := leadertest.NewElection()
+				s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: 10 * time.Second, OnDrainExceeded: c.policy, Logger: book.logger()})
+				ran := s.employ(70 * time.Second)
+				stopped := make(chan struct{})
+				go func() {
+					defer close(stopped)
+					_ = s.Shutdown(context.Background())
+				}()
+				successor := election.Backend()
+				_, err := successor.TryAcquire(t.Context(), "successor", time.Hour)
+				require.NoError(t, err)
+				require.NoError(t, successor.Wait(t.Context()))
+				assert.Equal(t, c.free, time.Since(s.began))
+				ok, err := successor.TryAcquire(t.Context(), "successor", time.Hour)
+				require.NoError(t, err)
+				assert.True(t, ok)
+				assert.Equal(t, c.clean, successor.CleanStart())
+				<-stopped
+				<-ran
+				assert.Contains(t, book.String(), "work did not end")
+				s.finish()
+			})
+		})
+	}
+}
+
+func TestTheReleasedEventTellsThatWorkGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{DrainTimeout: time.Second}, acquires(1), closes(), closes())
+		ran := s.employ(2 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := s.Events(ctx)
+		s.finish()
+		cancel()
+		for v := range stream {
+			if v.Kind == leader.EventReleased {
+				assert.ErrorIs(t, v.Err, leader.ErrDrainExceeded)
+			}
+		}
+		<-ran
+	})
+}
+
+// The process of this test is run again, and ends itself.
+func TestWorkThatGoesOnTooLongCanEndTheProcess(t *testing.T) {
+	if os.Getenv("PGLATCH_TEST_EXIT") == "" {
+		t.Parallel()
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), "PGLATCH_TEST_EXIT=1")
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", out)
+		assert.Equal(t, 1, exit.ExitCode())
+		assert.Contains(t, string(out), "exiting the process")
+		assert.NotContains(t, string(out), "FAIL")
+		assert.NotContains(t, string(out), "released")
+		return
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{
+			Backend: leadertest.NewElection().Backend(), DrainTimeout: time.Second, OnDrainExceeded: leader.ExitProcess,
+			Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+		})
+		s.employ(time.Hour)
+		s.OnReleased(func(leader.Term) { os.Stdout.WriteString("released") })
+		_ = s.Shutdown(context.Background())
+		t.Fatal("it goes on")
+	})
+}
+
+func TestAStepDownWhoseTimeEndsCyclesTheBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		s := open(t, leader.Config{Backend: election.Backend()})
+		ran := s.employ(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		err := s.StepDown(ctx)
+		assert.Equal(t, 3*time.Second, time.Since(s.began))
+		require.ErrorIs(t, err, leader.ErrShutdownTimeout)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, led := election.Leader()
+		assert.False(t, led, "leadership is free, though work goes on")
+		other := election.Backend()
+		ok, err := other.TryAcquire(t.Context(), "other", time.Hour)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.False(t, other.CleanStart(), "its end was not in order")
+		s.finish()
+		require.NoError(t, <-ran)
+	})
+}
+
+func TestAStepDownWhoseTimeEndsDuringTheReleaseCyclesTheBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, acquires(1), hangs(releases()), closes(), releases(), closes())
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, s.StepDown(ctx), leader.ErrShutdownTimeout)
+		assert.Equal(t, time.Second, time.Since(s.began))
+		s.finish()
+	})
+}
+
+func TestAStepDownWhoseTimeEndsEndsKeepHolding(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		s := open(t, leader.Config{Backend: election.Backend(), OnDrainExceeded: leader.KeepHolding, DrainTimeout: time.Second})
+		ran := s.employ(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		require.ErrorIs(t, s.StepDown(ctx), leader.ErrShutdownTimeout)
+		_, led := election.Leader()
+		assert.False(t, led)
+		s.finish()
+		require.NoError(t, <-ran)
+	})
+}
+
+func TestANodeThatSteppedDownStandsAside(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		retry leader.RetryStrategy
+		want  time.Duration
+	}{
+		{"for two seconds", leader.FixedInterval{Interval: time.Millisecond, Jitter: -1}, 2 * time.Second},
+		{"for its retry interval, if that is longer", leader.FixedInterval{Interval: time.Minute, Jitter: -1}, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := open(t, leader.Config{Backend: leadertest.NewElection().Backend(), Retry: c.retry})
+				require.NoError(t, s.WaitForLeadership(t.Context()))
+				require.NoError(t, s.StepDown(t.Context()))
+				assert.False(t, s.IsLeader())
+				require.NoError(t, s.WaitForLeadership(t.Context()))
+				assert.Equal(t, c.want, time.Since(s.began))
+				s.finish()
+			})
+		})
+	}
+}
+
+func TestAStepDownLetsAnotherNodeLead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		a := open(t, leader.Config{Backend: election.Backend()})
+		require.NoError(t, a.WaitForLeadership(t.Context()))
+		b := open(t, leader.Config{Backend: election.Backend()})
+		synctest.Wait()
+		require.NoError(t, a.StepDown(t.Context()))
+		require.NoError(t, b.WaitForLeadership(t.Context()))
+		assert.Zero(t, time.Since(a.began), "it waits on the backend")
+		a.at(time.Minute)
+		assert.True(t, b.IsLeader())
+		assert.False(t, a.IsLeader())
+		b.finish()
+		require.NoError(t, a.WaitForLeadership(t.Context()))
+		a.finish()
+	})
+}
+
+func TestAStepDownOfANodeThatDoesNotLeadDoesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, refuses(), hangs(refuses()), releases(), closes())
+		require.NoError(t, s.StepDown(t.Context()), "stopped")
+		require.NoError(t, s.Start(t.Context()))
+		s.at(time.Second)
+		require.NoError(t, s.StepDown(t.Context()), "follower")
+		s.at(3 * time.Second)
+		assert.Equal(t, leader.Acquiring, s.State())
+		require.NoError(t, s.StepDown(t.Context()), "acquiring")
+		assert.Equal(t, leader.Acquiring, s.State())
+		s.finish()
+		require.NoError(t, s.StepDown(t.Context()), "stopped again")
+	})
+}
+
+func TestAShutdownWhoseTimeEndsGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, acquires(1), renews(), releases(), closes())
+		ran := s.employ(8 * time.Second)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("impatient"))
+		defer cancel()
+		err := s.Shutdown(ctx)
+		require.ErrorIs(t, err, leader.ErrShutdownTimeout)
+		assert.ErrorContains(t, err, "impatient")
+		assert.Equal(t, leader.Releasing, s.State())
+		s.finish()
+		assert.Equal(t, 8*time.Second, time.Since(s.began))
+		require.NoError(t, <-ran)
+	})
+}

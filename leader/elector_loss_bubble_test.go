@@ -1,0 +1,375 @@
+package leader_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// ended returns how long after the scene's begin a leader's context ends.
+func (s *scene) ended(ctx context.Context) time.Duration {
+	<-ctx.Done()
+	return time.Since(s.began)
+}
+
+func TestTheDeadlineEndsLeadershipThoughMoreFailuresAreAllowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{MaxRenewFailures: 100, LossDrain: time.Second},
+			acquires(1), renews(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
+		synctest.Wait()
+		ctx := s.Context()
+		// The last good renewal began at 5 s; the lease of 15 s has a margin of 1.5 s.
+		assert.Equal(t, 5*time.Second+15*time.Second-1500*time.Millisecond-time.Second, s.ended(ctx))
+		assert.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
+		assert.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded, "the cause tells of the renewals")
+		assert.False(t, s.IsLeader())
+		synctest.Wait()
+		s.finish()
+	})
+}
+
+func TestMaxRenewFailuresEndsLeadershipBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{MaxRenewFailures: 2, LossDrain: -1},
+			acquires(1), failsToRenew(), failsToRenew(), closes(), refuses(), releases(), closes())
+		synctest.Wait()
+		ctx := s.Context()
+		assert.Equal(t, 6*time.Second, s.ended(ctx))
+		assert.ErrorIs(t, context.Cause(ctx), errBroken)
+		synctest.Wait()
+		s.finish()
+	})
+}
+
+func TestASuccessForgivesEarlierFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{MaxRenewFailures: 2}, acquires(1), failsToRenew(), renews(), failsToRenew(), renews(), releases(), closes())
+		s.at(13 * time.Second)
+		assert.True(t, s.IsLeader())
+		s.finish()
+	})
+}
+
+func TestARenewalIsBelievedInFromItsStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{LossDrain: time.Second, RenewInterval: 5 * time.Second, RenewTimeout: 7 * time.Second},
+			acquires(1), slowly(renews(), 6*time.Second), hangs(renews()), closes(), refuses(), releases(), closes())
+		synctest.Wait()
+		assert.Equal(t, 5*time.Second+12500*time.Millisecond, s.ended(s.Context()), "the renewal took from 5 s to 11 s")
+		synctest.Wait()
+		s.finish()
+	})
+}
+
+func TestASlowAttemptIsRenewedBeforeItIsBelievedIn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{LossDrain: time.Second},
+			slowly(acquires(1), 4*time.Second), renews(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
+		require.NoError(t, s.WaitForLeadership(t.Context()))
+		assert.Equal(t, 4*time.Second+12500*time.Millisecond, s.ended(s.Context()))
+		synctest.Wait()
+		s.finish()
+	})
+}
+
+func TestASlowAttemptThatCannotBeRenewedHasFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, slowly(acquires(1), 4*time.Second), isDeposed(), releases(), closes(), releases(), closes())
+		s.at(4 * time.Second)
+		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→follower", "attempt failed", "error"}, s.heard())
+		s.finish()
+	})
+}
+
+func TestALossThatTheBackendTellsEndsTheContextAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, acquires(1), isDeposed(), closes(), refuses(), releases(), closes())
+		synctest.Wait()
+		ctx := s.Context()
+		time.Sleep(time.Second)
+		s.script.depose()
+		synctest.Wait()
+		require.Error(t, ctx.Err())
+		var lost *leader.LostError
+		require.ErrorAs(t, context.Cause(ctx), &lost)
+		assert.Equal(t, "scheduler", lost.Election)
+		assert.Equal(t, leader.Term{Era: 1, N: 1}, lost.Term)
+		assert.Equal(t, time.Second, lost.Held)
+		assert.ErrorContains(t, lost, "terminated", "the backend was asked why")
+		assert.NotContains(t, s.heard(), "released 1.1")
+		s.finish()
+	})
+}
+
+func TestARenewalUnderWayDoesNotDelayALossThatIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, acquires(1), hangs(renews()), closes(), refuses(), releases(), closes())
+		s.at(6 * time.Second)
+		ctx := s.Context()
+		s.script.depose()
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
+		s.finish()
+	})
+}
+
+func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		takes time.Duration
+		told  time.Duration // when the loss is told
+	}{
+		{"work that is quick", time.Second, 16500 * time.Millisecond},
+		{"work that takes too long", time.Minute, 17500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := prepare(t, leader.Config{LossDrain: 2 * time.Second, RenewInterval: 4 * time.Second, RenewTimeout: 4 * time.Second},
+					acquires(1), renews(), failsToRenew(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
+				var told time.Duration
+				s.OnLost(func(leader.Term, error) { told = time.Since(s.began) })
+				ran := make(chan error, 1)
+				go func() {
+					ran <- s.Run(t.Context(), func(ctx context.Context) error {
+						assert.Equal(t, 15500*time.Millisecond, s.ended(ctx), "4 s + 15 s - 1.5 s - LossDrain")
+						time.Sleep(c.takes)
+						return nil
+					})
+				}()
+				s.at(15500*time.Millisecond + c.takes)
+				s.finish()
+				require.NoError(t, <-ran)
+				assert.Equal(t, c.told, told)
+			})
+		})
+	}
+}
+
+func TestANodeDoesNotStandForElectionBeforeItsOldWorkHasEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{LossDrain: -1}, acquires(1), isDeposed(), closes(), acquires(2), releases(), closes())
+		runs := 0
+		ran := make(chan error, 1)
+		go func() {
+			ran <- s.Run(t.Context(), func(ctx context.Context) error {
+				runs++
+				<-ctx.Done()
+				if runs == 1 {
+					time.Sleep(time.Minute)
+				}
+				return nil
+			})
+		}()
+		s.at(64 * time.Second)
+		assert.Equal(t, leader.Follower, s.State())
+		s.at(66 * time.Second)
+		assert.Equal(t, leader.Leader, s.State())
+		s.finish()
+		require.NoError(t, <-ran)
+		assert.Equal(t, 2, runs)
+	})
+}
+
+func TestARecoveryWithinTheGraceStartsWorkAgainAndTellsNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		s := prepare(t, leader.Config{Backend: backend, ReconnectGrace: 10 * time.Second})
+		var terms []leader.Term
+		ran := make(chan error, 1)
+		go func() {
+			ran <- s.Run(t.Context(), func(ctx context.Context) error {
+				terms = append(terms, leader.TermOfContext(ctx))
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		before := s.Context()
+		backend.SetUnavailable(errBroken)
+		backend.Kill()
+		synctest.Wait()
+		assert.Equal(t, leader.Reconnecting, s.State())
+		assert.False(t, s.IsLeader(), "a node that reconnects does not lead")
+		assert.True(t, s.Term().IsZero())
+		assert.ErrorIs(t, context.Cause(before), leader.ErrLost, "the context ends on entry")
+		s.at(5 * time.Second)
+		backend.SetUnavailable(nil)
+		s.at(6 * time.Second)
+		assert.True(t, s.IsLeader())
+		assert.NotSame(t, before, s.Context())
+		s.finish()
+		require.NoError(t, <-ran)
+		assert.Equal(t, []leader.Term{{Era: 1, N: 1}, {Era: 1, N: 2}}, terms)
+		told := s.heard()
+		assert.Contains(t, told, "recovered 1.2")
+		assert.Contains(t, told, "released 1.2")
+		assert.NotContains(t, told, "lost 1.1")
+		assert.NotContains(t, told, "acquired 1.2")
+	})
+}
+
+func TestAnotherLeaderWithinTheGraceIsALossAndANewAcquisition(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		s := open(t, leader.Config{Backend: backend, ReconnectGrace: 10 * time.Second})
+		synctest.Wait()
+		backend.SetUnavailable(errBroken)
+		election.Steal("somebody", time.Second)
+		s.at(5 * time.Second)
+		backend.SetUnavailable(nil)
+		s.at(6 * time.Second)
+		told := s.heard()
+		assert.Contains(t, told, "lost 1.1")
+		assert.Contains(t, told, "acquired 1.3")
+		assert.NotContains(t, told, "recovered 1.3")
+		s.finish()
+	})
+}
+
+func TestABackendWithoutTermsNeverRecovers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		backend := leadertest.NewElection().Backend()
+		s := open(t, leader.Config{Backend: struct {
+			leader.Backend
+			leader.LossNotifier
+		}{backend, backend}, ReconnectGrace: 10 * time.Second})
+		synctest.Wait()
+		backend.Kill()
+		synctest.Wait()
+		told := s.heard()
+		assert.Contains(t, told, "lost none")
+		assert.Contains(t, told, "acquired none")
+		s.finish()
+	})
+}
+
+func TestAGraceThatEndsIsOneLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		s := open(t, leader.Config{Backend: backend, ReconnectGrace: 7 * time.Second})
+		synctest.Wait()
+		backend.SetUnavailable(errBroken)
+		backend.Kill()
+		s.at(7*time.Second - 1)
+		assert.Equal(t, leader.Reconnecting, s.State())
+		s.at(8 * time.Second)
+		assert.Equal(t, leader.Follower, s.State())
+		losses := 0
+		for _, line := range s.heard() {
+			if line == "lost 1.1" {
+				losses++
+			}
+		}
+		assert.Equal(t, 1, losses)
+		s.finish()
+	})
+}
+
+func TestAStopDuringALossIsNoGivingUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := prepare(t, leader.Config{}, acquires(1), isDeposed(), closes(), closes())
+		ran := make(chan error, 1)
+		require.NoError(t, s.Start(t.Context()))
+		go func() {
+			ran <- s.Run(t.Context(), func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(10 * time.Second)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		go s.Shutdown(context.Background())
+		s.at(2 * time.Second)
+		assert.Equal(t, leader.Releasing, s.State())
+		s.at(11 * time.Second)
+		assert.NoError(t, <-ran)
+		told := s.heard()
+		assert.Contains(t, told, "lost 1.1", "the renewal at 5 s, while work drained")
+		assert.Contains(t, told, "stopped")
+		s.finish()
+	})
+}
+
+func TestSettleDelayWaitsForAPredecessorThatDidNotEndInOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		call call
+		want time.Duration
+	}{
+		{"clean", acquires(7), 0},
+		{"unclean", uncleanly(acquires(7)), 8 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				calls := []call{c.call, releases(), closes()}
+				if c.want > 0 {
+					calls = []call{c.call, renews(), releases(), closes()}
+				}
+				s := open(t, leader.Config{SettleDelay: 8 * time.Second}, calls...)
+				require.NoError(t, s.WaitForLeadership(t.Context()))
+				assert.Equal(t, c.want, time.Since(s.began))
+				s.finish()
+			})
+		})
+	}
+}
+
+func TestALossWhileSettlingIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{SettleDelay: 8 * time.Second},
+			uncleanly(acquires(7)), isDeposed(), releases(), closes(), releases(), closes())
+		s.at(6 * time.Second)
+		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→follower", "attempt failed", "error"}, s.heard())
+		s.finish()
+	})
+}
+
+func TestAStopWhileSettlingReleases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{SettleDelay: 4 * time.Second}, uncleanly(acquires(7)), releases(), closes())
+		s.at(time.Second)
+		s.finish()
+		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→stopped", "stopped"}, s.heard())
+	})
+}
+
+func TestARecoveryOfOnesOwnTermNeedsNoSettling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{SettleDelay: 4 * time.Second, ReconnectGrace: 2 * time.Second},
+			acquires(1), isDeposed(), closes(), uncleanly(acquires(2)), releases(), closes())
+		s.at(5 * time.Second)
+		assert.Contains(t, s.heard(), "recovered 1.2")
+		s.finish()
+	})
+}

@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/leader/postgres"
+)
+
+// A node is a backend as the suite needs it: with its server and a network that
+// can be cut.
+type node struct {
+	*postgres.Backend
+	dsn   string
+	proxy *faultproxy.Proxy
+}
+
+func harness(change func(*postgres.Config)) leadertest.Harness {
+	return leadertest.Harness{
+		TTL: time.Second,
+		New: func(t *testing.T) func() leader.Backend {
+			t.Helper()
+			dsn := pgtest.DSN(t)
+			var mu sync.Mutex // the suite may make nodes from several goroutines
+			return func() leader.Backend {
+				mu.Lock()
+				defer mu.Unlock()
+				proxy, _, through := throughProxy(t, dsn)
+				return &node{newBackend(t, dsn, func(c *postgres.Config) { through(c); change(c) }), dsn, proxy}
+			}
+		},
+		Kill: func(t *testing.T, b leader.Backend) {
+			t.Helper()
+			j := judge{t, newJudge(t, b.(*node).dsn).pool}
+			if pid := j.holder(); pid != 0 {
+				j.terminate(pid)
+			}
+		},
+		Cut: func(_ *testing.T, b leader.Backend) func() {
+			proxy := b.(*node).proxy
+			proxy.Set(faultproxy.Hold)
+			return func() { proxy.Set(faultproxy.Pass) }
+		},
+	}
+}
+
+func TestTheBackendConforms(t *testing.T) {
+	t.Parallel()
+	leadertest.Run(t, harness(func(*postgres.Config) {}))
+}
+
+func TestTheBackendConformsWithoutTerms(t *testing.T) {
+	t.Parallel()
+	leadertest.Run(t, harness(noTerms))
+}
+
+func TestAnElectorRunsOnTheBackend(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	judge.table()
+	newElector := func() *leader.Elector {
+		e, err := leader.New(leader.Config{Name: "test", Backend: newBackend(t, dsn, nil), LeaseDuration: ttl})
+		require.NoError(t, err)
+		return e
+	}
+	first, second := newElector(), newElector()
+	require.NoError(t, first.Start(t.Context()))
+	require.NoError(t, first.WaitForLeadership(t.Context()))
+	require.NoError(t, second.Start(t.Context()))
+	judge.queued()
+	term := first.Context()
+	require.NoError(t, postgres.InTx(term, judge.pool, write))
+	start := time.Now()
+	require.NoError(t, first.Shutdown(context.Background()))
+	require.NoError(t, second.WaitForLeadership(t.Context()))
+	t.Logf("hand-over in %v", time.Since(start))
+	require.ErrorIs(t, postgres.InTx(context.WithoutCancel(term), judge.pool, write), leader.ErrNotLeader)
+	require.NoError(t, postgres.InTx(second.Context(), judge.pool, write))
+	require.NoError(t, second.Shutdown(context.Background()))
+	require.Equal(t, 2, judge.written())
+	require.Zero(t, judge.locks())
+}

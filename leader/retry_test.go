@@ -1,0 +1,84 @@
+package leader_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// delays asks a strategy n times, as an Elector does.
+func delays(s leader.RetryStrategy, n int) (all []time.Duration, more bool) {
+	var last time.Duration
+	for attempt := 1; attempt <= n; attempt++ {
+		last, more = s.NextDelay(leader.RetryContext{Attempt: attempt, LastDelay: last})
+		all = append(all, last)
+	}
+	return all, more
+}
+
+func TestFixedIntervalIsFixed(t *testing.T) {
+	t.Parallel()
+	all, more := delays(leader.FixedInterval{Interval: time.Second, Jitter: -1}, 3)
+	assert.Equal(t, []time.Duration{time.Second, time.Second, time.Second}, all)
+	assert.True(t, more)
+}
+
+func TestExponentialBackoffGrowsToItsMaximum(t *testing.T) {
+	t.Parallel()
+	all, more := delays(leader.ExponentialBackoff{Jitter: -1, Max: 5 * time.Second}, 5)
+	assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second}, all)
+	assert.True(t, more)
+	all, _ = delays(leader.ExponentialBackoff{Base: time.Millisecond, Multiplier: 10, Jitter: -1}, 3)
+	assert.Equal(t, []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}, all)
+	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(leader.RetryContext{Attempt: 1 << 40})
+	assert.Equal(t, 30*time.Second, delay, "no overflow")
+}
+
+func TestDefaultsAreJittered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		strategy leader.RetryStrategy
+		min, max time.Duration
+	}{
+		{leader.FixedInterval{}, 1600 * time.Millisecond, 2400 * time.Millisecond},
+		{leader.ExponentialBackoff{}, 800 * time.Millisecond, 1200 * time.Millisecond},
+		{leader.DecorrelatedJitter{}, time.Second, 3 * time.Second},
+		{leader.FixedInterval{Interval: time.Second, Jitter: 100}, 0, 2 * time.Second},
+	} {
+		seen := map[time.Duration]bool{}
+		for range 200 {
+			delay, more := c.strategy.NextDelay(leader.RetryContext{Attempt: 1})
+			assert.True(t, more)
+			assert.GreaterOrEqual(t, delay, c.min)
+			assert.LessOrEqual(t, delay, c.max)
+			seen[delay] = true
+		}
+		assert.Greater(t, len(seen), 100, "%T", c.strategy)
+	}
+}
+
+func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	var last time.Duration
+	for attempt := range 1000 {
+		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(leader.RetryContext{Attempt: attempt, LastDelay: last})
+		assert.GreaterOrEqual(t, delay, time.Second)
+		assert.LessOrEqual(t, delay, min(max(3*last, 3*time.Second), 20*time.Second))
+		last = delay
+	}
+}
+
+func TestAStrategyWithALimitHasNoMoreAfterIt(t *testing.T) {
+	t.Parallel()
+	for _, s := range []leader.RetryStrategy{
+		leader.FixedInterval{MaxAttempts: 3}, leader.ExponentialBackoff{MaxAttempts: 3}, leader.DecorrelatedJitter{MaxAttempts: 3},
+	} {
+		_, more := delays(s, 2)
+		assert.True(t, more, "%T", s)
+		_, more = delays(s, 3)
+		assert.False(t, more, "%T", s)
+	}
+}

@@ -1,0 +1,73 @@
+package namespace_test
+
+import (
+	_ "embed"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+//go:embed testdata/elections.json
+var electionsJSON []byte
+
+// An electionVector is one frozen derivation; testdata/elections.py computes them in Python.
+type electionVector struct {
+	ClassID  uint32
+	ObjID    uint32
+	ObjSubID uint16
+	Election uint32 // the class of the companion keys
+}
+
+func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
+	t.Parallel()
+	var vs []electionVector
+	require.NoError(t, json.Unmarshal(electionsJSON, &vs))
+	require.NotEmpty(t, vs)
+	seen := map[uint32]bool{}
+	for _, v := range vs {
+		tag := namespace.Tag{ClassID: v.ClassID, ObjID: v.ObjID, ObjSubID: v.ObjSubID}
+		assert.Equal(t, v.Election, keyOf(t, tag).Election().ClassID(), "%v", tag)
+		assert.False(t, seen[v.Election])
+		seen[v.Election] = true
+	}
+}
+
+// keyOf returns the raw key of a tag.
+func keyOf(tb testing.TB, tag namespace.Tag) namespace.Key {
+	tb.Helper()
+	if k1, k2, ok := tag.Pair(); ok {
+		return namespace.Pair(k1, k2)
+	}
+	k, ok := tag.Single()
+	require.True(tb, ok)
+	return namespace.SingleRaw(k)
+}
+
+func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		election := namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Election()
+		r := rapid.Uint32Min(1).Draw(t, "r")
+		barrier, incarnation := election.Barrier(), election.Incarnation(r)
+		for _, tag := range []namespace.Tag{barrier, incarnation} {
+			k, ok := tag.Single()
+			assert.True(t, ok)
+			assert.Negative(t, k)
+			_, err := namespace.Single(k)
+			assert.ErrorIs(t, err, namespace.ErrInvalidKey)
+			assert.Equal(t, election.ClassID(), tag.ClassID)
+		}
+		assert.NotEqual(t, barrier, incarnation)
+		assert.NotEqual(t, incarnation, election.Incarnation(r-1))
+	})
+}
+
+func TestALabelDoesNotChangeAnElection(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, namespace.Pair(1, 42).Election(), namespace.Must(1, "agent").ID(42).Election())
+}
