@@ -39,7 +39,7 @@ integration-deps:
 .PHONY: soak
 soak: integration-deps ## run the long forms of the race and history tests (about 15 minutes)
 	PGLATCH_RACES=10000 $(WITHPG) $(GO) test $(RACE) -timeout 60m -count=1 -run 'Race' -v ./internal/pgsession
-	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
+	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s PGLATCH_ROUNDS=200 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
 
 .PHONY: bench
 bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 15 minutes)

@@ -35,7 +35,6 @@ func (d *drive) follow() input {
 		case err == nil || over:
 			return attempt
 		}
-		d.waitable = false // until an attempt proves that the backend works
 		d.config.Logger.Debug("waiting failed, polling instead", d.election(), slog.Any("error", err))
 	}
 	if !sleep(time.Until(d.next), quit) {

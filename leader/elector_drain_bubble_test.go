@@ -116,6 +116,7 @@ func TestTheReleasedEventTellsThatWorkGoesOn(t *testing.T) {
 			}
 		}
 		<-ran
+		assert.Contains(t, s.heard(), "error")
 	})
 }
 

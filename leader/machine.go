@@ -109,9 +109,8 @@ var table = []row{
 	{Reconnecting, stop, always, destination(Stopped), do(abandon, tellLost)},
 	{Reconnecting, stepDown, always, again, do(abandon, standAside, tellLost)},
 
-	{Releasing, renewFailed, always, destination(Releasing), do(tellError)},
-	{Releasing, stop, always, destination(Releasing), nil}, // and now for ever
-	{Releasing, released, always, again, do(standAside, tellReleased)},
+	{Releasing, stop, always, destination(Releasing), nil},                        // and now for ever
+	{Releasing, released, always, again, do(standAside, tellReleased, tellError)}, // of work that goes on
 	{Releasing, releaseFailed, always, again, do(closeBackend, standAside, tellReleased, tellError)},
 	{Releasing, lost, always, again, do(closeBackend, standAside, tellLost, tellError)},
 }

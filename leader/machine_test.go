@@ -76,9 +76,9 @@ func TestMachineFollowsItsSpecification(t *testing.T) {
 			name: "a stop ends a recovery", from: position{State: Reconnecting}, in: stop, rules: allRules, to: position{State: Stopped},
 			tells: do(tellLost, tellStopped), differs: "the specification never tells the end of this leadership",
 		},
-		{name: "released by a stop", from: leaving, in: released, rules: allRules, to: position{State: Stopped}, tells: do(tellReleased, tellStopped)},
-		{name: "released by a step-down", from: steppingOff, in: released, rules: []rules{plain, damped}, to: position{State: Follower}, tells: do(tellReleased)},
-		{name: "released by a step-down, and this node does not reacquire", from: steppingOff, in: released, rules: []rules{once, onceDamped}, to: position{State: Stopped}, tells: do(tellReleased, tellStopped)},
+		{name: "released by a stop", from: leaving, in: released, rules: allRules, to: position{State: Stopped}, tells: do(tellReleased, tellError, tellStopped)},
+		{name: "released by a step-down", from: steppingOff, in: released, rules: []rules{plain, damped}, to: position{State: Follower}, tells: do(tellReleased, tellError)},
+		{name: "released by a step-down, and this node does not reacquire", from: steppingOff, in: released, rules: []rules{once, onceDamped}, to: position{State: Stopped}, tells: do(tellReleased, tellError, tellStopped)},
 		{name: "a release for a stop fails", from: leaving, in: releaseFailed, rules: allRules, to: position{State: Stopped}, tells: do(tellReleased, tellError, tellStopped)},
 		{
 			name: "a release for a step-down fails", from: steppingOff, in: releaseFailed, rules: []rules{plain, damped}, to: position{State: Follower},

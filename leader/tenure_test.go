@@ -2,10 +2,12 @@ package leader
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func newBelief(t *testing.T, trust time.Duration, from belief) *tenure {
@@ -44,4 +46,30 @@ func TestAContextMadeFromTheLeadersEndsWithItsClock(t *testing.T) {
 	assert.Error(t, v.ctx.Err())
 	assert.Error(t, child.Err())
 	assert.ErrorIs(t, context.Cause(child), errExpired)
+}
+
+// electedOnce is a Backend that is won once.
+type electedOnce struct{ won atomic.Bool }
+
+func (o *electedOnce) TryAcquire(context.Context, string, time.Duration) (bool, error) {
+	return !o.won.Swap(true), nil
+}
+func (o *electedOnce) Renew(context.Context, string, time.Duration) error { return nil }
+func (o *electedOnce) Release(context.Context, string) error              { return nil }
+
+func TestWorkThatSleptThroughASuspensionIsToldBeforeAnyTimerRuns(t *testing.T) {
+	t.Parallel()
+	e, err := New(Config{Name: "scheduler", Backend: &electedOnce{}, LeaseDuration: time.Hour})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, e.Run(ctx, func(ctx context.Context) error {
+		defer cancel()
+		assert.NoError(t, ctx.Err())
+		v := e.current.Load()
+		v.belief.Store(&belief{until: time.Now().Add(time.Hour), boot: now().boot - 1}) // only one clock ran on
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
+		assert.ErrorIs(t, context.Cause(ctx), ErrLost)
+		assert.False(t, e.IsLeader())
+		return nil
+	}))
 }

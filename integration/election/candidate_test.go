@@ -31,8 +31,6 @@ type job struct {
 	Stubborn bool `json:"stubborn"`
 	// Busy nodes look at their context all the time.
 	Busy bool `json:"busy"`
-	// Derived nodes look at a context made from that.
-	Derived bool `json:"derived"`
 	// Reckless nodes guard nothing and do not look at their context.
 	Reckless bool `json:"reckless"`
 }
@@ -66,7 +64,7 @@ func stand(ctx context.Context, j job) error {
 	if err != nil {
 		return err
 	}
-	elector, err := newElector(fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()), postgres.Config{DSN: j.DSN}, leader.Config{ReconnectGrace: j.Grace})
+	elector, err := newElector(fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()), postgres.Config{DSN: j.DSN}, leader.Config{LeaseDuration: lease, ReconnectGrace: j.Grace})
 	if err != nil {
 		return err
 	}
@@ -144,11 +142,6 @@ func outlasting(ctx context.Context) context.Context {
 
 // act does what nothing guards: it looks at its context, and tells the witness.
 func (c *candidate) act(ctx context.Context, term leader.Term) {
-	if c.job.Derived {
-		derived, cancel := context.WithCancel(ctx)
-		defer cancel()
-		ctx = derived
-	}
 	for n := uint64(1); ; n++ {
 		looked := time.Now()
 		if ctx.Err() != nil {

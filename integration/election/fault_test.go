@@ -47,11 +47,12 @@ func (l late) excused(woken time.Time) bool {
 	return (l.successor.after == ended || l.successor.after == restarted) && l.by() <= noticeBound
 }
 
-// takeoverBound is how long after a fault another may lead at the latest.
-func takeoverBound(f fault, noise time.Duration) time.Duration {
+// takeoverBound is how long after a fault another may lead at the latest. What only
+// the machine's speed decides is multiplied by noise.
+func takeoverBound(f fault, noise int) time.Duration {
 	// An attempt, by one that polls because its last attempt failed, which is at most
 	// renewTimeout away from the next if it waits for a guarded transaction.
-	attempt := (retryAtMost + renewTimeout) * noise
+	attempt := time.Duration(noise) * (retryAtMost + renewTimeout)
 	switch f {
 	case suspended, cutOff:
 		// The server hears nothing for a lease and ends the session, and for another one
@@ -119,4 +120,5 @@ func (a *arena) restart(t *testing.T) {
 		require.NoError(t, a.server.Kill())
 		require.NoError(t, a.server.Start(ctx))
 	}
+	a.ledger.pool.Reset()
 }

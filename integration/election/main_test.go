@@ -25,8 +25,10 @@ const (
 	patience    = 60 * time.Second   // how long a test waits for an event
 )
 
-// The times of all candidates.
+// The times of all candidates. What has no need of a short lease has a calm one,
+// which no pause of a busy machine ends.
 const (
+	calm         = 10 * time.Second
 	lease        = time.Second
 	renewTimeout = lease / 3 // what 0 means
 	retry        = 200 * time.Millisecond
@@ -59,7 +61,7 @@ func newElector(identity string, backend postgres.Config, config leader.Config) 
 		return nil, err
 	}
 	config.Name, config.Backend, config.Identity = "election", b, identity
-	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, lease), leader.FixedInterval{Interval: retry}
+	config.LeaseDuration, config.Retry = cmp.Or(config.LeaseDuration, calm), leader.FixedInterval{Interval: retry}
 	return leader.New(config)
 }
 

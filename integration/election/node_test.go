@@ -68,7 +68,7 @@ func (n *node) start() {
 	require.NoError(n.t, err)
 	n.cmd = exec.CommandContext(n.t.Context(), os.Args[0])
 	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
-	if n.job.Busy { // on one processor nothing overtakes the goroutine that looks
+	if n.job.Busy { // on one processor, where nothing runs beside the goroutine that looks
 		n.cmd.Env = append(n.cmd.Env, "GOMAXPROCS=1")
 	}
 	n.cmd.Stderr = os.Stderr

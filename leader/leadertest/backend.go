@@ -228,6 +228,7 @@ func (b *Backend) reachLocked(ctx context.Context) error {
 		b.election.mu.Unlock()
 		return b.failure
 	}
+	b.election.expireLocked()
 	return nil
 }
 

@@ -81,6 +81,7 @@ func (e *Election) SetUnavailable(err error) {
 func (e *Election) Leader() (holder leader.Holder, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.expireLocked()
 	if e.tenure == nil || e.tenure.term.IsZero() {
 		return leader.Holder{}, false
 	}
@@ -93,9 +94,7 @@ func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *tenure {
 	t.expiry = time.AfterFunc(ttl, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if !time.Now().Before(t.until) { // else it was renewed just now
-			e.endLocked(t, false)
-		}
+		e.expireLocked() // unless it was renewed just now
 	})
 	e.tenure = t
 	return t
@@ -113,6 +112,14 @@ func (e *Election) electLocked(t *tenure, identity string) (clean bool) {
 	t.identity, t.term, t.since = identity, e.term, time.Now()
 	clean, e.clean = e.clean, false
 	return clean
+}
+
+// expireLocked frees leadership whose time is over, though its timer may not have
+// run yet.
+func (e *Election) expireLocked() {
+	if t := e.tenure; t != nil && !time.Now().Before(t.until) {
+		e.endLocked(t, false)
+	}
 }
 
 // endLocked frees leadership, if t still has it.

@@ -106,7 +106,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 // sit returns the session for an attempt, a new one if need be.
 func (b *Backend) sit(ctx context.Context) (*seat, error) {
 	if t := b.seat; t != nil {
-		t.settle()
+		t.settle(ctx)
 		if t.lost() == nil {
 			return t, nil
 		}
@@ -134,6 +134,7 @@ func (b *Backend) stand() {
 	}
 	b.seat = nil
 	t.close()
+	t.report(errClosed)
 	if t.main || b.ghost == nil {
 		b.ghost = &t.ghost
 	}
@@ -202,7 +203,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	if t == nil {
 		return nil
 	}
-	t.settle()
+	t.settle(ctx)
 	if t.lost() != nil {
 		b.stand()
 		return nil //nolint:nilerr // nothing is held, or not for longer than the ttl

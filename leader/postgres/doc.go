@@ -1,2 +1,135 @@
-// Package postgres is a leader.Backend on a session lock of PostgreSQL.
+// Package postgres elects a leader with a session advisory lock of PostgreSQL,
+// numbers its terms, and guards its transactions.
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"log"
+//		"os"
+//		"os/signal"
+//
+//		"github.com/jackc/pgx/v5"
+//		"github.com/jackc/pgx/v5/pgxpool"
+//		"github.com/pglatch/pglatch/leader"
+//		"github.com/pglatch/pglatch/leader/postgres"
+//		"github.com/pglatch/pglatch/namespace"
+//	)
+//
+//	func main() {
+//		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+//		defer stop()
+//		dsn := os.Getenv("DATABASE_URL")
+//		backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(1, 100), CreateTable: true})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		elector, err := leader.New(leader.Config{Name: "closer", Backend: backend})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		pool, err := pgxpool.New(ctx, dsn)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer pool.Close()
+//		err = elector.Run(ctx, func(ctx context.Context) error { // one process at a time
+//			return postgres.InTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+//				_, err := tx.Exec(ctx, "UPDATE day SET closed = true WHERE day = current_date")
+//				return err
+//			})
+//		})
+//		log.Print(err)
+//	}
+//
+// # What it guarantees
+//
+// A Backend holds the election lock on one connection of its own. The server ends
+// that session, and frees the lock, when the client is gone, at once, or when it
+// was silent for the duration of the lease. The leader stops believing before
+// that. Between the server's end of a session and the leader's hearing of it,
+// about a millisecond on a good network, a successor can already lead. Nothing can
+// be promised for what a leader does outside of this database in that time, but
+// for Term, which whoever receives a request can compare.
+//
+// Inside this database, InTx and Guard promise more: a guarded transaction of a
+// term commits before any later term begins, or not at all.
+//
+// # Why no stale write commits
+//
+// Beside the election lock M there is an incarnation lock R, another for each
+// leadership, and a barrier lock G. All keys are of one election and one database.
+//
+//	leader           M held ─ R held ─ ... ─ session ends, in any order: M free, R free
+//	guard                       G shared (got) ─ R shared (refused) ─ writes ─ commit, G free
+//	successor                     M granted ─ R' taken ─ no other R left ─ G alone ─ term + 1
+//
+// A candidate that is granted M
+//
+//  1. takes an incarnation that nobody has;
+//  2. waits until no other session has an incarnation of this election: a server that
+//     ends a session gives its locks back in any order, so M can be free before R is;
+//  3. takes G exclusively, and gives it back at once;
+//  4. counts the term. Only then does it lead.
+//
+// A guard takes G shared first and tries R shared second, both for the
+// transaction and without waiting. It must get G and must not get R.
+//
+//   - If it saw R held, it had G before the candidate's step 2 ended, so step 3
+//     waits until it has committed or is rolled back. PostgreSQL releases locks after the
+//     changes are visible, so the successor sees them.
+//   - If it looks after step 2, R is free, and it is refused.
+//   - While a candidate waits in step 3, no new guard gets G: a try fails when
+//     somebody waits who conflicts with it.
+//   - A guard of an old term in a process that leads again looks for the old R, which
+//     is free, and is refused.
+//   - On another database or another server R is free, and it is refused.
+//
+// The refusal is an error of the server's: the transaction is aborted and cannot
+// write. A lock of a transaction that was prepared (PREPARE TRANSACTION) is kept, and
+// waited for, until COMMIT PREPARED.
+//
+// A rollback to a savepoint gives back the locks that were taken after it, G
+// too. So a bare Guard is called outside of savepoints, and InTx guards as the first statement and again as
+// the last one: from there G is held to the commit.
+//
+// # What it does not guarantee
+//
+//   - Writes that are not guarded, and anything outside of the database: see Term.
+//   - Order of what a guarded transaction does elsewhere (dblink, another pool).
+//   - A commit whose connection breaks may have taken effect, but then under its term.
+//   - Terms begin again if their row is deleted, and two standbys that were promoted
+//     independently to one timeline number cannot be told apart.
+//
+// # How long a takeover takes
+//
+// If the leader gives up, or its process or session ends, a few milliseconds. If it
+// is stopped or cut off, until the lease has ended. If a guarded transaction is in
+// flight, until it ends as well. In all
+//
+//	lease + longest guarded statement + idle_in_transaction_session_timeout
+//
+// where the last is at most the lease of the guarded term, because Guard sees to
+// it. The takeover logs what it waits for, and so says PendingError.
+//
+// # When something fails
+//
+//	server ends the session      Lost at once; a new session by the next attempt
+//	server restarts              the same; terms go on, whatever synchronous_commit is by default
+//	network is cut               Renew fails when its ctx ends; ErrLost before the lease can end
+//	... and comes back           a candidate ends its own old session, which the server still believes in
+//	process is stopped           the server frees the lock after the lease; guards refuse its transactions
+//	standby is promoted          ErrStandby until then; the era rises, so that terms do
+//	transaction pooler           ErrPooler, before any lock
+//	table is missing             an error that says how to make it; nothing stays locked
+//	table's row is locked        an error that says so, after half a lease
+//
+// # What it needs
+//
+// A direct connection, or a pool in session mode, to the primary, beside the
+// application's own; SELECT, INSERT and UPDATE on the table; the functions
+// pg_control_system and pg_current_wal_lsn, which every role may call by default.
+// Where a service takes these away, Config.NoTerms does without: elections and
+// guards need no table. Guards themselves run on any connection to the database,
+// through a transaction pooler too.
 package postgres

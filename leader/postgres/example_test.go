@@ -2,7 +2,8 @@ package postgres_test
 
 import (
 	"context"
-	"log"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,28 +13,28 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Only one node bills, and what a node that has lost leadership still writes is
-// refused.
-func Example() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/shop") // for work
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	backend, err := postgres.New(postgres.Config{DSN: "postgres://localhost/shop", Key: namespace.Pair(1, 100)})
-	if err != nil {
-		log.Fatal(err)
-	}
-	elector, err := leader.New(leader.Config{Name: "billing", Backend: backend})
-	if err != nil {
-		log.Fatal(err)
-	}
-	err = elector.Run(ctx, func(ctx context.Context) error {
-		return postgres.InTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "UPDATE invoices SET sent = now() WHERE sent IS NULL")
+// A leader's write commits under its own term, or not at all.
+func ExampleInTx() {
+	closeTheDay := func(ctx context.Context, pool *pgxpool.Pool) error {
+		err := postgres.InTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE day SET closed = true WHERE day = current_date")
 			return err
 		})
-	})
-	log.Print(err)
+		if errors.Is(err, leader.ErrNotLeader) {
+			return nil // whoever leads now does it
+		}
+		return err
+	}
+	_ = closeTheDay // called with the context that Elector.Run gives to its work
+}
+
+// Without connecting, New checks its Config.
+func ExampleNew() {
+	_, err := postgres.New(postgres.Config{DSN: "postgres://localhost/app"})
+	fmt.Println(err)
+	_, err = postgres.New(postgres.Config{DSN: "postgres://localhost/app", Key: namespace.Pair(1, 100)})
+	fmt.Println(err)
+	// Output:
+	// leader: Key is invalid: name the election with a key, such as namespace.Pair(1, 100)
+	// <nil>
 }

@@ -48,6 +48,9 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		}
 		return err
 	})
+	if sqlState(err) == codePrivilege {
+		return fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err)
+	}
 	if err != nil {
 		return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
 	}

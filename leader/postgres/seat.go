@@ -75,7 +75,10 @@ func (t *seat) lost() error {
 	return nil
 }
 
-var errSilent = errors.New("no answer from the server before the deadline")
+var (
+	errSilent = errors.New("no answer from the server before the deadline")
+	errClosed = errors.New("session closed")
+)
 
 // haste is how long after the end of a context a statement may go on before it is
 // hurried, and its session lost if that does not help.
@@ -102,23 +105,22 @@ func (t *seat) within(ctx context.Context) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// settle waits for the ping of a Renew that was given up. Nobody else waits for
-// its answer any more, so it is bounded.
-func (t *seat) settle() {
+// settle waits for the ping of a Renew that was given up.
+func (t *seat) settle(ctx context.Context) {
 	if t.ping == nil {
 		return
 	}
-	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
-	defer kill.Stop()
+	stop := t.within(ctx)
 	<-t.ping //nolint:errcheck // a loss is seen in the session's state
 	t.ping = nil
+	stop()
 }
 
-// close ends the session, also in a dead network.
+// close ends the session, soon also in a dead network.
 func (t *seat) close() {
-	t.settle()
 	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
 	defer kill.Stop()
+	t.settle(context.Background())
 	t.session.Close()
 }
 
