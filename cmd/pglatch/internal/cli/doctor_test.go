@@ -80,7 +80,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 
 	stdout, stderr, code := run(t, at(u.String()), "doctor", "--color", "always")
 	assert.Equal(t, cli.ExitInternal, code)
-	assert.Equal(t, "pglatch: 2 of 12 checks failed\n", stderr)
+	assert.Equal(t, "pglatch: 2 of 13 checks failed\n", stderr)
 	assert.Contains(t, stdout, "\x1b[31mfail\x1b[0m  plpgsql")
 
 	execute(t, admin, "CREATE EXTENSION plpgsql")

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -99,7 +98,7 @@ func TestLeaderRunPassesOnTheCommandsExitCode(t *testing.T) {
 		_, stderr, code := run(t, at(dsn, "PGLATCH_TEST_FILE="+counter), append([]string{"leader", "run", "7:101"}, c.args...)...)
 		assert.Equal(t, c.code, code, "%v: %s", c.args, stderr)
 	}
-	requireNoLocks(t, dsn)
+	requireFree(t, connect(t, dsn, "look"))
 }
 
 func TestLeaderRunTellsTheCommandItsTerm(t *testing.T) {
@@ -129,40 +128,18 @@ func pids(t *testing.T, node *program, times int) []int {
 	return all
 }
 
-func requireGone(t *testing.T, pids []int) {
-	t.Helper()
-	eventually(t, func() bool {
-		for _, pid := range pids {
-			if running(pid) {
-				return false
-			}
-		}
-		return true
-	}, func() string { return fmt.Sprintf("processes %v run on", pids) })
-}
-
-// running reports whether a process is there and no zombie: proc(5), stat, field 3.
-func running(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(data), ") ")
-	return !strings.HasPrefix(rest, "Z")
-}
-
 func TestLostLeadershipKillsTheWholeGroupAndTheNextRunsTheCommandAgain(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	node := start(t, at(dsn), "leader", "run", "7:103", "-c", family)
 	first := pids(t, node, 1)
-	terminateLeader(t, dsn, 103)
-	requireGone(t, first)
+	depose(t, dsn)
+	requireDead(t, first...)
 	second := pids(t, node, 2) // re-elected
 	node.signal(syscall.SIGTERM)
 	assert.Equal(t, 143, node.wait(), "the command's own end")
-	requireGone(t, second)
-	requireNoLocks(t, dsn)
+	requireDead(t, second...)
+	requireFree(t, connect(t, dsn, "look"))
 }
 
 func TestLostLeadershipWithoutReacquireExitsWith76(t *testing.T) {
@@ -170,26 +147,27 @@ func TestLostLeadershipWithoutReacquireExitsWith76(t *testing.T) {
 	dsn := migrated(t)
 	node := start(t, at(dsn), "leader", "run", "7:104", "--no-auto-reacquire", "-c", family)
 	first := pids(t, node, 1)
-	terminateLeader(t, dsn, 104)
+	depose(t, dsn)
 	assert.Equal(t, 76, node.wait(), node.stderr.String())
-	requireGone(t, first)
-	requireNoLocks(t, dsn)
+	requireDead(t, first...)
+	requireFree(t, connect(t, dsn, "look"))
 }
 
 func TestAKilledLeaderTakesItsCommandWithItAndAnotherLeads(t *testing.T) {
 	t.Parallel()
+	heedInterrupts(t)
 	dsn := migrated(t)
 	old := start(t, at(dsn), "leader", "run", "7:105", "-c", "echo $$ $$; exec sleep 300")
 	command := pids(t, old, 1)
 	next := start(t, at(dsn), "leader", "run", "7:105", "-c", "echo $$ $$; exec sleep 300")
 	next.saying(&next.stderr, "follower")
 	old.signal(syscall.SIGKILL)
-	requireGone(t, command)
+	requireDead(t, command...)
 	successor := pids(t, next, 1)
 	next.signal(syscall.SIGINT)
 	assert.Equal(t, 130, next.wait())
-	requireGone(t, successor)
-	requireNoLocks(t, dsn)
+	requireDead(t, successor...)
+	requireFree(t, connect(t, dsn, "look"))
 }
 
 func TestAFollowerThatIsInterruptedExitsWithZero(t *testing.T) {
@@ -206,6 +184,7 @@ func TestAFollowerThatIsInterruptedExitsWithZero(t *testing.T) {
 
 func TestLeaderWatchPrintsChanges(t *testing.T) {
 	t.Parallel()
+	heedInterrupts(t)
 	dsn := migrated(t)
 	watch := start(t, at(dsn), "leader", "watch", "7:107", "--interval", "50ms", "-o", "jsonl")
 	watch.saying(&watch.stdout, `"led":false`)
@@ -258,26 +237,9 @@ func TestLeaderRunNamesTheMissingTable(t *testing.T) {
 	created.saying(&created.stderr, "lock_acquired")
 }
 
-func terminateLeader(t *testing.T, dsn string, key2 int) {
+// depose ends the session of the leader, the only one with advisory locks.
+func depose(t *testing.T, dsn string) {
 	t.Helper()
-	conn := connect(t, dsn, "terminator")
-	var ended bool
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks
-		WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = 7 AND objid = $1
-		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, key2).Scan(&ended))
-	require.True(t, ended)
-}
-
-// requireNoLocks waits until the database has no advisory lock.
-func requireNoLocks(t *testing.T, dsn string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	eventually(t, func() bool {
-		var n int
-		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&n)
-		return err == nil && n == 0
-	}, func() string { return "advisory locks remain" })
+	conn := connect(t, dsn, "deposer")
+	terminate(t, conn, holders(t, conn)[0])
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -55,9 +56,9 @@ func lives(pid int) bool {
 	return err == nil && fields[0] != 'Z'
 }
 
-func requireDead(t *testing.T, pid int) {
+func requireDead(t *testing.T, pids ...int) {
 	t.Helper()
-	eventually(t, func() bool { return !lives(pid) }, func() string { return fmt.Sprintf("process %d lives", pid) })
+	eventually(t, func() bool { return !slices.ContainsFunc(pids, lives) }, func() string { return fmt.Sprintf("of processes %v one lives", pids) })
 }
 
 // number waits for the program to print a line "name=number" and returns the number.
