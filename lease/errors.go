@@ -1,0 +1,107 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The conditions that a Store reports.
+var (
+	ErrHeld     = errors.New("lock is held")
+	ErrStale    = errors.New("claim is not the current one")
+	ErrExpired  = errors.New("lease expired")
+	ErrNotFound = errors.New("lock unknown")
+	ErrInvalid  = errors.New("invalid request")
+	ErrBusy     = errors.New("store is busy") // nothing was done; try again
+)
+
+// A HeldError says who has the lease.
+type HeldError struct {
+	Name      string
+	Holder    string        // "" if only a delay keeps the name
+	Remaining time.Duration // until the name can be granted, if nothing is renewed
+	Retry     time.Duration // when to try again: jittered, so that a herd spreads
+}
+
+func (e *HeldError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("lease: %s is kept for another %v", e.Name, e.Remaining)
+	}
+	return fmt.Sprintf("lease: %s is held by %s for another %v", e.Name, e.Holder, e.Remaining)
+}
+
+// Is reports whether target is ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// A StaleError says what of a claim did not match.
+type StaleError struct {
+	Name              string
+	Holder, ID, Token bool // did not match
+}
+
+func (e *StaleError) Error() string {
+	var wrong []string
+	for _, part := range []struct {
+		name  string
+		wrong bool
+	}{{"holder", e.Holder}, {"id", e.ID}, {"token", e.Token}} {
+		if part.wrong {
+			wrong = append(wrong, part.name)
+		}
+	}
+	return fmt.Sprintf("lease: stale claim on %s: %s not the current one", e.Name, strings.Join(wrong, ", "))
+}
+
+// Is reports whether target is ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// An ExpiredError says when a lease ended.
+type ExpiredError struct {
+	Name string
+	At   time.Time // by the store's clock
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("lease: lease on %s expired at %s", e.Name, e.At.Format(time.RFC3339Nano))
+}
+
+// Is reports whether target is ErrExpired.
+func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
+
+// A NotFoundError names what a store does not know.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("lease: nothing known of %s", e.Name) }
+
+// Is reports whether target is ErrNotFound.
+func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }
+
+// An InvalidError names a field of a request, its value and the remedy.
+type InvalidError struct {
+	Field  string
+	Value  string
+	Remedy string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("lease: %s is %s: %s", e.Field, e.Value, e.Remedy)
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// A BusyError says that a store could not do anything now; nothing was changed.
+type BusyError struct {
+	Retry time.Duration // when to try again
+	Cause error
+}
+
+func (e *BusyError) Error() string { return fmt.Sprintf("lease: store is busy: %v", e.Cause) }
+
+// Is reports whether target is ErrBusy.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// Unwrap returns the cause.
+func (e *BusyError) Unwrap() error { return e.Cause }

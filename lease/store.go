@@ -1,0 +1,111 @@
+package lease
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// A Store keeps leases. Its methods are safe for concurrent use, and each is one
+// serializable transaction: when it returns without an error, its effect is as
+// durable as the store promises. After an error that is none of this package's the
+// outcome is unknown.
+type Store interface {
+	// Acquire grants a lease on a name that nobody has a lease on. It needs no Sweep to
+	// have run. *HeldError if somebody has one, or a delay keeps the name.
+	Acquire(ctx context.Context, r AcquireRequest) (Lease, error)
+	// Renew prolongs a lease to TTL from now. *StaleError if the claim is not the
+	// current one, *ExpiredError if it is and its time was over.
+	Renew(ctx context.Context, r RenewRequest) (Lease, error)
+	// Release ends a lease. Releasing once more what was released last is no error.
+	// *StaleError if the claim is not the current or last one, *ExpiredError if it is
+	// and its time was over before.
+	Release(ctx context.Context, c Claim) error
+	// Get tells about one name. *NotFoundError if the store knows nothing of it.
+	Get(ctx context.Context, name string) (Record, error)
+	// List yields the records of names in order, from the first after r.After. An error
+	// ends it. It is no snapshot: what changes meanwhile may show before or after.
+	List(ctx context.Context, r ListRequest) iter.Seq2[Record, error]
+	// Sweep forgets leases that ended long ago. Tokens go on rising all the same.
+	Sweep(ctx context.Context, r SweepRequest) (SweepResult, error)
+}
+
+// A BatchRenewer renews many leases in one operation. The results are in the
+// order of the requests.
+type BatchRenewer interface {
+	RenewAll(ctx context.Context, all []RenewRequest) ([]RenewResult, error)
+}
+
+// A RenewResult is the outcome of one renewal of a batch.
+type RenewResult struct {
+	Lease Lease
+	Err   error
+}
+
+// An AcquireRequest asks for a lease.
+type AcquireRequest struct {
+	Name   string        // 1 to MaxName bytes of valid UTF-8 without control characters
+	Holder string        // the same
+	TTL    time.Duration // MinTTL to MaxTTL
+
+	// Metadata is kept with the lease, for people: at most MaxMetadata bytes in all.
+	Metadata map[string]string
+
+	// IdempotencyKey lets a request be sent again when its answer was lost: as long as
+	// the lease that it got is current, the same key, holder and name get it again, as it
+	// is, and no second one. "" = none; at most MaxName bytes.
+	IdempotencyKey string
+
+	// LockDelay keeps the name from others for this long after the lease expired
+	// without a release, so that what its holder sent before has arrived. 0 = none; at
+	// most MaxTTL.
+	LockDelay time.Duration
+
+	// MinHold keeps the name from others for this long after the acquisition, also
+	// after a release: for jobs that are shorter than the difference of the clocks
+	// that start them. 0 = none; at most MaxTTL.
+	MinHold time.Duration
+
+	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition,
+	// whoever still renews it. 0 = no bound.
+	MaxLifetime time.Duration
+}
+
+// A RenewRequest asks for more time.
+type RenewRequest struct {
+	Claim
+	TTL time.Duration // MinTTL to MaxTTL, from now
+}
+
+// A ListRequest selects names.
+type ListRequest struct {
+	After  string // "" = from the first
+	Prefix string // "" = all
+	Limit  int    // 0 = no limit
+}
+
+// A SweepRequest says what to forget.
+type SweepRequest struct {
+	// Retention is how long a name is kept after its lease ended, for Get, List and late
+	// releases. 0 = one hour.
+	Retention time.Duration
+	Limit     int // of names in one sweep; 0 = 10,000
+}
+
+// A SweepResult counts.
+type SweepResult struct {
+	Held    int // unexpired leases in the store
+	Expired int // leases found expired, not released, for the first time
+	Removed int // names forgotten
+}
+
+// Limits of requests.
+const (
+	MaxName     = 512
+	MaxMetadata = 4 << 10
+	MinTTL      = 10 * time.Millisecond
+	MaxTTL      = 24 * time.Hour
+
+	DefaultRetention  = time.Hour
+	DefaultSweepLimit = 10_000
+)
