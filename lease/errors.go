@@ -39,9 +39,13 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type StaleError struct {
 	Name              string
 	Holder, ID, Token bool // did not match
+	Released          bool // all matched, but the lease was released
 }
 
 func (e *StaleError) Error() string {
+	if e.Released {
+		return fmt.Sprintf("lease: stale claim on %s: it was released", e.Name)
+	}
 	var wrong []string
 	for _, part := range []struct {
 		name  string

@@ -1,13 +1,22 @@
 package lease
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Lease is the right to work on what its name stands for, until it expires.
 type Lease struct {
 	Claim
 	AcquiredAt time.Time // by the store's clock
 	ExpiresAt  time.Time // by the store's clock; at this moment it has expired
-	Metadata   map[string]string
+
+	// Remaining was left when the store answered, 0 if nothing was. It can be less than the
+	// TTL that was asked for: near the end of a MaxLifetime, and for an Acquire that got
+	// its lease again by an idempotency key. Trust goes by it.
+	Remaining time.Duration
+
+	Metadata map[string]string
 }
 
 // A Claim proves a lease: an operation on it must match all four.
@@ -28,19 +37,23 @@ type State uint8
 const (
 	Free    State = iota // nobody has a lease; LockDelay or MinHold may still keep it from being granted
 	Held                 // somebody has
-	Expired              // somebody had, and did not release it
+	Expired              // somebody had, and did not release it; FREE after the next Sweep
 )
 
 var stateNames = [...]string{"FREE", "HELD", "EXPIRED"}
 
-func (s State) String() string { return stateNames[s] }
+func (s State) String() string {
+	if int(s) >= len(stateNames) {
+		return fmt.Sprintf("State(%d)", uint8(s))
+	}
+	return stateNames[s]
+}
 
 // A Record is what a store knows of a name. Its Lease is the current or the last
 // one.
 type Record struct {
-	Lease
-	State       State
-	Version     uint64        // rises with every change of the name
-	Remaining   time.Duration // until the lease expires; 0 unless Held
-	AvailableIn time.Duration // until the name can be granted; 0 = now
+	Lease                     // Remaining is 0 unless Held
+	State       State         // now
+	Version     uint64        // rises with every change of the name, also over a Sweep that forgot it
+	AvailableIn time.Duration // until the name can be granted, if nothing is renewed or released; 0 = now
 }

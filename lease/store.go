@@ -8,30 +8,34 @@ import (
 
 // A Store keeps leases. Its methods are safe for concurrent use, and each is one
 // serializable transaction: when it returns without an error, its effect is as
-// durable as the store promises. After an error that is none of this package's the
-// outcome is unknown.
+// durable as the store promises. After an error of this package nothing has changed;
+// after another the outcome is unknown. A request that its Validate refuses gets that
+// *InvalidError.
 type Store interface {
 	// Acquire grants a lease on a name that nobody has a lease on. It needs no Sweep to
 	// have run. *HeldError if somebody has one, or a delay keeps the name.
 	Acquire(ctx context.Context, r AcquireRequest) (Lease, error)
-	// Renew prolongs a lease to TTL from now. *StaleError if the claim is not the
-	// current one, *ExpiredError if it is and its time was over.
+	// Renew prolongs a lease to TTL from now, or to the end of its MaxLifetime; it never
+	// shortens it. *StaleError if the claim is not the current one, *ExpiredError if it
+	// is and its time was over, *NotFoundError if the store knows nothing of the name.
 	Renew(ctx context.Context, r RenewRequest) (Lease, error)
 	// Release ends a lease. Releasing once more what was released last is no error.
 	// *StaleError if the claim is not the current or last one, *ExpiredError if it is
-	// and its time was over before.
+	// and its time was over before, *NotFoundError if the store knows nothing of the name.
 	Release(ctx context.Context, c Claim) error
 	// Get tells about one name. *NotFoundError if the store knows nothing of it.
 	Get(ctx context.Context, name string) (Record, error)
-	// List yields the records of names in order, from the first after r.After. An error
-	// ends it. It is no snapshot: what changes meanwhile may show before or after.
+	// List yields the records of names in the order of their bytes, from the first after
+	// r.After. An error ends it. It is no snapshot: what changes meanwhile may show before
+	// or after.
 	List(ctx context.Context, r ListRequest) iter.Seq2[Record, error]
-	// Sweep forgets leases that ended long ago. Tokens go on rising all the same.
+	// Sweep counts leases, makes names FREE whose lease expired, and forgets those whose
+	// lease ended long ago. Tokens and versions go on rising all the same.
 	Sweep(ctx context.Context, r SweepRequest) (SweepResult, error)
 }
 
-// A BatchRenewer renews many leases in one operation. The results are in the
-// order of the requests.
+// A BatchRenewer renews many leases in one operation, each as Renew does. The
+// results are in the order of the requests; the error means that there are none.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, all []RenewRequest) ([]RenewResult, error)
 }
@@ -48,7 +52,8 @@ type AcquireRequest struct {
 	Holder string        // the same
 	TTL    time.Duration // MinTTL to MaxTTL
 
-	// Metadata is kept with the lease, for people: at most MaxMetadata bytes in all.
+	// Metadata is kept with the lease, for people: at most MaxMetadata bytes
+	// of keys and values, valid UTF-8 without NUL.
 	Metadata map[string]string
 
 	// IdempotencyKey lets a request be sent again when its answer was lost: as long as
@@ -56,18 +61,18 @@ type AcquireRequest struct {
 	// is, and no second one. "" = none; at most MaxName bytes.
 	IdempotencyKey string
 
-	// LockDelay keeps the name from others for this long after the lease expired
+	// LockDelay keeps the name from everybody for this long after the lease expired
 	// without a release, so that what its holder sent before has arrived. 0 = none; at
 	// most MaxTTL.
 	LockDelay time.Duration
 
-	// MinHold keeps the name from others for this long after the acquisition, also
+	// MinHold keeps the name from everybody for this long after the acquisition, also
 	// after a release: for jobs that are shorter than the difference of the clocks
 	// that start them. 0 = none; at most MaxTTL.
 	MinHold time.Duration
 
 	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition,
-	// whoever still renews it. 0 = no bound.
+	// whoever still renews it. 0 = no bound; at least MinTTL.
 	MaxLifetime time.Duration
 }
 
@@ -89,13 +94,13 @@ type SweepRequest struct {
 	// Retention is how long a name is kept after its lease ended, for Get, List and late
 	// releases. 0 = one hour.
 	Retention time.Duration
-	Limit     int // of names in one sweep; 0 = 10,000
+	Limit     int // of names changed or forgotten in one sweep; 0 = 10,000
 }
 
 // A SweepResult counts.
 type SweepResult struct {
 	Held    int // unexpired leases in the store
-	Expired int // leases found expired, not released, for the first time
+	Expired int // leases that expired without a release, each counted once, also if another took over since
 	Removed int // names forgotten
 }
 

@@ -1,0 +1,110 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// errTokens says that a name has had all tokens that there are, which only damaged
+// data can bring about.
+var errTokens = errors.New("lease: no token is left")
+
+// NewID makes the id of a lease.
+func NewID() string { return rand.Text() }
+
+// Acquire decides on a request that is valid. It returns what is stored then, which
+// is row itself, with its Version, if the lease is one that the same request got
+// before. floor is no less than the version of any name that a sweep dropped; id is
+// for a new lease.
+func Acquire(row Row, floor uint64, now time.Time, r lease.AcquireRequest, id string) (Row, lease.Lease, error) {
+	held := row.State(now) == lease.Held
+	if held && r.IdempotencyKey != "" && r.IdempotencyKey == row.IdempotencyKey && r.Holder == row.Holder {
+		return row, row.Lease(now), nil
+	}
+	if remaining := row.AvailableAt().Sub(now); row.known() && remaining > 0 {
+		e := &lease.HeldError{Name: r.Name, Remaining: remaining, Retry: Retry(remaining)}
+		if held {
+			e.Holder = row.Holder
+		}
+		return row, lease.Lease{}, e
+	}
+	version := max(row.Version, floor) + 1
+	if version > lease.MaxToken {
+		return row, lease.Lease{}, errTokens
+	}
+	next := Row{
+		Claim:          lease.Claim{Name: r.Name, Holder: r.Holder, ID: id, Token: max(row.Token, floor) + 1},
+		IdempotencyKey: r.IdempotencyKey,
+		Metadata:       r.Metadata,
+		AcquiredAt:     now,
+		LockDelay:      r.LockDelay,
+		MinHold:        r.MinHold,
+		MaxLifetime:    r.MaxLifetime,
+		Uncounted:      row.Uncounted,
+		Version:        version,
+	}
+	if row.expired(now) && !row.Cleared {
+		next.Uncounted++
+	}
+	next.ExpiresAt = next.bound(now.Add(r.TTL))
+	return next, next.Lease(now), nil
+}
+
+// bound returns t, or the end of the lifetime if that is earlier.
+func (r Row) bound(t time.Time) time.Time {
+	if end := r.AcquiredAt.Add(r.MaxLifetime); r.MaxLifetime > 0 && end.Before(t) {
+		return end
+	}
+	return t
+}
+
+// Renew decides on a request that is valid. It returns what is stored then.
+func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, error) {
+	if err := match(row, r.Claim); err != nil {
+		return row, lease.Lease{}, err
+	}
+	if !row.ReleasedAt.IsZero() {
+		return row, lease.Lease{}, &lease.StaleError{Name: r.Name, Released: true}
+	}
+	if row.expired(now) {
+		return row, lease.Lease{}, &lease.ExpiredError{Name: r.Name, At: row.ExpiresAt}
+	}
+	next := row
+	if until := row.bound(now.Add(r.TTL)); until.After(row.ExpiresAt) {
+		next.ExpiresAt = until
+	}
+	next.Version++
+	return next, next.Lease(now), nil
+}
+
+// Release decides on a claim that is valid. It returns what is stored then, which is
+// row itself if the lease was released before.
+func Release(row Row, now time.Time, c lease.Claim) (Row, error) {
+	if err := match(row, c); err != nil {
+		return row, err
+	}
+	if !row.ReleasedAt.IsZero() {
+		return row, nil
+	}
+	if row.expired(now) {
+		return row, &lease.ExpiredError{Name: c.Name, At: row.ExpiresAt}
+	}
+	next := row
+	next.ReleasedAt = now
+	next.Version++
+	return next, nil
+}
+
+// match returns nil if c is the claim of the current or last lease.
+func match(row Row, c lease.Claim) error {
+	if !row.known() {
+		return &lease.NotFoundError{Name: c.Name}
+	}
+	if row.Claim == c {
+		return nil
+	}
+	return &lease.StaleError{Name: c.Name, Holder: row.Holder != c.Holder, ID: row.ID != c.ID, Token: row.Token != c.Token}
+}

@@ -1,0 +1,117 @@
+package leasetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Contention is a crowd of clients that fight for a few names: they acquire,
+// some of them twice with one idempotency key, renew, release, release once more, or
+// let their lease expire and then try to renew and to release it.
+type Contention struct {
+	Clients    int           // 0 = 50
+	Names      int           // 0 = 3: contended-0, contended-1, …
+	Operations int           // of each client, at least; 0 = 60
+	TTL        time.Duration // the longest; 0 = 60 ms
+	Sweep      bool          // sweep all the while, forgetting at once
+}
+
+// Run returns when all clients are done, or ctx has ended. store makes a client's
+// store, which usually records in a History.
+func (c Contention) Run(ctx context.Context, store func(client int) lease.Store) {
+	c.Clients = cmp.Or(c.Clients, 50)
+	c.Names = cmp.Or(c.Names, 3)
+	c.Operations = cmp.Or(c.Operations, 60)
+	c.TTL = max(cmp.Or(c.TTL, 60*time.Millisecond), 2*lease.MinTTL)
+	fighting, end := context.WithCancel(ctx)
+	var clients, sweeper sync.WaitGroup
+	for i := range c.Clients {
+		clients.Go(func() {
+			f := fighter{Contention: c, store: store(i), holder: "client-" + strconv.Itoa(i)}
+			for f.done < c.Operations && fighting.Err() == nil {
+				f.turn(fighting)
+			}
+		})
+	}
+	if c.Sweep {
+		s := store(c.Clients)
+		sweeper.Go(func() {
+			for pause(fighting, 10*time.Millisecond) {
+				_, _ = s.Sweep(fighting, lease.SweepRequest{Retention: time.Nanosecond})
+			}
+		})
+	}
+	clients.Wait()
+	end()
+	sweeper.Wait()
+}
+
+// A fighter is one client.
+type fighter struct {
+	Contention
+	store  lease.Store
+	holder string
+	done   int // operations
+}
+
+func (f *fighter) ttl() time.Duration { return lease.MinTTL + rand.N(f.TTL-lease.MinTTL) }
+
+// turn tries to get a lease, and does one of the things that clients do with it.
+func (f *fighter) turn(ctx context.Context) {
+	r := lease.AcquireRequest{Name: fmt.Sprintf("contended-%d", rand.N(f.Names)), Holder: f.holder, TTL: f.ttl()}
+	if rand.N(2) == 0 {
+		r.IdempotencyKey = f.holder + "-" + strconv.Itoa(f.done)
+	}
+	l, err := f.acquire(ctx, r)
+	if err != nil {
+		wait := f.TTL / 4
+		if held := (*lease.HeldError)(nil); errors.As(err, &held) {
+			wait = min(wait, held.Retry)
+		}
+		pause(ctx, wait)
+		return
+	}
+	if r.IdempotencyKey != "" && rand.N(2) == 0 {
+		_, _ = f.acquire(ctx, r)
+	}
+	for rand.N(2) == 0 {
+		pause(ctx, rand.N(f.TTL/4))
+		f.renew(ctx, l.Claim)
+	}
+	if rand.N(3) == 0 { // the induced expiry
+		pause(ctx, l.Remaining+rand.N(f.TTL/4))
+		f.renew(ctx, l.Claim)
+	}
+	for range 1 + rand.N(2) {
+		f.done++
+		_ = f.store.Release(ctx, l.Claim)
+	}
+}
+
+func (f *fighter) acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	f.done++
+	return f.store.Acquire(ctx, r)
+}
+
+func (f *fighter) renew(ctx context.Context, c lease.Claim) {
+	f.done++
+	_, _ = f.store.Renew(ctx, lease.RenewRequest{Claim: c, TTL: f.ttl()})
+}
+
+// pause waits and reports whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

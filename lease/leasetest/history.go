@@ -1,0 +1,206 @@
+package leasetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// ErrIllegal is what Check returns of a history that no correct store brings about.
+var ErrIllegal = errors.New("leasetest: illegal history")
+
+// A History records what clients were told about leases. It is for clients in one
+// process, on names that nobody had a lease on before and all of whose operations it
+// records, but for sweeps; LockDelay and MinHold are beyond it. An error that is
+// none of package lease's is a call that may or may not have had an effect, then or
+// later; many of them make Check slow. All methods are safe for concurrent use.
+type History struct {
+	start time.Time
+
+	mu      sync.Mutex
+	ops     []porcupine.Operation
+	trusts  map[string]*trust // by lease id
+	faults  []error           // found while recording
+	counted Counts
+}
+
+// Counts are of what a History has seen.
+type Counts struct {
+	Granted int // leases, each once
+	Refused int // acquisitions, because somebody had the lease
+	Ended   int // renewals and releases of leases that had expired or were another's
+	Unknown int // calls that had an error which is none of package lease's
+}
+
+// A trust is when a client counted on one lease, on the History's clock.
+type trust struct {
+	claim    lease.Claim
+	from     time.Duration
+	until    time.Duration
+	released time.Duration // the first call that released it; 0 = none
+}
+
+func (t *trust) end() time.Duration {
+	if t.released != 0 {
+		return min(t.until, t.released)
+	}
+	return t.until
+}
+
+// NewHistory makes an empty History.
+func NewHistory() *History {
+	return &History{start: time.Now(), trusts: make(map[string]*trust)}
+}
+
+// Client returns a store that does as store does and records it.
+func (h *History) Client(store lease.Store) lease.Store { return recorder{store, h} }
+
+// Counts returns what was seen until now.
+func (h *History) Counts() Counts {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.counted
+}
+
+// Check returns nil if a correct store can have given all answers: exclusive
+// ownership by the store's clock and by the clients' trust, strictly rising tokens, no
+// lease refused that its client could still trust, and all in an order that agrees
+// with when calls were made and answered. It returns an error that matches ErrIllegal if not,
+// and another if the checker found no answer within limit.
+func (h *History) Check(limit time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	faults := slices.Concat(h.faults, h.overlapsLocked())
+	switch porcupine.CheckOperationsTimeout(model(), h.ops, limit) {
+	case porcupine.Illegal:
+		faults = append(faults, fmt.Errorf("%w: the answers have no order that a lease allows", ErrIllegal))
+	case porcupine.Unknown:
+		faults = append(faults, fmt.Errorf("leasetest: %d operations could not be checked in %v", len(h.ops), limit))
+	}
+	return errors.Join(faults...)
+}
+
+// overlapsLocked finds clients that trusted leases of one name at one time.
+func (h *History) overlapsLocked() []error {
+	byName := map[string][]*trust{}
+	for _, t := range h.trusts {
+		if t.from < t.end() {
+			byName[t.claim.Name] = append(byName[t.claim.Name], t)
+		}
+	}
+	var faults []error
+	for _, trusts := range byName {
+		slices.SortFunc(trusts, func(a, b *trust) int { return cmp.Compare(a.from, b.from) })
+		last := trusts[0]
+		for _, t := range trusts[1:] {
+			if t.from < last.end() {
+				faults = append(faults, fmt.Errorf("%w: two leases at once: %+v and %+v", ErrIllegal, last.claim, t.claim))
+			}
+			if t.end() > last.end() {
+				last = t
+			}
+		}
+	}
+	return faults
+}
+
+func (h *History) now() time.Duration { return time.Since(h.start) }
+
+// record notes a call that was made at began and answered now.
+func (h *History) record(c call, began time.Duration, l lease.Lease, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	a := answer{lease: l, err: err}
+	a.lease.Metadata = nil // so that answers can be compared
+	switch {
+	case err == nil:
+		h.answeredLocked(c, began, now, l)
+	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrInvalid):
+		return // nothing was done
+	case errors.Is(err, lease.ErrHeld):
+		h.counted.Refused++
+	case errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+		h.counted.Ended++
+		h.refusedLocked(c, now, err)
+	default:
+		h.counted.Unknown++
+		a = answer{lost: true}
+	}
+	op := porcupine.Operation{Input: c, Call: int64(began), Output: a, Return: int64(now)}
+	if a.lost {
+		op.Return = math.MaxInt64 // it may yet have an effect
+	}
+	h.ops = append(h.ops, op)
+}
+
+func (h *History) answeredLocked(c call, began, now time.Duration, l lease.Lease) {
+	if c.verb == release {
+		return
+	}
+	until := began + l.Remaining - l.Remaining/10
+	t, known := h.trusts[l.ID]
+	if !known {
+		if c.verb == acquire {
+			h.counted.Granted++
+		}
+		t = &trust{claim: l.Claim, from: now}
+		h.trusts[l.ID] = t
+	}
+	t.until = max(t.until, until)
+}
+
+// refusedLocked finds leases that were lost: refused while their client could
+// trust them.
+func (h *History) refusedLocked(c call, now time.Duration, err error) {
+	if t, known := h.trusts[c.claim.ID]; known && t.claim == c.claim && t.released == 0 && now < t.until {
+		h.faults = append(h.faults, fmt.Errorf("%w: a lease was lost with %v to go: %w", ErrIllegal, t.until-now, err))
+	}
+}
+
+// releasing notes that a claim is about to be released.
+func (h *History) releasing(c lease.Claim, began time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t, known := h.trusts[c.ID]; known && t.claim == c && t.released == 0 {
+		t.released = began
+	}
+}
+
+// A recorder is a client's Store.
+type recorder struct {
+	lease.Store
+	history *History
+}
+
+func (r recorder) Acquire(ctx context.Context, request lease.AcquireRequest) (lease.Lease, error) {
+	c := call{verb: acquire, claim: lease.Claim{Name: request.Name, Holder: request.Holder}, key: request.IdempotencyKey}
+	began := r.history.now()
+	l, err := r.Store.Acquire(ctx, request)
+	r.history.record(c, began, l, err)
+	return l, err
+}
+
+func (r recorder) Renew(ctx context.Context, request lease.RenewRequest) (lease.Lease, error) {
+	began := r.history.now()
+	l, err := r.Store.Renew(ctx, request)
+	r.history.record(call{verb: renew, claim: request.Claim}, began, l, err)
+	return l, err
+}
+
+func (r recorder) Release(ctx context.Context, c lease.Claim) error {
+	began := r.history.now()
+	r.history.releasing(c, began)
+	err := r.Store.Release(ctx, c)
+	r.history.record(call{verb: release, claim: c}, began, lease.Lease{}, err)
+	return err
+}

@@ -1,0 +1,239 @@
+package leasetest
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Harness says how to test an implementation of lease.Store.
+type Harness struct {
+	// New makes an empty store, and leaves its end to t.Cleanup. Required.
+	New func(t *testing.T) lease.Store
+
+	// Reopen ends store as abruptly as it can bear without losing what it has
+	// acknowledged, and returns a store on the same data. nil = not durable.
+	Reopen func(t *testing.T, store lease.Store) lease.Store
+
+	// TTL is that of leases which the suite lets expire. It should be several times
+	// longer than a call can take on a busy machine. 0 = 200 ms.
+	TTL time.Duration
+
+	// Precision is to how much the store's answers are exact, as a protocol that counts
+	// in milliseconds is not. 0 = a microsecond.
+	Precision time.Duration
+}
+
+// Run runs the conformance suite as parallel subtests of t. It checks the contract
+// of lease.Store, and of lease.BatchRenewer if the stores implement it.
+func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
+	require.NotNil(t, h.New, "leasetest: Harness.New")
+	h.TTL = cmp.Or(h.TTL, 200*time.Millisecond)
+	h.Precision = cmp.Or(h.Precision, time.Microsecond)
+	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, releaseCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(&suite{T: t, h: h, store: h.New(t)})
+		})
+	}
+}
+
+// A testCase is one property.
+type testCase struct {
+	name string
+	run  func(s *suite)
+}
+
+// A suite is one test case at work on one store.
+type suite struct {
+	*testing.T
+	h     Harness
+	store lease.Store
+}
+
+// long is a TTL that does not end while the suite runs.
+const long = time.Hour
+
+// bound is how long anything may take that should come soon.
+func (s *suite) bound() time.Duration { return 20*s.h.TTL + 10*time.Second }
+
+// request asks for a lease that lasts.
+func request(name, holder string) lease.AcquireRequest {
+	return lease.AcquireRequest{Name: name, Holder: holder, TTL: long}
+}
+
+// brief asks for a lease that expires soon.
+func (s *suite) brief(name, holder string) lease.AcquireRequest {
+	return lease.AcquireRequest{Name: name, Holder: holder, TTL: s.h.TTL}
+}
+
+func (s *suite) acquire(r lease.AcquireRequest) lease.Lease {
+	s.Helper()
+	l, err := s.store.Acquire(s.Context(), r)
+	require.NoError(s, err)
+	return l
+}
+
+// refused checks that r is refused, and returns why.
+func (s *suite) refused(r lease.AcquireRequest) lease.HeldError {
+	s.Helper()
+	l, err := s.store.Acquire(s.Context(), r)
+	var held *lease.HeldError
+	require.ErrorAs(s, err, &held, "%+v", l)
+	require.ErrorIs(s, err, lease.ErrHeld)
+	require.Zero(s, l)
+	require.Equal(s, r.Name, held.Name)
+	require.Positive(s, held.Remaining)
+	require.Positive(s, held.Retry, "a retry at once is a storm")
+	require.LessOrEqual(s, held.Retry, max(min(held.Remaining, time.Second), 10*time.Millisecond)+s.h.Precision)
+	return *held
+}
+
+// succeed acquires as soon as it can be done.
+func (s *suite) succeed(r lease.AcquireRequest) lease.Lease {
+	s.Helper()
+	var l lease.Lease
+	s.eventually(func() bool {
+		var err error
+		if l, err = s.store.Acquire(s.Context(), r); err != nil {
+			require.ErrorIs(s, err, lease.ErrHeld)
+		}
+		return err == nil
+	}, "%s is never granted", r.Name)
+	return l
+}
+
+func (s *suite) renew(c lease.Claim, ttl time.Duration) lease.Lease {
+	s.Helper()
+	l, err := s.store.Renew(s.Context(), lease.RenewRequest{Claim: c, TTL: ttl})
+	require.NoError(s, err)
+	return l
+}
+
+func (s *suite) renewError(c lease.Claim) error {
+	s.Helper()
+	l, err := s.store.Renew(s.Context(), lease.RenewRequest{Claim: c, TTL: long})
+	require.Error(s, err)
+	require.Zero(s, l)
+	return err
+}
+
+func (s *suite) release(c lease.Claim) {
+	s.Helper()
+	require.NoError(s, s.store.Release(s.Context(), c))
+}
+
+func (s *suite) get(name string) lease.Record {
+	s.Helper()
+	r, err := s.store.Get(s.Context(), name)
+	require.NoError(s, err)
+	return r
+}
+
+// expire waits until a lease has expired.
+func (s *suite) expire(name string) lease.Record {
+	s.Helper()
+	var r lease.Record
+	s.eventually(func() bool {
+		r = s.get(name)
+		return r.State != lease.Held
+	}, "the lease on %s never expires", name)
+	return r
+}
+
+func (s *suite) list(r lease.ListRequest) []lease.Record {
+	s.Helper()
+	var records []lease.Record
+	for record, err := range s.store.List(s.Context(), r) {
+		require.NoError(s, err)
+		records = append(records, record)
+	}
+	return records
+}
+
+func (s *suite) sweep(r lease.SweepRequest) lease.SweepResult {
+	s.Helper()
+	result, err := s.store.Sweep(s.Context(), r)
+	require.NoError(s, err)
+	return result
+}
+
+// forget sweeps until n names are forgotten, which must have ended.
+func (s *suite) forget(n int) {
+	s.Helper()
+	s.eventually(func() bool {
+		n -= s.sweep(lease.SweepRequest{Retention: time.Nanosecond}).Removed
+		return n <= 0
+	}, "a sweep never forgets")
+	require.Zero(s, n, "a sweep forgot what it must not")
+}
+
+// eventually polls on this goroutine, so that condition may use require.
+func (s *suite) eventually(condition func() bool, message string, args ...any) {
+	s.Helper()
+	deadline := time.Now().Add(s.bound())
+	tick := time.NewTicker(max(s.h.TTL/20, 5*time.Millisecond))
+	defer tick.Stop()
+	for !condition() {
+		require.True(s, time.Now().Before(deadline), append([]any{message}, args...)...)
+		<-tick.C
+	}
+}
+
+// unchanged checks that f leaves what is stored of job as it is.
+func (s *suite) unchanged(f func()) {
+	s.Helper()
+	before := s.get("job")
+	f()
+	requireSame(s, before, s.get("job"))
+}
+
+// requireSame compares what does not change by itself.
+func requireSame(s *suite, before, after lease.Record) {
+	s.Helper()
+	require.Equal(s, before.Version, after.Version)
+	requireSameLease(s, before.Lease, after.Lease)
+}
+
+func requireSameLease(s *suite, want, got lease.Lease) {
+	s.Helper()
+	require.Equal(s, want.Claim, got.Claim)
+	require.WithinDuration(s, want.AcquiredAt, got.AcquiredAt, 0)
+	require.WithinDuration(s, want.ExpiresAt, got.ExpiresAt, 0)
+	require.Len(s, got.Metadata, len(want.Metadata))
+	for key, value := range want.Metadata {
+		require.Equal(s, value, got.Metadata[key], "metadata %q", key)
+	}
+}
+
+// requireStale checks that err is a *lease.StaleError with these facts.
+func requireStale(s *suite, err error, want lease.StaleError) {
+	s.Helper()
+	var stale *lease.StaleError
+	require.ErrorAs(s, err, &stale)
+	require.ErrorIs(s, err, lease.ErrStale)
+	require.Equal(s, want, *stale)
+}
+
+// requireExpired checks that err says when l expired.
+func requireExpired(s *suite, err error, l lease.Lease) {
+	s.Helper()
+	var expired *lease.ExpiredError
+	require.ErrorAs(s, err, &expired)
+	require.ErrorIs(s, err, lease.ErrExpired)
+	require.Equal(s, l.Name, expired.Name)
+	require.WithinDuration(s, l.ExpiresAt, expired.At, 0)
+}
+
+func requireNotFound(s *suite, err error, name string) {
+	s.Helper()
+	var unknown *lease.NotFoundError
+	require.ErrorAs(s, err, &unknown)
+	require.ErrorIs(s, err, lease.ErrNotFound)
+	require.Equal(s, name, unknown.Name)
+}
