@@ -1,0 +1,51 @@
+package sqlite
+
+import "github.com/pglatch/pglatch/lease/internal/ledger"
+
+// rowOverhead is about what a row takes beside its texts: itself, its place in the
+// map, and the heads of its metadata.
+const rowOverhead = 512
+
+// A cache keeps rows as the file has them. It belongs to the writer, which puts in
+// what it committed and empties it when it does not know what was.
+type cache struct {
+	rows  map[string]*ledger.Row
+	bytes int
+	limit int
+}
+
+func newCache(limit int) *cache { return &cache{rows: make(map[string]*ledger.Row), limit: limit} }
+
+func (c *cache) get(name string) *ledger.Row { return c.rows[name] }
+
+func (c *cache) put(row *ledger.Row) {
+	c.drop(row.Name)
+	c.rows[row.Name] = row
+	c.bytes += size(row)
+	for name := range c.rows { // in no order: any may go
+		if c.bytes <= c.limit {
+			return
+		}
+		c.drop(name)
+	}
+}
+
+func (c *cache) drop(name string) {
+	if row := c.rows[name]; row != nil {
+		c.bytes -= size(row)
+		delete(c.rows, name)
+	}
+}
+
+func (c *cache) clear() {
+	clear(c.rows)
+	c.bytes = 0
+}
+
+func size(row *ledger.Row) int {
+	n := rowOverhead + len(row.Name) + len(row.Holder) + len(row.ID) + len(row.IdempotencyKey)
+	for key, value := range row.Metadata {
+		n += 64 + len(key) + len(value)
+	}
+	return n
+}

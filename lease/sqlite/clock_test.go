@@ -1,0 +1,55 @@
+package sqlite_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/sqlite"
+)
+
+// A clock that was set back while the store was closed starts where it was. Without
+// the time that is stored, which the control removes, an expired lease comes back.
+func TestAClockThatWasSetBackRevivesNothing(t *testing.T) {
+	t.Parallel()
+	for _, forgets := range []bool{false, true} {
+		path := newPath(t)
+		noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+		openAt := func(wall time.Time) *sqlite.Store {
+			s, err := sqlite.OpenAt(t.Context(), path, sqlite.Config{}, wall)
+			require.NoError(t, err)
+			return s
+		}
+		s := openAt(noon)
+		l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
+		require.NoError(t, err)
+		held := acquire(t, s, "held")
+		require.NoError(t, s.Close())
+
+		s = openAt(noon.Add(time.Hour - time.Minute))
+		_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: time.Minute})
+		require.ErrorIs(t, err, lease.ErrExpired, "this is seen, and nothing else is written")
+		require.NoError(t, s.Close())
+
+		if forgets {
+			run(t, other(t, path), "UPDATE state SET seen_at = 0")
+		}
+		s = openAt(noon.Add(-24 * time.Hour))
+		_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: time.Minute})
+		if forgets {
+			require.NoError(t, err, "the control sees no lease revived")
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorIs(t, err, lease.ErrExpired)
+		r, err := s.Get(t.Context(), "held")
+		require.NoError(t, err)
+		require.Less(t, r.Remaining, 2*time.Minute, "a lease was prolonged")
+		require.Equal(t, held.ExpiresAt, r.ExpiresAt)
+		next := acquire(t, s, "job")
+		require.Greater(t, next.Token, l.Token)
+		require.NoError(t, s.Close())
+	}
+}

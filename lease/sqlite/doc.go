@@ -1,0 +1,76 @@
+// Package sqlite keeps leases in a file, with SQLite inside the process: a
+// lease.Store that needs no server.
+//
+//	store, err := sqlite.Open(ctx, "/var/lib/pglatch/leases.db", sqlite.Config{})
+//	…
+//	defer store.Close()
+//	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: "nightly-report", Holder: "worker-1", TTL: time.Minute})
+//
+// # What it guarantees
+//
+// What package lease says of every store, and:
+//
+//   - An answer is given after the commit of what it tells. With Durable, the default,
+//     each commit is synced to the disk first, so a lease that was granted, renewed or
+//     released stays so over kill -9 and a power failure, and no token is granted twice.
+//     With Relaxed that holds for kill -9 only.
+//   - One process has the file. A second Open, of any process, fails with ErrInUse.
+//   - Each transaction happens at one moment of the store's clock: the wall clock at
+//     Open, and from there a clock that nobody sets and that, on Linux, runs on while
+//     the machine is suspended. Every commit stores its time, and Open starts no earlier
+//     than the last of them, so a wall clock that is set back prolongs no lease, revives
+//     none that somebody was told has expired, and repeats no token.
+//   - A transaction that fails leaves nothing, in the file or in memory. A file that is
+//     damaged, lost or cut is refused, not taken for an empty one.
+//   - Get and List read what is committed, and neither wait for writers nor hold them up.
+//
+// # What it does not guarantee
+//
+// It is one file on one machine: while the machine is down nobody gets a lease, and a
+// disk that is lost takes the leases with it. A disk that says synced and is not, and
+// a network file system without working locks, take the promises away. The clock
+// does not run while the store is closed and the wall clock is set back: leases then
+// last longer by as much, and ExpiresAt is ahead of the wall clock, so go by
+// Remaining. One that is set forward while the store is closed ends leases early.
+//
+// Copying the file alone while it is open is no backup; VACUUM INTO and the sqlite3
+// shell's .backup are. A backup that is restored knows nothing of the tokens that
+// were granted after it: raise state.floor above them first.
+//
+//	UPDATE state SET floor = floor + 1000000;
+//
+// # How it works
+//
+// One goroutine writes. It takes all requests that wait, decides them one after the
+// other in one transaction, syncs once, and answers all: while it syncs, the next
+// gather.
+//
+//	Acquire ┐                ┌──────────────────── writer ────────────────────┐
+//	Renew   ├─▶ ··· queue ··· ─▶ BEGIN ▸ decide ··· decide ▸ COMMIT ▸ sync ▸ answer all
+//	Release ┘                └────────────────────────────────────────────────┘
+//	Get, List ─────────────────▶ connections of their own, WAL
+//
+// It remembers rows that it committed, up to Config.CacheBytes. What another program
+// changes in the file, as an operator in the sqlite3 shell may, is seen by the next
+// transaction.
+//
+// A sweep looks at all rows, and then changes some hundred per transaction. It keeps,
+// in state.floor, the greatest token of the names it forgot, and a new name starts
+// above it.
+//
+// # When things go wrong
+//
+//	another program has the file locked    *lease.BusyError after Config.BusyTimeout; Stats.Busy counts it
+//	too many requests wait (65,536)        *lease.BusyError; Stats.Busy counts it
+//	the disk is full                       *lease.BusyError that is ErrFull; work goes on when there is space
+//	the file cannot be written             ErrReadOnly; work goes on when it can
+//	reading or syncing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
+//	the file is damaged                    ErrCorrupt, from Open, which reads all of it, or from then on
+//	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
+//	another Store has the file             ErrInUse
+//	the file is of something else          ErrForeign, and it is left as it is
+//	the directory does not exist           ErrMissing
+//	the context ends                       its cause: what was not begun is dropped, the rest may still happen
+//	the process is killed                  what was answered is kept; the next Open needs nothing
+//	the store is closed                    ErrClosed; what was accepted before is answered first
+package sqlite

@@ -1,0 +1,125 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
+
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// The conditions of a file that a *FileError reports.
+var (
+	ErrInUse    = errors.New("another process has the file open; stop it, or use another file")
+	ErrFull     = errors.New("disk is full; nothing was changed, and work goes on when there is space")
+	ErrReadOnly = errors.New("file or its directory cannot be written; check owner, mode and mount")
+	ErrCorrupt  = errors.New("file is damaged; stop, keep a copy of it and of its -wal file, and restore a backup")
+	ErrForeign  = errors.New("file is no lease store, or one of a newer version; use another file, or upgrade")
+	ErrMissing  = errors.New("directory does not exist; create it")
+	ErrIO       = errors.New("file could not be read or written; whether the last transaction was kept is unknown")
+)
+
+// ErrClosed is what a closed Store answers. Nothing was done.
+var ErrClosed = errors.New("lease/sqlite: store is closed")
+
+// errCrowded is the cause of a *lease.BusyError.
+var errCrowded = fmt.Errorf("%d requests wait already", maxWaiting)
+
+// retryBusy is what clients are told to wait. It is longer for a full disk, which
+// somebody has to look after.
+const (
+	retryBusy = 50 * time.Millisecond
+	retryFull = time.Second
+)
+
+// A FileError says what is the matter with the file. Its condition is one of this
+// package's, for errors.Is.
+type FileError struct {
+	Op        string // what was done: "open", "begin", …
+	Path      string
+	Condition error
+	Cause     error // SQLite's or the system's words; may be nil
+}
+
+func (e *FileError) Error() string {
+	text := fmt.Sprintf("lease/sqlite: %s %s: %v", e.Op, e.Path, e.Condition)
+	if e.Cause != nil {
+		text += fmt.Sprintf(" (%v)", e.Cause)
+	}
+	return text
+}
+
+// Is reports whether target is the condition.
+func (e *FileError) Is(target error) bool { return target == e.Condition }
+
+// Unwrap returns the cause.
+func (e *FileError) Unwrap() error { return e.Cause }
+
+// explain makes a *lease.BusyError of what can be tried again since nothing was
+// changed, and a *FileError of all other errors of SQLite.
+func explain(op, path string, err error) error {
+	var explained *FileError
+	if errors.As(err, &explained) {
+		return err
+	}
+	for _, known := range []error{ErrCorrupt, ErrForeign} {
+		if errors.Is(err, known) {
+			return &FileError{Op: op, Path: path, Condition: known, Cause: err}
+		}
+	}
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("lease/sqlite: %s %s: %w", op, path, err)
+	}
+	if code := e.Code() & 0xff; code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED {
+		return &lease.BusyError{Retry: retryBusy, Cause: err}
+	}
+	explained = &FileError{Op: op, Path: path, Condition: condition(e.Code()), Cause: err}
+	if errors.Is(explained, ErrFull) {
+		return &lease.BusyError{Retry: retryFull, Cause: explained}
+	}
+	return explained
+}
+
+// condition names an extended result code, https://www.sqlite.org/rescode.html.
+func condition(code int) error {
+	switch code {
+	case sqlite3.SQLITE_IOERR_SHMSIZE: // the index of the WAL could not grow
+		return ErrFull
+	case sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_DATA:
+		return ErrCorrupt
+	}
+	switch code & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return ErrFull
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
+		return ErrReadOnly
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return ErrCorrupt
+	default:
+		return ErrIO
+	}
+}
+
+// explainSystem makes a *FileError of what the operating system says on opening.
+func explainSystem(path string, err error) error {
+	condition := ErrIO
+	switch {
+	case errors.Is(err, ErrInUse):
+		condition, err = ErrInUse, nil
+	case errors.Is(err, ErrCorrupt):
+		condition = ErrCorrupt
+	case errors.Is(err, fs.ErrNotExist):
+		condition = ErrMissing
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EISDIR):
+		condition = ErrReadOnly
+	case errors.Is(err, syscall.ENOSPC):
+		condition = ErrFull
+	}
+	return &FileError{Op: "open", Path: path, Condition: condition, Cause: err}
+}

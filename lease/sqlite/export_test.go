@@ -1,0 +1,65 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// OpenAt opens a store while the wall clock shows a time.
+func OpenAt(ctx context.Context, path string, cfg Config, wall time.Time) (*Store, error) {
+	return open(ctx, path, cfg, settings{wall: wall})
+}
+
+// OpenEarly opens a store that answers before it commits.
+func OpenEarly(ctx context.Context, path string) (*Store, error) {
+	return open(ctx, path, Config{}, settings{wall: time.Now(), early: true})
+}
+
+// OpenLimited opens a store whose file can have so many pages.
+func OpenLimited(ctx context.Context, path, pages string) (*Store, error) {
+	return open(ctx, path, Config{}, settings{wall: time.Now(), pragmas: []string{"max_page_count(" + pages + ")"}})
+}
+
+// FailAfter acquires in a transaction that fails then.
+func (s *Store) FailAfter(ctx context.Context, r lease.AcquireRequest, cause error) error {
+	return s.do(ctx, func(t *txn) error {
+		if _, err := t.acquire(r, "id"); err != nil {
+			return err
+		}
+		t.err = errors.Join(cause, t.write(t.w.conn)) // SQLite has it, uncommitted
+		return t.err
+	})
+}
+
+// Hold keeps the writer in a transaction until it is told to go on.
+func (s *Store) Hold(ctx context.Context) (goOn func()) {
+	held, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = s.do(ctx, func(*txn) error {
+			close(held)
+			<-ended
+			return nil
+		})
+	}()
+	<-held
+	return func() { close(ended) }
+}
+
+// Waiting is how many requests the writer has not taken.
+func (s *Store) Waiting() int {
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return len(s.queue.waiting)
+}
+
+// Integer runs a query that has one number on the connection that writes.
+func (s *Store) Integer(ctx context.Context, query string) (n int64, err error) {
+	err = s.do(ctx, func(t *txn) (err error) {
+		n, err = t.w.conn.integer(query)
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,91 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// fileMode keeps lease ids, which are what a claim is proved by, from other users.
+const fileMode = 0o600
+
+// settings are what only tests set.
+type settings struct {
+	wall    time.Time // when the store is opened
+	early   bool      // answer before the commit
+	pragmas []string
+}
+
+// Open opens the store in the file at path, creating it in a directory that exists.
+// It reads the whole file to check it. Beside it are path-wal and path-shm, which
+// SQLite removes on Close, and path.lock, which stays and keeps others out.
+//
+// On failure a *FileError with one of this package's conditions, or *lease.BusyError,
+// and nothing that was stored is changed. ctx bounds Open, not the Store.
+func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
+	return open(ctx, path, cfg, settings{wall: time.Now()})
+}
+
+func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, err
+	}
+	path, lock, err := ownFile(path)
+	if err != nil {
+		return nil, explainSystem(path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	w := &writer{
+		path: path,
+		dsn: dataSource(path, cfg, append([]string{
+			"synchronous(" + cfg.Durability.synchronous() + ")", "fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)", "wal_autocheckpoint(4000)",
+		}, set.pragmas...)...),
+		logger:   cfg.Logger,
+		counters: &counters{},
+		early:    set.early,
+		rows:     newCache(cfg.CacheBytes),
+	}
+	if err := w.start(ctx, set.wall); err != nil {
+		return nil, errors.Join(explain("open", path, err), w.close())
+	}
+	if err := markCreated(lock); err != nil {
+		return nil, errors.Join(explainSystem(path, err), w.close())
+	}
+	reader, err := openReader(ctx, path, cfg)
+	if err != nil {
+		return nil, errors.Join(explain("open", path, err), w.close())
+	}
+	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader}
+	s.wg.Go(func() { w.run(s.queue) })
+	s.close = sync.OnceValue(func() error {
+		s.queue.close()
+		s.wg.Wait()
+		return errors.Join(s.reader.close(), w.close(), lock.Close())
+	})
+	return s, nil
+}
+
+// start opens the file, checks it and starts the clock.
+func (w *writer) start(ctx context.Context, wall time.Time) error {
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	if err := w.conn.check(ctx); err != nil {
+		return err
+	}
+	seen, err := w.load()
+	if err != nil {
+		return err
+	}
+	w.clock = startClock(wall, seen)
+	if back := seen.Sub(wall); !seen.IsZero() && back > 0 {
+		w.logger.Warn("clock_set_back", slog.Duration("by", back), slog.Time("goes_on_from", seen))
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// readers is how many connections read at once, and pageSize how many rows List
+// reads at once: a read that lasts keeps the WAL from being reused.
+const (
+	readers  = 4
+	pageSize = 500
+)
+
+// A reader has the connections that read what is committed. In WAL mode they do not
+// wait for the writer, nor it for them.
+type reader struct {
+	db   *sql.DB
+	get  *sql.Stmt
+	page *sql.Stmt
+}
+
+func openReader(ctx context.Context, path string, cfg Config) (*reader, error) {
+	connector, err := sqlite.NewConnector(dataSource(path, cfg, "query_only(1)"))
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{db: sql.OpenDB(connector)}
+	r.db.SetMaxOpenConns(readers)
+	r.db.SetMaxIdleConns(readers)
+	if r.get, err = r.db.PrepareContext(ctx, selectRow+" WHERE name = ?"); err == nil {
+		r.page, err = r.db.PrepareContext(ctx, selectRow+" WHERE name > ? AND name >= ? ORDER BY name LIMIT ?")
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.db.Close())
+	}
+	return r, nil
+}
+
+func (r *reader) close() error { return r.db.Close() }
+
+// Get implements [lease.Store]. It does not wait for operations that change
+// something.
+func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
+	if err := lease.ValidateName(name); err != nil {
+		return lease.Record{}, err
+	}
+	var raw rawRow
+	fields := raw.fields()
+	err := s.reader.get.QueryRowContext(ctx, name).Scan(fields[:]...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return lease.Record{}, &lease.NotFoundError{Name: name}
+	}
+	if err != nil {
+		return lease.Record{}, s.readError(ctx, err)
+	}
+	row, err := raw.decode()
+	if err != nil {
+		return lease.Record{}, s.readError(ctx, err)
+	}
+	return row.Record(s.clock.now()), nil
+}
+
+// List implements [lease.Store]. It reads in pages, and holds nothing between them.
+func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if err := r.Validate(); err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		for after, left := r.After, r.Limit; ; {
+			size := pageSize
+			if r.Limit > 0 {
+				size = min(size, left)
+			}
+			rows, err := s.reader.rows(ctx, after, r.Prefix, size)
+			if err != nil {
+				yield(lease.Record{}, s.readError(ctx, err))
+				return
+			}
+			now := s.clock.now()
+			for _, row := range rows {
+				if !strings.HasPrefix(row.Name, r.Prefix) || !yield(row.Record(now), nil) {
+					return
+				}
+				after = row.Name
+			}
+			if left -= len(rows); len(rows) < size || r.Limit > 0 && left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// rows reads a page.
+func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*ledger.Row, error) {
+	rows, err := r.page.QueryContext(ctx, after, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var page []*ledger.Row
+	var raw rawRow
+	fields := raw.fields()
+	for rows.Next() {
+		if err := rows.Scan(fields[:]...); err != nil {
+			return nil, err
+		}
+		row, err := raw.decode()
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, row)
+	}
+	return page, rows.Err()
+}
+
+// readError tells the end of ctx, and of the Store, from an error of the file.
+func (s *Store) readError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return waitError(ctx)
+	case s.queue.isClosed():
+		return ErrClosed
+	}
+	if err = explain("read", s.path, err); errors.Is(err, lease.ErrBusy) {
+		s.counters.busy.Add(1)
+	}
+	return err
+}
+
+func waitError(ctx context.Context) error {
+	return fmt.Errorf("lease/sqlite: waiting for the file: %w", context.Cause(ctx))
+}
+
+// due returns names that a sweep has something to do with.
+func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]string, error) {
+	rows, err := r.db.QueryContext(ctx, `SELECT name FROM leases
+		WHERE uncounted > 0
+		   OR released_at = 0 AND cleared = 0 AND expires_at <= ?1
+		   OR iif(released_at = 0, expires_at + lock_delay, released_at) <= ?1
+		      AND iif(released_at = 0, expires_at, released_at) <= ?2
+		      AND acquired_at + min_hold <= ?1
+		LIMIT ?3`, now.UnixNano(), now.Add(-retention).UnixNano(), limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// held counts the leases that have not ended.
+func (r *reader) held(ctx context.Context, now time.Time) (n int, err error) {
+	err = r.db.QueryRowContext(ctx, "SELECT count(*) FROM leases WHERE released_at = 0 AND expires_at > ?", now.UnixNano()).Scan(&n)
+	return n, err
+}

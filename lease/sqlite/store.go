@@ -1,0 +1,184 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// A Store keeps leases in a file. It is safe for concurrent use. Operations that
+// change something are decided one after the other, by one goroutine, those that
+// come together in one transaction. A context ends the wait for it: what was not
+// begun by then is left out, of the rest the outcome is unknown.
+type Store struct {
+	path     string
+	clock    clock
+	counters *counters
+	queue    *queue
+	reader   *reader
+	close    func() error // once
+	wg       sync.WaitGroup
+}
+
+var (
+	_ lease.Store        = (*Store)(nil)
+	_ lease.BatchRenewer = (*Store)(nil)
+)
+
+// Acquire implements [lease.Store].
+func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	if err := r.Validate(); err != nil {
+		return lease.Lease{}, err
+	}
+	r = detach(r)
+	id := ledger.NewID()
+	var granted lease.Lease
+	err := s.do(ctx, func(t *txn) (err error) {
+		granted, err = t.acquire(r, id)
+		return err
+	})
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	granted.Metadata = clone(granted.Metadata)
+	return granted, nil
+}
+
+// detach returns a request that shares nothing with its caller, to be kept in memory.
+func detach(r lease.AcquireRequest) lease.AcquireRequest {
+	r.Name, r.Holder, r.IdempotencyKey = strings.Clone(r.Name), strings.Clone(r.Holder), strings.Clone(r.IdempotencyKey)
+	r.Metadata = clone(r.Metadata)
+	return r
+}
+
+func (t *txn) acquire(r lease.AcquireRequest, id string) (lease.Lease, error) {
+	row, err := t.row(r.Name)
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	next, l, err := ledger.Acquire(row, t.floor, t.now, r, id)
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	t.replace(row, next)
+	return l, nil
+}
+
+// Renew implements [lease.Store].
+func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	results, err := s.RenewAll(ctx, []lease.RenewRequest{r})
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	return results[0].Lease, results[0].Err
+}
+
+// RenewAll implements [lease.BatchRenewer]. All are renewed in one transaction.
+func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
+	results := make([]lease.RenewResult, len(all))
+	err := s.do(ctx, func(t *txn) error {
+		for i, r := range all {
+			results[i] = t.renew(r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range results {
+		results[i].Lease.Metadata = clone(results[i].Lease.Metadata)
+	}
+	return results, nil
+}
+
+func (t *txn) renew(r lease.RenewRequest) lease.RenewResult {
+	if err := r.Validate(); err != nil {
+		return lease.RenewResult{Err: err}
+	}
+	row, err := t.row(r.Name)
+	if err != nil {
+		return lease.RenewResult{Err: err}
+	}
+	next, l, err := ledger.Renew(row, t.now, r)
+	if err != nil {
+		t.refuse(err)
+		return lease.RenewResult{Err: err}
+	}
+	t.replace(row, next)
+	return lease.RenewResult{Lease: l}
+}
+
+// Release implements [lease.Store].
+func (s *Store) Release(ctx context.Context, c lease.Claim) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	return s.do(ctx, func(t *txn) error { return t.release(c) })
+}
+
+func (t *txn) release(c lease.Claim) error {
+	row, err := t.row(c.Name)
+	if err != nil {
+		return err
+	}
+	next, err := ledger.Release(row, t.now, c)
+	if err != nil {
+		t.refuse(err)
+		return err
+	}
+	t.replace(row, next)
+	return nil
+}
+
+// do has the writer decide a request, and waits until that is committed.
+func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
+	r := &request{ctx: ctx, decide: decide, done: make(chan struct{})}
+	if err := s.queue.add(r); err != nil {
+		if errors.Is(err, lease.ErrBusy) {
+			s.counters.busy.Add(1)
+		}
+		return err
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return waitError(ctx)
+	}
+}
+
+// Stats is what a Store did since it was opened.
+type Stats struct {
+	Requests     uint64 // that were decided, or failed with their transaction
+	Transactions uint64 // that decided them: one sync each, if they changed anything
+	Busy         uint64 // requests that failed with *lease.BusyError because of another program, or because too many waited
+	Failed       uint64 // requests whose transaction failed for another reason, a full disk for one
+}
+
+// Stats returns the counts.
+func (s *Store) Stats() Stats {
+	c := s.counters
+	return Stats{
+		Requests:     c.requests.Load(),
+		Transactions: c.transactions.Load(),
+		Busy:         c.busy.Load(),
+		Failed:       c.failed.Load(),
+	}
+}
+
+// Close finishes what was accepted, then closes the file. What comes later gets
+// ErrClosed. Of several calls all wait, and return the same.
+func (s *Store) Close() error { return s.close() }
+
+// clone copies metadata; none is nil.
+func clone(metadata map[string]string) map[string]string {
+	if len(metadata) == 0 {
+		return nil
+	}
+	return maps.Clone(metadata)
+}

@@ -1,0 +1,206 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// A writer is the goroutine that changes the file, and what belongs to it.
+type writer struct {
+	path     string
+	dsn      string
+	logger   *slog.Logger
+	clock    clock
+	counters *counters
+	early    bool // answer before the commit: the control of the crash test
+
+	conn    *conn // nil after an error that may have left it in a transaction
+	rows    *cache
+	floor   uint64
+	version int64 // PRAGMA data_version: another program's commit changes it
+	damage  error // once damage is found, nothing more is read or written
+}
+
+type counters struct {
+	busy, failed, transactions, requests atomic.Uint64
+}
+
+// gatherTurns is how often the writer lets other goroutines run before it takes a
+// batch. It never waits for one.
+const gatherTurns = 3
+
+// run serves the queue until it is closed and empty.
+func (w *writer) run(q *queue) {
+	for batch := q.take(); len(batch) > 0; batch = q.take() {
+		w.serve(batch)
+		// Those that were answered and go on at once come before the next batch is taken:
+		// else clients would fall into two halves, each waiting through the sync of the
+		// other, and a sync for half as many costs the same.
+		for range gatherTurns {
+			runtime.Gosched()
+		}
+	}
+}
+
+// serve decides a batch in one transaction and answers it after the commit. If the
+// transaction fails, nothing of it stays, in the file or in memory.
+func (w *writer) serve(batch []*request) {
+	verdicts := make([]error, len(batch))
+	op, err := w.transact(batch, verdicts)
+	w.counters.transactions.Add(1)
+	w.counters.requests.Add(uint64(len(batch)))
+	if err != nil {
+		err = w.fail(op, err, len(batch))
+	}
+	if w.early {
+		return
+	}
+	for i, r := range batch {
+		if err != nil {
+			r.answer(err)
+		} else {
+			r.answer(verdicts[i])
+		}
+	}
+}
+
+// transact returns what it was doing when an error came.
+func (w *writer) transact(batch []*request, verdicts []error) (op string, err error) {
+	if op, err = w.begin(); err != nil {
+		return op, err
+	}
+	t := &txn{w: w, now: w.clock.now(), floor: w.floor, changed: make(map[string]*ledger.Row)}
+	for i, r := range batch {
+		if verdicts[i] = r.ctx.Err(); verdicts[i] != nil {
+			continue // nobody waits for it
+		}
+		verdicts[i] = r.decide(t)
+		if t.err != nil {
+			return "read", t.err
+		}
+	}
+	if w.early {
+		for i, r := range batch {
+			r.answer(verdicts[i])
+		}
+	}
+	if err := t.write(w.conn); err != nil {
+		return "write", err
+	}
+	if err := w.conn.exec(w.conn.commit); err != nil {
+		return "commit", err
+	}
+	w.keep(t)
+	return "", nil
+}
+
+// keep remembers what was committed.
+func (w *writer) keep(t *txn) {
+	w.floor = t.floor
+	for name, row := range t.changed {
+		if row == nil {
+			w.rows.drop(name)
+		} else {
+			w.rows.put(row)
+		}
+	}
+}
+
+// begin opens the connection, if it has to be, and a transaction. If another program
+// changed the file, what is remembered of it is forgotten.
+func (w *writer) begin() (op string, err error) {
+	if w.damage != nil {
+		return "begin", w.damage
+	}
+	if w.conn == nil {
+		if err := w.open(context.Background()); err != nil {
+			return "open", err
+		}
+	}
+	c := w.conn
+	if err := c.exec(c.begin); err != nil {
+		return "begin", err
+	}
+	if _, err := c.first(c.version, c.row[:1]); err != nil {
+		return "begin", err
+	}
+	if version, _ := c.row[0].(int64); version != w.version {
+		if _, err := w.load(); err != nil {
+			return "begin", err
+		}
+		w.version = version
+	}
+	return "", nil
+}
+
+// open connects, and prepares the file if it is new.
+func (w *writer) open(ctx context.Context) error {
+	c, err := connect(ctx, w.dsn)
+	if err != nil {
+		return err
+	}
+	if err = c.prepareFile(); err == nil {
+		err = c.prepare()
+	}
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	w.conn, w.version = c, -1 // which none is, so the first transaction loads
+	return nil
+}
+
+// load forgets the rows and reads the state. It returns the last time that is stored.
+func (w *writer) load() (time.Time, error) {
+	w.rows.clear()
+	values := w.conn.row[:2]
+	ok, err := w.conn.first(w.conn.state, values)
+	if err != nil {
+		return time.Time{}, err
+	}
+	floor, isFloor := values[0].(int64)
+	seen, isSeen := values[1].(int64)
+	if !ok || !isFloor || !isSeen {
+		return time.Time{}, ErrCorrupt
+	}
+	w.floor = max(w.floor, uint64(floor))
+	return moment(seen), nil
+}
+
+// fail undoes what a transaction may have left and says what the matter is.
+func (w *writer) fail(op string, err error, requests int) error {
+	err = explain(op, w.path, err)
+	again := errors.Is(err, lease.ErrBusy) // nothing was changed
+	if again && !errors.Is(err, ErrFull) {
+		w.counters.busy.Add(uint64(requests))
+	} else {
+		w.counters.failed.Add(uint64(requests))
+		w.logger.Warn("transaction_failed", slog.String("op", op), slog.Int("requests", requests), slog.Any("error", err))
+	}
+	if errors.Is(err, ErrCorrupt) {
+		w.damage = err
+	}
+	if w.conn == nil {
+		return err
+	}
+	_ = w.conn.exec(w.conn.rollback) // an error says that SQLite has rolled back by itself
+	if !again {
+		// Only a new connection is certain to show what the file has.
+		_ = w.conn.close()
+		w.conn = nil
+	}
+	return err
+}
+
+func (w *writer) close() error {
+	if w.conn == nil {
+		return nil
+	}
+	return w.conn.close()
+}
