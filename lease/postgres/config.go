@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// DefaultLockTimeout is how long an operation waits for a row.
+const DefaultLockTimeout = time.Second
+
+// A Config says where leases are kept. One of Pool and DSN is required; the zero
+// value of every other field is a good default.
+type Config struct {
+	// Pool makes the connections: to the primary, directly or through a pooler in
+	// whatever mode. It stays the caller's, who closes it after the Store's last use. Its
+	// settings are kept, so through a transaction pooler that knows no prepared
+	// statements it needs pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
+	Pool *pgxpool.Pool
+
+	// DSN is a PostgreSQL URL or keyword/value string, as pgxpool.ParseConfig reads it,
+	// for a pool of the Store's own. Unless it sets default_query_exec_mode, nothing is
+	// prepared, so that it may lead through a transaction pooler.
+	DSN string
+
+	// LockTimeout bounds the wait for a row: of an Acquire for the guarded writes of the
+	// lease before, and of anything for transactions of others on the row. Past it the
+	// error is *lease.BusyError. 0 = DefaultLockTimeout; at least a millisecond.
+	LockTimeout time.Duration
+}
+
+func (c Config) validated() (Config, error) {
+	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
+	switch {
+	case (c.Pool == nil) == (c.DSN == ""):
+		return c, &lease.InvalidError{Field: "Config.DSN", Value: "empty like Pool, or set beside it", Remedy: "set one of DSN and Pool"}
+	case c.LockTimeout < time.Millisecond || c.LockTimeout > lease.MaxTTL:
+		return c, &lease.InvalidError{Field: "Config.LockTimeout", Value: c.LockTimeout.String(), Remedy: fmt.Sprintf("use 1ms to %v", lease.MaxTTL)}
+	}
+	return c, nil
+}
+
+// open makes a pool, which does not connect yet. Its error never quotes the DSN,
+// because there may be a password in it.
+func open(dsn string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("lease: DSN: " + strings.ReplaceAll(err.Error(), dsn, "(connection string)"))
+	}
+	if !strings.Contains(dsn, "default_query_exec_mode") {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	return pgxpool.NewWithConfig(context.Background(), config)
+}

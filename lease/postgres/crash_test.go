@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+// crashRoundsVariable sets how often the server is killed.
+const crashRoundsVariable = "PGLATCH_CRASH_ROUNDS"
+
+func crashRounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(crashRoundsVariable)
+	if text == "" {
+		return 3
+	}
+	rounds, err := strconv.Atoi(text)
+	require.NoError(t, err, crashRoundsVariable)
+	return rounds
+}
+
+// lazyServer acknowledges commits before they are written, unless it is told
+// otherwise, and writes nothing before it must.
+func lazyServer(t *testing.T) *pgserver.Server {
+	t.Helper()
+	return startServer(t, map[string]string{
+		"synchronous_commit": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "autovacuum": "off", "bgwriter_delay": "10s",
+	})
+}
+
+func TestNothingThatWasAcknowledgedIsLostInACrashOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := lazyServer(t)
+	s := newStore(t, server.DSN(""))
+	for range crashRounds(t) {
+		require.Empty(t, crash(t, server, s))
+	}
+}
+
+func TestTheCrashTestCatchesAServerThatAcknowledgesEarly(t *testing.T) {
+	t.Parallel()
+	server := lazyServer(t)
+	s := newStore(t, server.DSN(""))
+	newJudge(t, server.DSN("")).exec("CREATE OR REPLACE FUNCTION pglatch_lease.durable(p_wait text) RETURNS void LANGUAGE sql AS ''")
+	var found []string
+	for range 3 {
+		found = append(found, crash(t, server, s)...)
+	}
+	assert.Contains(t, fmt.Sprint(found), "lost: ")
+	assert.Contains(t, fmt.Sprint(found), "repeats, after")
+}
+
+// crash kills the server under load, starts it, and returns what it forgot.
+func crash(t *testing.T, server *pgserver.Server, s *postgres.Store) []string {
+	t.Helper()
+	const enough = 300
+	var clients [8]*crashClient
+	var acknowledged atomic.Int64
+	loaded := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range clients {
+		c := &crashClient{store: s, hot: fmt.Sprintf("client-%d-of-%d", i, server.PID()), acknowledged: func() {
+			if acknowledged.Add(1) == enough {
+				close(loaded)
+			}
+		}}
+		clients[i] = c
+		wg.Go(func() { c.run(t.Context()) })
+	}
+	select {
+	case <-loaded:
+	case <-time.After(patience):
+		require.Fail(t, "no load")
+	}
+	require.NoError(t, server.Kill())
+	wg.Wait()
+	require.NoError(t, server.Start(t.Context()))
+	var violations []string
+	after := open(t, server.DSN(""), nil) // without connections that are broken
+	for _, c := range clients {
+		c.store = after
+		violations = append(violations, c.check(t)...)
+	}
+	return violations
+}
+
+// A crashClient acquires and releases one name, keeps leases on others, and goes on
+// until the server is gone.
+type crashClient struct {
+	store        *postgres.Store
+	hot          string
+	acknowledged func()
+
+	token    uint64        // of the last lease of hot that it was granted
+	released uint64        // the last token whose release was acknowledged
+	kept     []lease.Claim // never released
+}
+
+func (c *crashClient) run(ctx context.Context) {
+	for i := 0; ; i++ {
+		l, err := c.store.Acquire(ctx, lease.AcquireRequest{Name: c.hot, Holder: c.hot, TTL: ttl})
+		if err != nil {
+			return
+		}
+		c.token = l.Token
+		c.acknowledged()
+		if c.store.Release(ctx, l.Claim) != nil {
+			return
+		}
+		c.released = l.Token
+		c.acknowledged()
+		l, err = c.store.Acquire(ctx, lease.AcquireRequest{Name: fmt.Sprintf("%s/%d", c.hot, i), Holder: c.hot, TTL: ttl})
+		if err != nil {
+			return
+		}
+		c.kept = append(c.kept, l.Claim)
+		c.acknowledged()
+	}
+}
+
+func (c *crashClient) check(t *testing.T) (violations []string) {
+	t.Helper()
+	for _, claim := range c.kept {
+		if _, err := c.store.Renew(t.Context(), lease.RenewRequest{Claim: claim, TTL: ttl}); err != nil {
+			violations = append(violations, fmt.Sprintf("lost: %v", err))
+		}
+	}
+	record, err := c.store.Get(t.Context(), c.hot)
+	if !errors.Is(err, lease.ErrNotFound) {
+		require.NoError(t, err)
+	}
+	if record.State == lease.Held { // by an acquisition, or a release, whose answer was lost
+		if record.Token <= c.released {
+			violations = append(violations, fmt.Sprintf("%s: token %d was released, and is held", c.hot, record.Token))
+		}
+		require.NoError(t, c.store.Release(t.Context(), record.Claim))
+	}
+	if token := cycle(t, c.store, c.hot); token <= c.token {
+		violations = append(violations, fmt.Sprintf("%s: token %d repeats, after %d", c.hot, token, c.token))
+	}
+	return violations
+}

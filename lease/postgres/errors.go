@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// SQLSTATEs, PostgreSQL manual, appendix A.
+const (
+	codeUndefinedTable    = "42P01"
+	codeUndefinedFunction = "42883"
+	codeInvalidSchema     = "3F000"
+	codePrivilege         = "42501"
+	codeReadOnly          = "25006"
+	codeLockNotAvailable  = "55P03"
+	codeQueryCanceled     = "57014"
+	codeCannotConnectNow  = "57P03"
+	codeUnknownCompletion = "40003"
+	classRollback         = "40" // serialization failure, deadlock
+	classResources        = "53" // too many connections, disk full, out of memory
+)
+
+var errGuarded = errors.New("guarded writes of the lease before are in flight")
+
+// busyRetry is about when a busy store is worth another try.
+const busyRetry = 100 * time.Millisecond
+
+func busyError(cause error) error {
+	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
+}
+
+// unreachable is the error when there is no connection: nothing was sent.
+func unreachable(err error) error {
+	code := sqlState(err)
+	_, network := errors.AsType[net.Error](err)
+	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
+	if isBusy(code) || (code == "" && (network || ended)) {
+		return busyError(err)
+	}
+	return fmt.Errorf("lease: connecting: %w", err)
+}
+
+// failed is the error of a statement, which was its transaction: an error that the
+// server reports has rolled it back.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := sqlState(err)
+	switch {
+	case isBusy(code), pgconn.SafeToRetry(err):
+		return busyError(err)
+	case code == codeReadOnly:
+		return busyError(fmt.Errorf("the server is read-only, as a standby is: lead the connections to the primary, for example with target_session_attrs=read-write: %w", err))
+	case code == codeInvalidSchema, (code == codeUndefinedTable || code == codeUndefinedFunction) && strings.Contains(err.Error(), schemaName):
+		return fmt.Errorf("lease: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w", schemaName, err)
+	case code == codePrivilege:
+		return fmt.Errorf("lease: the role may not use the schema %[1]s: GRANT USAGE ON SCHEMA %[1]s TO the role; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO the role: %[2]w", schemaName, err)
+	}
+	return fmt.Errorf("lease: %w", err)
+}
+
+// isBusy reports whether an error with this SQLSTATE says that nothing was done and
+// that another try may do it.
+func isBusy(code string) bool {
+	switch code {
+	case codeLockNotAvailable, codeQueryCanceled, codeCannotConnectNow:
+		return true
+	case codeUnknownCompletion:
+		return false
+	}
+	return strings.HasPrefix(code, classRollback) || strings.HasPrefix(code, classResources)
+}
+
+func sqlState(err error) string {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code
+	}
+	return ""
+}

@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A PgxTx is what Guard needs of a transaction; pgx.Tx has it.
+type PgxTx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// A SQLTx is what GuardSQL needs of a transaction; *sql.Tx has it, and so have the
+// transactions of libraries on top of it.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+const (
+	guardSQL = `SELECT pglatch_lease.guard($1::text, $2::text, $3::text, $4::bigint)`
+	refusal  = "pglatch lease guard refused: "
+)
+
+// Guard lets the transaction go on only if the claim is the current one and its
+// lease has not expired: it commits before any later lease of the name begins, or
+// not at all. An Acquire waits for that; renewals and a release do not. The
+// transaction is on the database of the leases, by any connection, also through a
+// transaction pooler. Guard also sets its idle_in_transaction_session_timeout to
+// what is left of the lease, at least a second, or keeps a shorter one, so that a
+// holder that is stopped halfway does not hold up others for long.
+//
+// If the claim is not the current one, Guard returns *lease.StaleError,
+// *lease.ExpiredError or *lease.NotFoundError, and the transaction is aborted: it
+// cannot write any more. After *lease.BusyError, a serialization failure for
+// example, the whole transaction may be tried again. Any other error is the driver's.
+//
+// Call Guard outside of savepoints, because a rollback to a savepoint that is older
+// than the guard takes it back.
+func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
+	_, err := tx.Exec(ctx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token))
+	return guardError(c, err)
+}
+
+// GuardSQL is Guard for database/sql.
+func GuardSQL(ctx context.Context, tx SQLTx, c lease.Claim) error {
+	_, err := tx.ExecContext(ctx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token))
+	return guardError(c, err)
+}
+
+// guardError finds the reason of a refusal in the text of the server's error, which
+// every driver has.
+func guardError(c lease.Claim, err error) error {
+	if err == nil {
+		return nil
+	}
+	_, text, ok := strings.Cut(err.Error(), refusal)
+	if !ok {
+		return fmt.Errorf("guard of %s: %w", c.Name, failed(err))
+	}
+	text, _, _ = strings.Cut(text, ".")
+	reason := strings.Fields(text)
+	switch reason[0] {
+	case "unknown":
+		return &lease.NotFoundError{Name: c.Name}
+	case "released":
+		return &lease.StaleError{Name: c.Name, Released: true}
+	case "expired":
+		us, _ := strconv.ParseInt(reason[1], 10, 64) // a number, by the function in the schema
+		return &lease.ExpiredError{Name: c.Name, At: time.UnixMicro(us).UTC()}
+	}
+	return &lease.StaleError{
+		Name: c.Name, Holder: slices.Contains(reason, "holder"), ID: slices.Contains(reason, "id"), Token: slices.Contains(reason, "token"),
+	}
+}

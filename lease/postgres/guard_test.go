@@ -1,0 +1,191 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+func TestAStaleGuardedWriteChangesNoRow(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	db, err := sql.Open("pgx", dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	j.exec("CREATE TABLE report (written_by text)")
+
+	good := acquire(t, s, "current", "a").Claim
+	stale := acquire(t, s, "stale", "a").Claim
+	j.expire("stale")
+	acquire(t, s, "stale", "b")
+	released := acquire(t, s, "released", "a").Claim
+	require.NoError(t, s.Release(t.Context(), released))
+	expired := acquire(t, s, "expired", "a")
+	j.expire("expired")
+	oneOff := good
+	oneOff.Token++
+	for what, c := range map[string]struct {
+		claim lease.Claim
+		want  error
+	}{
+		"another has it":   {stale, &lease.StaleError{Name: "stale", Holder: true, ID: true, Token: true}},
+		"another token":    {oneOff, &lease.StaleError{Name: "current", Token: true}},
+		"it was released":  {released, &lease.StaleError{Name: "released", Released: true}},
+		"it expired":       {expired.Claim, &lease.ExpiredError{Name: "expired", At: expired.ExpiresAt.Add(-48 * time.Hour)}},
+		"nobody had it":    {lease.Claim{Name: "unknown", Holder: "a", ID: "x", Token: 1}, &lease.NotFoundError{Name: "unknown"}},
+		"it is a good one": {good, nil},
+	} {
+		tx, err := j.pool.Begin(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, c.want, postgres.Guard(t.Context(), tx, c.claim), what)
+		_, err = tx.Exec(t.Context(), "INSERT INTO report VALUES ($1)", what)
+		assert.Equal(t, c.want == nil, err == nil, what)
+		assert.Equal(t, c.want == nil, tx.Commit(t.Context()) == nil, what)
+
+		sqlTx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, postgres.GuardSQL(t.Context(), sqlTx, c.claim), what)
+		_, err = sqlTx.ExecContext(t.Context(), "INSERT INTO report VALUES ($1)", what)
+		assert.Equal(t, c.want == nil, err == nil, what)
+		assert.Equal(t, c.want == nil, sqlTx.Commit() == nil, what)
+	}
+	assert.Equal(t, 2, one[int](j, "SELECT count(*) FROM report WHERE written_by = 'it is a good one'"))
+	assert.Equal(t, 2, one[int](j, "SELECT count(*) FROM report"))
+}
+
+func TestATakeoverWaitsForGuardedWritesInFlight(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, nil)
+	dsn := server.DSN("")
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	hasty := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = 20 * time.Millisecond })
+	patient := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience })
+	j.exec("CREATE TABLE report (written_by text)")
+	a := acquire(t, s, "x", "a")
+	tx := j.begin()
+	require.NoError(t, postgres.Guard(t.Context(), tx, a.Claim))
+	_, err := tx.Exec(t.Context(), "INSERT INTO report VALUES ('a')")
+	require.NoError(t, err)
+
+	// The lease can be renewed and released meanwhile, and a sweep leaves it.
+	_, err = hasty.Renew(t.Context(), lease.RenewRequest{Claim: a.Claim, TTL: ttl})
+	require.NoError(t, err)
+	require.NoError(t, hasty.Release(t.Context(), a.Claim))
+	result, err := hasty.Sweep(t.Context(), lease.SweepRequest{Retention: time.Nanosecond})
+	require.NoError(t, err)
+	assert.Zero(t, result)
+
+	before, err := server.LogOffset()
+	require.NoError(t, err)
+	_, err = hasty.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "b", TTL: ttl})
+	assert.Positive(t, requireAs[*lease.BusyError](t, err).Retry)
+	log, err := server.LogSince(before)
+	require.NoError(t, err)
+	assert.Empty(t, log, "waiting writes nothing to the server's log")
+
+	granted := make(chan int, 1)
+	go func() {
+		l, err := patient.Acquire(context.WithoutCancel(t.Context()), lease.AcquireRequest{Name: "x", Holder: "b", TTL: ttl})
+		if assert.NoError(t, err) {
+			assert.Greater(t, l.Token, a.Token)
+		}
+		granted <- one[int](j, "SELECT count(*) FROM report")
+	}()
+	j.rowWaiter()
+	require.Empty(t, granted)
+	require.NoError(t, tx.Commit(t.Context()))
+	assert.Equal(t, 1, <-granted, "b sees what a wrote")
+	assert.IsType(t, &lease.StaleError{}, postgres.Guard(t.Context(), j.begin(), a.Claim))
+}
+
+func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	for name, c := range map[string]struct {
+		ttl    time.Duration
+		before string
+		want   func(time.Duration) bool
+	}{
+		"none":      {ttl, "0", func(d time.Duration) bool { return d > ttl-patience && d <= ttl }},
+		"a longer":  {ttl, "1d", func(d time.Duration) bool { return d > ttl-patience && d <= ttl }},
+		"a shorter": {ttl, "2s", func(d time.Duration) bool { return d == 2*time.Second }},
+		"at least":  {900 * time.Millisecond, "0", func(d time.Duration) bool { return d == time.Second }},
+	} {
+		l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "h", TTL: c.ttl})
+		require.NoError(t, err)
+		tx := j.begin()
+		_, err = tx.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '"+c.before+"'")
+		require.NoError(t, err)
+		require.NoError(t, postgres.Guard(t.Context(), tx, l.Claim))
+		var ms int64
+		require.NoError(t, tx.QueryRow(t.Context(), "SELECT setting::bigint FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'").Scan(&ms))
+		assert.True(t, c.want(time.Duration(ms)*time.Millisecond), "%s: %d ms", name, ms)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
+
+func TestGuardedWritesAreInTheOrderOfTheirTokens(t *testing.T) {
+	t.Parallel()
+	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error { return postgres.Guard(ctx, tx, c) }))
+	assert.Positive(t, staleWrites(t, func(context.Context, pgx.Tx, lease.Claim) error { return nil }), "the control: without a guard")
+}
+
+// staleWrites has six clients take a lease from each other, each of which writes on
+// for longer than it has the lease, and counts writes after those of a later token.
+func staleWrites(t *testing.T, guard func(context.Context, pgx.Tx, lease.Claim) error) int {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	j.exec("CREATE TABLE act (n bigserial, token bigint)")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	write := func(c lease.Claim) error {
+		return pgx.BeginFunc(ctx, j.pool, func(tx pgx.Tx) error {
+			if err := guard(ctx, tx, c); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO act (token) VALUES ($1)", int64(c.Token))
+			return err
+		})
+	}
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for turns := 0; turns < 8 && ctx.Err() == nil; {
+				l, err := s.Acquire(ctx, lease.AcquireRequest{Name: "x", Holder: "h", TTL: 20 * time.Millisecond})
+				if !errors.Is(err, lease.ErrHeld) && !errors.Is(err, lease.ErrBusy) && !assert.NoError(t, err) {
+					return
+				}
+				if err != nil {
+					continue
+				}
+				turns++
+				for end := time.Now().Add(60 * time.Millisecond); time.Now().Before(end); {
+					err := write(l.Claim)
+					if err != nil && !errors.Is(err, lease.ErrStale) && !errors.Is(err, lease.ErrExpired) {
+						assert.NoError(t, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, ctx.Err())
+	require.Greater(t, one[int](j, "SELECT count(DISTINCT token) FROM act"), 5)
+	return one[int](j, "SELECT count(*) FROM (SELECT token < max(token) OVER (ORDER BY n) AS stale FROM act) AS t WHERE stale")
+}

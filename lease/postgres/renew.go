@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text) AS a ORDER BY a.i`
+
+// RenewAll renews many leases in one statement, so in one transaction, whose commit
+// they share. A request that cannot be granted leaves the others alone.
+func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
+	var b batch
+	results := make([]lease.RenewResult, len(all))
+	for i, r := range all {
+		if err := r.Validate(); err != nil {
+			results[i].Err = err
+			continue
+		}
+		b.add(i, r)
+	}
+	if len(b.index) == 0 {
+		return results, nil
+	}
+	next := 0
+	err := s.answers(ctx, func(a answer) {
+		i := b.index[next]
+		next++
+		if a.outcome == done {
+			results[i].Lease = a.row.Lease(a.seen)
+			return
+		}
+		_, _, results[i].Err = ledger.Renew(a.row, a.seen, all[i])
+	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait)
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// A batch is requests column by column, for unnest.
+type batch struct {
+	index               []int // of the request
+	names, holders, ids []string
+	tokens, ttls        []int64
+}
+
+func (b *batch) add(i int, r lease.RenewRequest) {
+	b.index = append(b.index, i)
+	b.names, b.holders, b.ids = append(b.names, r.Name), append(b.holders, r.Holder), append(b.ids, r.ID)
+	b.tokens, b.ttls = append(b.tokens, int64(r.Token)), append(b.ttls, micros(r.TTL))
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// The outcomes of the functions in the schema. Beside them there is "refused", for
+// which package ledger gives the reason.
+const (
+	done = "done"
+	busy = "busy"
+)
+
+// An answer is what the functions in the schema return.
+type answer struct {
+	outcome string
+	seen    time.Time  // the server's time of the decision
+	row     ledger.Row // as it is stored now; zero = nothing is known of the name
+}
+
+// answerJSON is an answer in JSON, which costs the server less to prepare than twenty
+// columns, and whose times do not depend on a session's settings.
+type answerJSON struct {
+	Outcome string    `json:"outcome"`
+	Seen    time.Time `json:"seen"`
+	Row     struct {  // all null if there is none
+		Name           string            `json:"name"`
+		Holder         string            `json:"holder"`
+		ID             string            `json:"id"`
+		Token          uint64            `json:"token"`
+		Version        uint64            `json:"version"`
+		AcquiredAt     time.Time         `json:"acquired_at"`
+		ExpiresAt      time.Time         `json:"expires_at"`
+		ReleasedAt     time.Time         `json:"released_at"`
+		Metadata       map[string]string `json:"metadata"`
+		IdempotencyKey string            `json:"idempotency_key"`
+		LockDelay      int64             `json:"lock_delay"` // microseconds, as the next two
+		MinHold        int64             `json:"min_hold"`
+		MaxLifetime    int64             `json:"max_lifetime"`
+		Cleared        bool              `json:"cleared"`
+		Uncounted      int               `json:"uncounted"`
+	} `json:"r"`
+}
+
+func parse(text string) (answer, error) {
+	var a answerJSON
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		return answer{}, fmt.Errorf("answer of the schema %s: %w", schemaName, err)
+	}
+	r := a.Row
+	if len(r.Metadata) == 0 {
+		r.Metadata = nil
+	}
+	return answer{outcome: a.Outcome, seen: a.Seen.UTC(), row: ledger.Row{
+		Claim:          lease.Claim{Name: r.Name, Holder: r.Holder, ID: r.ID, Token: r.Token},
+		IdempotencyKey: r.IdempotencyKey,
+		Metadata:       r.Metadata,
+		AcquiredAt:     r.AcquiredAt.UTC(),
+		ExpiresAt:      r.ExpiresAt.UTC(),
+		ReleasedAt:     r.ReleasedAt.UTC(),
+		LockDelay:      duration(r.LockDelay),
+		MinHold:        duration(r.MinHold),
+		MaxLifetime:    duration(r.MaxLifetime),
+		Cleared:        r.Cleared,
+		Uncounted:      r.Uncounted,
+		Version:        r.Version,
+	}}, nil
+}
+
+func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// micros is a duration in microseconds, rounded up, so that a lease never ends
+// before its client thinks.
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }

@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"context"
+	_ "embed" // the schema
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	schemaName    = "pglatch_lease"
+	schemaVersion = 1
+	// migrateLock is the advisory lock that migrations take for their transaction.
+	migrateLock = 0x70676c656173650a
+)
+
+const beginSQL = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('synchronous_commit', 'on', true),
+	pg_catalog.pg_advisory_xact_lock($1::bigint)`
+
+//go:embed schema.sql
+var schema string
+
+// Schema returns the SQL that makes the schema pglatch_lease, or brings an older
+// one up to date, for migrations. It can be run again, but not by two at a time.
+// Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on
+// its tables, and those of Guard USAGE, SELECT and UPDATE.
+func Schema() string { return schema }
+
+// Migrate makes the schema pglatch_lease, or brings an older one up to date. If it
+// is as new as this program or newer, nothing is done and no right is needed. Many
+// may do so at a time, and beside running programs.
+func (s *Store) Migrate(ctx context.Context) error {
+	if version, err := installed(ctx, s.pool); err == nil && version >= schemaVersion {
+		return nil
+	}
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, beginSQL, int64(migrateLock)); err != nil {
+			return err
+		}
+		if version, err := installed(ctx, tx); err != nil || version >= schemaVersion {
+			return err
+		}
+		_, err := tx.Exec(ctx, schema)
+		return err
+	})
+	switch code := sqlState(err); {
+	case err == nil:
+		return nil
+	case code == codePrivilege:
+		return fmt.Errorf("lease: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", schemaName, err)
+	case code == codeReadOnly || isBusy(code):
+		return failed(err)
+	}
+	return fmt.Errorf("lease: making the schema %s: %w", schemaName, err)
+}
+
+// A querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// installed is the version of the schema, 0 if there is none.
+func installed(ctx context.Context, db querier) (version int, err error) {
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT pg_catalog.to_regclass('"+schemaName+".store') IS NOT NULL").Scan(&there); err != nil || !there {
+		return 0, err
+	}
+	err = db.QueryRow(ctx, "SELECT schema_version FROM "+schemaName+".store").Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return version, err
+}

@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+func TestTenMigrationsAtATimeAllSucceed(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	for range 3 {
+		var wg sync.WaitGroup
+		for range 10 {
+			s := open(t, dsn, nil)
+			wg.Go(func() { assert.NoError(t, s.Migrate(t.Context())) })
+		}
+		wg.Wait()
+		assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+		j.exec("DROP SCHEMA pglatch_lease CASCADE")
+	}
+}
+
+func TestTheSchemaCanBeRunAgainAndKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	j.exec(postgres.Schema())
+	s := newStore(t, dsn)
+	l := acquire(t, s, "x", "h")
+	j.exec(postgres.Schema())
+	j.exec("UPDATE pglatch_lease.store SET schema_version = 0")
+	require.NoError(t, s.Migrate(t.Context()))
+	require.NoError(t, s.Release(t.Context(), l.Claim))
+	j.exec("UPDATE pglatch_lease.store SET schema_version = 9")
+	require.NoError(t, s.Migrate(t.Context()))
+	j.exec(postgres.Schema())
+	assert.Equal(t, 9, one[int](j, "SELECT schema_version FROM pglatch_lease.store"), "a newer one stays")
+	assert.Equal(t, l.Token+1, cycle(t, s, "x"))
+}

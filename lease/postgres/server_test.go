@@ -1,0 +1,13 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+)
+
+func startServer(t *testing.T, settings map[string]string) *pgserver.Server {
+	t.Helper()
+	return pgtest.StartServer(t, pgserver.Options{Settings: settings})
+}

@@ -1,0 +1,171 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// A Store keeps leases in PostgreSQL.
+type Store struct {
+	pool   *pgxpool.Pool
+	own    bool   // pool is to be closed
+	wait   string // LockTimeout as a setting
+	config Config
+}
+
+var (
+	_ lease.Store        = (*Store)(nil)
+	_ lease.BatchRenewer = (*Store)(nil)
+)
+
+// New returns a Store without connecting.
+func New(config Config) (*Store, error) {
+	config, err := config.validated()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{pool: config.Pool, config: config, wait: strconv.FormatInt(config.LockTimeout.Milliseconds(), 10) + "ms"}
+	if s.pool == nil {
+		s.own = true
+		if s.pool, err = open(config.DSN); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Close closes the Store's own pool, after the operations in flight. A pool of the
+// caller's stays open.
+func (s *Store) Close() {
+	if s.own {
+		s.pool.Close()
+	}
+}
+
+const (
+	acquireSQL = `SELECT pg_catalog.to_json(pglatch_lease.acquire($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::json,
+	$7::bigint, $8::bigint, $9::bigint, $10::text))::text`
+	releaseSQL = `SELECT pg_catalog.to_json(pglatch_lease.release($1::text, $2::text, $3::text, $4::bigint, $5::text))::text`
+	getSQL     = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.get($1::text) AS a`
+)
+
+// Acquire grants a lease as lease.Store says. While guarded writes of the lease
+// before are in flight it waits for them, for at most Config.LockTimeout.
+func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	if err := r.Validate(); err != nil {
+		return lease.Lease{}, err
+	}
+	metadata := "{}"
+	if len(r.Metadata) > 0 {
+		text, err := json.Marshal(r.Metadata)
+		if err != nil {
+			return lease.Lease{}, fmt.Errorf("lease: metadata: %w", err)
+		}
+		metadata = string(text)
+	}
+	id := ledger.NewID()
+	a, err := s.ask(ctx, acquireSQL, r.Name, r.Holder, id, micros(r.TTL), r.IdempotencyKey, metadata,
+		micros(r.LockDelay), micros(r.MinHold), micros(r.MaxLifetime), s.wait)
+	switch {
+	case err != nil:
+		return lease.Lease{}, err
+	case a.outcome == done:
+		return a.row.Lease(a.seen), nil
+	case a.outcome == busy:
+		return lease.Lease{}, busyError(errGuarded)
+	}
+	_, l, err := ledger.Acquire(a.row, 0, a.seen, r, id)
+	if err == nil && l.ID == id {
+		return lease.Lease{}, fmt.Errorf("lease: BUG: %s was available, and refused", r.Name)
+	}
+	return l, err
+}
+
+// Renew prolongs a lease as lease.Store says.
+func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	results, err := s.RenewAll(ctx, []lease.RenewRequest{r})
+	if err != nil {
+		return lease.Lease{}, err
+	}
+	return results[0].Lease, results[0].Err
+}
+
+// Release ends a lease as lease.Store says. It does not wait for guarded writes in
+// flight: the next Acquire does.
+func (s *Store) Release(ctx context.Context, c lease.Claim) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	a, err := s.ask(ctx, releaseSQL, c.Name, c.Holder, c.ID, int64(c.Token), s.wait)
+	if err != nil || a.outcome == done {
+		return err
+	}
+	_, err = ledger.Release(a.row, a.seen, c)
+	return err
+}
+
+// Get tells about one name as lease.Store says.
+func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
+	if err := lease.ValidateName(name); err != nil {
+		return lease.Record{}, err
+	}
+	a, err := s.ask(ctx, getSQL, name)
+	switch {
+	case err != nil:
+		return lease.Record{}, err
+	case a.outcome != done:
+		return lease.Record{}, &lease.NotFoundError{Name: name}
+	}
+	return a.row.Record(a.seen), nil
+}
+
+// ask runs a statement with at most one answer.
+func (s *Store) ask(ctx context.Context, sql string, args ...any) (answer, error) {
+	var only answer
+	err := s.answers(ctx, func(a answer) { only = a }, sql, args...)
+	return only, err
+}
+
+// answers runs a statement with any number of answers.
+func (s *Store) answers(ctx context.Context, each func(answer), sql string, args ...any) error {
+	return s.rows(ctx, func(row pgx.CollectableRow) error {
+		var text string
+		if err := row.Scan(&text); err != nil {
+			return err
+		}
+		a, err := parse(text)
+		if err == nil {
+			each(a)
+		}
+		return err
+	}, sql, args...)
+}
+
+// rows runs a statement on a connection of the pool, whose last row it has read
+// when it returns.
+func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, sql string, args ...any) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return failed(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return failed(err)
+		}
+	}
+	return failed(rows.Err())
+}

@@ -1,0 +1,274 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+// life goes through all that a lease can meet.
+func life(t *testing.T, s *postgres.Store, j judge) {
+	t.Helper()
+	ctx := t.Context()
+	request := lease.AcquireRequest{
+		Name: `wünsch "dir' \was/../{x,y}`, Holder: `a'\"b`, TTL: ttl, IdempotencyKey: "k,{1}", Metadata: map[string]string{"a": `'"\ é`, "": ""},
+		LockDelay: time.Hour, MinHold: time.Second, MaxLifetime: 2 * time.Hour,
+	}
+	l, err := s.Acquire(ctx, request)
+	require.NoError(t, err)
+	assert.Equal(t, request.Name, l.Name)
+	assert.Equal(t, request.Holder, l.Holder)
+	assert.Equal(t, request.Metadata, l.Metadata)
+	assert.Equal(t, ttl, l.Remaining)
+	assert.Equal(t, ttl, l.ExpiresAt.Sub(l.AcquiredAt))
+	assert.WithinDuration(t, time.Now(), l.AcquiredAt, patience)
+
+	again, err := s.Acquire(ctx, request)
+	require.NoError(t, err)
+	assert.Equal(t, l.Claim, again.Claim)
+	assert.LessOrEqual(t, again.Remaining, l.Remaining)
+	other := request
+	other.Holder = "other"
+	_, err = s.Acquire(ctx, other)
+	held := requireAs[*lease.HeldError](t, err)
+	assert.Equal(t, request.Holder, held.Holder)
+	assert.Greater(t, held.Remaining, time.Hour)
+
+	renewed, err := s.Renew(ctx, lease.RenewRequest{Claim: l.Claim, TTL: 10 * time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, 2*time.Hour, renewed.ExpiresAt.Sub(l.AcquiredAt), "the lifetime bounds it")
+	wrong := l.Claim
+	wrong.Token++
+	assert.Equal(t, &lease.StaleError{Name: l.Name, Token: true}, s.Release(ctx, wrong))
+
+	record, err := s.Get(ctx, l.Name)
+	require.NoError(t, err)
+	assert.Equal(t, lease.Held, record.State)
+	assert.Equal(t, l.Claim, record.Claim)
+	require.NoError(t, s.Release(ctx, l.Claim))
+	require.NoError(t, s.Release(ctx, l.Claim), "once more")
+	_, err = s.Acquire(ctx, other)
+	assert.Empty(t, requireAs[*lease.HeldError](t, err).Holder, "the minimum hold keeps it")
+
+	j.exec("UPDATE pglatch_lease.locks SET available_at = now()")
+	next := acquire(t, s, l.Name, "next")
+	assert.Greater(t, next.Token, l.Token)
+	j.expire(l.Name)
+	_, err = s.Renew(ctx, lease.RenewRequest{Claim: next.Claim, TTL: ttl})
+	assert.Equal(t, next.ExpiresAt.Add(-48*time.Hour), requireAs[*lease.ExpiredError](t, err).At)
+	requireAs[*lease.ExpiredError](t, s.Release(ctx, next.Claim))
+	result, err := s.Sweep(ctx, lease.SweepRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, lease.SweepResult{Expired: 1, Removed: 1}, result)
+	requireAs[*lease.NotFoundError](t, s.Release(ctx, next.Claim))
+	assert.Greater(t, acquire(t, s, l.Name, "last").Token, next.Token)
+	count := 0
+	for _, err := range s.List(ctx, lease.ListRequest{Prefix: "wünsch"}) {
+		require.NoError(t, err)
+		count++
+	}
+	assert.Equal(t, 1, count)
+}
+
+func requireAs[E error](t *testing.T, err error) E {
+	t.Helper()
+	var e E
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+func TestAStoreWorksInEveryModeOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"", "cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run("mode "+mode, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			j := newJudge(t, dsn)
+			if mode != "" {
+				dsn += "&default_query_exec_mode=" + mode
+			}
+			life(t, newStore(t, dsn), j)
+		})
+	}
+}
+
+func TestAStoreKeepsNothingInASession(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]string{
+		"each statement on a session of its own": "",
+		"sessions that others left in disorder": `CREATE SCHEMA IF NOT EXISTS evil;
+			CREATE OR REPLACE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''2001-01-01''::timestamptz';
+			CREATE FUNCTION evil.older(timestamptz, timestamptz) RETURNS bool LANGUAGE sql AS 'SELECT false';
+			CREATE FUNCTION evil.zero(numeric, int) RETURNS numeric LANGUAGE sql AS 'SELECT 0.0';
+			CREATE OPERATOR evil.> (FUNCTION = evil.older, LEFTARG = timestamptz, RIGHTARG = timestamptz);
+			CREATE OPERATOR evil.* (FUNCTION = evil.zero, LEFTARG = numeric, RIGHTARG = int);
+			CREATE OR REPLACE FUNCTION evil.current_setting(text) RETURNS text LANGUAGE sql AS 'SELECT ''on''';
+			SET search_path = evil, pg_catalog; SET datestyle = 'SQL, DMY'; SET intervalstyle = 'sql_standard'; SET timezone = 'Asia/Kathmandu';
+			SET lock_timeout = '3h'; SET synchronous_commit = off; SET bytea_output = escape; SET extra_float_digits = -3`,
+		"repeatable read": "SET default_transaction_isolation = 'repeatable read'",
+		"serializable":    "SET default_transaction_isolation = 'serializable'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			config, err := pgxpool.ParseConfig(dsn)
+			require.NoError(t, err)
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+			config.AfterRelease = func(*pgx.Conn) bool { return settings != "" }
+			config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+				_, err := conn.Exec(ctx, settings)
+				return err
+			}
+			config.MaxConns = 1
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			s := open(t, "", func(c *postgres.Config) { c.Pool = pool })
+			require.NoError(t, s.Migrate(t.Context()))
+			life(t, s, newJudge(t, dsn))
+		})
+	}
+}
+
+func TestAConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.New(postgres.Config{})
+	require.EqualError(t, err, "lease: Config.DSN is empty like Pool, or set beside it: set one of DSN and Pool")
+	_, err = postgres.New(postgres.Config{DSN: "x", LockTimeout: -1})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	for _, dsn := range []string{"postgres://u:hunter2@localhost:port/db", "user=u password=hunter2 port=no", "postgres://u:hunter2@h/db?pool_max_conns=x", "host='unclosed password=hunter2"} {
+		_, err = postgres.New(postgres.Config{DSN: dsn})
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, map[string]string{"max_connections": "8", "superuser_reserved_connections": "3"})
+	admin := newJudge(t, server.DSN(""))
+	admin.exec("CREATE ROLE plain LOGIN PASSWORD 'hunter2'")
+	dsn := strings.Replace(server.DSN(""), "postgres@", "plain:hunter2@", 1)
+	s := open(t, dsn, nil)
+	_, err := s.Get(t.Context(), "x")
+	for _, part := range []string{"Store.Migrate", "postgres.Schema"} {
+		require.ErrorContains(t, err, part)
+	}
+	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+	require.ErrorContains(t, err, "Store.Migrate")
+	require.NotErrorIs(t, err, lease.ErrBusy)
+	require.ErrorContains(t, s.Migrate(t.Context()), "may not make the schema")
+
+	require.NoError(t, open(t, server.DSN(""), nil).Migrate(t.Context()))
+	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+	require.ErrorContains(t, err, "GRANT USAGE ON SCHEMA pglatch_lease")
+	admin.exec("GRANT USAGE ON SCHEMA pglatch_lease TO plain")
+	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+	require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease")
+	admin.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO plain")
+	require.NoError(t, s.Migrate(t.Context()), "it is there")
+	acquire(t, s, "x", "h")
+	admin.exec("ALTER ROLE plain SET default_transaction_read_only = on")
+	readOnly := open(t, dsn, nil)
+	_, err = readOnly.Acquire(t.Context(), lease.AcquireRequest{Name: "y", Holder: "h", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorContains(t, err, "target_session_attrs=read-write")
+	readOnly.Close()
+
+	// No connection is left.
+	for range 4 {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			break
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	}
+	full := open(t, dsn, nil)
+	_, err = full.Acquire(t.Context(), lease.AcquireRequest{Name: "z", Holder: "h", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrBusy, "too many connections")
+	assert.NotContains(t, err.Error(), "hunter2")
+	require.NoError(t, server.Kill())
+	_, err = full.Get(t.Context(), "z")
+	require.ErrorIs(t, err, lease.ErrBusy, "nobody listens")
+	assert.NotContains(t, err.Error(), "hunter2")
+}
+
+func TestListGoesThroughPagesInTheOrderOfBytes(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	acquire(t, s, "a", "h")
+	j.exec(`INSERT INTO pglatch_lease.locks SELECT (x.r).* FROM (
+		SELECT jsonb_populate_record(l, jsonb_build_object('name', n)) AS r FROM pglatch_lease.locks AS l,
+			(SELECT 'job-' || lpad(i::text, 5, '0') AS n FROM generate_series(1, 1200) AS i UNION VALUES ('Z'), ('job'), ('jobs'), ('ä'), ('job.')) AS names) AS x`)
+	names := func(r lease.ListRequest) (all []string) {
+		for record, err := range s.List(t.Context(), r) {
+			require.NoError(t, err)
+			all = append(all, record.Name)
+			_, err = s.Get(t.Context(), record.Name) // the iterator keeps no connection
+			require.NoError(t, err)
+			if len(all) == 3 && r.Limit == 0 && r.Prefix == "" && r.After == "" {
+				return all
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []string{"Z", "a", "job"}, names(lease.ListRequest{}))
+	assert.Equal(t, []string{"job.", "jobs", "ä"}, names(lease.ListRequest{After: "job-01200"}))
+	assert.Equal(t, []string{"jobs"}, names(lease.ListRequest{Prefix: "jobs"}))
+	assert.Empty(t, names(lease.ListRequest{Prefix: "b"}))
+	jobs := names(lease.ListRequest{Prefix: "job-"})
+	require.Len(t, jobs, 1200)
+	assert.Equal(t, "job-01200", jobs[1199])
+	assert.Equal(t, jobs[100:800], names(lease.ListRequest{Prefix: "job-", After: jobs[99], Limit: 700}))
+}
+
+func TestManyAreRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	var all []lease.RenewRequest
+	for i := range 20 {
+		all = append(all, lease.RenewRequest{Claim: acquire(t, s, fmt.Sprintf("n%d", 20-i), "h").Claim, TTL: 2 * ttl})
+	}
+	j.expire(all[3].Name)
+	require.NoError(t, s.Release(t.Context(), all[4].Claim))
+	all[5].Holder = "other"
+	all[6].Name = "unknown"
+	all[7].TTL = 0
+	results, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	require.Len(t, results, len(all))
+	for i, r := range results {
+		switch i {
+		case 3:
+			require.ErrorIs(t, r.Err, lease.ErrExpired)
+		case 4:
+			assert.Equal(t, &lease.StaleError{Name: all[i].Name, Released: true}, r.Err)
+		case 5:
+			assert.Equal(t, &lease.StaleError{Name: all[i].Name, Holder: true}, r.Err)
+		case 6:
+			require.ErrorIs(t, r.Err, lease.ErrNotFound)
+		case 7:
+			require.ErrorIs(t, r.Err, lease.ErrInvalid)
+		default:
+			require.NoError(t, r.Err)
+			assert.Equal(t, all[i].Claim, r.Lease.Claim)
+			assert.Equal(t, 2*ttl, r.Lease.Remaining)
+		}
+	}
+	results, err = s.RenewAll(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, results)
+}

@@ -1,0 +1,41 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+)
+
+// FencedCode is the SQLSTATE of a write that a FenceTrigger refused.
+const FencedCode = "PGL02"
+
+// FenceTrigger returns the SQL, for a migration, of a trigger that refuses to update
+// a row of table with a lower token in column than the row has, or with none. The
+// refusal is an error with FencedCode, which aborts the transaction. For writers
+// that cannot use Guard: other databases, and transactions that are not on the
+// database of the leases.
+//
+// Each update must set the column to the token of the writer's lease; one that
+// leaves it out is not refused. A deletion forgets the token. table is "table", found by
+// the search_path, or "schema.table"; both names are taken as written. The column is a
+// bigint. The SQL can be run again.
+func FenceTrigger(table, column string) string {
+	path := strings.SplitN(table, ".", 2)
+	last := len(path) - 1
+	function := append([]string{}, path...)
+	function[last] = path[last] + "_" + column + "_fence"
+	return fmt.Sprintf(`CREATE OR REPLACE FUNCTION %[1]s() RETURNS trigger LANGUAGE plpgsql AS $pglatch$
+BEGIN
+	IF (NEW.%[3]s OPERATOR(pg_catalog.>=) OLD.%[3]s) IS NOT TRUE AND OLD.%[3]s IS NOT NULL THEN
+		RAISE EXCEPTION 'pglatch: fenced off: the row of %% has token %%, the write %%', TG_RELID::pg_catalog.regclass, OLD.%[3]s, NEW.%[3]s
+			USING ERRCODE = %[4]s, COLUMN = %[5]s;
+	END IF;
+	RETURN NEW;
+END $pglatch$;
+CREATE OR REPLACE TRIGGER pglatch_fence BEFORE UPDATE ON %[2]s FOR EACH ROW EXECUTE FUNCTION %[1]s();
+`, pgx.Identifier(function).Sanitize(), pgx.Identifier(path).Sanitize(), pgx.Identifier{column}.Sanitize(),
+		pgsession.Literal(FencedCode), pgsession.Literal(column))
+}
