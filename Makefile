@@ -18,6 +18,10 @@ demo: ## run the per-entity mutex on a real PostgreSQL, with faults; ONCE=1 ends
 demo-scheduler: ## run schedulers on one of two nodes, and kill it; ONCE=1 ends after the scenario
 	$(GO) run ./examples/scheduler/cmd/demo $(if $(ONCE),-once)
 
+.PHONY: demo-fencing
+demo-fencing: ## pause a writer past its lease, without and with fencing
+	$(GO) run ./examples/fencing
+
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
@@ -50,6 +54,8 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 50x -timeout 30m .
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
+	$(GO) test -C bench -run '^$$' -bench 'Lease$$' -benchtime 5x -timeout 30m .
+	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
 fuzz: ## fuzz the key decoders for a minute

@@ -65,7 +65,8 @@ func childEnv(variables ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "PGLATCH_LOCK_HELD", "PGLATCH_KEY", "PGLATCH_KEY1", "PGLATCH_KEY2", "PGLATCH_BACKEND_PID", "PGLATCH_TERM", "PGLATCH_FENCING_TOKEN":
+		case "PGLATCH_LOCK_HELD", "PGLATCH_KEY", "PGLATCH_KEY1", "PGLATCH_KEY2", "PGLATCH_BACKEND_PID", "PGLATCH_TERM", "PGLATCH_FENCING_TOKEN",
+			"PGLATCH_LEASE_NAME", "PGLATCH_LEASE_OWNER", "PGLATCH_LEASE_ID":
 			return true
 		}
 		return false

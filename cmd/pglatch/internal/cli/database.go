@@ -56,7 +56,7 @@ func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 func (a *App) databaseURL() (text, source string, err error) {
 	s := a.settings
 	if s.databaseURL != "" {
-		return s.databaseURL, "--database-url", nil
+		return s.databaseURL, cmp.Or(s.databaseSource, "--database-url"), nil
 	}
 	if s.databaseURLFile != "" {
 		content, err := os.ReadFile(s.databaseURLFile)

@@ -16,6 +16,9 @@ func commands() []func(*App) *cobra.Command {
 		newKey,
 		newDoctor,
 		newLeader,
+		newServe,
+		newLease,
+		newLoad,
 		newMigrate,
 		newVersion,
 	}
@@ -25,7 +28,7 @@ func commands() []func(*App) *cobra.Command {
 func New(app *App) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "pglatch",
-		Short:         "Look at and take PostgreSQL advisory locks",
+		Short:         "PostgreSQL advisory locks, elections, and a lock server",
 		Long:          rootHelp,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -45,7 +48,9 @@ func New(app *App) *cobra.Command {
 	return root
 }
 
-const rootHelp = `pglatch looks at and takes PostgreSQL advisory locks.
+const rootHelp = `pglatch looks at and takes PostgreSQL advisory locks, takes part in elections, and
+serves leases with fencing tokens: the commands serve, lease and load need no
+PostgreSQL, and no KEY.
 
 A KEY is namespace/entity (agent/42), a pair of int4 (1:100) or a bigint (@12345),
 or --key1 and --key2. Names of namespaces come from --namespace agent=1 or
@@ -54,8 +59,9 @@ PGLATCH_NAMESPACES=agent=1,order=2.
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status), 64 usage, 69 database unavailable,
-70 internal error or a failed check (doctor), 75 busy, 76 lock or leadership lost,
+Exit codes: 0 success, 3 free (status, lease get), 64 usage, 69 database or lock
+server unavailable, 70 internal error, a failed check (doctor) or a broken promise
+(load), 75 busy, 76 lock, lease or leadership lost,
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 

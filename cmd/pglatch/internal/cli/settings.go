@@ -28,6 +28,8 @@ type settings struct {
 	namespaces                   []string
 
 	only []string // the --namespace values without a number
+
+	databaseSource string // the flag that databaseURL comes from; "" = --database-url
 }
 
 const defaultConnectTimeout = 5 * time.Second
@@ -157,9 +159,10 @@ func (a *App) colored() bool {
 // terminal reports whether stdout is one.
 func (a *App) terminal() bool {
 	file, ok := a.Stdout.(*os.File)
-	if !ok {
-		return false
-	}
+	return ok && isTerminal(file)
+}
+
+func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return false

@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/postgres"
+	"github.com/pglatch/pglatch/lease/sqlite"
+)
+
+// newSQLite is a lock server on SQLite, with its durable setting.
+func newSQLite(b *testing.B) contender {
+	b.Helper()
+	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, store.Close()) })
+	return newLockServer(b, "sqlite", store)
+}
+
+// newPostgres is a lock server on a PostgreSQL with the defaults of durability.
+func newPostgres(b *testing.B) contender {
+	b.Helper()
+	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}})
+	config, err := pgxpool.ParseConfig(server.DSN(""))
+	require.NoError(b, err)
+	config.MaxConns = 32
+	pool, err := pgxpool.NewWithConfig(b.Context(), config)
+	require.NoError(b, err)
+	b.Cleanup(pool.Close)
+	store, err := postgres.New(postgres.Config{Pool: pool})
+	require.NoError(b, err)
+	require.NoError(b, store.Migrate(b.Context()))
+	return newLockServer(b, "postgres", store)
+}
+
+// newLockServer serves a store, and lets all workers wait in line by one client,
+// which keeps a connection for each.
+func newLockServer(b *testing.B, name string, store lease.Store) contender {
+	b.Helper()
+	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	require.NoError(b, err)
+	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(ctx, listener) })
+	b.Cleanup(func() {
+		stop()
+		serving.Wait()
+	})
+	transport := &counting{RoundTripper: &http.Transport{MaxIdleConnsPerHost: workers, DisableCompression: true}}
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{
+		BaseURL: "http://" + listener.Addr().String(), HTTPClient: &http.Client{Transport: transport},
+	})
+	require.NoError(b, err)
+	b.Cleanup(client.Close)
+	c := contender{name: name, cycles: make([]cycler, workers), requests: &transport.acquires}
+	for i := range c.cycles {
+		c.cycles[i] = func(ctx context.Context, lock string, held func()) error {
+			l, err := client.AcquireWait(ctx, lease.AcquireRequest{Name: lock, Holder: "worker", TTL: time.Minute}, time.Minute)
+			if err != nil {
+				return err
+			}
+			held()
+			return client.Release(context.WithoutCancel(ctx), l.Claim)
+		}
+	}
+	return c
+}
+
+// counting counts the requests to acquire.
+type counting struct {
+	http.RoundTripper
+	acquires atomic.Int64
+}
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/acquire") {
+		c.acquires.Add(1)
+	}
+	return c.RoundTripper.RoundTrip(r)
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+
+	"github.com/pglatch/pglatch/cmd/pglatch/internal/load"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// locks is what to load, and what to do in the end.
+func (l *loadCommand) locks(ctx context.Context, app *App) (load.Locks, func() error, error) {
+	if l.url == "" && (l.store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
+		return l.serve(ctx, app)
+	}
+	client, err := l.client(app, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return load.OfServer(client), func() error {
+		client.Close()
+		return nil
+	}, nil
+}
+
+// serve starts a server in this process.
+func (l *loadCommand) serve(ctx context.Context, app *App) (_ load.Locks, _ func() error, err error) {
+	file, remove, err := temporaryFile()
+	if err != nil {
+		return nil, nil, &ExitError{ExitInternal, err}
+	}
+	ends := []func() error{remove}
+	end := func() (err error) {
+		for _, f := range slices.Backward(ends) {
+			err = errors.Join(err, f())
+		}
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, end())
+		}
+	}()
+	store, err := l.open(ctx, app, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	ends = append(ends, store.close)
+	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(serving, listener) }()
+	ends = append(ends, func() error {
+		stop()
+		return <-ended
+	})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String()})
+	if err != nil {
+		return nil, nil, err
+	}
+	ends = append(ends, func() error {
+		client.Close()
+		return nil
+	})
+	return load.OfServer(client), end, nil
+}

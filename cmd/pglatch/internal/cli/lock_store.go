@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+	"github.com/pglatch/pglatch/lease/sqlite"
+)
+
+// lockStore are the flags that say where leases are kept.
+type lockStore struct {
+	store      string
+	durability string
+	maxConns   int32
+}
+
+func (s *lockStore) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.store, "store", "", "`where` leases are kept: sqlite:FILE, postgres (the database of --database-url) or a postgres:// URL")
+	f.StringVar(&s.durability, "durability", "durable", "what an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
+	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
+}
+
+// An openStore is a lease.Store that is to be closed.
+type openStore struct {
+	lease.Store
+	name  string // for people
+	close func() error
+}
+
+// open opens the store; file is the SQLite file where --store is not given.
+func (s *lockStore) open(ctx context.Context, app *App, file string) (*openStore, error) {
+	kind, rest, _ := strings.Cut(s.store, ":")
+	switch {
+	case s.store == "":
+	case kind == "sqlite" && rest != "":
+		file = rest
+	case s.store == "postgres":
+		return s.openPostgres(ctx, app)
+	case kind == "postgres" || kind == "postgresql":
+		app.settings.databaseURL, app.settings.databaseSource = s.store, "--store"
+		return s.openPostgres(ctx, app)
+	default: // it may hold a password
+		return nil, usageError("--store is none of sqlite:FILE, postgres and postgres://…")
+	}
+	return s.openSQLite(ctx, app, file)
+}
+
+func (s *lockStore) openSQLite(ctx context.Context, app *App, file string) (*openStore, error) {
+	config := sqlite.Config{Logger: app.Logger()}
+	switch s.durability {
+	case "durable":
+	case "relaxed":
+		config.Durability = sqlite.Relaxed
+	default:
+		return nil, usageError("--durability is %q: use durable or relaxed", s.durability)
+	}
+	store, err := sqlite.Open(ctx, file, config)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	return &openStore{store, "sqlite:" + file, store.Close}, nil
+}
+
+func (s *lockStore) openPostgres(ctx context.Context, app *App) (*openStore, error) {
+	cc, err := app.ConnConfig()
+	if err != nil {
+		return nil, err
+	}
+	if s.maxConns < 1 {
+		return nil, usageError("--max-conns is %d: use 1 or more", s.maxConns)
+	}
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, usageError("the PG* variables: %w", err)
+	}
+	config.ConnConfig, config.MaxConns = cc, s.maxConns
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	store, err := postgres.New(postgres.Config{Pool: pool})
+	if err == nil {
+		err = store.Migrate(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, unavailable(ctx, err)
+	}
+	return &openStore{store, target(cc), func() error {
+		pool.Close()
+		return nil
+	}}, nil
+}
+
+// stateFile is the SQLite file of a server that was given none: locks.db in the
+// directory that systemd made for a service, or in pglatch's own under that where
+// the user's programs keep their state (XDG Base Directory Specification).
+func (a *App) stateFile() (string, error) {
+	dir, _, _ := strings.Cut(a.Getenv("STATE_DIRECTORY"), ":") // systemd.exec(5)
+	if dir == "" {
+		base := a.Getenv("XDG_STATE_HOME")
+		if home := a.Getenv("HOME"); base == "" && home != "" {
+			base = filepath.Join(home, ".local", "state")
+		}
+		if !filepath.IsAbs(base) {
+			return "", usageError("there is no directory for the locks' file: say with --store sqlite:FILE where to keep it")
+		}
+		dir = filepath.Join(base, "pglatch")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", &ExitError{ExitUnavailable, fmt.Errorf("a directory for the locks' file: %w", err)}
+	}
+	return filepath.Join(dir, "locks.db"), nil
+}
+
+// temporaryFile is a SQLite file that remove removes.
+func temporaryFile() (file string, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "pglatch-load-")
+	return filepath.Join(dir, "locks.db"), func() error { return os.RemoveAll(dir) }, err
+}

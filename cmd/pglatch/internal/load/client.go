@@ -1,0 +1,140 @@
+package load
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// The parts of ordinary leases on which a client does more than write and release.
+const (
+	renewing = 0.2  // renews once
+	forging  = 0.05 // tries to release with claims that are not the current one
+	doubling = 0.05 // releases once more
+)
+
+// pause is how long a client waits after an error that says nothing of it.
+const pause = 100 * time.Millisecond
+
+// A client takes one lease after the other.
+type client struct {
+	*Load
+	meter *meter
+	name  string
+}
+
+func (c *client) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		lock := rand.IntN(c.config.Names)
+		switch p := rand.Float64(); {
+		case p < c.config.Expire:
+			c.expire(ctx, lock)
+		case p < c.config.Expire+c.config.Heartbeat:
+			c.keep(ctx, lock)
+		default:
+			c.use(ctx, lock)
+		}
+	}
+}
+
+// use takes a lease, writes, and releases it.
+func (c *client) use(ctx context.Context, lock int) {
+	t := c.acquire(ctx, lock, c.name)
+	if t == nil {
+		return
+	}
+	l := &c.judge.locks[lock]
+	c.write(l, t)
+	sleep(ctx, c.config.Hold)
+	if chance(forging) {
+		c.forge(ctx, t)
+	}
+	if chance(renewing) && !c.renew(ctx, l, t) {
+		return
+	}
+	c.write(l, t)
+	c.release(ctx, l, t)
+}
+
+// keep holds a lease for longer than its time, with heartbeats.
+func (c *client) keep(ctx context.Context, lock int) {
+	t := c.acquire(ctx, lock, c.name)
+	if t == nil {
+		return
+	}
+	l := &c.judge.locks[lock]
+	for range 5 { // a third of the time each
+		sleep(ctx, c.config.TTL/3)
+		if !c.renew(ctx, l, t) {
+			return
+		}
+		c.write(l, t)
+	}
+	c.release(ctx, l, t)
+}
+
+// expire lets a lease expire, has a successor write, and then does all that a
+// client might do that does not know it yet.
+func (c *client) expire(ctx context.Context, lock int) {
+	old := c.acquire(ctx, lock, c.name)
+	if old == nil {
+		return
+	}
+	l := &c.judge.locks[lock]
+	c.write(l, old)
+	sleep(ctx, time.Until(old.granted.Add(c.config.TTL+c.config.TTL/marginPart)))
+	if ctx.Err() != nil {
+		return
+	}
+	l.done(old)
+	c.meter.count(Expired)
+	if chance(0.5) {
+		c.stale(ctx, old) // perhaps before anybody took over
+	}
+	next := c.acquire(ctx, lock, c.name+"-next")
+	if next == nil {
+		return
+	}
+	c.write(l, next)
+	c.write(l, old)
+	c.stale(ctx, old)
+	if c.renew(ctx, l, next) { // what old did must not have touched it
+		c.release(ctx, l, next)
+	}
+}
+
+// stale tries to renew and to release a lease that has expired.
+func (c *client) stale(ctx context.Context, old *tenure) {
+	_, err := c.config.Locks.Renew(ctx, lease.RenewRequest{Claim: old.Claim, TTL: c.config.TTL})
+	c.mustRefuse(ctx, "expired", old, "renewed though it had expired", StaleRenewals, err)
+	err = c.config.Locks.Release(ctx, old.Claim)
+	c.mustRefuse(ctx, "release", old, "released though it had expired", StaleReleases, err)
+}
+
+// forge tries to release a lease with wrong claims.
+func (c *client) forge(ctx context.Context, t *tenure) {
+	for _, wrong := range []func(*lease.Claim){
+		func(c *lease.Claim) { c.Holder += "-other" },
+		func(c *lease.Claim) { c.ID += "-other" },
+		func(c *lease.Claim) { c.Token++ },
+	} {
+		claim := t.Claim
+		wrong(&claim)
+		err := c.config.Locks.Release(ctx, claim)
+		c.mustRefuse(ctx, "release", t, "released with a wrong claim", StaleReleases, err)
+	}
+}
+
+// mustRefuse judges the answer to a claim that is not the current one.
+func (c *client) mustRefuse(ctx context.Context, invariant string, t *tenure, what string, counted Count, err error) {
+	switch {
+	case err == nil:
+		c.judge.accuse(invariant, t, "%s", what)
+	case refusal(err):
+		c.meter.count(counted)
+	default:
+		c.failed(ctx, err)
+	}
+}

@@ -1,0 +1,167 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Violation is a promise that was not kept.
+type Violation struct {
+	Invariant string `json:"invariant"` // exclusive, token, lost, expired, release, fence
+	Lock      string `json:"lock"`
+	What      string `json:"what"`
+}
+
+func (v Violation) String() string { return v.Invariant + ": " + v.Lock + ": " + v.What }
+
+// A tenure is a lease as its client sees it.
+type tenure struct {
+	lease.Claim
+	asked   time.Time // when the request was sent
+	granted time.Time // when it was answered
+	until   time.Time // trusted until then; guarded by its lock's mu
+}
+
+// marginPart is what clocks that run at different rates are allowed: one in so many.
+const marginPart = 10
+
+// A judge sees everything that clients do, and the resource that they write to.
+type judge struct {
+	locks  []lockJudge
+	fenced bool
+	ctx    context.Context // ends with the first violation
+	cancel context.CancelFunc
+
+	mu         sync.Mutex
+	violations []Violation
+}
+
+// A lockJudge is what is known of one lock.
+type lockJudge struct {
+	*judge
+	mu     sync.Mutex
+	holder *tenure // nil = nobody who is known of
+	high   uint64  // the highest token that was seen
+	tokens map[uint64]bool
+
+	// The resource, and who wrote to it last.
+	lastSeen uint64
+	writer   *tenure
+}
+
+func newJudge(locks int, fenced bool) *judge {
+	j := &judge{locks: make([]lockJudge, locks), fenced: fenced}
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+	for i := range j.locks {
+		j.locks[i] = lockJudge{judge: j, tokens: map[uint64]bool{}}
+	}
+	return j
+}
+
+func (j *judge) accuse(invariant string, t *tenure, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.violations = append(j.violations, Violation{invariant, t.Name, fmt.Sprintf("%s (token %d): ", t.Holder, t.Token) + fmt.Sprintf(format, args...)})
+	j.cancel()
+}
+
+func (j *judge) verdict() []Violation {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.violations
+}
+
+// floor is asked for before a lease is: the lease's token must be greater.
+func (l *lockJudge) floor() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.high
+}
+
+// The tokens of a lock that are remembered: a smaller one that repeats is below the
+// floor of all requests but those that took this many grants.
+const tokensKept = 1 << 15
+
+// granted judges a new lease.
+func (l *lockJudge) granted(got lease.Lease, asked time.Time, trusted time.Duration, floor uint64) *tenure {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &tenure{Claim: got.Claim, asked: asked, granted: time.Now(), until: time.Now().Add(trusted)}
+	switch {
+	case t.Token <= floor:
+		l.accuse("token", t, "not greater than %d, which was seen before the request", floor)
+	case l.tokens[t.Token]:
+		l.accuse("token", t, "granted twice")
+	}
+	if h := l.holder; h != nil && t.granted.Before(h.until) {
+		l.accuse("exclusive", t, "granted while %s (token %d) has the lease for another %v", h.Holder, h.Token, h.until.Sub(t.granted))
+	}
+	l.tokens[t.Token] = true
+	l.high = max(l.high, t.Token)
+	if len(l.tokens) > 2*tokensKept {
+		for token := range l.tokens {
+			if token+tokensKept < l.high {
+				delete(l.tokens, token)
+			}
+		}
+	}
+	if l.holder == nil || l.holder.until.Before(t.until) {
+		l.holder = t
+	}
+	return t
+}
+
+// renewed judges a renewal that the store granted.
+func (l *lockJudge) renewed(t *tenure, asked time.Time, remaining time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until := asked.Add(remaining - remaining/marginPart); until.After(t.until) {
+		t.until = until
+	}
+	now := time.Now()
+	if h := l.holder; h == nil || now.After(h.until) {
+		l.holder = t
+	} else if h != t && now.Before(t.until) {
+		l.accuse("exclusive", t, "renewed while %s (token %d) has the lease", h.Holder, h.Token)
+	}
+}
+
+// refused judges a renewal or release that the store refused to the holder.
+func (l *lockJudge) refused(t *tenure, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left := time.Until(t.until); left > 0 {
+		l.accuse("lost", t, "the store says %q, %v before the lease can have ended", err, left)
+	}
+}
+
+// done is called before a lease is released, or when its client takes it for expired.
+func (l *lockJudge) done(t *tenure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holder == t {
+		l.holder = nil
+	}
+}
+
+// write writes to the resource, which accepts a token that is not smaller than the
+// last, and judges what came of it.
+func (l *lockJudge) write(t *tenure) (accepted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fenced && t.Token < l.lastSeen {
+		if l.holder == t && time.Now().Before(t.until) {
+			l.accuse("fence", t, "a write under the current lease refused: token %d was seen", l.lastSeen)
+		}
+		return false
+	}
+	if w := l.writer; w != nil && w.asked.After(t.granted) {
+		l.accuse("fence", t, "a stale write accepted after one of %s (token %d)", w.Holder, w.Token)
+	}
+	l.lastSeen, l.writer = max(l.lastSeen, t.Token), t
+	return true
+}

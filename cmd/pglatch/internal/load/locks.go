@@ -1,0 +1,22 @@
+package load
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// OfServer drives a lock server. Clients wait in the server's line.
+func OfServer(c *leasehttp.Client) Locks { return serverLocks{c} }
+
+type serverLocks struct{ *leasehttp.Client }
+
+func (s serverLocks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Duration, error) {
+	l, err := s.AcquireWithRetry(ctx, r.Name, r.Holder, leasehttp.AcquireOptions{TTL: r.TTL})
+	if err != nil {
+		return lease.Lease{}, 0, err
+	}
+	return l.Last(), l.Remaining(), nil
+}

@@ -1,0 +1,125 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// acquire takes a lease; nil if ctx ended first.
+func (c *client) acquire(ctx context.Context, lock int, holder string) *tenure {
+	l := &c.judge.locks[lock]
+	began := time.Now()
+	for ctx.Err() == nil {
+		floor, asked := l.floor(), time.Now()
+		got, trusted, err := c.config.Locks.Acquire(ctx, lease.AcquireRequest{Name: fmt.Sprintf("%s-%d", c.prefix, lock), Holder: holder, TTL: c.config.TTL})
+		held, refused := errors.AsType[*lease.HeldError](err)
+		switch {
+		case err == nil:
+			c.meter.took(Acquire, time.Since(began))
+			return l.granted(got, asked, trusted, floor)
+		case refused:
+			c.meter.count(Held)
+			sleep(ctx, held.Retry)
+		default:
+			c.failed(ctx, err)
+		}
+	}
+	return nil
+}
+
+// renew reports whether the lease goes on.
+func (c *client) renew(ctx context.Context, l *lockJudge, t *tenure) bool {
+	for ctx.Err() == nil {
+		asked := time.Now()
+		got, err := c.config.Locks.Renew(ctx, lease.RenewRequest{Claim: t.Claim, TTL: c.config.TTL})
+		switch {
+		case err == nil:
+			c.meter.took(Renew, time.Since(asked))
+			l.renewed(t, asked, got.Remaining)
+			return true
+		case refusal(err):
+			l.refused(t, err)
+			l.done(t)
+			c.meter.count(Expired)
+			return false
+		}
+		c.failed(ctx, err)
+	}
+	return false
+}
+
+func (c *client) release(ctx context.Context, l *lockJudge, t *tenure) {
+	l.mu.Lock()
+	until := t.until
+	l.mu.Unlock()
+	l.done(t)
+	asked := time.Now()
+	err := c.config.Locks.Release(context.WithoutCancel(ctx), t.Claim)
+	switch {
+	case err == nil:
+		c.meter.took(Release, time.Since(asked))
+	case refusal(err):
+		if time.Now().Before(until) {
+			c.judge.accuse("lost", t, "the store refuses the release: %v", err)
+		}
+		c.meter.count(Expired)
+		return
+	default:
+		c.failed(ctx, err)
+		return
+	}
+	if chance(doubling) { // no error, unless somebody has it now; never an end of theirs
+		if err := c.config.Locks.Release(ctx, t.Claim); err != nil && !refusal(err) {
+			c.failed(ctx, err)
+		}
+	}
+}
+
+// write writes to the resource behind the lock.
+func (c *client) write(l *lockJudge, t *tenure) {
+	if l.write(t) {
+		c.meter.count(Writes)
+	} else {
+		c.meter.count(StaleWrites)
+	}
+}
+
+// failed counts an error that says nothing about the lease, and waits.
+func (c *client) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	wait := pause
+	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
+		c.meter.count(Busy)
+		wait = busy.Retry
+	} else {
+		c.meter.count(Failed)
+		c.meter.last(err)
+	}
+	sleep(ctx, wait)
+}
+
+// refusal reports whether the store says that a claim is not the current one.
+func refusal(err error) bool {
+	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
+}
+
+func chance(p float64) bool { return rand.Float64() < p }
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

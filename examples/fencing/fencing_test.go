@@ -1,0 +1,48 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// play runs the program, which checks its own claims.
+func play(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "fencing")
+	output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, binary, args...)
+	command.Env = append(os.Environ(), env...)
+	output, err = command.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return string(output)
+}
+
+func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
+	t.Parallel()
+	output := play(t, nil)
+	assert.Contains(t, output, "all 6 claims hold")
+	assert.Contains(t, output, "412 Precondition Failed", "by the HTTP resource")
+	assert.Contains(t, output, "stale claim on document", "by Guard")
+	assert.Equal(t, 2, strings.Count(output, `the document reads: "by writer-1, too late"`), "the failure is shown")
+	assert.Equal(t, 2, strings.Count(output, `the document reads: "by writer-2"`))
+}
+
+func TestTheHTTPScenesNeedNoPostgreSQL(t *testing.T) {
+	t.Parallel()
+	assert.Contains(t, play(t, nil, "-http-only"), "all 3 claims hold")
+	nowhere := []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
+	output := play(t, nowhere)
+	assert.Contains(t, output, "no PostgreSQL, so its two scenes are left out")
+	assert.Contains(t, output, "all 3 claims hold")
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// The environment of a writer that is a process of its own.
+const (
+	serverVariable   = "FENCING_SERVER"   // the lock server
+	documentVariable = "FENCING_DOCUMENT" // URL of the resource, or
+	databaseVariable = "FENCING_DATABASE" // URL of its database
+	guardedVariable  = "FENCING_GUARDED"  // and whether to guard the write
+)
+
+// The lock, and how long a writer has it without a heartbeat.
+const (
+	lockName = "document"
+	ttl      = 500 * time.Millisecond
+)
+
+// runWriter is the process that gets paused. It does everything right: it renews its
+// lease in the background, and looks right before it writes.
+func runWriter(ctx context.Context) error {
+	target, end, err := ofEnvironment(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: os.Getenv(serverVariable)})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	held, err := client.AcquireWithRetry(ctx, lockName, "writer-1", leasehttp.AcquireOptions{TTL: ttl})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.ReleaseOnce(ctx, held) }()
+	work, _ := client.StartHeartbeat(ctx, held, leasehttp.HeartbeatOptions{})
+
+	if work.Err() != nil { // the look
+		return context.Cause(work)
+	}
+	fmt.Printf("%d\n", held.FencingToken())
+	// Here the process is stopped. It reads on when it goes on, and knows of nothing.
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return err
+	}
+	err = target.write(ctx, held.Claim(), "by writer-1, too late")
+	switch {
+	case errors.Is(err, errRefused):
+		fmt.Println(err)
+	case err != nil:
+		return err
+	default:
+		fmt.Println(stored)
+	}
+	return nil
+}
+
+const stored = "stored"
+
+// ofEnvironment is the resource that the environment names.
+func ofEnvironment(ctx context.Context) (target resource, end func(), err error) {
+	if url := os.Getenv(documentVariable); url != "" {
+		return webResource{url}, func() {}, nil
+	}
+	conn, err := pgx.Connect(ctx, os.Getenv(databaseVariable))
+	if err != nil {
+		return nil, nil, err
+	}
+	return tableResource{conn, os.Getenv(guardedVariable) != ""}, func() { _ = conn.Close(ctx) }, nil
+}
