@@ -152,6 +152,12 @@ func (c Config) withDefaults() (Config, error) {
 			return c, &ConfigError{d.field, d.value, "use a positive duration, or 0 for the default"}
 		}
 	}
+	switch least := 10 * time.Millisecond; { // less is a number without its unit
+	case c.RenewInterval < least:
+		return c, &ConfigError{"RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration"}
+	case c.RenewTimeout < least:
+		return c, &ConfigError{"RenewTimeout", c.RenewTimeout, "use 10ms at least, or 0 for a third of LeaseDuration"}
+	}
 	return c, c.checkTimes()
 }
 
