@@ -84,8 +84,9 @@ type Config struct {
 	Retry RetryStrategy
 
 	// ReconnectGrace is how long a leader that was lost tries to recover before it
-	// reports the loss. It does not lead meanwhile: its context has ended. 0 = it
-	// reports at once.
+	// reports the loss. It does not lead meanwhile: its context has ended. With a
+	// backend on which others wait for leadership one of them mostly gets it first.
+	// 0 = it reports at once.
 	ReconnectGrace time.Duration
 
 	// AutoReacquire says whether the node stands for election again after it led, or
