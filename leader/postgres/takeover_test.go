@@ -80,6 +80,22 @@ func TestACandidateEndsItsOwnSessionThatTheServerStillBelievesIn(t *testing.T) {
 	assert.False(t, a.CleanStart())
 }
 
+// A pooler in session mode gives the server session of a client that has gone to
+// another one.
+func TestACandidateLeavesASessionAloneThatIsAnothersNow(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, other := newBackend(t, dsn, nil), newBackend(t, dsn, nil)
+	lead(t, other, "other")
+	a.Haunt(other)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	won, err := a.TryAcquire(ctx, "a", ttl)
+	require.NoError(t, err)
+	assert.False(t, won)
+	require.NoError(t, other.Renew(t.Context(), "other", ttl))
+}
+
 func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -102,18 +118,12 @@ func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	require.NoError(t, a.Renew(t.Context(), "a", short))
 
 	proxy.Set(faultproxy.Hold)
-	for lost := false; !lost; {
-		holder := judge.holder()
-		select {
-		case <-a.Lost():
-			lost = true
-		default:
-			require.NotZero(t, holder, "believed in a lease that the server ended")
-		}
-	}
-	require.ErrorIs(t, a.Renew(t.Context(), "a", short), leader.ErrLost)
-	release(t, a, "a")
 	judge.eventually(func() bool { return judge.holder() == 0 })
+	over, done := context.WithCancel(t.Context())
+	done()
+	require.ErrorIs(t, a.Renew(over, "a", short), leader.ErrLost, "believed in a lease that the server ended")
+	waitLost(t, a)
+	release(t, a, "a")
 }
 
 func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
