@@ -286,11 +286,7 @@ func TestAGuardHoldsInAPreparedTransaction(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'later'")
 	require.NoError(t, err)
 	judge.terminate(judge.holder())
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = b.TryAcquire(ctx, "b", ttl)
-	var pending *postgres.PendingError
-	require.ErrorAs(t, err, &pending)
+	pending := awaitPending(t, judge, b, "b")
 	assert.True(t, pending.Guarded)
 	assert.Zero(t, pending.PID)
 	judge.exec("COMMIT PREPARED 'later'")
