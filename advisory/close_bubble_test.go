@@ -31,6 +31,7 @@ func TestCloseEndsHoldersAndWaiters(t *testing.T) {
 		for range 2 { // it is idempotent
 			a.Close()
 		}
+		synctest.Wait()
 		for _, p := range waiters {
 			require.Len(w, p, 1, "waits end before Close returns, or at once after it")
 			require.ErrorIs(w, (<-p).err, advisory.ErrClosed)

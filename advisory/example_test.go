@@ -98,7 +98,7 @@ func ExampleLocker_AcquireSlot() {
 	vendors := namespace.Must(4, "vendor")
 	locker := exampleLocker()
 	defer locker.Close()
-	short := locker.With(advisory.Options{Wait: 10 * time.Millisecond})
+	short := locker.With(advisory.Options{Wait: time.Second})
 
 	for range 3 { // two callers at a time may use the vendor's interface
 		_, err := short.AcquireSlot(context.Background(), vendors.ID(1), 2)

@@ -111,7 +111,7 @@ func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
 	two, err := b.Acquire(t.Context(), agents.ID(2))
 	require.NoError(t, err)
 	errs := make(chan error, 2)
-	short := advisory.Options{Wait: 50 * time.Millisecond}
+	short := advisory.Options{Wait: time.Second} // each opens its second connection in it
 	go func() { _, err := a.With(short).Acquire(one.Context(), agents.ID(2)); errs <- err }()
 	go func() { _, err := b.With(short).Acquire(two.Context(), agents.ID(1)); errs <- err }()
 	require.ErrorIs(t, <-errs, advisory.ErrTimeout)

@@ -27,7 +27,8 @@ type HoldTracer interface {
 	TraceHold(ctx context.Context, data HoldData)
 }
 
-// A ReleaseTracer is told when a lock was given back.
+// A ReleaseTracer is told when a lock was given back: of one that passes on inside
+// the process perhaps only after its next holder is.
 type ReleaseTracer interface {
 	TraceRelease(ctx context.Context, data ReleaseData)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -81,8 +82,10 @@ func TestATracerIsToldEverythingInOrder(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		w.release(lock)
 		second := w.now(p)
-		expect(`release agent/1 "one" 500ms lost=false`,
-			`acquire agent/1 "two" shared=false try=false 500ms: granted`, `hold agent/1 "two" shared=false pid=1 handover=true`)
+		release := `release agent/1 "one" 500ms lost=false` // by another goroutine than what follows: it may come later
+		assert.Contains(w, r.calls, release)
+		r.calls = slices.DeleteFunc(r.calls, func(call string) bool { return call == release })
+		expect(`acquire agent/1 "two" shared=false try=false 500ms: granted`, `hold agent/1 "two" shared=false pid=1 handover=true`)
 
 		_, err := two.TryAcquire(second.Context(), entity(1))
 		require.ErrorIs(w, err, advisory.ErrReentrant)

@@ -30,7 +30,8 @@ type Backend interface {
 }
 
 // A Backend may implement these interfaces as well, and io.Closer: Close drops
-// everything at once, connections included, and the next TryAcquire starts anew.
+// everything at once, connections included, without waiting for the network, and
+// the next TryAcquire starts anew. It may be called again.
 type (
 	// A Waiter knows when an attempt is worthwhile. Wait returns nil when leadership
 	// may be free, and may then hold it already: the next TryAcquire or Release, one

@@ -26,13 +26,6 @@ type hooks struct {
 	all []*hook // copied on change
 }
 
-// The On methods register callbacks, before or after Start, and return a function
-// that removes them again. Callbacks run one after the other, in the order of
-// their registration, on the lifecycle goroutine: they should be quick, and must
-// not call Start, Shutdown, StepDown or Run, which wait for it. A panic in one
-// is recovered, logged and reported to OnError. One that takes more than a second
-// is logged by name.
-
 // OnAcquired registers callbacks for the begin of leadership. IsLeader is true by
 // then, and work has begun.
 func (e *Elector) OnAcquired(fns ...func(Term)) (unregister func()) {
@@ -118,15 +111,21 @@ func (e *Elector) tell(v Event) {
 	}
 }
 
-func (e *Elector) call(h *hook, v Event) (err error) {
+func (e *Elector) call(h *hook, v Event) error {
 	log := e.config.Logger.With(slog.String("election", e.config.Name), slog.String("callback", h.name), slog.String("event", v.Kind.String()))
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %s: %v", ErrPanic, h.name, r)
-			log.Error("a callback panicked", slog.Any("panic", r))
-		}
+	result := make(chan error, 1)
+	go func() { // the lifecycle goroutine must survive a runtime.Goexit, as of FailNow
+		err := fmt.Errorf("%w: %s: it has ended its goroutine", ErrPanic, h.name)
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("%w: %s: %v", ErrPanic, h.name, r)
+				log.Error("a callback panicked", slog.Any("panic", r))
+			}
+			result <- err
+		}()
+		h.call(v)
+		err = nil
 	}()
-	h.call(v)
-	return nil
+	return <-result
 }

@@ -8,6 +8,13 @@ import (
 	"time"
 )
 
+// After maxRushed attempts in a row that came sooner the next ones are kept
+// minAttemptInterval apart, whatever a RetryStrategy or a Backend says.
+const (
+	maxRushed          = 5
+	minAttemptInterval = 50 * time.Millisecond
+)
+
 // follow waits until the next attempt is due, or worthwhile.
 func (d *drive) follow() input {
 	if d.exhausted {
@@ -77,6 +84,34 @@ func (d *drive) try(quit context.Context) input {
 		d.attempts++
 	}
 	d.waitable = false
+	if !d.pace(quit) {
+		return failed // which the end of quit overrules
+	}
+	if in := d.attempt(quit); in != acquired {
+		return in
+	}
+	in := d.settle(quit)
+	d.unsettled = in != acquired
+	return in
+}
+
+// pace keeps the loop from spinning: the first attempts may follow each other at
+// once, as a hand-over makes them. It returns false if quit ends.
+func (d *drive) pace(quit context.Context) bool {
+	since := time.Since(d.tried)
+	if since > 2*minAttemptInterval {
+		d.rushed = 0
+	}
+	if d.rushed++; d.rushed > maxRushed && !sleep(minAttemptInterval-since, quit) {
+		return false
+	}
+	d.tried = time.Now()
+	return true
+}
+
+// attempt calls the backend, for try.
+func (d *drive) attempt(quit context.Context) input {
+	defer d.occupied()()
 	ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 	defer cancel()
 	from := now()
@@ -92,6 +127,7 @@ func (d *drive) try(quit context.Context) input {
 		d.waitable = true
 		return refused
 	}
+	d.unsettled = d.config.SettleDelay > 0
 	if time.Since(from.until) > d.config.RenewInterval/2 {
 		// The attempt took long. Its end proves more than its start.
 		from = now()
@@ -101,7 +137,7 @@ func (d *drive) try(quit context.Context) input {
 		}
 	}
 	d.tenure = d.newTenure(d.life, from)
-	return d.settle(quit)
+	return acquired
 }
 
 // settle waits until a predecessor that did not end in order has heard of its end.

@@ -84,8 +84,9 @@ type Config struct {
 	Retry RetryStrategy
 
 	// ReconnectGrace is how long a leader that was lost tries to recover before it
-	// reports the loss. It does not lead meanwhile: its context has ended. 0 = it
-	// reports at once.
+	// reports the loss. It does not lead meanwhile: its context has ended. With a
+	// backend on which others wait for leadership one of them mostly gets it first.
+	// 0 = it reports at once.
 	ReconnectGrace time.Duration
 
 	// AutoReacquire says whether the node stands for election again after it led, or
@@ -151,6 +152,12 @@ func (c Config) withDefaults() (Config, error) {
 		if d.value < 0 {
 			return c, &ConfigError{d.field, d.value, "use a positive duration, or 0 for the default"}
 		}
+	}
+	switch least := 10 * time.Millisecond; { // less is a number without its unit
+	case c.RenewInterval < least:
+		return c, &ConfigError{"RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration"}
+	case c.RenewTimeout < least:
+		return c, &ConfigError{"RenewTimeout", c.RenewTimeout, "use 10ms at least, or 0 for a third of LeaseDuration"}
 	}
 	return c, c.checkTimes()
 }

@@ -29,6 +29,8 @@ func TestAConfigThatCannotWorkNamesFieldValueAndRemedy(t *testing.T) {
 		{"a lease without an end", func(c *leader.Config) { c.LeaseDuration = -1 }, "LeaseDuration", "-1ns"},
 		{"a negative interval", func(c *leader.Config) { c.RenewInterval = -1 }, "RenewInterval", "-1ns"},
 		{"a negative timeout", func(c *leader.Config) { c.RenewTimeout = -1 }, "RenewTimeout", "-1ns"},
+		{"an interval without its unit", func(c *leader.Config) { c.RenewInterval = 5 }, "RenewInterval", "5ns: use 10ms at least"},
+		{"a timeout without its unit", func(c *leader.Config) { c.RenewTimeout = 5 }, "RenewTimeout", "5ns: use 10ms at least"},
 		{"a negative grace", func(c *leader.Config) { c.ReconnectGrace = -1 }, "ReconnectGrace", "-1ns"},
 		{"a negative drain", func(c *leader.Config) { c.DrainTimeout = -1 }, "DrainTimeout", "-1ns"},
 		{"a negative settle delay", func(c *leader.Config) { c.SettleDelay = -1 }, "SettleDelay", "-1ns"},

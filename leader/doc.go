@@ -22,9 +22,11 @@
 // successor may hear of it first: the two overlap for as long as the notice is under
 // way, a millisecond or so, unless Config.SettleDelay makes the successor wait. A
 // process that is stopped and wakes finds its context ended at the first look, and
-// does whatever it does before that look. Where no late write may win, guard the
-// write: leader/postgres has Guard and InTx for transactions, and a Term is a fencing token for everything
-// else.
+// does whatever it does before that look. IsLeader, and Err of the context that work
+// got, look at the clock; Done, and contexts derived from that one, follow when a
+// timer has run, which after a suspend of the machine takes up to RenewInterval or
+// RenewTimeout. Where no late write may win, guard the write: leader/postgres has
+// Guard and InTx for transactions, and a Term is a fencing token for everything else.
 //
 // # What it guarantees
 //
@@ -61,7 +63,21 @@
 // In Reconnecting the node does not lead: its context has ended, because the lock is not held. If
 // it leads again within ReconnectGrace and no other term came between, that is
 // told as Recovered in place of Lost and Acquired, and Run and Services begin
-// again.
+// again. A backend without terms cannot know that, and so never recovers: there it is
+// always Lost, then Acquired.
+//
+// # Callbacks
+//
+// The On methods register callbacks, before or after Start, and return a function
+// that removes them again; a call that is under way goes on. Callbacks run one after
+// the other, in the order of what happens and of their registration, and the next
+// transition waits for them: they should be quick. So they must not wait for a
+// transition either. Shutdown, StepDown, Run and, after a stop, Start do, and in a
+// callback wait for as long as their ctx lets them: use a goroutine.
+//
+// Work must not call Shutdown or StepDown and wait, because they wait for work. It gives
+// leadership up when it returns, if Run started the Elector; else another goroutine
+// has to call StepDown.
 //
 // # The times
 //
@@ -97,5 +113,8 @@
 //	a release fails                            Released and Error; the node goes on as a follower
 //	an attempt fails                           AcquireFailed and Error; again after Retry's delay
 //	Retry wants no more                        Stopped; Run and WaitForLeadership return ErrGaveUp
-//	a callback panics or is slow               logged and told to OnError; renewal goes on
+//	a callback panics                          logged and told to OnError
+//	a callback takes more than a second        logged by its name; renewal goes on, transitions wait
+//	work panics                                it is the caller's, as in any function; Run shuts down first what it started
+//	attempts come without a pause              after a few they are 50 ms apart, whatever Retry or the backend says
 package leader

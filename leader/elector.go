@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // An Elector takes part in one election for its process. Its methods are safe for
@@ -75,39 +76,40 @@ func New(config Config) (*Elector, error) {
 }
 
 // Start begins to take part in the election, and returns at once. The end of ctx
-// is a request to stop, as Shutdown makes it; callbacks and work get ctx's values.
+// is a request to stop, as Shutdown makes it; work gets ctx's values.
 // A second Start is no error and changes nothing, unless the Elector is just
 // stopping: then Start waits for the end and begins anew. An error means that ctx
 // has ended.
 func (e *Elector) Start(ctx context.Context) error {
-	_, err := e.begin(ctx)
-	return err
+	if l, _ := e.begin(ctx); l == nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
-// begin is Start. It returns the life that this call started, or nil.
-func (e *Elector) begin(ctx context.Context) (*life, error) {
-	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
+// begin is Start. It returns the life that goes on now, and whether this call began
+// it; nil if ctx has ended.
+func (e *Elector) begin(ctx context.Context) (l *life, began bool) {
+	for ctx.Err() == nil {
 		e.mu.Lock()
-		l := e.life
+		l = e.life
 		if l == nil || l.over() {
 			l = newLife(ctx)
 			e.life = l
 			go e.live(l)
 			e.mu.Unlock()
-			return l, nil
+			return l, true
 		}
 		e.mu.Unlock()
 		if l.quit.Err() == nil {
-			return nil, nil
+			return l, false
 		}
 		select {
 		case <-l.done:
 		case <-ctx.Done():
 		}
 	}
+	return nil, false
 }
 
 func newLife(ctx context.Context) *life {
@@ -154,7 +156,9 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 // longer, and with AutoReacquire takes part again. It returns nil when leadership
 // has been given up or lost, and when the node did not lead. If ctx ends first
 // it no longer waits for work: it drops the backend's connection, which frees the
-// lock, and returns an error that matches ErrShutdownTimeout and ctx's cause.
+// lock, or releases if the backend cannot be closed, and returns an error that
+// matches ErrShutdownTimeout and ctx's cause, RenewTimeout and a second later at
+// the latest. A leader's context is no good ctx for it: that ends at once.
 func (e *Elector) StepDown(ctx context.Context) error {
 	e.mu.Lock()
 	var r *reign
@@ -177,41 +181,48 @@ func (e *Elector) StepDown(ctx context.Context) error {
 	default:
 	}
 	r.hurry()
-	<-r.done
-	return fmt.Errorf("leader: stepping down from %s: work did not end, and leadership was dropped: %w: %w",
-		e.config.Name, ErrShutdownTimeout, context.Cause(ctx))
+	what := "work did not end, and leadership was dropped"
+	dropped := time.NewTimer(e.config.RenewTimeout + slowCallback)
+	defer dropped.Stop()
+	select {
+	case <-r.done:
+	case <-dropped.C: // it would be for ever in a callback, which the lifecycle waits for
+		what = "the lifecycle hangs, in a callback or in the backend"
+	}
+	return fmt.Errorf("leader: stepping down from %s: %s: %w: %w", e.config.Name, what, ErrShutdownTimeout, context.Cause(ctx))
 }
 
 // WaitForLeadership returns nil when the node leads. The error is ctx's cause if
 // ctx ends first, and matches ErrGaveUp if the Elector stops of itself, or
 // ErrNotLeader if it is shut down. Before Start it waits.
 func (e *Elector) WaitForLeadership(ctx context.Context) error {
-	_, err := e.awaitTenure(ctx)
+	_, err := e.awaitTenure(ctx, nil)
 	return err
 }
 
-// awaitTenure returns the current tenure, or waits for one.
-func (e *Elector) awaitTenure(ctx context.Context) (*tenure, error) {
+// awaitTenure returns the current tenure of l, or waits for one. nil = the life that
+// it finds first.
+func (e *Elector) awaitTenure(ctx context.Context, l *life) (*tenure, error) {
 	for {
 		e.mu.Lock()
-		changed, l := e.changed, e.life
+		changed := e.changed
+		if l == nil {
+			l = e.life // still nil before Start
+		}
 		e.mu.Unlock()
-		if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
-			return t, nil
-		}
-		var done chan struct{} // nil before Start: never
-		if l != nil {
-			done = l.done
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-done:
+		if l != nil && l.over() {
 			if l.err != nil {
 				return nil, l.err
 			}
 			return nil, fmt.Errorf("leader: %s was stopped: %w", e.config.Name, ErrNotLeader)
-		case <-changed:
+		}
+		if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
+			return t, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-changed: // the end of a life, too
 		}
 	}
 }
@@ -235,7 +246,8 @@ func (e *Elector) IsLeader() bool {
 }
 
 // Context returns the leader's context. It ends when leadership does: with a cause
-// that matches ErrLost or ErrReleased. Its Err looks at the clock. While the node
+// that matches ErrLost or ErrReleased. Its Err looks at the clock; its Done, and
+// contexts derived from it, end a moment later, when a timer has run. While the node
 // does not lead it returns a context that has ended, with cause ErrNotLeader.
 func (e *Elector) Context() context.Context {
 	if t := e.current.Load(); t != nil {

@@ -178,6 +178,7 @@ func TestAStreamEndsWhenItsReaderBreaksOff(t *testing.T) {
 			assert.Equal(t, leader.Follower, v.To)
 			break
 		}
+		synctest.Wait()
 		s.finish()
 	})
 }

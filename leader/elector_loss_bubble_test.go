@@ -346,17 +346,17 @@ func TestALossWhileSettlingIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{SettleDelay: 8 * time.Second},
-			uncleanly(acquires(7)), isDeposed(), releases(), closes(), releases(), closes())
+			uncleanly(acquires(7)), isDeposed(), closes(), closes(), releases(), closes())
 		s.at(6 * time.Second)
 		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→follower", "attempt failed", "error"}, s.heard())
 		s.finish()
 	})
 }
 
-func TestAStopWhileSettlingReleases(t *testing.T) {
+func TestAStopWhileSettlingDropsLeadership(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{SettleDelay: 4 * time.Second}, uncleanly(acquires(7)), releases(), closes())
+		s := open(t, leader.Config{SettleDelay: 4 * time.Second}, uncleanly(acquires(7)), closes(), closes())
 		s.at(time.Second)
 		s.finish()
 		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→stopped", "stopped"}, s.heard())

@@ -29,5 +29,5 @@ type Event struct {
 	From, To State // differ in a StateChange only
 	Term     Term  // of Acquired, Recovered, Released and Lost
 	Attempt  int   // of AcquireFailed: 1 is the first since the node last led or started
-	Err      error // of Lost, AcquireFailed and Error; of Stopped, if the election was given up
+	Err      error // of Lost, AcquireFailed and Error; of Released, if not in order; of Stopped, if given up
 }

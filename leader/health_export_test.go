@@ -15,3 +15,10 @@ func (e *Elector) SetBusyFor(d time.Duration) {
 	}
 	e.busy.Store(int64(boottime.Now() - d))
 }
+
+// Busy reports whether the lifecycle goroutine is busy.
+func (e *Elector) Busy() bool { return e.busy.Load() != 0 }
+
+// Distrust ends the belief in the current leadership before any timer knows it, as
+// it happens to a process that was stopped.
+func (e *Elector) Distrust() { e.current.Load().belief.Store(&belief{}) }

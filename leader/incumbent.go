@@ -20,22 +20,24 @@ func (d *drive) lead() input {
 	case err := <-t.loss:
 		return d.mourn(t, err)
 	case <-r.quit.Done():
-		d.err = nil
+		d.err, d.resigned = nil, nil
 		if d.life.quit.Err() != nil {
 			return stop
 		}
-		if why := context.Cause(r.quit); !errors.Is(why, context.Canceled) {
-			d.err = why
+		if failed, ok := errors.AsType[*ServiceError](context.Cause(r.quit)); ok {
+			d.err, d.resigned = failed, failed
 		}
 		return stepDown
 	case err := <-t.health:
 		if d.err = err; err != nil {
-			d.err = fmt.Errorf("%w: renewing: %w", ErrConnection, err)
+			d.err = renewError(err)
 			return renewFailed
 		}
 		return renewed
 	}
 }
+
+func renewError(err error) error { return fmt.Errorf("%w: renewing: %w", ErrConnection, err) }
 
 // mourn accounts for a loss. Unless it is certain, the server may still keep others
 // out for a while: work gets this time to end.
@@ -43,7 +45,7 @@ func (d *drive) mourn(t *tenure, cause error) input {
 	d.why = t.lost(cause)
 	d.err = d.why
 	if !errors.Is(cause, ErrLost) && d.config.LossDrain > 0 {
-		d.awaitWork(d.config.LossDrain, d.life.reign.force.Done())
+		d.awaitWork(d.config.LossDrain, d.life.reign.force.Done(), t.gone)
 	}
 	return lost
 }
@@ -53,16 +55,18 @@ func (d *drive) release() input {
 	t, r := d.tenure, d.life.reign
 	d.err = nil
 	drained := d.awaitWork(d.config.DrainTimeout, r.force.Done(), t.kept) || d.overrun(t.kept)
+	defer d.occupied()()
 	t.close()
 	if d.life.quit.Err() != nil && !d.at.Stopping {
 		d.take(stop) // it came while we stepped down
 	}
 	select {
 	case err := <-t.loss:
-		d.why = t.lost(err)
-		d.err = d.why
-		return lost
+		return d.mourn(t, err)
 	default:
+	}
+	if !t.alive() { // no timer has told yet
+		return d.mourn(t, errExpired)
 	}
 	d.dropTenure()
 	if !drained {
@@ -73,7 +77,11 @@ func (d *drive) release() input {
 			return released
 		}
 	}
-	if err := d.releaseBackend(r.force); err != nil {
+	force := r.force
+	if d.closer == nil {
+		force = context.Background() // there is no quicker way
+	}
+	if err := d.releaseBackend(force); err != nil {
 		d.err = errors.Join(d.err, fmt.Errorf("%w: releasing: %w", ErrConnection, err))
 		return releaseFailed
 	}

@@ -26,8 +26,12 @@ type drive struct {
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
 	pending   bool      // the last attempt is half done
+	tried     time.Time // begin of the last attempt
+	rushed    int       // attempts in a row that came soon after another
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
+	unsettled bool      // an attempt succeeded, and work of a predecessor may still go on
 	exhausted bool
+	resigned  error // why a service gave the leadership up
 }
 
 // live is the lifecycle goroutine.
@@ -65,17 +69,14 @@ func (d *drive) await() input {
 func (d *drive) take(in input) {
 	from := d.at.State
 	to, actions := transitions.step(d.at, in, d.config.rules())
-	d.busy.Store(int64(boottime.Now()))
-	defer d.busy.Store(0)
+	defer d.occupied()()
 	for _, a := range actions {
 		d.effect(a)
 	}
 	d.at = to
 	d.state.Store(uint32(to.State))
 	if to.State == Stopped {
-		if from != Releasing && in != stepDown && d.life.quit.Err() == nil { // nobody asked for it
-			d.life.err = fmt.Errorf("leader: %s: %w", d.config.Name, joinGaveUp(d.err))
-		}
+		d.life.err = d.gaveUp(from, in)
 		d.life.stop() // a Start from now on waits for the end of this life
 	}
 	if from != to.State {
@@ -88,11 +89,26 @@ func (d *drive) take(in input) {
 	}
 }
 
-func joinGaveUp(err error) error {
-	if err == nil {
-		return ErrGaveUp
+// occupied makes the goroutine count as busy until the returned function is called.
+func (d *drive) occupied() (free func()) {
+	before := d.busy.Swap(int64(boottime.Now()))
+	return func() { d.busy.Store(before) }
+}
+
+// gaveUp is why the node stops; nil if somebody asked for it.
+func (d *drive) gaveUp(from State, in input) error {
+	why := d.err
+	if from == Releasing {
+		why = d.resigned
 	}
-	return fmt.Errorf("%w: %w", ErrGaveUp, err)
+	asked := d.life.quit.Err() != nil || in == stepDown || from == Releasing && why == nil
+	switch {
+	case asked:
+		return nil
+	case why == nil:
+		return fmt.Errorf("leader: %s: %w", d.config.Name, ErrGaveUp)
+	}
+	return fmt.Errorf("leader: %s: %w: %w", d.config.Name, ErrGaveUp, why)
 }
 
 // levelOf keeps the attempts of a follower, which never end, out of the log.
@@ -113,6 +129,12 @@ func (d *drive) effect(a action) {
 	case abandon:
 		d.dropTenure()
 		d.pending = false
+		if d.unsettled && d.closer != nil {
+			// A release would say that all before it ended in good order.
+			d.unsettled = false
+			d.closeNow()
+			return
+		}
 		_ = d.releaseBackend(context.Background()) // best effort: what it leaves ends by its lease
 	case closeBackend:
 		d.dropTenure()
@@ -176,6 +198,7 @@ func (d *drive) takeOffice() {
 
 // endTerm ends the leader's context, unless a loss has.
 func (d *drive) endTerm() {
+	_ = d.tenure.ctx.Err() // which may find it lost, before any timer does
 	d.tenure.end(fmt.Errorf("%s: %w", d.config.Name, ErrReleased))
 	d.mu.Lock()
 	defer d.mu.Unlock()

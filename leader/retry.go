@@ -61,7 +61,7 @@ func (b ExponentialBackoff) NextDelay(c RetryContext) (time.Duration, bool) {
 	if delay > float64(longest) {
 		delay = float64(longest)
 	}
-	return jitter(time.Duration(delay), b.Jitter), b.MaxAttempts <= 0 || c.Attempt < b.MaxAttempts
+	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || c.Attempt < b.MaxAttempts
 }
 
 // DecorrelatedJitter waits a random time between Base and three times the last

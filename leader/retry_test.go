@@ -71,6 +71,15 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
+func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(leader.RetryContext{Attempt: 10})
+		assert.GreaterOrEqual(t, delay, 4*time.Second)
+		assert.LessOrEqual(t, delay, 5*time.Second)
+	}
+}
+
 func TestAStrategyWithALimitHasNoMoreAfterIt(t *testing.T) {
 	t.Parallel()
 	for _, s := range []leader.RetryStrategy{

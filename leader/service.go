@@ -50,6 +50,7 @@ func (e *ServiceError) Unwrap() error { return e.Err }
 // The reasons why a service did not start or stop, beside its own ones.
 var (
 	ErrServiceTimeout = errors.New("not done in time")
+	errNoReturn       = errors.New("it has ended its goroutine")
 	errNoService      = errors.New("New returned no service")
 )
 
@@ -67,6 +68,7 @@ type posting struct {
 func (p *posting) start(ctx context.Context) error {
 	p.calls.Go(func() {
 		defer close(p.started)
+		p.err = errNoReturn // unless it does return
 		p.err = guarded(func() (err error) {
 			if p.service, err = p.New(ctx); err != nil {
 				return err

@@ -125,6 +125,9 @@ func (s *Services) serve(ctx context.Context) error {
 	defer calls.Wait()
 	var begun []*posting
 	for _, spec := range s.specs {
+		if ctx.Err() != nil {
+			break
+		}
 		p := &posting{ServiceSpec: spec, calls: &calls, started: make(chan struct{})}
 		begun = append(begun, p)
 		if err := p.start(ctx); err != nil {

@@ -8,30 +8,34 @@ import (
 )
 
 // Run runs work while the node leads: each time that it gets leadership work is
-// called with a context that ends when leadership does, or ctx. Leadership that
+// called with a context that ends when leadership does, or ctx, and has the values
+// of Start's ctx and of this one. Leadership that
 // ends in good order is released only when work has returned, or DrainTimeout is
 // over; so is the next attempt of this node after a loss.
 //
-// Run returns when work returns of itself, with work's error; when ctx ends, with
+// Run returns when work returns of itself, with work's error (an Elector that was
+// started by Start goes on to lead then, without it); when ctx ends, with
 // nil, or work's error if that is another than its context's; and when the Elector
 // stops, with nil after Shutdown and an error that matches ErrGaveUp if it stopped
 // of itself. If the Elector was not started Run starts it, and shuts it
 // down before it returns.
 func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error) error {
-	began, err := e.begin(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
+	l, began := e.begin(ctx)
+	if l == nil {
+		return nil // ctx has ended
 	}
-	if began != nil {
-		defer func() { _ = e.Shutdown(context.WithoutCancel(ctx)) }()
-		defer context.AfterFunc(ctx, began.stop)() // the request: DrainTimeout begins
+	if began {
+		defer func() {
+			l.stop()
+			<-l.done
+		}()
 	}
 	for {
-		t, err := e.join(ctx)
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, ErrNotLeader) {
-				return nil // the end that was asked for
-			}
+		t, err := e.join(ctx, l)
+		switch {
+		case ctx.Err() != nil && t == nil, errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrGaveUp):
+			return nil // the end that was asked for
+		case err != nil:
 			return err
 		}
 		over, err := e.serve(ctx, t, work)
@@ -51,7 +55,7 @@ func (e *Elector) serve(ctx context.Context, t *tenure, work func(context.Contex
 	inner, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	wctx := &tenureContext{Context: inner, tenure: t}
+	wctx := &workContext{tenureContext{Context: inner, tenure: t}, ctx}
 	err = work(wctx)
 	over = wctx.Err() != nil
 	if over && (errors.Is(err, wctx.Err()) || errors.Is(err, context.Cause(wctx))) {
@@ -60,16 +64,33 @@ func (e *Elector) serve(ctx context.Context, t *tenure, work func(context.Contex
 	return over, err
 }
 
-// join waits for a tenure and counts the caller's work, so that the tenure's end
+// A workContext is the leader's context for work: that of Run is behind it.
+type workContext struct {
+	tenureContext
+	run context.Context
+}
+
+// Value knows what the Elector and Start's context say, and then what Run's does.
+func (c *workContext) Value(key any) any {
+	if v := c.tenureContext.Value(key); v != nil {
+		return v
+	}
+	return c.run.Value(key)
+}
+
+// join waits for a tenure of l and counts the caller's work, so that the tenure's end
 // waits for it.
-func (e *Elector) join(ctx context.Context) (*tenure, error) {
+func (e *Elector) join(ctx context.Context, l *life) (*tenure, error) {
 	for {
-		t, err := e.awaitTenure(ctx)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		t, err := e.awaitTenure(ctx, l)
 		if err != nil {
 			return nil, err
 		}
 		e.mu.Lock()
-		if e.current.Load() == t && t.ctx.Err() == nil {
+		if e.life == l && e.current.Load() == t && t.ctx.Err() == nil {
 			e.working++
 			e.mu.Unlock()
 			return t, nil
@@ -86,8 +107,8 @@ func (e *Elector) leave() {
 }
 
 // awaitWork waits until no work runs; false if one of the others came first.
-// limit = 0 is no limit.
-func (e *Elector) awaitWork(limit time.Duration, others ...<-chan struct{}) bool {
+// limit = 0 is no limit. It tells of renewals that fail meanwhile.
+func (d *drive) awaitWork(limit time.Duration, others ...<-chan struct{}) bool {
 	var timeout <-chan time.Time
 	if limit > 0 {
 		timer := time.NewTimer(limit)
@@ -101,15 +122,23 @@ func (e *Elector) awaitWork(limit time.Duration, others ...<-chan struct{}) bool
 	if len(others) > 1 {
 		second = others[1]
 	}
+	var health <-chan error
+	if d.tenure != nil {
+		health = d.tenure.health
+	}
 	for {
-		e.mu.Lock()
-		working, changed := e.working, e.changed
-		e.mu.Unlock()
+		d.mu.Lock()
+		working, changed := d.working, d.changed
+		d.mu.Unlock()
 		if working == 0 {
 			return true
 		}
 		select {
 		case <-changed:
+		case err := <-health:
+			if err != nil {
+				d.tell(Event{Kind: EventError, Err: renewError(err)})
+			}
 		case <-timeout:
 			return false
 		case <-first:

@@ -20,9 +20,10 @@ const (
 // guardSQL takes the barrier and tries an incarnation, both shared and for the
 // transaction. Order matters: who has the barrier when it sees the incarnation
 // held is waited for by whoever takes over later. A refusal is text that is no
-// number, so that the server aborts the transaction; the cast is not folded,
-// because the text depends on volatile functions.
-const guardSQL = `SELECT (CASE
+// number, so that the server aborts the transaction; the conversion is not folded,
+// because the text depends on volatile functions, and it is no cast, because a
+// database can have a lenient one of its own from text to int4.
+const guardSQL = `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
 	WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
 	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: the term has ended'
 	WHEN pg_catalog.set_config('idle_in_transaction_session_timeout', CASE
@@ -30,7 +31,7 @@ const guardSQL = `SELECT (CASE
 			AND pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval OPERATOR(pg_catalog.<=) $3::pg_catalog.text::pg_catalog.interval
 		THEN pg_catalog.current_setting('idle_in_transaction_session_timeout')
 		ELSE $3::pg_catalog.text END, true) IS NULL THEN '0'
-	ELSE '1' END)::pg_catalog.int4`
+	ELSE '1' END))`
 
 // TxGuard lets the transaction go on if the incarnation is held, and holds the
 // barrier until its end; its session may then be idle for at most limit at a time.

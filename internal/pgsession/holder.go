@@ -33,8 +33,13 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 	if lost := s.lost.Load(); lost != nil {
 		return holder, false, lost
 	}
-	s.setDeadline(s.from.config.statementBound())
-	holder, ok, err = HolderOf(context.Background(), s.link.conn, tag)
+	for range attempts {
+		s.setDeadline(s.from.config.statementBound())
+		holder, ok, err = HolderOf(context.Background(), s.link.conn, tag)
+		if sqlState(err) != codeQueryCanceled {
+			break // else a late cancel request, meant for a wait before, hit it
+		}
+	}
 	if err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()) {
 		err = s.lose(err)
 	}

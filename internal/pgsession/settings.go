@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,12 @@ type setting struct {
 // settings are made after connect and never as startup parameters, which
 // PgBouncer refuses. They override what a role or a database sets by default.
 // See the PostgreSQL manual, sections 20.3.2 and 20.11.1, for their meaning.
+//
+// The server's TCP must not give a silent client up before the lease has ended,
+// because the client may believe in it for nearly as long: four times a quarter of
+// the lease, rounded up to seconds, pass until the third probe counts as lost.
 func settings(t time.Duration, applicationName string, major int) []setting {
+	probe := strconv.FormatInt(int64(math.Ceil(t.Seconds()/4)), 10)
 	s := []setting{
 		{name: "idle_session_timeout", value: ms(t)}, // the lease
 		{name: "search_path", value: "pg_catalog"},   // nobody's pg_advisory_lock but PostgreSQL's
@@ -27,10 +33,10 @@ func settings(t time.Duration, applicationName string, major int) []setting {
 		{name: "default_transaction_isolation", value: "read committed"},
 		{name: "client_min_messages", value: "error"},
 		{name: "extra_float_digits", value: "1"}, // times of others' sessions are read exactly
-		{name: "tcp_keepalives_idle", value: "5"},
-		{name: "tcp_keepalives_interval", value: "2"},
+		{name: "tcp_keepalives_idle", value: probe},
+		{name: "tcp_keepalives_interval", value: probe},
 		{name: "tcp_keepalives_count", value: "3"},
-		{name: "tcp_user_timeout", value: "10s", optional: true},
+		{name: "tcp_user_timeout", value: ms(max(t, userTimeout)), optional: true},
 		{name: "client_connection_check_interval", value: "1s", optional: true}, // Linux and BSD servers only
 	}
 	if major >= 17 {

@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -112,6 +113,25 @@ func TestASliceStaysBelowDeadlockTimeoutAndT(t *testing.T) {
 	admin := connect(t, dsn)
 	admin.exec("ALTER DATABASE " + admin.exec("SELECT current_database()")[0] + " SET deadlock_timeout = '100ms'")
 	assert.Equal(t, 90*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.slice)
+}
+
+// The holder of a lock believes in it for 0.9 T after its last answered statement,
+// also if the network is silent from then on.
+func TestTheServersTCPKeepsASilentSessionUntilItsLeaseEnds(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, lease := range []time.Duration{500 * time.Millisecond, 15 * time.Second, 41 * time.Second, 24 * time.Hour} {
+		s := acquire(t, newPool(t, dsn, func(c *Config) { c.T = lease }))
+		row, err := s.Query(`SELECT current_setting('tcp_keepalives_idle')::int + current_setting('tcp_keepalives_count')::int * current_setting('tcp_keepalives_interval')::int,
+			current_setting('tcp_user_timeout')::int / 1000.0, pg_backend_pid()`)
+		require.NoError(t, err)
+		for _, text := range row {
+			seconds, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, seconds, lease.Seconds())
+			assert.LessOrEqual(t, seconds, lease.Seconds()+10)
+		}
+	}
 }
 
 func TestWithoutPlpgsqlOpenSaysWhatToDo(t *testing.T) {

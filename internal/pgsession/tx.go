@@ -3,11 +3,13 @@ package pgsession
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -31,11 +33,41 @@ type SQLTx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// FromPgx returns a transaction of pgx.
-func FromPgx(tx PgxTx) Tx { return pgxTx{tx} }
+// FromPgx returns a transaction of pgx. What is none, though it has the methods of
+// one, fails.
+func FromPgx(tx PgxTx) Tx {
+	idle := false
+	switch tx := tx.(type) {
+	case *pgxpool.Pool:
+		idle = true
+	case *pgxpool.Conn:
+		idle = tx.Conn().PgConn().TxStatus() == txIdle
+	case *pgx.Conn:
+		idle = tx.PgConn().TxStatus() == txIdle
+	}
+	if idle {
+		return noTx{}
+	}
+	return pgxTx{tx}
+}
 
-// FromSQL returns a transaction of database/sql.
-func FromSQL(tx SQLTx) Tx { return sqlTx{tx} }
+const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
+
+// FromSQL returns a transaction of database/sql. A *sql.DB fails.
+func FromSQL(tx SQLTx) Tx {
+	if _, ok := tx.(*sql.DB); ok {
+		return noTx{}
+	}
+	return sqlTx{tx}
+}
+
+var errNoTx = errors.New("not in a transaction, so that the lock would be given back at once: pass a transaction, not a pool or a connection")
+
+// noTx is no transaction.
+type noTx struct{}
+
+func (noTx) Exec(context.Context, string) error                 { return errNoTx }
+func (noTx) QueryRow(context.Context, string, []any, any) error { return errNoTx }
 
 type pgxTx struct{ tx PgxTx }
 

@@ -224,17 +224,18 @@ func (b *Backend) reachLocked(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	if b.failure != nil {
+	if failure := b.failure; failure != nil {
 		b.election.mu.Unlock()
-		return b.failure
+		return failure
 	}
 	b.election.expireLocked()
 	return nil
 }
 
-// endOwnLocked ends what this node holds.
+// endOwnLocked ends what this node holds; what a Close during a cut left behind has
+// no clean end.
 func (b *Backend) endOwnLocked(clean bool) {
 	if t := b.election.tenure; t != nil && t.owner == b {
-		b.election.endLocked(t, clean)
+		b.election.endLocked(t, clean && t == b.tenure)
 	}
 }

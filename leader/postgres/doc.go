@@ -98,6 +98,8 @@
 //   - Writes that are not guarded, and anything outside of the database: see Term.
 //   - Order of what a guarded transaction does elsewhere (dblink, another pool).
 //   - A commit whose connection breaks may have taken effect, but then under its term.
+//   - Incarnations have 32 bits and are counted up from a random number in each Backend:
+//     the chance that one of an ended term is that of the leader is 2^-32 for each pair.
 //   - Terms begin again if their row is deleted, and two standbys that were promoted
 //     independently to one timeline number cannot be told apart.
 //

@@ -52,7 +52,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 	if b.config.NoTerms {
 		return leader.NoTerm, false, nil
 	}
-	sql := fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), pgsession.Literal(b.identity))
+	sql := b.countSQL()
 	row, err := t.session.Query(sql)
 	if sqlState(err) == codeUndefinedTable && b.config.CreateTable {
 		if err := b.Migrate(ctx); err != nil {
@@ -93,9 +93,31 @@ func (b *Backend) markEnded(t *seat) {
 		return
 	}
 	term := b.Term()
-	if _, err := t.session.Query(fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)); err != nil {
+	if _, err := t.session.Query(b.endedSQL(term)); err != nil {
 		b.config.Logger.Warn("end of term not recorded", slog.String("election", b.config.Key.String()),
 			slog.String("term", term.String()), slog.Any("error", err))
+	}
+}
+
+func (b *Backend) countSQL() string {
+	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), pgsession.Literal(b.identity))
+}
+
+func (b *Backend) endedSQL(term leader.Term) string {
+	return fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)
+}
+
+// warm has the server plan the statements of a takeover once for a session, while
+// there is time: it then knows from its catalogs what they need. An error comes
+// again when it matters.
+func (b *Backend) warm(t *seat) {
+	if t.warm {
+		return
+	}
+	t.warm = true
+	_, _, _ = t.session.Incarnation(b.election)
+	if !b.config.NoTerms {
+		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(leader.NoTerm))
 	}
 }
 

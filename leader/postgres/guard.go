@@ -46,7 +46,8 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // aborted too. Any other error is the driver's.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint that is
-// older than the guard takes it back. InTx sees to that.
+// older than the guard takes it back. InTx sees to that. A pool, or a connection that
+// is not in a transaction, is an error.
 func Guard(ctx context.Context, tx PgxTx) error { return guard(ctx, pgsession.FromPgx(tx)) }
 
 // GuardSQL is Guard for database/sql.

@@ -193,6 +193,7 @@ func TestInTxRollsBackOnAnErrorAPanicAndACommitThatIsARollback(t *testing.T) {
 	require.ErrorIs(t, err, leader.ErrNotLeader)
 	assert.Zero(t, judge.written())
 	assert.Zero(t, judge.pool.Stat().AcquiredConns())
+	require.ErrorIs(t, postgres.InTx(ctx, judge.pool, write), leader.ErrNotLeader) // it cannot even begin
 	require.NoError(t, postgres.InTx(term, judge.pool, write))
 	assert.Equal(t, 1, judge.written())
 }
@@ -285,16 +286,90 @@ func TestAGuardHoldsInAPreparedTransaction(t *testing.T) {
 	_, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'later'")
 	require.NoError(t, err)
 	judge.terminate(judge.holder())
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = b.TryAcquire(ctx, "b", ttl)
-	var pending *postgres.PendingError
-	require.ErrorAs(t, err, &pending)
+	pending := awaitPending(t, judge, b, "b")
 	assert.True(t, pending.Guarded)
 	assert.Zero(t, pending.PID)
 	judge.exec("COMMIT PREPARED 'later'")
 	lead(t, b, "b")
 	assert.Equal(t, 1, judge.written())
+}
+
+func TestAGuardIsNotFooledByALenientCast(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
+	judge.table()
+	term := lead(t, a, "a")
+	release(t, a, "a")
+	judge.exec(`CREATE FUNCTION lenient(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+		CREATE CAST (text AS int) WITH FUNCTION lenient(text)`)
+	assert.Equal(t, 1, one[int](judge, "SELECT 'x'::text::int")) // the control
+	tx := judge.begin()
+	requireRefused(t, tx, postgres.Guard(term, tx))
+}
+
+func TestAGuardWantsATransaction(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
+	term := lead(t, a, "a")
+	conn, err := judge.pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	db := stdlib.OpenDBFromPool(judge.pool)
+	t.Cleanup(func() { _ = db.Close() })
+	for _, err := range []error{
+		postgres.Guard(term, judge.pool), postgres.Guard(term, conn), postgres.Guard(term, conn.Conn()), postgres.GuardSQL(term, db),
+	} {
+		require.ErrorContains(t, err, "pass a transaction")
+	}
+
+	// The control: however it was begun.
+	for _, tx := range []postgres.PgxTx{conn, conn.Conn()} {
+		_, err = conn.Exec(t.Context(), "BEGIN")
+		require.NoError(t, err)
+		require.NoError(t, postgres.Guard(term, tx))
+		_, err = conn.Exec(t.Context(), "ROLLBACK")
+		require.NoError(t, err)
+	}
+}
+
+func TestGuardsWorkInEveryModeOfTheDriverAndEveryKindOfTransaction(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, nil), newJudge(t, dsn)
+	ended := lead(t, b, "b")
+	release(t, b, "b")
+	term := lead(t, a, "a")
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		config, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		config.DefaultQueryExecMode = mode
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		db := stdlib.OpenDB(*config)
+		t.Cleanup(func() { _ = db.Close() })
+		for _, options := range []pgx.TxOptions{
+			{}, {IsoLevel: pgx.RepeatableRead}, {IsoLevel: pgx.Serializable}, {AccessMode: pgx.ReadOnly},
+		} {
+			tx, err := conn.BeginTx(t.Context(), options)
+			require.NoError(t, err)
+			require.NoError(t, postgres.Guard(term, tx), mode)
+			require.NoError(t, tx.Commit(t.Context()))
+			tx, err = conn.BeginTx(t.Context(), options)
+			require.NoError(t, err)
+			require.ErrorIs(t, postgres.Guard(ended, tx), leader.ErrNotLeader, mode)
+			require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxCommitRollback)
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, postgres.GuardSQL(term, tx), mode)
+		require.NoError(t, tx.Commit())
+	}
+	assert.Equal(t, 2, judge.locks())
 }
 
 func TestAGuardIsNotFooledByASearchPath(t *testing.T) {

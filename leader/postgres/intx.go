@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,7 @@ type Beginner interface {
 func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
 	if err != nil {
-		return fmt.Errorf("leader: begin: %w", err)
+		return beginError(ctx, err)
 	}
 	end, cancel := linger(ctx)
 	defer cancel()
@@ -49,7 +50,7 @@ func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pg
 func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return fmt.Errorf("leader: begin: %w", err)
+		return beginError(ctx, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	if err := GuardSQL(ctx, tx); err != nil {
@@ -65,4 +66,13 @@ func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *s
 		return fmt.Errorf("leader: commit: %w", err)
 	}
 	return nil
+}
+
+// beginError says why the term has ended, if it has.
+func beginError(ctx context.Context, err error) error {
+	err = fmt.Errorf("leader: begin: %w", err)
+	if t, _ := ctx.Value(tokenKey{}).(*token); t != nil && ctx.Err() != nil {
+		return t.ended(errors.Join(context.Cause(ctx), err))
+	}
+	return err
 }

@@ -34,6 +34,7 @@ type seat struct {
 	main        bool          // holds the election lock
 	incarnation namespace.Tag // zero = none
 	leads       bool
+	warm        bool       // has planned its statements
 	began       time.Time  // of the takeover
 	blocker     blocker    // what it waits for, or waited for last
 	logged      blocker    // the one that was logged last

@@ -60,7 +60,8 @@ func (b *Backend) takeLock(ctx context.Context, t *seat) (bool, error) {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case held:
-			if _, err := t.session.Terminate(b.ghost.pid, b.ghost.backendStart, b.ghost.applicationName); err != nil {
+			if ours, err := t.exorcise(b.ghost); !ours {
+				b.ghost = nil
 				return false, err
 			}
 		}
@@ -70,6 +71,17 @@ func (b *Backend) takeLock(ctx context.Context, t *seat) (bool, error) {
 		t.main, b.ghost = true, nil
 	}
 	return won, err
+}
+
+// exorcise ends a session that was given up. ours is false if it is no longer that
+// of this backend, because a pooler has given the server session to another client,
+// or if the role may not end it.
+func (t *seat) exorcise(g *ghost) (ours bool, err error) {
+	ours, err = t.session.Terminate(g.pid, g.backendStart, g.applicationName)
+	if sqlState(err) != "" {
+		err = nil
+	}
+	return ours, err
 }
 
 // incarnate takes a lock that no term before had, as far as this process knows,

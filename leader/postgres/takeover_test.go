@@ -80,6 +80,22 @@ func TestACandidateEndsItsOwnSessionThatTheServerStillBelievesIn(t *testing.T) {
 	assert.False(t, a.CleanStart())
 }
 
+// A pooler in session mode gives the server session of a client that has gone to
+// another one.
+func TestACandidateLeavesASessionAloneThatIsAnothersNow(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, other := newBackend(t, dsn, nil), newBackend(t, dsn, nil)
+	lead(t, other, "other")
+	a.Haunt(other)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	won, err := a.TryAcquire(ctx, "a", ttl)
+	require.NoError(t, err)
+	assert.False(t, won)
+	require.NoError(t, other.Renew(t.Context(), "other", ttl))
+}
+
 func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -102,18 +118,12 @@ func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	require.NoError(t, a.Renew(t.Context(), "a", short))
 
 	proxy.Set(faultproxy.Hold)
-	for lost := false; !lost; {
-		holder := judge.holder()
-		select {
-		case <-a.Lost():
-			lost = true
-		default:
-			require.NotZero(t, holder, "believed in a lease that the server ended")
-		}
-	}
-	require.ErrorIs(t, a.Renew(t.Context(), "a", short), leader.ErrLost)
-	release(t, a, "a")
 	judge.eventually(func() bool { return judge.holder() == 0 })
+	over, done := context.WithCancel(t.Context())
+	done()
+	require.ErrorIs(t, a.Renew(over, "a", short), leader.ErrLost, "believed in a lease that the server ended")
+	waitLost(t, a)
+	release(t, a, "a")
 }
 
 func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
@@ -154,6 +164,19 @@ func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
 	}
 }
 
+// awaitPending makes attempts until one has come so far that it only waits.
+func awaitPending(t *testing.T, judge judge, b *postgres.Backend, identity string) (pending *postgres.PendingError) {
+	t.Helper()
+	judge.eventually(func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // long enough to be worth a line in the log
+		defer cancel()
+		won, err := b.TryAcquire(ctx, identity, ttl)
+		require.False(t, won)
+		return errors.As(err, &pending)
+	})
+	return pending
+}
+
 func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -166,17 +189,12 @@ func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 	judge.terminate(judge.holder())
 
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		won, err := b.TryAcquire(ctx, "b", ttl)
-		cancel()
-		assert.False(t, won)
-		require.ErrorIs(t, err, leader.ErrPending)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		var pending *postgres.PendingError
-		require.ErrorAs(t, err, &pending)
+		pending := awaitPending(t, judge, b, "b")
+		require.ErrorIs(t, pending, leader.ErrPending)
+		require.ErrorIs(t, pending, context.DeadlineExceeded)
 		assert.True(t, pending.Guarded)
 		assert.Equal(t, pidOf(t, tx), pending.PID)
-		assert.ErrorContains(t, err, "1:100")
+		assert.ErrorContains(t, pending, "1:100")
 		refused(t, a, "a") // the candidate keeps its place
 		require.ErrorIs(t, b.Renew(t.Context(), "b", ttl), leader.ErrLost)
 	}
@@ -239,11 +257,7 @@ func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
 	_, err := left.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation)
 	require.NoError(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err = a.TryAcquire(ctx, "a", ttl)
-	var pending *postgres.PendingError
-	require.ErrorAs(t, err, &pending)
+	pending := awaitPending(t, judge, a, "a")
 	assert.False(t, pending.Guarded)
 	assert.Equal(t, pidOf(t, left), pending.PID)
 

@@ -25,6 +25,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 		return nil
 	}
 	stop := t.within(ctx)
+	b.warm(t)
 	err = b.queue(ctx, t)
 	stop()
 	if lost := t.lost(); lost != nil {

@@ -41,19 +41,20 @@ func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 	for check, s := range status {
 		assert.Equal(t, "ok", s, check)
 	}
-	assert.Len(t, status, 12)
+	assert.Len(t, status, 13)
 	assert.Contains(t, detail["lock table"], "room for "+strconv.Itoa(64*300)+" = max_locks_per_transaction 64 × (max_connections 300 + max_prepared_transactions 0)")
 	assert.Contains(t, detail["fail-over"], "10.9s in all")
+	assert.Contains(t, detail["leadership"], "10.9s in all")
 	assert.Contains(t, detail["deadlock_timeout"], "slices of 900ms")
 	assert.Equal(t, "no pooler between", detail["lock sessions"])
 
 	stdout, stderr, code := run(t, at(dsn), "doctor")
 	assert.Zero(t, code)
 	assert.Empty(t, stderr)
-	assert.Equal(t, 12, strings.Count(stdout, "\n"))
+	assert.Equal(t, 13, strings.Count(stdout, "\n"))
 	assert.True(t, strings.HasPrefix(stdout, "ok    connection        database "), stdout)
 	stdout, _, _ = run(t, at(dsn), "doctor", "-o", "jsonl")
-	assert.Len(t, decodeLines[struct{ Check string }](t, stdout), 12)
+	assert.Len(t, decodeLines[struct{ Check string }](t, stdout), 13)
 }
 
 func TestDoctorFindsWhatIsWrong(t *testing.T) {

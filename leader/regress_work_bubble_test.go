@@ -1,0 +1,178 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+func TestRunWithAnEndedContextDoesNotBeginItsWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		work := func(context.Context) error {
+			assert.Fail(t, "work has begun")
+			return nil
+		}
+		idle := prepare(t, leader.Config{})
+		require.NoError(t, idle.Run(ended, work))
+		assert.Empty(t, idle.heard(), "nor does it start anything")
+
+		s := open(t, leader.Config{}, acquires(1), releases(), closes())
+		synctest.Wait()
+		require.True(t, s.IsLeader())
+		require.NoError(t, s.Run(ended, work))
+		s.finish()
+	})
+}
+
+// stubborn is work that goes on after its context has ended.
+func stubborn(until <-chan struct{}) func(context.Context) error {
+	return func(context.Context) error { <-until; return nil }
+}
+
+func TestRunDoesNotWaitForAStopLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{OnDrainExceeded: leader.KeepHolding}, acquires(1), renews(), releases(), closes())
+		free := make(chan struct{})
+		go func() { _ = s.Run(context.Background(), stubborn(free)) }()
+		synctest.Wait()
+		go func() { _ = s.Shutdown(context.Background()) }()
+		synctest.Wait()
+
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+		defer cancel()
+		require.NoError(t, s.Run(ctx, stubborn(nil)))
+		assert.Equal(t, 6*time.Second, time.Since(s.began))
+		close(free)
+		s.finish()
+	})
+}
+
+func TestRunEndsWithTheLifeOfItsElectorAndLeavesTheNextAlone(t *testing.T) {
+	t.Parallel()
+	for range 20 { // it was a matter of luck
+		synctest.Test(t, func(t *testing.T) {
+			s := prepare(t, leader.Config{}, acquires(1), releases(), closes(), acquires(2), releases(), closes())
+			ran := make(chan error, 1)
+			go func() {
+				ran <- s.Run(t.Context(), func(ctx context.Context) error {
+					<-ctx.Done()
+					return nil
+				})
+			}()
+			synctest.Wait()
+			require.True(t, s.IsLeader())
+			require.NoError(t, s.Shutdown(t.Context()))
+			require.NoError(t, s.Start(t.Context()))
+			synctest.Wait()
+			select {
+			case err := <-ran:
+				require.NoError(t, err)
+			default:
+				assert.Fail(t, "Run goes on, in an election that it did not start")
+			}
+			assert.True(t, s.IsLeader(), "and Run has not stopped it")
+			s.finish()
+		})
+	}
+}
+
+type runKey struct{}
+
+func TestWorkGetsTheValuesOfItsRunAndTheTermOfItsLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{}, acquires(1), releases(), releases(), closes())
+		ctx := context.WithValue(t.Context(), runKey{}, "of this Run")
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		synctest.Wait()
+		require.NoError(t, s.Run(ctx, func(ctx context.Context) error {
+			assert.Equal(t, "of this Run", ctx.Value(runKey{}))
+			assert.Equal(t, leader.Term{Era: 1, N: 1}, leader.TermOfContext(ctx))
+			child, end := context.WithCancel(ctx)
+			defer end()
+			go func() { _ = s.StepDown(context.Background()) }()
+			<-child.Done()
+			require.ErrorIs(t, context.Cause(child), leader.ErrReleased)
+			cancel()
+			return child.Err()
+		}))
+		synctest.Wait()
+	})
+}
+
+// A starter is a Service whose Start is a function.
+type starter func(ctx context.Context) error
+
+func (s starter) Start(ctx context.Context) error { return s(ctx) }
+func (starter) Stop(context.Context) error        { return nil }
+
+func serviceOf(name string, start func(context.Context) error) leader.ServiceSpec {
+	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) { return starter(start), nil }}
+}
+
+func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(context.Context) error{
+		"of a context of its own":                  func(context.Context) error { return fmt.Errorf("dial: %w", context.Canceled) },
+		"that ends the goroutine, as FailNow does": func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend(), AutoReacquire: leader.Off})
+				require.NoError(t, err)
+				var told []error
+				e.OnError(func(err error) { told = append(told, err) })
+				services, err := leader.NewServices(e, leader.ServicesConfig{Services: []leader.ServiceSpec{serviceOf("mailer", start)}})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err = services.Run(ctx)
+				var failed *leader.ServiceError
+				require.Len(t, told, 1)
+				require.ErrorAs(t, told[0], &failed)
+				assert.Equal(t, "mailer", failed.Service)
+				require.ErrorIs(t, err, leader.ErrGaveUp, "nobody asked this node to stop")
+				require.ErrorAs(t, err, &failed)
+			})
+		})
+	}
+}
+
+func TestNoServiceIsMadeOnceLeadershipHasEnded(t *testing.T) {
+	t.Parallel()
+	for range 20 { // it was a matter of luck
+		synctest.Test(t, func(t *testing.T) {
+			election := leadertest.NewElection()
+			e := node(t, election.Backend(), "a")
+			first := serviceOf("first", func(ctx context.Context) error {
+				e.Distrust()
+				return nil
+			})
+			second := leader.ServiceSpec{Name: "second", New: func(context.Context) (leader.Service, error) {
+				assert.Fail(t, "made on a follower")
+				return nil, errors.New("not here")
+			}}
+			services, err := leader.NewServices(e, leader.ServicesConfig{Services: []leader.ServiceSpec{first, second}})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.NoError(t, services.Run(ctx))
+		})
+	}
+}
