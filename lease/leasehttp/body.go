@@ -1,0 +1,82 @@
+package leasehttp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+const jsonType = "application/json"
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// readBody reads a JSON object into body. It refuses what it does not understand,
+// unknown fields too: a server that ignored a misspelt idempotency key would grant
+// two leases.
+func (s *Server) readBody(r *http.Request, body any) error {
+	if err := checkMediaType(r.Header.Get("Content-Type")); err != nil {
+		return err
+	}
+	if r.ContentLength > s.MaxBody {
+		return s.tooLarge()
+	}
+	buffer := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(buffer)
+	buffer.Reset()
+	switch _, err := buffer.ReadFrom(io.LimitReader(r.Body, s.MaxBody+1)); {
+	case err != nil:
+		return refuse(TypeInvalid, "the body ended early")
+	case int64(buffer.Len()) > s.MaxBody:
+		return s.tooLarge()
+	case !utf8.Valid(buffer.Bytes()):
+		return refuse(TypeInvalid, "the body is not UTF-8")
+	}
+	return decode(buffer.Bytes(), body)
+}
+
+func (s *Server) tooLarge() error {
+	return refuse(TypeTooLarge, fmt.Sprintf("the body is larger than %d bytes", s.MaxBody))
+}
+
+func checkMediaType(value string) error {
+	if value == jsonType {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(value); err != nil || media != jsonType {
+		return refuse(TypeMediaType, "send the body as "+jsonType)
+	}
+	return nil
+}
+
+func decode(data []byte, body any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(body); err != nil {
+		return jsonRefusal(err)
+	}
+	if len(bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")) > 0 {
+		return refuse(TypeInvalid, "the body goes on after its JSON object")
+	}
+	return nil
+}
+
+// jsonRefusal makes an integer that does not fit out of range, and all else invalid.
+func jsonRefusal(err error) error {
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return refuse(TypeInvalid, "the body is not the JSON object that is wanted: "+strings.TrimPrefix(err.Error(), "json: "))
+	}
+	digits, isNumber := strings.CutPrefix(e.Value, "number ")
+	if _, parseErr := strconv.ParseInt(digits, 10, 64); isNumber && (parseErr == nil || errors.Is(parseErr, strconv.ErrRange)) && e.Type.Kind().String() != "string" {
+		return refuse(TypeOutOfRange, fmt.Sprintf("%s is out of range", e.Field))
+	}
+	return refuse(TypeInvalid, fmt.Sprintf("%s cannot be a JSON %s", e.Field, e.Value))
+}

@@ -1,0 +1,218 @@
+package leasehttp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Client asks a lock server for leases. It is safe for concurrent use.
+//
+// Its methods Acquire, Renew, Release, Get and List do what those of a lease.Store
+// do, with the same errors; an error that is none of package lease's, and not
+// ErrDenied, says that the outcome is unknown. Clocks of client and server need not
+// agree.
+type Client struct {
+	config ClientConfig
+	base   *url.URL
+	header http.Header
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex // guards closed and the start of goroutines against the Close that waits
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// NewClient returns a client, on a config that is not valid an error that names the
+// field. It starts nothing, and connects when it is used.
+func NewClient(c ClientConfig) (*Client, error) {
+	base, err := c.parse()
+	if err != nil {
+		return nil, err
+	}
+	c.setDefaults(base)
+	header := http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
+	if c.Token != "" {
+		header["Authorization"] = []string{"Bearer " + c.Token}
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	client := &Client{config: c, base: base, header: header}
+	client.ctx, client.cancel = context.WithCancel(context.Background())
+	return client, nil
+}
+
+// Close ends heartbeats, blocks until nothing of them is left, and closes idle
+// connections. Leases are kept until they are released or expire.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+	c.config.HTTPClient.CloseIdleConnections()
+}
+
+// goIfOpen runs f in a goroutine that Close waits for; false after Close.
+func (c *Client) goIfOpen(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.wg.Go(f)
+	}
+	return !c.closed
+}
+
+// Acquire asks once for a lease. *lease.HeldError if somebody has one.
+func (c *Client) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	l, _, err := c.acquire(ctx, r, 0)
+	return l, err
+}
+
+// AcquireWait asks for a lease and lets the server wait for it, first come, first
+// served, for as long as wait. *lease.HeldError if it did not get it in that time.
+func (c *Client) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+	l, _, err := c.acquire(ctx, r, wait)
+	return l, err
+}
+
+// acquire returns with the lease the Moment that it counts from; see lease.Trust.
+func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, lease.Moment, error) {
+	if r.IdempotencyKey == "" {
+		r.IdempotencyKey = rand.Text()
+	}
+	if err := firstOf(checkName(r.Name), r.Validate()); err != nil {
+		return lease.Lease{}, lease.Moment{}, err
+	}
+	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: newAcquireBody(r), wait: wait}
+	if wait > 0 {
+		call.query = "wait=" + wait.String()
+	}
+	var answer leaseBody
+	sent, err := c.do(ctx, &call, &answer)
+	if err == nil {
+		err = checkAnswer(r.Name, answer.Lock)
+	}
+	if err != nil {
+		return lease.Lease{}, lease.Moment{}, err
+	}
+	return answer.lease(), sent.Add(milliseconds(answer.WaitedMS)), nil
+}
+
+// Renew prolongs a lease; see lease.Store.
+func (c *Client) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	l, _, err := c.renew(ctx, r)
+	return l, err
+}
+
+func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, lease.Moment, error) {
+	if err := firstOf(checkName(r.Name), r.Validate()); err != nil {
+		return lease.Lease{}, lease.Moment{}, err
+	}
+	body := renewBody{claimBody: newClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
+	var answer leaseBody
+	sent, err := c.do(ctx, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body}, &answer)
+	if err == nil {
+		err = checkAnswer(r.Name, answer.Lock)
+	}
+	if err != nil {
+		return lease.Lease{}, lease.Moment{}, err
+	}
+	return answer.lease(), sent, nil
+}
+
+// Release ends a lease; see lease.Store.
+func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
+	if err := firstOf(checkName(claim.Name), claim.Validate()); err != nil {
+		return err
+	}
+	body := releaseBody{claimBody: newClaimBody(claim), IdempotencyKey: rand.Text()}
+	var answer releasedBody
+	_, err := c.do(ctx, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body}, &answer)
+	if err != nil {
+		return err
+	}
+	return checkAnswer(claim.Name, answer.Lock)
+}
+
+// Get tells about one lock; see lease.Store.
+func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
+	if err := checkName(name); err != nil {
+		return lease.Record{}, err
+	}
+	var answer recordBody
+	if _, err := c.do(ctx, &call{method: http.MethodGet, name: name}, &answer); err != nil {
+		return lease.Record{}, err
+	}
+	return answer.record(), nil
+}
+
+// List yields the records of locks, page by page; see lease.Store.
+func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		if err := r.Validate(); err != nil {
+			yield(lease.Record{}, err)
+			return
+		}
+		for seen := 0; ; {
+			page, err := c.page(ctx, r)
+			if err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
+			for i := range page.Locks {
+				if !yield(page.Locks[i].record(), nil) {
+					return
+				}
+				if seen++; seen == r.Limit {
+					return
+				}
+			}
+			if r.After = page.Next; r.After == "" {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) page(ctx context.Context, r lease.ListRequest) (*pageBody, error) {
+	query := url.Values{"limit": {strconv.Itoa(maxPage)}}
+	if r.Limit > 0 && r.Limit < maxPage {
+		query.Set("limit", strconv.Itoa(r.Limit))
+	}
+	if r.After != "" {
+		query.Set("after", r.After)
+	}
+	if r.Prefix != "" {
+		query.Set("prefix", r.Prefix)
+	}
+	page := new(pageBody)
+	_, err := c.do(ctx, &call{method: http.MethodGet, query: query.Encode()}, page)
+	return page, err
+}
+
+// checkAnswer notices what stands between client and server and changes paths.
+func checkAnswer(asked, answered string) error {
+	if asked != answered {
+		return fmt.Errorf("leasehttp: asked for lock %q, answered for %q: something on the way changes paths", asked, answered)
+	}
+	return nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

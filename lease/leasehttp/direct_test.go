@@ -1,0 +1,162 @@
+package leasehttp_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+// proxied is a client behind a proxy that spoils connections.
+func proxied(t *testing.T, store lease.Store, c leasehttp.ClientConfig) (*leasehttp.Client, *faultproxy.Proxy) {
+	t.Helper()
+	_, h := serve(t, leasehttp.Config{Store: store})
+	proxy, err := faultproxy.New(t.Context(), h.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	c.BaseURL, err = proxy.URL(h.URL)
+	require.NoError(t, err)
+	return client(t, nil, c), proxy
+}
+
+func TestConnectionsThatBrokeAreReplaced(t *testing.T) {
+	t.Parallel()
+	cl, proxy := proxied(t, leasetest.NewStore(), leasehttp.ClientConfig{})
+	for range 3 {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				l, err := cl.Acquire(t.Context(), ask(fmt.Sprint(i), "a"))
+				if assert.NoError(t, err) {
+					assert.NoError(t, cl.Release(t.Context(), l.Claim))
+				}
+			})
+		}
+		wg.Wait()
+		proxy.Reset()
+	}
+}
+
+func TestAnAnswerLostOnTheWireIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	store := &spy{Store: leasetest.NewStore()}
+	cl, proxy := proxied(t, store, leasehttp.ClientConfig{})
+	lost := sync.OnceFunc(func() { proxy.Set(faultproxy.HoldToClient) })
+	store.after = lost
+	done := make(chan lease.Lease, 1)
+	go func() {
+		l, err := cl.Acquire(context.WithoutCancel(t.Context()), ask("job", "a"))
+		assert.NoError(t, err)
+		done <- l
+	}()
+	require.Eventually(t, func() bool {
+		r, err := store.Get(t.Context(), "job")
+		return err == nil && r.State == lease.Held
+	}, bound, time.Millisecond)
+	proxy.Reset()
+	proxy.Set(faultproxy.Pass)
+	assert.Equal(t, uint64(1), (<-done).Token)
+}
+
+func TestASlowServerIsGivenUpInTime(t *testing.T) {
+	t.Parallel()
+	cl, proxy := proxied(t, leasetest.NewStore(), leasehttp.ClientConfig{Timeout: 20 * time.Millisecond, Resends: 1})
+	proxy.Set(faultproxy.Hold)
+	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.ErrorContains(t, err, "no answer in time")
+	proxy.Set(faultproxy.Pass)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = cl.Acquire(ctx, ask("job", "a"))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAnswersOfSomethingElseAreUnknownOutcomes(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]http.HandlerFunc{
+		"a page":        func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
+		"a bad gateway": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"no JSON": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte("{"))
+		},
+		"another lock": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"lock":"other"}`))
+		},
+		"an odd problem": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = w.Write([]byte(`{"type":"about:blank"}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := httptest.NewServer(handler)
+			t.Cleanup(h.Close)
+			_, err := client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), ask("job", "a"))
+			require.Error(t, err)
+			for _, known := range []error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy} {
+				require.NotErrorIs(t, err, known)
+			}
+		})
+	}
+}
+
+func TestConnectionsBeyondTheLimitWait(t *testing.T) {
+	t.Parallel()
+	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), MaxConns: 1})
+	first := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	_, err := first.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err) // and its connection stays open
+	second := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Timeout: 50 * time.Millisecond, Resends: -1})
+	_, err = second.Get(t.Context(), "job")
+	require.Error(t, err)
+	first.Close()
+	patient := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	_, err = patient.Get(t.Context(), "job")
+	require.NoError(t, err)
+	patient.Close()
+}
+
+// FuzzAnswers gives a client anything for an answer.
+func FuzzAnswers(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"))
+	f.Add([]byte("HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nContent-Length: 80\r\n\r\n{\"type\":\"https://github.com/pglatch/pglatch/problems/lock-held\",\"status\":\"x\"}..."))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = conn.Write(data)
+			_ = conn.Close()
+		}()
+		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String(), Resends: -1, Timeout: time.Second})
+		if l, err := cl.Acquire(t.Context(), ask("job", "a")); err == nil {
+			require.Equal(t, "job", l.Name)
+		}
+		_ = listener.Close()
+		<-served
+	})
+}

@@ -1,0 +1,25 @@
+package leasehttp
+
+import (
+	"context"
+	"errors"
+)
+
+// Do runs fn under a lease on name, which it acquires as AcquireWithRetry does with
+// zero options, renews meanwhile, and releases in the end. The context of fn ends
+// when the lease can no longer be trusted; FencingToken finds its token there. The
+// error is that of acquiring, or fn's, joined with the *LostError if the lease was lost
+// meanwhile. A release that fails is no error: the lease expires.
+func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error) error {
+	l, err := c.AcquireWithRetry(ctx, name, c.config.Owner, AcquireOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.ReleaseOnce(ctx, l) }()
+	work, _ := c.StartHeartbeat(ctx, l, HeartbeatOptions{})
+	err = fn(work)
+	if lost, ok := errors.AsType[*LostError](context.Cause(work)); ok && !errors.Is(err, ErrLost) {
+		return errors.Join(err, lost)
+	}
+	return err
+}

@@ -1,0 +1,88 @@
+// Package leasehttp is a lock server, fenced leases over HTTP, and its client.
+//
+// The server stands before any lease.Store:
+//
+//	store, err := sqlite.Open(ctx, "locks.db", sqlite.Config{})
+//	…
+//	server, err := leasehttp.New(leasehttp.Config{Store: store})
+//	…
+//	err = server.ListenAndServe(ctx, "127.0.0.1:8080") // until ctx ends
+//
+// and clients in Go, or in anything that speaks HTTP, ask it for leases:
+//
+//	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+//	…
+//	defer client.Close()
+//	err = client.Do(ctx, "nightly-report", func(ctx context.Context) error {
+//		return write(ctx, report, leasehttp.FencingToken(ctx))
+//	})
+//
+// Do is short for:
+//
+//	l, err := client.AcquireWithRetry(ctx, "nightly-report", "worker-1", leasehttp.AcquireOptions{})
+//	…
+//	defer client.ReleaseOnce(ctx, l)
+//	work, errs := client.StartHeartbeat(ctx, l, leasehttp.HeartbeatOptions{})
+//	// work with the context work; l.FencingTokenValue() goes with every write
+//
+// # Routes
+//
+//	POST /v1/locks/{lock}/acquire     owner_id, ttl_ms [, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
+//	     …/acquire?wait=10s           the same, and waits for the lock
+//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token, ttl_ms
+//	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
+//	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
+//	GET  /v1/locks                    all, in pages: after, prefix, limit
+//	GET  /v1/openapi.json             all this, for machines
+//	GET  /metrics  /healthz  /readyz
+//
+// A lock's name is one segment of the path, percent-encoded. The segments "." and
+// ".." within it are refused, because what stands between may resolve them. A request
+// with a field or parameter that the server does not know is refused too: a misspelt
+// idempotency_key that was ignored would cost a second lease. Clients ignore fields
+// that they do not know.
+//
+// # Answers
+//
+// Every refusal is a Problem, an application/problem+json body of RFC 9457. Its type
+// decides; the client makes of it the error of package lease that the server's store
+// gave:
+//
+//	409 lock-held                lease.ErrHeld      with holder and recommended_retry_ms, and Retry-After
+//	409 lease-stale              lease.ErrStale     which of the claim's fields is not current
+//	409 lease-expired            lease.ErrExpired
+//	404 lock-not-found           lease.ErrNotFound
+//	400 invalid-request          lease.ErrInvalid   also 404 no-such-route, 405, 415 unsupported-media-type
+//	413 body-too-large           lease.ErrInvalid
+//	422 out-of-range             lease.ErrInvalid   a number
+//	503 lock-busy-retry          lease.ErrBusy      nothing was done; also 429 rate-limited
+//	401 unauthorized, 403        ErrDenied
+//	503 store-unavailable, 500   any other error    the outcome is unknown
+//
+// # Waiting
+//
+// ?wait= puts a request in the lock's line, first come, first served. Only the first
+// of the line asks the store: after a release through this server at once, when the
+// holder's lease must have expired, and, for what other servers on the same store do,
+// every PollInterval, when it looks first whether asking can help. So a grant costs one
+// acquire, however many wait. Who hangs up, or whose time is over, leaves the line.
+// Requests that do not wait ask beside the line, and several servers on one store have
+// a line each: only tokens order their grants.
+//
+// # What gets lost
+//
+//	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease
+//	the answer to a renewal      the client sends it again: it is prolonged once more
+//	the answer to a release      the client sends it again, with its idempotency key: it succeeds, also when
+//	                             another has the lock since; the server knows its last 4,096 releases, until it ends
+//	a waiting client             its place; a lease that was granted in that moment is given back if the
+//	                             request had no idempotency key, else it expires
+//	the server                   waiters, not leases; a client's heartbeat goes on until it is back, or the lease ends
+//	a client's clock             plays no part: it trusts a lease by its monotonic clock, from before it asked
+//
+// # Who may ask
+//
+// With Tokens, or an Authorize of the program, everybody who passes has every right.
+// Without them, only clients on the server's machine are answered. On an address that
+// is not loopback, Serve wants TLS and one of both, or AllowInsecure.
+package leasehttp

@@ -1,0 +1,84 @@
+package leasehttp
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Lease is a lease that this process acquired, with what the process may believe of
+// it. It is safe for concurrent use.
+type Lease struct {
+	request lease.AcquireRequest
+	margin  time.Duration
+
+	mu    sync.Mutex
+	last  lease.Lease // as the server last told
+	trust lease.Moment
+	beat  *heartbeat // nil = none
+
+	release    sync.Once
+	releaseErr error
+}
+
+func newLease(r lease.AcquireRequest, l lease.Lease, from lease.Moment, margin time.Duration) *Lease {
+	return &Lease{request: r, margin: margin, last: l, trust: lease.Trust(from, l, margin)}
+}
+
+// Claim proves the lease.
+func (l *Lease) Claim() lease.Claim { return l.Last().Claim }
+
+// FencingToken is what a resource that the lease protects must be given: it accepts
+// only tokens that are not less than the greatest it has seen.
+func (l *Lease) FencingToken() uint64 { return l.Last().Token }
+
+// FencingTokenValue is FencingToken.
+func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }
+
+// Last is the lease as the server told of it last. Its times are of the server's
+// clock: do not compare them with this machine's.
+func (l *Lease) Last() lease.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// Remaining is for how long the lease can be trusted without another renewal; 0 =
+// no longer.
+func (l *Lease) Remaining() time.Duration { return l.trusted().Remaining() }
+
+func (l *Lease) trusted() lease.Moment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trust
+}
+
+// renewed notes a renewal. It never shortens the trust.
+func (l *Lease) renewed(next lease.Lease, from lease.Moment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = next
+	if trust := lease.Trust(from, next, l.margin); trust.Remaining() > l.trust.Remaining() {
+		l.trust = trust
+	}
+}
+
+type leaseKey struct{}
+
+// FromContext returns the lease of the work that a heartbeat's context stands for,
+// as in Do; false if there is none.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	l, ok := ctx.Value(leaseKey{}).(*Lease)
+	return l, ok
+}
+
+// FencingToken returns the fencing token of the lease of ctx; see FromContext. 0,
+// which no lease has, if there is none.
+func FencingToken(ctx context.Context) uint64 {
+	if l, ok := FromContext(ctx); ok {
+		return l.FencingToken()
+	}
+	return 0
+}

@@ -1,0 +1,176 @@
+package leasehttp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// ErrLost is the cause of the end of a context of StartHeartbeat whose lease could
+// not be kept.
+var ErrLost = errors.New("lease lost")
+
+// A LostError says why a lease was lost.
+type LostError struct {
+	Name  string
+	Cause error // a *lease.StaleError or *lease.ExpiredError, or why it could not be renewed in time
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("leasehttp: lease on %s lost: %v", e.Name, e.Cause)
+}
+
+// Is reports whether target is ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+// HeartbeatOptions say how StartHeartbeat renews. The zero value is good.
+type HeartbeatOptions struct {
+	Interval time.Duration // between renewals, jittered by a tenth. 0 = a third of the TTL
+	TTL      time.Duration // of each renewal. 0 = as acquired
+}
+
+// maxErrors is how many errors the channel of a heartbeat keeps for its reader,
+// beside the last one.
+const maxErrors = 16
+
+// A heartbeat keeps one lease.
+type heartbeat struct {
+	client *Client
+	lease  *Lease
+	HeartbeatOptions
+	errs  chan error
+	lost  context.CancelCauseFunc
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// StartHeartbeat renews a lease until ctx ends, the lease is lost, ReleaseOnce or
+// Close is called. The context that it returns is for the work: it ends with ctx, with
+// the release, and, with a *LostError as its cause, when the lease can no longer be
+// trusted, before the server gives it to another, whatever became of the
+// renewals. The channel tells each renewal that failed, at last the *LostError if
+// there is one, and is closed at the end; it need not be read.
+//
+// A second heartbeat of a lease takes the place of the first.
+func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options HeartbeatOptions) (context.Context, <-chan error) {
+	l.stopHeartbeat()
+	options.TTL = cmp.Or(options.TTL, l.request.TTL)
+	options.Interval = cmp.Or(options.Interval, options.TTL/3)
+	work, lost := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, l))
+	renewals, stop := context.WithCancel(work)
+	h := &heartbeat{
+		client: c, lease: l, HeartbeatOptions: options,
+		errs: make(chan error, maxErrors+1), lost: lost, stop: stop, ended: make(chan struct{}),
+	}
+	l.mu.Lock()
+	l.beat = h
+	l.mu.Unlock()
+	unhook := context.AfterFunc(c.ctx, stop)
+	started := c.goIfOpen(func() {
+		defer unhook()
+		h.run(renewals)
+	})
+	if !started {
+		unhook()
+		h.end(work, errors.New("the client is closed"))
+	}
+	return work, h.errs
+}
+
+func (l *Lease) stopHeartbeat() {
+	l.mu.Lock()
+	h := l.beat
+	l.mu.Unlock()
+	if h != nil {
+		h.stop()
+		<-h.ended
+	}
+}
+
+// run renews. The guard ends the work's context in time even if a renewal hangs.
+func (h *heartbeat) run(ctx context.Context) {
+	guard := h.guard()
+	defer guard.Stop()
+	failures := 0
+	for {
+		next := jitter(h.Interval/5) + h.Interval*9/10
+		if failures > 0 {
+			next = min(next, jitter(h.Interval/8<<min(failures-1, 3)))
+		}
+		if pause(ctx, min(next, h.lease.Remaining())) != nil {
+			h.end(ctx, nil)
+			return
+		}
+		if h.lease.trusted().Passed() {
+			h.end(ctx, errors.New("it was not renewed in time"))
+			return
+		}
+		err := h.renew(ctx)
+		switch {
+		case err == nil:
+			failures = 0
+		case ctx.Err() != nil:
+		case errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+			h.end(ctx, err)
+			return
+		default:
+			failures++
+			h.tell(err)
+		}
+	}
+}
+
+func (h *heartbeat) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, h.lease.Remaining(), errors.New("the lease ends"))
+	defer cancel()
+	l, from, err := h.client.renew(ctx, lease.RenewRequest{Claim: h.lease.Claim(), TTL: h.TTL})
+	if err == nil {
+		h.lease.renewed(l, from)
+	}
+	return err
+}
+
+// guard ends the work's context when the lease cannot be trusted any more.
+func (h *heartbeat) guard() *time.Timer {
+	var timer *time.Timer
+	set := make(chan struct{})
+	timer = time.AfterFunc(h.lease.Remaining(), func() {
+		<-set
+		if remaining := h.lease.Remaining(); remaining > 0 {
+			timer.Reset(remaining)
+			return
+		}
+		h.lost(&LostError{Name: h.lease.request.Name, Cause: errors.New("it was not renewed in time")})
+	})
+	close(set)
+	return timer
+}
+
+// end ends the work and closes the channel. Without a cause, the heartbeat was
+// stopped, or the guard was faster.
+func (h *heartbeat) end(ctx context.Context, cause error) {
+	if cause != nil {
+		h.lost(&LostError{Name: h.lease.request.Name, Cause: cause})
+	}
+	h.lost(context.Canceled)
+	if lost, ok := errors.AsType[*LostError](context.Cause(ctx)); ok {
+		h.errs <- lost
+	}
+	h.stop()
+	close(h.errs)
+	close(h.ended)
+}
+
+// tell leaves an error in the channel, if there is room for it beside the last one.
+func (h *heartbeat) tell(err error) {
+	if len(h.errs) < maxErrors { // nobody else sends
+		h.errs <- err
+	}
+}

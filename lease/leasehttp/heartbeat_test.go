@@ -1,0 +1,243 @@
+package leasehttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+func TestAHeartbeatKeepsALeaseAndReleaseOnceEndsIt(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	s, h := serve(t, leasehttp.Config{Store: store})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: 2 * time.Second})
+	require.NoError(t, err)
+	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
+	require.Eventually(t, func() bool { return metric(t, s, "lock_renew_total", `"success"`) > 5 }, bound, time.Millisecond)
+	require.NoError(t, work.Err())
+	assert.Equal(t, l.FencingToken(), leasehttp.FencingToken(work))
+	assert.Equal(t, l.FencingTokenValue(), l.Claim().Token)
+	assert.Positive(t, l.Remaining())
+
+	require.NoError(t, cl.ReleaseOnce(t.Context(), l))
+	require.NoError(t, cl.ReleaseOnce(t.Context(), l))
+	<-work.Done()
+	_, open := <-errs
+	assert.False(t, open)
+	record, err := store.Get(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, lease.Free, record.State)
+}
+
+func TestTheWorkEndsBeforeAnotherCanHaveTheLease(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	cl, transport := lossyClient(t, store, leasehttp.ClientConfig{})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: 2 * time.Second})
+	require.NoError(t, err)
+	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 50 * time.Millisecond})
+	transport.gone.Store(true)
+	<-work.Done()
+	record, err := store.Get(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, lease.Held, record.State, "the store still keeps it for the work that ends")
+	require.ErrorIs(t, context.Cause(work), leasehttp.ErrLost)
+	assert.Zero(t, l.Remaining())
+	var last error
+	for err := range errs {
+		last = err
+	}
+	require.ErrorIs(t, last, leasehttp.ErrLost)
+}
+
+// A hung transport never answers and does not heed the request's context.
+type hung struct{ release chan struct{} }
+
+func (h hung) RoundTrip(*http.Request) (*http.Response, error) {
+	<-h.release
+	return nil, errLostAnswer
+}
+
+func TestTheWorkEndsAlsoWhenARenewalHangs(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{})
+	transport := &lossy{RoundTripper: http.DefaultTransport.(*http.Transport).Clone()}
+	cl := client(t, h, leasehttp.ClientConfig{HTTPClient: &http.Client{Transport: transport}})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: 500 * time.Millisecond})
+	require.NoError(t, err)
+	transport.CloseIdleConnections()
+	stuck := hung{make(chan struct{})}
+	transport.mu.Lock()
+	transport.RoundTripper = stuck
+	transport.mu.Unlock()
+	work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
+	<-work.Done()
+	require.ErrorIs(t, context.Cause(work), leasehttp.ErrLost)
+	close(stuck.release)
+}
+
+func TestALeaseThatAnotherHasIsLostAtOnce(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, h := serve(t, leasehttp.Config{Store: store})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: long})
+	require.NoError(t, err)
+	require.NoError(t, store.Release(t.Context(), l.Claim()))
+	_, err = store.Acquire(t.Context(), ask("job", "b"))
+	require.NoError(t, err)
+	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
+	<-work.Done()
+	lost, ok := errors.AsType[*leasehttp.LostError](context.Cause(work))
+	require.True(t, ok)
+	require.ErrorIs(t, lost, lease.ErrStale)
+	require.ErrorIs(t, <-errs, lease.ErrStale)
+	_, open := <-errs
+	assert.False(t, open)
+	require.ErrorIs(t, cl.ReleaseOnce(t.Context(), l), lease.ErrStale)
+	require.ErrorIs(t, cl.ReleaseOnce(t.Context(), l), lease.ErrStale)
+}
+
+// A shifted store has a clock that is hours off from the client's.
+type shifted struct {
+	lease.Store
+	by time.Duration
+}
+
+func (s shifted) shift(l lease.Lease, err error) (lease.Lease, error) {
+	l.AcquiredAt, l.ExpiresAt = l.AcquiredAt.Add(s.by), l.ExpiresAt.Add(s.by)
+	return l, err
+}
+
+func (s shifted) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	return s.shift(s.Store.Acquire(ctx, r))
+}
+
+func (s shifted) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	return s.shift(s.Store.Renew(ctx, r))
+}
+
+func TestClocksThatAreHoursOffChangeNothing(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
+		s, h := serve(t, leasehttp.Config{Store: shifted{leasetest.NewStore(), by}})
+		cl := client(t, h, leasehttp.ClientConfig{})
+		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Minute})
+		require.NoError(t, err)
+		assert.Greater(t, l.Remaining(), 30*time.Second)
+		assert.LessOrEqual(t, l.Remaining(), 54*time.Second, "the margin is a tenth")
+		work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 5 * time.Millisecond})
+		require.Eventually(t, func() bool { return metric(t, s, "lock_renew_total", `"success"`) > 2 }, bound, time.Millisecond)
+		require.NoError(t, work.Err())
+		assert.LessOrEqual(t, l.Remaining(), 54*time.Second)
+		require.NoError(t, cl.ReleaseOnce(t.Context(), l))
+	}
+}
+
+func TestWaitingInTheLineTakesNothingOfTheLease(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{})
+	cl := client(t, h, leasehttp.ClientConfig{Margin: -1})
+	_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 2 * time.Second})
+	require.NoError(t, err)
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{TTL: time.Minute})
+	require.NoError(t, err)
+	assert.Greater(t, l.Remaining(), time.Minute-time.Second-500*time.Millisecond)
+}
+
+func TestRetriesAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		options  leasehttp.AcquireOptions
+		requests int64
+	}{
+		{leasehttp.AcquireOptions{NoLongPoll: true, MaxAttempts: 3}, 3},
+		{leasehttp.AcquireOptions{MaxWait: 30 * time.Millisecond}, 1},
+		{leasehttp.AcquireOptions{MaxWait: time.Nanosecond, NoLongPoll: true}, 1},
+	} {
+		store := &spy{Store: leasetest.NewStore()}
+		_, h := serve(t, leasehttp.Config{Store: store})
+		cl := client(t, h, leasehttp.ClientConfig{})
+		_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: long})
+		require.NoError(t, err)
+		_, err = cl.AcquireWithRetry(t.Context(), "job", "b", c.options)
+		require.ErrorIs(t, err, lease.ErrHeld)
+		assert.Equal(t, c.requests+1, store.acquires.Load())
+	}
+}
+
+func TestAServerThatComesBackIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	cl, transport := lossyClient(t, leasetest.NewStore(), leasehttp.ClientConfig{Resends: -1})
+	transport.gone.Store(true)
+	time.AfterFunc(100*time.Millisecond, func() { transport.gone.Store(false) })
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, uint64(1), l.FencingToken())
+	transport.gone.Store(true)
+	_, err = cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{MaxAttempts: 2})
+	require.ErrorIs(t, err, errLostAnswer)
+	_, err = cl.AcquireWithRetry(t.Context(), "", "a", leasehttp.AcquireOptions{})
+	require.ErrorIs(t, err, lease.ErrInvalid)
+}
+
+func TestARetryThatTheContextEndsSaysSo(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	for _, noPoll := range []bool{false, true} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, err = cl.AcquireWithRetry(ctx, "job", "b", leasehttp.AcquireOptions{NoLongPoll: noPoll, MaxWait: -1})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+}
+
+func TestDoRunsUnderALeaseAndTellsItsLoss(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, h := serve(t, leasehttp.Config{Store: store})
+	cl := client(t, h, leasehttp.ClientConfig{TTL: time.Second})
+	boom := errors.New("boom")
+	require.ErrorIs(t, cl.Do(t.Context(), "job", func(ctx context.Context) error {
+		assert.Equal(t, uint64(1), leasehttp.FencingToken(ctx))
+		return boom
+	}), boom)
+	err := cl.Do(t.Context(), "job", func(ctx context.Context) error {
+		l, ok := leasehttp.FromContext(ctx)
+		require.True(t, ok)
+		require.NoError(t, store.Release(ctx, l.Claim()))
+		<-ctx.Done()
+		return nil
+	})
+	require.ErrorIs(t, err, leasehttp.ErrLost)
+	assert.Zero(t, leasehttp.FencingToken(t.Context()))
+}
+
+func TestCloseEndsHeartbeats(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{})
+	require.NoError(t, err)
+	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{})
+	cl.Close()
+	<-work.Done()
+	for range errs {
+	}
+	work, errs = cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{})
+	<-work.Done()
+	require.ErrorIs(t, <-errs, leasehttp.ErrLost)
+}

@@ -1,0 +1,155 @@
+package leasehttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+func (s *Server) acquire(c echo.Context) error {
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	var body acquireBody
+	if err := s.readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	wait, err := s.wait(c.Request().URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	r := body.request(name)
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if wait > 0 { // or the timeout of reading the request would end it
+		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+	}
+	l, waited, err := s.queue.acquire(c.Request().Context(), r, wait)
+	s.metrics.request(opAcquire, err)
+	if err != nil {
+		return err
+	}
+	answer := newLeaseBody(l)
+	answer.WaitedMS = waited.Milliseconds()
+	return respond(c, http.StatusOK, jsonType, &answer)
+}
+
+func (s *Server) renew(c echo.Context) error {
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	var body renewBody
+	if err := s.readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	r := lease.RenewRequest{Claim: body.claim(name), TTL: milliseconds(body.TTLMS)}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	l, err := s.meter.renew(c.Request().Context(), r)
+	s.metrics.request(opRenew, err)
+	if err != nil {
+		return err
+	}
+	s.queue.renewed(l)
+	answer := newLeaseBody(l)
+	return respond(c, http.StatusOK, jsonType, &answer)
+}
+
+func (s *Server) release(c echo.Context) error {
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	var body releaseBody
+	if err := s.readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	claim := body.claim(name)
+	if err := firstOf(claim.Validate(), checkKey(body.IdempotencyKey)); err != nil {
+		return err
+	}
+	err = s.meter.release(c.Request().Context(), claim)
+	switch {
+	case err == nil:
+		s.memo.add(release{claim, body.IdempotencyKey})
+		s.queue.released(name)
+	case s.memo.has(release{claim, body.IdempotencyKey}) && (errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrNotFound)):
+		err = nil
+	}
+	s.metrics.request(opRelease, err)
+	if err != nil {
+		return err
+	}
+	return respond(c, http.StatusOK, jsonType, &releasedBody{Lock: name, claimBody: body.claimBody})
+}
+
+func (s *Server) get(c echo.Context) error {
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	record, err := s.meter.get(c.Request().Context(), name)
+	if err != nil {
+		return err
+	}
+	answer := newRecordBody(record)
+	return respond(c, http.StatusOK, jsonType, &answer)
+}
+
+// Pages of a list.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+func (s *Server) list(c echo.Context) error {
+	query, err := parseQuery(c.Request().URL.RawQuery, "after", "prefix", "limit")
+	if err != nil {
+		return err
+	}
+	limit := defaultPage
+	if text := query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil && !errors.Is(err, strconv.ErrRange) {
+			return refuse(TypeInvalid, "limit is not an integer")
+		} else if err != nil || limit < 1 || limit > maxPage {
+			return &lease.InvalidError{Field: "Limit", Value: strconv.Quote(text), Remedy: fmt.Sprintf("use 1 to %d", maxPage)}
+		}
+	}
+	r := lease.ListRequest{After: query.Get("after"), Prefix: query.Get("prefix"), Limit: limit + 1}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	records, err := s.meter.list(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
+	page := pageBody{Locks: make([]recordBody, 0, min(len(records), limit))}
+	for _, record := range records[:min(len(records), limit)] {
+		page.Locks = append(page.Locks, newRecordBody(record))
+	}
+	if len(records) > limit {
+		page.Next = records[limit-1].Name
+	}
+	return respond(c, http.StatusOK, jsonType, &page)
+}
+
+// ready asks the store for a lock that nobody has.
+func (s *Server) ready(c echo.Context) error {
+	if s.draining.Load() {
+		return &lease.BusyError{Retry: time.Second, Cause: errClosing}
+	}
+	if _, err := s.meter.get(c.Request().Context(), "readyz"); err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}

@@ -1,0 +1,82 @@
+package leasehttp
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// lockName is the lock of a route. Names with the segments "." and ".." are refused:
+// what stands between client and server may resolve them, escaped or not.
+func lockName(c echo.Context) (string, error) {
+	name := c.Param(paramLock)
+	if c.Request().URL.RawPath != "" {
+		plain, err := url.PathUnescape(name)
+		if err != nil {
+			return "", refuse(TypeInvalid, "the path is not escaped as a URL must be")
+		}
+		name = plain
+	}
+	return name, checkName(name)
+}
+
+func checkName(name string) error {
+	if err := lease.ValidateName(name); err != nil {
+		return err
+	}
+	if strings.Contains(name, ".") {
+		for segment := range strings.SplitSeq(name, "/") {
+			if segment == "." || segment == ".." {
+				return &lease.InvalidError{Field: "Name", Value: strconv.Quote(name), Remedy: "use no segments . and .."}
+			}
+		}
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if len(key) > lease.MaxName {
+		return &lease.InvalidError{Field: "IdempotencyKey", Value: fmt.Sprintf("%d bytes", len(key)), Remedy: fmt.Sprintf("use at most %d", lease.MaxName)}
+	}
+	return nil
+}
+
+// wait is the time that the request will wait for the lock.
+func (s *Server) wait(rawQuery string) (time.Duration, error) {
+	if rawQuery == "" {
+		return 0, nil
+	}
+	query, err := parseQuery(rawQuery, "wait")
+	if err != nil || query.Get("wait") == "" {
+		return 0, err
+	}
+	wait, err := time.ParseDuration(query.Get("wait"))
+	switch {
+	case err != nil:
+		return 0, refuse(TypeInvalid, "wait is no duration such as 10s")
+	case wait < 0:
+		return 0, &lease.InvalidError{Field: "Wait", Value: wait.String(), Remedy: "use 0s or more"}
+	}
+	return min(wait, s.MaxWait), nil
+}
+
+// parseQuery refuses parameters that it does not know, and repeated ones.
+func parseQuery(raw string, known ...string) (url.Values, error) {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, refuse(TypeInvalid, "the query is not escaped as a URL must be")
+	}
+	for name, values := range query {
+		if len(values) > 1 || !slices.Contains(known, name) {
+			return nil, refuse(TypeInvalid, "the only query parameters, once each, are: "+strings.Join(known, ", "))
+		}
+	}
+	return query, nil
+}

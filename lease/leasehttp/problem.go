@@ -1,0 +1,113 @@
+package leasehttp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// The types of a Problem: identifiers to compare, not pages to fetch.
+const (
+	typeBase = "https://github.com/pglatch/pglatch/problems/"
+
+	TypeHeld             = typeBase + "lock-held"
+	TypeStale            = typeBase + "lease-stale"
+	TypeExpired          = typeBase + "lease-expired"
+	TypeNotFound         = typeBase + "lock-not-found"
+	TypeInvalid          = typeBase + "invalid-request"
+	TypeOutOfRange       = typeBase + "out-of-range"
+	TypeTooLarge         = typeBase + "body-too-large"
+	TypeMediaType        = typeBase + "unsupported-media-type"
+	TypeNoRoute          = typeBase + "no-such-route"
+	TypeMethodNotAllowed = typeBase + "method-not-allowed"
+	TypeUnauthorized     = typeBase + "unauthorized"
+	TypeForbidden        = typeBase + "forbidden"
+	TypeRateLimited      = typeBase + "rate-limited"
+	TypeBusy             = typeBase + "lock-busy-retry"
+	TypeUnavailable      = typeBase + "store-unavailable"
+	TypeInternal         = typeBase + "internal"
+)
+
+// A Problem is the answer to a request that was refused, in the terms of RFC 9457
+// with extension members.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+
+	Lock               string     `json:"lock,omitempty"`
+	OwnerID            string     `json:"owner_id,omitempty"`             // who holds the lock
+	TTLRemainingMS     int64      `json:"ttl_remaining_ms,omitempty"`     // until the lock can be granted
+	RecommendedRetryMS int64      `json:"recommended_retry_ms,omitempty"` // jittered
+	ExpiresAt          *time.Time `json:"expires_at,omitempty"`           // when the lease expired
+	Mismatch           []string   `json:"mismatch,omitempty"`             // fields of a stale claim
+	Released           bool       `json:"released,omitempty"`             // the claim was right, and its lease released
+	Field              string     `json:"field,omitempty"`                // that is invalid
+	Value              string     `json:"value,omitempty"`
+	Remedy             string     `json:"remedy,omitempty"`
+}
+
+// problemOf tells a client of err. Errors that are none of the contract's are not
+// for clients.
+func problemOf(err error) Problem {
+	k := kindOf(err)
+	p := Problem{Type: k.typ, Title: k.title, Status: k.status}
+	if k.sentinel != nil {
+		p.Detail = err.Error()
+	}
+	if e, ok := errors.AsType[*lease.HeldError](err); ok {
+		p.Lock, p.OwnerID, p.TTLRemainingMS, p.RecommendedRetryMS = e.Name, e.Holder, ceilMS(e.Remaining), ceilMS(e.Retry)
+	}
+	if e, ok := errors.AsType[*lease.StaleError](err); ok {
+		p.Lock, p.Released, p.Mismatch = e.Name, e.Released, mismatch(e)
+	}
+	if e, ok := errors.AsType[*lease.ExpiredError](err); ok {
+		p.Lock, p.ExpiresAt = e.Name, new(e.At.UTC())
+	}
+	if e, ok := errors.AsType[*lease.NotFoundError](err); ok {
+		p.Lock = e.Name
+	}
+	if e, ok := errors.AsType[*lease.InvalidError](err); ok {
+		p.Field, p.Value, p.Remedy = fieldName(e.Field), e.Value, e.Remedy
+		p.Detail = fmt.Sprintf("%s is %s: %s", p.Field, e.Value, e.Remedy)
+	}
+	if e, ok := errors.AsType[*lease.BusyError](err); ok {
+		p.RecommendedRetryMS = ceilMS(e.Retry)
+		p.Detail = "The request was not carried out; send it again."
+	}
+	if p.RecommendedRetryMS == 0 && (p.Type == TypeHeld || p.Status == 429 || p.Status == 503) {
+		p.RecommendedRetryMS = ceilMS(jitter(defaultRetry))
+	}
+	return p
+}
+
+func mismatch(e *lease.StaleError) []string {
+	var fields []string
+	for _, f := range [...]struct {
+		name  string
+		wrong bool
+	}{{fieldOwner, e.Holder}, {fieldID, e.ID}, {fieldToken, e.Token}} {
+		if f.wrong {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}
+
+// retryAfter is the Retry-After header for a problem; "" = none.
+func (p *Problem) retryAfter() string {
+	if p.RecommendedRetryMS == 0 {
+		return ""
+	}
+	return strconv.FormatInt((p.RecommendedRetryMS+999)/1000, 10)
+}
+
+// jitter spreads d over half to one and a half of it.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(max(d, 1)) }
+
+const defaultRetry = 100 * time.Millisecond

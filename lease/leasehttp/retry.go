@@ -1,0 +1,105 @@
+package leasehttp
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// Defaults of AcquireOptions.
+const (
+	DefaultAcquireWait = 30 * time.Second
+	longPoll           = 20 * time.Second
+)
+
+// AcquireOptions say how AcquireWithRetry goes about it. The zero value waits for 30 s.
+type AcquireOptions struct {
+	TTL         time.Duration     // 0 = the client's
+	Metadata    map[string]string // see lease.AcquireRequest, as for the following three
+	LockDelay   time.Duration
+	MinHold     time.Duration
+	MaxLifetime time.Duration
+
+	// MaxWait bounds the whole. 0 = 30 s; negative = until ctx ends.
+	MaxWait time.Duration
+
+	// MaxAttempts bounds the requests. 0 = no bound but MaxWait.
+	MaxAttempts int
+
+	// NoLongPoll makes the client ask again and again, when the server recommends it,
+	// instead of letting the server wait.
+	NoLongPoll bool
+}
+
+// AcquireWithRetry acquires a lease, and waits for it within the bounds of options:
+// in the server's line, or by asking again when the server recommends, jittered; also
+// when the server cannot be reached. On failure it returns the last error, such as a
+// *lease.HeldError, or why ctx ended.
+func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
+	r := lease.AcquireRequest{
+		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: rand.Text(),
+		LockDelay: options.LockDelay, MinHold: options.MinHold, MaxLifetime: options.MaxLifetime,
+	}
+	end := time.Now().Add(cmp.Or(options.MaxWait, DefaultAcquireWait))
+	if options.MaxWait >= 0 { // sending again must not wait again
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, end.Add(c.config.Timeout), errors.New("the time to wait is over"))
+		defer cancel()
+	}
+	for attempt := 1; ; attempt++ {
+		wait := longPoll
+		if options.MaxWait >= 0 {
+			wait = min(wait, max(time.Until(end), 0))
+		}
+		if options.NoLongPoll {
+			wait = 0
+		}
+		l, from, err := c.acquire(ctx, r, wait)
+		if err == nil {
+			return newLease(r, l, from, c.config.Margin), nil
+		}
+		retry, again := retryAfter(err, wait > 0, attempt)
+		if !again || attempt == options.MaxAttempts || options.MaxWait >= 0 && time.Until(end) <= retry {
+			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, err)
+		}
+		if cause := pause(ctx, retry); cause != nil {
+			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, errors.Join(cause, err))
+		}
+	}
+}
+
+// retryAfter is how long to wait after err before asking again, and whether asking
+// can help. After a long poll there is nothing to wait for.
+func retryAfter(err error, polled bool, attempt int) (time.Duration, bool) {
+	if e, ok := errors.AsType[*lease.HeldError](err); ok {
+		if polled {
+			return 0, true
+		}
+		return max(e.Retry, time.Millisecond), true
+	}
+	if e, ok := errors.AsType[*lease.BusyError](err); ok {
+		return max(e.Retry, time.Millisecond), true
+	}
+	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, ErrDenied) {
+		return 0, false
+	}
+	return jitter(min(defaultRetry<<min(attempt, 4), time.Second)), true // the server may be back then, and knows the key
+}
+
+// ReleaseOnce ends the heartbeat and the lease, also if ctx has ended, in the time of
+// the client's Timeout at most. Further calls return the result of the first:
+// deferring it is always right.
+func (c *Client) ReleaseOnce(ctx context.Context, l *Lease) error {
+	l.release.Do(func() {
+		l.stopHeartbeat()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.Timeout)
+		defer cancel()
+		l.releaseErr = c.Release(ctx, l.Claim())
+	})
+	return l.releaseErr
+}

@@ -1,0 +1,105 @@
+package leasehttp
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+const (
+	problemType = "application/problem+json"
+	paramLock   = "lock"
+)
+
+func (s *Server) routes() *echo.Echo {
+	e := echo.New()
+	e.HTTPErrorHandler = s.fail
+	e.POST("/v1/locks/:lock/acquire", s.guard(s.acquire))
+	e.POST("/v1/locks/:lock/renew", s.guard(s.renew))
+	e.POST("/v1/locks/:lock/release", s.guard(s.release))
+	e.GET("/v1/locks/:lock", s.guard(s.get))
+	e.GET("/v1/locks", s.guard(s.list))
+	e.GET("/v1/openapi.json", func(c echo.Context) error { return c.Blob(http.StatusOK, jsonType, openAPI) })
+	e.GET("/metrics", s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))))
+	e.GET("/healthz", func(c echo.Context) error { return c.NoContent(http.StatusNoContent) })
+	e.GET("/readyz", s.ready)
+	return e
+}
+
+// guard stands before every route that tells of locks or changes them.
+func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "handler_panicked", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+				err = refuse(TypeInternal, "panic")
+			}
+		}()
+		if s.limiter != nil {
+			if allowed, _ := s.limiter.Allow(hostOf(c.Request().RemoteAddr)); !allowed {
+				return refuse(TypeRateLimited, "too many requests from this address")
+			}
+		}
+		if err := s.authorize(c.Request()); err != nil {
+			return err
+		}
+		return next(c)
+	}
+}
+
+// fail answers with a problem.
+func (s *Server) fail(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch e.Code {
+		case http.StatusNotFound:
+			err = refuse(TypeNoRoute, "see /v1/openapi.json")
+		case http.StatusMethodNotAllowed:
+			err = refuse(TypeMethodNotAllowed, "see the Allow header")
+		default:
+			err = refuse(TypeInternal, "")
+		}
+	}
+	p := problemOf(err)
+	if p.Status >= http.StatusInternalServerError && p.Type != TypeBusy && c.Request().Context().Err() == nil {
+		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("err", err))
+	}
+	h := c.Response().Header()
+	if after := p.retryAfter(); after != "" {
+		h.Set("Retry-After", after)
+	}
+	if p.Type == TypeUnauthorized {
+		h.Set("Www-Authenticate", `Bearer realm="locks"`)
+	}
+	_ = respond(c, p.Status, problemType, &p) // it fails only with the connection
+}
+
+func respond(c echo.Context, status int, contentType string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	h := c.Response().Header()
+	h["Content-Type"] = []string{contentType}
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+	c.Response().WriteHeader(status)
+	_, err = c.Response().Write(data)
+	return err
+}
+
+var (
+	noStore = []string{"no-store"}
+	noSniff = []string{"nosniff"}
+)

@@ -1,0 +1,303 @@
+package leasehttp_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+const token = "0123456789abcdef"
+
+// running is a server that serves, until the test or stop ends it.
+type running struct {
+	*leasehttp.Server
+	url  string
+	stop func() error
+}
+
+func run(t *testing.T, c leasehttp.Config) running {
+	t.Helper()
+	s, err := leasehttp.New(c)
+	require.NoError(t, err)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, listener) }()
+	stop := sync.OnceValue(func() error { cancel(); return <-served })
+	t.Cleanup(func() { _ = stop() })
+	return running{s, "http://" + listener.Addr().String(), stop}
+}
+
+func TestTokensAreAsked(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{Tokens: []string{token, "another-long-token"}})
+	for _, c := range []struct {
+		header string
+		status int
+	}{
+		{"", 401},
+		{"Bearer", 401},
+		{"Bearer ", 401},
+		{"Bearer " + token + "x", 401},
+		{"Basic " + token, 401},
+		{"Bearer " + token, 404},
+		{"bearer another-long-token", 404},
+	} {
+		a := send(t, h, http.MethodGet, "/v1/locks/x", "", "Authorization", c.header)
+		assert.Equal(t, c.status, a.status, c.header)
+		assert.Equal(t, c.status == 401, a.header.Get("WWW-Authenticate") != "")
+	}
+	for path, status := range map[string]int{"/healthz": 204, "/readyz": 204, "/v1/openapi.json": 200, "/metrics": 401, "/v1/locks": 401} {
+		assert.Equal(t, status, send(t, h, http.MethodGet, path, "").status, path)
+	}
+	_, err := client(t, h, leasehttp.ClientConfig{Token: token}).Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	_, err = client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), ask("job", "a"))
+	require.ErrorIs(t, err, leasehttp.ErrDenied)
+}
+
+func TestWithoutTokensOnlyThisMachineIsAnswered(t *testing.T) {
+	t.Parallel()
+	s, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+	require.NoError(t, err)
+	open, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), AllowInsecure: true})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		remote, host, proxy string
+		status              int
+	}{
+		{"127.0.0.1:1", "localhost:8080", "", 404},
+		{"[::1]:1", "[::1]:8080", "", 404},
+		{"127.0.0.1:1", "evil.example:8080", "", 403}, // a name that was bound anew to loopback
+		{"127.0.0.1:1", "localhost", "10.0.0.1", 403},
+		{"10.0.0.1:1", "localhost", "", 403},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/locks/x", nil)
+		r.RemoteAddr, r.Host = c.remote, c.host
+		if c.proxy != "" {
+			r.Header.Set("X-Forwarded-For", c.proxy)
+		}
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		assert.Equal(t, c.status, w.Code, "%+v", c)
+		w = httptest.NewRecorder()
+		open.Handler().ServeHTTP(w, r)
+		assert.Equal(t, 404, w.Code, "%+v", c)
+	}
+}
+
+func TestAuthorizeDecidesAndItsTextStaysBehind(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{Authorize: func(*http.Request) error { return errors.New("secret") }})
+	a := send(t, h, http.MethodGet, "/v1/locks/x", "")
+	assert.Equal(t, 403, a.status)
+	assert.NotContains(t, a.body, "secret")
+}
+
+func TestAServerThatOthersReachNeedsTLSAndTokens(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		config leasehttp.Config
+		lacks  string
+	}{
+		{leasehttp.Config{}, "TLS"},
+		{leasehttp.Config{Tokens: []string{token}}, "TLS"},
+		{leasehttp.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, "Tokens"},
+	} {
+		c.config.Store = leasetest.NewStore()
+		s, err := leasehttp.New(c.config)
+		require.NoError(t, err)
+		err = s.ListenAndServe(t.Context(), "0.0.0.0:0")
+		require.ErrorContains(t, err, c.lacks+" is not set")
+		require.ErrorContains(t, err, "AllowInsecure")
+	}
+}
+
+func TestConfigsThatAreNotValidAreRefused(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	for want, c := range map[string]leasehttp.Config{
+		"Store is nil":         {},
+		"Tokens[0] has 5":      {Store: store, Tokens: []string{"short"}},
+		"MaxWait is negative":  {Store: store, MaxWait: -1},
+		"Tokens and Authorize": {Store: store, Tokens: []string{token}, Authorize: func(*http.Request) error { return nil }},
+	} {
+		_, err := leasehttp.New(c)
+		require.ErrorContains(t, err, want)
+	}
+	for want, c := range map[string]leasehttp.ClientConfig{
+		"BaseURL is":     {},
+		"has a user":     {BaseURL: "http://a:b@localhost"},
+		"in the clear":   {BaseURL: "http://locks.example", Token: token},
+		"TTL is 1ns":     {BaseURL: "http://localhost", TTL: 1},
+		"Timeout is -1s": {BaseURL: "http://localhost", Timeout: -time.Second},
+	} {
+		_, err := leasehttp.NewClient(c)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestItSpeaksTLS(t *testing.T) {
+	t.Parallel()
+	certified := httptest.NewTLSServer(nil)
+	defer certified.Close()
+	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), TLS: &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS13}})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: "https" + s.url[len("http"):], HTTPClient: certified.Client()})
+	l, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	cl.Close()
+}
+
+func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	entered, finish := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	store := &spy{Store: leasetest.NewStore(), after: func() {
+		if first.CompareAndSwap(false, true) {
+			close(entered)
+			<-finish
+		}
+	}}
+	s := run(t, leasehttp.Config{Store: store})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Resends: -1})
+	type result struct {
+		l   lease.Lease
+		err error
+	}
+	working, waiting := make(chan result, 1), make(chan error, 1)
+	go func() {
+		l, err := cl.Acquire(context.WithoutCancel(t.Context()), ask("job", "a"))
+		working <- result{l, err}
+	}()
+	<-entered
+	_, err := store.Store.Acquire(t.Context(), ask("held", "a"))
+	require.NoError(t, err)
+	go func() {
+		_, err := cl.AcquireWait(context.WithoutCancel(t.Context()), ask("held", "b"), time.Minute)
+		waiting <- err
+	}()
+	awaitWaiters(t, s.Server, 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop() }()
+	require.ErrorIs(t, <-waiting, lease.ErrBusy, "a waiter is sent away")
+	select {
+	case <-stopped:
+		require.Fail(t, "stopped with a request under way")
+	default:
+	}
+	close(finish)
+	got := <-working
+	require.NoError(t, got.err)
+	require.NoError(t, <-stopped)
+	record, err := store.Get(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, got.l.Claim, record.Claim)
+}
+
+func TestADrainingServerIsNotReady(t *testing.T) {
+	t.Parallel()
+	s, h := serve(t, leasehttp.Config{})
+	assert.Equal(t, 204, send(t, h, http.MethodGet, "/readyz", "").status)
+	require.NoError(t, s.Shutdown(t.Context()))
+	require.NoError(t, s.Shutdown(t.Context()))
+	assert.Equal(t, 503, send(t, h, http.MethodGet, "/readyz", "").status)
+	assert.Equal(t, 204, send(t, h, http.MethodGet, "/healthz", "").status)
+}
+
+func TestAWaitOutlivesTheReadTimeout(t *testing.T) {
+	t.Parallel()
+	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), ReadTimeout: 100 * time.Millisecond})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Resends: -1})
+	_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 500 * time.Millisecond})
+	require.NoError(t, err)
+	_, err = cl.AcquireWait(t.Context(), ask("job", "b"), bound)
+	require.NoError(t, err)
+}
+
+func TestTheRateOfAnAddressIsLimited(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{Rate: 0.001, Burst: 2})
+	for range 2 {
+		require.Equal(t, 404, send(t, h, http.MethodGet, "/v1/locks/x", "").status)
+	}
+	a := send(t, h, http.MethodGet, "/v1/locks/x", "")
+	assert.Equal(t, 429, a.status)
+	assert.Equal(t, "1", a.header.Get("Retry-After"))
+	assert.Equal(t, 204, send(t, h, http.MethodGet, "/healthz", "").status)
+	_, err := client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), ask("job", "a"))
+	require.ErrorIs(t, err, lease.ErrBusy)
+}
+
+func TestTheMonitorCountsAndLogs(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var log bytes.Buffer
+	logger := slog.New(slog.NewJSONHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.Write(p)
+	}), nil))
+	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), SweepInterval: 5 * time.Millisecond, Logger: logger})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	_, err := cl.Acquire(t.Context(), ask("held", "a"))
+	require.NoError(t, err)
+	_, err = cl.Acquire(t.Context(), lease.AcquireRequest{Name: "brief", Holder: "a", TTL: lease.MinTTL})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return metric(t, s.Server, "lock_expired_total") == 1 && metric(t, s.Server, "locks_held") == 1
+	}, bound, time.Millisecond)
+	require.NoError(t, s.stop())
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Contains(t, log.String(), `"msg":"sweep","latency_ms":`)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestTheMetricsHaveTheirNames(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	_, err = cl.Acquire(t.Context(), ask("job", "b"))
+	require.ErrorIs(t, err, lease.ErrHeld)
+	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: long})
+	require.NoError(t, err)
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	body := send(t, h, http.MethodGet, "/metrics", "").body
+	for _, line := range []string{
+		`lock_acquire_total{result="success"} 1`,
+		`lock_acquire_total{result="fail"} 1`,
+		`lock_acquire_total{result="busy"} 0`,
+		`lock_renew_total{result="success"} 1`,
+		`lock_release_total{result="success"} 1`,
+		`lock_op_latency_ms_count{op="acquire"} 2`,
+		`lock_op_duration_seconds_count{op="acquire"} 2`,
+		`lock_db_busy_total{op="acquire"} 0`,
+		`locks_held 0`,
+		`lock_expired_total 0`,
+	} {
+		assert.Contains(t, body, line+"\n")
+	}
+}
