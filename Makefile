@@ -43,6 +43,8 @@ integration-deps:
 .PHONY: soak
 soak: integration-deps ## run the long forms of the race and history tests (about 15 minutes)
 	PGLATCH_RACES=10000 $(WITHPG) $(GO) test $(RACE) -timeout 60m -count=1 -run 'Race' -v ./internal/pgsession
+	PGLATCH_KILLS=30 $(GO) test $(RACE) -timeout 20m -count=1 -run 'Killed' -v ./lease/sqlite
+	PGLATCH_CRASH_ROUNDS=30 $(WITHPG) $(GO) test $(RACE) -timeout 20m -count=1 -run 'Crash|Kill' -v ./lease/postgres
 	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s PGLATCH_ROUNDS=200 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
 
 .PHONY: bench
@@ -54,14 +56,16 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 50x -timeout 30m .
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
+	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
 	$(GO) test -C bench -run '^$$' -bench 'Lease$$' -benchtime 5x -timeout 30m .
 	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
-fuzz: ## fuzz the key decoders for a minute
+fuzz: ## fuzz the decoders of keys and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzTagRoundTrip -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzParseKey -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzText -fuzztime 20s ./namespace
+	$(GO) test -run '^$$' -fuzz FuzzLedger -fuzztime 20s ./lease/internal/ledger
 
 .PHONY: lint
 lint: ## vet and lint with the pinned linter
