@@ -96,5 +96,6 @@
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
 //	the store's clock jumps back           leases last longer by as much; tokens still rise
 //	the store is busy                      *BusyError: nothing was done, try again
+//	the store is not set up, or closed     ErrNotReady, ErrClosed: nothing was done
 //	the store cannot be reached            an error that is none of this package's: the outcome is unknown
 package lease

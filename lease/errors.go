@@ -7,21 +7,25 @@ import (
 	"time"
 )
 
-// The conditions that a Store reports.
+// The conditions that a Store reports. Whichever it is, nothing was done. Each of the
+// first six has a type with its facts, all of which lease/leasehttp carries to its
+// clients.
 var (
 	ErrHeld     = errors.New("lock is held")
 	ErrStale    = errors.New("claim is not the current one")
 	ErrExpired  = errors.New("lease expired")
 	ErrNotFound = errors.New("lock unknown")
 	ErrInvalid  = errors.New("invalid request")
-	ErrBusy     = errors.New("store is busy") // nothing was done; try again
+	ErrBusy     = errors.New("store is busy")      // try again
+	ErrNotReady = errors.New("store is not ready") // somebody has to set it up, or to grant rights on it
+	ErrClosed   = errors.New("store is closed")    // by this program
 )
 
 // A HeldError says who has the lease.
 type HeldError struct {
 	Name      string
 	Holder    string        // "" if only a delay keeps the name
-	Remaining time.Duration // until the name can be granted, if nothing is renewed
+	Remaining time.Duration // until the name can be granted, LockDelay and MinHold included, if nothing is renewed or released
 	Retry     time.Duration // when to try again: jittered, so that a herd spreads
 }
 

@@ -33,7 +33,9 @@ func TestErrorsMatchTheirConditionAndSayWhatToKnow(t *testing.T) {
 	} {
 		assert.ErrorIs(t, fmt.Errorf("wrapped: %w", c.err), c.is)
 		assert.EqualError(t, c.err, c.text)
-		for _, other := range []error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy} {
+		for _, other := range []error{
+			lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed,
+		} {
 			assert.Equal(t, other == c.is, errors.Is(c.err, other)) //nolint:errorlint // sentinels are compared
 		}
 	}
@@ -55,15 +57,27 @@ func TestInvalidErrorsAreShort(t *testing.T) {
 	require.NoError(t, lease.SweepRequest{Retention: math.MaxInt64}.Validate())
 }
 
+func TestANameHasNoSegmentsThatAURLResolves(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{".", "..", "./a", "a/.", "a/./b", "a/../b", "../a", "/..", "../"} {
+		require.ErrorIs(t, lease.ValidateName(name), lease.ErrInvalid, name)
+	}
+	for _, name := range []string{"...", ".a", "a.", "a..b", "..a/b..", "/", "//", "a/", "/a", `a\..`, "%2e", "․"} {
+		require.NoError(t, lease.ValidateName(name), name)
+	}
+}
+
 func FuzzValidateName(f *testing.F) {
-	for _, name := range []string{"", "job", "a\x00", "\xff", "é", strings.Repeat("n", 513)} {
+	for _, name := range []string{"", "job", "a\x00", "\xff", "é", strings.Repeat("n", 513), "..", "a/./b"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		claim := lease.Claim{Name: name, Holder: "a", ID: "x", Token: 1}
 		want := lease.ValidateName(name)
 		assert.Equal(t, want == nil, claim.Validate() == nil)
-		assert.Equal(t, want == nil || name == "", lease.ListRequest{Prefix: name}.Validate() == nil)
+		if want == nil || name == "" {
+			assert.NoError(t, lease.ListRequest{Prefix: name, After: name}.Validate())
+		}
 		if want == nil {
 			assert.NotEmpty(t, name)
 			assert.LessOrEqual(t, len(name), lease.MaxName)

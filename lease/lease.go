@@ -21,7 +21,7 @@ type Lease struct {
 
 // A Claim proves a lease: an operation on it must match all four.
 type Claim struct {
-	Name   string // of the lock
+	Name   string // of the lock; see ValidateName
 	Holder string // who asked for it
 	ID     string // random, new for each acquisition
 	Token  uint64 // fencing token: greater than that of every lease of the name before; at most MaxToken

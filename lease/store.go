@@ -7,10 +7,10 @@ import (
 )
 
 // A Store keeps leases. Its methods are safe for concurrent use, and each is one
-// serializable transaction: when it returns without an error, its effect is as
-// durable as the store promises. After an error of this package nothing has changed;
-// after another the outcome is unknown. A request that its Validate refuses gets that
-// *InvalidError.
+// serializable transaction, but for List and Sweep, which can be several: when it
+// returns without an error, its effect is as durable as the store promises. After an
+// error of this package nothing has changed; after another the outcome is unknown. A
+// request that its Validate refuses gets that *InvalidError.
 type Store interface {
 	// Acquire grants a lease on a name that nobody has a lease on. It needs no Sweep to
 	// have run. *HeldError if somebody has one, or a delay keeps the name.
@@ -30,7 +30,9 @@ type Store interface {
 	// or after.
 	List(ctx context.Context, r ListRequest) iter.Seq2[Record, error]
 	// Sweep counts leases, makes names FREE whose lease expired, and forgets those whose
-	// lease ended long ago. Tokens and versions go on rising all the same.
+	// lease ended long ago. Tokens and versions go on rising all the same. It may commit in
+	// parts: beside an error, whichever it is, the result counts as Expired and Removed
+	// what is known to be done.
 	Sweep(ctx context.Context, r SweepRequest) (SweepResult, error)
 }
 
@@ -38,6 +40,16 @@ type Store interface {
 // results are in the order of the requests; the error means that there are none.
 type BatchRenewer interface {
 	RenewAll(ctx context.Context, all []RenewRequest) ([]RenewResult, error)
+}
+
+// A HandOverer gives a name to who waits for it at once, in one operation instead of
+// two: one commit, and no moment in which the name is free.
+type HandOverer interface {
+	// HandOver is Release of c and then Acquire of next, in one transaction. released is
+	// what Release would have returned, acquired what Acquire would have, which is tried
+	// in either case: what a refusal of the one leaves the other is done. If the
+	// transaction fails, both are its error.
+	HandOver(ctx context.Context, c Claim, next AcquireRequest) (l Lease, released, acquired error)
 }
 
 // A RenewResult is the outcome of one renewal of a batch.
@@ -48,8 +60,8 @@ type RenewResult struct {
 
 // An AcquireRequest asks for a lease.
 type AcquireRequest struct {
-	Name   string        // 1 to MaxName bytes of valid UTF-8 without control characters
-	Holder string        // the same
+	Name   string        // see ValidateName
+	Holder string        // 1 to MaxName bytes of valid UTF-8 without control characters
 	TTL    time.Duration // MinTTL to MaxTTL
 
 	// Metadata is kept with the lease, for people: at most MaxMetadata bytes
@@ -72,7 +84,7 @@ type AcquireRequest struct {
 	MinHold time.Duration
 
 	// MaxLifetime bounds all renewals: the lease ends this long after its acquisition,
-	// whoever still renews it. 0 = no bound; at least MinTTL.
+	// whoever still renews it. 0 = no bound; else MinTTL to LongestLifetime.
 	MaxLifetime time.Duration
 }
 
@@ -84,8 +96,8 @@ type RenewRequest struct {
 
 // A ListRequest selects names.
 type ListRequest struct {
-	After  string // "" = from the first
-	Prefix string // "" = all
+	After  string // "" = from the first; it need not exist, or be a name
+	Prefix string // "" = all; nor need this
 	Limit  int    // 0 = no limit
 }
 
@@ -110,6 +122,9 @@ const (
 	MaxMetadata = 4 << 10
 	MinTTL      = 10 * time.Millisecond
 	MaxTTL      = 24 * time.Hour
+
+	// LongestLifetime is a hundred years, which all stores and protocols can count.
+	LongestLifetime = 100 * 365 * 24 * time.Hour
 
 	DefaultRetention  = time.Hour
 	DefaultSweepLimit = 10_000

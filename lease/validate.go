@@ -13,13 +13,27 @@ import (
 const longestShown = 64
 
 // ValidateName returns an *InvalidError unless name is one that a lock can have: 1
-// to MaxName bytes of valid UTF-8 without control characters.
-func ValidateName(name string) error { return validateText("Name", name) }
+// to MaxName bytes of valid UTF-8 without control characters, of whose segments
+// between slashes none is "." or "..". Names stand in the paths of URLs, where clients
+// and proxies resolve these segments, escaped or not (RFC 3986, section 6.2.2).
+func ValidateName(name string) error {
+	if err := validateText("Name", name); err != nil {
+		return err
+	}
+	if strings.Contains(name, ".") {
+		for segment := range strings.SplitSeq(name, "/") {
+			if segment == "." || segment == ".." {
+				return &InvalidError{Field: "Name", Value: show(name), Remedy: `use no segments "." and ".."`}
+			}
+		}
+	}
+	return nil
+}
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
 func (r AcquireRequest) Validate() error {
 	return firstError(
-		validateText("Name", r.Name),
+		ValidateName(r.Name),
 		validateText("Holder", r.Holder),
 		validateTTL(r.TTL),
 		validateMetadata(r.Metadata),
@@ -36,7 +50,7 @@ func (r RenewRequest) Validate() error { return firstError(r.Claim.Validate(), v
 // Validate returns an *InvalidError for the first part that is missing or out of
 // bounds.
 func (c Claim) Validate() error {
-	if err := firstError(validateText("Name", c.Name), validateText("Holder", c.Holder), validateText("ID", c.ID)); err != nil {
+	if err := firstError(ValidateName(c.Name), validateText("Holder", c.Holder), validateText("ID", c.ID)); err != nil {
 		return err
 	}
 	if c.Token == 0 || c.Token > MaxToken {
@@ -107,8 +121,8 @@ func validateDelay(field string, d time.Duration) error {
 }
 
 func validateLifetime(d time.Duration) error {
-	if d != 0 && d < MinTTL {
-		return &InvalidError{Field: "MaxLifetime", Value: d.String(), Remedy: fmt.Sprintf("use %v or more, or 0 for no bound", MinTTL)}
+	if d != 0 && (d < MinTTL || d > LongestLifetime) {
+		return &InvalidError{Field: "MaxLifetime", Value: d.String(), Remedy: fmt.Sprintf("use %v to %v, or 0 for no bound", MinTTL, LongestLifetime)}
 	}
 	return nil
 }

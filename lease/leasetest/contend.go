@@ -17,9 +17,10 @@ import (
 // some of them twice with one idempotency key, renew, release, release once more, or
 // let their lease expire and then try to renew and to release it.
 type Contention struct {
-	Clients    int           // 0 = 50
+	Clients    int           // at once; 0 = 50
 	Names      int           // 0 = 3: contended-0, contended-1, …
 	Operations int           // of each client, at least; 0 = 60
+	Overlap    int           // calls on one name at a time, at most: what it costs to check them grows steeply; 0 = 8
 	TTL        time.Duration // the longest; 0 = 60 ms
 	Sweep      bool          // sweep all the while, forgetting at once
 }
@@ -30,12 +31,17 @@ func (c Contention) Run(ctx context.Context, store func(client int) lease.Store)
 	c.Clients = cmp.Or(c.Clients, 50)
 	c.Names = cmp.Or(c.Names, 3)
 	c.Operations = cmp.Or(c.Operations, 60)
+	c.Overlap = cmp.Or(c.Overlap, 8)
 	c.TTL = max(cmp.Or(c.TTL, 60*time.Millisecond), 2*lease.MinTTL)
+	rooms := make([]chan struct{}, c.Names)
+	for i := range rooms {
+		rooms[i] = make(chan struct{}, c.Overlap)
+	}
 	fighting, end := context.WithCancel(ctx)
 	var clients, sweeper sync.WaitGroup
 	for i := range c.Clients {
 		clients.Go(func() {
-			f := fighter{Contention: c, store: store(i), holder: "client-" + strconv.Itoa(i)}
+			f := fighter{Contention: c, store: store(i), holder: "client-" + strconv.Itoa(i), rooms: rooms}
 			for f.done < c.Operations && fighting.Err() == nil {
 				f.turn(fighting)
 			}
@@ -59,14 +65,18 @@ type fighter struct {
 	Contention
 	store  lease.Store
 	holder string
-	done   int // operations
+	rooms  []chan struct{} // for calls, by name
+	room   chan struct{}   // that of the present name
+	done   int             // operations
 }
 
 func (f *fighter) ttl() time.Duration { return lease.MinTTL + rand.N(f.TTL-lease.MinTTL) }
 
 // turn tries to get a lease, and does one of the things that clients do with it.
 func (f *fighter) turn(ctx context.Context) {
-	r := lease.AcquireRequest{Name: fmt.Sprintf("contended-%d", rand.N(f.Names)), Holder: f.holder, TTL: f.ttl()}
+	name := rand.N(f.Names)
+	f.room = f.rooms[name]
+	r := lease.AcquireRequest{Name: fmt.Sprintf("contended-%d", name), Holder: f.holder, TTL: f.ttl()}
 	if rand.N(2) == 0 {
 		r.IdempotencyKey = f.holder + "-" + strconv.Itoa(f.done)
 	}
@@ -91,19 +101,24 @@ func (f *fighter) turn(ctx context.Context) {
 		f.renew(ctx, l.Claim)
 	}
 	for range 1 + rand.N(2) {
-		f.done++
-		_ = f.store.Release(ctx, l.Claim)
+		f.call(func() { _ = f.store.Release(ctx, l.Claim) })
 	}
 }
 
-func (f *fighter) acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
-	f.done++
-	return f.store.Acquire(ctx, r)
+func (f *fighter) acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, err error) {
+	f.call(func() { l, err = f.store.Acquire(ctx, r) })
+	return l, err
 }
 
 func (f *fighter) renew(ctx context.Context, c lease.Claim) {
+	f.call(func() { _, _ = f.store.Renew(ctx, lease.RenewRequest{Claim: c, TTL: f.ttl()}) })
+}
+
+func (f *fighter) call(operation func()) {
 	f.done++
-	_, _ = f.store.Renew(ctx, lease.RenewRequest{Claim: c, TTL: f.ttl()})
+	f.room <- struct{}{}
+	defer func() { <-f.room }()
+	operation()
 }
 
 // pause waits and reports whether ctx still runs.

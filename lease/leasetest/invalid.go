@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// badTexts are no names.
-var badTexts = []string{"", strings.Repeat("n", lease.MaxName+1), "a\x00b", "a\nb", "a\x7f", "a\u0085b", "\xff", "a\xc3", "\xed\xa0\x80"}
+// badTexts are no names of anything, badNames none of locks.
+var (
+	badTexts = []string{"", strings.Repeat("n", lease.MaxName+1), "a\x00b", "a\nb", "a\x7f", "a\u0085b", "\xff", "a\xc3", "\xed\xa0\x80"}
+	badNames = append(slices.Clip(badTexts), ".", "..", "../job", "a/./b", "a/..")
+)
 
 // requireInvalid checks that err names field, if it can be told.
 func requireInvalid(s *suite, err error, field string) {
@@ -32,8 +36,10 @@ func badAcquires() map[string][]lease.AcquireRequest {
 		change(&r)
 		bad[field] = append(bad[field], r)
 	}
+	for _, name := range badNames {
+		add("Name", func(r *lease.AcquireRequest) { r.Name = name })
+	}
 	for _, text := range badTexts {
-		add("Name", func(r *lease.AcquireRequest) { r.Name = text })
 		add("Holder", func(r *lease.AcquireRequest) { r.Holder = text })
 		if text != "" {
 			add("IdempotencyKey", func(r *lease.AcquireRequest) { r.IdempotencyKey = text })
@@ -46,7 +52,7 @@ func badAcquires() map[string][]lease.AcquireRequest {
 		add("LockDelay", func(r *lease.AcquireRequest) { r.LockDelay = d })
 		add("MinHold", func(r *lease.AcquireRequest) { r.MinHold = d })
 	}
-	for _, d := range []time.Duration{-1, 1, lease.MinTTL - 1, math.MinInt64} {
+	for _, d := range []time.Duration{-1, 1, lease.MinTTL - 1, lease.LongestLifetime + 1, math.MaxInt64, math.MinInt64} {
 		add("MaxLifetime", func(r *lease.AcquireRequest) { r.MaxLifetime = d })
 	}
 	for _, m := range []map[string]string{
@@ -70,8 +76,10 @@ func badClaims(c lease.Claim) map[string][]lease.Claim {
 		change(&b)
 		bad[field] = append(bad[field], b)
 	}
+	for _, name := range badNames {
+		add("Name", func(c *lease.Claim) { c.Name = name })
+	}
 	for _, text := range badTexts {
-		add("Name", func(c *lease.Claim) { c.Name = text })
 		add("Holder", func(c *lease.Claim) { c.Holder = text })
 		add("ID", func(c *lease.Claim) { c.ID = text })
 	}
@@ -107,19 +115,18 @@ var invalidCases = []testCase{
 		})
 	}},
 	{"invalid: bad names, lists and sweeps are refused", func(s *suite) {
-		for _, text := range badTexts {
-			_, err := s.store.Get(s.Context(), text)
+		for _, name := range badNames {
+			_, err := s.store.Get(s.Context(), name)
 			requireInvalid(s, err, "Name")
-			if text == "" {
-				continue
-			}
+		}
+		var err error
+		for _, text := range badTexts[1:] { // none is good
 			for field, r := range map[string]lease.ListRequest{"After": {After: text}, "Prefix": {Prefix: text}} {
 				for _, err = range s.store.List(s.Context(), r) {
 				}
 				requireInvalid(s, err, field)
 			}
 		}
-		var err error
 		for _, err = range s.store.List(s.Context(), lease.ListRequest{Limit: -1}) {
 		}
 		requireInvalid(s, err, "Limit")
@@ -137,7 +144,7 @@ var invalidCases = []testCase{
 			Metadata:       map[string]string{"k": strings.Repeat("v", lease.MaxMetadata-1)},
 			LockDelay:      lease.MaxTTL,
 			MinHold:        lease.MaxTTL,
-			MaxLifetime:    math.MaxInt64,
+			MaxLifetime:    lease.LongestLifetime,
 		}
 		l := s.acquire(r)
 		requireSameLease(s, l, s.acquire(r))
@@ -148,6 +155,6 @@ var invalidCases = []testCase{
 		shortest.TTL, shortest.MaxLifetime = lease.MinTTL, lease.MinTTL
 		s.acquire(shortest)
 		s.expire("short")
-		s.sweep(lease.SweepRequest{Retention: math.MaxInt64, Limit: math.MaxInt32})
+		require.Zero(s, s.sweep(lease.SweepRequest{Retention: math.MaxInt64, Limit: math.MaxInt32}).Removed, "nothing ended centuries ago")
 	}},
 }

@@ -36,9 +36,10 @@ var raceCases = []testCase{
 			require.EqualValues(s, 1, granted.Load())
 		}
 	}},
-	{"race: 50 clients, induced expiries and sweeps: one holder at a time, and tokens rise", func(s *suite) {
-		h := NewHistory()
-		Contention{Sweep: true}.Run(s.Context(), func(int) lease.Store { return h.Client(s.store) })
+	{"race: many clients, induced expiries and sweeps: one holder at a time, and tokens rise", func(s *suite) {
+		h, crowd := NewHistory(), s.h.Race
+		crowd.Sweep = true
+		crowd.Run(s.Context(), func(int) lease.Store { return h.Client(s.store) })
 		counts := h.Counts()
 		s.Logf("%+v", counts)
 		require.NoError(s, h.Check(checkLimit))

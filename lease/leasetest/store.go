@@ -24,6 +24,7 @@ type Store struct {
 var (
 	_ lease.Store        = (*Store)(nil)
 	_ lease.BatchRenewer = (*Store)(nil)
+	_ lease.HandOverer   = (*Store)(nil)
 )
 
 // NewStore makes an empty Store.
@@ -42,6 +43,10 @@ func (s *Store) begin(ctx context.Context, invalid error) (now time.Time, err er
 func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.acquireLocked(ctx, r)
+}
+
+func (s *Store) acquireLocked(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	now, err := s.begin(ctx, r.Validate())
 	if err != nil {
 		return lease.Lease{}, err
@@ -95,6 +100,19 @@ func (s *Store) renewLocked(ctx context.Context, r lease.RenewRequest) (lease.Le
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.releaseLocked(ctx, c)
+}
+
+// HandOver implements lease.HandOverer.
+func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	released = s.releaseLocked(ctx, c)
+	l, acquired = s.acquireLocked(ctx, next)
+	return l, released, acquired
+}
+
+func (s *Store) releaseLocked(ctx context.Context, c lease.Claim) error {
 	now, err := s.begin(ctx, c.Validate())
 	if err != nil {
 		return err

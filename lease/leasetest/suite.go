@@ -27,15 +27,20 @@ type Harness struct {
 	// Precision is to how much the store's answers are exact, as a protocol that counts
 	// in milliseconds is not. 0 = a microsecond.
 	Precision time.Duration
+
+	// Race is the crowd of the case that checks a history; it always sweeps. For a store
+	// whose calls take long, fewer Operations.
+	Race Contention
 }
 
 // Run runs the conformance suite as parallel subtests of t. It checks the contract
-// of lease.Store, and of lease.BatchRenewer if the stores implement it.
+// of lease.Store, and of lease.BatchRenewer and lease.HandOverer if the stores
+// implement them.
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leasetest: Harness.New")
 	h.TTL = cmp.Or(h.TTL, 200*time.Millisecond)
 	h.Precision = cmp.Or(h.Precision, time.Microsecond)
-	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, releaseCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
+	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, releaseCases, handOverCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(&suite{T: t, h: h, store: h.New(t)})

@@ -98,8 +98,8 @@
 //
 // The era rises when the server may have forgotten some of what it counted: by as much as
 // the timeline, when a standby was promoted or a backup recovered; by one, when the
-// system identifier is another or the timeline lower, after a dump was restored or
-// pg_upgrade. So tokens rise even when a standby was promoted that had missed the
+// system identifier is another, the timeline lower or the table a new one, after a dump
+// was restored or pg_upgrade. So tokens rise even when a standby was promoted that had missed the
 // last ones. A trillion tokens fit an era, and 8,192 eras a number that JavaScript and JSON
 // readers like it keep exactly; the terms of package leader have fewer and larger
 // eras, and are no such tokens.
@@ -112,8 +112,9 @@
 //     prevent it.
 //   - The clock of the server, and of the standby that takes its place, can be set. If
 //     it jumps forward, leases end early, as package lease says.
-//   - Two standbys that were promoted independently to one timeline number, and copies
-//     of a running server's disk, cannot be told apart: they count the same tokens.
+//   - Two standbys that were promoted independently to one timeline number, copies of a
+//     running server's disk, and two restorations of one dump cannot be told apart: they
+//     count the same tokens.
 //   - A server with fsync off may forget anything in a crash of the machine.
 //   - Writes that are neither guarded nor fenced, and order of what a guarded
 //     transaction does elsewhere.
@@ -131,8 +132,9 @@
 //	context ends meanwhile                 the same
 //	a synchronous standby does not answer  the operation waits until its context ends; the same
 //	server restarts                        leases go on, by its clock
-//	schema is missing                      an error that names Store.Migrate
-//	role has no rights                     an error with the GRANT
+//	schema is missing                      lease.ErrNotReady that names Store.Migrate
+//	role has no rights, or cannot connect  lease.ErrNotReady, with the GRANT
+//	pool is closed                         lease.ErrClosed
 //
 // # What it needs
 //

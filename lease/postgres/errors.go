@@ -38,15 +38,21 @@ func busyError(cause error) error {
 	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
 }
 
+// closedPool is what a pool says that is closed. Its error is in a package of its own.
+const closedPool = "closed pool"
+
 // unreachable is the error when there is no connection: nothing was sent.
 func unreachable(err error) error {
+	if err.Error() == closedPool {
+		return fmt.Errorf("lease: %w", lease.ErrClosed)
+	}
 	code := sqlState(err)
 	_, network := errors.AsType[net.Error](err)
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
 	if isBusy(code) || (code == "" && (network || ended)) {
 		return busyError(err)
 	}
-	return fmt.Errorf("lease: connecting: %w", err)
+	return fmt.Errorf("lease: %w: connecting: %w", lease.ErrNotReady, err)
 }
 
 // failed is the error of a statement, which was its transaction: an error that the
@@ -62,10 +68,11 @@ func failed(err error) error {
 	case code == codeReadOnly:
 		return busyError(fmt.Errorf("the server is read-only, as a standby is: lead the connections to the primary, for example with target_session_attrs=read-write: %w", err))
 	case code == codeInvalidSchema, (code == codeUndefinedTable || code == codeUndefinedFunction) && strings.Contains(err.Error(), schemaName):
-		return fmt.Errorf("lease: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w", schemaName, err)
+		return fmt.Errorf("lease: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
+			lease.ErrNotReady, schemaName, err)
 	case code == codePrivilege:
-		return fmt.Errorf("lease: the role may not use the schema %[1]s: GRANT USAGE ON SCHEMA %[1]s TO the role; "+
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO the role: %[2]w", schemaName, err)
+		return fmt.Errorf("lease: %[1]w: the role may not use the schema %[2]s: GRANT USAGE ON SCHEMA %[2]s TO the role; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[2]s TO the role: %[3]w", lease.ErrNotReady, schemaName, err)
 	}
 	return fmt.Errorf("lease: %w", err)
 }

@@ -65,5 +65,5 @@ func ExampleFenceTrigger() {
 	// 	END IF;
 	// 	RETURN NEW;
 	// END $pglatch$;
-	// CREATE OR REPLACE TRIGGER pglatch_fence BEFORE UPDATE ON "report" FOR EACH ROW EXECUTE FUNCTION "report_token_fence"();
+	// CREATE OR REPLACE TRIGGER "report_token_fence" BEFORE UPDATE ON "report" FOR EACH ROW EXECUTE FUNCTION "report_token_fence"();
 }

@@ -141,6 +141,12 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 func TestGuardedWritesAreInTheOrderOfTheirTokens(t *testing.T) {
 	t.Parallel()
 	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error { return postgres.Guard(ctx, tx, c) }))
+	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error {
+		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM act"); err != nil {
+			return err
+		}
+		return postgres.Guard(ctx, tx, c)
+	}), "a snapshot that is older than the guard")
 	assert.Positive(t, staleWrites(t, func(context.Context, pgx.Tx, lease.Claim) error { return nil }), "the control: without a guard")
 }
 
@@ -176,7 +182,7 @@ func staleWrites(t *testing.T, guard func(context.Context, pgx.Tx, lease.Claim) 
 				turns++
 				for end := time.Now().Add(60 * time.Millisecond); time.Now().Before(end); {
 					err := write(l.Claim)
-					if err != nil && !errors.Is(err, lease.ErrStale) && !errors.Is(err, lease.ErrExpired) {
+					if err != nil && !errors.Is(err, lease.ErrStale) && !errors.Is(err, lease.ErrExpired) && !errors.Is(err, lease.ErrBusy) {
 						assert.NoError(t, err)
 						return
 					}

@@ -76,4 +76,10 @@ func duration(us int64) time.Duration { return time.Duration(us) * time.Microsec
 
 // micros is a duration in microseconds, rounded up, so that a lease never ends
 // before its client thinks.
-func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+func micros(d time.Duration) int64 {
+	us := d / time.Microsecond
+	if d%time.Microsecond > 0 {
+		us++
+	}
+	return int64(us)
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/lease"
 )
 
 const (
@@ -49,7 +51,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case code == codePrivilege:
-		return fmt.Errorf("lease: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", schemaName, err)
+		return fmt.Errorf("lease: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
 	case code == codeReadOnly || isBusy(code):
 		return failed(err)
 	}

@@ -8,7 +8,8 @@ CREATE TABLE IF NOT EXISTS pglatch_lease.store (
 	schema_version int NOT NULL,
 	floor bigint NOT NULL,             -- no lease of a name that is not in locks had a greater token: era << 40 | n
 	timeline bigint NOT NULL,          -- of the server that counts in this era
-	system_identifier bigint NOT NULL
+	system_identifier bigint NOT NULL,
+	relation oid NOT NULL              -- of this table itself: a dump that is restored tells the old one
 );
 
 -- One row for each name: its current or last lease. No index but the key's, and room
@@ -38,10 +39,14 @@ CREATE OR REPLACE FUNCTION pglatch_lease.timeline() RETURNS bigint LANGUAGE sql 
 	SELECT ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.bit(32)::pg_catalog.int8
 $$;
 
--- durable makes the transaction wait for its commit, and no longer than limit for a
--- row. remote_write and remote_apply stay.
+-- durable makes the transaction wait for its commit, and no longer than p_wait for a
+-- row. remote_write and remote_apply stay. On a standby it raises an error: what can be
+-- read there is old.
 CREATE OR REPLACE FUNCTION pglatch_lease.durable(p_wait text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+	IF pg_catalog.pg_is_in_recovery() THEN
+		RAISE EXCEPTION 'a standby grants no leases' USING ERRCODE = 'read_only_sql_transaction';
+	END IF;
 	IF pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN
 		PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
 	END IF;
@@ -50,7 +55,8 @@ END $$;
 
 -- floor is the number above which new tokens and versions begin. A standby that is
 -- promoted may have missed tokens, but its timeline is higher; a server with another
--- identifier, or a lower timeline after pg_upgrade, is told by that: a new era begins.
+-- identifier, or a lower timeline after pg_upgrade, is told by that, and so is a dump that
+-- was restored on the same server by the table's oid: a new era begins.
 -- A snapshot that is older than this call may not see the floor that a sweep raised,
 -- so the row is locked then, which fails if it changed since.
 CREATE OR REPLACE FUNCTION pglatch_lease.floor() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -58,16 +64,17 @@ DECLARE
 	s pglatch_lease.store;
 	here bigint := pglatch_lease.timeline();
 	server bigint := system_identifier FROM pg_catalog.pg_control_system();
+	self oid := 'pglatch_lease.store'::pg_catalog.regclass;
 BEGIN
 	IF pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
 		SELECT t.* INTO STRICT s FROM pglatch_lease.store AS t;
 	ELSE
 		SELECT t.* INTO STRICT s FROM pglatch_lease.store AS t FOR SHARE;
 	END IF;
-	IF s.timeline <> here OR s.system_identifier <> server THEN
-		UPDATE pglatch_lease.store AS t SET timeline = here, system_identifier = server, floor = ((t.floor >> 40)
-			+ CASE WHEN t.system_identifier = server AND t.timeline < here THEN here - t.timeline ELSE 1 END) << 40
-			WHERE t.timeline <> here OR t.system_identifier <> server;
+	IF (s.timeline, s.system_identifier, s.relation) <> (here, server, self) THEN
+		UPDATE pglatch_lease.store AS t SET timeline = here, system_identifier = server, relation = self, floor = ((t.floor >> 40)
+			+ CASE WHEN t.system_identifier = server AND t.timeline <= here THEN here - t.timeline + (t.relation <> self)::int ELSE 1 END) << 40
+			WHERE (t.timeline, t.system_identifier, t.relation) <> (here, server, self);
 		SELECT t.* INTO STRICT s FROM pglatch_lease.store AS t;
 	END IF;
 	RETURN s.floor;
@@ -251,6 +258,6 @@ LANGUAGE sql BEGIN ATOMIC
 	SELECT count(*) FROM pglatch_lease.locks AS l WHERE l.released_at IS NULL AND l.expires_at > clock_timestamp();
 END;
 
-INSERT INTO pglatch_lease.store AS s (schema_version, floor, timeline, system_identifier)
-	SELECT 1, 0, pglatch_lease.timeline(), c.system_identifier FROM pg_catalog.pg_control_system() AS c
+INSERT INTO pglatch_lease.store AS s (schema_version, floor, timeline, system_identifier, relation)
+	SELECT 1, 0, pglatch_lease.timeline(), c.system_identifier, 'pglatch_lease.store'::pg_catalog.regclass FROM pg_catalog.pg_control_system() AS c
 	ON CONFLICT (one) DO UPDATE SET schema_version = excluded.schema_version WHERE s.schema_version < excluded.schema_version;

@@ -22,7 +22,7 @@ func life(t *testing.T, s *postgres.Store, j judge) {
 	t.Helper()
 	ctx := t.Context()
 	request := lease.AcquireRequest{
-		Name: `wünsch "dir' \was/../{x,y}`, Holder: `a'\"b`, TTL: ttl, IdempotencyKey: "k,{1}", Metadata: map[string]string{"a": `'"\ é`, "": ""},
+		Name: `wünsch "dir' \was/.../{x,y}`, Holder: `a'\"b`, TTL: ttl, IdempotencyKey: "k,{1}", Metadata: map[string]string{"a": `'"\ é`, "": ""},
 		LockDelay: time.Hour, MinHold: time.Second, MaxLifetime: 2 * time.Hour,
 	}
 	l, err := s.Acquire(ctx, request)
@@ -167,12 +167,21 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
 	require.ErrorContains(t, err, "Store.Migrate")
+	require.ErrorIs(t, err, lease.ErrNotReady)
 	require.NotErrorIs(t, err, lease.ErrBusy)
 	require.ErrorContains(t, s.Migrate(t.Context()), "may not make the schema")
 
 	require.NoError(t, open(t, server.DSN(""), nil).Migrate(t.Context()))
 	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
 	require.ErrorContains(t, err, "GRANT USAGE ON SCHEMA pglatch_lease")
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	stranger := open(t, strings.Replace(dsn, "plain", "stranger", 1), nil)
+	_, err = stranger.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	assert.NotContains(t, err.Error(), "hunter2")
+	stranger.Close()
+	_, err = stranger.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrClosed)
 	admin.exec("GRANT USAGE ON SCHEMA pglatch_lease TO plain")
 	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
 	require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease")

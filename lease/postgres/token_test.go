@@ -103,6 +103,11 @@ func TestTokensRiseAcrossThePromotionOfAStandbyThatMissedSome(t *testing.T) {
 	_, err = onStandby.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "h", TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrBusy)
 	require.ErrorContains(t, err, "as a standby is")
+	held := acquire(t, s, "held", "h").Claim
+	replica.eventually(func() bool { return one[int](replica, "SELECT count(*) FROM pglatch_lease.locks") == 2 })
+	_, err = onStandby.Acquire(t.Context(), lease.AcquireRequest{Name: "held", Holder: "h", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrBusy, "what a standby knows of a lease is old")
+	require.NoError(t, s.Release(t.Context(), held))
 
 	replica.exec("SELECT pg_wal_replay_pause()")
 	before := make(map[string]uint64)
@@ -137,6 +142,8 @@ func TestAnEraBeginsWhereTheServerIsAnother(t *testing.T) {
 		"timeline = timeline - 3":                   8, // three promotions since
 		"system_identifier = system_identifier + 1": 6, // a dump, restored elsewhere
 		"timeline = timeline + 7":                   6, // pg_upgrade begins at 1 again
+		"relation = 1":                              6, // a dump, restored here
+		"relation = 1, timeline = timeline - 3":     9, // the same, after three promotions
 	} {
 		j.exec("UPDATE pglatch_lease.store SET floor = $1::bigint + 17, "+change, int64(5*era))
 		j.exec("DELETE FROM pglatch_lease.locks")

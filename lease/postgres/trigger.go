@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -26,7 +28,7 @@ func FenceTrigger(table, column string) string {
 	path := strings.SplitN(table, ".", 2)
 	last := len(path) - 1
 	function := append([]string{}, path...)
-	function[last] = path[last] + "_" + column + "_fence"
+	function[last] = fitting(path[last] + "_" + column + "_fence")
 	return fmt.Sprintf(`CREATE OR REPLACE FUNCTION %[1]s() RETURNS trigger LANGUAGE plpgsql AS $pglatch$
 BEGIN
 	IF (NEW.%[3]s OPERATOR(pg_catalog.>=) OLD.%[3]s) IS NOT TRUE AND OLD.%[3]s IS NOT NULL THEN
@@ -35,7 +37,21 @@ BEGIN
 	END IF;
 	RETURN NEW;
 END $pglatch$;
-CREATE OR REPLACE TRIGGER pglatch_fence BEFORE UPDATE ON %[2]s FOR EACH ROW EXECUTE FUNCTION %[1]s();
+CREATE OR REPLACE TRIGGER %[6]s BEFORE UPDATE ON %[2]s FOR EACH ROW EXECUTE FUNCTION %[1]s();
 `, pgx.Identifier(function).Sanitize(), pgx.Identifier(path).Sanitize(), pgx.Identifier{column}.Sanitize(),
-		pgsession.Literal(FencedCode), pgsession.Literal(column))
+		pgsession.Literal(FencedCode), pgsession.Literal(column), pgx.Identifier{function[last]}.Sanitize())
+}
+
+// longestName is what PostgreSQL keeps of a name.
+const longestName = 63
+
+// fitting is name, or so much of it as fits beside a hash of all: names that
+// PostgreSQL cuts off could be those of two functions.
+func fitting(name string) string {
+	if len(name) <= longestName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := longestName - 2*len(sum[:6]) - 1
+	return strings.ToValidUTF8(name[:end], "") + "_" + hex.EncodeToString(sum[:6])
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +13,22 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
+
+func TestEachColumnOfATableWithALongNameHasItsFence(t *testing.T) {
+	t.Parallel()
+	j := newJudge(t, pgtest.DSN(t))
+	table := strings.Repeat("é", 30)
+	j.exec("CREATE TABLE " + table + " (first bigint, second bigint); INSERT INTO " + table + " VALUES (5, 5)")
+	for _, column := range []string{"first", "second"} {
+		j.exec(postgres.FenceTrigger(table, column))
+	}
+	for _, column := range []string{"first", "second"} {
+		_, err := j.pool.Exec(t.Context(), "UPDATE "+table+" SET "+column+" = 4")
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, err, &pgErr)
+		assert.Equal(t, column, pgErr.ColumnName)
+	}
+}
 
 func TestAFenceTriggerRefusesAnOlderToken(t *testing.T) {
 	t.Parallel()

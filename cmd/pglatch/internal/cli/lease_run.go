@@ -102,6 +102,9 @@ func (r *leaseRun) run(cmd *cobra.Command, app *App, args []string) error {
 	}
 	defer client.Close()
 	ctx := cmd.Context()
+	if err := probe(ctx, client, name); err != nil { // else it would wait for a server, too
+		return leaseError(ctx, err)
+	}
 	held, err := client.AcquireWithRetry(ctx, name, request.Holder, r.acquireOptions(f.Changed("wait")))
 	switch {
 	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:

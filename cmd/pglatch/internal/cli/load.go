@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,13 +100,13 @@ func (l *loadCommand) run(ctx context.Context, app *App) (err error) {
 	if err := l.check(); err != nil {
 		return err
 	}
-	locks, end, err := l.locks(ctx, app)
+	client, end, err := l.server(ctx, app)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	l.config.Locks = locks
-	if err := probe(ctx, locks); err != nil {
+	l.config.Locks = load.OfServer(client)
+	if err := probe(ctx, client, "load-probe"); err != nil {
 		return unavailable(ctx, err)
 	}
 	running, cancel := context.WithTimeout(ctx, l.duration)
@@ -131,13 +130,4 @@ func (l *loadCommand) run(ctx context.Context, app *App) (err error) {
 		return &ExitError{ExitUnavailable, errors.New("no lease was granted")}
 	}
 	return nil
-}
-
-// probe finds out whether there is a server at all.
-func probe(ctx context.Context, locks load.Locks) error {
-	l, _, err := locks.Acquire(ctx, lease.AcquireRequest{Name: "load-probe-" + rand.Text(), Holder: "load", TTL: time.Second})
-	if err != nil {
-		return err
-	}
-	return locks.Release(ctx, l.Claim)
 }

@@ -6,27 +6,27 @@ import (
 	"net"
 	"slices"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/load"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// locks is what to load, and what to do in the end.
-func (l *loadCommand) locks(ctx context.Context, app *App) (load.Locks, func() error, error) {
+// server is a client of what to load, and what to do in the end.
+func (l *loadCommand) server(ctx context.Context, app *App) (*leasehttp.Client, func() error, error) {
 	if l.url == "" && (l.store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
 		return l.serve(ctx, app)
 	}
+	l.resends = -1 // a release that a killed server has done is stale when it is sent again
 	client, err := l.client(app, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	return load.OfServer(client), func() error {
+	return client, func() error {
 		client.Close()
 		return nil
 	}, nil
 }
 
 // serve starts a server in this process.
-func (l *loadCommand) serve(ctx context.Context, app *App) (_ load.Locks, _ func() error, err error) {
+func (l *loadCommand) serve(ctx context.Context, app *App) (_ *leasehttp.Client, _ func() error, err error) {
 	file, remove, err := temporaryFile()
 	if err != nil {
 		return nil, nil, &ExitError{ExitInternal, err}
@@ -71,5 +71,5 @@ func (l *loadCommand) serve(ctx context.Context, app *App) (_ load.Locks, _ func
 		client.Close()
 		return nil
 	})
-	return load.OfServer(client), end, nil
+	return client, end, nil
 }

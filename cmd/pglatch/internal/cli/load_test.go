@@ -2,7 +2,10 @@ package cli_test
 
 import (
 	"context"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +23,7 @@ type loadAnswer struct {
 	}
 	Counts struct {
 		Expired       int
+		Failed        int
 		StaleWrites   int `json:"stale_writes_refused"`
 		StaleRenewals int `json:"stale_renewals_refused"`
 		StaleReleases int `json:"stale_releases_refused"`
@@ -48,6 +52,26 @@ func TestTheLoadFindsNoViolationOnEitherStore(t *testing.T) {
 	}
 }
 
+func TestTheLoadFindsNoViolationWhereTheServerIsKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	file := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
+	server, address := serve(t, nil, "--store", file)
+	load := start(t, nil, "load", "--server", "http://"+address, "--clients", "40", "--locks", "4", "--duration", "6s", "-o", "json")
+	for range 5 {
+		select {
+		case <-load.done:
+		case <-time.After(time.Second):
+		}
+		server.signal(syscall.SIGKILL)
+		server.wait()
+		server, _ = serve(t, nil, "--store", file, "--listen", address)
+	}
+	require.Zero(t, load.wait(), load.stderr.String())
+	d := decode[loadAnswer](t, load.stdout.String())
+	assert.Positive(t, d.Counts.Failed, "answers were lost")
+	assert.Positive(t, d.Operations[0].Count)
+}
+
 func TestTheLoadEndsWith70AtAServerThatBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -71,7 +95,7 @@ func TestTheLoadEndsWith70AtAServerThatBreaksAPromise(t *testing.T) {
 }
 
 // repeats counts tokens modulo 16, which is what a server does that lost its count.
-type repeats struct{ *leasetest.Store }
+type repeats struct{ lease.Store }
 
 func (s *repeats) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	l, err := s.Store.Acquire(ctx, r)
@@ -96,7 +120,7 @@ func (s *repeats) Release(ctx context.Context, c lease.Claim) error {
 }
 
 // anybody lets every claim release.
-type anybody struct{ *leasetest.Store }
+type anybody struct{ lease.Store }
 
 func (s anybody) Release(ctx context.Context, c lease.Claim) error {
 	record, err := s.Get(ctx, c.Name)

@@ -25,6 +25,7 @@ type lockServer struct {
 	tokenFile string
 	authority string
 	noTLS     bool
+	resends   int // as of leasehttp.ClientConfig; no flag
 }
 
 func (s *lockServer) addFlags(f *pflag.FlagSet) {
@@ -43,7 +44,7 @@ func (s *lockServer) addTokenFlag(f *pflag.FlagSet) {
 func (s *lockServer) client(app *App, margin time.Duration) (*leasehttp.Client, error) {
 	config := leasehttp.ClientConfig{
 		BaseURL: cmp.Or(s.url, app.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
-		AllowInsecure: s.noTLS, Margin: margin,
+		AllowInsecure: s.noTLS, Margin: margin, Resends: s.resends,
 	}
 	tokens, err := readTokens("--auth-token-file", s.tokenFile)
 	if err != nil {
@@ -62,6 +63,15 @@ func (s *lockServer) client(app *App, margin time.Duration) (*leasehttp.Client, 
 		return nil, usageError("--server: %w", err)
 	}
 	return client, nil
+}
+
+// probe finds out whether there is a server that answers.
+func probe(ctx context.Context, client *leasehttp.Client, name string) error {
+	_, err := client.Get(ctx, name)
+	if errors.Is(err, lease.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // trusting makes a client that trusts the certificates of a file alone.

@@ -101,6 +101,8 @@ func (s *serveLocks) run(ctx context.Context, app *App) (err error) {
 		return usageError("--retention is %v: use a positive duration", s.retains)
 	case s.shutdown <= 0:
 		return usageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
+	case s.noAuth && config.Tokens != nil:
+		return usageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")
 	case s.noTLS && !s.noAuth && config.Tokens == nil:
 		return usageError("--insecure-no-tls is for tokens in clear text: give them with --auth-token-file")
 	}

@@ -84,6 +84,7 @@ func TestServeLocksMisuse(t *testing.T) {
 		"serve locks --sweep-interval 0s":                          "--sweep-interval",
 		"serve locks --store postgres --max-conns 0":               "--max-conns",
 		"serve locks --listen 0.0.0.0:0 --auth-token-file " + long: "--tls-cert",
+		"serve locks --insecure-no-auth --auth-token-file " + long: "--insecure-no-auth lets everybody in",
 		"lease acquire":                                            "give one NAME",
 		"lease acquire n --ttl 1ns":                                "TTL",
 		"lease acquire n --server ftp://x":                         "--server",

@@ -87,17 +87,17 @@ func (l *lockJudge) floor() uint64 {
 const tokensKept = 1 << 15
 
 // granted judges a new lease.
-func (l *lockJudge) granted(got lease.Lease, asked time.Time, trusted time.Duration, floor uint64) *tenure {
+func (l *lockJudge) granted(got lease.Lease, asked, until time.Time, floor uint64) *tenure {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &tenure{Claim: got.Claim, asked: asked, granted: time.Now(), until: time.Now().Add(trusted)}
+	t := &tenure{Claim: got.Claim, asked: asked, granted: time.Now(), until: until}
 	switch {
 	case t.Token <= floor:
 		l.accuse("token", t, "not greater than %d, which was seen before the request", floor)
 	case l.tokens[t.Token]:
 		l.accuse("token", t, "granted twice")
 	}
-	if h := l.holder; h != nil && t.granted.Before(h.until) {
+	if h := l.holder; h != nil && t.granted.Before(h.until) && t.granted.Before(t.until) {
 		l.accuse("exclusive", t, "granted while %s (token %d) has the lease for another %v", h.Holder, h.Token, h.until.Sub(t.granted))
 	}
 	l.tokens[t.Token] = true

@@ -27,8 +27,9 @@ import (
 
 // Locks is what is driven.
 type Locks interface {
-	// Acquire may wait. trusted is for how long, from now, the lease may be acted on.
-	Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, trusted time.Duration, err error)
+	// Acquire may wait. Until a moment the lease may be acted on, whenever the answer is
+	// read.
+	Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, until time.Time, err error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
 	Release(ctx context.Context, c lease.Claim) error
 }

@@ -24,10 +24,10 @@ type store interface {
 
 type locks struct{ store }
 
-func (s locks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Duration, error) {
+func (s locks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Time, error) {
 	sent := lease.Now()
 	l, err := s.store.Acquire(ctx, r)
-	return l, lease.Trust(sent, l, 0).Remaining(), err
+	return l, lease.Trust(sent, l, 0).Time(), err
 }
 
 // config makes most leases those on which something can go wrong.
@@ -59,6 +59,39 @@ func TestAStoreThatKeepsItsPromisesIsNotAccused(t *testing.T) {
 		assert.Positive(t, n, what)
 	}
 	assert.Zero(t, c.Failed)
+}
+
+func TestAnswersThatClientsReadLateAreNoViolations(t *testing.T) {
+	t.Parallel()
+	c := config(leasetest.NewStore())
+	c.Locks = sleepy{c.Locks}
+	r := run(t, c, 4*time.Second)
+	assert.Empty(t, r.Violations)
+	assert.Positive(t, r.Counts.StaleWrites)
+}
+
+// sleepy has clients that read some answers when the lease has long expired.
+type sleepy struct{ load.Locks }
+
+func (s sleepy) sleep() {
+	if time.Now().UnixNano()/1000%8 == 0 {
+		time.Sleep(300 * time.Millisecond)
+	}
+}
+
+func (s sleepy) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Time, error) {
+	defer s.sleep()
+	return s.Locks.Acquire(ctx, r)
+}
+
+func (s sleepy) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	defer s.sleep()
+	return s.Locks.Renew(ctx, r)
+}
+
+func (s sleepy) Release(ctx context.Context, c lease.Claim) error {
+	defer s.sleep()
+	return s.Locks.Release(ctx, c)
 }
 
 func TestEveryBrokenPromiseIsNoticed(t *testing.T) {

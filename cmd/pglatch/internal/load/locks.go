@@ -13,10 +13,11 @@ func OfServer(c *leasehttp.Client) Locks { return serverLocks{c} }
 
 type serverLocks struct{ *leasehttp.Client }
 
-func (s serverLocks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Duration, error) {
+func (s serverLocks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, time.Time, error) {
 	l, err := s.AcquireWithRetry(ctx, r.Name, r.Holder, leasehttp.AcquireOptions{TTL: r.TTL})
 	if err != nil {
-		return lease.Lease{}, 0, err
+		return lease.Lease{}, time.Time{}, err
 	}
-	return l.Last(), l.Remaining(), nil
+	now := time.Now() // before Remaining is asked for: this may be stopped in between
+	return l.Last(), now.Add(l.Remaining()), nil
 }

@@ -16,12 +16,12 @@ func (c *client) acquire(ctx context.Context, lock int, holder string) *tenure {
 	began := time.Now()
 	for ctx.Err() == nil {
 		floor, asked := l.floor(), time.Now()
-		got, trusted, err := c.config.Locks.Acquire(ctx, lease.AcquireRequest{Name: fmt.Sprintf("%s-%d", c.prefix, lock), Holder: holder, TTL: c.config.TTL})
+		got, until, err := c.config.Locks.Acquire(ctx, lease.AcquireRequest{Name: fmt.Sprintf("%s-%d", c.prefix, lock), Holder: holder, TTL: c.config.TTL})
 		held, refused := errors.AsType[*lease.HeldError](err)
 		switch {
 		case err == nil:
 			c.meter.took(Acquire, time.Since(began))
-			return l.granted(got, asked, trusted, floor)
+			return l.granted(got, asked, until, floor)
 		case refused:
 			c.meter.count(Held)
 			sleep(ctx, held.Retry)
