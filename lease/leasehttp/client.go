@@ -90,7 +90,7 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if r.IdempotencyKey == "" {
 		r.IdempotencyKey = rand.Text()
 	}
-	if err := firstOf(checkName(r.Name), r.Validate()); err != nil {
+	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
 	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: newAcquireBody(r), wait: wait}
@@ -115,7 +115,7 @@ func (c *Client) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 }
 
 func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, lease.Moment, error) {
-	if err := firstOf(checkName(r.Name), r.Validate()); err != nil {
+	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
 	body := renewBody{claimBody: newClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
@@ -132,7 +132,7 @@ func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 
 // Release ends a lease; see lease.Store.
 func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
-	if err := firstOf(checkName(claim.Name), claim.Validate()); err != nil {
+	if err := claim.Validate(); err != nil {
 		return err
 	}
 	body := releaseBody{claimBody: newClaimBody(claim), IdempotencyKey: rand.Text()}
@@ -146,7 +146,7 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 
 // Get tells about one lock; see lease.Store.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
-	if err := checkName(name); err != nil {
+	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
 	var answer recordBody

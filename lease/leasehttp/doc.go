@@ -36,8 +36,7 @@
 //	GET  /v1/openapi.json             all this, for machines
 //	GET  /metrics  /healthz  /readyz
 //
-// A lock's name is one segment of the path, percent-encoded. The segments "." and
-// ".." within it are refused, because what stands between may resolve them. A request
+// A lock's name is one segment of the path, percent-encoded. A request
 // with a field or parameter that the server does not know is refused too: a misspelt
 // idempotency_key that was ignored would cost a second lease. Clients ignore fields
 // that they do not know.
@@ -56,6 +55,7 @@
 //	413 body-too-large           lease.ErrInvalid
 //	422 out-of-range             lease.ErrInvalid   a number
 //	503 lock-busy-retry          lease.ErrBusy      nothing was done; also 429 rate-limited
+//	503 store-not-ready          lease.ErrNotReady  nothing was done
 //	401 unauthorized, 403        ErrDenied
 //	503 store-unavailable, 500   any other error    the outcome is unknown
 //
@@ -65,7 +65,8 @@
 // of the line asks the store: after a release through this server at once, when the
 // holder's lease must have expired, and, for what other servers on the same store do,
 // every PollInterval, when it looks first whether asking can help. So a grant costs one
-// acquire, however many wait. Who hangs up, or whose time is over, leaves the line.
+// acquire, however many wait, and on a store that is a lease.HandOverer not even that:
+// the release itself gives the lock to the first. Who hangs up, or whose time is over, leaves the line.
 // Requests that do not wait ask beside the line, and several servers on one store have
 // a line each: only tokens order their grants.
 //

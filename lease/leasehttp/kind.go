@@ -32,6 +32,8 @@ var kinds = [...]kind{
 	{TypeExpired, 409, "Lease expired", lease.ErrExpired, readExpired},
 	{TypeNotFound, 404, "Nothing known of the lock", lease.ErrNotFound, readNotFound},
 	{TypeBusy, 503, "Busy; nothing was done", lease.ErrBusy, readBusy},
+	{TypeNotReady, 503, "Store is not ready; nothing was done", lease.ErrNotReady, readNotReady},
+	{TypeNotReady, 503, "Store is closed; nothing was done", lease.ErrClosed, readNotReady},
 	{TypeInvalid, 400, "Invalid request", lease.ErrInvalid, readInvalid},
 	{TypeOutOfRange, 422, "Value out of range", lease.ErrInvalid, readInvalid},
 	{TypeTooLarge, 413, "Body too large", lease.ErrInvalid, readInvalid},
@@ -111,6 +113,10 @@ func readInvalid(p *Problem, _ string) error {
 
 func readBusy(p *Problem, _ string) error {
 	return &lease.BusyError{Retry: milliseconds(p.RecommendedRetryMS), Cause: fmt.Errorf("lock server: %d %s", p.Status, p.Title)}
+}
+
+func readNotReady(p *Problem, _ string) error {
+	return fmt.Errorf("leasehttp: %w: %d %s", lease.ErrNotReady, p.Status, p.Title)
 }
 
 func readDenied(p *Problem, _ string) error {

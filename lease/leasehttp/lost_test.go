@@ -3,6 +3,7 @@ package leasehttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -117,6 +118,19 @@ func TestAStoreThatFailsIsAnUnknownOutcomeAndItsTextStaysBehind(t *testing.T) {
 	_, err := client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), ask("job", "a"))
 	require.ErrorContains(t, err, "outcome unknown")
 	require.NotErrorIs(t, err, lease.ErrBusy)
+}
+
+func TestAStoreThatIsNotReadyHasDoneNothingForSure(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []error{lease.ErrNotReady, lease.ErrClosed} {
+		_, h := serve(t, leasehttp.Config{Store: &spy{Store: leasetest.NewStore(), err: fmt.Errorf("host=secret: %w", failure)}})
+		a := send(t, h, http.MethodPost, "/v1/locks/job/acquire", `{"owner_id":"a","ttl_ms":1000}`)
+		assert.Equal(t, http.StatusServiceUnavailable, a.status)
+		assert.Contains(t, a.body, "store-not-ready")
+		assert.NotContains(t, a.body, "secret")
+		_, err := client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), ask("job", "a"))
+		require.ErrorIs(t, err, lease.ErrNotReady)
+	}
 }
 
 func TestErrorsOfTheStoreArriveAsTheyAre(t *testing.T) {

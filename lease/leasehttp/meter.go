@@ -11,9 +11,17 @@ import (
 // up does not interrupt a change: half of one helps nobody.
 type meter struct {
 	store   lease.Store
+	hander  lease.HandOverer // the store; nil = it cannot
 	timeout time.Duration
 	metrics *metrics
 }
+
+func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
+	hander, _ := store.(lease.HandOverer)
+	return &meter{store: store, hander: hander, timeout: timeout, metrics: m}
+}
+
+func (m *meter) canHandOver() bool { return m.hander != nil }
 
 func (m *meter) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
@@ -44,6 +52,16 @@ func (m *meter) release(ctx context.Context, c lease.Claim) error {
 	err := m.store.Release(ctx, c)
 	m.metrics.observe(opRelease, start, err)
 	return err
+}
+
+// handOver is release and acquire in one, of a store that can do that.
+func (m *meter) handOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	ctx, cancel := m.bound(ctx)
+	defer cancel()
+	start := time.Now()
+	l, released, acquired = m.hander.HandOver(ctx, c, next)
+	m.metrics.observe(opHandOver, start, acquired)
+	return l, released, acquired
 }
 
 func (m *meter) get(ctx context.Context, name string) (lease.Record, error) {

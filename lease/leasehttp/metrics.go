@@ -19,10 +19,11 @@ const (
 	opGet
 	opList
 	opSweep
+	opHandOver // a release and an acquire
 	ops
 )
 
-var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep"}
+var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep", "hand_over"}
 
 // A metrics has its series looked up before: the hot path only counts.
 type metrics struct {

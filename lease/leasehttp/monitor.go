@@ -29,12 +29,12 @@ func (s *Server) sweep(ctx context.Context) {
 	start := time.Now()
 	result, err := s.meter.sweep(ctx, lease.SweepRequest{Retention: s.Retention})
 	latency := slog.Float64("latency_ms", math.Round(time.Since(start).Seconds()*1e6)/1e3)
+	s.metrics.expired.Add(float64(result.Expired)) // also of the part that was done before an error
 	if err != nil {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep_failed", latency, slog.Any("err", err))
 		return
 	}
 	s.metrics.held.Set(float64(result.Held))
-	s.metrics.expired.Add(float64(result.Expired))
 	level := slog.LevelDebug
 	if result.Expired+result.Removed > 0 {
 		level = slog.LevelInfo

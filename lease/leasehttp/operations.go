@@ -78,11 +78,10 @@ func (s *Server) release(c echo.Context) error {
 	if err := firstOf(claim.Validate(), checkKey(body.IdempotencyKey)); err != nil {
 		return err
 	}
-	err = s.meter.release(c.Request().Context(), claim)
+	err = s.queue.release(c.Request().Context(), claim)
 	switch {
 	case err == nil:
 		s.memo.add(release{claim, body.IdempotencyKey})
-		s.queue.released(name)
 	case s.memo.has(release{claim, body.IdempotencyKey}) && (errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrNotFound)):
 		err = nil
 	}

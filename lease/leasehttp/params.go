@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,8 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// lockName is the lock of a route. Names with the segments "." and ".." are refused:
-// what stands between client and server may resolve them, escaped or not.
+// lockName is the lock of a route.
 func lockName(c echo.Context) (string, error) {
 	name := c.Param(paramLock)
 	if c.Request().URL.RawPath != "" {
@@ -24,21 +22,7 @@ func lockName(c echo.Context) (string, error) {
 		}
 		name = plain
 	}
-	return name, checkName(name)
-}
-
-func checkName(name string) error {
-	if err := lease.ValidateName(name); err != nil {
-		return err
-	}
-	if strings.Contains(name, ".") {
-		for segment := range strings.SplitSeq(name, "/") {
-			if segment == "." || segment == ".." {
-				return &lease.InvalidError{Field: "Name", Value: strconv.Quote(name), Remedy: "use no segments . and .."}
-			}
-		}
-	}
-	return nil
+	return name, lease.ValidateName(name)
 }
 
 func checkKey(key string) error {

@@ -28,6 +28,7 @@ const (
 	TypeForbidden        = typeBase + "forbidden"
 	TypeRateLimited      = typeBase + "rate-limited"
 	TypeBusy             = typeBase + "lock-busy-retry"
+	TypeNotReady         = typeBase + "store-not-ready"
 	TypeUnavailable      = typeBase + "store-unavailable"
 	TypeInternal         = typeBase + "internal"
 )
@@ -79,6 +80,9 @@ func problemOf(err error) Problem {
 	if e, ok := errors.AsType[*lease.BusyError](err); ok {
 		p.RecommendedRetryMS = ceilMS(e.Retry)
 		p.Detail = "The request was not carried out; send it again."
+	}
+	if p.Type == TypeNotReady { // the error's text may name hosts and roles
+		p.Detail = "Nothing was done. The server's log says what its store lacks."
 	}
 	if p.RecommendedRetryMS == 0 && (p.Type == TypeHeld || p.Status == 429 || p.Status == 503) {
 		p.RecommendedRetryMS = ceilMS(jitter(defaultRetry))

@@ -27,13 +27,33 @@ type queue struct {
 
 // A line is the requests that wait for one lock. It exists as long as there are any.
 type line struct {
-	waiters list.List     // of chan struct{}, closed when its owner becomes the first
+	waiters list.List     // of *waiter
 	wake    chan struct{} // of size one: the first should ask now
 
 	// What is believed of the lock, guarded by queue.mu.
 	due    time.Time // it can be granted; the zero Time = ask
 	holder string    // "" = not known
 	key    string    // the idempotency key of the holder; "" = not known
+}
+
+// A waiter is a request in a line.
+type waiter struct {
+	ctx     context.Context // of the request, and the time to wait
+	request lease.AcquireRequest
+	place   *list.Element
+	turn    chan struct{} // closed when it becomes the first
+	told    chan outcome  // of size one: what came of a hand-over
+
+	// Guarded by queue.mu, and never both.
+	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
+	handed bool // a hand-over to it is under way: it waits to be told
+}
+
+// An outcome is what the store answered to a waiter's request.
+type outcome struct {
+	lease lease.Lease
+	asked time.Time // before the store was
+	err   error
 }
 
 var errClosing = errors.New("the server shuts down")
@@ -55,93 +75,112 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 			return l, 0, err
 		}
 	}
-	ln, place := q.join(r.Name)
-	if ln == nil {
-		return lease.Lease{}, 0, &lease.BusyError{Retry: jitter(time.Second), Cause: errors.New("too many requests wait")}
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errWaited)
 	defer cancel()
-	l, asked, err := q.stand(ctx, r, ln, place)
-	q.leave(r, ln, place, l, err)
-	if err == nil {
-		return l, asked.Sub(start), nil
+	ln, w := q.join(ctx, r)
+	if w == nil {
+		return lease.Lease{}, 0, &lease.BusyError{Retry: jitter(time.Second), Cause: errors.New("too many requests wait")}
 	}
-	return l, 0, err
+	o := q.stand(ln, w)
+	q.leave(ln, w, o)
+	if o.err != nil {
+		return lease.Lease{}, 0, o.err
+	}
+	return o.lease, o.asked.Sub(start), nil
 }
 
 var errWaited = errors.New("the time to wait is over")
 
 // stand waits for the place to become the first, and then for the lock.
-func (q *queue) stand(ctx context.Context, r lease.AcquireRequest, ln *line, place *list.Element) (l lease.Lease, asked time.Time, err error) {
-	turn := place.Value.(chan struct{})
+func (q *queue) stand(ln *line, w *waiter) outcome {
 	select {
-	case <-turn: // also if the time is over: everybody asks once at least, if nobody is before
+	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
 	default:
+		var err error
 		select {
-		case <-turn:
-		case <-ctx.Done():
-			return l, asked, q.gaveUp(ctx, r.Name, ln)
+		case <-w.turn:
+		case <-w.ctx.Done():
+			err = q.giveUp(ln, w)
 		case <-q.closing:
-			return l, asked, q.gaveUp(ctx, r.Name, ln)
+			err = q.giveUp(ln, w)
+		}
+		if err != nil {
+			return outcome{err: err}
 		}
 	}
 	for {
-		if err := q.await(ctx, r.Name, ln); err != nil {
-			return l, asked, err
+		o, err := q.await(ln, w)
+		if err != nil {
+			return outcome{err: err}
 		}
-		if gone(ctx) {
-			return l, asked, context.Cause(ctx)
+		if o == nil {
+			o = &outcome{asked: time.Now()}
+			o.lease, o.err = q.try(w.ctx, w.request)
 		}
-		asked = time.Now()
-		l, err := q.try(ctx, r)
-		if held, ok := errors.AsType[*lease.HeldError](err); ok {
+		if held, ok := errors.AsType[*lease.HeldError](o.err); ok {
 			q.believe(ln, held.Remaining, held.Holder)
-		} else if busy, ok := errors.AsType[*lease.BusyError](err); ok {
+		} else if busy, ok := errors.AsType[*lease.BusyError](o.err); ok {
 			q.expect(ln, time.Now().Add(max(busy.Retry, shortest)))
 		} else {
-			return l, asked, err
+			return *o
 		}
+		q.mu.Lock()
+		w.own = false
+		q.mu.Unlock()
 	}
 }
 
 // shortest keeps the first waiter from asking without a pause.
 const shortest = time.Millisecond
 
-// await blocks until the first of the line should ask the store.
-func (q *queue) await(ctx context.Context, name string, ln *line) error {
+// await blocks until the first of the line is told of a hand-over, or should ask the
+// store itself: then it returns neither an outcome nor an error.
+func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
 		remaining := time.Until(ln.due)
+		w.own = !w.handed && remaining <= 0
+		handed, own := w.handed, w.own
 		q.mu.Unlock()
-		if remaining <= 0 {
-			return nil
+		switch {
+		case handed:
+			return q.listen(w, <-w.told), nil
+		case own && gone(w.ctx):
+			return nil, context.Cause(w.ctx)
+		case own:
+			return nil, nil
 		}
 		sleep := remaining
 		if q.poll > 0 {
 			sleep = min(sleep, jitter(q.poll))
 		}
 		timer := time.NewTimer(sleep)
+		var err error
 		select {
-		case <-timer.C:
-			if sleep < remaining && q.keptFor(ctx, name, ln) == 0 {
-				return nil
-			}
+		case o := <-w.told:
+			timer.Stop()
+			return q.listen(w, o), nil
 		case <-ln.wake:
 			q.expect(ln, time.Time{})
-		case <-ctx.Done():
-			timer.Stop()
-			return q.gaveUp(ctx, name, ln)
+		case <-timer.C:
+			if sleep < remaining && q.keptFor(w, ln) == 0 {
+				q.expect(ln, time.Time{})
+			}
+		case <-w.ctx.Done():
+			err = q.giveUp(ln, w)
 		case <-q.closing:
-			timer.Stop()
-			return q.gaveUp(ctx, name, ln)
+			err = q.giveUp(ln, w)
 		}
 		timer.Stop()
+		if err != nil {
+			return nil, err
+		}
 	}
 }
 
 // keptFor looks how long the lock cannot be granted, without a change of the store.
-func (q *queue) keptFor(ctx context.Context, name string, ln *line) time.Duration {
-	record, err := q.meter.get(ctx, name)
+func (q *queue) keptFor(w *waiter, ln *line) time.Duration {
+	record, err := q.meter.get(w.ctx, w.request.Name)
 	if err != nil { // unknown, or the store fails: let the acquire tell
 		return 0
 	}
@@ -155,16 +194,23 @@ func (q *queue) keptFor(ctx context.Context, name string, ln *line) time.Duratio
 	return record.AvailableIn
 }
 
-// try asks the store. A lease that nobody waits for any more is given back, unless
-// the client can ask for it again by its idempotency key.
+// try asks the store.
 func (q *queue) try(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	l, err := q.meter.acquire(ctx, r)
-	if err == nil && r.IdempotencyKey == "" && gone(ctx) {
-		_ = q.meter.release(ctx, l.Claim) // else it expires
-		q.released(r.Name)
+	if err != nil {
+		return l, err
+	}
+	return q.take(ctx, r, l)
+}
+
+// take returns a lease that was granted. One that nobody waits for any more is given
+// back, unless the client can ask for it again by its idempotency key.
+func (q *queue) take(ctx context.Context, r lease.AcquireRequest, l lease.Lease) (lease.Lease, error) {
+	if r.IdempotencyKey == "" && gone(ctx) {
+		_ = q.release(ctx, l.Claim) // else it expires
 		return lease.Lease{}, context.Cause(ctx)
 	}
-	return l, err
+	return l, nil
 }
 
 // gone reports whether the client hung up: a wait that is over ends ctx too.
@@ -180,42 +226,42 @@ func (q *queue) length() int {
 }
 
 // join makes a request the last of a line; nil if too many wait.
-func (q *queue) join(name string) (*line, *list.Element) {
+func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*line, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting == q.max {
 		return nil, nil
 	}
 	q.waiting++
-	ln := q.lines[name]
+	ln := q.lines[r.Name]
 	if ln == nil {
 		ln = &line{wake: make(chan struct{}, 1)}
-		q.lines[name] = ln
+		q.lines[r.Name] = ln
 	}
-	turn := make(chan struct{})
-	place := ln.waiters.PushBack(turn)
-	if ln.waiters.Front() == place {
-		close(turn)
+	w := &waiter{ctx: ctx, request: r, turn: make(chan struct{}), told: make(chan outcome, 1)}
+	w.place = ln.waiters.PushBack(w)
+	if ln.waiters.Front() == w.place {
+		close(w.turn)
 	}
-	return ln, place
+	return ln, w
 }
 
 // leave takes a request out of the line. If it was the first and got no lease, and
 // it is not known for how long the lock is kept, the next one asks.
-func (q *queue) leave(r lease.AcquireRequest, ln *line, place *list.Element, l lease.Lease, err error) {
+func (q *queue) leave(ln *line, w *waiter, o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
-	first := ln.waiters.Front() == place
-	ln.waiters.Remove(place)
-	if err == nil {
-		ln.grant(r, l)
+	first := ln.waiters.Front() == w.place
+	ln.waiters.Remove(w.place)
+	if o.err == nil {
+		ln.grant(w.request, o.lease)
 	}
 	switch next := ln.waiters.Front(); {
 	case next == nil:
-		delete(q.lines, r.Name)
+		delete(q.lines, w.request.Name)
 	case first:
-		close(next.Value.(chan struct{}))
+		close(next.Value.(*waiter).turn)
 	}
 }
 
@@ -240,18 +286,6 @@ func (q *queue) renewed(l lease.Lease) {
 	if ln := q.lines[l.Name]; ln != nil && ln.holder == l.Holder {
 		if due := time.Now().Add(l.Remaining); due.After(ln.due) && !ln.due.IsZero() {
 			ln.due = due
-		}
-	}
-}
-
-// released wakes the first of the line.
-func (q *queue) released(name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if ln := q.lines[name]; ln != nil {
-		select {
-		case ln.wake <- struct{}{}:
-		default: // it is on its way
 		}
 	}
 }
@@ -282,18 +316,23 @@ func (q *queue) expect(ln *line, due time.Time) {
 	ln.due = due
 }
 
-// gaveUp is the error for a request that got nothing.
-func (q *queue) gaveUp(ctx context.Context, name string, ln *line) error {
+// giveUp is the error for a request that got nothing; nil if it has to wait for what
+// comes of a hand-over.
+func (q *queue) giveUp(ln *line, w *waiter) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.handed {
+		return nil
+	}
+	w.own = true
 	select {
 	case <-q.closing:
 		return &lease.BusyError{Retry: jitter(time.Second), Cause: errClosing}
 	default:
 	}
-	if gone(ctx) {
-		return context.Cause(ctx)
+	if gone(w.ctx) {
+		return context.Cause(w.ctx)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	remaining := max(time.Until(ln.due), shortest)
-	return &lease.HeldError{Name: name, Holder: ln.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
+	return &lease.HeldError{Name: w.request.Name, Holder: ln.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
 }

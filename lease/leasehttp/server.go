@@ -46,7 +46,7 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Registry, func() float64 { return float64(s.queue.length()) }); err != nil {
 		return nil, fmt.Errorf("leasehttp: Registry: %w", err)
 	}
-	s.meter = &meter{store: c.Store, timeout: c.StoreTimeout, metrics: s.metrics}
+	s.meter = newMeter(c.Store, c.StoreTimeout, s.metrics)
 	s.queue = newQueue(&c, s.meter)
 	for _, token := range c.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))

@@ -176,9 +176,8 @@ type pageBody struct {
 	Next  string       `json:"next,omitempty"` // the "after" of the next page; "" = this is the last
 }
 
-// longest is what milliseconds makes of greater numbers: no field allows it, but for
-// the maximum lifetime, which it does not bound in practice.
-const longest = 100 * 365 * 24 * time.Hour
+// longest is what milliseconds makes of greater numbers: no field allows it.
+const longest = 2 * lease.LongestLifetime
 
 func milliseconds(n int64) time.Duration {
 	return time.Duration(max(min(n, longest.Milliseconds()), -longest.Milliseconds())) * time.Millisecond

@@ -66,11 +66,3 @@ func (c Config) withDefaults() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
 }
-
-// synchronous is SQLite's name of the durability.
-func (d Durability) synchronous() string {
-	if d == Relaxed {
-		return "NORMAL"
-	}
-	return "FULL"
-}

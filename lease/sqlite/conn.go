@@ -15,12 +15,13 @@ import (
 // A conn is the connection that writes. It is the driver's own, since database/sql
 // takes a third of the time of a short statement, and not safe for concurrent use.
 type conn struct {
-	raw                      driver.Conn
-	begin, commit, rollback  driver.Stmt
-	version, state, setState driver.Stmt
-	get, put, drop           driver.Stmt
-	row                      [columns]driver.Value
-	args                     [columns]driver.NamedValue
+	raw                     driver.Conn
+	wal                     *wal // nil = not open yet
+	begin, commit, rollback driver.Stmt
+	state, setState         driver.Stmt
+	get, put, drop          driver.Stmt
+	row                     [columns]driver.Value
+	args                    [columns]driver.NamedValue
 }
 
 // dataSource is the driver's name of a file. A path is escaped as in a URL.
@@ -61,7 +62,6 @@ func (c *conn) prepare() error {
 		{&c.begin, "BEGIN IMMEDIATE"},
 		{&c.commit, "COMMIT"},
 		{&c.rollback, "ROLLBACK"},
-		{&c.version, "PRAGMA data_version"},
 		{&c.state, "SELECT floor, seen_at FROM state"},
 		{&c.setState, "UPDATE state SET floor = ?, seen_at = ?"},
 		{&c.get, selectRow + " WHERE name = ?"},
@@ -80,8 +80,11 @@ func (c *conn) prepare() error {
 // the WAL to the file.
 func (c *conn) close() error {
 	var errs []error
+	if c.wal != nil {
+		errs = append(errs, c.wal.close()) // before SQLite removes it
+	}
 	for _, stmt := range []driver.Stmt{
-		c.begin, c.commit, c.rollback, c.version, c.state, c.setState, c.get, c.put, c.drop,
+		c.begin, c.commit, c.rollback, c.state, c.setState, c.get, c.put, c.drop,
 	} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
@@ -94,6 +97,13 @@ func (c *conn) close() error {
 func (c *conn) exec(stmt driver.Stmt, values ...driver.Value) error {
 	_, err := stmt.(driver.StmtExecContext).ExecContext(context.Background(), c.bind(values))
 	return err
+}
+
+// version changes with each commit, of this connection and of others; the latter are
+// seen when a transaction begins.
+func (c *conn) version() (int64, error) {
+	version, err := c.raw.(sqlite.FileControl).FileControlDataVersion("main")
+	return int64(version), err
 }
 
 // first runs a query and fills dest with its first row. It reports whether there is

@@ -22,7 +22,8 @@
 //     none that somebody was told has expired, and repeats no token.
 //   - A transaction that fails leaves nothing, in the file or in memory. A file that is
 //     damaged, lost or cut is refused, not taken for an empty one.
-//   - Get and List read what is committed, and neither wait for writers nor hold them up.
+//   - Get and List read what is committed and synced. They wait for a sync that is under
+//     way, but not for the queue, and hold nobody up.
 //
 // # What it does not guarantee
 //
@@ -50,6 +51,10 @@
 //	Release ┘                └────────────────────────────────────────────────┘
 //	Get, List ─────────────────▶ connections of their own, WAL
 //
+// SQLite itself runs with synchronous=NORMAL, in which a file is never damaged, and
+// commits are synced by fdatasync of the WAL after them. Fsync, which SQLite would call
+// within COMMIT, also waits for the file system's journal.
+//
 // It remembers rows that it committed, up to Config.CacheBytes. What another program
 // changes in the file, as an operator in the sqlite3 shell may, is seen by the next
 // transaction.
@@ -64,7 +69,9 @@
 //	too many requests wait (65,536)        *lease.BusyError; Stats.Busy counts it
 //	the disk is full                       *lease.BusyError that is ErrFull; work goes on when there is space
 //	the file cannot be written             ErrReadOnly; work goes on when it can
-//	reading or syncing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
+//	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
+//	a sync fails                           ErrIO, from then on: what the disk has is unknown until the next Open, and a
+//	                                       second sync would not tell
 //	the file is damaged                    ErrCorrupt, from Open, which reads all of it, or from then on
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse

@@ -24,8 +24,9 @@ var (
 	ErrIO       = errors.New("file could not be read or written; whether the last transaction was kept is unknown")
 )
 
-// ErrClosed is what a closed Store answers. Nothing was done.
-var ErrClosed = errors.New("lease/sqlite: store is closed")
+// ErrClosed is what a closed Store answers. Nothing was done. It matches
+// lease.ErrClosed.
+var ErrClosed = fmt.Errorf("lease/sqlite: %w", lease.ErrClosed)
 
 // errCrowded is the cause of a *lease.BusyError.
 var errCrowded = fmt.Errorf("%d requests wait already", maxWaiting)
@@ -54,8 +55,11 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Is reports whether target is the condition.
-func (e *FileError) Is(target error) bool { return target == e.Condition }
+// Is reports whether target is the condition, or lease.ErrNotReady where that says
+// that nothing was done.
+func (e *FileError) Is(target error) bool {
+	return target == e.Condition || target == lease.ErrNotReady && e.Condition == ErrReadOnly
+}
 
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Cause }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -23,13 +24,19 @@ func OpenLimited(ctx context.Context, path, pages string) (*Store, error) {
 	return open(ctx, path, Config{}, settings{wall: time.Now(), pragmas: []string{"max_page_count(" + pages + ")"}})
 }
 
+// OpenSyncing opens a store that syncs commits by a function of the test.
+func OpenSyncing(ctx context.Context, path string, cfg Config, sync func(*os.File) error) (*Store, error) {
+	return open(ctx, path, cfg, settings{wall: time.Now(), sync: sync})
+}
+
 // FailAfter acquires in a transaction that fails then.
 func (s *Store) FailAfter(ctx context.Context, r lease.AcquireRequest, cause error) error {
 	return s.do(ctx, func(t *txn) error {
 		if _, err := t.acquire(r, "id"); err != nil {
 			return err
 		}
-		t.err = errors.Join(cause, t.write(t.w.conn)) // SQLite has it, uncommitted
+		_, err := t.write(t.w.conn) // SQLite has it, uncommitted
+		t.err = errors.Join(cause, err)
 		return t.err
 	})
 }

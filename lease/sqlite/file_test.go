@@ -48,16 +48,6 @@ func TestAPathCanHaveAnyCharacters(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestTheDurabilityIsThatOfEachConnection(t *testing.T) {
-	t.Parallel()
-	for durability, synchronous := range map[sqlite.Durability]int64{sqlite.Durable: 2, sqlite.Relaxed: 1} {
-		s := open(t, newPath(t), sqlite.Config{Durability: durability})
-		n, err := s.Integer(t.Context(), "PRAGMA synchronous")
-		require.NoError(t, err)
-		require.Equal(t, synchronous, n, durability)
-	}
-}
-
 func TestAFileThatCannotBeAStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

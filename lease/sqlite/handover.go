@@ -7,10 +7,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/ledger"
 )
 
-// HandOver is Release and then Acquire in one transaction, which costs one sync: for
-// a server that knows who waits for what is released. released is what Release would
-// have returned, acquired what Acquire would have, which is tried in either case. If
-// the transaction fails, both are its error.
+// HandOver implements [lease.HandOverer].
 func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	if err := next.Validate(); err != nil {
 		return lease.Lease{}, s.Release(ctx, c), err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 )
@@ -16,6 +17,7 @@ type settings struct {
 	wall    time.Time // when the store is opened
 	early   bool      // answer before the commit
 	pragmas []string
+	sync    func(*os.File) error // nil = syncData
 }
 
 // Open opens the store in the file at path, creating it in a directory that exists.
@@ -32,6 +34,9 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, err
 	}
+	if set.sync == nil {
+		set.sync = syncData
+	}
 	path, lock, err := ownFile(path)
 	if err != nil {
 		return nil, explainSystem(path, err)
@@ -44,11 +49,17 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	w := &writer{
 		path: path,
 		dsn: dataSource(path, cfg, append([]string{
-			"synchronous(" + cfg.Durability.synchronous() + ")", "fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)", "wal_autocheckpoint(4000)",
+			"synchronous(NORMAL)", // syncs of checkpoints; the writer syncs commits itself
+			"fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)",
+			// Short enough that the WAL soon is written over instead of extended, of which a
+			// sync takes less than half as long.
+			"wal_autocheckpoint(1000)",
 		}, set.pragmas...)...),
 		logger:   cfg.Logger,
 		counters: &counters{},
 		early:    set.early,
+		durable:  cfg.Durability == Durable,
+		syncData: set.sync,
 		rows:     newCache(cfg.CacheBytes),
 	}
 	if err := w.start(ctx, set.wall); err != nil {
@@ -57,7 +68,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err := markCreated(lock); err != nil {
 		return nil, errors.Join(explainSystem(path, err), w.close())
 	}
-	reader, err := openReader(ctx, path, cfg)
+	reader, err := openReader(ctx, path, cfg, &w.gate)
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
@@ -82,6 +93,13 @@ func (w *writer) start(ctx context.Context, wall time.Time) error {
 	seen, err := w.load()
 	if err != nil {
 		return err
+	}
+	last, err := w.conn.integer("SELECT ifnull(max(max(acquired_at, released_at)), 0) FROM leases")
+	if err != nil {
+		return err
+	}
+	if last := moment(last); last.After(seen) {
+		seen = last
 	}
 	w.clock = startClock(wall, seen)
 	if back := seen.Sub(wall); !seen.IsZero() && back > 0 {

@@ -26,16 +26,17 @@ const (
 // wait for the writer, nor it for them.
 type reader struct {
 	db   *sql.DB
+	gate *gate // what was read is told when it is synced
 	get  *sql.Stmt
 	page *sql.Stmt
 }
 
-func openReader(ctx context.Context, path string, cfg Config) (*reader, error) {
+func openReader(ctx context.Context, path string, cfg Config, g *gate) (*reader, error) {
 	connector, err := sqlite.NewConnector(dataSource(path, cfg, "query_only(1)"))
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{db: sql.OpenDB(connector)}
+	r := &reader{db: sql.OpenDB(connector), gate: g}
 	r.db.SetMaxOpenConns(readers)
 	r.db.SetMaxIdleConns(readers)
 	if r.get, err = r.db.PrepareContext(ctx, selectRow+" WHERE name = ?"); err == nil {
@@ -65,6 +66,9 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 		return lease.Record{}, s.readError(ctx, err)
 	}
 	row, err := raw.decode()
+	if err == nil {
+		err = s.reader.gate.pass(ctx)
+	}
 	if err != nil {
 		return lease.Record{}, s.readError(ctx, err)
 	}
@@ -122,7 +126,10 @@ func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*le
 		}
 		page = append(page, row)
 	}
-	return page, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return page, r.gate.pass(ctx)
 }
 
 // readError tells the end of ctx, and of the Store, from an error of the file.

@@ -28,6 +28,7 @@ type Store struct {
 var (
 	_ lease.Store        = (*Store)(nil)
 	_ lease.BatchRenewer = (*Store)(nil)
+	_ lease.HandOverer   = (*Store)(nil)
 )
 
 // Acquire implements [lease.Store].

@@ -57,27 +57,33 @@ func (t *txn) drop(row ledger.Row) {
 	t.changed[row.Name] = nil
 }
 
-// write brings the changes to SQLite.
-func (t *txn) write(c *conn) error {
+// write brings the changes to SQLite, and reports whether there are any. The time is
+// stored in any case: by a row, or else beside them.
+func (t *txn) write(c *conn) (bool, error) {
 	if len(t.changed) == 0 && !t.seen {
-		return nil
+		return false, nil
 	}
+	stamped := false
 	for name, row := range t.changed {
 		if row == nil {
 			if err := c.exec(c.drop, name); err != nil {
-				return err
+				return true, err
 			}
 			continue
 		}
 		values, err := encode(c.row[:0], row)
 		if err != nil {
-			return err
+			return true, err
 		}
 		if err := c.exec(c.put, values...); err != nil {
-			return err
+			return true, err
 		}
+		stamped = stamped || row.AcquiredAt.Equal(t.now) || row.ReleasedAt.Equal(t.now)
 	}
-	return c.exec(c.setState, int64(t.floor), nanoseconds(t.now))
+	if stamped && !t.seen && t.floor == t.w.floor {
+		return true, nil
+	}
+	return true, c.exec(c.setState, int64(t.floor), nanoseconds(t.now))
 }
 
 // row returns what the file has of a name; nil if nothing.

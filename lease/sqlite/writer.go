@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -20,11 +21,14 @@ type writer struct {
 	clock    clock
 	counters *counters
 	early    bool // answer before the commit: the control of the crash test
+	durable  bool // sync before the answer
+	syncData func(*os.File) error
+	gate     gate
 
 	conn    *conn // nil after an error that may have left it in a transaction
 	rows    *cache
 	floor   uint64
-	version int64 // PRAGMA data_version: another program's commit changes it
+	version int64 // after the last commit; if it is another now, another program changed the file
 	damage  error // once damage is found, nothing more is read or written
 }
 
@@ -48,6 +52,8 @@ func (w *writer) run(q *queue) {
 		}
 	}
 }
+
+const opSync = "sync"
 
 // serve decides a batch in one transaction and answers it after the commit. If the
 // transaction fails, nothing of it stays, in the file or in memory.
@@ -91,13 +97,25 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 			r.answer(verdicts[i])
 		}
 	}
-	if err := t.write(w.conn); err != nil {
+	wrote, err := t.write(w.conn)
+	if err != nil {
 		return "write", err
+	}
+	if wrote && w.durable {
+		defer w.gate.close()()
 	}
 	if err := w.conn.exec(w.conn.commit); err != nil {
 		return "commit", err
 	}
 	w.keep(t)
+	if w.version, err = w.conn.version(); err != nil {
+		w.version = -1
+	}
+	if wrote && w.durable {
+		if err := w.conn.wal.sync(); err != nil {
+			return opSync, err
+		}
+	}
 	return "", nil
 }
 
@@ -128,14 +146,13 @@ func (w *writer) begin() (op string, err error) {
 	if err := c.exec(c.begin); err != nil {
 		return "begin", err
 	}
-	if _, err := c.first(c.version, c.row[:1]); err != nil {
-		return "begin", err
-	}
-	if version, _ := c.row[0].(int64); version != w.version {
-		if _, err := w.load(); err != nil {
-			return "begin", err
-		}
+	version, err := c.version()
+	if err == nil && version != w.version {
+		_, err = w.load()
 		w.version = version
+	}
+	if err != nil {
+		return "begin", err
 	}
 	return "", nil
 }
@@ -148,6 +165,12 @@ func (w *writer) open(ctx context.Context) error {
 	}
 	if err = c.prepareFile(); err == nil {
 		err = c.prepare()
+	}
+	if err == nil {
+		c.wal, err = openWAL(w.path, w.syncData)
+	}
+	if err == nil && w.durable {
+		err = c.wal.sync() // what a migration, or a process that was killed, has left
 	}
 	if err != nil {
 		return errors.Join(err, c.close())
@@ -175,6 +198,12 @@ func (w *writer) load() (time.Time, error) {
 
 // fail undoes what a transaction may have left and says what the matter is.
 func (w *writer) fail(op string, err error, requests int) error {
+	if op == opSync {
+		// What the disk has is unknown, and a later sync that succeeds does not mean that
+		// it has this: so nothing more is promised.
+		w.damage = &FileError{Op: op, Path: w.path, Condition: ErrIO, Cause: err}
+		err = w.damage
+	}
 	err = explain(op, w.path, err)
 	again := errors.Is(err, lease.ErrBusy) // nothing was changed
 	if again && !errors.Is(err, ErrFull) {

@@ -1,0 +1,78 @@
+package leasehttp
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// release ends a lease. The first of the lock's line gets the lock by the same
+// operation of the store, if the store can hand it over; else it asks.
+func (q *queue) release(ctx context.Context, c lease.Claim) error {
+	w := q.heir(c.Name)
+	if w == nil {
+		err := q.meter.release(ctx, c)
+		if err == nil {
+			q.wake(c.Name)
+		}
+		return err
+	}
+	o := outcome{asked: time.Now(), err: errNotTold}
+	defer func() {
+		w.told <- o
+		runtime.Gosched() // the lock is what others wait for, not this answer
+	}()
+	var released error
+	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
+	return released
+}
+
+// errNotTold is what a waiter hears if the store panicked.
+var errNotTold = errors.New("leasehttp: nothing is known of a hand-over")
+
+// heir returns the first of a line, to hand the lock over to it: it does nothing then
+// until it is told. nil if nothing can be handed to anybody.
+func (q *queue) heir(name string) *waiter {
+	if !q.meter.canHandOver() {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[name]
+	if ln == nil {
+		return nil
+	}
+	w := ln.waiters.Front().Value.(*waiter)
+	if w.own || w.handed || gone(w.ctx) {
+		return nil
+	}
+	w.handed = true
+	return w
+}
+
+// listen takes what came of a hand-over. If the lease is one that nobody waits for
+// any more it is given back, as any.
+func (q *queue) listen(w *waiter, o outcome) *outcome {
+	q.mu.Lock()
+	w.handed, w.own = false, true
+	q.mu.Unlock()
+	if o.err == nil {
+		o.lease, o.err = q.take(w.ctx, w.request, o.lease)
+	}
+	return &o
+}
+
+// wake lets the first of a line ask.
+func (q *queue) wake(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lines[name]; ln != nil {
+		select {
+		case ln.wake <- struct{}{}:
+		default: // it is on its way
+		}
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package sqlite
+
+import "os"
+
+// syncData makes what was written to f survive a crash of the machine.
+func syncData(f *os.File) error { return f.Sync() }
