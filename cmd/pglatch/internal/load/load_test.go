@@ -100,7 +100,7 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 		locks      func(*leasetest.Store) store
 		invariants []string
 	}{
-		"tokens repeat":            {func(s *leasetest.Store) store { return &halfTokens{s} }, []string{"token", "fence"}},
+		"tokens repeat":            {func(s *leasetest.Store) store { return &halfTokens{s} }, []string{"token", "fence", "release"}},
 		"two holders":              {func(s *leasetest.Store) store { return twoStores{s, leasetest.NewStore()} }, []string{"exclusive", "token", "release", "fence"}},
 		"anybody can release":      {func(s *leasetest.Store) store { return anybody{s} }, []string{"release", "exclusive", "lost"}},
 		"expired leases renewed":   {func(s *leasetest.Store) store { return undead{s} }, []string{"expired"}},
