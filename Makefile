@@ -32,8 +32,9 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 	for v in $(VERSIONS); do echo "== PostgreSQL $$v"; PGLATCH_PG_VERSION=$$v $(MAKE) --no-print-directory test || exit 1; done
 
 .PHONY: integration
-integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys
+integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/...
+	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite
 
 .PHONY: integration-deps
 integration-deps:

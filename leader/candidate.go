@@ -23,11 +23,11 @@ func (d *drive) follow() input {
 	// Work of an earlier tenure that has not ended yet must not meet its successor here,
 	// and a leader without its work would lead to no purpose: others may.
 	quit := d.life.quit
-	if !d.awaitWork(d.config.DrainTimeout, quit.Done()) {
+	if !d.awaitWork(d.config.DrainTimeout, quit.Done(), nil) {
 		if quit.Err() == nil {
 			d.config.Logger.Warn("work of an earlier leadership goes on: not standing for election until it ends", d.election())
 		}
-		if !d.awaitWork(0, quit.Done()) {
+		if !d.awaitWork(0, quit.Done(), nil) {
 			return stop
 		}
 	}
@@ -183,7 +183,7 @@ func (d *drive) recover(quit context.Context) input {
 	}
 	ctx, cancel := context.WithDeadline(quit, d.grace)
 	defer cancel()
-	if !d.awaitWork(0, ctx.Done()) || !sleep(time.Until(d.next), ctx) {
+	if !d.awaitWork(0, ctx.Done(), nil) || !sleep(time.Until(d.next), ctx) {
 		return graceOver
 	}
 	switch in := d.try(ctx); {

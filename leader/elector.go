@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -271,7 +272,7 @@ func (e *Elector) Term() Term {
 func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error) {
 	inspector, known := e.backend.(Inspector)
 	if !known {
-		return Holder{}, false, fmt.Errorf("leader: %T does not tell who leads: %w", e.backend, errUnsupported)
+		return Holder{}, false, fmt.Errorf("leader: %T does not tell who leads: %w", e.backend, errors.ErrUnsupported)
 	}
 	return inspector.Leader(ctx)
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-var errUnsupported = errors.ErrUnsupported
-
 // A tenure is one time in office: one term, one context.
 type tenure struct {
 	term   Term

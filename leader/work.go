@@ -106,21 +106,14 @@ func (e *Elector) leave() {
 	e.notifyLocked()
 }
 
-// awaitWork waits until no work runs; false if one of the others came first.
-// limit = 0 is no limit. It tells of renewals that fail meanwhile.
-func (d *drive) awaitWork(limit time.Duration, others ...<-chan struct{}) bool {
+// awaitWork waits until no work runs; false if first or second, which may be nil,
+// was closed before. limit = 0 is no limit. It tells of renewals that fail meanwhile.
+func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bool {
 	var timeout <-chan time.Time
 	if limit > 0 {
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
 		timeout = timer.C
-	}
-	var first, second <-chan struct{}
-	if len(others) > 0 {
-		first = others[0]
-	}
-	if len(others) > 1 {
-		second = others[1]
 	}
 	var health <-chan error
 	if d.tenure != nil {
