@@ -31,9 +31,10 @@ func (l *Locker) wait() (time.Duration, error) {
 }
 
 // newLock returns a lock that nothing was granted to yet.
-func (l *Locker) newLock(ctx context.Context, keys ...namespace.Key) *Lock {
-	lock := &Lock{core: l.core, keys: keys, label: l.options.Label, mode: l.options.mode(), parent: ctx}
-	lock.grants = lock.room[:0]
+func (l *Locker) newLock(ctx context.Context, key namespace.Key) *Lock {
+	lock := &Lock{core: l.core, label: l.options.Label, mode: l.options.mode(), parent: ctx}
+	lock.key[0] = key
+	lock.keys, lock.grants = lock.key[:], lock.room[:0]
 	return lock
 }
 
@@ -240,7 +241,7 @@ func (c *core) explain(r *request, err error) error {
 		return ErrClosed
 	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.key)
-	case errors.Is(err, errNoSlot):
+	case errors.Is(err, errNoSlot), errors.Is(err, session.ErrNoSession):
 		e := &PoolExhaustedError{Key: r.key, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}
 		if r.nested {
 			c.mu.Lock()
@@ -251,7 +252,7 @@ func (c *core) explain(r *request, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("advisory: lock %v: %w: no connection within %v: %w", r.key, ErrUnavailable, waited.Round(time.Millisecond), err)
 	case errors.Is(err, ErrLockTableFull):
-		return fmt.Errorf("advisory: lock %v: %w", r.key, err)
+		return c.tableFull(r.key, err)
 	case errors.Is(err, ErrLost):
 		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.key, ErrUnavailable, errors.Unwrap(err))
 	}

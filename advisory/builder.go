@@ -34,7 +34,7 @@ func (c *core) build(ctx context.Context, r *request) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.takeSession(ctx, r.deadline, r.nested)
+	s, err := c.takeSession(ctx, r.key.Tag(), r.deadline, r.nested)
 	if err != nil {
 		return nil, c.explain(r, err)
 	}

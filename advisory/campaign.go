@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -91,18 +92,14 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 		}
 		k.hold(s)
 	}
-	// Neither a caller who leaves nor one whose time is over waits for a dead network.
-	stop := context.AfterFunc(ctx, k.session.Hurry)
-	if left := time.Until(r.deadline); !r.deadline.IsZero() && left < shortWait {
-		timer := time.AfterFunc(left, k.session.Hurry)
-		defer timer.Stop()
-	}
-	held, err := k.session.Try(k.queue.tag, r.mode)
-	stop()
+	held, err := k.firstTry(ctx, r)
 	k.tried = true
 	switch {
 	case errors.Is(err, ErrLost) && k.own == nil && ctx.Err() == nil:
 		k.lost(err) // it died in the pool, as all do when the server restarts: go on with another
+		go k.run()
+	case errors.Is(err, session.ErrNoSession) && !r.try: // a wait finds one
+		k.core.traceWait(ctx, r, 0)
 		go k.run()
 	case err != nil:
 		k.refuse(r, err)
@@ -122,6 +119,26 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 	return false
 }
 
+// firstTry is a try in which neither a caller who leaves nor one whose time is over
+// waits for a dead network.
+func (k *campaign) firstTry(ctx context.Context, r *request) (bool, error) {
+	left := time.Until(r.deadline)
+	short := !r.deadline.IsZero() && left < shortWait
+	if v, ok := k.session.(*multiplex.Session); ok {
+		if !short {
+			return v.TryUntil(ctx, time.Time{}, k.queue.tag, r.mode)
+		}
+		return v.TryUntil(ctx, r.deadline, k.queue.tag, r.mode)
+	}
+	stop := context.AfterFunc(ctx, k.session.Hurry)
+	defer stop()
+	if short {
+		timer := time.AfterFunc(left, k.session.Hurry)
+		defer timer.Stop()
+	}
+	return k.session.Try(k.queue.tag, r.mode)
+}
+
 // run campaigns until the first in the queue has the lock or nobody waits.
 func (k *campaign) run() {
 	k.core.mu.Lock()
@@ -139,6 +156,7 @@ func (k *campaign) run() {
 		}
 		held, err := k.attempt(r)
 		switch {
+		case errors.Is(err, session.ErrNoSession) && !r.try: // a wait finds one
 		case errors.Is(err, ErrLost) && k.own == nil:
 			k.lost(err)
 		case err != nil && k.own != nil:
@@ -193,7 +211,7 @@ func (k *campaign) take(ctx context.Context, deadline time.Time, nested bool) (s
 		return nil, err
 	}
 	k.dialing.Store(true)
-	return k.core.inSlot(ctx, deadline)
+	return k.core.inSlot(ctx, k.queue.tag, deadline)
 }
 
 // attempt tries once and then waits in slices.

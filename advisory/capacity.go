@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // errNoSlot: every connection is in use, and the caller may not, or could not
@@ -15,16 +16,16 @@ var errNoSlot = errors.New("no slot")
 // takeSession returns a session within the pool's limit. A nested caller, who
 // holds locks and thereby connections, does not wait for a slot: those who hold
 // the others may be waiting for its. deadline zero = none.
-func (c *core) takeSession(ctx context.Context, deadline time.Time, nested bool) (session.Session, error) {
+func (c *core) takeSession(ctx context.Context, tag namespace.Tag, deadline time.Time, nested bool) (session.Session, error) {
 	if err := c.takeSlot(ctx, deadline, nested); err != nil {
 		return nil, err
 	}
-	return c.inSlot(ctx, deadline)
+	return c.inSlot(ctx, tag, deadline)
 }
 
 // inSlot fills a slot with a session, or frees it.
-func (c *core) inSlot(ctx context.Context, deadline time.Time) (session.Session, error) {
-	s, err := c.source.Acquire(ctx, deadline)
+func (c *core) inSlot(ctx context.Context, tag namespace.Tag, deadline time.Time) (session.Session, error) {
+	s, err := c.source.Acquire(ctx, tag, deadline)
 	if err != nil {
 		c.freeSlot()
 		return nil, err
@@ -33,6 +34,9 @@ func (c *core) inSlot(ctx context.Context, deadline time.Time) (session.Session,
 }
 
 func (c *core) takeSlot(ctx context.Context, deadline time.Time, nested bool) error {
+	if c.slots == nil {
+		return nil
+	}
 	select {
 	case c.slots <- struct{}{}:
 		return nil
@@ -56,10 +60,14 @@ func (c *core) takeSlot(ctx context.Context, deadline time.Time, nested bool) er
 	return errNoSlot
 }
 
-func (c *core) freeSlot() { <-c.slots }
+func (c *core) freeSlot() {
+	if c.slots != nil {
+		<-c.slots
+	}
+}
 
 // full reports whether a new session would have to wait.
-func (c *core) full() bool { return len(c.slots) == cap(c.slots) }
+func (c *core) full() bool { return c.slots != nil && len(c.slots) == cap(c.slots) }
 
 // giveBack returns a session whose locks are all released, or ends it.
 func (c *core) giveBack(s session.Session) {

@@ -22,6 +22,10 @@ const (
 	DefaultMaxConns       = 10
 	DefaultSessionTTL     = 15 * time.Second
 	DefaultHandOverBudget = 10 * time.Millisecond
+	// DefaultWaitConns is how many connections wait, beside those of Multiplex.
+	DefaultWaitConns = 8
+	// MaxMultiplex is the most that Multiplex can be.
+	MaxMultiplex = 64
 
 	MinSessionTTL = 500 * time.Millisecond
 	MaxSessionTTL = 24 * time.Hour
@@ -43,8 +47,23 @@ type Config struct {
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// MaxConns is the size of the Locker's own connection pool: the number of locks
-	// that can be held at one time, and of keys that can be waited for. 0 = 10.
+	// that can be held at one time, and of keys that can be waited for. 0 = 10. With
+	// Multiplex = n it is all connections: n that carry locks, and the others that wait
+	// for keys that another process holds; at least n + 1, 0 = n + 8.
 	MaxConns int
+
+	// Multiplex is the number of connections that carry all locks of the Locker
+	// together; see the package's documentation. 0 = each lock has one of its own; at
+	// most 64.
+	Multiplex int
+
+	// MaxLocks bounds the locks that a Locker with Multiplex holds or asks for at one
+	// time: a process that fills the server's lock table stops everybody. Beyond it
+	// requests fail with a *LockTableFullError. 0 = 5 % of the locks that the server has
+	// room for, max_locks_per_transaction × (max_connections +
+	// max_prepared_transactions), but at least 100. Without Multiplex it is not looked
+	// at: there are never more than MaxConns.
+	MaxLocks int
 
 	// Timeout bounds a wait for a lock. 0 = 15 s; NoTimeout = until the context ends.
 	Timeout time.Duration
@@ -87,6 +106,9 @@ func (e *ConfigError) Error() string {
 
 // withDefaults validates a config and fills its defaults.
 func (c Config) withDefaults() (Config, error) {
+	if c.Multiplex > 0 {
+		c.MaxConns = cmp.Or(c.MaxConns, c.Multiplex+DefaultWaitConns)
+	}
 	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
@@ -95,6 +117,12 @@ func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.MaxConns < 0 || c.MaxConns > math.MaxInt16:
 		return c, &ConfigError{"MaxConns", c.MaxConns, "use 1 to 32767, or 0 for the default of 10"}
+	case c.Multiplex < 0 || c.Multiplex > MaxMultiplex:
+		return c, &ConfigError{"Multiplex", c.Multiplex, "use 1 to 64 connections, or 0 for one per lock"}
+	case c.MaxConns <= c.Multiplex:
+		return c, &ConfigError{"MaxConns", c.MaxConns, "use more than Multiplex, at least one for waits, or 0 for Multiplex + 8"}
+	case c.MaxLocks < 0:
+		return c, &ConfigError{"MaxLocks", c.MaxLocks, "use a positive number, or 0 for a twentieth of the server's lock table"}
 	case c.Timeout < 0:
 		return c, &ConfigError{"Timeout", c.Timeout, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
 	case c.SessionTTL < MinSessionTTL || c.SessionTTL > MaxSessionTTL:

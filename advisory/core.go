@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -22,7 +23,7 @@ type core struct {
 	wg     sync.WaitGroup // campaigns and clean-ups
 	done   chan struct{}  // closed when Close is through
 
-	slots chan struct{} // one per session in use
+	slots chan struct{} // one per session in use; nil if sessions are multiplexed
 
 	mu     sync.Mutex
 	closed bool
@@ -37,10 +38,16 @@ func newCore(config Config, source session.Source) *core {
 		source:  source,
 		tracers: newTracers(config.Tracer),
 		done:    make(chan struct{}),
-		slots:   make(chan struct{}, config.MaxConns),
 		queues:  make(map[namespace.Tag]*queue),
 		nested:  make(map[*request]struct{}),
 		warned:  make(map[namespace.Tag]struct{}),
+	}
+	if config.Multiplex > 0 {
+		c.source = multiplex.New(source, multiplex.Config{
+			Lines: config.Multiplex, Lanes: config.MaxConns - config.Multiplex, MaxLocks: config.MaxLocks,
+		})
+	} else {
+		c.slots = make(chan struct{}, config.MaxConns)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -37,7 +39,8 @@ var (
 	ErrPooler = session.ErrPooler
 	// ErrStandby: the server is a standby, which would grant a key twice.
 	ErrStandby = session.ErrStandby
-	// ErrLockTableFull: the server has no room for another lock.
+	// ErrLockTableFull: the server has no room for another lock, or the Locker has as
+	// many as it may.
 	ErrLockTableFull = session.ErrLockTableFull
 )
 
@@ -155,6 +158,53 @@ func (e *PoolExhaustedError) Is(target error) bool {
 
 // Unwrap returns the cause of the context, if that ended the wait.
 func (e *PoolExhaustedError) Unwrap() error { return e.Cause }
+
+// A LockTableFullError says that there is no room for a lock on the key: in the
+// server, which then has room for nobody's, or within the Locker's own limit, which
+// is there to prevent that. It matches ErrLockTableFull.
+type LockTableFullError struct {
+	Key namespace.Key
+	// Locks is how many the Locker held or asked for, and MaxLocks its limit. Both are
+	// zero if it was the server that refused.
+	Locks, MaxLocks int
+	// LockTable is how many locks the server has room for: max_locks_per_transaction ×
+	// (max_connections + max_prepared_transactions). 0 = not known.
+	LockTable int
+	Cause     error // the server's error; nil if the Locker refused
+}
+
+func (e *LockTableFullError) Error() string {
+	table := "max_locks_per_transaction × (max_connections + max_prepared_transactions)"
+	if e.LockTable > 0 {
+		table += fmt.Sprintf(" = %d", e.LockTable)
+	}
+	if e.Cause == nil {
+		return fmt.Sprintf("advisory: lock %v: the Locker is at its limit of %d locks (MaxLocks), of the %s that the server has room for; "+
+			"hold locks for less long, or raise max_locks_per_transaction and MaxLocks", e.Key, e.MaxLocks, table)
+	}
+	return fmt.Sprintf("advisory: lock %v: the server's lock table is full: it has room for %s, of all sessions; raise max_locks_per_transaction: %v",
+		e.Key, table, e.Cause)
+}
+
+// Is reports whether target is ErrLockTableFull.
+func (e *LockTableFullError) Is(target error) bool { return target == ErrLockTableFull }
+
+// Unwrap returns the server's error, or nil.
+func (e *LockTableFullError) Unwrap() error { return e.Cause }
+
+// tableFull types an ErrLockTableFull.
+func (c *core) tableFull(key namespace.Key, err error) error {
+	e := &LockTableFullError{Key: key, LockTable: c.source.Stats().LockTable}
+	if own, ok := errors.AsType[*session.CapError](err); ok {
+		e.Locks, e.MaxLocks = own.Locks, own.MaxLocks
+		return e
+	}
+	e.Cause = err
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		e.Cause = server
+	}
+	return e
+}
 
 // A ReentrantError says that the context already carries a lock on the key, which
 // stays held. It matches ErrReentrant.

@@ -32,13 +32,13 @@ type faultySession struct {
 
 func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
 
-func (f *faulty) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
+func (f *faulty) Acquire(ctx context.Context, tag namespace.Tag, deadline time.Time) (session.Session, error) {
 	if f.onAcquire != nil {
 		if err := f.onAcquire(); err != nil {
 			return nil, err
 		}
 	}
-	s, err := f.Source.Acquire(ctx, deadline)
+	s, err := f.Source.Acquire(ctx, tag, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +61,21 @@ func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) 
 	return s.Session.Try(tag, mode)
 }
 
+func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
+	for _, op := range ops {
+		if s.source.onTry != nil && !op.Unlock {
+			tag := op.Tag
+			if op.Any != nil {
+				tag = op.Any[0]
+			}
+			if err := s.source.onTry(tag); err != nil {
+				return err
+			}
+		}
+	}
+	return s.Session.Batch(ops, patience)
+}
+
 func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
 	if s.source.onTry != nil {
 		if err := s.source.onTry(tags[0]); err != nil {
@@ -74,7 +89,7 @@ func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
 func (w *world) openFaulty(config advisory.Config) (*advisory.Locker, *faulty) {
 	w.Helper()
 	f := &faulty{Source: w.server.Source("faulty")}
-	l, err := advisory.OpenOn(f, config)
+	l, err := advisory.OpenOn(f, w.config(config))
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		w.assertIdle(l)

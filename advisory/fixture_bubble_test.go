@@ -18,19 +18,38 @@ import (
 // while anybody can run.
 type world struct {
 	*testing.T
-	server *advisorytest.Server
+	server    *advisorytest.Server
+	multiplex int // sessions that carry the locks of each Locker; 0 = one per lock
 }
 
+// inBubble runs a test of what is so in both modes.
 func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer()}) })
+	t.Run("dedicated", func(t *testing.T) { inBubbleOf(t, 0, test) })
+	t.Run("multiplexed", func(t *testing.T) { inBubbleOf(t, 2, test) })
+}
+
+// inBubbleOf runs a test of one mode.
+func inBubbleOf(t *testing.T, multiplex int, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer(), multiplex: multiplex}) })
+}
+
+// config is that of a Locker of the world's mode. A pool of connections is then for
+// waits.
+func (w *world) config(config advisory.Config) advisory.Config {
+	config.Multiplex = w.multiplex
+	if config.MaxConns > 0 {
+		config.MaxConns += w.multiplex
+	}
+	return config
 }
 
 // open returns the Locker of one more process. At the end of the test nothing may
 // be left of its calls.
 func (w *world) open(config advisory.Config) *advisory.Locker {
 	w.Helper()
-	l, err := w.server.Open(config)
+	l, err := w.server.Open(w.config(config))
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		w.assertIdle(l)

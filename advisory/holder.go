@@ -16,7 +16,7 @@ func (c *core) holder(tag namespace.Tag) *Holder {
 	if h := c.localHolder(tag); h != nil {
 		return h
 	}
-	s, err := c.takeSession(c.ctx, time.Now().Add(askTimeout), false)
+	s, err := c.takeSession(c.ctx, tag, time.Now().Add(askTimeout), false)
 	if err != nil {
 		return nil
 	}

@@ -26,7 +26,8 @@ type Lock struct {
 	grants   []*grant // fixed once the acquisition is complete
 	complete bool
 	released bool
-	room     [1]*grant // for the usual grant
+	room     [1]*grant        // for the usual grant
+	key      [1]namespace.Key // for the usual key
 
 	since time.Time // of the grant; set under core.mu when complete
 

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +18,24 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var agents = namespace.Must(1, "agent")
 
+// inBothModes runs a test of what is so in both modes.
+func inBothModes(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Run("dedicated", func(t *testing.T) { t.Parallel(); test(t) })
+	t.Run(multiplexed, func(t *testing.T) { t.Parallel(); test(t) })
+}
+
+const multiplexed = "multiplexed"
+
+// open opens a Locker of the test's mode.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
+	if config.Multiplex == 0 && strings.Contains(t.Name()+"/", "/"+multiplexed+"/") {
+		config.Multiplex = 2
+		if config.MaxConns > 0 {
+			config.MaxConns += config.Multiplex
+		}
+	}
 	l, err := advisory.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(l.Close)

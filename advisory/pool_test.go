@@ -16,34 +16,36 @@ import (
 
 func TestFiveHundredWaitersOnFourConnectionsAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	const waiters = 500
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 4})
-	lock, err := l.Acquire(t.Context(), agents.ID(1))
-	require.NoError(t, err)
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		order []int
-	)
-	for i := range waiters {
-		wg.Go(func() {
-			err := l.Do(t.Context(), agents.ID(1), func(context.Context) error {
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
-				return nil
+	inBothModes(t, func(t *testing.T) {
+		const waiters = 500
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 4})
+		lock, err := l.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		var (
+			wg    sync.WaitGroup
+			mu    sync.Mutex
+			order []int
+		)
+		for i := range waiters {
+			wg.Go(func() {
+				err := l.Do(t.Context(), agents.ID(1), func(context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, i)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
 			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-		eventually(t, func() bool { return l.Stats().Waiting == i+1 })
-	}
-	require.LessOrEqual(t, l.Stats().SessionsInUse, 1, "local waiters use no connection")
-	require.NoError(t, lock.Release())
-	wg.Wait()
-	require.Len(t, order, waiters)
-	require.True(t, slices.IsSorted(order))
+			eventually(t, func() bool { return l.Stats().Waiting == i+1 })
+		}
+		require.LessOrEqual(t, l.Stats().SessionsInUse, 1, "local waiters use no connection")
+		require.NoError(t, lock.Release())
+		wg.Wait()
+		require.Len(t, order, waiters)
+		require.True(t, slices.IsSorted(order))
+	})
 }
 
 func TestNestedLocksOnAFullPoolFailAtOnce(t *testing.T) {
@@ -79,55 +81,61 @@ func TestAFullPoolIsNotCalledAHeldLock(t *testing.T) {
 
 func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
 	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: advisory.NoTimeout})
-	bothHeld := make(chan struct{})
-	var held, wg sync.WaitGroup
-	held.Add(2)
-	go func() { held.Wait(); close(bothHeld) }()
-	errs := make(chan error, 2)
-	for i := range int64(2) {
-		wg.Go(func() {
-			errs <- l.Do(t.Context(), agents.ID(i), func(ctx context.Context) error {
-				held.Done()
-				<-bothHeld
-				return l.Do(ctx, agents.ID(1-i), func(context.Context) error { return nil })
+	inBothModes(t, func(t *testing.T) {
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: advisory.NoTimeout})
+		bothHeld := make(chan struct{})
+		var held, wg sync.WaitGroup
+		held.Add(2)
+		go func() { held.Wait(); close(bothHeld) }()
+		errs := make(chan error, 2)
+		for i := range int64(2) {
+			wg.Go(func() {
+				errs <- l.Do(t.Context(), agents.ID(i), func(ctx context.Context) error {
+					held.Done()
+					<-bothHeld
+					return l.Do(ctx, agents.ID(1-i), func(context.Context) error { return nil })
+				})
 			})
-		})
-	}
-	wg.Wait()
-	first, second := <-errs, <-errs
-	require.ErrorIs(t, first, advisory.ErrDeadlock)
-	require.ErrorContains(t, first, "agent/0")
-	require.ErrorContains(t, first, "agent/1")
-	require.NoError(t, second, "the other one gets its lock")
+		}
+		wg.Wait()
+		first, second := <-errs, <-errs
+		require.ErrorIs(t, first, advisory.ErrDeadlock)
+		require.ErrorContains(t, first, "agent/0")
+		require.ErrorContains(t, first, "agent/1")
+		require.NoError(t, second, "the other one gets its lock")
+	})
 }
 
 func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
-	one, err := a.Acquire(t.Context(), agents.ID(1))
-	require.NoError(t, err)
-	two, err := b.Acquire(t.Context(), agents.ID(2))
-	require.NoError(t, err)
-	errs := make(chan error, 2)
-	short := advisory.Options{Wait: time.Second} // each opens its second connection in it
-	go func() { _, err := a.With(short).Acquire(one.Context(), agents.ID(2)); errs <- err }()
-	go func() { _, err := b.With(short).Acquire(two.Context(), agents.ID(1)); errs <- err }()
-	require.ErrorIs(t, <-errs, advisory.ErrTimeout)
-	require.ErrorIs(t, <-errs, advisory.ErrTimeout)
-	require.NoError(t, one.Release())
-	require.NoError(t, two.Release())
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		one, err := a.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		two, err := b.Acquire(t.Context(), agents.ID(2))
+		require.NoError(t, err)
+		errs := make(chan error, 2)
+		short := advisory.Options{Wait: time.Second} // each opens its second connection in it
+		go func() { _, err := a.With(short).Acquire(one.Context(), agents.ID(2)); errs <- err }()
+		go func() { _, err := b.With(short).Acquire(two.Context(), agents.ID(1)); errs <- err }()
+		require.ErrorIs(t, <-errs, advisory.ErrTimeout)
+		require.ErrorIs(t, <-errs, advisory.ErrTimeout)
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+	})
 }
 
 func TestTheOuterContextPassedByMistakeIsExplained(t *testing.T) {
 	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: 20 * time.Millisecond})
-	outer := t.Context()
-	err := l.Do(outer, agents.ID(1), func(context.Context) error {
-		return l.Do(outer, agents.ID(1), func(context.Context) error { return nil })
+	inBothModes(t, func(t *testing.T) {
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: 20 * time.Millisecond})
+		outer := t.Context()
+		err := l.Do(outer, agents.ID(1), func(context.Context) error {
+			return l.Do(outer, agents.ID(1), func(context.Context) error { return nil })
+		})
+		require.ErrorIs(t, err, advisory.ErrTimeout)
+		require.ErrorContains(t, err, "this process")
+		require.ErrorContains(t, err, "Lock.Context")
 	})
-	require.ErrorIs(t, err, advisory.ErrTimeout)
-	require.ErrorContains(t, err, "this process")
-	require.ErrorContains(t, err, "Lock.Context")
 }

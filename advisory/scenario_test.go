@@ -14,144 +14,160 @@ import (
 
 func TestScenario_BlockingLockAcquisition(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-	_, err := work.Exec(t.Context(), "CREATE TABLE events (id int)")
-	require.NoError(t, err)
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		_, err := work.Exec(t.Context(), "CREATE TABLE events (id int)")
+		require.NoError(t, err)
 
-	err = a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
-		for i := range 3 { // the lock survives the commits of the application's own transactions
-			if _, err := work.Exec(ctx, "INSERT INTO events VALUES ($1)", i); err != nil {
-				return err
+		err = a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
+			for i := range 3 { // the lock survives the commits of the application's own transactions
+				if _, err := work.Exec(ctx, "INSERT INTO events VALUES ($1)", i); err != nil {
+					return err
+				}
+				_, err := b.TryAcquire(ctx, agents.ID(42))
+				require.ErrorIs(t, err, advisory.ErrHeld)
 			}
-			_, err := b.TryAcquire(ctx, agents.ID(42))
-			require.ErrorIs(t, err, advisory.ErrHeld)
-		}
-		require.Equal(t, 1, locks(t, work, true))
-		return nil
+			require.Equal(t, 1, locks(t, work, true))
+			return nil
+		})
+		require.NoError(t, err)
+		require.Zero(t, locks(t, work, true), "released when Do returned")
 	})
-	require.NoError(t, err)
-	require.Zero(t, locks(t, work, true), "released when Do returned")
 }
 
 func TestScenario_LockTimeout(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, work := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-	lock, err := a.Acquire(t.Context(), agents.ID(42))
-	require.NoError(t, err)
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b, work := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		lock, err := a.Acquire(t.Context(), agents.ID(42))
+		require.NoError(t, err)
 
-	_, err = b.With(advisory.Options{Wait: 50 * time.Millisecond}).Acquire(t.Context(), agents.ID(42))
-	require.ErrorIs(t, err, advisory.ErrTimeout)
-	require.ErrorIs(t, err, advisory.ErrHeld)
-	timeout, ok := errors.AsType[*advisory.TimeoutError](err)
-	require.True(t, ok)
-	require.NotNil(t, timeout.Holder)
-	require.Equal(t, pidOf(t, a), timeout.Holder.PID)
-	require.Equal(t, "holder", timeout.Holder.ApplicationName)
-	require.Equal(t, "127.0.0.1", timeout.Holder.ClientAddr)
-	require.Equal(t, "idle", timeout.Holder.State)
-	require.False(t, timeout.Holder.SessionSince.IsZero())
-	require.False(t, timeout.Holder.Local)
+		_, err = b.With(advisory.Options{Wait: 50 * time.Millisecond}).Acquire(t.Context(), agents.ID(42))
+		require.ErrorIs(t, err, advisory.ErrTimeout)
+		require.ErrorIs(t, err, advisory.ErrHeld)
+		timeout, ok := errors.AsType[*advisory.TimeoutError](err)
+		require.True(t, ok)
+		require.NotNil(t, timeout.Holder)
+		require.Equal(t, pidOf(t, a), timeout.Holder.PID)
+		require.Equal(t, "holder", timeout.Holder.ApplicationName)
+		require.Equal(t, "127.0.0.1", timeout.Holder.ClientAddr)
+		require.Equal(t, "idle", timeout.Holder.State)
+		require.False(t, timeout.Holder.SessionSince.IsZero())
+		require.False(t, timeout.Holder.Local)
 
-	eventually(t, func() bool { return b.Stats().SessionsInUse == 0 }) // the connection is back in the pool
-	require.NoError(t, lock.Release())
-	require.Zero(t, locks(t, work, true))
+		eventually(t, func() bool { return b.Stats().SessionsInUse == 0 }) // the connection is back in the pool
+		require.NoError(t, lock.Release())
+		require.Zero(t, locks(t, work, true))
+	})
 }
 
 func TestScenario_NonBlockingLock(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
-	lock, err := a.Acquire(t.Context(), agents.ID(42))
-	require.NoError(t, err)
-	ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(context.Context) error {
-		return errors.New("must not run")
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		lock, err := a.Acquire(t.Context(), agents.ID(42))
+		require.NoError(t, err)
+		ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(context.Context) error {
+			return errors.New("must not run")
+		})
+		require.NoError(t, err)
+		require.False(t, ran)
+		require.EqualValues(t, 1, b.Stats().Skips)
+		require.NoError(t, lock.Release())
 	})
-	require.NoError(t, err)
-	require.False(t, ran)
-	require.EqualValues(t, 1, b.Stats().Skips)
-	require.NoError(t, lock.Release())
 }
 
 func TestScenario_NonBlockingLockAcquired(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
-	ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(ctx context.Context) error {
-		_, err := a.TryAcquire(ctx, agents.ID(42))
-		require.ErrorIs(t, err, advisory.ErrHeld, "held until fn returns")
-		return nil
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(ctx context.Context) error {
+			_, err := a.TryAcquire(ctx, agents.ID(42))
+			require.ErrorIs(t, err, advisory.ErrHeld, "held until fn returns")
+			return nil
+		})
+		require.NoError(t, err)
+		require.True(t, ran)
 	})
-	require.NoError(t, err)
-	require.True(t, ran)
 }
 
 func TestScenario_ReentrancyDetection(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-	err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
-		err := a.Do(ctx, agents.ID(42), func(context.Context) error { return nil })
-		require.ErrorIs(t, err, advisory.ErrReentrant)
-		err = a.With(advisory.Options{Shared: true}).Do(ctx, agents.ID(42), func(context.Context) error { return nil })
-		require.ErrorIs(t, err, advisory.ErrReentrant, "in any mode")
-		require.Equal(t, 1, locks(t, work, true), "the outer lock stays held")
-		return ctx.Err()
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
+			err := a.Do(ctx, agents.ID(42), func(context.Context) error { return nil })
+			require.ErrorIs(t, err, advisory.ErrReentrant)
+			err = a.With(advisory.Options{Shared: true}).Do(ctx, agents.ID(42), func(context.Context) error { return nil })
+			require.ErrorIs(t, err, advisory.ErrReentrant, "in any mode")
+			require.Equal(t, 1, locks(t, work, true), "the outer lock stays held")
+			return ctx.Err()
+		})
+		require.NoError(t, err)
 	})
-	require.NoError(t, err)
 }
 
 func TestScenario_ReentrancyInNonBlockingMode(t *testing.T) {
 	t.Parallel()
-	a := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-	err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
-		ran, err := a.DoOrSkip(ctx, agents.ID(42), func(context.Context) error { return nil })
-		require.False(t, ran)
-		return err
+	inBothModes(t, func(t *testing.T) {
+		a := open(t, advisory.Config{DSN: pgtest.DSN(t)})
+		err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
+			ran, err := a.DoOrSkip(ctx, agents.ID(42), func(context.Context) error { return nil })
+			require.False(t, ran)
+			return err
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, a.Stats().ReentrantSkips)
 	})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, a.Stats().ReentrantSkips)
 }
 
 func TestScenario_ConnectionCleanupOnException(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-	failure := errors.New("failure")
-	require.ErrorIs(t, a.Do(t.Context(), agents.ID(42), func(context.Context) error { return failure }), failure)
-	require.Zero(t, locks(t, work, true))
-	require.PanicsWithValue(t, "panic", func() {
-		_ = a.Do(t.Context(), agents.ID(42), func(context.Context) error { panic("panic") })
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		failure := errors.New("failure")
+		require.ErrorIs(t, a.Do(t.Context(), agents.ID(42), func(context.Context) error { return failure }), failure)
+		require.Zero(t, locks(t, work, true))
+		require.PanicsWithValue(t, "panic", func() {
+			_ = a.Do(t.Context(), agents.ID(42), func(context.Context) error { panic("panic") })
+		})
+		require.Zero(t, locks(t, work, true))
+		require.Zero(t, a.Stats().SessionsInUse)
+		require.Equal(t, 1, a.Stats().Sessions, "the connection is in the pool, for reuse")
 	})
-	require.Zero(t, locks(t, work, true))
-	require.Zero(t, a.Stats().SessionsInUse)
-	require.Equal(t, 1, a.Stats().Sessions, "the connection is in the pool, for reuse")
 }
 
 // The races that produce the phantom in numbers are in internal/pgsession; this
 // is the path from a caller's timeout to an empty pg_locks.
 func TestScenario_PostgreSQLBug17686(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-	won := 0
-	for i := range 100 {
-		lock, err := a.Acquire(t.Context(), agents.ID(42))
-		require.NoError(t, err)
-		released := make(chan error, 1)
-		wait := time.Duration(5+i%10) * time.Millisecond
-		time.AfterFunc(8*time.Millisecond, func() { released <- lock.Release() })
-		late, err := b.With(advisory.Options{Wait: wait}).Acquire(t.Context(), agents.ID(42))
-		require.NoError(t, <-released)
-		if err == nil {
-			won++
-			require.NoError(t, late.Release())
-		} else {
-			require.ErrorIs(t, err, advisory.ErrTimeout)
+	inBothModes(t, func(t *testing.T) {
+		dsn := pgtest.DSN(t)
+		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
+		won := 0
+		for i := range 100 {
+			lock, err := a.Acquire(t.Context(), agents.ID(42))
+			require.NoError(t, err)
+			released := make(chan error, 1)
+			wait := time.Duration(5+i%10) * time.Millisecond
+			time.AfterFunc(8*time.Millisecond, func() { released <- lock.Release() })
+			late, err := b.With(advisory.Options{Wait: wait}).Acquire(t.Context(), agents.ID(42))
+			require.NoError(t, <-released)
+			if err == nil {
+				won++
+				require.NoError(t, late.Release())
+			} else {
+				require.ErrorIs(t, err, advisory.ErrTimeout)
+			}
+			eventually(t, func() bool { return b.Stats().SessionsInUse == 0 })
+			require.Zero(t, locks(t, work, true), "nothing stays locked after a timeout")
 		}
-		eventually(t, func() bool { return b.Stats().SessionsInUse == 0 })
-		require.Zero(t, locks(t, work, true), "nothing stays locked after a timeout")
-	}
-	t.Logf("%d of 100 waits won the race", won)
+		t.Logf("%d of 100 waits won the race", won)
+	})
 }

@@ -31,6 +31,13 @@ type Stats struct {
 	Pings         int64 // answered pings of held sessions
 	Watches       int64 // times that a held session came under watch
 	PIDChecks     int64 // answers whose backend pid was compared
+	SessionsLost  int64 // sessions that ended before they were given back
+
+	// With Multiplex:
+	Locks      int   // keys that are held or asked for now
+	MaxLocks   int   // their limit
+	Batches    int64 // statements, each of one or more tries and unlocks
+	Operations int64 // tries and unlocks in them
 }
 
 type counters struct {
@@ -45,6 +52,10 @@ func (l *Locker) Stats() Stats {
 	for range l.Held() {
 		held++
 	}
+	inUse := len(c.slots)
+	if sessions.Multiplexed {
+		inUse = sessions.InUse
+	}
 	return Stats{
 		Held:           held,
 		Waiting:        int(c.stats.waiting.Load()),
@@ -56,11 +67,16 @@ func (l *Locker) Stats() Stats {
 		Lost:           c.stats.lost.Load(),
 		Slices:         c.stats.slices.Load(),
 		Sessions:       sessions.Open,
-		SessionsInUse:  len(c.slots),
+		SessionsInUse:  inUse,
 		MaxConns:       c.config.MaxConns,
 		Pings:          sessions.Pings,
 		Watches:        sessions.Watches,
 		PIDChecks:      sessions.PIDChecks,
+		SessionsLost:   sessions.Lost,
+		Locks:          sessions.Locks,
+		MaxLocks:       sessions.MaxLocks,
+		Batches:        sessions.Batches,
+		Operations:     sessions.Operations,
 	}
 }
 

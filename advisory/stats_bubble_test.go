@@ -65,10 +65,17 @@ func TestStatsCountWhatHappened(t *testing.T) {
 		one, two := w.acquire(a.With(shared), 3), w.acquire(a.With(shared), 3)
 		brief := a.With(advisory.Options{Wait: time.Second})
 		waiter := w.beginAcquire(w.Context(), brief, 2)
-		assert.Equal(w, advisory.Stats{
+		want := advisory.Stats{
 			Held: 3, Waiting: 2, Acquired: 3, HandOvers: 1, Slices: 1,
 			Sessions: 3, SessionsInUse: 3, MaxConns: 4,
-		}, a.Stats())
+		}
+		if w.multiplex > 0 { // two keys on two carriers or one, and a wait
+			got := a.Stats()
+			assert.Contains(w, []int{2, 3}, got.SessionsInUse)
+			want.Sessions, want.SessionsInUse, want.MaxConns = got.Sessions, got.SessionsInUse, 4+w.multiplex
+			want.Locks, want.MaxLocks, want.Batches, want.Operations = 3, 100, 3, 3
+		}
+		assert.Equal(w, want, a.Stats())
 
 		w.release(first)
 		second := w.now(handOver)
@@ -77,15 +84,18 @@ func TestStatsCountWhatHappened(t *testing.T) {
 		require.NoError(w, err)
 		_, err = a.DoOrSkip(second.Context(), entity(1), nil)
 		require.NoError(w, err)
+		w.release(second)
 		w.server.Kill(w.pidOf(3))
 		<-one.Lost()
 		<-two.Lost()
 		require.ErrorIs(w, one.Release(), advisory.ErrLost)
 		require.ErrorIs(w, two.Release(), advisory.ErrLost)
-		w.release(second, foreign)
+		w.release(foreign)
 		synctest.Wait()
 		s := a.Stats()
 		assert.GreaterOrEqual(w, s.Slices, int64(2))
+		s.MaxConns -= w.multiplex
+		s.MaxLocks, s.Batches, s.Operations = 0, 0, 0
 		s.Slices, s.Sessions = 0, 0 // the end of the wait and of its last slice are one instant
 		assert.Equal(w, advisory.Stats{
 			Acquired: 4, HandOvers: 2, Skips: 1, ReentrantSkips: 1, Timeouts: 1, Lost: 2, MaxConns: 4,

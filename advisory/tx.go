@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,6 +81,9 @@ func (l *Locker) acquireTx(ctx context.Context, tx pgsession.Tx, key namespace.K
 			return &TimeoutError{Key: key, Waited: time.Since(r.start), Holder: c.holder(key.Tag()), held: true}
 		}
 		held, err = pgsession.TxWait(ctx, tx, key.Tag(), r.mode, limit)
+	}
+	if errors.Is(err, ErrLockTableFull) {
+		return c.tableFull(key, err)
 	}
 	if err != nil {
 		return fmt.Errorf("advisory: lock %v in a transaction: %w", key, err)

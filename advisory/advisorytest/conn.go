@@ -57,6 +57,38 @@ func (c *conn) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	return c.server.try(tag, holder{c.backend, mode}), nil
 }
 
+// Batch runs the operations: unlocks, then tries.
+func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.report = nil
+	if err := c.lostLocked(); err != nil {
+		return err
+	}
+	for _, op := range ops {
+		op.Held, op.Index, op.Err = false, -1, nil
+		if op.Unlock && !c.server.unlock(op.Tag, holder{c.backend, op.Mode}) {
+			return fmt.Errorf("BUG: unlock of %v, which the session does not hold", op.Tag)
+		}
+	}
+	for _, op := range ops {
+		switch {
+		case op.Unlock:
+		case op.Any != nil:
+			op.Index = slices.IndexFunc(op.Any, func(tag namespace.Tag) bool {
+				return c.server.try(tag, holder{c.backend, session.Exclusive})
+			})
+			op.Held = op.Index >= 0
+		default:
+			op.Held = c.server.try(op.Tag, holder{c.backend, op.Mode})
+		}
+	}
+	return nil
+}
+
+// Resume has nothing to wait for: no batch takes time.
+func (*conn) Resume() error { return nil }
+
 // TryAny takes the first free one of the tags.
 func (c *conn) TryAny(tags []namespace.Tag) (int, error) {
 	c.server.mu.Lock()

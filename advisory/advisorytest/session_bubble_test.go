@@ -21,7 +21,7 @@ const forever = time.Hour
 func connect(t *testing.T, server *advisorytest.Server) session.Session {
 	t.Helper()
 	source := server.Source("test")
-	s, err := source.Acquire(t.Context(), time.Time{})
+	s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.Close()
@@ -274,11 +274,11 @@ func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		a, err := source.Acquire(t.Context(), time.Time{})
+		a, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		a.Release()
 		a.Kill(errors.New("too late")) // it is not a's any more
-		b, err := source.Acquire(t.Context(), time.Time{})
+		b, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		assert.Equal(t, a.PID(), b.PID())
 		require.True(t, try(t, b, session.Exclusive))
@@ -287,7 +287,7 @@ func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
 		assert.Empty(t, server.Locked())
 		assert.Zero(t, source.Stats().Open)
 		source.Close()
-		_, err = source.Acquire(t.Context(), time.Time{})
+		_, err = source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
 }
@@ -297,11 +297,11 @@ func TestAnIdleSessionThatDiedShowsItAtItsFirstUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		s, err := source.Acquire(t.Context(), time.Time{})
+		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		s.Release()
 		server.KillSessions()
-		s, err = source.Acquire(t.Context(), time.Time{})
+		s, err = source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		_, err = s.Try(key.Tag(), session.Exclusive)
 		require.ErrorIs(t, err, session.ErrLost)
@@ -317,16 +317,16 @@ func TestAnUnavailableServerMakesNoSession(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
 		server.SetUnavailable(errors.New("connection refused"))
-		_, err := source.Acquire(t.Context(), time.Time{})
+		_, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.ErrorIs(t, err, session.ErrUnavailable)
 		require.ErrorContains(t, err, "connection refused")
 
 		server.SetUnavailable(nil)
 		canceled, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("enough"))
-		_, err = source.Acquire(canceled, time.Time{})
+		_, err = source.Acquire(canceled, namespace.Tag{}, time.Time{})
 		require.EqualError(t, err, "enough")
-		s, err := source.Acquire(t.Context(), time.Time{})
+		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		s.Release()
 		source.Close()
@@ -338,7 +338,7 @@ func TestCloseWaitsForSessionsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		s, err := source.Acquire(t.Context(), time.Time{})
+		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 		require.NoError(t, err)
 		closed := make(chan struct{})
 		go func() {

@@ -19,7 +19,7 @@ func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	s.stopWatch()
 	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
 	if err != nil {
-		return false, s.failedAcquire(err)
+		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	}
 	if ok {
 		s.took(tag, mode, again)
@@ -27,9 +27,9 @@ func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	return ok, nil
 }
 
-// failedAcquire types an error after which no lock is held: the session is
-// cleared if it carries nothing else, and closed if that fails.
-func (s *Session) failedAcquire(err error) error {
+// failedAcquire types an error after which the lock is not held: the session is
+// cleared, or of this lock only if it carries others, and closed if that fails.
+func (s *Session) failedAcquire(err error, h hold) error {
 	if s.lost.Load() != nil {
 		return err
 	}
@@ -37,7 +37,10 @@ func (s *Session) failedAcquire(err error) error {
 		err = lockTableFull(err)
 	}
 	if len(s.held) > 0 {
-		return s.lose(err)
+		if !h.tag.Valid() || s.unlockRest(h) != nil {
+			return s.lose(err)
+		}
+		return err
 	}
 	if _, _, clearErr := s.retry(s.link.statements.clear, nil); clearErr != nil {
 		return s.lose(err)
@@ -67,7 +70,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 	case inDoubt(err):
 		return s.resolve(tag, mode)
 	case err != nil:
-		return false, s.failedAcquire(err)
+		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	case row[0] == "refused":
 		return false, nil
 	}
@@ -79,7 +82,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 func (s *Session) resolve(tag namespace.Tag, mode session.Mode) (bool, error) {
 	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
 	if err != nil {
-		return false, s.failedAcquire(err)
+		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	}
 	if ok {
 		s.took(tag, mode, true)
@@ -142,7 +145,7 @@ func (s *Session) TryAny(tags []namespace.Tag) (int, error) {
 		pid = parsePID(row[1])
 	}
 	if err = s.settle(sent, pid, err); err != nil {
-		return -1, s.failedAcquire(err)
+		return -1, s.failedAcquire(err, hold{})
 	}
 	i, err := strconv.Atoi(row[0])
 	if err != nil {

@@ -18,6 +18,7 @@ type Config struct {
 	T               time.Duration                                // the server ends a session that is silent for T
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
+	Batches         bool                                         // sessions will be asked for a Batch
 	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
 }
 

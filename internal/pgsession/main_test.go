@@ -52,7 +52,7 @@ func briefly(c *Config) { c.T = 500 * time.Millisecond }
 // acquire takes a session that is closed at the end of the test.
 func acquire(t *testing.T, p *Pool) *Session {
 	t.Helper()
-	s, err := p.Acquire(t.Context(), time.Time{})
+	s, err := p.Acquire(t.Context(), namespace.Tag{}, time.Time{})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s.(*Session)

@@ -15,10 +15,11 @@ import (
 
 // A maker turns connections into lock sessions.
 type maker struct {
-	config   Config
-	counters counters
-	verdict  atomic.Bool    // a pooler was seen and found to keep sessions apart
-	watches  sync.WaitGroup // running watches and their reports of loss
+	config    Config
+	counters  counters
+	verdict   atomic.Bool    // a pooler was seen and found to keep sessions apart
+	watches   sync.WaitGroup // running watches and their reports of loss
+	lockTable atomic.Int64   // locks that the server has room for; 0 before the first connection
 }
 
 type counters struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Pool makes sessions on connections of its own: lock sessions have settings
@@ -33,7 +34,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	if p.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, err
 	}
-	s, err := p.Acquire(ctx, time.Time{})
+	s, err := p.Acquire(ctx, namespace.Tag{}, time.Time{})
 	if err != nil {
 		p.Close()
 		return nil, err
@@ -44,7 +45,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 
 // Acquire returns an idle session or connects a new one. It never waits for a
 // session that is in use: the caller keeps to MaxSessions.
-func (p *Pool) Acquire(ctx context.Context, deadline time.Time) (session.Session, error) {
+func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time) (session.Session, error) {
 	if !deadline.IsZero() && !p.quick(deadline) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
@@ -74,6 +75,7 @@ func (p *Pool) quick(deadline time.Time) bool {
 func (p *Pool) Stats() session.Stats {
 	stats := p.stats()
 	stats.Open = int(p.pool.Stat().TotalConns())
+	stats.LockTable = int(p.lockTable.Load())
 	return stats
 }
 

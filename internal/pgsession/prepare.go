@@ -70,7 +70,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
 	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
-	if l.statements, err = prepareStatements(ctx, conn); err != nil {
+	if l.statements, err = prepareStatements(ctx, conn, m.config.Batches); err != nil {
 		return fmt.Errorf("preparing lock statements: %w", err)
 	}
 	conn.CustomData()[linkKey] = l
@@ -87,7 +87,7 @@ func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Du
 	if err != nil {
 		return 0, fmt.Errorf("preparing a lock session: %w", err)
 	}
-	facts := row[len(row)-4:]
+	facts := row[len(row)-5:]
 	if facts[0] != "false" {
 		return 0, pgconn.ErrStandbyConnection
 	}
@@ -98,7 +98,12 @@ func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Du
 	if facts[2] != "1" {
 		return 0, errors.New(`the database has no language plpgsql that this role may use, and waiting needs it: run CREATE EXTENSION plpgsql, or GRANT USAGE ON LANGUAGE plpgsql`)
 	}
-	pid, err := strconv.ParseUint(facts[3], 10, 32)
+	lockTable, err := strconv.ParseInt(facts[3], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the size of the lock table: %w", err)
+	}
+	m.lockTable.Store(lockTable)
+	pid, err := strconv.ParseUint(facts[4], 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("reading pg_backend_pid(): %w", err)
 	}

@@ -46,6 +46,7 @@ type cell struct {
 	limit time.Duration // of the wait
 	end   time.Duration // when the wait ends, unless the lock is granted
 	try   bool          // no wait, but a try
+	batch bool          // in the middle of a batch
 	cut   func(c contender, admin bystander)
 }
 
@@ -59,13 +60,14 @@ var cells = []cell{
 	{name: "pg_cancel_backend on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byAdmin},
 	{name: "cancel request on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byClient},
 	{name: "pg_cancel_backend on try", end: 400 * time.Microsecond, try: true, cut: byAdmin},
+	{name: "pg_cancel_backend on batch", end: 400 * time.Microsecond, try: true, batch: true, cut: byAdmin},
 }
 
 func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(t *testing.T) {
 	for _, c := range cells {
 		t.Run(c.name, func(t *testing.T) {
 			dsn := pgtest.DSN(t)
-			us := &lockSession{Session: acquire(t, newPool(t, dsn, nil))}
+			us := &lockSession{Session: acquire(t, newPool(t, dsn, batches))}
 			n := races(t)
 			s := runRaces(t, dsn, c, us, func(s score) bool {
 				return s.races < n || us.resolved == 0 && s.races < max(n, 40_000) // a short statement is seldom hit
@@ -177,12 +179,43 @@ func spinUntil(at time.Time) {
 type lockSession struct {
 	*Session
 	resolved int
+	ops      []*session.Op // of a batch
+}
+
+// besides is how many other keys a batch takes before and after the contended one.
+const besides = 20
+
+// batch takes the lock in the middle of a batch.
+func (l *lockSession) acquireInBatch(t *testing.T) (held bool) {
+	t.Helper()
+	l.ops = l.ops[:0]
+	for i := range besides {
+		l.ops = append(l.ops, try(pairOf(1000+i), session.Exclusive))
+	}
+	contended := try(pairKey, session.Exclusive)
+	l.ops = append(l.ops, contended)
+	for i := range besides {
+		l.ops = append(l.ops, try(pairOf(2000+i), session.Exclusive))
+	}
+	checks := l.from.counters.pidChecks.Load()
+	run(t, l.Session, l.ops...)
+	if l.from.counters.pidChecks.Load() > checks+1 && contended.Held {
+		l.resolved++
+	}
+	for _, op := range l.ops {
+		assert.NoError(t, op.Err)
+		assert.True(t, op.Held || op == contended)
+	}
+	return contended.Held
 }
 
 func (l *lockSession) pid() uint32 { return l.PID() }
 
 func (l *lockSession) acquire(t *testing.T, c cell) (held bool) {
 	t.Helper()
+	if c.batch {
+		return l.acquireInBatch(t)
+	}
 	var err error
 	if c.try {
 		held, err = l.Try(pairKey, session.Exclusive)
@@ -200,6 +233,16 @@ func (l *lockSession) cancel() { l.Interrupt() }
 
 func (l *lockSession) release(t *testing.T, held bool) {
 	t.Helper()
+	if l.ops != nil {
+		var unlocks []*session.Op
+		for _, op := range l.ops {
+			if op.Held {
+				unlocks = append(unlocks, unlockOf(op))
+			}
+		}
+		run(t, l.Session, unlocks...)
+		return
+	}
 	if held {
 		assert.NoError(t, l.Unlock(pairKey, session.Exclusive))
 	}
@@ -219,6 +262,9 @@ func (n *naive) acquire(_ *testing.T, c cell) bool {
 	sql := "SET lock_timeout = '" + ms(c.limit) + "'; SELECT pg_advisory_lock(7, 9)"
 	if c.try { // other work in the statement makes it easier to hit
 		sql = "SELECT pg_try_advisory_lock(7, 9), pg_sleep(0.001)"
+	}
+	if c.batch {
+		sql = "SELECT bool_or(pg_try_advisory_lock(7, i)) FILTER (WHERE i = 9) FROM generate_series(1, 1000) AS i"
 	}
 	row, err := n.try(sql)
 	return err == nil && row[0] != "f"

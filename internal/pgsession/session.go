@@ -33,6 +33,8 @@ type Session struct {
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
+	batch     *batch // nil before the first one
+	batched   int    // locks that are held through batches, beside those in held
 
 	key    [8]byte // the parameters of the statement that runs
 	params [2][]byte
@@ -202,7 +204,7 @@ func (s *Session) Hurry() {
 // Release gives the connection back to the pool, if it is of one and nothing is in
 // doubt.
 func (s *Session) Release() {
-	if s.pool == nil || len(s.held) > 0 || s.lost.Load() != nil {
+	if s.pool == nil || len(s.held) > 0 || s.batched != 0 || s.lost.Load() != nil {
 		s.Close()
 		return
 	}

@@ -63,6 +63,9 @@ func setSQL(settings []setting, withOptional bool) string {
 		pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::pg_catalog.text,
 		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_language WHERE lanname OPERATOR(pg_catalog.=) 'plpgsql'
 			AND pg_catalog.has_language_privilege(oid, 'USAGE'))::pg_catalog.text,
+		(pg_catalog.current_setting('max_locks_per_transaction')::pg_catalog.int8 OPERATOR(pg_catalog.*)
+			(pg_catalog.current_setting('max_connections')::pg_catalog.int8 OPERATOR(pg_catalog.+)
+			pg_catalog.current_setting('max_prepared_transactions')::pg_catalog.int8))::pg_catalog.text,
 		pg_catalog.pg_backend_pid()::pg_catalog.text`)
 	return b.String()
 }

@@ -40,6 +40,38 @@ func (s shape) call(function string) string {
 	return "SELECT pg_catalog." + function + suffix + args + ", pg_catalog.pg_backend_pid()"
 }
 
+// batch unlocks the first $n keys of the arrays and tries the others. The
+// subquery, which volatile functions keep from being merged with what is around it,
+// calls one function once for each row of the scan; the count proves that for how
+// many, and the ordinals tell which keys the answer false is for.
+func (s shape) batch() string {
+	suffix, keys, names, n := "", "pg_catalog.unnest($1::pg_catalog.int8[])", "a", "$2"
+	if s.shared {
+		suffix = "_shared"
+	}
+	if s.pair {
+		keys, names, n = "pg_catalog.unnest($1::pg_catalog.int4[]), pg_catalog.unnest($2::pg_catalog.int4[])", "a, b", "$3"
+	}
+	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(o) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid()
+	FROM (SELECT o, CASE WHEN o OPERATOR(pg_catalog.<=) %[4]s::pg_catalog.int8
+		THEN pg_catalog.pg_advisory_unlock%[1]s(%[3]s) ELSE pg_catalog.pg_try_advisory_lock%[1]s(%[3]s) END AS ok
+	FROM ROWS FROM (%[2]s) WITH ORDINALITY AS k(%[3]s, o)) AS called`, suffix, keys, names, n)
+}
+
+// anySQL takes the first free one of single keys: LIMIT pulls one row at a time
+// through the filter of a function scan.
+const anySQL = `SELECT coalesce((
+	SELECT k.o FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS k(a, o)
+	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0), pg_catalog.pg_backend_pid()`
+
+// ownSQL is for advisory locks of this session among some with these objids. It
+// asks the function behind pg_locks, because no relation can be opened while the
+// lock table is full.
+const ownSQL = `SELECT l.classid, l.objid, l.objsubid, l.mode OPERATOR(pg_catalog.=) 'ShareLock', me.pid
+	FROM (SELECT pg_catalog.pg_backend_pid() AS pid) AS me LEFT JOIN pg_catalog.pg_lock_status() AS l
+	ON l.pid OPERATOR(pg_catalog.=) me.pid AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+		AND l.objid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])`
+
 // index orders the four shapes.
 func (s shape) index() int {
 	i := 0
@@ -57,11 +89,13 @@ var shapes = [...]shape{{}, {pair: true}, {shared: true}, {pair: true, shared: t
 // statements are the prepared statements of a connection.
 type statements struct {
 	try, unlock [len(shapes)]*pgconn.StatementDescription
+	batch       [len(shapes)]*pgconn.StatementDescription
 	ping, clear *pgconn.StatementDescription
+	any, own    *pgconn.StatementDescription
 }
 
 // prepareStatements prepares all of them in one round trip.
-func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, error) {
+func prepareStatements(ctx context.Context, conn *pgconn.PgConn, batches bool) (statements, error) {
 	var s statements
 	pipeline := conn.StartPipeline(ctx)
 	var targets []**pgconn.StatementDescription
@@ -73,6 +107,13 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, er
 	for _, shape := range shapes {
 		send(&s.try[shape.index()], shape.call("pg_try_advisory_lock"))
 		send(&s.unlock[shape.index()], shape.call("pg_advisory_unlock"))
+		if batches {
+			send(&s.batch[shape.index()], shape.batch())
+		}
+	}
+	if batches {
+		send(&s.any, anySQL)
+		send(&s.own, ownSQL)
 	}
 	send(&s.ping, pingSQL)
 	send(&s.clear, clearSQL)

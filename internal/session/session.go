@@ -43,9 +43,9 @@ func (s State) String() string { return [...]string{"held", "doubtful", "lost"}[
 
 // A Source makes sessions. Its methods are safe for concurrent use.
 type Source interface {
-	// Acquire returns a session without locks. ctx and deadline, which can be zero,
-	// bound the call only.
-	Acquire(ctx context.Context, deadline time.Time) (Session, error)
+	// Acquire returns a session without locks, on which the tag will be tried first.
+	// ctx and deadline, which can be zero, bound the call only.
+	Acquire(ctx context.Context, tag namespace.Tag, deadline time.Time) (Session, error)
 	// Stats returns counters that only rise, but for Open.
 	Stats() Stats
 	// Close ends idle sessions at once and blocks until the others are given back.
@@ -59,6 +59,15 @@ type Stats struct {
 	Watches   int64 // watches begun
 	PIDChecks int64 // answers whose backend pid was compared
 	Lost      int64 // sessions that were lost, with or without a lock on them
+	LockTable int   // locks that the server has room for, of all sessions; 0 = not known
+
+	// Of multiplexed sessions.
+	Multiplexed bool
+	InUse       int   // sessions on which something is held or waited for
+	Locks       int   // held, tried or waited for
+	MaxLocks    int   // the cap on Locks
+	Batches     int64 // statements of one or more tries and unlocks
+	Operations  int64 // in them
 }
 
 // A Session carries locks. One goroutine at a time uses it, but State, Interrupt,
@@ -72,6 +81,13 @@ type Session interface {
 	State() State
 	// Try takes the lock if it is free, in one round trip.
 	Try(tag namespace.Tag, mode Mode) (bool, error)
+	// Batch runs the operations, of which no two have one tag, and no try one that
+	// the session holds, in one round trip, and fills in their results. Its error is a
+	// *LostError, or ErrPending if the answer does not come within patience: then the
+	// session is for nobody, until Resume, on any goroutine, has returned.
+	Batch(ops []*Op, patience time.Duration) error
+	// Resume waits for the answer to a Batch that is pending.
+	Resume() error
 	// TryAny takes the first free one of the tags and returns its index, or -1.
 	TryAny(tags []namespace.Tag) (int, error)
 	// Wait waits for the lock in the server's queue for one slice: at most limit,
@@ -100,6 +116,19 @@ type Session interface {
 	Close()
 }
 
+// An Op is one operation of a batch: a try, a try of the first free one of several
+// tags in exclusive mode, or an unlock.
+type Op struct {
+	Tag    namespace.Tag
+	Mode   Mode
+	Unlock bool
+	Any    []namespace.Tag // in place of Tag; nil = none
+
+	Held  bool  // the answer to a try
+	Index int   // of Any, if Held
+	Err   error // why a try was not answered: nothing is held
+}
+
 // A Holder is what can be seen of a session that holds a lock. What the role may
 // not see, or the server does not know, is zero.
 type Holder struct {
@@ -121,7 +150,23 @@ var (
 	ErrPooler        = errors.New("connection goes through a transaction pooler")
 	ErrStandby       = errors.New("server is a standby")
 	ErrLockTableFull = errors.New("lock table full")
+
+	// ErrPending: the answer to a batch has not come yet.
+	ErrPending = errors.New("no answer yet")
+	// ErrNoSession: every session that may be opened has something else to do.
+	ErrNoSession = errors.New("no session is free")
 )
+
+// A CapError says that a Source has as many locks as it may. It is an
+// ErrLockTableFull.
+type CapError struct{ Locks, MaxLocks, LockTable int }
+
+func (e *CapError) Error() string {
+	return fmt.Sprintf("lock table full: %d locks, and the cap is %d", e.Locks, e.MaxLocks)
+}
+
+// Is reports whether target is ErrLockTableFull.
+func (e *CapError) Is(target error) bool { return target == ErrLockTableFull }
 
 // A LostError says why a session, and every lock on it, is gone.
 type LostError struct{ Cause error }

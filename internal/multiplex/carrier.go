@@ -1,0 +1,320 @@
+package multiplex
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A carrier is a real session that tries and unlocks for many virtual ones.
+type carrier struct {
+	line    *line
+	session session.Session
+	idle    *time.Timer
+
+	mu      sync.Mutex
+	busy    bool  // somebody drives; for ever once it is closed
+	slow    bool  // its statement takes long
+	closed  error // errGone or a *LostError; nil = open
+	pending []*op
+	// holders has the owner of each key that is held or in flight on the session: it
+	// must never be tried again there.
+	holders map[namespace.Tag]*Session
+
+	locks        int    // that count against the cap
+	rounds, seen uint64 // round trips, and those that the idle timer has seen
+	armed        bool   // the idle timer runs
+	watched      bool   // the session is under watch
+	answered     bool   // the server answered at least once
+
+	// of who drives
+	crowd int // who waited for the last batch, or was in it
+	batch *batch
+	args  []*session.Op
+}
+
+const (
+	// idleAfter is how long a carrier does nothing before it is watched, or given back
+	// if nothing is held on it. No operation pays for a timer: it runs while there is
+	// traffic.
+	idleAfter = 5 * time.Millisecond
+	// maxBatch bounds the time that a batch takes, and the room in the socket's buffers
+	// that it needs.
+	maxBatch = 1024
+)
+
+func newCarrier(l *line, s session.Session) *carrier {
+	c := &carrier{line: l, session: s, batch: new(batch), holders: make(map[namespace.Tag]*Session)}
+	l.source.wg.Add(1) // until finish
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = time.AfterFunc(idleAfter, c.tick)
+	c.armed = true
+	return c
+}
+
+// admit lets an operation in, under mu. A try reserves its key.
+func (c *carrier) admit(o *op) error {
+	switch {
+	case c.closed != nil:
+		return c.closed
+	case o.Unlock:
+		return nil
+	case o.Any != nil:
+		return c.admitAny(o)
+	}
+	if _, taken := c.holders[o.Tag]; taken {
+		return errTaken
+	}
+	if err := c.reserve(); err != nil {
+		return err
+	}
+	c.holders[o.Tag] = o.owner
+	return nil
+}
+
+// reserve counts one lock, under mu.
+func (c *carrier) reserve() error {
+	err := c.line.source.reserve(1)
+	if err == nil {
+		c.locks++
+	}
+	return err
+}
+
+func (c *carrier) unreserve() {
+	c.locks--
+	c.line.source.used.Add(-1)
+}
+
+// admitAny keeps the keys that can be tried.
+func (c *carrier) admitAny(o *op) error {
+	var free []namespace.Tag
+	for _, tag := range o.Any {
+		if _, taken := c.holders[tag]; !taken {
+			free = append(free, tag)
+		}
+	}
+	if len(free) == 0 {
+		return errTaken
+	}
+	if err := c.reserve(); err != nil {
+		return err
+	}
+	for _, tag := range free {
+		c.holders[tag] = o.owner
+	}
+	o.Any = free
+	return nil
+}
+
+// drop forgets the key of an op, or those of Any, under mu.
+func (c *carrier) drop(o *op) {
+	delete(c.holders, o.Tag)
+	for _, tag := range o.Any {
+		delete(c.holders, tag)
+	}
+	c.unreserve()
+}
+
+// A batch is the ops of one round trip.
+type batch struct{ ops []*op }
+
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+// lead drives the carrier for those that wait, and reports whether o is done.
+// false: it was not in the batch, or another goroutine goes on.
+func (c *carrier) lead(o *op) bool {
+	c.gather()
+	c.mu.Lock()
+	if o != nil {
+		o.leading = false
+	}
+	n := min(len(c.pending), maxBatch)
+	mine := o == nil || slices.Contains(c.pending[:n], o)
+	c.batch.ops = append(c.batch.ops, c.pending[:n]...)
+	rest := copy(c.pending, c.pending[n:])
+	clear(c.pending[rest:])
+	c.pending = c.pending[:rest]
+	c.mu.Unlock()
+	return c.drive(o) && mine
+}
+
+// gather lets those who were just served come back with their next operations,
+// while they do: a larger batch serves more for the price of one round trip.
+func (c *carrier) gather() {
+	most := 0
+	for yields := 0; yields < quiet; yields++ {
+		c.mu.Lock()
+		n, all := len(c.pending), c.crowd
+		c.mu.Unlock()
+		if n >= all || n >= enough {
+			return
+		}
+		if n > most {
+			most, yields = n, 0
+		}
+		runtime.Gosched()
+	}
+}
+
+// quiet is how often who gathers lets others run before nobody is expected any
+// more: a few microseconds, if there is nothing else to do. It is no time, because
+// time stands still in a testing/synctest bubble.
+const quiet = 30
+
+// enough is when the price of the round trip is a small share of all.
+const enough = 64
+
+// drive runs the batch. self is the op of the goroutine that drives, which needs
+// no signal; nil = none.
+func (c *carrier) drive(self *op) (done bool) {
+	c.args = c.args[:0]
+	for _, o := range c.batch.ops {
+		c.args = append(c.args, &o.Op)
+	}
+	s := c.line.source
+	s.batches.Add(1)
+	s.ops.Add(int64(len(c.args)))
+	err := c.session.Batch(c.args, patience)
+	if errors.Is(err, session.ErrPending) {
+		c.goOn(self)
+		return false
+	}
+	c.complete(self, err)
+	return true
+}
+
+// goOn leaves the answer to another goroutine, and tells all who wait.
+func (c *carrier) goOn(self *op) {
+	c.mu.Lock()
+	c.slow = true
+	poke := func(o *op) {
+		if o != self && !o.poked && !o.leading && o.wake != nil {
+			o.poked = true
+			o.wake <- isSlow
+		}
+	}
+	for _, o := range c.batch.ops {
+		poke(o)
+	}
+	for _, o := range c.pending {
+		poke(o)
+	}
+	c.mu.Unlock()
+	c.line.source.wg.Go(func() { c.complete(nil, c.session.Resume()) })
+}
+
+// complete hands out the results of the batch and lets the next one begin.
+func (c *carrier) complete(self *op, err error) {
+	c.mu.Lock()
+	c.slow = false
+	c.rounds++
+	c.watched = false // the statement has ended the watch
+	var tell []*Session
+	switch {
+	case err != nil:
+		tell = c.end(err)
+	case c.closed != nil: // meanwhile, by another goroutine
+		err = c.closed
+	default:
+		c.answered = true
+	}
+	done := c.batch
+	c.crowd = len(done.ops) + len(c.pending)
+	for _, o := range done.ops {
+		c.settle(o, err)
+	}
+	c.batch = batches.Get().(*batch)
+	closed := c.closed != nil
+	var leader *op
+	orphans := false // nobody waits for what is pending
+	if !closed {
+		leader, orphans = c.next()
+	}
+	c.mu.Unlock()
+	for _, o := range done.ops {
+		if o != self && o.wake != nil {
+			o.wake <- isDone
+		}
+	}
+	if leader != nil {
+		leader.wake <- isLead
+	}
+	clear(done.ops)
+	done.ops = done.ops[:0]
+	batches.Put(done)
+	switch {
+	case closed:
+		c.finish(tell)
+	case orphans:
+		c.line.source.wg.Go(func() { c.lead(nil) })
+	}
+}
+
+// next chooses who drives the next batch, under mu, or lets the carrier be idle.
+func (c *carrier) next() (leader *op, orphans bool) {
+	for _, o := range c.pending {
+		if o.wake != nil {
+			o.leading = true
+			return o, false
+		}
+	}
+	if len(c.pending) > 0 {
+		return nil, true
+	}
+	c.busy = false
+	if !c.armed {
+		c.armed = true
+		c.idle.Reset(idleAfter)
+	}
+	return nil, false
+}
+
+// settle books the result of one op, under mu.
+func (c *carrier) settle(o *op, err error) {
+	o.done = true
+	switch {
+	case err != nil:
+		o.Held, o.Err = false, err
+		return // end has forgotten the key
+	case o.Unlock || !o.Held:
+		c.drop(o)
+		return
+	case o.Any != nil:
+		o.Tag = o.Any[o.Index]
+		for _, tag := range o.Any {
+			if tag != o.Tag {
+				delete(c.holders, tag)
+			}
+		}
+	}
+	if o.left {
+		c.pending = append(c.pending, &op{Op: session.Op{Tag: o.Tag, Mode: o.Mode, Unlock: true}, owner: o.owner})
+	}
+}
+
+// leave takes an op back whose caller waits no longer. false: it is done, or its
+// caller is to drive, and a signal is under way.
+func (c *carrier) leave(o *op) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.done || o.leading {
+		return false
+	}
+	for i, p := range c.pending {
+		if p != o {
+			continue
+		}
+		c.pending = append(c.pending[:i], c.pending[i+1:]...)
+		c.drop(o)
+		return true
+	}
+	o.left, o.wake = true, nil
+	return true
+}

@@ -1,0 +1,270 @@
+package pgsession
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// A batch is a round trip for many operations: those of one shape are one
+// statement, in which unlocks come before tries, and one Sync ends them all.
+//
+// It speaks the protocol itself, because pgx gives a statement up with the
+// connection when a read times out, whereas the answer to a batch can be awaited
+// by one goroutine after the other. pgconn is not in use meanwhile.
+type batch struct {
+	ops   []*session.Op
+	kinds [len(shapes)]kind
+	parts []part        // those that were sent, in order
+	at    int           // the part that is being answered
+	sent  time.Duration // boottime
+	until time.Time     // when the session is given up
+
+	pid     uint32
+	err     error // the first one that the server sent
+	problem error // an answer that ends the session
+
+	bind    pgproto3.Bind
+	execute pgproto3.Execute
+	params  [3][]byte
+	arrays  [2][]byte
+	unlocks [8]byte
+}
+
+// A kind is the operations of one shape: unlocks, then tries.
+type kind struct {
+	ops     []*session.Op
+	unlocks int
+}
+
+// A part is one statement of a batch.
+type part struct {
+	statement *pgconn.StatementDescription
+	ops       []*session.Op
+	unlocks   int  // so many come first
+	many      bool // the keys are in arrays
+}
+
+// Batch runs the operations in one round trip.
+func (s *Session) Batch(ops []*session.Op, patience time.Duration) error {
+	s.stopWatch()
+	if lost := s.lost.Load(); lost != nil {
+		return lost
+	}
+	if s.batch == nil {
+		s.batch = &batch{}
+	}
+	b := s.batch
+	b.ops = append(b.ops[:0], ops...)
+	if err := s.send(ops); err != nil {
+		return s.lose(err)
+	}
+	_ = s.link.conn.Conn().SetReadDeadline(time.Now().Add(patience))
+	return s.receive(true)
+}
+
+// Resume waits for the answer to a Batch that is pending.
+func (s *Session) Resume() error {
+	_ = s.link.conn.Conn().SetReadDeadline(s.batch.until)
+	return s.receive(false)
+}
+
+// send sends the statements for the operations.
+func (s *Session) send(ops []*session.Op) error {
+	b := s.batch
+	b.sort(ops)
+	st := &s.link.statements
+	b.parts = b.parts[:0]
+	for i := range b.kinds {
+		k := &b.kinds[i]
+		p := part{ops: k.ops, unlocks: k.unlocks}
+		switch {
+		case len(k.ops) == 0:
+			continue
+		case len(k.ops) > 1:
+			p.statement, p.many = st.batch[i], true
+		case k.unlocks == 1:
+			p.statement = st.unlock[i]
+		default:
+			p.statement = st.try[i]
+		}
+		b.parts = append(b.parts, p)
+	}
+	for _, op := range ops {
+		if op.Any != nil {
+			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
+		}
+	}
+	f := s.link.conn.Frontend()
+	for _, p := range b.parts {
+		b.bind.PreparedStatement = p.statement.Name
+		b.bind.ParameterFormatCodes, b.bind.ResultFormatCodes = binaryFormat, binaryFormat
+		switch op := p.ops[0]; {
+		case p.many:
+			b.bind.Parameters = b.keys(p.ops, p.unlocks)
+		case op.Any != nil:
+			b.bind.Parameters = b.anyKeys(op)
+		default:
+			b.bind.Parameters = s.keyParams(op.Tag)
+		}
+		f.SendBind(&b.bind)
+		f.SendExecute(&b.execute)
+	}
+	f.SendSync(&pgproto3.Sync{})
+	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
+	now := time.Now()
+	b.sent, b.until = boottime.Now(), now.Add(s.from.config.statementBound())
+	_ = s.link.conn.Conn().SetWriteDeadline(b.until)
+	return f.Flush()
+}
+
+// sort puts the operations with their shapes, unlocks first, and clears their results.
+func (b *batch) sort(ops []*session.Op) {
+	for i := range b.kinds {
+		clear(b.kinds[i].ops)
+		b.kinds[i] = kind{ops: b.kinds[i].ops[:0]}
+	}
+	for _, op := range ops {
+		op.Held, op.Index, op.Err = false, -1, nil
+		if op.Any != nil {
+			continue
+		}
+		k := &b.kinds[shapeOf(op.Tag, op.Mode).index()]
+		k.ops = append(k.ops, op)
+		if op.Unlock {
+			last := len(k.ops) - 1
+			k.ops[last], k.ops[k.unlocks] = k.ops[k.unlocks], op
+			k.unlocks++
+		}
+	}
+}
+
+// receive reads the answer, which it finishes, or ErrPending if it may be pending.
+func (s *Session) receive(mayPend bool) error {
+	for {
+		done, err := s.step()
+		switch {
+		case mayPend && errors.Is(err, os.ErrDeadlineExceeded):
+			return session.ErrPending
+		case err != nil:
+			return s.broken(err)
+		case done:
+			return s.conclude()
+		}
+	}
+}
+
+// broken is the loss of the session by an error of the connection, or by what the
+// server said before it ended it.
+func (s *Session) broken(err error) error {
+	switch {
+	case s.batch.err != nil:
+		err = s.batch.err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return s.lose(err)
+}
+
+// step reads one message; done says that it was the last one.
+func (s *Session) step() (done bool, err error) {
+	b := s.batch
+	message, err := s.link.conn.Frontend().Receive()
+	if err != nil {
+		return false, err
+	}
+	switch message := message.(type) {
+	case *pgproto3.DataRow:
+		b.answer(message.Values)
+	case *pgproto3.CommandComplete:
+		b.at++
+	case *pgproto3.ErrorResponse:
+		b.err = pgconn.ErrorResponseToPgError(message)
+	case *pgproto3.ReadyForQuery:
+		return true, nil
+	}
+	return false, nil
+}
+
+var errRows = errors.New("BUG: a batch was not answered once for each key")
+
+// answer notes the one row of the part that is being answered.
+func (b *batch) answer(row [][]byte) {
+	p := b.parts[b.at]
+	pid := binary.BigEndian.Uint32(row[len(row)-1])
+	if b.pid != pid {
+		b.problem = fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, b.pid)
+		return
+	}
+	if op := p.ops[0]; op.Any != nil {
+		op.Index = int(binary.BigEndian.Uint64(row[0])) - 1
+		op.Held = op.Index >= 0
+		return
+	}
+	if !p.many {
+		b.note(p.ops[0], row[0][0] == 1)
+		return
+	}
+	refused, ok := ordinals(row[1])
+	if !ok || int(binary.BigEndian.Uint64(row[0])) != len(p.ops) {
+		b.problem = errRows
+		return
+	}
+	for _, op := range p.ops {
+		op.Held = !op.Unlock
+	}
+	for ordinal := range refused {
+		if ordinal < 1 || ordinal > len(p.ops) {
+			b.problem = errRows
+			return
+		}
+		b.note(p.ops[ordinal-1], false)
+	}
+}
+
+// note records the answer to one operation. A lock that is not there to be given
+// back puts all others of the session in doubt.
+func (b *batch) note(op *session.Op, ok bool) {
+	switch {
+	case !op.Unlock:
+		op.Held = ok
+	case !ok:
+		b.problem = errNotHeld
+	}
+}
+
+// conclude judges the whole answer. After an error of the server nobody knows how
+// far it came.
+func (s *Session) conclude() error {
+	b := s.batch
+	if err := s.judge(); err != nil {
+		if err = s.resolveBatch(err); err != nil {
+			return err
+		}
+	}
+	for _, op := range b.ops {
+		switch {
+		case op.Unlock:
+			s.batched--
+		case op.Held:
+			s.batched++
+		}
+	}
+	return nil
+}
+
+// judge is settle for a batch.
+func (s *Session) judge() error {
+	if s.batch.problem != nil {
+		return s.lose(s.batch.problem)
+	}
+	return s.settle(s.batch.sent, s.link.pid, s.batch.err)
+}

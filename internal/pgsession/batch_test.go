@@ -1,0 +1,252 @@
+package pgsession
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func batches(c *Config) { c.Batches = true }
+
+func pairOf(i int) namespace.Tag {
+	return namespace.Tag{ClassID: 7, ObjID: uint32(i), ObjSubID: namespace.PairForm}
+}
+
+func singleOf(i int) namespace.Tag {
+	return namespace.Tag{ClassID: 1 << 20, ObjID: uint32(i), ObjSubID: namespace.SingleForm}
+}
+
+func try(tag namespace.Tag, mode session.Mode) *session.Op { return &session.Op{Tag: tag, Mode: mode} }
+
+func unlockOf(op *session.Op) *session.Op {
+	return &session.Op{Tag: op.Tag, Mode: op.Mode, Unlock: true}
+}
+
+// run runs a batch to its end.
+func run(t *testing.T, s *Session, ops ...*session.Op) {
+	t.Helper()
+	require.NoError(t, s.Batch(ops, patience))
+}
+
+func TestABatchAnswersEachOperation(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	s := acquire(t, p)
+	for i := range 7 { // some keys of each kind belong to others
+		judge.exec(fmt.Sprintf("SELECT pg_advisory_lock(7, %d), pg_advisory_lock(%d)", 3*i+1, int64(1<<20)<<32|int64(3*i+1)))
+	}
+	for _, size := range []int{1, 2, 3, 20} {
+		var ops []*session.Op
+		for i := range size {
+			ops = append(ops, try(pairOf(i), session.Exclusive), try(singleOf(i), session.Exclusive),
+				try(pairOf(100+i), session.Shared), try(singleOf(100+i), session.Shared))
+		}
+		run(t, s, ops...)
+		var unlocks []*session.Op
+		for _, op := range ops {
+			require.NoError(t, op.Err)
+			require.Equal(t, op.Tag.ObjID >= 100 || op.Tag.ObjID%3 != 1, op.Held, "%v", op.Tag)
+			require.Equal(t, op.Held, judge.holds(s.PID(), op.Tag), "%v", op.Tag)
+			if op.Held {
+				unlocks = append(unlocks, unlockOf(op))
+			}
+		}
+		next := try(pairOf(1000), session.Exclusive) // unlocks and a try of one kind
+		run(t, s, append(unlocks, next)...)
+		require.True(t, next.Held)
+		require.Equal(t, "1", judge.locks(s.PID()), "each was locked once")
+		run(t, s, unlockOf(next))
+		require.Equal(t, "0", judge.locks(s.PID()))
+	}
+	s.Release()
+	assert.EqualValues(t, 1, p.pool.Stat().IdleConns(), "it holds nothing and is used again")
+}
+
+func TestABatchTakesTheFirstFreeOne(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	judge.exec(fmt.Sprintf("SELECT pg_advisory_lock(%d)", int64(1<<20)<<32))
+	any := &session.Op{Any: []namespace.Tag{singleOf(0), singleOf(1), singleOf(2)}}
+	other := try(pairOf(1), session.Exclusive)
+	run(t, s, any, other)
+	require.True(t, any.Held)
+	require.Equal(t, 1, any.Index)
+	require.True(t, other.Held)
+	require.Equal(t, "2", judge.locks(s.PID()), "no try follows the first that succeeds")
+	none := &session.Op{Any: []namespace.Tag{singleOf(0)}}
+	run(t, s, none)
+	require.False(t, none.Held)
+}
+
+func TestASessionThatHoldsThroughBatchesIsNotGivenToOthers(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	s := acquire(t, p)
+	run(t, s, try(pairKey, session.Exclusive))
+	pid := s.PID()
+	s.Release()
+	judge.gone(pid)
+}
+
+// trip replaces the statement for many pair keys by one that fails once, at the row
+// with this ordinal.
+func trip(t *testing.T, s *Session, ordinal int, how string) {
+	t.Helper()
+	name := fmt.Sprintf("trip_%d", ordinal)
+	_, err := queryRow(t.Context(), s.link.conn, fmt.Sprintf(`DO $$ BEGIN CREATE TEMPORARY SEQUENCE IF NOT EXISTS trips; END $$;
+		SELECT setval('pg_temp.trips', 1, false)`))
+	require.NoError(t, err)
+	sql := fmt.Sprintf(`SELECT count(*), array_agg(o) FILTER (WHERE NOT ok), pg_backend_pid() FROM (SELECT o, CASE
+		WHEN o = %d AND nextval('pg_temp.trips') = 1 THEN %s
+		WHEN o <= $3::int8 THEN pg_advisory_unlock(a, b) ELSE pg_try_advisory_lock(a, b) END AS ok
+		FROM ROWS FROM (unnest($1::int4[]), unnest($2::int4[])) WITH ORDINALITY AS k(a, b, o)) AS called`, ordinal, how)
+	st, err := s.link.conn.Prepare(t.Context(), name, sql, nil)
+	require.NoError(t, err)
+	s.link.statements.batch[shape{pair: true}.index()] = st
+}
+
+const (
+	canceling = "pg_cancel_backend(pg_backend_pid())" // and goes on until the server looks
+	dividing  = "1/(o-o) = 1"
+)
+
+func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
+	t.Parallel()
+	const n = 6
+	for _, how := range []string{canceling, dividing} {
+		for ordinal := 1; ordinal <= 2*n; ordinal++ {
+			t.Run(fmt.Sprintf("%s at %d", how, ordinal), func(t *testing.T) {
+				t.Parallel()
+				dsn := pgtest.DSN(t)
+				s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+				judge.exec("SELECT pg_advisory_lock(7, 2)")
+				var old, ops []*session.Op
+				for i := range n {
+					old = append(old, try(pairOf(100+i), session.Exclusive))
+				}
+				run(t, s, old...)
+				for i := range n {
+					ops = append(ops, unlockOf(old[i]), try(pairOf(i), session.Exclusive))
+				}
+				trip(t, s, ordinal, how)
+				run(t, s, ops...)
+				failed := 0
+				for _, op := range ops {
+					held := judge.holds(s.PID(), op.Tag)
+					switch {
+					case op.Unlock:
+						require.NoError(t, op.Err)
+						require.False(t, held, "an unlock is done in any case")
+					case op.Err != nil:
+						failed++
+						require.False(t, op.Held)
+						require.False(t, held)
+					default:
+						require.Equal(t, op.Held, held)
+						require.Equal(t, op.Tag.ObjID != 2, held)
+					}
+				}
+				if how == canceling {
+					require.Zero(t, failed, "what was canceled is done again")
+				} else {
+					require.Positive(t, failed)
+				}
+				var unlocks []*session.Op
+				for _, op := range ops {
+					if op.Held {
+						unlocks = append(unlocks, unlockOf(op))
+					}
+				}
+				if len(unlocks) > 0 {
+					run(t, s, unlocks...)
+				}
+				require.Equal(t, "0", judge.locks(s.PID()), "each was locked once")
+				require.NotEqual(t, session.Lost, s.State())
+			})
+		}
+	}
+}
+
+// The control: without the question what is held, the rows before the one that
+// failed are phantoms.
+func TestWithoutResolutionABatchThatFailsLeavesPhantoms(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	trip(t, s, 5, dividing)
+	s.batch = &batch{}
+	var ops []*session.Op
+	for i := range 8 {
+		ops = append(ops, try(pairOf(i), session.Exclusive))
+	}
+	require.NoError(t, s.send(ops))
+	for done := false; !done; {
+		var err error
+		done, err = s.step()
+		require.NoError(t, err)
+	}
+	require.Error(t, s.judge())
+	for _, op := range ops {
+		require.False(t, op.Held)
+	}
+	require.Equal(t, "4", judge.locks(s.PID()))
+}
+
+func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	s := acquire(t, p)
+	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(a, b)")
+	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive), try(pairOf(3), session.Exclusive)}
+	require.ErrorIs(t, s.Batch(ops, time.Millisecond), session.ErrPending)
+	done := make(chan error)
+	go func() { done <- s.Resume() }()
+	require.NoError(t, <-done)
+	for _, op := range ops {
+		require.True(t, op.Held)
+		require.True(t, judge.holds(s.PID(), op.Tag))
+	}
+	ok, err := s.Try(pairOf(4), session.Exclusive)
+	require.NoError(t, err)
+	require.True(t, ok, "the connection is in step")
+}
+
+func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, admin := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	trip(t, s, 2, "pg_sleep(30) IS NULL")
+	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
+	require.ErrorIs(t, s.Batch(ops, time.Millisecond), session.ErrPending)
+	admin.terminate(s.PID())
+	err := s.Resume()
+	require.ErrorIs(t, err, session.ErrLost)
+	require.ErrorContains(t, err, "57P01")
+	require.ErrorIs(t, s.Batch(ops, time.Second), session.ErrLost)
+	admin.gone(s.PID())
+}
+
+func TestAnUnlockInABatchOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 3} { // the plain statement, and the one for many
+		s := acquire(t, newPool(t, pgtest.DSN(t), batches))
+		ops := []*session.Op{{Tag: pairOf(0), Unlock: true}}
+		for i := range others {
+			ops = append(ops, try(pairOf(i+1), session.Exclusive))
+		}
+		err := s.Batch(ops, patience)
+		require.ErrorIs(t, err, session.ErrLost)
+		require.ErrorContains(t, err, errNotHeld.Error())
+	}
+}
