@@ -124,9 +124,12 @@ func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 	q := c.queue(r.key.Tag())
 	r.queue = q
 	defer c.tidy(q)
-	if g := c.joinable(q, r); g != nil {
-		g.give(r, true)
-		return nil, nil
+	if len(q.grants) > 0 && r.mode == session.Shared {
+		now := time.Now()
+		if g := c.joinable(q, r, now); g != nil {
+			g.give(r, true, now)
+			return nil, nil
+		}
 	}
 	mustWait := len(q.requests) > 0 || q.campaign != nil || !q.compatible(r.mode)
 	switch {
@@ -159,26 +162,25 @@ func (c *core) await(ctx context.Context, r *request) result {
 			delete(c.nested, r)
 		}()
 	}
+	signal := c.newSignal()
 	c.mu.Lock()
 	if r.settled {
 		defer c.mu.Unlock()
 		return r.result
 	}
-	r.done = make(chan struct{})
+	r.done = signal
+	c.expect(r)
 	c.mu.Unlock()
 	c.stats.waiting.Add(1)
 	defer c.stats.waiting.Add(-1)
-	var expired <-chan time.Time
-	if !r.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(r.deadline))
-		defer timer.Stop()
-		expired = timer.C
-	}
+	settled := false
 	select {
-	case <-r.done:
-		return r.result
+	case settled = <-signal:
 	case <-ctx.Done():
-	case <-expired:
+	}
+	if settled {
+		c.signals.Put(signal)
+		return r.result
 	}
 	taken, starved := c.withdraw(r)
 	if !taken {
@@ -187,12 +189,25 @@ func (c *core) await(ctx context.Context, r *request) result {
 	return result{err: c.gaveUp(ctx, r, starved)}
 }
 
+// newSignal returns a channel that is empty.
+func (c *core) newSignal() chan bool {
+	signal, ok := c.signals.Get().(chan bool)
+	if !ok {
+		signal = make(chan bool, 1)
+	}
+	return signal
+}
+
 // withdraw takes a request out of its queue; false if it was served already. The
 // last one to leave stops the campaign. starved says why it had no connection, if
 // that was so.
 func (c *core) withdraw(r *request) (taken bool, starved error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if r.settled {
+		return false, nil
+	}
+	c.alarm.forget(r)
 	q := r.queue
 	wasFirst := q.first() == r
 	if !q.remove(r) {

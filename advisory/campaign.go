@@ -243,13 +243,14 @@ func (k *campaign) win(mode session.Mode) bool {
 		return false
 	}
 	defer c.mu.Unlock()
-	g := &grant{queue: q, session: k.session, mode: mode, at: time.Now(), alone: k.own != nil}
+	now := time.Now()
+	g := &grant{queue: q, session: k.session, mode: mode, at: now, alone: k.own != nil}
 	g.users = g.room[:0]
 	q.grants = append(q.grants, g)
-	g.give(q.pop(), false)
+	g.give(q.pop(), false, now)
 	if !g.alone {
 		for mode == session.Shared && q.first() != nil && q.first().mode == mode && q.first().own == nil {
-			g.give(q.pop(), true)
+			g.give(q.pop(), true, now)
 		}
 		g.session.Watch(func(err error) { c.lost(err, g) })
 	}

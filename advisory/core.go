@@ -25,8 +25,11 @@ type core struct {
 
 	slots chan struct{} // one per session in use; nil if sessions are multiplexed
 
+	signals sync.Pool // of chan bool with room for one, for those who wait
+
 	mu     sync.Mutex
 	closed bool
+	alarm  alarm
 	queues map[namespace.Tag]*queue
 	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
@@ -63,6 +66,7 @@ func (c *core) close() {
 		return
 	}
 	c.closed = true
+	c.alarm.stop()
 	c.cancel()
 	var grants []*grant
 	for _, q := range c.queues {

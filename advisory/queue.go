@@ -57,7 +57,10 @@ type request struct {
 	// guarded by core.mu
 	result  result
 	settled bool
-	done    chan struct{} // made by the one who waits for the result
+	done    chan bool // of who waits for the result: true when it is there, false when the time is over
+
+	expected      bool // by the alarm
+	before, after *request
 }
 
 type result struct {
@@ -91,7 +94,10 @@ func (q *queue) first() *request {
 
 func (q *queue) pop() *request {
 	r := q.requests[0]
-	q.requests = q.requests[1:]
+	q.requests[0] = nil // a lock that is held keeps its queue, which need not keep the request
+	if q.requests = q.requests[1:]; len(q.requests) == 0 {
+		q.requests = q.room.requests[:0]
+	}
 	return r
 }
 
@@ -118,9 +124,9 @@ func (q *queue) compatible(mode session.Mode) bool {
 
 // heir returns the request that the server lock may pass to, without a change of
 // mode, when its last user leaves.
-func (c *core) heir(g *grant) *request {
+func (c *core) heir(g *grant, now time.Time) *request {
 	r := g.queue.first()
-	if r == nil || g.mode != session.Exclusive || r.mode != session.Exclusive || r.own != nil || !c.mayPass(g) {
+	if r == nil || g.mode != session.Exclusive || r.mode != session.Exclusive || r.own != nil || !c.mayPass(g, now) {
 		return nil
 	}
 	return g.queue.pop()
@@ -129,12 +135,12 @@ func (c *core) heir(g *grant) *request {
 // joinable returns a shared grant that one more reader may use. Only within the
 // budget: a session re-enters its own lock past a writer that is queued at the
 // server, so readers that kept joining would starve it.
-func (c *core) joinable(q *queue, r *request) *grant {
+func (c *core) joinable(q *queue, r *request, now time.Time) *grant {
 	if r.mode != session.Shared || r.own != nil || len(q.requests) > 0 {
 		return nil
 	}
 	for _, g := range q.grants {
-		if g.mode == session.Shared && c.mayPass(g) {
+		if g.mode == session.Shared && c.mayPass(g, now) {
 			return g
 		}
 	}
@@ -144,23 +150,32 @@ func (c *core) joinable(q *queue, r *request) *grant {
 // mayPass reports whether a server lock may go to another user of this process
 // without being released: never while its session is in doubt, and not beyond
 // the budget, so that other processes get their turn.
-func (c *core) mayPass(g *grant) bool {
-	return !g.alone && time.Since(g.at) < c.config.HandOverBudget && g.session.State() == session.Held
+func (c *core) mayPass(g *grant, now time.Time) bool {
+	return !g.alone && now.Sub(g.at) < c.config.HandOverBudget && g.session.State() == session.Held
 }
 
 // settle gives the request its result, under mu, once.
 func (r *request) settle(res result) {
 	r.result, r.settled = res, true
-	if r.done != nil {
-		close(r.done)
+	if r.expected {
+		r.lock.core.alarm.forget(r)
+	}
+	r.signal(true)
+}
+
+// signal wakes who waits for the request, under mu. A second signal adds nothing.
+func (r *request) signal(settled bool) {
+	select {
+	case r.done <- settled:
+	default: // nobody waits, or a signal is there
 	}
 }
 
 // give makes a request's lock a user of the grant.
-func (g *grant) give(r *request, handOver bool) {
+func (g *grant) give(r *request, handOver bool, now time.Time) {
 	g.addUser(r.lock)
 	if r.own == nil {
-		r.lock.complete, r.lock.since = true, time.Now()
+		r.lock.complete, r.lock.since = true, now
 	}
 	r.settle(result{handOver: handOver})
 }

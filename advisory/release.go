@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"slices"
+	"time"
 )
 
 // release gives a lock back: to the next waiter of this process while the budget
@@ -30,11 +31,14 @@ func (c *core) release(l *Lock) error {
 		c.mu.Unlock()
 		return nil
 	}
-	if r := c.heir(g); r != nil {
-		g.session.WatchNow()
-		g.give(r, true)
-		c.mu.Unlock()
-		return nil
+	if len(g.queue.requests) > 0 {
+		now := time.Now()
+		if r := c.heir(g, now); r != nil {
+			g.session.WatchNow()
+			g.give(r, true, now)
+			c.mu.Unlock()
+			return nil
+		}
 	}
 	g.drop()
 	k := c.claim(g.queue, nil, g.session) // newcomers wait until the server has it back

@@ -5,6 +5,7 @@ package ground
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -23,44 +24,52 @@ func TestLockersSurviveARestartOfTheServer(t *testing.T) {
 		"immediate": func(ctx context.Context) error { return server.Restart(ctx, pgserver.Immediate) },
 		"killed":    func(ctx context.Context) error { return errors.Join(server.Kill(), server.Start(ctx)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			config := advisory.Config{DSN: server.DSN("")}
-			holder, waiter, idle := open(t, config), open(t, config), open(t, config)
-			lock := acquire(t, holder, agents.ID(1))
-			waiting := wait(t.Context(), waiter, agents.ID(1))
-			requireOneWaits(t, config.DSN)
-			require.NoError(t, lock.Context().Err(), "nothing is lost before the restart")
-
-			require.NoError(t, restart(t.Context()))
-			requireLost(t, lock)
-			o := receive(t, waiting)
-			if o.err == nil {
-				require.NoError(t, o.lock.Release())
-			} else {
-				require.True(t, errors.Is(o.err, advisory.ErrUnavailable) || errors.Is(o.err, advisory.ErrTimeout), "%v", o.err)
-			}
-			t.Logf("the waiter's error: %v", o.err)
-			for _, l := range []*advisory.Locker{holder, waiter, idle} {
-				requireRecovery(t, l)
-			}
-			direct := connect(t, config.DSN)
-			requireExclusion(t, open(t, advisory.Config{DSN: config.DSN, ApplicationName: "holder"}), waiter, direct)
-		})
+		for _, multiplex := range []int{0, 2} {
+			t.Run(fmt.Sprintf("%s, multiplexed on %d", name, multiplex), func(t *testing.T) {
+				surviveRestart(t, advisory.Config{DSN: server.DSN(""), Multiplex: multiplex}, restart)
+			})
+		}
 	}
+}
+
+func surviveRestart(t *testing.T, config advisory.Config, restart func(context.Context) error) {
+	t.Helper()
+	holder, waiter, idle := open(t, config), open(t, config), open(t, config)
+	lock := acquire(t, holder, agents.ID(1))
+	waiting := wait(t.Context(), waiter, agents.ID(1))
+	requireOneWaits(t, config.DSN)
+	require.NoError(t, lock.Context().Err(), "nothing is lost before the restart")
+
+	require.NoError(t, restart(t.Context()))
+	requireLost(t, lock)
+	o := receive(t, waiting)
+	if o.err == nil {
+		require.NoError(t, o.lock.Release())
+	} else {
+		require.True(t, errors.Is(o.err, advisory.ErrUnavailable) || errors.Is(o.err, advisory.ErrTimeout), "%v", o.err)
+	}
+	t.Logf("the waiter's error: %v", o.err)
+	for _, l := range []*advisory.Locker{holder, waiter, idle} {
+		requireRecovery(t, l)
+	}
+	direct := connect(t, config.DSN)
+	requireExclusion(t, open(t, advisory.Config{DSN: config.DSN, ApplicationName: "holder", Multiplex: config.Multiplex}), waiter, direct)
 }
 
 func TestWhileTheServerIsDownLocksAreUnavailable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
-	locker := open(t, advisory.Config{DSN: server.DSN("")})
+	locker, multiplexed := open(t, advisory.Config{DSN: server.DSN("")}), open(t, advisory.Config{DSN: server.DSN(""), Multiplex: 2})
 	require.NoError(t, server.Stop(t.Context(), pgserver.Fast))
 	nothing := func(context.Context) error { return nil }
 	require.ErrorIs(t, locker.Do(t.Context(), agents.ID(1), nothing), advisory.ErrUnavailable)
+	require.ErrorIs(t, multiplexed.Do(t.Context(), agents.ID(1), nothing), advisory.ErrUnavailable)
 	_, err := advisory.Open(t.Context(), advisory.Config{DSN: server.DSN("")})
 	require.ErrorIs(t, err, advisory.ErrUnavailable)
 
 	require.NoError(t, server.Start(t.Context()))
 	requireRecovery(t, locker)
+	requireRecovery(t, multiplexed)
 }
 
 // requireOneWaits leaves no connection behind.

@@ -42,47 +42,51 @@ func TestMain(m *testing.M) {
 }
 
 func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
-	a := newArena(t)
-	stop := a.terminateSessions(t)
-	reports := a.fight(t, job{Duration: duration(t), Close: true})
-	stop()
-	events, total := merge(t, reports)
-	require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
-	require.Equal(t, porcupine.Ok, check(events))
-	require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under AcquireTx lose nothing")
-	t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
-		len(events)/2, total.Lost, total.Client-a.counter(t, "counter_client"), total.Client)
-	a.requireNothingLeft(t)
+	inAllModes(t, func(t *testing.T, a *arena) {
+		stop := a.terminateSessions(t)
+		reports := a.fight(t, job{Duration: duration(t), Close: true})
+		stop()
+		events, total := merge(t, reports)
+		require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
+		require.Equal(t, porcupine.Ok, check(events))
+		require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under AcquireTx lose nothing")
+		t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
+			len(events)/2, total.Lost, total.Client-a.counter(t, "counter_client"), total.Client)
+		a.requireNothingLeft(t)
+	})
 }
 
 func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
-	a := newArena(t)
-	events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true}))
-	require.Equal(t, porcupine.Ok, check(events))
-	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-	a.requireNothingLeft(t)
+	inAllModes(t, func(t *testing.T, a *arena) {
+		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true}))
+		require.Equal(t, porcupine.Ok, check(events))
+		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+		a.requireNothingLeft(t)
+	})
 }
 
 func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testing.T) {
-	a := newArena(t)
-	stop := a.terminateSessions(t)
-	reports := a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true, Slack: 100 * time.Millisecond})
-	stop()
-	events, total := merge(t, reports)
-	require.Positive(t, total.Lost)
-	require.Equal(t, porcupine.Ok, check(events))
-	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-	a.requireNothingLeft(t)
+	inAllModes(t, func(t *testing.T, a *arena) {
+		stop := a.terminateSessions(t)
+		reports := a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true, Slack: 100 * time.Millisecond})
+		stop()
+		events, total := merge(t, reports)
+		require.Positive(t, total.Lost)
+		require.Equal(t, porcupine.Ok, check(events))
+		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+		a.requireNothingLeft(t)
+	})
 }
 
 func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
-	a := newArena(t)
-	events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, HandOver: true}))
-	require.Zero(t, total.Lost)
-	require.Equal(t, porcupine.Ok, check(events))
-	require.Equal(t, total.Client, a.counter(t, "counter_client"))
-	require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-	a.requireNothingLeft(t)
+	inAllModes(t, func(t *testing.T, a *arena) {
+		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, HandOver: true}))
+		require.Zero(t, total.Lost)
+		require.Equal(t, porcupine.Ok, check(events))
+		require.Equal(t, total.Client, a.counter(t, "counter_client"))
+		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
+		a.requireNothingLeft(t)
+	})
 }
 
 // The control: without the lock, everything that the other tests look at goes wrong.
@@ -105,10 +109,27 @@ func duration(t *testing.T) time.Duration {
 	return d
 }
 
+// modes are the modes of the two processes.
+var modes = map[string][processes]int{"dedicated": {0, 0}, "multiplexed": {1, 2}, "one of each": {0, 1}}
+
+// inAllModes runs a fight between processes of each mode. All hand each other the
+// same keys, so that a lock means the same in both.
+func inAllModes(t *testing.T, test func(t *testing.T, a *arena)) {
+	t.Helper()
+	for name, multiplex := range modes {
+		t.Run(name, func(t *testing.T) {
+			a := newArena(t)
+			a.multiplex = multiplex
+			test(t, a)
+		})
+	}
+}
+
 // An arena is a database with the counters.
 type arena struct {
-	dsn  string
-	pool *pgxpool.Pool
+	dsn       string
+	pool      *pgxpool.Pool
+	multiplex [processes]int
 }
 
 func newArena(t *testing.T) *arena {
@@ -132,7 +153,7 @@ func (a *arena) fight(t *testing.T, j job) []report {
 	reports := make([]report, processes)
 	var wg sync.WaitGroup
 	for i := range reports {
-		j.Process = int64(i + 1)
+		j.Process, j.Multiplex = int64(i+1), a.multiplex[i]
 		text, err := json.Marshal(j)
 		require.NoError(t, err)
 		wg.Go(func() {

@@ -36,6 +36,8 @@ type job struct {
 	Duration time.Duration `json:"duration"`
 	Close    bool          `json:"close"` // Lockers are closed and opened meanwhile
 	NoLock   bool          `json:"no_lock"`
+	// Multiplex is that of the process's Lockers.
+	Multiplex int `json:"multiplex"`
 	// HandOver lets locks pass on inside a process. A session that is killed is then
 	// found out up to a few milliseconds late, by another worker than the one whose
 	// hold it cut short, so that the history is not exact.
@@ -101,7 +103,7 @@ func fight(j job, out io.Writer) error {
 }
 
 func (f *fighter) open(i int) error {
-	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i)}
+	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i), Multiplex: f.job.Multiplex}
 	if !f.job.HandOver {
 		config.HandOverBudget = -1
 	}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -18,9 +19,9 @@ type carrier struct {
 	idle    *time.Timer
 
 	mu      sync.Mutex
-	busy    bool  // somebody drives; for ever once it is closed
-	slow    bool  // its statement takes long
-	closed  error // errGone or a *LostError; nil = open
+	busy    bool        // somebody drives; for ever once it is closed
+	slow    atomic.Bool // its statement takes long
+	closed  error       // errGone or a *LostError; nil = open
 	pending []*op
 	// holders has the owner of each key that is held or in flight on the session: it
 	// must never be tried again there.
@@ -31,6 +32,8 @@ type carrier struct {
 	armed        bool   // the idle timer runs
 	watched      bool   // the session is under watch
 	answered     bool   // the server answered at least once
+
+	attended atomic.Bool // watched, or perhaps busy: who sees true need not look under mu
 
 	// of who drives
 	crowd int // who waited for the last batch, or was in it
@@ -193,7 +196,7 @@ func (c *carrier) drive(self *op) (done bool) {
 // goOn leaves the answer to another goroutine, and tells all who wait.
 func (c *carrier) goOn(self *op) {
 	c.mu.Lock()
-	c.slow = true
+	c.slow.Store(true)
 	poke := func(o *op) {
 		if o != self && !o.poked && !o.leading && o.wake != nil {
 			o.poked = true
@@ -213,7 +216,7 @@ func (c *carrier) goOn(self *op) {
 // complete hands out the results of the batch and lets the next one begin.
 func (c *carrier) complete(self *op, err error) {
 	c.mu.Lock()
-	c.slow = false
+	c.slow.Store(false)
 	c.rounds++
 	c.watched = false // the statement has ended the watch
 	var tell []*Session
@@ -269,6 +272,7 @@ func (c *carrier) next() (leader *op, orphans bool) {
 		return nil, true
 	}
 	c.busy = false
+	c.attended.Store(false)
 	if !c.armed {
 		c.armed = true
 		c.idle.Reset(idleAfter)

@@ -211,6 +211,7 @@ func TestTheLossOfASessionInABatchIsToldToAllInItAndBehindIt(t *testing.T) {
 		told := make(chan error, 1)
 		holder.Watch(func(err error) { told <- err })
 		release := inner.stall()
+		assert.Equal(w, session.Held, holder.State())
 		const n = 200
 		results := make(chan error, n)
 		for i := range n {
@@ -220,7 +221,8 @@ func TestTheLossOfASessionInABatchIsToldToAllInItAndBehindIt(t *testing.T) {
 				results <- err
 			}()
 		}
-		synctest.Wait()
+		time.Sleep(time.Second)
+		assert.Equal(w, session.Doubtful, holder.State(), "an answer is overdue")
 		w.server.KillSessions()
 		release()
 		failed := 0

@@ -34,12 +34,16 @@ func (c *carrier) tick() {
 // watch has the session watched at once, under mu.
 func (c *carrier) watch() {
 	c.watched = true
+	c.attended.Store(true)
 	c.session.Watch(c.lost)
 	c.session.WatchNow()
 }
 
 // watchNow begins a watch if nothing else would find out that the session ended.
 func (c *carrier) watchNow() {
+	if c.attended.Load() {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.busy && !c.watched {
@@ -130,4 +134,11 @@ func (c *carrier) inUse() bool {
 
 func (c *carrier) pid() uint32 { return c.session.PID() }
 
-func (c *carrier) state() session.State { return c.session.State() }
+// state is that of the session, or Doubtful while a statement is overdue.
+func (c *carrier) state() session.State {
+	state := c.session.State()
+	if c.slow.Load() {
+		state = max(state, session.Doubtful)
+	}
+	return state
+}

@@ -73,7 +73,7 @@ func (c *carrier) do(ctx context.Context, deadline time.Time, o *op) error {
 	}
 	if c.busy {
 		c.pending = append(c.pending, o)
-		slow := c.slow
+		slow := c.slow.Load()
 		c.mu.Unlock()
 		if !slow {
 			slow = c.await(o)

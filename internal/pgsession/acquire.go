@@ -57,7 +57,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 	}
 	slice := max(min(limit, s.link.slice), time.Millisecond)
 	sent := boottime.Now()
-	s.setDeadline(slice + s.from.config.statementBound())
+	s.setDeadline(s.within(slice+s.from.config.statementBound(), sent))
 	stop := s.cancelOnInterrupt()
 	row, err := queryRow(context.Background(), s.link.conn, waitSQL(tag, mode, ms(slice)))
 	stop()

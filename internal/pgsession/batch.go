@@ -67,8 +67,12 @@ func (s *Session) Batch(ops []*session.Op, patience time.Duration) error {
 	if err := s.send(ops); err != nil {
 		return s.lose(err)
 	}
-	_ = s.link.conn.Conn().SetReadDeadline(time.Now().Add(patience))
-	return s.receive(true)
+	if soon := time.Now().Add(patience); soon.Before(b.until) {
+		_ = s.link.conn.Conn().SetReadDeadline(soon)
+		return s.receive(true)
+	}
+	_ = s.link.conn.Conn().SetReadDeadline(b.until)
+	return s.receive(false)
 }
 
 // Resume waits for the answer to a Batch that is pending.
@@ -120,8 +124,8 @@ func (s *Session) send(ops []*session.Op) error {
 	}
 	f.SendSync(&pgproto3.Sync{})
 	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
-	now := time.Now()
-	b.sent, b.until = boottime.Now(), now.Add(s.from.config.statementBound())
+	b.sent = boottime.Now()
+	b.until = time.Now().Add(s.within(s.from.config.statementBound(), b.sent))
 	_ = s.link.conn.Conn().SetWriteDeadline(b.until)
 	return f.Flush()
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
+// batchAttempts is attempts for a session that others depend on.
+const batchAttempts = 20
+
 // resolveBatch finds out, after an error, what the server did: locks that a failed
 // statement took stay held, and those that it gave back are gone. What is held is
 // the answer to a try; what was not done is done again if the batch was only
@@ -16,7 +19,7 @@ import (
 // result.
 func (s *Session) resolveBatch(err error) error {
 	ops := s.batch.ops
-	for attempt := range attempts {
+	for attempt := range batchAttempts {
 		if s.lost.Load() != nil {
 			return err
 		}
@@ -30,7 +33,7 @@ func (s *Session) resolveBatch(err error) error {
 			switch {
 			case op.Unlock && !held, !op.Unlock && held:
 				// done
-			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < attempts-1:
+			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < batchAttempts-1:
 				rest = append(rest, op)
 			case sqlState(err) == codeOutOfMemory:
 				op.Err = lockTableFull(err)
@@ -101,7 +104,7 @@ func (s *Session) own(ops []*session.Op) (own owned, err error) {
 		}
 	}
 	params := [][]byte{oidArray(objids)}
-	for range attempts {
+	for range batchAttempts {
 		sent := boottime.Now()
 		s.setDeadline(s.from.config.statementBound())
 		own = make(owned)

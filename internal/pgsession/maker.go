@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -17,6 +18,7 @@ import (
 type maker struct {
 	config    Config
 	counters  counters
+	clock     boottime.Clock // for those who look often
 	verdict   atomic.Bool    // a pooler was seen and found to keep sessions apart
 	watches   sync.WaitGroup // running watches and their reports of loss
 	lockTable atomic.Int64   // locks that the server has room for; 0 before the first connection

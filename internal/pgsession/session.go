@@ -71,7 +71,7 @@ func (s *Session) PID() uint32 { return s.link.pid }
 
 // State is what the owner may believe now.
 func (s *Session) State() session.State {
-	now := int64(boottime.Now())
+	now := int64(s.from.clock.Now())
 	deadline, ping := s.deadline.Load(), s.pingSent.Load()
 	switch {
 	case s.lost.Load() != nil, deadline != 0 && now >= deadline:
@@ -88,7 +88,7 @@ func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound ti
 		return false, lost
 	}
 	sent := boottime.Now()
-	s.setDeadline(bound)
+	s.setDeadline(s.within(bound, sent))
 	var (
 		answer bool
 		pid    uint32
@@ -168,6 +168,15 @@ func (s *Session) setDeadline(bound time.Duration) {
 	}
 	// An error means that the socket is closed, which the next I/O reports.
 	_ = s.link.conn.Conn().SetDeadline(t)
+}
+
+// within cuts a bound to the time for which the owners of the locks that the
+// session holds may believe in them: a silent server is a loss for them by then.
+func (s *Session) within(bound, now time.Duration) time.Duration {
+	if len(s.held) == 0 && s.batched == 0 {
+		return bound
+	}
+	return max(min(bound, time.Duration(s.deadline.Load())-now), time.Millisecond)
 }
 
 // lose ends the session for ever, once; it returns the first cause.
