@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"context"
+
+	"github.com/pglatch/pglatch/bench/internal/gauge"
+	"github.com/pglatch/pglatch/bench/internal/report"
+	"github.com/pglatch/pglatch/bench/internal/system"
+	"github.com/pglatch/pglatch/bench/internal/worker"
+)
+
+// The locks that are lost in a round: each on a connection, or all on few.
+const (
+	lossesPerLock = 64
+	lossesShared  = 1000
+)
+
+// losses measures pglatch alone. The others notice at their next statement, or have
+// no session to lose.
+func (p *Plan) losses(ctx context.Context) (report.Rows, error) {
+	var rows report.Rows
+	for _, s := range p.Systems {
+		if !s.Ours {
+			continue
+		}
+		r := report.Row{Workload: report.Loss, System: s.Name, Workers: 1, Locks: lossesShared}
+		if s.PerLock {
+			r.Locks = lossesPerLock
+		}
+		all := new(gauge.Histogram)
+		for range p.Rounds {
+			times, err := p.lose(ctx, s, r.Locks)
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+				r.NotRun, r.Failed = err.Error(), true
+				break
+			}
+			all.Merge(times)
+		}
+		r.P50US, r.P99US, r.P999US, r.MaxUS = micros(all.At(0.5)), micros(all.At(0.99)), micros(all.At(0.999)), micros(all.Max())
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func (p *Plan) lose(ctx context.Context, s system.System, n int) (*gauge.Histogram, error) {
+	env := p.env(s, 0)
+	env.Locks = n
+	process, err := worker.Start(ctx, worker.Open{System: s.Name, Env: env, Table: p.Table})
+	if err != nil {
+		return nil, err
+	}
+	defer process.Close() //nolint:errcheck // what counts was answered
+	return process.Lose(n)
+}

@@ -1,0 +1,112 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// pglatches are the modes of this project.
+func pglatches() []System {
+	return []System{
+		{Name: Dedicated, Title: "**pglatch, dedicated**", Needs: Postgres, Ours: true, PerLock: true, Open: pglatchOpener(0)},
+		{Name: Multiplexed1, Title: "**pglatch, multiplexed on 1**", Needs: Postgres, Ours: true, Open: pglatchOpener(1)},
+		{Name: Multiplexed2, Title: "**pglatch, multiplexed on 2**", Needs: Postgres, Ours: true, Open: pglatchOpener(2)},
+	}
+}
+
+// pglatchTTL makes a ping go out each second, so that each cell sees some.
+const pglatchTTL = 3 * time.Second
+
+// sentinelKey is a key of this process alone: loads use those below 2³⁰.
+func sentinelKey() int64 { return 1<<30 + int64(os.Getpid())%(1<<30) }
+
+// pglatchClient is a Locker.
+type pglatchClient struct {
+	env       Env
+	multiplex int
+	locker    *advisory.Locker
+	space     namespace.Namespace
+	sentinel  *advisory.Lock // nil = none
+}
+
+func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
+	return func(ctx context.Context, env Env) (Client, error) {
+		p := &pglatchClient{env: env, multiplex: multiplex, space: namespace.Must(keySpace, "bench")}
+		var err error
+		if p.locker, err = advisory.Open(ctx, p.config()); err != nil {
+			return nil, err
+		}
+		if env.Sentinel {
+			if p.sentinel, err = p.locker.Acquire(context.WithoutCancel(ctx), p.space.ID(sentinelKey())); err != nil {
+				p.locker.Close()
+				return nil, err
+			}
+		}
+		return p, nil
+	}
+}
+
+func (p *pglatchClient) config() advisory.Config {
+	config := advisory.Config{
+		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: pglatchTTL, Timeout: advisory.NoTimeout,
+		Multiplex: p.multiplex, MaxLocks: p.env.Locks,
+	}
+	if p.multiplex == 0 {
+		config.MaxConns = max(p.env.Conns, p.env.Locks)
+		if p.env.Sentinel {
+			config.MaxConns++
+		}
+	}
+	return config
+}
+
+func (p *pglatchClient) Cycle(ctx context.Context, _ int, key uint32, held func()) error {
+	lock, err := p.locker.Acquire(ctx, p.space.ID(int64(key)))
+	if err != nil {
+		return err
+	}
+	held()
+	return lock.Release()
+}
+
+func (p *pglatchClient) Take(ctx context.Context, key uint32) (Held, error) {
+	return p.locker.Acquire(ctx, p.space.ID(int64(key)))
+}
+
+func (p *pglatchClient) Guards(ctx context.Context) error {
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		s := p.locker.Stats()
+		grants := s.Acquired - s.HandOvers // by the server
+		if p.multiplex > 0 {
+			grants = s.Batches // which one answer grants
+		}
+		switch {
+		case s.Lost > 0:
+			return fmt.Errorf("%d locks were lost", s.Lost)
+		case s.Pings > 0 && s.Watches > 0 && s.PIDChecks > 0 && s.PIDChecks >= grants:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the guards are off: %d pings, %d watches, %d compared pids in %d grants: %w",
+				s.Pings, s.Watches, s.PIDChecks, grants, context.Cause(ctx))
+		case <-poll.C:
+		}
+	}
+}
+
+func (p *pglatchClient) Footprint(ctx context.Context) (Footprint, error) {
+	return Sessions(ctx, p.env.Addresses[Postgres], p.env.Tag)
+}
+
+func (p *pglatchClient) Close() error {
+	p.locker.Close()
+	return nil
+}

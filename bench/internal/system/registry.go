@@ -1,0 +1,25 @@
+package system
+
+// The names of systems that figures are about.
+const (
+	HandWritten  = "handwritten"
+	RedisLock    = "redislock"
+	PGBench      = "pgbench"
+	Dedicated    = "pglatch"
+	Multiplexed1 = "pglatch-mux1"
+	Multiplexed2 = "pglatch-mux2"
+)
+
+// All returns the systems, in the order of the tables.
+func All() []System {
+	return append([]System{
+		{Name: HandWritten, Title: "by hand: pgxpool, `pg_advisory_lock`", Needs: Postgres, PerLock: true, Open: openHandWritten},
+		{Name: "database-sql", Title: "by hand: database/sql, one connection", Needs: Postgres, Stock: "one connection holds one lock", Open: openDatabaseSQL},
+		{Name: "pglock", Title: "cirello.io/pglock", Needs: Postgres, Open: openPglock},
+		{Name: RedisLock, Title: "bsm/redislock", Needs: Redis, Open: openRedislock},
+		{Name: "redsync", Title: "go-redsync/redsync", Needs: Redis, Open: openRedsync},
+		{Name: "etcd", Title: "etcd concurrency", Needs: Etcd, Open: etcdOpener(Etcd)},
+		{Name: "etcd-nofsync", Title: "etcd concurrency, no fsync", Needs: EtcdNoFsync, Open: etcdOpener(EtcdNoFsync)},
+		{Name: PGBench, Title: "pgbench, the same statements", Needs: PGBenchTools, LoadOnly: true, Stock: "it runs loads only", Open: openPGBench},
+	}, pglatches()...)
+}

@@ -1,0 +1,64 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/bench/internal/system"
+)
+
+// A Stock is locks that are held at one time.
+type Stock struct {
+	Locks     int     `json:"locks"`
+	Seconds   float64 `json:"seconds"`    // to take them all
+	HeapBytes int64   `json:"heap_bytes"` // that they take in this process
+}
+
+// Takers is how many goroutines take the locks.
+const Takers = 512
+
+// Hold takes n locks and keeps them until the client's Close. keep must stay
+// reachable meanwhile.
+func Hold(ctx context.Context, holder system.Holder, n int) (s Stock, keep []system.Held, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	keep = make([]system.Held, n)
+	first := rand.Uint32N(randomKeys) // what the run before left behind is not waited for
+	before := heap()
+	began := time.Now()
+	var next, taken atomic.Int64
+	var all sync.WaitGroup
+	for range min(Takers, n) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				held, err := holder.Take(ctx, (first+uint32(i))%randomKeys)
+				if err != nil {
+					cancel(err)
+					return
+				}
+				keep[i] = held
+				taken.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	s = Stock{Locks: n, Seconds: time.Since(began).Seconds(), HeapBytes: heap() - before}
+	if ctx.Err() != nil {
+		return s, keep, fmt.Errorf("took %d of %d locks: %w", taken.Load(), n, context.Cause(ctx))
+	}
+	return s, keep, nil
+}
+
+// heap is the live heap.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

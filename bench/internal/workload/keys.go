@@ -1,0 +1,33 @@
+package workload
+
+import "math/rand/v2"
+
+// Keys say which locks a load takes.
+type Keys string
+
+// The kinds of keys.
+const (
+	Random Keys = "random" // of 2³⁰: nobody waits
+	Hot    Keys = "hot"    // one for all
+	Zipf   Keys = "zipf"   // of 1,000, the i-th with a weight of 1/i^1.1
+)
+
+const (
+	randomKeys = 1 << 30
+	zipfKeys   = 1000
+	zipfS      = 1.1
+)
+
+// picker chooses keys for one worker.
+func (k Keys) picker() func() uint32 {
+	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	switch k {
+	case Hot:
+		return func() uint32 { return 1 }
+	case Zipf:
+		z := rand.NewZipf(r, zipfS, 1, zipfKeys-1)
+		return func() uint32 { return uint32(z.Uint64()) }
+	default:
+		return func() uint32 { return r.Uint32N(randomKeys) }
+	}
+}

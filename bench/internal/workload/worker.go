@@ -1,0 +1,85 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/bench/internal/exclusion"
+	"github.com/pglatch/pglatch/bench/internal/gauge"
+	"github.com/pglatch/pglatch/bench/internal/system"
+)
+
+// A worker makes one cycle after the other.
+type worker struct {
+	load   Load
+	number int
+	client system.Client
+	table  *exclusion.Table
+	cancel context.CancelCauseFunc // ends the whole load
+	pick   func() uint32
+
+	key       uint32    // of the cycle
+	granted   time.Time // of the cycle, if waits are measured
+	cycles    int
+	ops       float64 // before the end; a cycle across it counts in part
+	latencies gauge.Histogram
+	err       error
+}
+
+func newWorker(l Load, number int, client system.Client, table *exclusion.Table, cancel context.CancelCauseFunc) *worker {
+	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker()}
+}
+
+func (w *worker) run(ctx context.Context, end time.Time) {
+	held := w.held // one closure for all cycles
+	for start := time.Now(); start.Before(end) && w.err == nil && ctx.Err() == nil; {
+		w.key, w.granted = w.pick(), time.Time{}
+		err := w.client.Cycle(ctx, w.number, w.key, held)
+		now := time.Now()
+		if err != nil {
+			w.fail(ctx, err)
+		}
+		switch {
+		case err != nil:
+		case now.Before(end):
+			w.ops++
+		default:
+			w.ops += float64(end.Sub(start)) / float64(now.Sub(start))
+		}
+		measured := now
+		if w.load.Waits && !w.granted.IsZero() {
+			measured = w.granted
+		}
+		w.latencies.Add(measured.Sub(start))
+		start = now
+	}
+}
+
+// fail notes an error that is not the end of the load.
+func (w *worker) fail(ctx context.Context, err error) {
+	if errors.Is(context.Cause(ctx), errOver) {
+		return
+	}
+	w.err = errors.Join(w.err, err)
+	w.cancel(w.err) // does nothing if another worker failed before
+}
+
+// held is what the holder does: it looks whether it is alone, and works.
+func (w *worker) held() {
+	if w.load.Waits {
+		w.granted = time.Now()
+	}
+	noted, err := w.table.Enter(w.key)
+	w.cycles++
+	if w.load.Work && w.cycles%10 == w.number%10 {
+		<-time.After(time.Millisecond)
+	}
+	if noted {
+		err = errors.Join(err, w.table.Leave(w.key))
+	}
+	if err != nil {
+		w.err = err
+		w.cancel(err)
+	}
+}
