@@ -7,10 +7,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// AcquireAll takes the locks on all keys, or none: one Lock on one connection. It
+// AcquireAll takes the locks on all keys, or none: one Lock, and without Config.Multiplex one connection. It
 // takes them in a fixed order, whatever the order of the arguments, so that two
 // calls never deadlock; equal keys count once. The wait, of at most the Locker's
-// Timeout, is for all together, and each waiting call has a connection. No key, or an invalid one, is an error that
+// Timeout, is for all together, and each waiting call has a connection (without Config.Multiplex). No key, or an invalid one, is an error that
 // matches namespace.ErrInvalidKey; other errors are those of Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
 	if len(keys) == 0 {

@@ -47,9 +47,10 @@ func handwritten(b *testing.B, dsn string) cycle {
 	}
 }
 
-func pglatch(b *testing.B, dsn string) (cycle, *advisory.Locker) {
+// pglatch has a connection for each lock, or multiplex for all.
+func pglatch(b *testing.B, dsn string, multiplex int) (cycle, *advisory.Locker) {
 	b.Helper()
-	locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, MaxConns: benchConns})
+	locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, MaxConns: benchConns, Multiplex: multiplex})
 	require.NoError(b, err)
 	b.Cleanup(locker.Close)
 	return func(ctx context.Context, entity int32) error {
@@ -86,6 +87,8 @@ type benchCase struct {
 	workers int
 	pick    func() int32
 	goal    float64
+	// multiplexed is the goal with one connection for all locks.
+	multiplexed float64
 }
 
 func randomKey() int32 { return rand.Int32N(1 << 30) }
@@ -93,20 +96,22 @@ func randomKey() int32 { return rand.Int32N(1 << 30) }
 func hotKey() int32 { return 1 }
 
 var benchCases = []benchCase{
-	{"uncontended", 1, randomKey, 0.95},
-	{"uncontended", 8, randomKey, 0.95},
-	{"uncontended", 64, randomKey, 0.95},
-	{"one_hot_key", 64, hotKey, 20},
+	{"uncontended", 1, randomKey, 0.95, 0.95},
+	{"uncontended", 8, randomKey, 0.95, 1},
+	{"uncontended", 64, randomKey, 0.95, 4},
+	{"uncontended", 512, randomKey, 0.8, 6},
+	{"one_hot_key", 64, hotKey, 20, 20},
 }
 
 // BenchmarkCycle gives time and memory of one cycle for each system.
 func BenchmarkCycle(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	ours, _ := pglatch(b, dsn)
+	dedicated, _ := pglatch(b, dsn, 0)
+	multiplexed, _ := pglatch(b, dsn, 1)
 	for _, system := range []struct {
 		name string
 		c    cycle
-	}{{"handwritten", handwritten(b, dsn)}, {"pglatch", ours}} {
+	}{{"handwritten", handwritten(b, dsn)}, {"pglatch", dedicated}, {"multiplexed", multiplexed}} {
 		for _, bc := range benchCases {
 			b.Run(fmt.Sprintf("%s/workers=%d/%s", bc.name, bc.workers, system.name), func(b *testing.B) {
 				b.ReportAllocs()
@@ -124,9 +129,20 @@ func BenchmarkCycle(b *testing.B) {
 func BenchmarkRatio(b *testing.B) {
 	dsn := pgtest.DSN(b)
 	theirs := handwritten(b, dsn)
-	ours, locker := pglatch(b, dsn)
+	for _, multiplex := range []int{0, 1, 2} {
+		ours, locker := pglatch(b, dsn, multiplex)
+		b.Run(fmt.Sprintf("multiplex=%d", multiplex), func(b *testing.B) { benchRatios(b, theirs, ours, locker, multiplex > 0) })
+	}
+}
+
+func benchRatios(b *testing.B, theirs, ours cycle, locker *advisory.Locker, multiplexed bool) {
+	b.Helper()
 	for _, bc := range benchCases {
 		b.Run(fmt.Sprintf("%s/workers=%d", bc.name, bc.workers), func(b *testing.B) {
+			goal := bc.goal
+			if multiplexed {
+				goal = bc.multiplexed
+			}
 			before := locker.Stats()
 			var ratios, their, our []float64
 			for range b.N {
@@ -143,7 +159,7 @@ func BenchmarkRatio(b *testing.B) {
 			b.ReportMetric(median(their), "handwritten/s")
 			b.ReportMetric(median(our), "pglatch/s")
 			b.ReportMetric(median(ratios), "ratio")
-			b.ReportMetric(bc.goal, "goal")
+			b.ReportMetric(goal, "goal")
 		})
 	}
 }
@@ -152,7 +168,7 @@ func BenchmarkRatio(b *testing.B) {
 // lock's context.
 func BenchmarkLoss(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	_, locker := pglatch(b, dsn)
+	_, locker := pglatch(b, dsn, 0)
 	admin, err := pgxpool.New(b.Context(), dsn)
 	require.NoError(b, err)
 	defer admin.Close()

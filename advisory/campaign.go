@@ -122,7 +122,10 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 // firstTry is a try in which neither a caller who leaves nor one whose time is over
 // waits for a dead network.
 func (k *campaign) firstTry(ctx context.Context, r *request) (bool, error) {
-	left := time.Until(r.deadline)
+	left := r.deadline.Sub(r.start) // it has just begun
+	if k.own != nil {
+		left = time.Until(r.deadline)
+	}
 	short := !r.deadline.IsZero() && left < shortWait
 	if v, ok := k.session.(*multiplex.Session); ok {
 		if !short {

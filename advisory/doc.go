@@ -53,7 +53,7 @@
 // # How it works
 //
 // A held lock is one connection of the Locker's own pool, on which nothing else
-// happens. The server ends a session that is silent for SessionTTL; pings keep it,
+// happens, unless many share a few. The server ends a session that is silent for SessionTTL; pings keep it,
 // and the holder stops believing before the server would stop.
 //
 //	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in slices ──▶ held
@@ -64,6 +64,35 @@
 // Only the first waiter of a process for a key uses a connection. A released lock
 // passes to the next waiter of the same process without a round trip, for 10 ms;
 // then other processes get their turn.
+//
+// # Many locks on few connections
+//
+// With Config.Multiplex = n, at most n connections carry all locks of a Locker.
+// Tries and releases that come while a statement is on its way go out together in
+// the next, so that a connection carries thousands of locks and a round trip serves
+// many callers; a single one is the same plain statement as without. Guarantees,
+// errors and methods are the same, and Lockers of both kinds exclude each other.
+// What differs:
+//
+//   - A connection that ends takes all locks that it carries with it. Each holder is
+//     told. Keys are spread over the n by a hash, so that one costs about 1/n.
+//   - A key that another process holds waits on one of the MaxConns − n other
+//     connections, so that it holds up nobody. A lock that is won there lives there
+//     until it is released. It is never moved, because that would be a release and
+//     an acquisition, between which another process could take it. A connection that
+//     carries such a lock for long waits for other keys meanwhile; the release then
+//     takes some milliseconds longer, because it interrupts a wait. With more keys than
+//     connections to wait on, they take turns of up to 900 ms, and each is tried every 50
+//     ms besides.
+//   - The Locker has a limit of its own, MaxLocks, in place of ErrPoolExhausted:
+//     a process that fills the server's lock table leaves nobody room, not even for a
+//     login or a query.
+//   - The first 5 ms after a statement on a connection are not watched, not only the
+//     first 5 ms of a hold. Callers whose context ends while the server is silent
+//     leave after 100 ms.
+//   - AcquireAll and AcquireSlot share the n connections too, and hold none of their
+//     own. Keys of one AcquireAll for which it had to wait live elsewhere than the
+//     others; the end of any of their connections is the loss of the Lock.
 //
 // # When things go wrong
 //
@@ -76,6 +105,6 @@
 //	goroutines wait in a circle      *DeadlockError at once in one process, *TimeoutError across processes
 //	no connection is free            *PoolExhaustedError, at once if the caller holds locks
 //	the server is down               ErrUnavailable, for waits too; the Locker recovers by itself
-//	the server's lock table is full  ErrLockTableFull
+//	the server's lock table is full  *LockTableFullError, also at the Locker's own limit
 //	the Locker is closed             ErrClosed for waits; a loss for holders
 package advisory

@@ -23,6 +23,8 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 		"DSN":        {},
 		"ConnConfig": {ConnConfig: &pgx.ConnConfig{}},
 		"MaxConns":   {DSN: dsn, MaxConns: -1},
+		"Multiplex":  {DSN: dsn, Multiplex: 65},
+		"MaxLocks":   {DSN: dsn, Multiplex: 1, MaxLocks: -1},
 		"Timeout":    {DSN: dsn, Timeout: -time.Second},
 		"SessionTTL": {DSN: dsn, SessionTTL: time.Millisecond},
 		"Tracer":     {DSN: dsn, Tracer: 42},
@@ -32,6 +34,15 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 		require.ErrorAs(t, err, &configError, field)
 		require.Equal(t, field, configError.Field)
 	}
+}
+
+func TestMultiplexedSessionsNeedAnotherForWaits(t *testing.T) {
+	t.Parallel()
+	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://127.0.0.1:1/db", Multiplex: 3, MaxConns: 3})
+	var configError *advisory.ConfigError
+	require.ErrorAs(t, err, &configError)
+	require.Equal(t, "MaxConns", configError.Field)
+	require.ErrorContains(t, err, "Multiplex")
 }
 
 func TestErrorsOfOpenNeverCarryThePassword(t *testing.T) {
@@ -78,6 +89,7 @@ func TestAnUnreachableServerAndAWrongPasswordAreTyped(t *testing.T) {
 func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		ctx := t.Context()
@@ -121,6 +133,7 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 func TestAFullLockTableIsTypedAndTheLockerRecovers(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 		dsn := server.DSN("")
 		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)

@@ -12,6 +12,7 @@ import (
 func TestALockTellsItsSession(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))

@@ -17,6 +17,7 @@ import (
 func TestFiveHundredWaitersOnFourConnectionsAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		const waiters = 500
 		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 4})
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
@@ -82,6 +83,7 @@ func TestAFullPoolIsNotCalledAHeldLock(t *testing.T) {
 func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: advisory.NoTimeout})
 		bothHeld := make(chan struct{})
 		var held, wg sync.WaitGroup
@@ -109,6 +111,7 @@ func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
 func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
 		one, err := a.Acquire(t.Context(), agents.ID(1))
@@ -129,6 +132,7 @@ func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
 func TestTheOuterContextPassedByMistakeIsExplained(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: 20 * time.Millisecond})
 		outer := t.Context()
 		err := l.Do(outer, agents.ID(1), func(context.Context) error {

@@ -15,6 +15,7 @@ import (
 func TestScenario_BlockingLockAcquisition(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		_, err := work.Exec(t.Context(), "CREATE TABLE events (id int)")
@@ -39,6 +40,7 @@ func TestScenario_BlockingLockAcquisition(t *testing.T) {
 func TestScenario_LockTimeout(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b, work := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		lock, err := a.Acquire(t.Context(), agents.ID(42))
@@ -66,6 +68,7 @@ func TestScenario_LockTimeout(t *testing.T) {
 func TestScenario_NonBlockingLock(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
 		lock, err := a.Acquire(t.Context(), agents.ID(42))
@@ -83,6 +86,7 @@ func TestScenario_NonBlockingLock(t *testing.T) {
 func TestScenario_NonBlockingLockAcquired(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
 		ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(ctx context.Context) error {
@@ -98,6 +102,7 @@ func TestScenario_NonBlockingLockAcquired(t *testing.T) {
 func TestScenario_ReentrancyDetection(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
@@ -115,6 +120,7 @@ func TestScenario_ReentrancyDetection(t *testing.T) {
 func TestScenario_ReentrancyInNonBlockingMode(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		a := open(t, advisory.Config{DSN: pgtest.DSN(t)})
 		err := a.Do(t.Context(), agents.ID(42), func(ctx context.Context) error {
 			ran, err := a.DoOrSkip(ctx, agents.ID(42), func(context.Context) error { return nil })
@@ -129,6 +135,7 @@ func TestScenario_ReentrancyInNonBlockingMode(t *testing.T) {
 func TestScenario_ConnectionCleanupOnException(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		failure := errors.New("failure")
@@ -148,6 +155,7 @@ func TestScenario_ConnectionCleanupOnException(t *testing.T) {
 func TestScenario_PostgreSQLBug17686(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		won := 0

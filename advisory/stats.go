@@ -11,8 +11,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Stats are counters of a Locker. All but Held, Waiting, Sessions and SessionsInUse
-// only rise.
+// Stats are counters of a Locker. All but Held, Waiting, Sessions, SessionsInUse,
+// MaxConns, Locks and MaxLocks only rise. To publish them:
+//
+//	expvar.Publish("locks", expvar.Func(func() any { return locker.Stats() }))
 type Stats struct {
 	Held    int // locks held now
 	Waiting int // requests that wait now
@@ -48,16 +50,12 @@ type counters struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	sessions := c.source.Stats()
-	held := 0
-	for range l.Held() {
-		held++
-	}
 	inUse := len(c.slots)
 	if sessions.Multiplexed {
 		inUse = sessions.InUse
 	}
 	return Stats{
-		Held:           held,
+		Held:           c.countHeld(),
 		Waiting:        int(c.stats.waiting.Load()),
 		Acquired:       c.stats.acquired.Load(),
 		HandOvers:      c.stats.handOvers.Load(),
@@ -78,6 +76,23 @@ func (l *Locker) Stats() Stats {
 		Batches:        sessions.Batches,
 		Operations:     sessions.Operations,
 	}
+}
+
+// countHeld counts the locks that are held: each once, though one of AcquireAll has
+// several grants.
+func (c *core) countHeld() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.queues {
+		for _, g := range q.grants {
+			for _, l := range g.users {
+				if l.grants[0] == g && l.live() {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // A HeldLock describes a lock of this process.

@@ -15,6 +15,7 @@ import (
 func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		l, work := open(t, advisory.Config{DSN: dsn, MaxConns: 1}), workPool(t, dsn)
 		text, err := agents.Text("acme")
@@ -37,6 +38,7 @@ func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
@@ -64,6 +66,7 @@ func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 func TestAcquireSQLTxWorksWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
+		t.Helper()
 		dsn := pgtest.DSN(t)
 		l := open(t, advisory.Config{DSN: dsn})
 		db, err := sql.Open("pgx", dsn)

@@ -22,5 +22,5 @@
 //     doubt, and Stats counts no pings, watches and pid checks.
 //   - AcquireTx and AcquireSQLTx lock in a transaction of the caller's, and so need
 //     a PostgreSQL.
-//   - The lock table is never full.
+//   - The lock table is never full, but for Config.MaxLocks.
 package advisorytest

@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 
 func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
+		t.Helper()
 		stop := a.terminateSessions(t)
 		reports := a.fight(t, job{Duration: duration(t), Close: true})
 		stop()
@@ -58,6 +59,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 
 func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
+		t.Helper()
 		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true}))
 		require.Equal(t, porcupine.Ok, check(events))
 		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
@@ -67,6 +69,7 @@ func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
 
 func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
+		t.Helper()
 		stop := a.terminateSessions(t)
 		reports := a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true, Slack: 100 * time.Millisecond})
 		stop()
@@ -80,6 +83,7 @@ func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testin
 
 func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
+		t.Helper()
 		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, HandOver: true}))
 		require.Zero(t, total.Lost)
 		require.Equal(t, porcupine.Ok, check(events))

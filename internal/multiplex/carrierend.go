@@ -24,6 +24,7 @@ func (c *carrier) tick() {
 		c.mu.Unlock()
 	default:
 		c.busy, c.closed = true, errGone
+		c.line.current.CompareAndSwap(c, nil)
 		c.mu.Unlock()
 		c.line.left(c, false)
 		c.session.Release()
@@ -86,6 +87,7 @@ func (c *carrier) end(cause error) (tell []*Session) {
 		lost = &session.LostError{Cause: cause}
 	}
 	c.closed = lost
+	c.line.current.CompareAndSwap(c, nil) // who comes now gets another
 	tell = make([]*Session, 0, len(c.holders))
 	for _, v := range c.holders {
 		tell = append(tell, v)

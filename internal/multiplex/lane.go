@@ -36,11 +36,20 @@ func (ln *lane) wait(v *Session, tag namespace.Tag, mode session.Mode, limit tim
 	defer func() { <-ln.turn }()
 	ln.waiting.Store(true)
 	defer ln.waiting.Store(false)
-	if ln.urgent.Load() > 0 || !v.waitsWith(ln.session.Interrupt) {
+	if ln.urgent.Load() > 0 || ln.carries(tag) || !v.waitsWith(ln.session.Interrupt) {
 		return false, nil
 	}
 	held, err := ln.session.Wait(tag, mode, limit)
 	return ln.took(v, tag, mode, held, err)
+}
+
+// carries reports whether the session has the lock already, which it would
+// re-enter. Nobody takes it meanwhile: the caller has the turn.
+func (ln *lane) carries(tag namespace.Tag) bool {
+	ln.lanes.mu.Lock()
+	defer ln.lanes.mu.Unlock()
+	_, ok := ln.holders[tag]
+	return ok
 }
 
 // waitsWith has an interrupt of the virtual session end the real one's wait.
@@ -55,6 +64,9 @@ func (v *Session) waitsWith(interrupt func()) bool {
 func (ln *lane) try(v *Session, tag namespace.Tag, mode session.Mode) (bool, error) {
 	ln.turn <- struct{}{}
 	defer func() { <-ln.turn }()
+	if ln.carries(tag) {
+		return false, nil
+	}
 	held, err := ln.session.Try(tag, mode)
 	return ln.took(v, tag, mode, held, err)
 }

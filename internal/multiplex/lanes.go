@@ -2,7 +2,6 @@ package multiplex
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -26,6 +25,7 @@ type lanes struct {
 
 // A turn is a wait without a lane.
 type turn struct {
+	tag  namespace.Tag
 	lane chan *lane // gets a lane, or nil for the room to open one
 }
 
@@ -96,7 +96,7 @@ func (s *lanes) take(ctx context.Context, v *Session, tag namespace.Tag, mode se
 			return s.filled(ctx, ln)
 		}
 	}
-	t := &turn{lane: make(chan *lane, 1)}
+	t := &turn{tag: tag, lane: make(chan *lane, 1)}
 	s.parked = append(s.parked, t)
 	s.mu.Unlock()
 	for {
@@ -112,7 +112,7 @@ func (s *lanes) take(ctx context.Context, v *Session, tag namespace.Tag, mode se
 				s.unpark(t)
 				return nil, held, err
 			}
-			s.deal(tag)
+			s.deal()
 		case <-ctx.Done():
 			timer.Stop()
 			s.unpark(t)
@@ -151,13 +151,13 @@ func (s *lanes) free(tag namespace.Tag, now time.Time) (ln *lane, room bool) {
 }
 
 // deal gives what is free to the first who is parked.
-func (s *lanes) deal(tag namespace.Tag) {
+func (s *lanes) deal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.parked) == 0 {
 		return
 	}
-	if ln, room := s.free(tag, time.Now()); ln != nil || room {
+	if ln, room := s.free(s.parked[0].tag, time.Now()); ln != nil || room {
 		s.serve(ln)
 	}
 }
@@ -265,69 +265,6 @@ func (s *lanes) spare(ctx context.Context, tag namespace.Tag, empty bool) (*lane
 		return s.connect(ctx)
 	}
 	return nil, nil
-}
-
-// tryAside takes a shared lock that the carrier has already for another virtual
-// session: on that session it would overtake writers who wait.
-func (v *Session) tryAside(tag namespace.Tag) (bool, error) {
-	s := v.source
-	ln, err := s.lanes.spare(s.ctx, tag, false)
-	switch {
-	case err != nil:
-		return false, err
-	case ln == nil:
-		return false, session.ErrNoSession
-	}
-	if err := s.reserve(1); err != nil {
-		s.lanes.put(ln)
-		return false, err
-	}
-	held, err := ln.try(v, tag, session.Shared)
-	if !held {
-		s.used.Add(-1)
-	}
-	s.lanes.put(ln)
-	return held, err
-}
-
-// tryParked tries a key that waits for a lane.
-func (v *Session) tryParked(ctx context.Context, tag namespace.Tag, mode session.Mode) (bool, error) {
-	o := newOp(v, tag, mode, false)
-	err := v.do(ctx, time.Time{}, tag, o)
-	held := o.Held
-	switch {
-	case errors.Is(err, errLeft), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false, nil // the wait is over
-	case errors.Is(err, errTaken), errors.Is(err, session.ErrLockTableFull):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	o.free()
-	if held {
-		v.took(tag, mode, v.carrier)
-	}
-	return held, nil
-}
-
-// Holder asks on a session that nothing else depends on.
-func (v *Session) Holder(tag namespace.Tag) (session.Holder, bool, error) {
-	s := v.source
-	ctx, cancel := context.WithCancel(s.ctx)
-	defer cancel()
-	v.setHurry(cancel)
-	defer v.setHurry(nil)
-	ln, err := s.lanes.spare(ctx, tag, true)
-	if ln == nil {
-		return session.Holder{}, false, err
-	}
-	v.setHurry(ln.session.Hurry)
-	holder, ok, err := ln.session.Holder(tag)
-	if errors.Is(err, session.ErrLost) {
-		ln.kill(err)
-	}
-	s.lanes.put(ln)
-	return holder, ok, err
 }
 
 func (s *lanes) inUse() int {

@@ -189,3 +189,25 @@ func TestASecondReaderDoesNotOvertakeAWriter(t *testing.T) {
 		require.NoError(w, writer.UnlockAll())
 	})
 }
+
+func TestAWaitNeverUsesTheLaneThatHoldsItsKey(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		other, _ := w.open(multiplex.Config{Lines: 1, Lanes: 1})
+		s, _ := w.open(multiplex.Config{Lines: 1, Lanes: 1})
+		foreign, one, two := w.take(other, tagOf(1)), w.session(s, tagOf(1)), w.session(s, tagOf(1))
+		first := w.wait(one, tagOf(1), session.Exclusive)
+		require.NoError(w, foreign.UnlockAll())
+		<-first
+		second := w.wait(two, tagOf(1), session.Exclusive)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Empty(w, second, "the session would let itself in")
+		start := time.Now()
+		require.NoError(w, one.UnlockAll())
+		assert.LessOrEqual(w, (<-second).Sub(start), 100*time.Millisecond)
+		require.NoError(w, two.UnlockAll())
+		assert.Empty(w, w.server.Locked())
+		assert.Zero(w, s.Stats().Locks)
+	})
+}

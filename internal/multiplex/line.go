@@ -50,11 +50,7 @@ func (l *line) attach(ctx context.Context, deadline time.Time) (*carrier, error)
 	if a == nil {
 		a = &attachment{done: make(chan struct{})}
 		l.attaching = a
-		l.source.wg.Add(1)
-		go func() { // Close waits for it
-			defer l.source.wg.Done()
-			l.connect(a)
-		}()
+		l.source.wg.Go(func() { l.connect(a) })
 	}
 	l.mu.Unlock()
 	var expired <-chan time.Time
@@ -121,7 +117,6 @@ func (l *line) failed() {
 // left notes the end of the line's carrier. One that has never answered counts as
 // a failure.
 func (l *line) left(c *carrier, lost bool) {
-	l.current.CompareAndSwap(c, nil)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

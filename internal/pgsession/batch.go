@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
@@ -124,9 +123,13 @@ func (s *Session) send(ops []*session.Op) error {
 	}
 	f.SendSync(&pgproto3.Sync{})
 	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
-	b.sent = boottime.Now()
-	b.until = time.Now().Add(s.within(s.from.config.statementBound(), b.sent))
-	_ = s.link.conn.Conn().SetWriteDeadline(b.until)
+	b.sent = s.from.clock.Now()
+	bound := s.from.config.statementBound()
+	b.until = time.Now().Add(s.within(bound, b.sent))
+	if s.writeBy.Load() < int64(b.sent+bound) { // not each time, which would cost more than most else here
+		_ = s.link.conn.Conn().SetWriteDeadline(time.Now().Add(2 * bound))
+		s.writeBy.Store(int64(b.sent + 2*bound))
+	}
 	return f.Flush()
 }
 

@@ -75,11 +75,11 @@ func TestABatchTakesTheFirstFreeOne(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
 	judge.exec(fmt.Sprintf("SELECT pg_advisory_lock(%d)", int64(1<<20)<<32))
-	any := &session.Op{Any: []namespace.Tag{singleOf(0), singleOf(1), singleOf(2)}}
+	first := &session.Op{Any: []namespace.Tag{singleOf(0), singleOf(1), singleOf(2)}}
 	other := try(pairOf(1), session.Exclusive)
-	run(t, s, any, other)
-	require.True(t, any.Held)
-	require.Equal(t, 1, any.Index)
+	run(t, s, first, other)
+	require.True(t, first.Held)
+	require.Equal(t, 1, first.Index)
 	require.True(t, other.Held)
 	require.Equal(t, "2", judge.locks(s.PID()), "no try follows the first that succeeds")
 	none := &session.Op{Any: []namespace.Tag{singleOf(0)}}
@@ -103,8 +103,8 @@ func TestASessionThatHoldsThroughBatchesIsNotGivenToOthers(t *testing.T) {
 func trip(t *testing.T, s *Session, ordinal int, how string) {
 	t.Helper()
 	name := fmt.Sprintf("trip_%d", ordinal)
-	_, err := queryRow(t.Context(), s.link.conn, fmt.Sprintf(`DO $$ BEGIN CREATE TEMPORARY SEQUENCE IF NOT EXISTS trips; END $$;
-		SELECT setval('pg_temp.trips', 1, false)`))
+	_, err := queryRow(t.Context(), s.link.conn, `DO $$ BEGIN CREATE TEMPORARY SEQUENCE IF NOT EXISTS trips; END $$;
+		SELECT setval('pg_temp.trips', 1, false)`)
 	require.NoError(t, err)
 	sql := fmt.Sprintf(`SELECT count(*), array_agg(o) FILTER (WHERE NOT ok), pg_backend_pid() FROM (SELECT o, CASE
 		WHEN o = %d AND nextval('pg_temp.trips') = 1 THEN %s

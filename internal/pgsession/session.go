@@ -35,6 +35,9 @@ type Session struct {
 	interrupt chan struct{}
 	batch     *batch // nil before the first one
 	batched   int    // locks that are held through batches, beside those in held
+	// writeBy is the boottime of the socket's deadline for writing as a batch has set
+	// it: one to two bounds of a statement away. 0 = it is another one.
+	writeBy atomic.Int64
 
 	key    [8]byte // the parameters of the statement that runs
 	params [2][]byte
@@ -166,6 +169,7 @@ func (s *Session) setDeadline(bound time.Duration) {
 	if bound != 0 {
 		t = time.Now().Add(bound)
 	}
+	s.writeBy.Store(0)
 	// An error means that the socket is closed, which the next I/O reports.
 	_ = s.link.conn.Conn().SetDeadline(t)
 }
