@@ -22,9 +22,9 @@ import (
 // ErrDenied, says that the outcome is unknown. Clocks of client and server need not
 // agree.
 type Client struct {
-	config ClientConfig
-	base   *url.URL
-	header http.Header
+	config  ClientConfig
+	path    string // of the base URL, escaped
+	carrier carrier
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -40,13 +40,12 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.setDefaults(base)
+	c.setDefaults()
 	header := http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
 	if c.Token != "" {
 		header["Authorization"] = []string{"Bearer " + c.Token}
 	}
-	base.Path = strings.TrimRight(base.Path, "/")
-	client := &Client{config: c, base: base, header: header}
+	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), carrier: newCarrier(c.HTTPClient, base, header)}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
@@ -59,7 +58,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
-	c.config.HTTPClient.CloseIdleConnections()
+	c.carrier.CloseIdleConnections()
 }
 
 // goIfOpen runs f in a goroutine that Close waits for; false after Close.

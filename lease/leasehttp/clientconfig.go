@@ -59,7 +59,7 @@ type ClientConfig struct {
 	Resends int
 }
 
-func (c *ClientConfig) setDefaults(base *url.URL) {
+func (c *ClientConfig) setDefaults() {
 	if c.Owner == "" {
 		host, _ := os.Hostname()
 		c.Owner = fmt.Sprintf("%.64s-%d-%.8s", cmp.Or(host, "host"), os.Getpid(), rand.Text())
@@ -67,17 +67,22 @@ func (c *ClientConfig) setDefaults(base *url.URL) {
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Resends = max(cmp.Or(c.Resends, DefaultResends), 0)
-	if c.HTTPClient == nil {
-		c.HTTPClient = &http.Client{Transport: newTransport(base)}
-	}
 }
 
-// newTransport carries requests to base: directly, if nothing is needed between.
-func newTransport(base *url.URL) http.RoundTripper {
+// newCarrier carries messages to base: by client, or, if that is nil, by connections of
+// its own, directly if nothing is needed between.
+func newCarrier(client *http.Client, base *url.URL, header http.Header) carrier {
+	if client != nil {
+		return &courier{client, base, header}
+	}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
 	if base.Scheme == "http" && proxy == nil && err == nil {
-		return newDirect(base)
+		return newDirect(base, header)
 	}
+	return &courier{&http.Client{Transport: newTransport()}, base, header}
+}
+
+func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: DefaultTimeout}).DialContext,

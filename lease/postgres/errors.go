@@ -29,7 +29,10 @@ const (
 	classResources        = "53" // too many connections, disk full, out of memory
 )
 
-var errGuarded = errors.New("guarded writes of the lease before are in flight")
+var (
+	errGuarded = errors.New("guarded writes of the lease before are in flight")
+	errLocked  = errors.New("another transaction has locked the lease's row")
+)
 
 // busyRetry is about when a busy store is worth another try.
 const busyRetry = 100 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +110,42 @@ func TestATakeoverWaitsForGuardedWritesInFlight(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	assert.Equal(t, 1, <-granted, "b sees what a wrote")
 	assert.IsType(t, &lease.StaleError{}, postgres.Guard(t.Context(), j.begin(), a.Claim))
+}
+
+func TestAGuardedWriteHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	patient := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience })
+	a := acquire(t, s, "x", "a")
+	tx := j.begin()
+	require.NoError(t, postgres.Guard(t.Context(), tx, a.Claim))
+	require.NoError(t, s.Release(t.Context(), a.Claim))
+	granted := make(chan struct{})
+	go func() {
+		defer close(granted)
+		_, err := patient.Acquire(context.WithoutCancel(t.Context()), lease.AcquireRequest{Name: "x", Holder: "b", TTL: ttl})
+		assert.NoError(t, err)
+	}()
+	j.rowWaiter()
+	var others sync.WaitGroup
+	for i := range 40 { // which share statements
+		others.Go(func() {
+			name := strconv.Itoa(i)
+			if i == 20 {
+				name = "x"
+			}
+			_, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "c", TTL: ttl})
+			if name == "x" {
+				assert.ErrorIs(t, err, lease.ErrBusy)
+			} else {
+				assert.NoError(t, err)
+			}
+		})
+	}
+	others.Wait()
+	require.NoError(t, tx.Commit(t.Context()))
+	<-granted
 }
 
 func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {

@@ -60,7 +60,9 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	fields := raw.fields()
 	err := s.reader.get.QueryRowContext(ctx, name).Scan(fields[:]...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return lease.Record{}, &lease.NotFoundError{Name: name}
+		if err = s.reader.gate.pass(ctx); err == nil {
+			return lease.Record{}, &lease.NotFoundError{Name: name}
+		}
 	}
 	if err != nil {
 		return lease.Record{}, s.readError(ctx, err)
