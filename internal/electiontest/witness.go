@@ -1,9 +1,8 @@
-//go:build integration
+//go:build linux
 
-package election
+package electiontest
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
 	"slices"
@@ -18,55 +17,6 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// An act is one thing that a leader does to the outside world.
-type act struct {
-	node   int
-	term   leader.Term
-	n      uint64    // of the term, from 1
-	looked time.Time // when its node looked at its context the last time before
-	at     time.Time // when it arrived, by the kernel's clock
-}
-
-const actSize = 4 * 8
-
-func (a act) encode() []byte {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, actSize), uint64(a.node))
-	b = binary.BigEndian.AppendUint64(b, a.term.Uint64())
-	b = binary.BigEndian.AppendUint64(b, a.n)
-	return binary.BigEndian.AppendUint64(b, uint64(a.looked.UnixNano()))
-}
-
-func decodeAct(b []byte, at time.Time) act {
-	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
-	return act{
-		node: int(number(0)), term: leader.TermOf(number(1)), n: number(2), at: at,
-		looked: time.Unix(0, int64(number(3))),
-	}
-}
-
-// A reign is a term as the witness saw it.
-type reign struct {
-	term  leader.Term
-	node  int
-	began time.Time // its first act
-	acts  int
-	sent  uint64 // acts, as far as is known
-	after fault  // the one during which it began
-}
-
-// A late act came after the first one of a later term.
-type late struct {
-	act
-	successor reign
-}
-
-func (l late) by() time.Duration { return l.at.Sub(l.successor.began) }
-
-func (l late) String() string {
-	return fmt.Sprintf("by node %d in term %v, %v after the first act of node %d in term %v, which began when the leader was %s; it had looked at its context %v before",
-		l.node, l.term, l.by(), l.successor.node, l.successor.term, l.successor.after, l.at.Sub(l.looked))
-}
-
 // A witness receives the acts of all nodes in one queue of the kernel, in the order
 // in which they happen.
 type witness struct {
@@ -75,10 +25,11 @@ type witness struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed by the next reign
-	during  fault
-	reigns  []reign // by term
+	during  string        // the fault of this round
+	reigns  []reign       // by term
 	late    []late
 	faulty  []string // what must not be, whatever happens
+	fence   fence
 }
 
 func newWitness(t *testing.T) *witness {
@@ -93,7 +44,7 @@ func newWitness(t *testing.T) *witness {
 		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 8<<20)
 	}))
 	require.NoError(t, err)
-	w := &witness{conn: conn, done: make(chan struct{}), changed: make(chan struct{})}
+	w := &witness{conn: conn, done: make(chan struct{}), changed: make(chan struct{}), fence: fence{over: make(map[author]bool)}}
 	go w.receive()
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -139,17 +90,22 @@ func arrival(control []byte) time.Time {
 func (w *witness) see(a act) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.fence.see(a)
+	if a.n == 0 {
+		return
+	}
 	i, known := slices.BinarySearchFunc(w.reigns, a.term, func(r reign, t leader.Term) int { return r.term.Compare(t) })
 	if !known {
-		w.reigns = slices.Insert(w.reigns, i, reign{term: a.term, node: a.node, began: a.at, after: w.during})
+		w.reigns = slices.Insert(w.reigns, i, reign{term: a.term, node: a.node, pid: a.pid, began: a.at, after: w.during})
 		close(w.changed)
 		w.changed = make(chan struct{})
 	}
 	r := &w.reigns[i]
 	r.acts++
+	r.last = a.at
 	r.sent = max(r.sent, a.n)
-	if r.node != a.node {
-		w.faulty = append(w.faulty, fmt.Sprintf("term %v has two leaders: nodes %d and %d", a.term, r.node, a.node))
+	if r.node != a.node || r.pid != a.pid {
+		w.faulty = append(w.faulty, fmt.Sprintf("term %v has two leaders: node %d (process %d) and node %d (process %d)", a.term, r.node, r.pid, a.node, a.pid))
 	}
 	if i+1 < len(w.reigns) {
 		first := slices.MinFunc(w.reigns[i+1:], func(x, y reign) int { return x.began.Compare(y.began) })
@@ -159,11 +115,17 @@ func (w *witness) see(a act) {
 
 // begin says which fault comes now, and returns the reign that it meets, the
 // latest.
-func (w *witness) begin(f fault) reign {
+func (w *witness) begin(fault string) reign {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.during = f
+	w.during = fault
 	return w.latestLocked()
+}
+
+func (w *witness) openFence() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fence.open = true
 }
 
 // leads reports whether a node is the last that began to lead.
@@ -184,7 +146,7 @@ func (w *witness) latestLocked() reign {
 // awaitTerm waits for the first act of a term after another.
 func (w *witness) awaitTerm(t *testing.T, after leader.Term) reign {
 	t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(Patience)
 	for {
 		w.mu.Lock()
 		changed, last := w.changed, w.latestLocked()
@@ -200,6 +162,18 @@ func (w *witness) awaitTerm(t *testing.T, after leader.Term) reign {
 	}
 }
 
+// awaitAct waits for an act of the latest term after a moment.
+func (w *witness) awaitAct(t *testing.T, after time.Time) (last reign) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		last = w.latestLocked()
+		return last.last.After(after)
+	}, Patience, time.Millisecond, "nobody leads")
+	return last
+}
+
 // drain takes what was late, and what is wrong in any case.
 func (w *witness) drain() (acts []late, faulty []string) {
 	w.mu.Lock()
@@ -207,6 +181,13 @@ func (w *witness) drain() (acts []late, faulty []string) {
 	acts, faulty = w.late, w.faulty
 	w.late, w.faulty = nil, nil
 	return acts, faulty
+}
+
+// verdict is that of the fence.
+func (w *witness) verdict() (accepted, refused int, stale []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fence.accepted, w.fence.refused, slices.Clone(w.fence.stale)
 }
 
 // total counts the acts, and those that the queue lost.
