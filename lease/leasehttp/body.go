@@ -39,7 +39,7 @@ func (s *Server) readBody(r *http.Request, body flatBody) error {
 	case !utf8.Valid(buffer.Bytes()):
 		return refuse(TypeInvalid, "the body is not UTF-8")
 	}
-	if flat(buffer.String(), body.set) {
+	if buffer.Len() <= flatMost && flat(buffer.String(), body.set) {
 		return nil
 	}
 	return decode(buffer.Bytes(), body)

@@ -23,9 +23,22 @@ type call struct {
 	wait   time.Duration // that the server may take beside Timeout
 }
 
-// do sends a call, again if its answer was lost, until ctx ends, and decodes the
-// answer. The Moment is from before the sending that was answered.
-func (c *Client) do(ctx context.Context, k *call, answer flatBody) (lease.Moment, error) {
+// ask sends a call, again if its answer was lost, until ctx ends, and decodes the
+// answer: each time into a new body, so that nothing stays of one that was cut off. The
+// Moment is from before the sending that was answered.
+func ask[B any, P interface {
+	*B
+	flatBody
+}](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
+	var body B
+	sent, err := c.do(ctx, k, func(data []byte) error {
+		body = *new(B)
+		return decodeAnswer(data, P(&body))
+	})
+	return body, sent, err
+}
+
+func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (lease.Moment, error) {
 	var data []byte
 	if k.body != nil {
 		var err error
@@ -35,7 +48,7 @@ func (c *Client) do(ctx context.Context, k *call, answer flatBody) (lease.Moment
 	}
 	for resend := 0; ; resend++ {
 		sent := lease.Now()
-		problem, err := c.send(ctx, k, data, answer)
+		problem, err := c.send(ctx, k, data, decode)
 		if problem != nil {
 			if read := kindOfType(problem.Type).read; read != nil {
 				return sent, read(problem, k.name)
@@ -61,14 +74,14 @@ func (e *unknownError) Error() string {
 }
 
 // send sends a call once: the answer is decoded, or a problem returned.
-func (c *Client) send(ctx context.Context, k *call, data []byte, into flatBody) (*Problem, error) {
+func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
 	a, err := c.carrier.carry(ctx, &message{k.method, c.target(k), data}, c.config.Timeout+k.wait)
 	if err != nil {
 		return nil, err
 	}
 	switch media := mediaOf(a.contentType); {
 	case a.status == http.StatusOK && media == jsonType:
-		return nil, decodeAnswer(a.body, into)
+		return nil, decode(a.body)
 	case media == problemType:
 		problem := new(Problem)
 		if err := json.Unmarshal(a.body, problem); err != nil {
@@ -90,7 +103,7 @@ func mediaOf(contentType string) string {
 
 // decodeAnswer lets the server know more fields than the client does.
 func decodeAnswer(data []byte, into flatBody) error {
-	if flat(string(data), into.set) {
+	if len(data) <= flatMost && flat(string(data), into.set) {
 		return nil
 	}
 	return json.Unmarshal(data, into)

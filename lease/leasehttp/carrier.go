@@ -31,7 +31,10 @@ type answer struct {
 	body        []byte
 }
 
-var errNoAnswer = errors.New("no answer in time")
+var (
+	errNoAnswer = errors.New("no answer in time")
+	errTooLong  = errors.New("lock server: the answer is too long")
+)
 
 // maxAnswer bounds what the client reads: a page of 1,000 locks with all their
 // metadata is smaller.
@@ -70,11 +73,16 @@ func (c *courier) carry(ctx context.Context, m *message, timeout time.Duration) 
 func readAnswer(response *http.Response) (answer, error) {
 	a := answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type")}
 	var err error
-	if n := response.ContentLength; n >= 0 && n <= 64<<10 {
+	switch n := response.ContentLength; {
+	case n > maxAnswer:
+		err = errTooLong
+	case n >= 0 && n <= 64<<10:
 		a.body = make([]byte, n)
 		_, err = io.ReadFull(response.Body, a.body)
-	} else {
-		a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	default:
+		if a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil && len(a.body) > maxAnswer {
+			err = errTooLong
+		}
 	}
 	return a, err
 }

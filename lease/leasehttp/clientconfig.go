@@ -27,7 +27,8 @@ const (
 
 // A ClientConfig describes a Client. Only BaseURL is required.
 type ClientConfig struct {
-	// BaseURL is where the server is, such as "https://locks.example:8443".
+	// BaseURL is where the server is, such as "https://locks.example:8443". No redirect
+	// away from there is followed.
 	BaseURL string
 
 	// Token is the bearer token, "" = none. It is sent over TLS or to loopback only,
@@ -76,10 +77,18 @@ func newCarrier(client *http.Client, base *url.URL, header http.Header) carrier 
 		return &courier{client, base, header}
 	}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
-	if base.Scheme == "http" && proxy == nil && err == nil {
+	if base.Scheme == "http" && proxy == nil && err == nil && isPlainHost(base.Host) {
 		return newDirect(base, header)
 	}
-	return &courier{&http.Client{Transport: newTransport()}, base, header}
+	return &courier{&http.Client{Transport: newTransport(), CheckRedirect: stay}, base, header}
+}
+
+// stay follows no redirect: whoever set BaseURL said where claims may be sent.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// isPlainHost reports whether a host can be sent and dialled as it is.
+func isPlainHost(host string) bool {
+	return !strings.ContainsFunc(host, func(r rune) bool { return r == '%' || r > '~' })
 }
 
 func newTransport() *http.Transport {

@@ -32,7 +32,8 @@ type direct struct {
 
 type directConn struct {
 	net.Conn
-	reader *bufio.Reader
+	limit  io.LimitedReader
+	reader *bufio.Reader // of limit
 	buffer []byte
 	used   time.Time // the last time; zero = never
 }
@@ -49,12 +50,13 @@ func newDirect(base *url.URL, header http.Header) *direct {
 }
 
 func (d *direct) carry(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
-	deadline := time.Now().Add(timeout)
-	conn, err := d.get(ctx, deadline)
+	if err := context.Cause(ctx); err != nil {
+		return answer{}, err
+	}
+	conn, err := d.get(ctx, time.Now().Add(timeout))
 	if err != nil {
 		return answer{}, err
 	}
-	_ = conn.SetDeadline(deadline)
 	cut := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	conn.format(m, d.header)
 	a, again, err := conn.exchange()
@@ -97,6 +99,7 @@ func (c *directConn) exchange() (a answer, again bool, err error) {
 	if _, err := c.Write(c.buffer); err != nil {
 		return answer{}, false, err
 	}
+	c.limit.N = maxAnswer + 1<<20 // a head that does not end
 	if _, err := c.reader.Peek(1); err != nil {
 		return answer{}, false, err
 	}
@@ -128,22 +131,35 @@ func (c *directConn) nothingMore() error {
 	return nil
 }
 
+// get returns a connection that ends at deadline.
 func (d *direct) get(ctx context.Context, deadline time.Time) (*directConn, error) {
-	d.mu.Lock()
-	if last := len(d.idle) - 1; last >= 0 {
-		conn := d.idle[last]
-		d.idle = d.idle[:last]
-		d.mu.Unlock()
-		return conn, nil
+	for conn := d.take(); conn != nil; conn = d.take() {
+		if conn.SetDeadline(deadline) == nil && quiet(conn.Conn) {
+			return conn, nil
+		}
+		_ = conn.Close() // the server did, or said something that nobody asked for
 	}
-	d.mu.Unlock()
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errNoAnswer)
 	defer cancel()
 	conn, err := d.dialer.DialContext(ctx, "tcp", d.address)
 	if err != nil {
 		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	return &directConn{Conn: conn, reader: bufio.NewReader(conn)}, nil
+	c := &directConn{Conn: conn, limit: io.LimitedReader{R: conn}}
+	c.reader = bufio.NewReader(&c.limit)
+	return c, conn.SetDeadline(deadline)
+}
+
+func (d *direct) take() *directConn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := len(d.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := d.idle[last]
+	d.idle = d.idle[:last]
+	return conn
 }
 
 func (d *direct) put(conn *directConn) {

@@ -80,6 +80,12 @@ func failed(err error) error {
 	return fmt.Errorf("lease: %w", err)
 }
 
+// isUndone reports whether the server has rolled back what failed with err.
+func isUndone(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != codeUnknownCompletion || errors.Is(err, lease.ErrBusy)
+}
+
 // isBusy reports whether an error with this SQLSTATE says that nothing was done and
 // that another try may do it.
 func isBusy(code string) bool {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,10 +12,12 @@ import (
 )
 
 // A group lets operations that arrive while statements are in flight go out together
-// in the next one: they share its round trip and its commit. One that has to wait for a
-// row leaves the others and is tried again alone.
+// in the next one: they share its round trip and its commit. A call that has to wait for
+// a row leaves the others, and its place among the statements, and is tried again alone.
 type group struct {
-	operate func(ctx context.Context, all []operation) ([]answer, error)
+	line
+	ctx    context.Context // ends with close: nobody waits for a connection any more
+	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	waiting  []*call
@@ -25,29 +26,45 @@ type group struct {
 	wg       sync.WaitGroup // guarded by mu, but for Wait
 }
 
+// A line leads to the server.
+type line interface {
+	connect(ctx context.Context) (connection, error)
+}
+
+// A connection does operations in one transaction, each of which waits for a row as
+// long as wait says, and returns their answers in order.
+type connection interface {
+	operate(ctx context.Context, all []operation, wait string) ([]answer, error)
+	Release()
+}
+
 // Of a group: the statements at once, and the calls in one.
 const (
 	maxInFlight = 4
 	maxBatch    = 256
 )
 
-// A call is what a caller waits for: operations on one name, in one transaction.
+// A call is what a caller waits for: operations on one name. Of two the second does not
+// wait: the answer to the first would.
 type call struct {
 	ctx     context.Context
+	wait    string // for a row
 	all     []operation
 	answers []answer
 	err     error
 	done    chan struct{} // closed when answers and err can be read
 }
 
-func newGroup(operate func(context.Context, []operation) ([]answer, error)) *group {
-	return &group{operate: operate}
+func newGroup(l line) *group {
+	g := &group{line: l}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
 }
 
 // do returns an answer for each operation. If ctx ends before they are sent, the error
 // is that nothing was done; after that the outcome is unknown.
-func (g *group) do(ctx context.Context, all ...operation) ([]answer, error) {
-	c := &call{ctx: ctx, all: all, done: make(chan struct{})}
+func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer, error) {
+	c := &call{ctx: ctx, wait: wait, all: all, done: make(chan struct{})}
 	if err := g.add(c); err != nil {
 		return nil, err
 	}
@@ -62,11 +79,13 @@ func (g *group) do(ctx context.Context, all ...operation) ([]answer, error) {
 	}
 }
 
+var errClosed = fmt.Errorf("lease: %w", lease.ErrClosed)
+
 func (g *group) add(c *call) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return fmt.Errorf("lease: %w", lease.ErrClosed)
+		return errClosed
 	}
 	g.waiting = append(g.waiting, c)
 	if g.inFlight < maxInFlight {
@@ -87,58 +106,85 @@ func (g *group) drop(c *call) bool {
 	return i >= 0
 }
 
-// close blocks until all calls are answered.
+// close refuses calls that are not sent, and blocks until all others are answered.
 func (g *group) close() {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
+	g.cancel()
 	g.wg.Wait()
 }
 
-// serve sends what waits, until nothing does.
+// serve sends what waits, until nothing does. It takes calls when it has a connection:
+// those whose callers leave before are not sent.
 func (g *group) serve() {
-	for batch := g.take(); len(batch) > 0; batch = g.take() {
-		if len(batch) == 1 {
-			g.alone(batch[0])
-			continue
+	for g.someWait() {
+		conn, err := g.connect(g.ctx)
+		batch := g.take()
+		switch {
+		case err == nil:
+			g.send(conn, batch)
+			conn.Release()
+		case g.ctx.Err() != nil:
+			refuse(batch, errClosed)
+		default:
+			refuse(batch, err)
 		}
-		g.together(batch)
 	}
+}
+
+func refuse(batch []*call, err error) {
+	for _, c := range batch {
+		c.err = err
+		close(c.done)
+	}
+}
+
+// someWait reports whether serve has to go on.
+func (g *group) someWait() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.inFlight--
+		return false
+	}
+	return true
 }
 
 func (g *group) take() []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := min(len(g.waiting), maxBatch)
-	if n == 0 {
-		g.inFlight--
-		return nil
-	}
 	batch := g.waiting[:n:n]
-	g.waiting = g.waiting[n:]
+	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
+		g.waiting = nil // nothing keeps those that were taken
+	}
 	return batch
 }
 
-// together sends calls in one transaction, in the order of their names.
-func (g *group) together(batch []*call) {
+// send does calls in one transaction, in the order of their names.
+func (g *group) send(conn connection, batch []*call) {
+	if len(batch) == 0 {
+		return
+	}
 	slices.SortStableFunc(batch, func(a, b *call) int { return cmp.Compare(a.all[0].name, b.all[0].name) })
 	var all []operation
 	for _, c := range batch {
 		all = append(all, c.all...)
 	}
 	ctx, cancel := whileAnyLasts(batch)
-	answers, err := g.operate(ctx, all)
+	answers, err := conn.operate(ctx, all, batchWait)
 	cancel()
 	for _, c := range batch {
 		switch {
-		case errors.Is(err, lease.ErrBusy) && c.ctx.Err() == nil:
+		case err != nil && len(batch) > 1 && isUndone(err) && c.ctx.Err() == nil:
 			g.again(c)
 		case err != nil:
 			c.err = err
 			close(c.done)
 		default:
 			c.answers, answers = answers[:len(c.all):len(c.all)], answers[len(c.all):]
-			if slices.ContainsFunc(c.answers, isWaiting) {
+			if c.answers[0].outcome == busy {
 				g.again(c)
 			} else {
 				close(c.done)
@@ -147,8 +193,6 @@ func (g *group) together(batch []*call) {
 	}
 }
 
-func isWaiting(a answer) bool { return a.outcome == busy }
-
 // again does what has to wait, while the others go on.
 func (g *group) again(c *call) {
 	g.mu.Lock()
@@ -156,23 +200,24 @@ func (g *group) again(c *call) {
 	g.wg.Go(func() { g.alone(c) })
 }
 
-// alone sends what is not answered of a call.
+// alone does a call from the beginning, one operation after the other.
 func (g *group) alone(c *call) {
 	defer close(c.done)
-	if c.answers == nil {
-		if c.answers, c.err = g.operate(c.ctx, c.all); len(c.all) == 1 || c.err != nil {
-			return
-		}
+	conn, err := g.connect(c.ctx)
+	if err != nil {
+		c.err = err
+		return
 	}
-	for i, a := range c.answers {
-		if !isWaiting(a) {
-			continue
-		}
-		if one, err := g.operate(c.ctx, c.all[i:i+1]); err != nil {
+	defer conn.Release()
+	c.answers = make([]answer, len(c.all))
+	wait := c.wait
+	for i := range c.all {
+		if one, err := conn.operate(c.ctx, c.all[i:i+1], wait); err != nil {
 			c.answers[i].err = err // what the others did stays
 		} else {
 			c.answers[i] = one[0]
 		}
+		wait = batchWait
 	}
 }
 

@@ -7,18 +7,21 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A server takes statements one after the other, and lets a test answer them.
-type server struct{ statements chan statement }
+// A server takes statements one after the other, and lets a test answer them. It is its
+// own connection.
+type server struct{ statements chan asked }
 
-type statement struct {
+type asked struct {
 	ctx    context.Context //nolint:containedctx // it is what is looked at
 	names  []string
+	wait   string
 	answer chan reply
 }
 
@@ -27,8 +30,12 @@ type reply struct {
 	err      error
 }
 
-func (s server) operate(ctx context.Context, all []operation) ([]answer, error) {
-	st := statement{ctx: ctx, answer: make(chan reply)}
+func (s server) connect(context.Context) (connection, error) { return s, nil }
+
+func (s server) Release() {}
+
+func (s server) operate(ctx context.Context, all []operation, wait string) ([]answer, error) {
+	st := asked{ctx: ctx, wait: wait, answer: make(chan reply)}
 	for _, o := range all {
 		st.names = append(st.names, o.name)
 	}
@@ -46,22 +53,22 @@ type crowd struct {
 	*testing.T
 	server server
 	group  *group
-	busy   []statement
+	busy   []asked
 	wg     sync.WaitGroup
 }
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{T: t, server: server{make(chan statement)}}
-	c.group = newGroup(c.server.operate)
+	c := &crowd{T: t, server: server{make(chan asked)}}
+	c.group = newGroup(c.server)
 	for range maxInFlight {
-		c.wg.Go(func() { _, _ = c.group.do(context.Background(), operation{name: "first"}) })
+		c.wg.Go(func() { _, _ = c.group.do(context.Background(), "patience", operation{name: "first"}) })
 		c.busy = append(c.busy, <-c.server.statements)
 	}
 	t.Cleanup(func() {
 		c.wg.Wait()
 		c.group.close()
-		_, err := c.group.do(context.Background(), operation{})
+		_, err := c.group.do(context.Background(), "", operation{})
 		require.ErrorIs(t, err, lease.ErrClosed)
 	})
 	return c
@@ -82,7 +89,7 @@ func (c *crowd) ask(ctx context.Context, name string, n int) <-chan result {
 		for range n {
 			all = append(all, operation{name: name})
 		}
-		answers, err := c.group.do(ctx, all...)
+		answers, err := c.group.do(ctx, "patience", all...)
 		results <- result{answers, err}
 	})
 	for c.length() == before {
@@ -98,7 +105,7 @@ func (c *crowd) length() int {
 }
 
 // free ends a statement that is in flight, so that the next goes out.
-func (c *crowd) free() statement {
+func (c *crowd) free() asked {
 	c.busy[0].answer <- reply{outcomes: []string{done}}
 	c.busy = c.busy[1:]
 	return <-c.server.statements
@@ -127,12 +134,19 @@ func TestWhatHasToWaitIsTriedAgainAlone(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
 	a, pair := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "b", 2)
-	c.free().answer <- reply{outcomes: []string{done, done, busy}}
+	s := c.free()
+	require.Equal(t, batchWait, s.wait)
+	s.answer <- reply{outcomes: []string{done, busy, "refused"}}
 	require.Equal(t, done, (<-a).answers[0].outcome, "the others do not wait")
 	again := <-c.server.statements
 	require.Equal(t, []string{"b"}, again.names)
+	require.Equal(t, "patience", again.wait)
+	again.answer <- reply{outcomes: []string{done}}
+	second := <-c.server.statements // what was refused was refused because of the first
+	require.Equal(t, []string{"b"}, second.names)
+	require.Equal(t, batchWait, second.wait)
 	broken := errors.New("connection is gone")
-	again.answer <- reply{err: broken}
+	second.answer <- reply{err: broken}
 	r := <-pair
 	require.NoError(t, r.err)
 	require.Equal(t, done, r.answers[0].outcome, "what was committed stays")
@@ -140,15 +154,52 @@ func TestWhatHasToWaitIsTriedAgainAlone(t *testing.T) {
 	c.freeAll()
 }
 
+func TestTheSecondOfTwoIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	pair := c.ask(t.Context(), "b", 2)
+	c.free().answer <- reply{outcomes: []string{done, busy}}
+	require.Equal(t, []answer{{outcome: done}, {outcome: busy}}, (<-pair).answers)
+	c.freeAll()
+}
+
+func TestThoseWhoWaitForARowLeaveThePlacesToOthers(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t)
+	for _, s := range c.busy {
+		s.answer <- reply{outcomes: []string{busy}}
+	}
+	var waiting []asked
+	for range c.busy {
+		waiting = append(waiting, <-c.server.statements)
+		require.Equal(t, "patience", waiting[len(waiting)-1].wait)
+	}
+	other := make(chan error, 1)
+	c.wg.Go(func() {
+		_, err := c.group.do(t.Context(), "patience", operation{name: "other"})
+		other <- err
+	})
+	(<-c.server.statements).answer <- reply{outcomes: []string{done}}
+	require.NoError(t, <-other)
+	for _, s := range waiting {
+		s.answer <- reply{outcomes: []string{done}}
+	}
+}
+
 func TestAStatementThatFailsIsOneOfEach(t *testing.T) {
 	t.Parallel()
-	for name, failure := range map[string]error{"certainly": busyError(errors.New("deadlock")), "perhaps": errors.New("connection is gone")} {
+	for name, failure := range map[string]error{
+		"busy":    busyError(errors.New("deadlock")),
+		"refused": failed(&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "22P05"}),
+		"perhaps": errors.New("connection is gone"),
+		"ended":   failed(&pgconn.PgError{SeverityUnlocalized: "FATAL", Code: "57P01"}),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCrowd(t)
 			a, b := c.ask(t.Context(), "a", 1), c.ask(t.Context(), "b", 1)
 			c.free().answer <- reply{err: failure}
-			if errors.Is(failure, lease.ErrBusy) { // nothing was done, so each can be tried
+			if name == "busy" || name == "refused" { // nothing was done, so each can be tried
 				for range 2 {
 					s := <-c.server.statements
 					require.Len(t, s.names, 1)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/ledger"
 )
@@ -54,35 +56,56 @@ const (
 // the others wait too, so it is tried again alone.
 const batchWait = "1ms"
 
-// operate does operations in one transaction, and returns their answers in order.
-// Several have to be in the order of their names.
-func (s *Store) operate(ctx context.Context, all []operation) ([]answer, error) {
-	if len(all) == 1 {
-		a, err := s.one(ctx, all[0])
-		return []answer{a}, err
+// A session is a connection of the pool.
+type session struct{ *pgxpool.Conn }
+
+func (s *Store) connect(ctx context.Context) (connection, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unreachable(err)
 	}
-	var (
-		n                                      = len(all)
-		names, holders, ids, keys, metadata    = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		tokens, ttls, delays, holds, lifetimes = make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	)
-	for i := range all {
-		o := &all[i]
-		names[i], holders[i], ids[i], keys[i], metadata[i] = o.name, o.holder, o.id, o.key, o.metadata
-		tokens[i], ttls[i], delays[i], holds[i], lifetimes[i] = o.token, o.ttl, o.lockDelay, o.minHold, o.maxLifetime
-	}
-	answers := make([]answer, 0, n)
-	err := s.answers(ctx, func(a answer) { answers = append(answers, a) }, batchSQL,
-		names, holders, ids, tokens, ttls, keys, metadata, delays, holds, lifetimes, batchWait)
-	if err == nil && len(answers) != n {
-		err = fmt.Errorf("lease: BUG: %d answers to %d operations", len(answers), n)
+	return session{conn}, nil
+}
+
+// operate implements connection. Several operations have to be in the order of their
+// names.
+func (s session) operate(ctx context.Context, all []operation, wait string) ([]answer, error) {
+	answers := make([]answer, 0, len(all))
+	sql, args := statement(all, wait)
+	err := query(ctx, s.Conn, parsing(func(a answer) { answers = append(answers, a) }), sql, args...)
+	if err == nil && len(answers) != len(all) {
+		err = fmt.Errorf("lease: BUG: %d answers to %d operations", len(answers), len(all))
 	}
 	return answers, err
 }
 
-func (s *Store) one(ctx context.Context, o operation) (answer, error) {
-	if o.token != 0 {
-		return s.ask(ctx, releaseSQL, o.name, o.holder, o.id, o.token, s.wait)
+func statement(all []operation, wait string) (string, []any) {
+	if len(all) == 1 {
+		o := all[0]
+		if o.token != 0 {
+			return releaseSQL, []any{o.name, o.holder, o.id, o.token, wait}
+		}
+		return acquireSQL, []any{o.name, o.holder, o.id, o.ttl, o.key, o.metadata, o.lockDelay, o.minHold, o.maxLifetime, wait}
 	}
-	return s.ask(ctx, acquireSQL, o.name, o.holder, o.id, o.ttl, o.key, o.metadata, o.lockDelay, o.minHold, o.maxLifetime, s.wait)
+	texts := func(of func(*operation) string) []string {
+		column := make([]string, len(all))
+		for i := range all {
+			column[i] = of(&all[i])
+		}
+		return column
+	}
+	numbers := func(of func(*operation) int64) []int64 {
+		column := make([]int64, len(all))
+		for i := range all {
+			column[i] = of(&all[i])
+		}
+		return column
+	}
+	return batchSQL, []any{
+		texts(func(o *operation) string { return o.name }), texts(func(o *operation) string { return o.holder }),
+		texts(func(o *operation) string { return o.id }), numbers(func(o *operation) int64 { return o.token }),
+		numbers(func(o *operation) int64 { return o.ttl }), texts(func(o *operation) string { return o.key }),
+		texts(func(o *operation) string { return o.metadata }), numbers(func(o *operation) int64 { return o.lockDelay }),
+		numbers(func(o *operation) int64 { return o.minHold }), numbers(func(o *operation) int64 { return o.maxLifetime }), wait,
+	}
 }

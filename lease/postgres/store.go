@@ -40,7 +40,7 @@ func New(config Config) (*Store, error) {
 			return nil, err
 		}
 	}
-	s.group = newGroup(s.operate)
+	s.group = newGroup(s)
 	return s, nil
 }
 
@@ -62,7 +62,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Leas
 	if err != nil {
 		return lease.Lease{}, err
 	}
-	answers, err := s.group.do(ctx, o)
+	answers, err := s.group.do(ctx, s.wait, o)
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -102,7 +102,7 @@ func (s *Store) Release(ctx context.Context, c lease.Claim) error {
 	if err != nil {
 		return err
 	}
-	answers, err := s.group.do(ctx, o)
+	answers, err := s.group.do(ctx, s.wait, o)
 	if err != nil {
 		return err
 	}
@@ -120,9 +120,10 @@ func released(c lease.Claim, a answer) error {
 	return err
 }
 
-// HandOver implements lease.HandOverer in one statement and one transaction, unless
-// guarded writes of the lease that ends are in flight: then its end is committed, and
-// the acquire waits for them in a transaction of its own.
+// HandOver implements lease.HandOverer in one statement. While guarded writes of the
+// lease that ends are in flight the acquire is *lease.BusyError at once: the release, which
+// is done, would wait with it. If others are at the row, they are waited for, and release
+// and acquire are two transactions.
 func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
 	release, ofRelease := newRelease(c)
 	acquire, ofAcquire := newAcquire(next)
@@ -133,7 +134,7 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 		l, ofAcquire = s.Acquire(ctx, next)
 		return l, ofRelease, ofAcquire
 	}
-	answers, err := s.group.do(ctx, release, acquire)
+	answers, err := s.group.do(ctx, s.wait, release, acquire)
 	if err != nil {
 		return lease.Lease{}, err, err
 	}
@@ -165,7 +166,11 @@ func (s *Store) ask(ctx context.Context, sql string, args ...any) (answer, error
 
 // answers runs a statement with any number of answers.
 func (s *Store) answers(ctx context.Context, each func(answer), sql string, args ...any) error {
-	return s.rows(ctx, func(row pgx.CollectableRow) error {
+	return s.rows(ctx, parsing(each), sql, args...)
+}
+
+func parsing(each func(answer)) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error {
 		var text string
 		if err := row.Scan(&text); err != nil {
 			return err
@@ -175,17 +180,21 @@ func (s *Store) answers(ctx context.Context, each func(answer), sql string, args
 			each(a)
 		}
 		return err
-	}, sql, args...)
+	}
 }
 
-// rows runs a statement on a connection of the pool, whose last row it has read
-// when it returns.
+// rows runs a statement on a connection of the pool.
 func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, sql string, args ...any) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return unreachable(err)
 	}
 	defer conn.Release()
+	return query(ctx, conn, each, sql, args...)
+}
+
+// query runs a statement, whose last row it has read when it returns.
+func query(ctx context.Context, conn *pgxpool.Conn, each func(pgx.CollectableRow) error, sql string, args ...any) error {
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return failed(err)

@@ -173,11 +173,17 @@ func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration
 		}
 		names = append(names, name)
 	}
-	return names, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return names, r.gate.pass(ctx)
 }
 
 // held counts the leases that have not ended.
 func (r *reader) held(ctx context.Context, now time.Time) (n int, err error) {
 	err = r.db.QueryRowContext(ctx, "SELECT count(*) FROM leases WHERE released_at = 0 AND expires_at > ?", now.UnixNano()).Scan(&n)
+	if err == nil {
+		err = r.gate.pass(ctx)
+	}
 	return n, err
 }

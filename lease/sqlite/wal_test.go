@@ -115,8 +115,14 @@ func TestASyncThatFailsEndsAllPromises(t *testing.T) {
 	for _, err := range s.List(t.Context(), lease.ListRequest{}) {
 		require.ErrorIs(t, err, sqlite.ErrIO)
 	}
+	_, err = s.Sweep(t.Context(), lease.SweepRequest{})
+	require.ErrorIs(t, err, sqlite.ErrIO)
 	require.NoError(t, s.Close())
 
+	d.err.Store(&broken)
+	_, err = sqlite.OpenSyncing(t.Context(), path, sqlite.Config{}, d.sync)
+	require.ErrorIs(t, err, sqlite.ErrIO)
+	d.err.Store(nil)
 	s = openSyncing(t, path, sqlite.Config{}, &d)
 	require.NoError(t, s.Release(t.Context(), kept.Claim))
 }

@@ -113,11 +113,7 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	}
 	if wrote && w.durable {
 		if err := w.conn.wal.sync(); err != nil {
-			// What the disk has is unknown, and a later sync that succeeds does not mean that
-			// it has this: so nothing more is promised.
-			err = &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: err}
-			w.stop(err)
-			return opSync, err
+			return opSync, w.notSynced(err)
 		}
 	}
 	return "", nil
@@ -174,13 +170,35 @@ func (w *writer) open(ctx context.Context) error {
 		c.wal, err = openWAL(w.path, w.syncData)
 	}
 	if err == nil && w.durable {
-		err = c.wal.sync() // what a migration, or a process that was killed, has left
+		err = w.settle(c)
 	}
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
 	w.conn, w.version = c, -1 // which none is, so the first transaction loads
 	return nil
+}
+
+// settle syncs what a migration, or a process that was killed, has left in the WAL. It
+// first moves it into the file, which writes it once more: a page whose sync failed counts as
+// clean, so that a sync alone would find nothing to do, and what is appended would stand
+// behind a gap. If another program reads the file, that has to wait.
+func (w *writer) settle(c *conn) error {
+	if err := c.run("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return err
+	}
+	if err := c.wal.sync(); err != nil {
+		return w.notSynced(err)
+	}
+	return nil
+}
+
+// notSynced ends all promises: what the disk has is unknown, and a later sync that
+// succeeds does not mean that it has this.
+func (w *writer) notSynced(cause error) error {
+	err := &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause}
+	w.stop(err)
+	return err
 }
 
 // load forgets the rows and reads the state. It returns the last time that is stored.
