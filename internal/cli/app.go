@@ -5,6 +5,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,12 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
+// Options make a program of the commands. The zero Options make pglatch.
+type Options struct {
+	Program  string    // its name; "" = pglatch
+	Backends []Backend // that "leader" has beside its own
+}
+
 // An App is one run of the program: its streams, its environment and the settings
 // that all commands share. The settings are valid inside a command's RunE, not before.
 type App struct {
@@ -29,6 +36,7 @@ type App struct {
 	Stderr io.Writer
 	Getenv func(string) string // of pglatch's own variables; pgx reads PG* itself
 
+	options    Options
 	command    *cobra.Command // that runs
 	settings   settings
 	key1, key2 int32
@@ -39,11 +47,21 @@ type App struct {
 }
 
 // NewApp returns an App on the streams and the environment of the process.
-func NewApp() *App {
+func NewApp(o Options) *App {
+	o.Program = cmp.Or(o.Program, "pglatch")
 	return &App{
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
+		options: o,
+		Stdin:   os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
 		redactor: &redactor{to: os.Stderr}, logger: slog.New(slog.DiscardHandler),
 	}
+}
+
+// Main runs the program that o makes on the arguments of the process, and returns its
+// exit code.
+func Main(o Options) int {
+	ctx, stop := WithSignals(context.Background())
+	defer stop()
+	return Run(ctx, NewApp(o), os.Args[1:])
 }
 
 // Run runs the command that args name and returns the exit code. An error goes to
@@ -63,7 +81,7 @@ func Run(ctx context.Context, app *App, args []string) int {
 	}
 	err = interruption(ctx, err)
 	if text := oneLine(err.Error()); text != "" {
-		_, _ = fmt.Fprintf(app.redactor, "pglatch: %s\n", text)
+		_, _ = fmt.Fprintf(app.redactor, "%s: %s\n", app.options.Program, text)
 	}
 	return Code(err)
 }

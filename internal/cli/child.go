@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/namespace"
 )
 

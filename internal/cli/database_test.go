@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/cli"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/lease"
 )
 
 const leaderRunHelp = `Take part in an election until interrupted, and log every transition.
@@ -24,10 +24,11 @@ leads again the command runs again. If the command ends of itself, --restart say
 what follows.
 
 The command finds in its environment:
-  PGLATCH_LOCK_HELD=true, PGLATCH_KEY, PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is
-  a pair, PGLATCH_TERM (era.n) and PGLATCH_FENCING_TOKEN (the term as one integer).
+  PGLATCH_LOCK_HELD=true, PGLATCH_KEY (NAME), PGLATCH_KEY1 and PGLATCH_KEY2 for a key
+  that is a pair, PGLATCH_TERM (era.n) and PGLATCH_FENCING_TOKEN (the term as one integer).
 
-The nodes count terms in a table, which "pglatch migrate" or --create-table makes.
+On postgres the nodes count terms in a table, which "pglatch migrate" or --create-table
+makes.
 
 Exit codes: without a command 0 after an interrupt; with one, its own, or 128+n if
 signal n ended it. 76 leadership was lost and --no-auto-reacquire given, 125 the
@@ -35,7 +36,7 @@ command was not started, 126 it is not executable, 127 it was not found.`
 
 // A leaderRun is one use of the command leader run.
 type leaderRun struct {
-	election
+	electionFlags
 	childFlags
 	config         leader.Config
 	base, longest  time.Duration // of the retries
@@ -48,23 +49,22 @@ type leaderRun struct {
 func newLeaderRun(app *App) *cobra.Command {
 	var r leaderRun
 	cmd := &cobra.Command{
-		Use:     "run KEY [-- COMMAND [ARGUMENT...]]",
+		Use:     "run NAME [-- COMMAND [ARGUMENT...]]",
 		Short:   "Take part in an election; run a command while leading",
 		Long:    leaderRunHelp,
-		Example: "  pglatch leader run 1:100\n  pglatch leader run 1:100 --http 127.0.0.1:8080 -- ./scheduler",
+		Example: "  pglatch leader run 1:100\n  pglatch leader run 1:100 --http 127.0.0.1:8080 -- ./scheduler\n  pglatch leader run nightly --backend file --file /var/lib/app/leader.json -- ./nightly",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.run(cmd, app, args)
 		},
 	}
-	app.AddKeyFlags(cmd)
+	r.electionFlags.addFlags(app, cmd)
 	r.addFlags(cmd.Flags())
 	return cmd
 }
 
 func (r *leaderRun) addFlags(f *pflag.FlagSet) {
-	r.election.addFlags(f)
 	r.childFlags.addFlags(f)
-	f.BoolVar(&r.create, "create-table", false, "make the table of terms if it is not there")
+	f.BoolVar(&r.postgres.create, "create-table", false, "postgres: make the table of terms if it is not there")
 	f.StringVar(&r.config.Identity, "id", "", "this node's identity (default: host name and a random suffix)")
 	f.DurationVar(&r.config.LeaseDuration, "lease-duration", leader.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")
 	f.DurationVar(&r.config.RenewInterval, "health-interval", 0, "time between renewals (default: a third of the lease)")
@@ -90,55 +90,69 @@ func (r *leaderRun) run(cmd *cobra.Command, app *App, args []string) error {
 	default:
 		return usageError("--restart is %q: use always, on-failure or never", r.restart)
 	}
-	key, err := app.Key(args)
+	election, err := r.election(app, args)
 	if err != nil {
 		return err
 	}
-	elector, err := r.elector(app, key)
+	defer election.close()
+	ctx, withdraw := context.WithCancelCause(cmd.Context())
+	defer withdraw(nil)
+	elector, err := r.elector(app, election, withdraw)
 	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
 	stopServing, err := serveLeader(ctx, app, r.http, elector)
 	if err != nil {
 		return err
 	}
 	defer stopServing()
 	if command.Args == nil {
-		elector.OnStateChange(func(from, to leader.State) { logAttempt(app, key, from, to) })
+		elector.OnStateChange(func(from, to leader.State) { logAttempt(app, election, from, to) })
 		return interrupted(ctx, elector.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}))
 	}
-	return (&office{leaderRun: r, app: app, key: key, command: command, elector: elector}).run(ctx)
+	return (&office{leaderRun: r, app: app, election: election, command: command, elector: elector}).run(ctx)
 }
 
 // logAttempt logs the transitions that an Elector logs as details, because they
 // never end while another node leads.
-func logAttempt(app *App, key namespace.Key, from, to leader.State) {
+func logAttempt(app *App, election *Election, from, to leader.State) {
 	if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
-		app.Logger().Info("state_change", slog.String("election", key.String()),
+		app.Logger().Info("state_change", slog.String("election", election.Name),
 			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
 	}
 }
 
-// interrupted: an interrupt is the end that was asked for.
+// interrupted: an interrupt is the end that was asked for, a misuse is not.
 func interrupted(ctx context.Context, err error) error {
+	if misuse, ok := errors.AsType[*ExitError](context.Cause(ctx)); ok {
+		return misuse
+	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-func (r *leaderRun) elector(app *App, key namespace.Key) (*leader.Elector, error) {
-	backend, err := r.backend(app, key)
-	if err != nil {
-		return nil, err
+// misuseOf is what a backend says of settings with which no attempt can succeed, nil
+// if err is of another kind.
+func misuseOf(err error) error {
+	if wrong, ok := errors.AsType[*leader.ConfigError](err); ok {
+		return &ExitError{ExitUsage, wrong}
 	}
+	if wrong, ok := errors.AsType[*lease.InvalidError](err); ok {
+		return &ExitError{ExitUsage, wrong}
+	}
+	return nil
+}
+
+// elector makes the Elector; withdraw is told of settings with which it never leads.
+func (r *leaderRun) elector(app *App, election *Election, withdraw context.CancelCauseFunc) (*leader.Elector, error) {
 	c := r.config
-	c.Name, c.Backend, c.Logger = key.String(), backend, app.Logger()
-	if k1, k2, ok := key.Tag().Pair(); ok {
+	c.Name, c.Backend, c.Logger = election.Name, election.Backend, app.Logger()
+	if k1, k2, ok := election.pair(); ok {
 		c.Logger = c.Logger.With(slog.Int("key1", int(k1)), slog.Int("key2", int(k2)))
 	}
 	if r.base > 0 {
@@ -151,17 +165,22 @@ func (r *leaderRun) elector(app *App, key namespace.Key) (*leader.Elector, error
 	if err != nil {
 		return nil, err
 	}
-	elector.OnError(func(err error) { c.Logger.Warn("election_error", slog.Any("error", err)) })
+	elector.OnError(func(err error) {
+		c.Logger.Warn("election_error", slog.Any("error", err))
+		if misuse := misuseOf(err); misuse != nil {
+			withdraw(misuse)
+		}
+	})
 	return elector, nil
 }
 
 // An office is a command that runs while the node leads.
 type office struct {
 	*leaderRun
-	app     *App
-	key     namespace.Key
-	command supervise.Command
-	elector *leader.Elector
+	app      *App
+	election *Election
+	command  supervise.Command
+	elector  *leader.Elector
 
 	mu      sync.Mutex
 	serving bool // the command gets the signals
@@ -181,9 +200,9 @@ func (o *office) run(ctx context.Context) error {
 		}
 	})()
 	err := o.elector.Run(candidacy, func(work context.Context) error { return o.serve(ctx, work) })
-	switch {
+	switch err = interrupted(candidacy, err); {
 	case err != nil && !errors.Is(err, errDone):
-		return interrupted(candidacy, err)
+		return err
 	case o.code != 0:
 		return &ExitError{Code: o.code}
 	}
@@ -233,7 +252,7 @@ func (o *office) serve(ctx, work context.Context) error {
 }
 
 func (o *office) env(term leader.Term) []string {
-	env := append(keyEnv(o.key), "PGLATCH_TERM="+term.String())
+	env := append(o.election.env(), "PGLATCH_TERM="+term.String())
 	if !term.IsZero() {
 		env = append(env, fmt.Sprintf("PGLATCH_FENCING_TOKEN=%d", term.Uint64()))
 	}

@@ -8,39 +8,35 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 func newLeaderStatus(app *App) *cobra.Command {
-	var e election
+	var flags electionFlags
 	cmd := &cobra.Command{
-		Use:   "status KEY",
+		Use:   "status NAME",
 		Short: "Who leads; exit code 3 if nobody does",
 		Long: `Who leads. Exit codes: 0 somebody does, 3 nobody.
 
-A holder without a term is a candidate that is taking over, or holds the election's
-lock without taking part.`,
+On postgres a holder without a term is a candidate that is taking over, or holds the
+election's lock without taking part. Where only a record that does not change shows that a leader is
+dead (kubernetes; file, after a reboot), one look takes it for alive: watch sees its end.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := app.Key(args)
+			election, err := flags.election(app, args)
 			if err != nil {
 				return err
 			}
-			backend, err := e.backend(app, key)
-			if err != nil {
-				return err
-			}
-			holder, ok, err := backend.Leader(cmd.Context())
+			defer election.close()
+			holder, ok, err := election.Backend.Leader(cmd.Context())
 			if err != nil {
 				return unavailable(cmd.Context(), err)
 			}
-			if err := app.Print(leadershipOf(key, holder, ok).output()); err != nil || ok {
+			if err := app.Print(leadershipOf(election.Name, holder, ok).output()); err != nil || ok {
 				return err
 			}
 			return &ExitError{Code: ExitFree}
 		},
 	}
-	app.AddKeyFlags(cmd)
-	e.addFlags(cmd.Flags())
+	flags.addFlags(app, cmd)
 	return cmd
 }
 
@@ -56,8 +52,8 @@ type leadership struct {
 	Detail       string     `json:"detail,omitempty"`
 }
 
-func leadershipOf(key namespace.Key, h leader.Holder, ok bool) leadership {
-	l := leadership{Key: key.String(), Led: ok, Identity: h.Identity, FencingToken: h.Term.Uint64(), Detail: h.Detail}
+func leadershipOf(election string, h leader.Holder, ok bool) leadership {
+	l := leadership{Key: election, Led: ok, Identity: h.Identity, FencingToken: h.Term.Uint64(), Detail: h.Detail}
 	if !h.Term.IsZero() {
 		l.Term = h.Term.String()
 	}
@@ -90,6 +86,9 @@ func (l leadership) output() Output {
 		if l.Since != nil {
 			fmt.Fprintf(b, " since %s", l.Since.Format(time.RFC3339))
 		}
-		fmt.Fprintf(b, " (%s)\n", printable(l.Detail))
+		if l.Detail != "" {
+			fmt.Fprintf(b, " (%s)", printable(l.Detail))
+		}
+		b.WriteString("\n")
 	})}
 }

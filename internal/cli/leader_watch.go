@@ -6,50 +6,43 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/pglatch/pglatch/leader/postgres"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 func newLeaderWatch(app *App) *cobra.Command {
 	var (
-		e        election
+		flags    electionFlags
 		interval time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "watch KEY",
+		Use:   "watch NAME",
 		Short: "Print who leads, and every change, until interrupted",
 		Long: `Print who leads, and every change, until interrupted. With --output json or jsonl
 each is a line. It looks every --interval: what begins and ends between two looks is
-not seen. While the database cannot be reached it says so on stderr and goes on.`,
+not seen. While the backend cannot be reached it says so on stderr and goes on.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := app.Key(args)
-			if err != nil {
-				return err
-			}
 			if interval <= 0 {
 				return usageError("--interval is %v: use a positive duration", interval)
 			}
-			backend, err := e.backend(app, key)
+			election, err := flags.election(app, args)
 			if err != nil {
 				return err
 			}
-			return watchLeader(cmd.Context(), app, backend, key, interval)
+			defer election.close()
+			return watchLeader(cmd.Context(), app, election, interval)
 		},
 	}
-	app.AddKeyFlags(cmd)
-	e.addFlags(cmd.Flags())
+	flags.addFlags(app, cmd)
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
 	return cmd
 }
 
 // watchLeader ends without an error when ctx does. The first look must succeed.
-func watchLeader(ctx context.Context, app *App, backend *postgres.Backend, key namespace.Key, interval time.Duration) error {
+func watchLeader(ctx context.Context, app *App, election *Election, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var last *leadership
 	for {
-		holder, ok, err := backend.Leader(ctx)
+		holder, ok, err := election.Backend.Leader(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -59,7 +52,7 @@ func watchLeader(ctx context.Context, app *App, backend *postgres.Backend, key n
 			app.Logger().Warn("looking for the leader failed", slog.Any("error", err))
 		default:
 			now := time.Now()
-			l := leadershipOf(key, holder, ok)
+			l := leadershipOf(election.Name, holder, ok)
 			l.Time = &now
 			if last == nil || !last.same(l) {
 				if err := app.printChange(l); err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )

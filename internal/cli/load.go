@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/load"
+	"github.com/pglatch/pglatch/internal/load"
 	"github.com/pglatch/pglatch/lease"
 )
 

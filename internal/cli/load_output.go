@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/load"
+	"github.com/pglatch/pglatch/internal/load"
 )
 
 // showProgress writes a line to stderr that tells how far a run is, if that is a

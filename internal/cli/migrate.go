@@ -12,7 +12,7 @@ import (
 
 func newMigrate(app *App) *cobra.Command {
 	var (
-		e    election
+		e    postgresElection
 		show bool
 	)
 	cmd := &cobra.Command{

@@ -27,7 +27,7 @@ func commands() []func(*App) *cobra.Command {
 // New returns the program's command tree.
 func New(app *App) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "pglatch",
+		Use:           app.options.Program,
 		Short:         "PostgreSQL advisory locks, elections, and a lock server",
 		Long:          rootHelp,
 		SilenceUsage:  true,

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/supervise"
 )
 
 const runHelp = `Run a command while a lock is held, and end with its exit code.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/cli"
 	"github.com/pglatch/pglatch/namespace"
 )
 

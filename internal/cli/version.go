@@ -60,7 +60,7 @@ func newVersion(app *App) *cobra.Command {
 				if v.Modified {
 					revision += " with changes"
 				}
-				fmt.Fprintln(w, strings.Join(strings.Fields("pglatch "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
+				fmt.Fprintln(w, strings.Join(strings.Fields(app.options.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
 			})})
 		},
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/load"
+	"github.com/pglatch/pglatch/internal/load"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
@@ -75,7 +75,7 @@ type sleepy struct{ load.Locks }
 
 func (s sleepy) sleep() {
 	if time.Now().UnixNano()/1000%8 == 0 {
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) //nolint:forbidigo // the delay is the fault
 	}
 }
 

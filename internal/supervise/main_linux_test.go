@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/supervise"
 )
 
 // patience is how long a test waits for an event.

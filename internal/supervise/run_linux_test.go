@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/supervise"
 )
 
 func TestTheExitCodeIsTheChilds(t *testing.T) {

@@ -59,7 +59,7 @@ func TestLeadersInAClusterExcludeEachOtherAndAKilledOneIsSucceeded(t *testing.T)
 	assert.Equal(t, 3, code)
 	assert.Contains(t, stdout, "nobody leads")
 	assert.Empty(t, *server.Lease("here", "job").Spec.HolderIdentity)
-	watch.signal(syscall.SIGINT)
+	watch.signal(syscall.SIGTERM)
 	assert.Zero(t, watch.wait())
 }
 
@@ -112,8 +112,11 @@ func TestMisuseEndsWith64AndNamesTheFlag(t *testing.T) {
 
 func TestAClusterThatCannotBeReachedIsUnavailable(t *testing.T) {
 	t.Parallel()
-	server, file := cluster(t)
-	server.Inject(func(string) apitest.Fault { return apitest.Fault{Drop: true} })
+	_, file := cluster(t)
+	config, err := clientcmd.LoadFromFile(file)
+	require.NoError(t, err)
+	config.Clusters["c"].Server = "http://127.0.0.1:1"
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
 	for _, command := range []string{"status", "watch"} {
 		_, stderr, code := run(t, nil, on(file, command)...)
 		assert.Equal(t, 69, code, stderr)
