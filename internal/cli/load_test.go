@@ -111,8 +111,11 @@ func (s *repeats) claim(ctx context.Context, c lease.Claim) lease.Claim {
 }
 
 func (s *repeats) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
-	r.Claim = s.claim(ctx, r.Claim)
-	return s.Store.Renew(ctx, r)
+	asked := r.Claim
+	r.Claim = s.claim(ctx, asked)
+	l, err := s.Store.Renew(ctx, r)
+	l.Claim = asked
+	return l, err
 }
 
 func (s *repeats) Release(ctx context.Context, c lease.Claim) error {
