@@ -5,6 +5,8 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
+# Modules of their own, because of what they need.
+NESTED := leader/kubernetes examples/kubernetes
 
 .PHONY: help
 help: ## list the targets
@@ -26,6 +28,11 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
 	$(WITHPG) $(GO) test $(RACE) -shuffle=on -timeout 15m ./...
+	for m in $(NESTED); do $(GO) test -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+
+.PHONY: test-kubernetes
+test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library
+	$(GO) test -C leader/kubernetes/integration -timeout 20m -count=1 -v .
 
 .PHONY: test-versions
 test-versions: ## run all tests on each supported version of PostgreSQL
@@ -34,7 +41,7 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 .PHONY: integration
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/...
-	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite
+	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite ./leader/file
 
 .PHONY: integration-deps
 integration-deps:
@@ -42,11 +49,12 @@ integration-deps:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer iproute2 >/dev/null; fi
 
 .PHONY: soak
-soak: integration-deps ## run the long forms of the race and history tests (about 15 minutes)
+soak: integration-deps ## run the long forms of the race and history tests (about 50 minutes)
 	PGLATCH_RACES=10000 $(WITHPG) $(GO) test $(RACE) -timeout 60m -count=1 -run 'Race' -v ./internal/pgsession
 	PGLATCH_KILLS=30 $(GO) test $(RACE) -timeout 20m -count=1 -run 'Killed' -v ./lease/sqlite
 	PGLATCH_CRASH_ROUNDS=30 $(WITHPG) $(GO) test $(RACE) -timeout 20m -count=1 -run 'Crash|Kill' -v ./lease/postgres
-	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s PGLATCH_ROUNDS=200 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 60m -count=1 -v ./integration/...
+	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s PGLATCH_ROUNDS=200 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
+	PGLATCH_ROUNDS=50 $(GO) test -C leader/kubernetes/integration -timeout 40m -count=1 -v .
 
 .PHONY: bench
 bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 15 minutes)
@@ -55,22 +63,27 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
 	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
-	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 50x -timeout 30m .
+	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .
+	$(GO) test -C leader/kubernetes/integration -run '^$$' -bench . -benchtime 20x -timeout 30m .
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
 	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
 	$(GO) test -C bench -run '^$$' -bench 'Lease$$' -benchtime 5x -timeout 30m .
 	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
-fuzz: ## fuzz the decoders of keys and the ledger of leases
+fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzTagRoundTrip -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzParseKey -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzText -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzLedger -fuzztime 20s ./lease/internal/ledger
+	$(GO) test -run '^$$' -fuzz FuzzFlat -fuzztime 20s ./lease/leasehttp
+	$(GO) test -run '^$$' -fuzz FuzzHead -fuzztime 20s ./lease/leasehttp
+	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
 
 .PHONY: lint
 lint: ## vet and lint with the pinned linter
 	$(GO) vet -tags integration ./...
-	$(GO) vet -C bench ./...
+	for m in bench $(NESTED) leader/kubernetes/integration; do $(GO) vet -C $$m ./... || exit 1; done
 	$(TOOL) golangci-lint run ./...
-	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	root=$$PWD; for m in bench $(NESTED) leader/kubernetes/integration; do \
+		(cd $$m && $(GO) tool -modfile=$$root/tools/go.mod golangci-lint run -c $$root/.golangci.yml ./...) || exit 1; done

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"context"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,44 +17,55 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 )
 
+// handoverLease is the lease of all leaders here. Their other times are the defaults
+// for it.
+const handoverLease = time.Second
+
 // BenchmarkHandover measures from the end of one leadership to OnAcquired of the
-// next leader, which waits in PostgreSQL when it happens.
+// next leader, which waits when it happens.
 func BenchmarkHandover(b *testing.B) {
-	b.Run("graceful", graceful)
-	b.Run("kill-9", killed)
+	b.Setenv(leaseEnv, handoverLease.String())
+	for _, g := range grounds {
+		b.Run("backend="+g.name, func(b *testing.B) {
+			target := g.open(b)
+			b.Run("graceful", func(b *testing.B) { graceful(b, target) })
+			b.Run("kill-9", func(b *testing.B) { killed(b, target) })
+			if !g.local {
+				b.Run("silent-cut", func(b *testing.B) { silentCut(b, target) })
+			}
+		})
+	}
 	b.Run("terminated", terminated)
-	b.Run("silent-cut", silentCut)
 	b.Run("peer=pglock", peerPglock)
 	b.Run("peer=poll-2s", peerPoll)
 }
 
 // graceful counts from the call of Shutdown.
-func graceful(b *testing.B) {
-	dsn := pgtest.DSN(b)
-	conn := connect(b, dsn)
-	old := newNode(b, dsn, 0)
+func graceful(b *testing.B, target string) {
+	b.Helper()
+	old := newNode(b, target, handoverLease)
 	<-old.acquired
 	var g gauge
 	for b.Loop() {
-		next := newNode(b, dsn, 0)
-		awaitWaiter(b, conn)
+		next := newNode(b, target, handoverLease)
+		next.awaitFollowing()
 		began := time.Now()
 		old.stop(b)
 		g.add((<-next.acquired).Sub(began))
 		old = next
 	}
+	old.stop(b)
 	g.report(b)
 }
 
 // killed counts from the kill -9 of a leader that is another process.
-func killed(b *testing.B) {
-	dsn := pgtest.DSN(b)
-	conn := connect(b, dsn)
+func killed(b *testing.B, target string) {
+	b.Helper()
 	var g gauge
 	for b.Loop() {
-		child := startLeader(b, dsn)
-		next := newNode(b, dsn, 0)
-		awaitWaiter(b, conn)
+		child := startLeader(b, target)
+		next := newNode(b, target, handoverLease)
+		next.awaitFollowing()
 		began := time.Now()
 		require.NoError(b, child.Process.Kill())
 		g.add((<-next.acquired).Sub(began))
@@ -63,10 +75,17 @@ func killed(b *testing.B) {
 	g.report(b)
 }
 
-func startLeader(b *testing.B, dsn string) *exec.Cmd {
+// awaitFollowing waits until the node waits for leadership, and then for any moment
+// between two renewals of the leader, and two looks of one that polls.
+func (n *node) awaitFollowing() {
+	<-n.refused
+	<-time.After(100*time.Millisecond + rand.N(handoverLease/3))
+}
+
+func startLeader(b *testing.B, target string) *exec.Cmd {
 	b.Helper()
 	child := exec.CommandContext(context.Background(), os.Args[0])
-	child.Env = append(os.Environ(), childEnv+"="+dsn)
+	child.Env = append(os.Environ(), childEnv+"="+target)
 	out, err := child.StdoutPipe()
 	require.NoError(b, err)
 	require.NoError(b, child.Start())
@@ -98,19 +117,17 @@ func terminated(b *testing.B) {
 	g.report(b)
 }
 
-// silentCut counts from the moment at which nothing arrives any more. The bound is
-// the lease of 500 ms and the wait of a slice.
-func silentCut(b *testing.B) {
-	dsn := pgtest.DSN(b)
-	conn := connect(b, dsn)
+// silentCut counts from the moment at which nothing arrives any more.
+func silentCut(b *testing.B, target string) {
+	b.Helper()
 	var g gauge
 	var stops gauge // until the cut leader's context ended
 	for b.Loop() {
-		proxy, through := newProxy(b, dsn)
-		old := newNode(b, through, 500*time.Millisecond)
+		proxy, through := newProxy(b, target)
+		old := newNode(b, through, handoverLease)
 		<-old.acquired
-		next := newNode(b, dsn, 500*time.Millisecond)
-		awaitWaiter(b, conn)
+		next := newNode(b, target, handoverLease)
+		next.awaitFollowing()
 		began := time.Now()
 		proxy.Set(faultproxy.Hold)
 		stops.add((<-old.lost).Sub(began))

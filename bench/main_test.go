@@ -13,16 +13,19 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// childEnv makes the test binary a leader that lives until it is killed.
-const childEnv = "PGLATCH_BENCH_LEADER"
+// childEnv makes the test binary a leader that lives until it is killed, leaseEnv
+// sets its lease.
+const (
+	childEnv = "PGLATCH_BENCH_LEADER"
+	leaseEnv = "PGLATCH_BENCH_LEASE"
+)
 
 func TestMain(m *testing.M) {
-	if dsn := os.Getenv(childEnv); dsn != "" {
-		if err := lead(context.Background(), dsn); err != nil {
+	if target := os.Getenv(childEnv); target != "" {
+		if err := lead(context.Background(), target); err != nil {
 			fmt.Println("error:", err)
 			os.Exit(1)
 		}
@@ -32,12 +35,13 @@ func TestMain(m *testing.M) {
 }
 
 // lead is the child: it says when it leads.
-func lead(ctx context.Context, dsn string) error {
-	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+func lead(ctx context.Context, target string) error {
+	backend, _, err := newBackend(target)
 	if err != nil {
 		return err
 	}
-	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend})
+	ttl, _ := time.ParseDuration(os.Getenv(leaseEnv)) // else the default
+	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
 	if err != nil {
 		return err
 	}
@@ -55,20 +59,30 @@ type node struct {
 	*leader.Elector
 	acquired chan time.Time
 	lost     chan time.Time // by its context
+	refused  chan struct{}  // it has found that another leads
 }
 
 // newNode starts a node that is shut down at the end of the benchmark. Its lease
 // is ttl; 0 = the default.
-func newNode(b *testing.B, dsn string, ttl time.Duration) *node {
+func newNode(b *testing.B, target string, ttl time.Duration) *node {
 	b.Helper()
-	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: election, CreateTable: true})
+	backend, shut, err := newBackend(target)
 	require.NoError(b, err)
+	b.Cleanup(shut)
 	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
 	require.NoError(b, err)
-	n := &node{Elector: elector, acquired: make(chan time.Time, 1), lost: make(chan time.Time, 1)}
+	n := &node{Elector: elector, acquired: make(chan time.Time, 1), lost: make(chan time.Time, 1), refused: make(chan struct{}, 1)}
 	elector.OnAcquired(func(leader.Term) {
 		n.acquired <- time.Now()
 		context.AfterFunc(elector.Context(), func() { n.lost <- time.Now() })
+	})
+	elector.OnAcquireFailed(func(err error) {
+		if err == nil {
+			select {
+			case n.refused <- struct{}{}:
+			default:
+			}
+		}
 	})
 	require.NoError(b, elector.Start(context.Background()))
 	b.Cleanup(func() { n.stop(b) })

@@ -10,7 +10,9 @@
 //	})
 //
 // Where leadership lives is the business of a Backend: leader/postgres keeps it
-// in a session advisory lock, leader/leadertest in memory, for tests.
+// in a session advisory lock, leader/leased in a lease of any store, leader/file in a
+// file of one machine, leader/kubernetes, a module of its own, in a Lease object, and
+// leader/leadertest in memory, for tests.
 //
 // # What it does not guarantee
 //
@@ -92,14 +94,25 @@
 // 5 s, 5 s, 1.5 s) a leader that is cut off stops 12 s after its last good renewal
 // at the latest, and another leads at most 15 s after it, plus what its backend needs.
 //
-// What other libraries call these:
+// MaxRenewFailures ends leadership sooner; the deadline comes first all the same
+// (docs/adr/0013-the-local-deadline-comes-first.md).
 //
+// # Other libraries' names
+//
+//	Elector           Manager, LeaderElector (client-go), Election (etcd), Candidate
+//	Elector.Context   Lease, or Session, handed out by Start or Acquire; IsLeader and WaitForLeadership are Elector's
+//	Elector.Run       RunOrDie with OnStartedLeading (client-go), Campaign (etcd)
+//	Elector.StepDown  Resign (etcd), ReleaseOnCancel (client-go)
+//	Shutdown          Stop, Close
+//	Backend           resourcelock.Interface (client-go), lock provider, store
+//	Config.Identity   holder identity (client-go), node id, owner
+//	Term              leader epoch, fencing token, leaseTransitions (Kubernetes), revision (etcd)
 //	LeaseDuration     LeaseDuration (client-go), lease_duration, ttl
 //	RenewInterval     RetryPeriod while leading (client-go), health interval, heartbeat interval
 //	RenewTimeout      part of RenewDeadline (client-go)
-//	Retry             RetryPeriod while following (client-go), retry base and max
+//	Retry             RetryPeriod while following (client-go), retry interval, retry base and max
 //	ReconnectGrace    reconnect grace, flap damping
-//	MaxRenewFailures  failure threshold
+//	MaxRenewFailures  failure threshold, consecutive failures
 //	DrainTimeout      graceful timeout (controller-runtime)
 //	SettleDelay       lock-delay (Chubby, Consul)
 //

@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
-// A program passes the backend of leader/postgres in place of this one in memory.
+// A program passes the backend of leader/postgres, say, in place of this one in memory.
 var shared = leadertest.NewElection()
 
 func ExampleElector_Run() {
@@ -25,6 +26,72 @@ func ExampleElector_Run() {
 	// Output:
 	// only this process schedules, in term 1.1
 	// released: true
+}
+
+// Work in small steps, each of which looks first.
+func ExampleElector_IsLeader() {
+	config := leader.NewConfig("node-1")
+	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
+	elector, err := leader.New(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := elector.Start(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	for jobs := 0; jobs < 2; { // a program goes on for ever
+		if !elector.IsLeader() {
+			<-time.After(10 * time.Millisecond) // a second, in a program
+			continue
+		}
+		jobs++
+		fmt.Println("job", jobs)
+	}
+	fmt.Println(elector.Shutdown(context.Background()))
+	// Output:
+	// job 1
+	// job 2
+	// <nil>
+}
+
+// Wait for leadership, and work while it lasts. Run does the same and also keeps
+// leadership, when it is given up, until the work has returned.
+func ExampleElector_WaitForLeadership() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	config := leader.NewConfig("node-1")
+	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
+	elector, err := leader.New(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := elector.Start(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	work := func() error {
+		for {
+			if err := elector.WaitForLeadership(ctx); err != nil {
+				return err
+			}
+			for elector.IsLeader() {
+				fmt.Println("work in term", elector.Term())
+				fmt.Println(elector.Shutdown(context.Background())) // somebody stops it
+			}
+		}
+	}
+	fmt.Println(work())
+	// Output:
+	// work in term 1.1
+	// <nil>
+	// leader: jobs was stopped: not the leader
+}
+
+// These are the times that a Config has by default, and three failed renewals in a row.
+func ExampleNewConfig() {
+	config := leader.NewConfig("node-1") // such as os.Getenv("POD_NAME")
+	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
+	fmt.Println(config.LeaseDuration, config.RenewInterval, config.Retry.(leader.FixedInterval).Interval, config.MaxRenewFailures)
+	// Output: 15s 5s 2s 3
 }
 
 func ExampleElector_Events() {

@@ -4,15 +4,11 @@
 package main
 
 import (
-	"context"
 	"os"
 
-	"github.com/pglatch/pglatch/cmd/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/cli"
 )
 
 func main() {
-	ctx, stop := cli.WithSignals(context.Background())
-	code := cli.Run(ctx, cli.NewApp(), os.Args[1:])
-	stop()
-	os.Exit(code)
+	os.Exit(cli.Main(cli.Options{}))
 }

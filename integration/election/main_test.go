@@ -5,51 +5,38 @@ package election
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/electiontest"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-const (
-	jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
-	patience    = 60 * time.Second   // how long a test waits for an event
-)
-
 // The times of all candidates. What has no need of a short lease has a calm one,
 // which no pause of a busy machine ends.
 const (
-	calm         = 10 * time.Second
-	lease        = time.Second
-	renewTimeout = lease / 3 // what 0 means
-	retry        = 200 * time.Millisecond
-	retryAtMost  = retry * 12 / 10 // with its jitter
+	calm     = 10 * time.Second
+	ttl      = electiontest.Lease
+	retry    = electiontest.Retry
+	patience = electiontest.Patience
+
+	// An attempt, by one that polls because its last attempt failed.
+	attempt = electiontest.RetryAtMost + electiontest.RenewTimeout
 )
 
 var election = namespace.Pair(9, 1)
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(jobVariable); text != "" {
-		var j job
-		err := json.Unmarshal([]byte(text), &j)
-		if err == nil {
-			err = stand(context.Background(), j)
-		}
-		if err != nil {
-			fmt.Println("failed", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	electiontest.Main(map[string]electiontest.Role{
+		"postgres": standOnPostgres, "file": standOnFile, "hammer": hammerFile,
+		"lock server": serveLocks, "lock client": standOnLockServer, "lease/postgres": standOnPostgresLease,
+	})
 	pgtest.Main(m)
 }
 

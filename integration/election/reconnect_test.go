@@ -96,7 +96,7 @@ func TestALeaderThatComesBackAfterAnotherTermHasLost(t *testing.T) {
 func TestALeaderThatIsNotBackWithinTheGraceHasLostOnce(t *testing.T) {
 	t.Parallel()
 	proxy, via, _ := throughProxy(t, pgtest.DSN(t))
-	a := join(t, "a", postgres.Config{DSN: via}, leader.Config{ReconnectGrace: lease}, nil)
+	a := join(t, "a", postgres.Config{DSN: via}, leader.Config{ReconnectGrace: ttl}, nil)
 	a.requireStory("acquired 1.1")
 	proxy.Set(faultproxy.Hold)
 	proxy.Reset()

@@ -31,6 +31,10 @@ type Harness struct {
 
 	// Cut takes the network of backend away until heal is called. nil = not tested.
 	Cut func(t *testing.T, backend leader.Backend) (heal func())
+
+	// WaitSpendsTerms says that what Wait holds has a term already, which nobody leads in
+	// if it is given up: the next leader's term is greater by more than one then.
+	WaitSpendsTerms bool
 }
 
 // Run runs the conformance suite as parallel subtests of t. It checks the contract

@@ -21,7 +21,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // readBody reads a JSON object into body. It refuses what it does not understand,
 // unknown fields too: a server that ignored a misspelt idempotency key would grant
 // two leases.
-func (s *Server) readBody(r *http.Request, body any) error {
+func (s *Server) readBody(r *http.Request, body flatBody) error {
 	if err := checkMediaType(r.Header.Get("Content-Type")); err != nil {
 		return err
 	}
@@ -38,6 +38,9 @@ func (s *Server) readBody(r *http.Request, body any) error {
 		return s.tooLarge()
 	case !utf8.Valid(buffer.Bytes()):
 		return refuse(TypeInvalid, "the body is not UTF-8")
+	}
+	if buffer.Len() <= flatMost && flat(buffer.String(), body.set) {
+		return nil
 	}
 	return decode(buffer.Bytes(), body)
 }

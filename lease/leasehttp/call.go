@@ -1,13 +1,10 @@
 package leasehttp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"net/url"
@@ -15,10 +12,6 @@ import (
 
 	"github.com/pglatch/pglatch/lease"
 )
-
-// maxAnswer bounds what the client reads: a page of 1,000 locks with all their
-// metadata is smaller.
-const maxAnswer = 32 << 20
 
 // A call is one request to the server, however often it is sent.
 type call struct {
@@ -30,9 +23,22 @@ type call struct {
 	wait   time.Duration // that the server may take beside Timeout
 }
 
-// do sends a call, again if its answer was lost, until ctx ends, and decodes the
-// answer. The Moment is from before the sending that was answered.
-func (c *Client) do(ctx context.Context, k *call, answer any) (lease.Moment, error) {
+// ask sends a call, again if its answer was lost, until ctx ends, and decodes the
+// answer: each time into a new body, so that nothing stays of one that was cut off. The
+// Moment is from before the sending that was answered.
+func ask[B any, P interface {
+	*B
+	flatBody
+}](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
+	var body B
+	sent, err := c.do(ctx, k, func(data []byte) error {
+		body = *new(B)
+		return decodeAnswer(data, P(&body))
+	})
+	return body, sent, err
+}
+
+func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (lease.Moment, error) {
 	var data []byte
 	if k.body != nil {
 		var err error
@@ -42,7 +48,7 @@ func (c *Client) do(ctx context.Context, k *call, answer any) (lease.Moment, err
 	}
 	for resend := 0; ; resend++ {
 		sent := lease.Now()
-		problem, err := c.send(ctx, k, data, answer)
+		problem, err := c.send(ctx, k, data, decode)
 		if problem != nil {
 			if read := kindOfType(problem.Type).read; read != nil {
 				return sent, read(problem, k.name)
@@ -68,77 +74,54 @@ func (e *unknownError) Error() string {
 }
 
 // send sends a call once: the answer is decoded, or a problem returned.
-func (c *Client) send(ctx context.Context, k *call, data []byte, answer any) (*Problem, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout+k.wait, errors.New("no answer in time"))
-	defer cancel()
-	response, err := c.carry(c.request(ctx, k, data))
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			return nil, errors.Join(cause, err)
-		}
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := readAnswer(response)
+func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
+	a, err := c.carrier.carry(ctx, &message{k.method, c.target(k), data}, c.config.Timeout+k.wait)
 	if err != nil {
 		return nil, err
 	}
-	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	switch {
-	case response.StatusCode == http.StatusOK && media == jsonType:
-		return nil, json.Unmarshal(body, answer)
+	switch media := mediaOf(a.contentType); {
+	case a.status == http.StatusOK && media == jsonType:
+		return nil, decode(a.body)
 	case media == problemType:
 		problem := new(Problem)
-		if err := json.Unmarshal(body, problem); err != nil {
+		if err := json.Unmarshal(a.body, problem); err != nil {
 			return nil, err
 		}
-		problem.Status = response.StatusCode
+		problem.Status = a.status
 		return problem, nil
 	}
-	return &Problem{Status: response.StatusCode, Title: http.StatusText(response.StatusCode)}, nil // of something in between
+	return &Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // of something in between
 }
 
-// carry spares the client's own transport what http.Client does for redirects and
-// cookies, and the copy of the headers.
-func (c *Client) carry(r *http.Request) (*http.Response, error) {
-	if d, ok := c.config.HTTPClient.Transport.(*direct); ok {
-		return d.RoundTrip(r)
+func mediaOf(contentType string) string {
+	if contentType == jsonType {
+		return jsonType
 	}
-	r.Header = r.Header.Clone()
-	return c.config.HTTPClient.Do(r)
+	media, _, _ := mime.ParseMediaType(contentType)
+	return media
 }
 
-func readAnswer(response *http.Response) ([]byte, error) {
-	if n := response.ContentLength; n >= 0 && n <= 64<<10 {
-		body := make([]byte, n)
-		_, err := io.ReadFull(response.Body, body)
-		return body, err
+// decodeAnswer lets the server know more fields than the client does.
+func decodeAnswer(data []byte, into flatBody) error {
+	if len(data) <= flatMost && flat(string(data), into.set) {
+		return nil
 	}
-	return io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return json.Unmarshal(data, into)
 }
 
-func (c *Client) request(ctx context.Context, k *call, data []byte) *http.Request {
-	u := *c.base
-	u.Path += "/v1/locks"
+// target is the path and the query of a call.
+func (c *Client) target(k *call) string {
+	t := c.path + "/v1/locks"
 	if k.name != "" {
-		escaped := url.PathEscape(k.name)
-		u.RawPath = u.EscapedPath() + "/" + escaped
-		u.Path += "/" + k.name
-		if k.verb != "" {
-			u.RawPath += "/" + k.verb
-			u.Path += "/" + k.verb
-		}
+		t += "/" + url.PathEscape(k.name)
 	}
-	u.RawQuery = k.query
-	r := &http.Request{
-		Method: k.method, URL: &u, Host: u.Host, Header: c.header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	if k.verb != "" {
+		t += "/" + k.verb
 	}
-	if data != nil {
-		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	if k.query != "" {
+		t += "?" + k.query
 	}
-	return r.WithContext(ctx)
+	return t
 }
 
 // pause sleeps, or returns why ctx ended.

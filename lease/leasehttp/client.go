@@ -3,6 +3,7 @@ package leasehttp
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -22,9 +23,9 @@ import (
 // ErrDenied, says that the outcome is unknown. Clocks of client and server need not
 // agree.
 type Client struct {
-	config ClientConfig
-	base   *url.URL
-	header http.Header
+	config  ClientConfig
+	path    string // of the base URL, escaped
+	carrier carrier
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -40,13 +41,12 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.setDefaults(base)
+	c.setDefaults()
 	header := http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
 	if c.Token != "" {
 		header["Authorization"] = []string{"Bearer " + c.Token}
 	}
-	base.Path = strings.TrimRight(base.Path, "/")
-	client := &Client{config: c, base: base, header: header}
+	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), carrier: newCarrier(c.HTTPClient, base, header)}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
@@ -59,7 +59,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
-	c.config.HTTPClient.CloseIdleConnections()
+	c.carrier.CloseIdleConnections()
 }
 
 // goIfOpen runs f in a goroutine that Close waits for; false after Close.
@@ -97,15 +97,21 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if wait > 0 {
 		call.query = "wait=" + wait.String()
 	}
-	var answer leaseBody
-	sent, err := c.do(ctx, &call, &answer)
+	answer, sent, err := ask[leaseBody](ctx, c, &call)
 	if err == nil {
 		err = checkAnswer(r.Name, answer.Lock)
+	}
+	if err == nil && answer.OwnerID != r.Holder {
+		err = errMixedUp
 	}
 	if err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	return answer.lease(), sent.Add(milliseconds(answer.WaitedMS)), nil
+	from := sent.Add(milliseconds(max(answer.WaitedMS, 0)))
+	if from.Remaining() > 0 { // whatever the server says, it did not wait into the future
+		from = lease.Now()
+	}
+	return answer.lease(), from, nil
 }
 
 // Renew prolongs a lease; see lease.Store.
@@ -119,10 +125,12 @@ func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 		return lease.Lease{}, lease.Moment{}, err
 	}
 	body := renewBody{claimBody: newClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
-	var answer leaseBody
-	sent, err := c.do(ctx, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body}, &answer)
+	answer, sent, err := ask[leaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body})
 	if err == nil {
 		err = checkAnswer(r.Name, answer.Lock)
+	}
+	if err == nil && answer.lease().Claim != r.Claim {
+		err = errMixedUp
 	}
 	if err != nil {
 		return lease.Lease{}, lease.Moment{}, err
@@ -136,12 +144,14 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 		return err
 	}
 	body := releaseBody{claimBody: newClaimBody(claim), IdempotencyKey: rand.Text()}
-	var answer releasedBody
-	_, err := c.do(ctx, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body}, &answer)
-	if err != nil {
-		return err
+	answer, _, err := ask[releasedBody](ctx, c, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body})
+	if err == nil {
+		err = checkAnswer(claim.Name, answer.Lock)
 	}
-	return checkAnswer(claim.Name, answer.Lock)
+	if err == nil && answer.claim(answer.Lock) != claim {
+		err = errMixedUp
+	}
+	return err
 }
 
 // Get tells about one lock; see lease.Store.
@@ -149,8 +159,8 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
-	var answer recordBody
-	if _, err := c.do(ctx, &call{method: http.MethodGet, name: name}, &answer); err != nil {
+	answer, _, err := ask[recordBody](ctx, c, &call{method: http.MethodGet, name: name})
+	if err != nil {
 		return lease.Record{}, err
 	}
 	return answer.record(), nil
@@ -184,7 +194,7 @@ func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.
 	}
 }
 
-func (c *Client) page(ctx context.Context, r lease.ListRequest) (*pageBody, error) {
+func (c *Client) page(ctx context.Context, r lease.ListRequest) (pageBody, error) {
 	query := url.Values{"limit": {strconv.Itoa(maxPage)}}
 	if r.Limit > 0 && r.Limit < maxPage {
 		query.Set("limit", strconv.Itoa(r.Limit))
@@ -195,10 +205,11 @@ func (c *Client) page(ctx context.Context, r lease.ListRequest) (*pageBody, erro
 	if r.Prefix != "" {
 		query.Set("prefix", r.Prefix)
 	}
-	page := new(pageBody)
-	_, err := c.do(ctx, &call{method: http.MethodGet, query: query.Encode()}, page)
+	page, _, err := ask[pageBody](ctx, c, &call{method: http.MethodGet, query: query.Encode()})
 	return page, err
 }
+
+var errMixedUp = errors.New("leasehttp: the answer is that to another request: something on the way mixes them up")
 
 // checkAnswer notices what stands between client and server and changes paths.
 func checkAnswer(asked, answered string) error {

@@ -27,7 +27,8 @@ const (
 
 // A ClientConfig describes a Client. Only BaseURL is required.
 type ClientConfig struct {
-	// BaseURL is where the server is, such as "https://locks.example:8443".
+	// BaseURL is where the server is, such as "https://locks.example:8443". No redirect
+	// away from there is followed.
 	BaseURL string
 
 	// Token is the bearer token, "" = none. It is sent over TLS or to loopback only,
@@ -59,7 +60,7 @@ type ClientConfig struct {
 	Resends int
 }
 
-func (c *ClientConfig) setDefaults(base *url.URL) {
+func (c *ClientConfig) setDefaults() {
 	if c.Owner == "" {
 		host, _ := os.Hostname()
 		c.Owner = fmt.Sprintf("%.64s-%d-%.8s", cmp.Or(host, "host"), os.Getpid(), rand.Text())
@@ -67,17 +68,30 @@ func (c *ClientConfig) setDefaults(base *url.URL) {
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Resends = max(cmp.Or(c.Resends, DefaultResends), 0)
-	if c.HTTPClient == nil {
-		c.HTTPClient = &http.Client{Transport: newTransport(base)}
-	}
 }
 
-// newTransport carries requests to base: directly, if nothing is needed between.
-func newTransport(base *url.URL) http.RoundTripper {
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
-	if base.Scheme == "http" && proxy == nil && err == nil {
-		return newDirect(base)
+// newCarrier carries messages to base: by client, or, if that is nil, by connections of
+// its own, directly if nothing is needed between.
+func newCarrier(client *http.Client, base *url.URL, header http.Header) carrier {
+	if client != nil {
+		return &courier{client, base, header}
 	}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
+	if base.Scheme == "http" && proxy == nil && err == nil && isPlainHost(base.Host) {
+		return newDirect(base, header)
+	}
+	return &courier{&http.Client{Transport: newTransport(), CheckRedirect: stay}, base, header}
+}
+
+// stay follows no redirect: whoever set BaseURL said where claims may be sent.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// isPlainHost reports whether a host can be sent and dialled as it is.
+func isPlainHost(host string) bool {
+	return !strings.ContainsFunc(host, func(r rune) bool { return r == '%' || r > '~' })
+}
+
+func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: DefaultTimeout}).DialContext,

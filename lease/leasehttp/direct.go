@@ -2,7 +2,6 @@ package leasehttp
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,17 +10,19 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
 
-// A direct is an http.RoundTripper for small requests to one server over plain
-// HTTP/1.1. It writes a request and reads its answer in the caller's goroutine:
-// http.Transport hands both to goroutines of the connection, which costs as much again
-// as all else that a client does.
+// A direct is a carrier to one server over plain HTTP/1.1. It writes a request and
+// reads its answer in the caller's goroutine: http.Transport hands both to goroutines
+// of the connection, which costs as much again as all else that a client does.
 type direct struct {
 	address string
+	header  string // of every request
 	dialer  net.Dialer
 
 	mu     sync.Mutex
@@ -31,110 +32,134 @@ type direct struct {
 
 type directConn struct {
 	net.Conn
-	reader *bufio.Reader
-	buffer bytes.Buffer
+	limit  io.LimitedReader
+	reader *bufio.Reader // of limit
+	buffer []byte
 	used   time.Time // the last time; zero = never
 }
 
-func newDirect(base *url.URL) *direct {
+func newDirect(base *url.URL, header http.Header) *direct {
+	var lines strings.Builder
+	lines.WriteString("Host: " + base.Host + "\r\n")
+	_ = header.Write(&lines) // a Builder takes all
 	return &direct{
 		address: net.JoinHostPort(base.Hostname(), cmp.Or(base.Port(), "80")),
+		header:  lines.String(),
 		dialer:  net.Dialer{Timeout: DefaultTimeout},
 	}
 }
 
-// RoundTrip implements http.RoundTripper. The answer's body is read when it returns.
-func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	conn, err := d.get(r.Context())
-	if err != nil {
-		return nil, err
+func (d *direct) carry(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
+	if err := context.Cause(ctx); err != nil {
+		return answer{}, err
 	}
-	cut := context.AfterFunc(r.Context(), func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	response, err := conn.exchange(r)
-	switch whole := cut(); {
-	case err != nil:
-		_ = conn.Close()
-		if !conn.used.IsZero() { // the server ended it, and perhaps all of them
-			d.CloseIdleConnections()
-		}
-		return nil, cmp.Or(context.Cause(r.Context()), err)
-	case response.Close || !whole:
-		_ = conn.Close()
-	default:
+	conn, err := d.get(ctx, time.Now().Add(timeout))
+	if err != nil {
+		return answer{}, err
+	}
+	cut := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	conn.format(m, d.header)
+	a, again, err := conn.exchange()
+	whole := cut() // ctx will not spoil the next one's deadline
+	if err == nil && again && whole {
 		d.put(conn)
+		return a, nil
 	}
-	return response, nil
-}
-
-// exchange sends a request and reads the answer.
-func (c *directConn) exchange(r *http.Request) (*http.Response, error) {
-	if err := c.format(r); err != nil {
-		return nil, err
+	_ = conn.Close()
+	if err == nil {
+		return a, nil
 	}
-	if _, err := c.Write(c.buffer.Bytes()); err != nil {
-		return nil, err
+	if !conn.used.IsZero() { // the server ended it, and perhaps all of them
+		d.CloseIdleConnections()
 	}
-	response, err := http.ReadResponse(c.reader, r)
-	if err != nil {
-		return nil, err
+	if cause := context.Cause(ctx); cause != nil {
+		return answer{}, cause
 	}
-	if response.StatusCode < http.StatusOK {
-		return nil, fmt.Errorf("lock server: unexpected status %d", response.StatusCode)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
-	body, err := readAnswer(response)
-	if err != nil {
-		return nil, err
-	}
-	if c.reader.Buffered() > 0 {
-		return nil, errors.New("lock server: more than one answer")
-	}
-	response.Body = io.NopCloser(bytes.NewReader(body))
-	response.ContentLength = int64(len(body))
-	return response, nil
+	return answer{}, err
 }
 
 // format leaves the request in the buffer.
-func (c *directConn) format(r *http.Request) error {
-	b := &c.buffer
-	b.Reset()
-	for _, s := range [...]string{r.Method, " ", r.URL.RequestURI(), " HTTP/1.1\r\nHost: ", r.Host, "\r\n"} {
-		b.WriteString(s)
+func (c *directConn) format(m *message, header string) {
+	b := append(c.buffer[:0], m.method...)
+	b = append(append(append(b, ' '), m.target...), " HTTP/1.1\r\n"...)
+	b = append(b, header...)
+	if m.body != nil {
+		b = strconv.AppendInt(append(b, "Content-Length: "...), int64(len(m.body)), 10)
+		b = append(b, "\r\n"...)
 	}
-	for name, values := range r.Header {
-		for _, value := range values {
-			for _, s := range [...]string{name, ": ", value, "\r\n"} {
-				b.WriteString(s)
-			}
-		}
+	c.buffer = append(append(b, "\r\n"...), m.body...)
+}
+
+// exchange sends the buffer and reads the answer; again = the connection can carry
+// another request.
+func (c *directConn) exchange() (a answer, again bool, err error) {
+	if _, err := c.Write(c.buffer); err != nil {
+		return answer{}, false, err
 	}
-	if r.Body == nil {
-		b.WriteString("\r\n")
-		return nil
+	c.limit.N = maxAnswer + 1<<20 // a head that does not end
+	if _, err := c.reader.Peek(1); err != nil {
+		return answer{}, false, err
 	}
-	defer func() { _ = r.Body.Close() }()
-	b.WriteString("Content-Length: ")
-	b.Write(strconv.AppendInt(b.AvailableBuffer(), r.ContentLength, 10))
-	b.WriteString("\r\n\r\n")
-	if n, err := b.ReadFrom(r.Body); err != nil || n != r.ContentLength {
-		return cmp.Or(err, io.ErrUnexpectedEOF)
+	data, _ := c.reader.Peek(c.reader.Buffered())
+	if head, a, length, ok := plainHead(data); ok {
+		_, _ = c.reader.Discard(head)
+		a.body = make([]byte, length)
+		_, err := io.ReadFull(c.reader, a.body)
+		return a, true, cmp.Or(err, c.nothingMore())
+	}
+	response, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return answer{}, false, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode < http.StatusOK {
+		return answer{}, false, fmt.Errorf("lock server: unexpected status %d", response.StatusCode)
+	}
+	if a, err = readAnswer(response); err == nil {
+		err = c.nothingMore()
+	}
+	return a, !response.Close, err
+}
+
+func (c *directConn) nothingMore() error {
+	if c.reader.Buffered() > 0 {
+		return errors.New("lock server: more than one answer")
 	}
 	return nil
 }
 
-func (d *direct) get(ctx context.Context) (*directConn, error) {
-	d.mu.Lock()
-	if last := len(d.idle) - 1; last >= 0 {
-		conn := d.idle[last]
-		d.idle = d.idle[:last]
-		d.mu.Unlock()
-		return conn, nil
+// get returns a connection that ends at deadline.
+func (d *direct) get(ctx context.Context, deadline time.Time) (*directConn, error) {
+	for conn := d.take(); conn != nil; conn = d.take() {
+		if conn.SetDeadline(deadline) == nil && quiet(conn.Conn) {
+			return conn, nil
+		}
+		_ = conn.Close() // the server did, or said something that nobody asked for
 	}
-	d.mu.Unlock()
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errNoAnswer)
+	defer cancel()
 	conn, err := d.dialer.DialContext(ctx, "tcp", d.address)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	return &directConn{Conn: conn, reader: bufio.NewReader(conn)}, nil
+	c := &directConn{Conn: conn, limit: io.LimitedReader{R: conn}}
+	c.reader = bufio.NewReader(&c.limit)
+	return c, conn.SetDeadline(deadline)
+}
+
+func (d *direct) take() *directConn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := len(d.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := d.idle[last]
+	d.idle = d.idle[:last]
+	return conn
 }
 
 func (d *direct) put(conn *directConn) {
@@ -166,7 +191,7 @@ func (d *direct) reap() {
 	}
 }
 
-// CloseIdleConnections closes what is not in use; http.Client calls it.
+// CloseIdleConnections closes what is not in use.
 func (d *direct) CloseIdleConnections() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -61,6 +61,10 @@
 //   - Nothing is kept in a session. Each operation is one statement and one
 //     transaction, through any pooler and in every mode of the protocol; a Sweep is
 //     several. Only the server's clock counts, read when the name's row is locked.
+//   - Acquires and releases that arrive while four statements of the Store are in
+//     flight go out together in the next, and share its commit. One that has to wait for a
+//     row for more than a millisecond holds up no other: it is tried again alone, on a
+//     connection of its own.
 //   - What was acknowledged is on the server's disk, whatever synchronous_commit is by
 //     default: off and local become on for the transaction, which with synchronous
 //     standbys waits for them too; remote_write and remote_apply stay.

@@ -29,7 +29,10 @@ const (
 	classResources        = "53" // too many connections, disk full, out of memory
 )
 
-var errGuarded = errors.New("guarded writes of the lease before are in flight")
+var (
+	errGuarded = errors.New("guarded writes of the lease before are in flight")
+	errLocked  = errors.New("another transaction has locked the lease's row")
+)
 
 // busyRetry is about when a busy store is worth another try.
 const busyRetry = 100 * time.Millisecond
@@ -75,6 +78,12 @@ func failed(err error) error {
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[2]s TO the role: %[3]w", lease.ErrNotReady, schemaName, err)
 	}
 	return fmt.Errorf("lease: %w", err)
+}
+
+// isUndone reports whether the server has rolled back what failed with err.
+func isUndone(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != codeUnknownCompletion || errors.Is(err, lease.ErrBusy)
 }
 
 // isBusy reports whether an error with this SQLSTATE says that nothing was done and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +110,90 @@ func TestATakeoverWaitsForGuardedWritesInFlight(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	assert.Equal(t, 1, <-granted, "b sees what a wrote")
 	assert.IsType(t, &lease.StaleError{}, postgres.Guard(t.Context(), j.begin(), a.Claim))
+}
+
+func TestAGuardedWriteHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t) + "&pool_max_conns=16"
+	migrated, j := newStore(t, dsn), newJudge(t, dsn)
+	s := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = 10 * patience })
+	var guarded []lease.Lease
+	tx := j.begin()
+	for i := range 8 { // more than statements at once
+		l := acquire(t, migrated, "guarded"+strconv.Itoa(i), "a")
+		require.NoError(t, postgres.Guard(t.Context(), tx, l.Claim))
+		guarded = append(guarded, l)
+	}
+	var takeovers, others sync.WaitGroup
+	for _, l := range guarded {
+		require.NoError(t, s.Release(t.Context(), l.Claim), "a release does not wait for guarded writes")
+		takeovers.Go(func() {
+			_, err := s.Acquire(context.WithoutCancel(t.Context()), lease.AcquireRequest{Name: l.Name, Holder: "b", TTL: ttl})
+			assert.NoError(t, err)
+		})
+	}
+	j.eventually(func() bool {
+		return one[int](j, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == len(guarded)
+	})
+	for i := range 40 { // some of which share statements
+		others.Go(func() {
+			_, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: strconv.Itoa(i), Holder: "c", TTL: ttl})
+			assert.NoError(t, err)
+		})
+	}
+	others.Wait()
+	require.NoError(t, tx.Commit(t.Context()))
+	takeovers.Wait()
+}
+
+func TestAHandOverBesideGuardedWritesReleasesAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	migrated, j := newStore(t, dsn), newJudge(t, dsn)
+	s := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = 10 * patience })
+	a := acquire(t, migrated, "x", "a")
+	tx := j.begin()
+	require.NoError(t, postgres.Guard(t.Context(), tx, a.Claim))
+	next := lease.AcquireRequest{Name: "x", Holder: "b", TTL: ttl}
+	_, released, acquired := s.HandOver(t.Context(), a.Claim, next)
+	require.NoError(t, released)
+	require.ErrorIs(t, acquired, lease.ErrBusy)
+	require.NoError(t, tx.Commit(t.Context()))
+	acquire(t, s, "x", "b")
+}
+
+// Renewals of many lock many rows, for longer than operations of several wait.
+func TestHandOversBesideRenewalsAreNotLost(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, renewer := newStore(t, dsn), newStore(t, dsn)
+	var all []lease.RenewRequest
+	for i := range 200 {
+		l := acquire(t, s, "x"+strconv.Itoa(i), "a")
+		all = append(all, lease.RenewRequest{Claim: l.Claim, TTL: ttl})
+	}
+	stop := make(chan struct{})
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, err := renewer.RenewAll(t.Context(), all)
+				assert.NoError(t, err)
+			}
+		}
+	})
+	for i := range 30 {
+		_, released, acquired := s.HandOver(t.Context(), all[i].Claim, lease.AcquireRequest{Name: all[i].Name, Holder: "b", TTL: ttl})
+		assert.NoError(t, released)
+		if acquired != nil {
+			assert.ErrorIs(t, acquired, lease.ErrBusy, "never that the releaser has it")
+		}
+	}
+	close(stop)
+	renewals.Wait()
 }
 
 func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {

@@ -21,6 +21,7 @@ type answer struct {
 	outcome string
 	seen    time.Time  // the server's time of the decision
 	row     ledger.Row // as it is stored now; zero = nothing is known of the name
+	err     error      // nil = the rest is valid
 }
 
 // answerJSON is an answer in JSON, which costs the server less to prepare than twenty

@@ -114,8 +114,13 @@ BEGIN
 		ELSE
 			-- From here on nobody else can make or drop the row, so the floor that is read below is
 			-- no less than any token that the name had.
-			INSERT INTO pglatch_lease.locks AS l VALUES (p_name, '', '', 0, 0, '-infinity', '-infinity', '-infinity', '-infinity', '{}', '', 0, 0, 0, false, 0)
-				ON CONFLICT DO NOTHING RETURNING l.* INTO r;
+			BEGIN
+				INSERT INTO pglatch_lease.locks AS l VALUES (p_name, '', '', 0, 0, '-infinity', '-infinity', '-infinity', '-infinity', '{}', '', 0, 0, 0, false, 0)
+					ON CONFLICT DO NOTHING RETURNING l.* INTO r;
+			EXCEPTION WHEN lock_not_available THEN
+				outcome := 'busy';
+				RETURN;
+			END;
 			EXIT WHEN FOUND;
 		END IF;
 	END LOOP;
@@ -162,13 +167,22 @@ BEGIN
 	END LOOP;
 END $$;
 
--- release ends a lease. r is null if nothing is known of the name.
+-- release ends a lease, or says that others are at the row ('busy'). r is null if
+-- nothing is known of the name.
 CREATE OR REPLACE FUNCTION pglatch_lease.release(p_name text, p_holder text, p_id text, p_token bigint, p_wait text,
 	OUT outcome text, OUT seen timestamptz, OUT r pglatch_lease.locks)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
 	PERFORM pglatch_lease.durable(p_wait);
-	SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR NO KEY UPDATE;
+	SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+	IF NOT FOUND THEN
+		BEGIN
+			SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR NO KEY UPDATE;
+		EXCEPTION WHEN lock_not_available THEN
+			outcome := 'busy';
+			RETURN;
+		END;
+	END IF;
 	seen := clock_timestamp();
 	outcome := 'refused';
 	IF FOUND AND r.holder = p_holder AND r.id = p_id AND r.token = p_token AND r.released_at IS NULL AND r.expires_at > seen THEN
@@ -176,6 +190,33 @@ BEGIN
 		UPDATE pglatch_lease.locks AS l SET version = l.version + 1, released_at = seen, available_at = l.acquired_at + l.min_hold * interval '1 microsecond'
 			WHERE l.name = p_name RETURNING l.* INTO r;
 	END IF;
+END $$;
+
+-- batch does what acquire and release do, for several names in one transaction and in
+-- the order that is given: by name, so that two of these never wait for each other. A
+-- token of 0, which no lease has, is an acquire. What waits waits for all, so p_wait should
+-- be short.
+CREATE OR REPLACE FUNCTION pglatch_lease.batch(p_names text[], p_holders text[], p_ids text[], p_tokens bigint[],
+	p_ttls bigint[], p_keys text[], p_metadata text[], p_lock_delays bigint[], p_min_holds bigint[], p_max_lifetimes bigint[], p_wait text)
+RETURNS TABLE (i int, outcome text, seen timestamptz, r pglatch_lease.locks)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	q record;
+	a record;
+BEGIN
+	FOR q IN SELECT * FROM unnest(p_names, p_holders, p_ids, p_tokens, p_ttls, p_keys, p_metadata, p_lock_delays, p_min_holds, p_max_lifetimes)
+			WITH ORDINALITY AS u(name, holder, id, token, ttl, key, metadata, lock_delay, min_hold, max_lifetime, ord) ORDER BY u.ord LOOP
+		IF q.token = 0 THEN
+			a := pglatch_lease.acquire(q.name, q.holder, q.id, q.ttl, q.key, q.metadata::json, q.lock_delay, q.min_hold, q.max_lifetime, p_wait);
+		ELSE
+			a := pglatch_lease.release(q.name, q.holder, q.id, q.token, p_wait);
+		END IF;
+		i := q.ord;
+		outcome := a.outcome;
+		seen := a.seen;
+		r := a.r;
+		RETURN NEXT;
+	END LOOP;
 END $$;
 
 -- guard raises an error unless the claim is current. Its row lock lets renewals and a

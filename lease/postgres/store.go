@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -19,11 +18,13 @@ type Store struct {
 	own    bool   // pool is to be closed
 	wait   string // LockTimeout as a setting
 	config Config
+	group  *group
 }
 
 var (
 	_ lease.Store        = (*Store)(nil)
 	_ lease.BatchRenewer = (*Store)(nil)
+	_ lease.HandOverer   = (*Store)(nil)
 )
 
 // New returns a Store without connecting.
@@ -39,44 +40,40 @@ func New(config Config) (*Store, error) {
 			return nil, err
 		}
 	}
+	s.group = newGroup(s)
 	return s, nil
 }
 
 // Close closes the Store's own pool, after the operations in flight. A pool of the
 // caller's stays open.
 func (s *Store) Close() {
+	s.group.close()
 	if s.own {
 		s.pool.Close()
 	}
 }
 
-const (
-	acquireSQL = `SELECT pg_catalog.to_json(pglatch_lease.acquire($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::json,
-	$7::bigint, $8::bigint, $9::bigint, $10::text))::text`
-	releaseSQL = `SELECT pg_catalog.to_json(pglatch_lease.release($1::text, $2::text, $3::text, $4::bigint, $5::text))::text`
-	getSQL     = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.get($1::text) AS a`
-)
+const getSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.get($1::text) AS a`
 
 // Acquire grants a lease as lease.Store says. While guarded writes of the lease
 // before are in flight it waits for them, for at most Config.LockTimeout.
 func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
-	if err := r.Validate(); err != nil {
+	o, err := newAcquire(r)
+	if err != nil {
 		return lease.Lease{}, err
 	}
-	metadata := "{}"
-	if len(r.Metadata) > 0 {
-		text, err := json.Marshal(r.Metadata)
-		if err != nil {
-			return lease.Lease{}, fmt.Errorf("lease: metadata: %w", err)
-		}
-		metadata = string(text)
+	answers, err := s.group.do(ctx, s.wait, o)
+	if err != nil {
+		return lease.Lease{}, err
 	}
-	id := ledger.NewID()
-	a, err := s.ask(ctx, acquireSQL, r.Name, r.Holder, id, micros(r.TTL), r.IdempotencyKey, metadata,
-		micros(r.LockDelay), micros(r.MinHold), micros(r.MaxLifetime), s.wait)
+	return acquired(r, o.id, answers[0])
+}
+
+// acquired is what an answer means to a request.
+func acquired(r lease.AcquireRequest, id string, a answer) (lease.Lease, error) {
 	switch {
-	case err != nil:
-		return lease.Lease{}, err
+	case a.err != nil:
+		return lease.Lease{}, a.err
 	case a.outcome == done:
 		return a.row.Lease(a.seen), nil
 	case a.outcome == busy:
@@ -101,15 +98,48 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, e
 // Release ends a lease as lease.Store says. It does not wait for guarded writes in
 // flight: the next Acquire does.
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
-	if err := c.Validate(); err != nil {
+	o, err := newRelease(c)
+	if err != nil {
 		return err
 	}
-	a, err := s.ask(ctx, releaseSQL, c.Name, c.Holder, c.ID, int64(c.Token), s.wait)
-	if err != nil || a.outcome == done {
+	answers, err := s.group.do(ctx, s.wait, o)
+	if err != nil {
 		return err
 	}
-	_, err = ledger.Release(a.row, a.seen, c)
+	return released(c, answers[0])
+}
+
+func released(c lease.Claim, a answer) error {
+	switch {
+	case a.err != nil || a.outcome == done:
+		return a.err
+	case a.outcome == busy:
+		return busyError(errLocked)
+	}
+	_, err := ledger.Release(a.row, a.seen, c)
 	return err
+}
+
+// HandOver implements lease.HandOverer in one statement. While guarded writes of the
+// lease that ends are in flight the acquire is *lease.BusyError at once: the release, which
+// is done, would wait with it. If others are at the row, they are waited for, and release
+// and acquire are two transactions.
+func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
+	release, ofRelease := newRelease(c)
+	acquire, ofAcquire := newAcquire(next)
+	switch {
+	case ofAcquire != nil:
+		return lease.Lease{}, s.Release(ctx, c), ofAcquire
+	case ofRelease != nil:
+		l, ofAcquire = s.Acquire(ctx, next)
+		return l, ofRelease, ofAcquire
+	}
+	answers, err := s.group.do(ctx, s.wait, release, acquire)
+	if err != nil {
+		return lease.Lease{}, err, err
+	}
+	l, ofAcquire = acquired(next, acquire.id, answers[1])
+	return l, released(c, answers[0]), ofAcquire
 }
 
 // Get tells about one name as lease.Store says.
@@ -136,7 +166,11 @@ func (s *Store) ask(ctx context.Context, sql string, args ...any) (answer, error
 
 // answers runs a statement with any number of answers.
 func (s *Store) answers(ctx context.Context, each func(answer), sql string, args ...any) error {
-	return s.rows(ctx, func(row pgx.CollectableRow) error {
+	return s.rows(ctx, parsing(each), sql, args...)
+}
+
+func parsing(each func(answer)) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error {
 		var text string
 		if err := row.Scan(&text); err != nil {
 			return err
@@ -146,17 +180,21 @@ func (s *Store) answers(ctx context.Context, each func(answer), sql string, args
 			each(a)
 		}
 		return err
-	}, sql, args...)
+	}
 }
 
-// rows runs a statement on a connection of the pool, whose last row it has read
-// when it returns.
+// rows runs a statement on a connection of the pool.
 func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, sql string, args ...any) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return unreachable(err)
 	}
 	defer conn.Release()
+	return query(ctx, conn, each, sql, args...)
+}
+
+// query runs a statement, whose last row it has read when it returns.
+func query(ctx context.Context, conn *pgxpool.Conn, each func(pgx.CollectableRow) error, sql string, args ...any) error {
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return failed(err)

@@ -14,12 +14,26 @@ type clock struct {
 	boot  time.Duration
 }
 
-func startClock(wall, seen time.Time) clock {
-	start := wall.Round(0).UTC()
-	if start.Before(seen) {
-		start = seen
+// startClock reads the wall clock and the other one at one moment, as near as a
+// machine that has other things to do lets it: what lies between them is the error of
+// all leases that are still there when the store is opened again.
+func startClock(wall func() time.Time, seen time.Time) clock {
+	var c clock
+	for best, try := time.Duration(-1), 0; try < clockReadings; try++ {
+		before := boottime.Now()
+		start := wall()
+		took := boottime.Now() - before
+		if best < 0 || took < best {
+			best = took
+			c = clock{start: start.Round(0).UTC(), boot: before + took/2}
+		}
 	}
-	return clock{start: start, boot: boottime.Now()}
+	if c.start.Before(seen) {
+		c.start = seen
+	}
+	return c
 }
+
+const clockReadings = 5
 
 func (c clock) now() time.Time { return c.start.Add(boottime.Now() - c.boot) }

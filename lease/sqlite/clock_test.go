@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +10,22 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
+
+// The clock of a store shows the time at which it is used, however long opening took:
+// else it would jump when the store is opened again, and end leases early.
+func TestAClockThatStartedLateIsNotSlow(t *testing.T) {
+	t.Parallel()
+	slow := func(f *os.File) error {
+		<-time.After(300 * time.Millisecond)
+		return f.Sync()
+	}
+	s, err := sqlite.OpenSyncing(t.Context(), newPath(t), sqlite.Config{}, slow)
+	require.NoError(t, err)
+	before := time.Now()
+	l := acquire(t, s, "job")
+	require.NoError(t, s.Close())
+	require.False(t, l.AcquiredAt.Before(before.Add(-50*time.Millisecond)), "%v behind", before.Sub(l.AcquiredAt))
+}
 
 // A clock that was set back while the store was closed starts where it was. Without
 // the time that is stored, which the control removes, an expired lease comes back.

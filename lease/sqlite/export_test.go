@@ -11,22 +11,22 @@ import (
 
 // OpenAt opens a store while the wall clock shows a time.
 func OpenAt(ctx context.Context, path string, cfg Config, wall time.Time) (*Store, error) {
-	return open(ctx, path, cfg, settings{wall: wall})
+	return open(ctx, path, cfg, settings{wall: func() time.Time { return wall }})
 }
 
 // OpenEarly opens a store that answers before it commits.
 func OpenEarly(ctx context.Context, path string) (*Store, error) {
-	return open(ctx, path, Config{}, settings{wall: time.Now(), early: true})
+	return open(ctx, path, Config{}, settings{early: true})
 }
 
 // OpenLimited opens a store whose file can have so many pages.
 func OpenLimited(ctx context.Context, path, pages string) (*Store, error) {
-	return open(ctx, path, Config{}, settings{wall: time.Now(), pragmas: []string{"max_page_count(" + pages + ")"}})
+	return open(ctx, path, Config{}, settings{pragmas: []string{"max_page_count(" + pages + ")"}})
 }
 
 // OpenSyncing opens a store that syncs commits by a function of the test.
 func OpenSyncing(ctx context.Context, path string, cfg Config, sync func(*os.File) error) (*Store, error) {
-	return open(ctx, path, cfg, settings{wall: time.Now(), sync: sync})
+	return open(ctx, path, cfg, settings{sync: sync})
 }
 
 // FailAfter acquires in a transaction that fails then.

@@ -14,8 +14,8 @@ const fileMode = 0o600
 
 // settings are what only tests set.
 type settings struct {
-	wall    time.Time // when the store is opened
-	early   bool      // answer before the commit
+	wall    func() time.Time // nil = time.Now
+	early   bool             // answer before the commit
 	pragmas []string
 	sync    func(*os.File) error // nil = syncData
 }
@@ -27,7 +27,7 @@ type settings struct {
 // On failure a *FileError with one of this package's conditions, or *lease.BusyError,
 // and nothing that was stored is changed. ctx bounds Open, not the Store.
 func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
-	return open(ctx, path, cfg, settings{wall: time.Now()})
+	return open(ctx, path, cfg, settings{})
 }
 
 func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store, err error) {
@@ -36,6 +36,9 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	}
 	if set.sync == nil {
 		set.sync = syncData
+	}
+	if set.wall == nil {
+		set.wall = time.Now
 	}
 	path, lock, err := ownFile(path)
 	if err != nil {
@@ -83,7 +86,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 }
 
 // start opens the file, checks it and starts the clock.
-func (w *writer) start(ctx context.Context, wall time.Time) error {
+func (w *writer) start(ctx context.Context, wall func() time.Time) error {
 	if err := w.open(ctx); err != nil {
 		return err
 	}
@@ -102,7 +105,7 @@ func (w *writer) start(ctx context.Context, wall time.Time) error {
 		seen = last
 	}
 	w.clock = startClock(wall, seen)
-	if back := seen.Sub(wall); !seen.IsZero() && back > 0 {
+	if back := seen.Sub(wall()); !seen.IsZero() && back > 0 {
 		w.logger.Warn("clock_set_back", slog.Duration("by", back), slog.Time("goes_on_from", seen))
 	}
 	return nil

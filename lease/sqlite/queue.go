@@ -67,7 +67,9 @@ func (q *queue) take() []*request {
 		q.mu.Lock()
 		n := min(len(q.waiting), maxBatch)
 		batch := q.waiting[:n:n]
-		q.waiting = q.waiting[n:]
+		if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+			q.waiting = nil // nothing keeps those that were taken
+		}
 		last := q.closed && len(q.waiting) == 0
 		if len(q.waiting) > 0 || q.closed {
 			q.wake()
@@ -86,6 +88,12 @@ func (q *queue) close() {
 	defer q.mu.Unlock()
 	q.closed = true
 	q.wake()
+}
+
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
 }
 
 func (q *queue) isClosed() bool {

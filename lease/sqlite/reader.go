@@ -60,7 +60,9 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	fields := raw.fields()
 	err := s.reader.get.QueryRowContext(ctx, name).Scan(fields[:]...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return lease.Record{}, &lease.NotFoundError{Name: name}
+		if err = s.reader.gate.pass(ctx); err == nil {
+			return lease.Record{}, &lease.NotFoundError{Name: name}
+		}
 	}
 	if err != nil {
 		return lease.Record{}, s.readError(ctx, err)
@@ -171,11 +173,17 @@ func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration
 		}
 		names = append(names, name)
 	}
-	return names, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return names, r.gate.pass(ctx)
 }
 
 // held counts the leases that have not ended.
 func (r *reader) held(ctx context.Context, now time.Time) (n int, err error) {
 	err = r.db.QueryRowContext(ctx, "SELECT count(*) FROM leases WHERE released_at = 0 AND expires_at > ?", now.UnixNano()).Scan(&n)
+	if err == nil {
+		err = r.gate.pass(ctx)
+	}
 	return n, err
 }

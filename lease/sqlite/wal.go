@@ -30,8 +30,11 @@ func (w *wal) sync() error { return w.syncData(w.file) }
 func (w *wal) close() error { return w.file.Close() }
 
 // A gate keeps readers from telling what is committed and not yet synced: SQLite shows
-// it to them.
-type gate struct{ shut atomic.Pointer[chan struct{}] } // nil = open
+// it to them. After damage nobody passes.
+type gate struct {
+	shut   atomic.Pointer[chan struct{}] // nil = open
+	damage atomic.Pointer[error]         // nil = none
+}
 
 // close comes before the commit, open after the sync.
 func (g *gate) close() (open func()) {
@@ -43,16 +46,18 @@ func (g *gate) close() (open func()) {
 	}
 }
 
-// pass waits until what a reader has seen is synced, or returns why ctx ended.
+// pass waits until what a reader has seen is synced. It returns why it never will be, or
+// why ctx ended.
 func (g *gate) pass(ctx context.Context) error {
-	passage := g.shut.Load()
-	if passage == nil {
-		return nil
+	if passage := g.shut.Load(); passage != nil {
+		select {
+		case <-*passage:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	select {
-	case <-*passage:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if damage := g.damage.Load(); damage != nil {
+		return *damage
 	}
+	return nil
 }

@@ -108,8 +108,21 @@ func TestASyncThatFailsEndsAllPromises(t *testing.T) {
 	syncs := d.syncs.Load()
 	require.ErrorIs(t, s.Release(t.Context(), kept.Claim), sqlite.ErrIO)
 	require.Equal(t, syncs, d.syncs.Load())
+	for _, name := range []string{"kept", "never"} {
+		_, err = s.Get(t.Context(), name)
+		require.ErrorIs(t, err, sqlite.ErrIO, "what a reader sees may not be on the disk, and a server is not ready")
+	}
+	for _, err := range s.List(t.Context(), lease.ListRequest{}) {
+		require.ErrorIs(t, err, sqlite.ErrIO)
+	}
+	_, err = s.Sweep(t.Context(), lease.SweepRequest{})
+	require.ErrorIs(t, err, sqlite.ErrIO)
 	require.NoError(t, s.Close())
 
+	d.err.Store(&broken)
+	_, err = sqlite.OpenSyncing(t.Context(), path, sqlite.Config{}, d.sync)
+	require.ErrorIs(t, err, sqlite.ErrIO)
+	d.err.Store(nil)
 	s = openSyncing(t, path, sqlite.Config{}, &d)
 	require.NoError(t, s.Release(t.Context(), kept.Claim))
 }

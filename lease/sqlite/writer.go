@@ -36,9 +36,9 @@ type counters struct {
 	busy, failed, transactions, requests atomic.Uint64
 }
 
-// gatherTurns is how often the writer lets other goroutines run before it takes a
-// batch. It never waits for one.
-const gatherTurns = 3
+// gatherTurns is how often, at most, the writer lets other goroutines run before it
+// takes a batch. It never waits for one.
+const gatherTurns = 16
 
 // run serves the queue until it is closed and empty.
 func (w *writer) run(q *queue) {
@@ -47,7 +47,7 @@ func (w *writer) run(q *queue) {
 		// Those that were answered and go on at once come before the next batch is taken:
 		// else clients would fall into two halves, each waiting through the sync of the
 		// other, and a sync for half as many costs the same.
-		for range gatherTurns {
+		for turn := 0; turn < gatherTurns && q.length() < len(batch); turn++ {
 			runtime.Gosched()
 		}
 	}
@@ -113,7 +113,7 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	}
 	if wrote && w.durable {
 		if err := w.conn.wal.sync(); err != nil {
-			return opSync, err
+			return opSync, w.notSynced(err)
 		}
 	}
 	return "", nil
@@ -170,13 +170,35 @@ func (w *writer) open(ctx context.Context) error {
 		c.wal, err = openWAL(w.path, w.syncData)
 	}
 	if err == nil && w.durable {
-		err = c.wal.sync() // what a migration, or a process that was killed, has left
+		err = w.settle(c)
 	}
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
 	w.conn, w.version = c, -1 // which none is, so the first transaction loads
 	return nil
+}
+
+// settle syncs what a migration, or a process that was killed, has left in the WAL. It
+// first moves it into the file, which writes it once more: a page whose sync failed counts as
+// clean, so that a sync alone would find nothing to do, and what is appended would stand
+// behind a gap. If another program reads the file, that has to wait.
+func (w *writer) settle(c *conn) error {
+	if err := c.run("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		return err
+	}
+	if err := c.wal.sync(); err != nil {
+		return w.notSynced(err)
+	}
+	return nil
+}
+
+// notSynced ends all promises: what the disk has is unknown, and a later sync that
+// succeeds does not mean that it has this.
+func (w *writer) notSynced(cause error) error {
+	err := &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause}
+	w.stop(err)
+	return err
 }
 
 // load forgets the rows and reads the state. It returns the last time that is stored.
@@ -198,12 +220,6 @@ func (w *writer) load() (time.Time, error) {
 
 // fail undoes what a transaction may have left and says what the matter is.
 func (w *writer) fail(op string, err error, requests int) error {
-	if op == opSync {
-		// What the disk has is unknown, and a later sync that succeeds does not mean that
-		// it has this: so nothing more is promised.
-		w.damage = &FileError{Op: op, Path: w.path, Condition: ErrIO, Cause: err}
-		err = w.damage
-	}
 	err = explain(op, w.path, err)
 	again := errors.Is(err, lease.ErrBusy) // nothing was changed
 	if again && !errors.Is(err, ErrFull) {
@@ -213,7 +229,7 @@ func (w *writer) fail(op string, err error, requests int) error {
 		w.logger.Warn("transaction_failed", slog.String("op", op), slog.Int("requests", requests), slog.Any("error", err))
 	}
 	if errors.Is(err, ErrCorrupt) {
-		w.damage = err
+		w.stop(err)
 	}
 	if w.conn == nil {
 		return err
@@ -225,6 +241,12 @@ func (w *writer) fail(op string, err error, requests int) error {
 		w.conn = nil
 	}
 	return err
+}
+
+// stop ends all reading and writing.
+func (w *writer) stop(err error) {
+	w.damage = err
+	w.gate.damage.Store(&err)
 }
 
 func (w *writer) close() error {

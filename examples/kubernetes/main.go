@@ -1,0 +1,111 @@
+// Kubernetes runs work on one of the pods of a Deployment: the one that holds a
+// Lease. deploy.yaml has all that the cluster needs.
+//
+//	CGO_ENABLED=0 go build -o leader .
+//	./leader -kubeconfig ~/.kube/config   # outside of a cluster; several may run
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/kubernetes"
+)
+
+// options are what the flags say.
+type options struct {
+	lease      string
+	kubeconfig string
+	listen     string
+	duration   time.Duration
+	interval   time.Duration
+}
+
+func parse(args []string) (o options, err error) {
+	flags := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
+	flags.StringVar(&o.lease, "lease", "pglatch-example", "the Lease object's name")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says where the cluster is; empty = this is a pod of it")
+	flags.StringVar(&o.listen, "listen", ":8080", "address for /leader, /readyz and /livez")
+	flags.DurationVar(&o.duration, "lease-duration", leader.DefaultLeaseDuration, "whole seconds")
+	flags.DurationVar(&o.interval, "interval", time.Second, "time between two pieces of work")
+	return o, flags.Parse(args)
+}
+
+func main() {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(2)
+	}
+	// A pod is told to stop by SIGTERM. Then leadership is released when work has ended.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o, logger); err != nil {
+		logger.Error("stopped", slog.Any("error", err))
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, logger *slog.Logger) error {
+	backend, err := newBackend(o)
+	if err != nil {
+		return err
+	}
+	backend.Logger = logger
+	elector, err := leader.New(leader.Config{
+		Name: o.lease, Backend: backend, Identity: os.Getenv("POD_NAME"), LeaseDuration: o.duration, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: elector.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	defer func() { _ = server.Close() }()
+	logger.Info("listening", slog.String("address", listener.Addr().String()))
+	return elector.Run(ctx, func(ctx context.Context) error { return work(ctx, o.interval, logger) })
+}
+
+// newBackend is on the cluster that the program runs in, or on another.
+func newBackend(o options) (*kubernetes.Backend, error) {
+	if o.kubeconfig == "" {
+		return kubernetes.NewFromEnv(o.lease)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewFromConfig(config, cmp.Or(os.Getenv(kubernetes.NamespaceVariable), kubernetes.DefaultNamespace), o.lease)
+}
+
+// work is done by the leader alone. It looks at its context before each piece.
+func work(ctx context.Context, interval time.Duration, logger *slog.Logger) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		logger.Info("working", slog.String("term", leader.TermOfContext(ctx).String()))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}

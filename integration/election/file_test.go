@@ -1,0 +1,159 @@
+//go:build integration
+
+package election
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/leader/file"
+)
+
+// standOnFile is the role with the settings path and repair.
+func standOnFile(ctx context.Context, c *electiontest.Child) error {
+	backend := file.NewBackend(c.Settings["path"])
+	if c.Settings["repair"] != "" {
+		backend = backend.WithRepair()
+	}
+	return c.Stand(ctx, backend, nil)
+}
+
+// An electionFile is the file of an election, as a test handles it.
+type electionFile struct {
+	path string
+	lock *flock.Flock
+}
+
+func newElectionFile(t *testing.T) electionFile {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "leader.json")
+	return electionFile{path, flock.New(path + ".lock")}
+}
+
+// ground is eight processes on one file. What a dead leader held must expire.
+func (f electionFile) ground() electiontest.Ground {
+	killed, suspended := electiontest.Killed(ttl, attempt), f.suspended()
+	return electiontest.Ground{
+		Least: 8, Most: 8,
+		Join: func(n *electiontest.Node) {
+			n.Job.Role, n.Job.Settings = "file", map[string]string{"path": f.path}
+		},
+		Faults: []electiontest.Fault{
+			killed, suspended, electiontest.Deposed(0, attempt), electiontest.Retired(0, attempt), f.held(), f.torn(),
+		},
+		Also: []electiontest.Fault{killed, suspended},
+		Free: func() bool {
+			_, ok, err := file.NewBackend(f.path).Leader(context.Background())
+			return err == nil && !ok
+		},
+	}
+}
+
+// suspended stops a process that does not hold the lock at that moment: one that does
+// holds up all others until it goes on, as held does.
+func (f electionFile) suspended() electiontest.Fault {
+	fault := electiontest.Suspended(ttl, attempt)
+	strike := fault.Strike
+	fault.Strike = func(a *electiontest.Arena, n *electiontest.Node) func() {
+		undo := strike(a, n)
+		for !f.isUnlocked(a.T) {
+			n.Signal(syscall.SIGCONT)
+			n.Signal(syscall.SIGSTOP)
+		}
+		return undo
+	}
+	return fault
+}
+
+// isUnlocked reports whether the lock is free, or is soon.
+func (f electionFile) isUnlocked(t *testing.T) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), ttl/5)
+	defer cancel()
+	ok, _ := f.lock.TryLockContext(ctx, time.Millisecond)
+	require.NoError(t, f.lock.Unlock())
+	return ok
+}
+
+// held is a lock that a process holds for longer than the lease, because it is stopped
+// or its disk hangs. Nobody leads then.
+func (f electionFile) held() electiontest.Fault {
+	return electiontest.Fault{
+		Name: "lock held", Quick: attempt, Outage: true,
+		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
+			f.locked(a.T, func() { <-time.After(ttl * 3 / 2) })
+			return func() {}
+		},
+	}
+}
+
+// torn is a record that was cut off, and then is restored or removed. If it is
+// removed, whoever may have led is waited for.
+func (f electionFile) torn() electiontest.Fault {
+	return electiontest.Fault{
+		Name: "torn", Fixed: ttl, Quick: attempt, Outage: true,
+		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
+			whole, part := f.tear(a)
+			<-time.After(ttl * 3 / 2)
+			for _, n := range a.Nodes {
+				assert.Contains(a.T, n.LastError(), "is corrupt", "node %d", n.Job.Node)
+			}
+			f.locked(a.T, func() {
+				assert.Equal(a.T, part, f.read(a.T), "what could not be read was overwritten")
+				if a.Random.IntN(2) == 0 {
+					require.NoError(a.T, os.WriteFile(f.path, whole, 0o600))
+				} else {
+					require.NoError(a.T, os.Remove(f.path))
+				}
+			})
+			return func() {}
+		},
+	}
+}
+
+// tear cuts the record off. The last two bytes can be missed.
+func (f electionFile) tear(a *electiontest.Arena) (whole, part []byte) {
+	a.T.Helper()
+	f.locked(a.T, func() {
+		whole = f.read(a.T)
+		part = whole[:a.Random.IntN(len(whole)-2)]
+		require.NoError(a.T, os.WriteFile(f.path, part, 0o600))
+	})
+	return whole, part
+}
+
+func (f electionFile) read(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile(f.path)
+	require.NoError(t, err)
+	return data
+}
+
+// locked does something while no process of the election can change the file.
+func (f electionFile) locked(t *testing.T, work func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := f.lock.TryLockContext(ctx, time.Millisecond/10)
+	require.NoError(t, err)
+	work()
+	require.NoError(t, f.lock.Unlock())
+}
+
+func TestOneLeadsOnAFileWhateverHappens(t *testing.T) {
+	electiontest.Play(t, newElectionFile(t).ground())
+}
+
+func TestWithoutContextsLeadersOnAFileOverlap(t *testing.T) {
+	f := newElectionFile(t)
+	electiontest.Control(t, f.ground(), f.suspended())
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/supervise"
+)
+
+const runHelp = `Run a command while a lock is held, and end with its exit code.
+
+The command runs in a process group of its own. It gets the INT, TERM, HUP, QUIT,
+USR1 and USR2 that pglatch gets; a second INT kills the group. The lock is released
+when the command has ended. What it leaves behind in its group, such as a job in the
+background, is ended first; a daemon that is to stay must leave the group (setsid).
+
+When the lock is lost, the group gets --signal and, after --kill-after, KILL. The
+next holder need not wait for that. If pglatch is killed with KILL, the kernel kills
+the command (on Linux), but not the command's own children.
+
+The command finds in its environment:
+  PGLATCH_LOCK_HELD=true, PGLATCH_KEY, PGLATCH_BACKEND_PID,
+  PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is a pair.
+
+Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
+else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it,
+125 the command was not started, 126 it is not executable, 127 it was not found.`
+
+// A runCommand is one use of the command run.
+type runCommand struct {
+	taking
+	childFlags
+	onLost string
+}
+
+func newRun(app *App) *cobra.Command {
+	var r runCommand
+	cmd := &cobra.Command{
+		Use:     "run KEY -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command under a lock",
+		Long:    runHelp,
+		Example: "  pglatch run 1:42 -- make deploy\n  pglatch run -n --namespace order=2 order/9f3c -c 'bill && ship'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.run(cmd, app, args)
+		},
+	}
+	app.AddKeyFlags(cmd)
+	f := cmd.Flags()
+	r.taking.addFlags(f)
+	r.childFlags.addFlags(f)
+	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
+	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time (default: wait as long as it takes)")
+	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
+	return cmd
+}
+
+// run takes the lock and runs the command under it.
+func (r *runCommand) run(cmd *cobra.Command, app *App, args []string) error {
+	args, command, err := r.command(cmd, app, args)
+	if err != nil {
+		return err
+	}
+	if len(command.Args) == 0 {
+		return usageError("give the command to run after --, or with -c")
+	}
+	key, err := app.Key(args)
+	if err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	if r.onLost != "kill" && r.onLost != "warn" {
+		return usageError("--on-lost is %q: use kill or warn", r.onLost)
+	}
+	r.nonblock = r.nonblock || r.wait == 0 && cmd.Flags().Changed("wait")
+	ctx := cmd.Context()
+	locker, err := app.openLocker(ctx, &r.taking)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	lock, err := r.take(ctx, locker, key)
+	if err != nil {
+		return err
+	}
+	return r.hold(ctx, lock, command)
+}
+
+// hold runs the command and releases the lock when it has ended.
+func (r *runCommand) hold(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
+	signals, stop := supervise.Notify()
+	defer stop()
+	if ctx.Err() != nil { // the last moment in which a signal did not go to the child
+		return errors.Join(context.Cause(ctx), lock.Release())
+	}
+	work := lock.Context()
+	if r.onLost == "warn" {
+		work = context.WithoutCancel(ctx)
+	}
+	command.Signals = signals
+	command.Env = lockEnv(lock)
+	result, err := supervise.Run(work, command)
+	lost := lock.Release()
+	start, notStarted := errors.AsType[*supervise.StartError](err)
+	switch {
+	case notStarted:
+		return &ExitError{start.ExitCode, err}
+	case err != nil:
+		return err // lost before the start
+	case result.Stopped:
+		return &ExitError{ExitLost, fmt.Errorf("the command was stopped: %w", context.Cause(work))}
+	case lost != nil && r.onLost == "kill":
+		return &ExitError{ExitLost, fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, lost)}
+	case result.ExitCode != 0:
+		return &ExitError{Code: result.ExitCode}
+	}
+	return nil
+}
+
+// lockEnv is the environment of a command under a lock.
+func lockEnv(lock *advisory.Lock) []string {
+	env := append(keyEnv(lock.Key()), "PGLATCH_BACKEND_PID="+strconv.FormatUint(uint64(lock.PID()), 10))
+	return childEnv(env...)
+}

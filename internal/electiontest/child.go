@@ -1,0 +1,150 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// A Child is a candidate at work, in its own process.
+type Child struct {
+	Job
+	witness net.Conn
+	defying sync.WaitGroup
+}
+
+func newChild(ctx context.Context, job Job) (*Child, error) {
+	if job.Witness == "" { // it only uses the log
+		return &Child{Job: job}, nil
+	}
+	witness, err := new(net.Dialer).DialContext(ctx, "udp4", job.Witness)
+	if err != nil {
+		return nil, err
+	}
+	return &Child{Job: job, witness: witness}, nil
+}
+
+// Stand takes part in the election of a backend with an Elector. also, if it is not nil,
+// is called for each term with the leader's context, beside the acts, and returns
+// when that has ended.
+func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(office context.Context)) error {
+	e, err := leader.New(c.Config(backend))
+	if err != nil {
+		return err
+	}
+	c.report(e)
+	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads to the end of the process
+	return e.Run(ctx, func(ctx context.Context) error {
+		var wg sync.WaitGroup
+		wg.Go(func() { c.Act(ctx, leader.TermOfContext(ctx)) })
+		if also != nil {
+			wg.Go(func() { also(ctx) })
+		}
+		wg.Wait()
+		return nil
+	})
+}
+
+// report says what the elector tells.
+func (c *Child) report(e *leader.Elector) {
+	e.OnAcquired(func(term leader.Term) { c.Say("acquired", term) })
+	e.OnRecovered(func(term leader.Term) { c.Say("recovered", term) })
+	e.OnReleased(func(term leader.Term) { c.Say("released", term) })
+	e.OnLost(func(term leader.Term, err error) { c.Say("lost", term, err) })
+	e.OnStopped(func(err error) { c.Say("stopped", err) })
+	e.OnError(func(err error) { c.Say("error", err) })
+	e.OnAcquireFailed(func(err error) {
+		if err == nil {
+			c.Say("follows")
+		}
+	})
+}
+
+// Say tells the parent what happened: see the package for the words.
+func (c *Child) Say(words ...any) { say(words...) }
+
+func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
+
+// Obey does what the parent says, until it says no more.
+func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) error) {
+	for scanner := bufio.NewScanner(os.Stdin); scanner.Scan(); {
+		ctx, cancel := context.WithTimeout(ctx, Patience)
+		var err error
+		switch scanner.Text() {
+		case tellStepDown:
+			err = stepDown(ctx)
+		case tellStop:
+			err = stop(ctx)
+		}
+		cancel()
+		if err != nil {
+			c.Say("failed", err)
+		}
+	}
+}
+
+// Act is the work of a leader: until its context ends it looks at it, and tells the
+// witness.
+func (c *Child) Act(ctx context.Context, term leader.Term) {
+	if c.Stubborn {
+		office := ctx
+		c.defying.Go(func() { c.defy(office, term) })
+	}
+	ctx = c.Outlasting(ctx)
+	for n := uint64(1); ; n++ {
+		looked := time.Now()
+		if ctx.Err() != nil {
+			return
+		}
+		c.send(act{term: term, n: n, looked: looked})
+		next := time.Millisecond + rand.N(time.Millisecond)
+		for c.Busy && time.Since(looked) < next && ctx.Err() == nil {
+		}
+		if !c.Busy {
+			Pause(ctx, next)
+		}
+	}
+}
+
+// defy goes on after the end of a term with acts that only the fence may refuse.
+func (c *Child) defy(office context.Context, term leader.Term) {
+	<-office.Done()
+	for began := time.Now(); time.Since(began) < defiance; Pause(context.Background(), rand.N(5*time.Millisecond)) {
+		c.send(act{term: term})
+	}
+}
+
+func (c *Child) send(a act) {
+	a.node, a.pid = c.Node, os.Getpid()
+	_, _ = c.witness.Write(a.encode()) // one that is lost was never done
+}
+
+// Outlasting returns ctx, or for a reckless node one that ends when ctx has been over
+// for a while.
+func (c *Child) Outlasting(ctx context.Context) context.Context {
+	if !c.Reckless {
+		return ctx
+	}
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(defiance, cancel) })
+	return longer
+}
+
+// Pause waits, and reports whether ctx still runs.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// The times of all candidates, and of tests.
+const (
+	Lease        = time.Second
+	RenewTimeout = Lease / 3 // what 0 means
+	Retry        = 200 * time.Millisecond
+	RetryAtMost  = Retry * 12 / 10 // with its jitter
+
+	Patience = 60 * time.Second // how long a test waits for an event
+
+	defiance = time.Second // how long stubborn and reckless nodes go on
+)
+
+const jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
+
+// A Job is what a child process is told to do, through its environment.
+type Job struct {
+	Role     string            `json:"role"` // of those given to Main
+	Node     int               `json:"node"`
+	Settings map[string]string `json:"settings"` // what the role needs
+	Witness  string            `json:"witness"`
+	Grace    time.Duration     `json:"grace"` // ReconnectGrace
+	// Stubborn nodes go on after the end of their term with what is fenced.
+	Stubborn bool `json:"stubborn"`
+	// Busy nodes look at their context all the time.
+	Busy bool `json:"busy"`
+	// Reckless nodes do not look at their context.
+	Reckless bool `json:"reckless"`
+}
+
+// Config is that of the job's Elector on a backend.
+func (j Job) Config(backend leader.Backend) leader.Config {
+	return leader.Config{
+		Name: "election", Backend: backend, Identity: j.Identity(),
+		LeaseDuration: Lease, ReconnectGrace: j.Grace, Retry: leader.FixedInterval{Interval: Retry},
+	}
+}
+
+// Identity tells this process from others.
+func (j Job) Identity() string { return fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()) }
+
+// A Role is how a child takes part in an election, until it is told to stop or ctx
+// ends.
+type Role func(ctx context.Context, c *Child) error
+
+// Main plays a role and exits if this process is a child; else it does nothing. To be
+// called first in TestMain.
+func Main(roles map[string]Role) {
+	text := os.Getenv(jobVariable)
+	if text == "" {
+		return
+	}
+	if err := play(context.Background(), text, roles); err != nil {
+		say("failed", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func play(ctx context.Context, text string, roles map[string]Role) error {
+	var job Job
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		return err
+	}
+	role, ok := roles[job.Role]
+	if !ok {
+		return fmt.Errorf("role %q is not known to electiontest.Main", job.Role)
+	}
+	c, err := newChild(ctx, job)
+	if err != nil {
+		return err
+	}
+	err = role(ctx, c)
+	c.defying.Wait()
+	return err
+}

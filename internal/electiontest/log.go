@@ -1,0 +1,105 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// A log is what the processes of a node said.
+type log struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	said    map[string]int // lines by first word
+	ended   bool
+
+	leads   bool        // acquired, and not yet released or lost
+	term    leader.Term // the last
+	failure string      // the last error
+	faulty  []string
+	counts  map[string]int
+}
+
+func newLog() *log {
+	return &log{said: make(map[string]int), counts: make(map[string]int), changed: make(chan struct{})}
+}
+
+func (l *log) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leads, l.ended = false, false
+}
+
+func (l *log) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.notifyLocked()
+}
+
+func (l *log) notifyLocked() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// add takes a line, and checks the order of events.
+func (l *log) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	word, rest, _ := strings.Cut(line, " ")
+	l.said[word]++
+	if wrong := l.judgeLocked(word, rest); wrong != "" {
+		l.faulty = append(l.faulty, fmt.Sprintf("%s, after term %v: %s", line, l.term, wrong))
+	}
+	l.notifyLocked()
+}
+
+// judgeLocked returns what is wrong about a line.
+func (l *log) judgeLocked(word, rest string) (wrong string) {
+	led := l.leads
+	switch word {
+	case "acquired":
+		l.leads = true
+		if led || !l.riseLocked(rest) {
+			return "leads already, or the term does not rise"
+		}
+	case "recovered":
+		if !led || !l.riseLocked(rest) {
+			return "did not lead, or the term does not rise"
+		}
+	case "released", "lost":
+		l.leads = false
+		if !led {
+			return "did not lead"
+		}
+	case "stopped":
+		if led {
+			return "leads still"
+		}
+	case "count":
+		var name string
+		var n int
+		if _, err := fmt.Sscan(rest, &name, &n); err != nil {
+			return err.Error()
+		}
+		l.counts[name] += n
+	case "error":
+		l.failure = rest
+	case "follows":
+	default: // a failure, a panic, or a data race
+		return "?"
+	}
+	return ""
+}
+
+// riseLocked notes a term and reports whether it is later than the one before.
+func (l *log) riseLocked(text string) bool {
+	term, err := leader.ParseTerm(text)
+	rises := err == nil && term.Compare(l.term) > 0
+	l.term = term
+	return rises
+}

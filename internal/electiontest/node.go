@@ -1,0 +1,183 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// What a parent tells its children.
+const (
+	tellStepDown = "step down"
+	tellStop     = "stop"
+)
+
+// A Node is a candidate in a process of its own.
+type Node struct {
+	Job   Job
+	Proxy *faultproxy.Proxy // its way to the server; nil = there is none
+
+	t       *testing.T
+	cmd     *exec.Cmd
+	stdin   io.WriteCloser
+	stopped chan struct{} // closed when the process has said its last
+	log     *log
+}
+
+// Through puts a proxy of the node's own before the server of a URL, and returns the
+// URL by which the node reaches it.
+func (n *Node) Through(server string) string {
+	n.t.Helper()
+	u, err := url.Parse(server)
+	require.NoError(n.t, err)
+	n.Proxy, err = faultproxy.New(n.t.Context(), u.Host)
+	require.NoError(n.t, err)
+	n.t.Cleanup(n.Proxy.Close)
+	through, err := n.Proxy.URL(server)
+	require.NoError(n.t, err)
+	return through
+}
+
+// NewNode makes a node that no game knows of. Its process is not started.
+func NewNode(t *testing.T, job Job) *Node {
+	t.Helper()
+	return &Node{t: t, Job: job, log: newLog()}
+}
+
+// Start starts the process, after the one before has ended. It is killed at the end of
+// the test.
+func (n *Node) Start() {
+	n.t.Helper()
+	text, err := json.Marshal(n.Job)
+	require.NoError(n.t, err)
+	n.cmd = exec.CommandContext(n.t.Context(), os.Args[0])
+	// The race detector's second of sleep at an exit would be the longest part of many.
+	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	if n.Job.Busy { // on one processor, where nothing runs beside the goroutine that looks
+		n.cmd.Env = append(n.cmd.Env, "GOMAXPROCS=1")
+	}
+	n.cmd.Stderr = os.Stderr
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	n.stdin, err = n.cmd.StdinPipe()
+	require.NoError(n.t, err)
+	out, err := n.cmd.StdoutPipe()
+	require.NoError(n.t, err)
+	require.NoError(n.t, n.cmd.Start())
+	cmd, stopped := n.cmd, make(chan struct{})
+	n.stopped = stopped
+	n.log.restart()
+	go func() {
+		defer close(stopped)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			n.log.add(scanner.Text())
+		}
+		n.log.end()
+	}()
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-stopped
+		_ = cmd.Wait()
+	})
+}
+
+// Signal sends a signal to the process.
+func (n *Node) Signal(s os.Signal) {
+	n.t.Helper()
+	require.NoError(n.t, n.cmd.Process.Signal(s))
+}
+
+// Kill ends the process as kill -9 does.
+func (n *Node) Kill() {
+	n.t.Helper()
+	n.Signal(syscall.SIGKILL)
+	<-n.stopped
+	_ = n.cmd.Wait() // killed
+}
+
+// Stop ends the process in good order.
+func (n *Node) Stop() {
+	n.t.Helper()
+	n.tell(tellStop)
+	n.exit()
+}
+
+func (n *Node) tell(command string) {
+	n.t.Helper()
+	_, err := fmt.Fprintln(n.stdin, command)
+	require.NoError(n.t, err)
+}
+
+// exit waits for the process to end in good order.
+func (n *Node) exit() {
+	n.t.Helper()
+	select {
+	case <-n.stopped:
+	case <-time.After(Patience):
+		require.Fail(n.t, "a process did not end", "node %d", n.Job.Node)
+	}
+	require.NoError(n.t, n.cmd.Wait(), "node %d", n.Job.Node)
+}
+
+// Said counts the lines of the node's log that begin with one of the words.
+func (n *Node) Said(words ...string) (count int) {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	for _, word := range words {
+		count += n.log.said[word]
+	}
+	return count
+}
+
+// Term is the last that the node said.
+func (n *Node) Term() leader.Term {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return n.log.term
+}
+
+// LastError is the last that the node said.
+func (n *Node) LastError() string {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return n.log.failure
+}
+
+// standing counts how often the node found that somebody else leads, or began to
+// lead.
+func (n *Node) standing() int { return n.Said("follows", "acquired", "recovered") }
+
+// awaitStanding waits until the node takes part again: see standing. A leader has
+// nothing more to say.
+func (n *Node) awaitStanding(before int, leads func(node int) bool) {
+	n.t.Helper()
+	timeout := time.After(Patience)
+	for {
+		n.log.mu.Lock()
+		changed, ended, believes := n.log.changed, n.log.ended, n.log.leads
+		n.log.mu.Unlock()
+		if n.standing() > before || believes && leads(n.Job.Node) {
+			return
+		}
+		require.False(n.t, ended, "node %d ended", n.Job.Node)
+		select {
+		case <-changed:
+		case <-time.After(Retry):
+		case <-timeout:
+			require.Fail(n.t, "a node does not take part again", "node %d", n.Job.Node)
+		}
+	}
+}

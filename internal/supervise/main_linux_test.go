@@ -1,0 +1,134 @@
+package supervise_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/supervise"
+)
+
+// patience is how long a test waits for an event.
+const patience = 30 * time.Second
+
+// TestMain is also a program that supervises $PGLATCH_SUPERVISE, a shell command.
+func TestMain(m *testing.M) {
+	script, ok := os.LookupEnv("PGLATCH_SUPERVISE")
+	if !ok {
+		pgtest.Main(m)
+	}
+	signals, stop := supervise.Notify()
+	defer stop()
+	c := shell(script)
+	c.Signals = signals
+	if os.Getenv("PGLATCH_OUTLIVES") != "" {
+		c = c.Outlives()
+	}
+	result, err := supervise.Run(context.Background(), c)
+	if err != nil {
+		fmt.Println("error:", err)
+	}
+	os.Exit(result.ExitCode)
+}
+
+func shell(script string) supervise.Command {
+	return supervise.Command{Args: []string{"/bin/sh", "-c", script}}
+}
+
+// An outcome is what Run returned.
+type outcome struct {
+	supervise.Result
+	err error
+}
+
+// A process is a command under supervision, seen from its test.
+type process struct {
+	t       *testing.T
+	cancel  context.CancelFunc
+	signals chan<- os.Signal
+	lines   *bufio.Scanner
+	outcome chan outcome
+}
+
+// start runs a command whose lines the test reads.
+func start(t *testing.T, c supervise.Command) *process {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	signals := make(chan os.Signal)
+	c.CloseStdin, c.Stdout, c.Stderr, c.Signals = true, w, null, signals
+	p := &process{t: t, cancel: cancel, signals: signals, lines: bufio.NewScanner(r), outcome: make(chan outcome, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		result, err := supervise.Run(ctx, c)
+		_ = w.Close()
+		p.outcome <- outcome{result, err}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		_ = r.Close()
+		_ = null.Close()
+	})
+	return p
+}
+
+// reads returns the command's next line.
+func (p *process) reads() string {
+	p.t.Helper()
+	require.True(p.t, p.lines.Scan(), "the command says no more")
+	return p.lines.Text()
+}
+
+// readsPID returns the process that the command's next line names.
+func (p *process) readsPID() int {
+	p.t.Helper()
+	pid, err := strconv.Atoi(p.reads())
+	require.NoError(p.t, err)
+	return pid
+}
+
+func (p *process) ends() supervise.Result {
+	p.t.Helper()
+	select {
+	case o := <-p.outcome:
+		require.NoError(p.t, o.err)
+		return o.Result
+	case <-time.After(patience):
+		require.Fail(p.t, "the command does not end")
+		return supervise.Result{}
+	}
+}
+
+// exists reports whether a process is more than a zombie.
+func exists(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, fields, _ := strings.Cut(string(stat), ") ")
+	return err == nil && fields[0] != 'Z'
+}
+
+// requireGone waits for the end of the process.
+func requireGone(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return !exists(pid) }, patience, time.Millisecond)
+}
+
+// kill ends a process that a control left behind.
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	requireGone(t, pid)
+}

@@ -1,0 +1,207 @@
+package file
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofrs/flock"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// maxIdentity is the most bytes of an identity, so that every record can be read.
+const maxIdentity = 1024
+
+// A Backend elects a leader with one file. It implements leader.Backend,
+// leader.Waiter, leader.Termer, leader.Successor, leader.Inspector and io.Closer. Its
+// methods are for one goroutine at a time, but for Leader, which is for any.
+type Backend struct {
+	path   string
+	repair bool
+	clock  clock
+	lock   *flock.Flock
+	seen   *witness
+
+	id       string // random; it begins the incarnations of this Backend
+	attempts int    // that got so far as to write
+	holds    bool   // the record may have one of its incarnations
+	leads    bool   // the last attempt succeeded, and nothing has ended its leadership
+	term     leader.Term
+	clean    bool
+}
+
+var _ interface {
+	leader.Backend
+	leader.Waiter
+	leader.Termer
+	leader.Successor
+	leader.Inspector
+	io.Closer
+} = (*Backend)(nil)
+
+// NewBackend returns a Backend on the file of that path, in a directory that
+// exists. It does not touch them: the file is made by the first TryAcquire. A
+// relative path is one of the directory that is current now.
+func NewBackend(path string) *Backend {
+	if full, err := filepath.Abs(path); err == nil && path != "" {
+		path = full
+	}
+	return &Backend{path: path, clock: newClock(), lock: flock.New(path + ".lock"), seen: new(witness), id: rand.Text()}
+}
+
+// WithRepair returns a Backend on the same file that replaces a corrupt one, as
+// described in the package's documentation. It shares nothing else with b.
+func (b *Backend) WithRepair() *Backend {
+	r := NewBackend(b.path)
+	r.repair = true
+	return r
+}
+
+func (b *Backend) ledgerPath() string { return b.path + ledgerSuffix }
+
+// TryAcquire makes one attempt. On success a new term has begun, also if this
+// Backend led before. It reports false if another leads, or may. A *CorruptError
+// changes nothing. If ctx ends while another process has the lock, nothing is done.
+// identity is UTF-8 of at most 1024 bytes; ttl is more than 0, to 24 h.
+func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
+	if err := b.check(identity, ttl); err != nil {
+		return false, err
+	}
+	var next leader.Term
+	var clean bool
+	b.leads = false
+	done, err := b.change(ctx, "acquire", func(v view) ([]*draft, error) {
+		switch {
+		case v.free() || b.made(v.record):
+		case v.damage != nil:
+			return nil, b.announced(v.damage, v.left)
+		default:
+			return nil, nil
+		}
+		known, err := readLedger(b.ledgerPath())
+		if err != nil && v.Term == (term{}) {
+			return nil, err // else the record knows as much
+		}
+		b.sweep()
+		next, clean = following(leader.Term(v.Term), known.term), v.clean
+		b.attempts++
+		b.holds = true // also if the change fails
+		r, err := b.draft(record{
+			Holder: identity, AcquireTime: time.Now().UTC(), PID: os.Getpid(), Term: term(next), Incarnation: b.incarnation(),
+		}, ttl)
+		return []*draft{{path: b.ledgerPath(), data: ledger{next, ttl}.encode()}, r}, err
+	})
+	if !done || err != nil {
+		return false, err
+	}
+	b.leads, b.term, b.clean = true, next, clean
+	return true, nil
+}
+
+// incarnation is that of the last attempt: another for each.
+func (b *Backend) incarnation() string { return fmt.Sprintf("%s-%d", b.id, b.attempts) }
+
+// made reports whether the record is of an attempt of this Backend.
+func (b *Backend) made(r record) bool { return strings.HasPrefix(r.Incarnation, b.id+"-") }
+
+// following is the term after those.
+func following(t, u leader.Term) leader.Term {
+	if t.Compare(u) < 0 {
+		t = u
+	}
+	return leader.Term{Era: cmp.Or(t.Era, 1), N: t.N + 1}
+}
+
+// draft returns the record, renewed now.
+func (b *Backend) draft(r record, ttl time.Duration) (*draft, error) {
+	r.Version, r.LeaseDuration, r.RenewTime = version, duration(ttl), time.Now().UTC()
+	r.Clock, r.ClockTime = b.clock.id, duration(b.clock.now())
+	data, err := r.encode()
+	return &draft{path: b.path, data: data}, err
+}
+
+// Renew prolongs leadership. The error matches leader.ErrLost if another has led
+// since TryAcquire, if the file was removed, and if the lease had ended, even if
+// nobody took leadership then: who saw that nobody leads saw the end of the term.
+func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
+	if err := b.check(identity, ttl); err != nil {
+		return err
+	}
+	if !b.leads {
+		return failed("renew", b.path, fmt.Errorf("%w: %s does not lead", leader.ErrLost, identity))
+	}
+	_, err := b.change(ctx, "renew", func(v view) ([]*draft, error) {
+		switch {
+		case v.damage != nil:
+			return nil, v.damage
+		case v.Holder != identity || v.Incarnation != b.incarnation():
+			b.leads = false
+			return nil, fmt.Errorf("%w: the leader is %q, in term %v", leader.ErrLost, v.Holder, leader.Term(v.Term))
+		case v.free():
+			b.leads = false
+			return nil, fmt.Errorf("%w: its lease ended %v ago", leader.ErrLost, -v.left)
+		}
+		r, err := b.draft(v.record, ttl)
+		return []*draft{r}, err
+	})
+	return err
+}
+
+// Release gives leadership up, at once for all others, or what is left of an
+// attempt that failed. If this Backend holds nothing it does nothing. A start after
+// it is clean unless the lease had ended before.
+func (b *Backend) Release(ctx context.Context, identity string) error {
+	if !b.holds {
+		return nil
+	}
+	_, err := b.change(ctx, "release", func(v view) ([]*draft, error) {
+		switch {
+		case v.damage != nil:
+			return nil, v.damage
+		case v.Holder != identity || !b.made(v.record):
+			return nil, nil
+		}
+		r := v.record
+		r.Holder, r.Incarnation, r.Released = "", "", b.leads && !v.free()
+		d, err := b.draft(r, time.Duration(r.LeaseDuration))
+		return []*draft{d}, err
+	})
+	if err == nil {
+		b.holds, b.leads = false, false
+	}
+	return err
+}
+
+// Close forgets a leadership: Renew does not prolong it any more, and it ends by its
+// lease, or by this Backend's next TryAcquire or Release. It returns nil.
+func (b *Backend) Close() error {
+	b.leads = false
+	return nil
+}
+
+// Term returns the last leadership's term, or leader.NoTerm.
+func (b *Backend) Term() leader.Term { return b.term }
+
+// CleanStart reports whether the term before was released, or there was none.
+func (b *Backend) CleanStart() bool { return b.clean }
+
+// check validates the arguments of a call.
+func (b *Backend) check(identity string, ttl time.Duration) error {
+	switch {
+	case b.path == "":
+		return &leader.ConfigError{Field: "path", Value: `""`, Remedy: "name the file of the election"}
+	case identity == "" || len(identity) > maxIdentity || !utf8.ValidString(identity):
+		return &leader.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text of at most 1024 bytes"}
+	case ttl <= 0 || ttl > leader.MaxLeaseDuration:
+		return &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use more than 0, to 24h"}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package file_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/file"
+)
+
+func TestTheFileSaysWhoLeads(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	b := file.NewBackend(path)
+	lead(t, b, "node-a")
+	assert.Regexp(t, `^{
+  "version": 1,
+  "holder": "node-a",
+  "renewTime": "20[-0-9T:.]+Z",
+  "leaseDuration": "1m0s",
+  "acquireTime": "20[-0-9T:.]+Z",
+  "pid": \d+,
+  "term": "1\.1",
+  "incarnation": "[A-Z2-7]{26}-1",
+  "clock": "[-0-9a-f]{36}",
+  "clockTime": "[0-9hms.]+"
+}
+$`, content(t, path))
+	require.NoError(t, b.Release(within(t), "node-a"))
+	assert.Contains(t, content(t, path), `"holder": ""`)
+	assert.Contains(t, content(t, path), `"term": "1.1"`)
+	assert.Contains(t, content(t, path), `"released": true`)
+	names, err := filepath.Glob(path + "*")
+	require.NoError(t, err)
+	assert.Equal(t, []string{path, path + ".lock", path + ".term"}, names)
+}
+
+func TestALeadershipThatWasClosedEndsByTheNextAttemptOrRelease(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a, b := file.NewBackend(path), file.NewBackend(path)
+	lead(t, a, "a")
+	require.NoError(t, a.Close())
+	require.ErrorIs(t, a.Renew(within(t), "a", ttl), leader.ErrLost)
+	require.False(t, attempt(t, b, "b"))
+	lead(t, a, "a")
+	require.Equal(t, term(2), a.Term(), "another term, as nobody led between the next one")
+	require.False(t, a.CleanStart())
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Release(within(t), "a"))
+	lead(t, b, "b")
+	require.False(t, b.CleanStart(), "what was closed did not end in good order")
+}
+
+func TestAStoppedWriterHoldsACallNoLongerThanItsContext(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a, stopped, b := file.NewBackend(path), file.NewBackend(path), file.NewBackend(path)
+	lead(t, a, "a")
+	unlock, err := stopped.Lock(within(t))
+	require.NoError(t, err)
+	before := content(t, path)
+	for _, call := range []func(context.Context) error{
+		func(ctx context.Context) error { return a.Renew(ctx, "a", ttl) },
+		func(ctx context.Context) error { return a.Release(ctx, "a") },
+		func(ctx context.Context) error { _, err := a.TryAcquire(ctx, "a", ttl); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "another process has the lock")
+		require.NotErrorIs(t, err, leader.ErrLost)
+	}
+	require.Equal(t, before, content(t, path))
+	_, ok, err := b.Leader(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok, "reading needs no lock")
+	require.False(t, attempt(t, b, "b"), "nor does it take one to be refused")
+	require.NoError(t, unlock())
+	require.ErrorIs(t, a.Renew(within(t), "a", ttl), leader.ErrLost, "its attempt failed")
+	require.NoError(t, a.Release(within(t), "a"), "which frees what it had before")
+	lead(t, b, "b")
+	require.False(t, b.CleanStart())
+}
+
+func TestWhatKilledWritersLeftIsSweptByTheNextLeader(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	b := file.NewBackend(path)
+	lead(t, b, "b")
+	require.NoError(t, b.Release(within(t), "b"))
+	old := time.Now().Add(-time.Hour)
+	gone := []string{path + ".tmp-A", path + ".term.tmp-B"}
+	kept := []string{path + ".tmp-FRESH", path + ".tmpfile", path + "x.tmp-A", path + ".corrupt-A"}
+	for _, name := range append(gone, kept...) {
+		put(t, name, `{"holder":"kil`)
+		if name != kept[0] {
+			require.NoError(t, os.Chtimes(name, old, old))
+		}
+	}
+	lead(t, b, "b")
+	for _, name := range gone {
+		require.NoFileExists(t, name)
+	}
+	for _, name := range kept {
+		require.FileExists(t, name)
+	}
+}
+
+func TestNothingIsWrittenWhenTheLockFileWasRemoved(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a, b := file.NewBackend(path), file.NewBackend(path)
+	lead(t, a, "a")
+	require.NoError(t, a.Release(within(t), "a"))
+	before := content(t, path)
+	_, err := a.Lock(within(t)) // the attempt finds it locked
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path+".lock"))
+	_, err = a.TryAcquire(within(t), "a", ttl)
+	require.ErrorContains(t, err, "lock file was removed")
+	require.Equal(t, before, content(t, path))
+	drafts, err := filepath.Glob(path + "*.tmp-*")
+	require.NoError(t, err)
+	require.Empty(t, drafts)
+	lead(t, b, "b") // which makes it anew
+	require.False(t, attempt(t, a, "a"))
+}
+
+// A lock on a file that is renamed over stays with the old inode, so the next
+// writer gets one of its own.
+func TestThreeWritersAcrossTwoRenames(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, suffix string
+		writers      int
+	}{
+		{"the lock is on a file of its own", ".lock", 1},
+		{"control: the lock is on the record", "", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			path := newPath(t)
+			put(t, path, held())
+			writers := 0
+			for range 3 {
+				b := file.NewBackend(path)
+				b.LockOn(path + c.suffix)
+				if !b.TryLock() {
+					continue
+				}
+				t.Cleanup(func() { b.Unlock() })
+				writers++
+				put(t, path+".new", held())
+				require.NoError(t, os.Rename(path+".new", path))
+			}
+			require.Equal(t, c.writers, writers)
+		})
+	}
+}
+
+func TestWaitSeesARelease(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a, b := file.NewBackend(path), file.NewBackend(path)
+	lead(t, a, "a")
+	over := make(chan error, 1)
+	go func() { over <- b.Wait(t.Context()) }()
+	require.NoError(t, a.Renew(within(t), "a", ttl))
+	require.Empty(t, over)
+	start := time.Now()
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, <-over)
+	lead(t, b, "b")
+	t.Logf("release to takeover: %v", time.Since(start))
+	require.True(t, b.CleanStart())
+	require.Less(t, time.Since(start), ttl, "it did not wait for the lease")
+}

@@ -1,0 +1,196 @@
+package file_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/file"
+)
+
+// What the parent tells its children.
+const (
+	childTask = "PGLATCH_FILE_CHILD"
+	childPath = "PGLATCH_FILE_PATH"
+	childActs = "PGLATCH_FILE_ACTS"   // the file of acts, in which each is a line
+	childOff  = "PGLATCH_FILE_UNSAFE" // the protection that is under test is off
+)
+
+// leaderships is how many a contender has.
+const leaderships = 12
+
+// child is the main function of a child.
+func child(task string) int {
+	// It ends with its parent, whose end of the pipe this is.
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
+	}()
+	acts, err := os.OpenFile(os.Getenv(childActs), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fail(err)
+	}
+	act := func(what string, term leader.Term) {
+		_, _ = acts.WriteString(fmt.Sprintln(what, os.Getpid(), term))
+	}
+	switch b := file.NewBackend(os.Getenv(childPath)); task {
+	case "contend":
+		return contend(ctx, b, act)
+	case "elect":
+		return elect(ctx, b, act)
+	case "lock":
+		if _, err := b.Lock(ctx); err != nil {
+			return fail(err)
+		}
+		act("locked", leader.NoTerm)
+		<-ctx.Done()
+	}
+	return 0
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "child:", err)
+	return 1
+}
+
+// contend leads again and again, for a moment.
+func contend(ctx context.Context, b *file.Backend, act func(string, leader.Term)) int {
+	lease, unsafe := ttl, os.Getenv(childOff) != ""
+	if unsafe {
+		lease = 100 * time.Millisecond // for what is overwritten and never released
+		b.LockOn(fmt.Sprintf("%s.lock-%d", os.Getenv(childPath), os.Getpid()))
+	}
+	identity := strconv.Itoa(os.Getpid())
+	for led := 0; (led < leaderships || unsafe) && ctx.Err() == nil; {
+		ok, err := b.TryAcquire(ctx, identity, lease)
+		if ok {
+			led++
+			act("begin", b.Term())
+			err = b.Renew(ctx, identity, lease)
+			act("end", b.Term())
+			if err == nil {
+				err = b.Release(ctx, identity)
+			}
+		}
+		if err != nil && !unsafe {
+			return fail(err)
+		}
+		if err == nil && !ok {
+			wait, cancel := context.WithTimeout(ctx, time.Second)
+			_ = b.Wait(wait)
+			cancel()
+		}
+	}
+	return 0
+}
+
+// elect takes part in an election, and acts every few milliseconds while it leads.
+func elect(ctx context.Context, b *file.Backend, act func(string, leader.Term)) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: electLease})
+	if err != nil {
+		return fail(err)
+	}
+	err = e.Run(ctx, func(ctx context.Context) error {
+		term := leader.TermOfContext(ctx)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil || os.Getenv(childOff) != "" && n < 1000; n++ {
+			act("act", term)
+			<-tick.C
+		}
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return 0
+}
+
+// A process is a child as its parent sees it.
+type process struct {
+	*exec.Cmd
+	pid string
+}
+
+// spawn starts a child, which is killed at the end of the test.
+func spawn(t *testing.T, path, acts, task string, env ...string) process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), append(env, childTask+"="+task, childPath+"="+path, childActs+"="+acts)...)
+	cmd.Stderr = os.Stderr
+	_, err := cmd.StdinPipe() // of which Wait closes our end
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return process{cmd, strconv.Itoa(cmd.Process.Pid)}
+}
+
+func (p process) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.Process.Kill())
+	require.ErrorContains(t, p.Wait(), "killed")
+}
+
+func (p process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(s))
+}
+
+// An act is a line of the file of acts, which has them in the order in which they
+// happened.
+type act struct {
+	what, pid string
+	term      leader.Term
+}
+
+func actsOf(t *testing.T, path string) []act {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	var acts []act
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		require.Len(t, f, 3, "a line is one write: %q", line)
+		term, err := leader.ParseTerm(f[2])
+		require.NoError(t, err)
+		acts = append(acts, act{f[0], f[1], term})
+	}
+	return acts
+}
+
+// await waits for an act.
+func await(t *testing.T, path, what string, matches func(act) bool) act {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		for _, a := range actsOf(t, path) {
+			if matches(a) {
+				return a
+			}
+		}
+	}
+	require.Fail(t, "never seen: "+what)
+	return act{}
+}

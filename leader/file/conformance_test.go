@@ -1,0 +1,70 @@
+package file_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/file"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+func TestTheBackendConforms(t *testing.T) {
+	t.Parallel()
+	leadertest.Run(t, leadertest.Harness{
+		TTL: time.Second,
+		New: func(t *testing.T) func() leader.Backend {
+			t.Helper()
+			path := newPath(t)
+			return func() leader.Backend { return file.NewBackend(path) }
+		},
+	})
+}
+
+// As between machines: no node can read the clock of another.
+func TestTheBackendConformsWithoutACommonClock(t *testing.T) {
+	t.Parallel()
+	leadertest.Run(t, leadertest.Harness{
+		TTL: time.Second,
+		New: func(t *testing.T) func() leader.Backend {
+			t.Helper()
+			path := newPath(t)
+			return func() leader.Backend { return stranger(path) }
+		},
+	})
+}
+
+func TestAnElectorRunsOnTheBackend(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	newElector := func(identity string) *leader.Elector {
+		e, err := leader.New(leader.Config{Name: "test", Identity: identity, Backend: file.NewBackend(path), LeaseDuration: ttl})
+		require.NoError(t, err)
+		return e
+	}
+	first, second := newElector("first"), newElector("second")
+	require.NoError(t, first.Start(t.Context()))
+	require.NoError(t, first.WaitForLeadership(t.Context()))
+	refused := make(chan struct{}, 1)
+	second.OnAcquireFailed(func(error) {
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+	})
+	require.NoError(t, second.Start(t.Context()))
+	<-refused
+	holder, ok, err := second.Leader(t.Context())
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "first", holder.Identity)
+	start := time.Now()
+	require.NoError(t, first.Shutdown(context.Background()))
+	require.NoError(t, second.WaitForLeadership(t.Context()))
+	t.Logf("hand-over in %v", time.Since(start))
+	require.True(t, second.Term().Follows(leader.Term{Era: 1, N: 1}))
+	require.NoError(t, second.Shutdown(context.Background()))
+}

@@ -1,0 +1,93 @@
+package file
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// errUnlocked: somebody else may be writing too.
+var errUnlocked = errors.New("the lock file was removed meanwhile, nothing was changed: never remove it while a process of the election runs")
+
+// read returns a file and its modification time. data is nil if there is none. It
+// needs no lock, since a file is replaced as a whole.
+func read(path string) (data []byte, modified time.Time, err error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Stat(filepath.Dir(path)) // which is an error if that is what is missing
+		return nil, time.Time{}, err
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, time.Time{}, &CorruptError{path, "it is no regular file but " + info.Mode().Type().String(), "name the file itself, or another one", true}
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, time.Time{}, nil // removed just now
+	}
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err = f.Stat(); err != nil { // it may have been replaced just now
+		return nil, time.Time{}, err
+	}
+	data, err = io.ReadAll(io.LimitReader(f, maxRecord+1))
+	return data, info.ModTime(), err
+}
+
+// A draft is what a file is going to be.
+type draft struct {
+	path string
+	data []byte
+	temp string // the file in which it is on the disk already
+}
+
+// store puts the draft on the disk, beside its file.
+func (d *draft) store() error {
+	d.temp = d.path + tempInfix + rand.Text()
+	f, err := os.OpenFile(d.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(d.data); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// publish replaces the file as a whole. The lock must be held.
+func (d *draft) publish() error { return os.Rename(d.temp, d.path) }
+
+// discard removes what was not published.
+func (d *draft) discard() { _ = os.Remove(d.temp) }
+
+// tempInfix is between the name of a file and the random end of its drafts' names.
+const tempInfix = ".tmp-"
+
+// abandonedAfter is how old a draft of a process that was killed is at least. One that
+// is still wanted then, by a process that was stopped, is missed by it: it fails, and
+// changes nothing.
+const abandonedAfter = time.Minute
+
+// sweep removes the drafts that killed processes left behind.
+func (b *Backend) sweep() {
+	dir, name := filepath.Split(b.path)
+	entries, _ := os.ReadDir(dir) // what is wrong with it is found by the next write
+	for _, e := range entries {
+		rest, ours := strings.CutPrefix(e.Name(), name)
+		if rest = strings.TrimPrefix(rest, ledgerSuffix); !ours || !strings.HasPrefix(rest, tempInfix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
+			_ = os.Remove(dir + e.Name())
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// A CorruptError says that a file of the election is not what a Backend writes: it is
+// cut off or empty, of wrong types, too long, or of a newer version. Nothing was
+// changed, and nobody can acquire leadership or renew it until that is mended.
+type CorruptError struct {
+	Path   string
+	Reason string // what is wrong with it
+	Remedy string // what to do
+
+	foreign bool // WithRepair leaves it alone
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("%s is corrupt: %s: %s", e.Path, e.Reason, e.Remedy)
+}
+
+// remedies are for what a file system says most often.
+var remedies = []struct {
+	condition error
+	remedy    string
+}{
+	{syscall.ENOSPC, "the disk is full"},
+	{syscall.EROFS, "the file system is read-only; use another directory"},
+	{fs.ErrPermission, "all processes of the election run as a user who may write in the directory"},
+	{fs.ErrNotExist, "create the directory"},
+}
+
+// failed names the operation that an error ended, and the remedy if it is known.
+func failed(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, r := range remedies {
+		if errors.Is(err, r.condition) {
+			return fmt.Errorf("leader/file: %s %s: %w: %s", op, path, err, r.remedy)
+		}
+	}
+	return fmt.Errorf("leader/file: %s %s: %w", op, path, err)
+}

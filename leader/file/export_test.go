@@ -1,0 +1,55 @@
+package file
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// SetClock gives b another clock.
+func (b *Backend) SetClock(id string, now func() time.Duration) { b.clock = clock{id, now} }
+
+// ClockID names the clock that the processes of this machine share.
+func ClockID() string { return newClock().id }
+
+// LockOn makes b take its lock on another file.
+func (b *Backend) LockOn(path string) {
+	b.lock = flock.New(path)
+}
+
+// Lock takes b's lock until the returned function is called.
+func (b *Backend) Lock(ctx context.Context) (unlock func() error, err error) {
+	_, err = b.lock.TryLockContext(ctx, lockRetry)
+	return b.lock.Unlock, err
+}
+
+// Decode reads a record and returns it as it would be written.
+func Decode(data []byte) (text []byte, err error) {
+	r, damage := decode("record", data)
+	if damage != nil {
+		return nil, damage
+	}
+	return r.encode()
+}
+
+// DecodeLedger reads a ledger and returns it as it would be written.
+func DecodeLedger(data []byte) (text []byte, err error) {
+	l, err := decodeLedger(data)
+	if err != nil {
+		return nil, err
+	}
+	return l.encode(), nil
+}
+
+// MaxRecord is the most bytes of a file.
+const MaxRecord = maxRecord
+
+// TryLock takes b's lock if it is free.
+func (b *Backend) TryLock() bool {
+	ok, _ := b.lock.TryLock()
+	return ok
+}
+
+// Unlock gives it back.
+func (b *Backend) Unlock() { _ = b.lock.Unlock() }

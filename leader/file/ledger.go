@@ -1,0 +1,53 @@
+package file
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// ledgerSuffix is what the ledger's name has after that of the record.
+const ledgerSuffix = ".term"
+
+// A ledger is the file of the greatest term and its lease. It is written before the
+// record is, so that terms rise and a leader is waited for when the record is lost.
+type ledger struct {
+	term  leader.Term
+	lease time.Duration
+}
+
+// readLedger returns the zero ledger if nobody of ours ever led.
+func readLedger(path string) (ledger, error) {
+	data, _, err := read(path)
+	if data == nil || err != nil {
+		return ledger{}, err
+	}
+	l, err := decodeLedger(data)
+	if err != nil {
+		return l, &CorruptError{
+			path, err.Error(),
+			"without it and the record beside it no term is known; stop all processes of the election, and remove both: terms then begin anew", true,
+		}
+	}
+	return l, nil
+}
+
+func decodeLedger(data []byte) (ledger, error) {
+	text, lease, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
+	t, err := leader.ParseTerm(text)
+	if err != nil {
+		return ledger{}, err
+	}
+	d, err := time.ParseDuration(lease)
+	if err != nil {
+		return ledger{}, err
+	}
+	if d <= 0 || d > leader.MaxLeaseDuration || t.N == leader.MaxN {
+		return ledger{}, fmt.Errorf("%q is out of range", data)
+	}
+	return ledger{t, d}, nil
+}
+
+func (l ledger) encode() []byte { return fmt.Appendf(nil, "%v %v\n", l.term, l.lease) }

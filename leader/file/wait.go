@@ -1,0 +1,34 @@
+package file
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// poll is the mean time between two looks at the file, which need no lock and take
+// some microseconds.
+const poll = 20 * time.Millisecond
+
+// Wait returns nil when leadership may be free: within 30 ms after a release, or
+// when the lease ends. It holds nothing. It returns the cause of ctx when that ends,
+// and an error, at once, if the file cannot be read.
+func (b *Backend) Wait(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return failed("wait", b.path, context.Cause(ctx))
+		case <-timer.C:
+		}
+		v, err := b.look()
+		if err != nil {
+			return failed("wait", b.path, err)
+		}
+		if v.free() && ctx.Err() == nil {
+			return nil
+		}
+		timer.Reset(min(v.left, poll/2+rand.N(poll)))
+	}
+}

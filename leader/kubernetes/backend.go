@@ -1,0 +1,260 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	clientset "k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// maxOvertaken is how often a write is made again that another one came before.
+const maxOvertaken = 5
+
+// A Backend keeps the leadership of one election in a Lease of the Kubernetes API.
+// It belongs to one Elector. It implements leader.Backend, and of the optional
+// interfaces Waiter, Termer, Successor, Inspector and io.Closer.
+type Backend struct {
+	// Logger gets a warning when the API forbids to watch the Lease. nil = discard. Set
+	// it before the first call.
+	Logger *slog.Logger
+
+	leases    coordinationclient.LeaseInterface
+	namespace string
+	name      string
+	suffix    string // of holderIdentity: no other Backend has it, in no process
+
+	held  *coordinationv1.Lease // as it was written last; nil = nothing is held
+	sure  bool                  // else held may not have been written: its resourceVersion is the one before
+	stamp stamp                 // of the last claim or renewal
+	term  leader.Term           // of the last success
+	clean bool                  // the leader before it released
+	ttl   time.Duration         // of the last attempt
+	watch *watching             // nil = none is open
+	deaf  time.Time             // until when no watch is tried, because it was forbidden
+
+	warned bool // of that
+
+	mu   sync.Mutex
+	seen sight
+	top  int32 // greatest leaseTransitions that was seen
+}
+
+var _ interface {
+	leader.Backend
+	leader.Waiter
+	leader.Termer
+	leader.Successor
+	leader.Inspector
+} = (*Backend)(nil)
+
+// NewBackend returns a Backend on the Lease of that namespace and name, which the
+// first leader creates. The client needs the verbs get, create and update on it,
+// and watch, without which followers poll. It does no I/O.
+//
+// A client of one's own should speak HTTP/1.1, as those of NewFromEnv and NewFromConfig do.
+func NewBackend(client clientset.Interface, namespace, name string) *Backend {
+	return &Backend{
+		leases: client.CoordinationV1().Leases(namespace), namespace: namespace, name: name,
+		suffix: newSuffix(), ttl: leader.DefaultLeaseDuration,
+	}
+}
+
+// TryAcquire implements leader.Backend. It reads the Lease and takes it if nobody
+// holds it, or if its record did not change for as long as it says, by this
+// process's clock. A write that another one came before is a lost race: false.
+// After an error the Lease may be taken; Release and the next attempt know it by
+// the suffix of its holder. ttl must be whole seconds.
+func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
+	seconds, err := wholeSeconds(ttl)
+	if err != nil {
+		return false, err
+	}
+	b.ttl, b.held = ttl, nil
+	current, err := b.get(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !b.free(current) {
+		return false, nil
+	}
+	b.stamp = stampNow()
+	claim := claimed(current.lease, b.name, identity+b.suffix, b.stamp, seconds, b.nextTerm())
+	b.held, b.sure = claim, false
+	b.clean = current.lease != nil && isClean(current.lease)
+	saved, err := b.put(ctx, claim)
+	if overtaken(err) {
+		// By somebody else, or by this very claim: a client repeats a request when the
+		// answer was lost and says so with its next one.
+		if current, err = b.get(ctx); err == nil && !b.holds(current.lease) {
+			b.held = nil
+			return false, nil
+		}
+		saved = current.lease
+	}
+	if err != nil {
+		return false, err
+	}
+	b.held, b.sure, b.term = saved, true, termOf(saved)
+	b.stopWatching()
+	return true, nil
+}
+
+// Renew implements leader.Backend. It fails with leader.ErrLost if anybody else
+// held the Lease in between, another Backend of the same identity too, or
+// if it is gone.
+func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
+	seconds, err := wholeSeconds(ttl)
+	if err != nil {
+		return err
+	}
+	if b.held == nil || !b.sure {
+		return fmt.Errorf("leader: Lease %s/%s: %w: it is not held", b.namespace, b.name, leader.ErrLost)
+	}
+	for range maxOvertaken {
+		var saved *coordinationv1.Lease
+		if saved, err = b.put(ctx, b.renewal(seconds)); err == nil {
+			b.held = saved
+			return nil
+		}
+		if !overtaken(err) {
+			return err
+		}
+		current, failure := b.get(ctx)
+		switch {
+		case failure != nil:
+			return failure
+		case !b.holds(current.lease):
+			return b.lost(current.lease)
+		}
+		b.held = current.lease
+	}
+	return err
+}
+
+func (b *Backend) renewal(seconds int32) *coordinationv1.Lease {
+	b.stamp, seconds = b.stamp.follow(stampNow(), seconds)
+	return renewed(b.held, b.stamp, seconds)
+}
+
+// Release implements leader.Backend. It empties the Lease's holder, as client-go's
+// electors do, so that anybody may take it at once. Of an attempt that failed it
+// makes sure that it does not succeed later.
+func (b *Backend) Release(ctx context.Context, _ string) error {
+	b.stopWatching()
+	if b.held == nil {
+		return nil
+	}
+	current, err := b.held, error(nil)
+	if !b.sure {
+		current = nil
+	}
+	for i := range maxOvertaken {
+		if i > 0 || !b.sure {
+			var s sight
+			if s, err = b.get(ctx); err != nil {
+				return err
+			}
+			current = s.lease
+		}
+		next := b.farewell(current)
+		if next == nil {
+			break
+		}
+		if _, err = b.put(ctx, next); err == nil {
+			break
+		}
+		if !overtaken(err) {
+			return err
+		}
+	}
+	if err == nil {
+		b.held = nil
+	}
+	return err
+}
+
+// farewell is what Release writes; nil if there is nothing to write.
+func (b *Backend) farewell(current *coordinationv1.Lease) *coordinationv1.Lease {
+	switch {
+	case current != nil && b.mine(current):
+		return released(current, b.sure || b.clean)
+	case b.sure:
+		return nil // somebody else's
+	case current == nil && b.held.ResourceVersion == "":
+		// A request to create it may still be under way, and fails once there is one.
+		return claimed(nil, b.name, "", stampNow(), 1, b.nextTerm()-1)
+	case current != nil && current.ResourceVersion == b.held.ResourceVersion:
+		return voided(current) // one to take it may
+	}
+	return nil
+}
+
+// Close drops what is held without telling the API: others can lead when the lease
+// has ended, and this Backend at once. It always returns nil.
+func (b *Backend) Close() error {
+	b.stopWatching()
+	b.held, b.deaf = nil, time.Time{}
+	return nil
+}
+
+// Term implements leader.Termer. It is leaseTransitions, in era 0. Terms begin
+// again if somebody deletes the Lease while no Backend runs that saw it.
+func (b *Backend) Term() leader.Term { return b.term }
+
+// CleanStart implements leader.Successor. It is true if the leader before was one
+// of this package and released, but not for client-go's electors, which do not
+// wait for work to end, nor for a Lease that was created.
+func (b *Backend) CleanStart() bool { return b.clean }
+
+// mine reports whether the holder is this Backend, in whatever term.
+func (b *Backend) mine(l *coordinationv1.Lease) bool {
+	holder := value(l.Spec.HolderIdentity)
+	return len(holder) >= len(b.suffix) && holder[len(holder)-len(b.suffix):] == b.suffix
+}
+
+// holds reports whether the Lease is what this Backend claimed, or a renewal of it.
+func (b *Backend) holds(l *coordinationv1.Lease) bool {
+	return l != nil && b.mine(l) && termOf(l) == termOf(b.held)
+}
+
+// free reports whether this Backend may take the Lease. Its own it always may: it
+// is what an attempt left whose outcome was unknown.
+func (b *Backend) free(s sight) bool {
+	return s.left(b.ttl) == 0 || b.mine(s.lease)
+}
+
+// nextTerm is greater than all that this process saw.
+func (b *Backend) nextTerm() int32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.top + 1
+}
+
+func (b *Backend) lost(now *coordinationv1.Lease) error {
+	b.held = nil
+	what := "it was deleted"
+	if now != nil {
+		what = fmt.Sprintf("its holder is %q, in term %v", value(now.Spec.HolderIdentity), termOf(now))
+	}
+	return fmt.Errorf("leader: Lease %s/%s: %w: %s", b.namespace, b.name, leader.ErrLost, what)
+}
+
+func (b *Backend) failed(doing string, err error) error {
+	return fmt.Errorf("leader: %s Lease %s/%s: %w", doing, b.namespace, b.name, err)
+}
+
+// wholeSeconds is ttl as a Lease stores it.
+func wholeSeconds(ttl time.Duration) (int32, error) {
+	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second >= math.MaxInt32 {
+		return 0, &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use whole seconds: a Lease stores its duration in them"}
+	}
+	return int32(ttl / time.Second), nil
+}

@@ -1,0 +1,22 @@
+package kubernetes
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// IdentityOf is what Leader tells of a holder.
+var IdentityOf = identityOf
+
+// A Renewer renews a Lease as a Backend does, by clocks that a test sets.
+type Renewer struct{ last stamp }
+
+// Renew returns the Lease, renewed.
+func (r *Renewer) Renew(l *coordinationv1.Lease, wall time.Time, boot time.Duration, seconds int32) *coordinationv1.Lease {
+	if r.last == (stamp{}) {
+		r.last = stamp{l.Spec.RenewTime.Time, 0}
+	}
+	r.last, seconds = r.last.follow(stamp{wall, boot}, seconds)
+	return renewed(l, r.last, seconds)
+}

@@ -1,0 +1,81 @@
+package kubernetes_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/pglatch/pglatch/leader/kubernetes"
+	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	namespace = "default"
+	name      = "election"
+	ttl       = time.Minute      // long: what ends in a test does not end by it
+	patience  = 20 * time.Second // how long a test waits for an event
+)
+
+func newServer(t *testing.T) *apitest.Server {
+	t.Helper()
+	server := apitest.New()
+	t.Cleanup(server.Close)
+	return server
+}
+
+func newClient(t *testing.T, config *rest.Config) clientset.Interface {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	require.NoError(t, err)
+	t.Cleanup(client.CloseIdleConnections)
+	c, err := clientset.NewForConfigAndClient(config, client)
+	require.NoError(t, err)
+	return c
+}
+
+func newBackend(t *testing.T, server *apitest.Server) *kubernetes.Backend {
+	t.Helper()
+	b := kubernetes.NewBackend(newClient(t, server.Config()), namespace, name)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+// within is a ctx with a bound that only a hanging test reaches.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func lead(t *testing.T, b *kubernetes.Backend, identity string) {
+	t.Helper()
+	won, err := b.TryAcquire(within(t), identity, ttl)
+	require.NoError(t, err)
+	require.True(t, won)
+}
+
+func refuse(t *testing.T, b *kubernetes.Backend, identity string) {
+	t.Helper()
+	won, err := b.TryAcquire(within(t), identity, ttl)
+	require.NoError(t, err)
+	require.False(t, won)
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		require.Fail(t, "did not happen")
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,147 @@
+package kubernetes
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+const (
+	// deafness is how long followers poll before they try again whether they may
+	// watch: rights are often granted a moment after a program was started.
+	deafness = time.Minute
+	// rewatch is the pause before a watch that ended is begun again.
+	rewatch = 200 * time.Millisecond
+)
+
+// A watching is a watch that goes on between calls of Wait.
+type watching struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Wait implements leader.Waiter. It returns nil when the Lease is released,
+// deleted, or has expired. It holds nothing; the watch that it leaves open ends
+// with the next success, Release or Close. Where to watch is forbidden it polls,
+// about every two seconds. Other failures are its error.
+func (b *Backend) Wait(ctx context.Context) error {
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		last := b.lastSeen()
+		if b.free(last) {
+			return nil
+		}
+		if b.watch == nil && time.Now().After(b.deaf) {
+			if err := b.startWatching(ctx, last.lease.ResourceVersion); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := b.next(ctx, last.left(b.ttl)); err != nil {
+			return err
+		}
+	}
+}
+
+// next waits for news, or for the Lease to expire.
+func (b *Backend) next(ctx context.Context, left time.Duration) error {
+	if b.watch == nil {
+		return b.look(ctx, min(left, jittered(leader.DefaultRetryInterval)))
+	}
+	expiry := time.NewTimer(left)
+	defer expiry.Stop()
+	select {
+	case <-ctx.Done():
+	case <-expiry.C:
+		b.stopWatching() // which told of no renewal: perhaps it does not tell anything any more
+	case event, ok := <-b.watch.ResultChan():
+		lease, isLease := event.Object.(*coordinationv1.Lease)
+		switch {
+		case !ok || event.Type == watch.Error: // 410 Gone, for one
+			b.stopWatching()
+			return b.look(ctx, jittered(rewatch))
+		case event.Type == watch.Deleted:
+			b.see(nil)
+		case isLease && event.Type != watch.Bookmark && !b.lastSeen().outdates(lease):
+			b.see(lease)
+		}
+	}
+	return nil
+}
+
+// look reads the Lease after a pause.
+func (b *Backend) look(ctx context.Context, pause time.Duration) error {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+	}
+	_, err := b.get(ctx)
+	return err
+}
+
+// startWatching opens a watch of what changes after that version, or notes that
+// this is forbidden. ctx bounds the opening only.
+func (b *Backend) startWatching(ctx context.Context, version string) error {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	opened := context.AfterFunc(ctx, cancel)
+	w, err := b.leases.Watch(own, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, b.name).String(),
+		ResourceVersion: version,
+	})
+	switch {
+	case err == nil:
+		b.watch = &watching{w, cancel}
+		if !opened() {
+			b.stopWatching()
+			return context.Cause(ctx)
+		}
+		return nil
+	case apierrors.IsForbidden(err):
+		cancel()
+		if !b.warned && b.Logger != nil {
+			b.Logger.Warn("watching the Lease is forbidden, polling instead: grant the verb watch",
+				slog.String("namespace", b.namespace), slog.String("lease", b.name), slog.Any("error", err))
+		}
+		b.warned = true
+		b.deaf = time.Now().Add(deafness)
+		return nil
+	}
+	cancel()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return b.look(ctx, jittered(rewatch))
+	}
+	return b.failed("watching", err)
+}
+
+// stopWatching ends the watch and waits until nothing of it runs.
+func (b *Backend) stopWatching() {
+	if b.watch == nil {
+		return
+	}
+	b.watch.cancel()
+	b.watch.Stop()
+	for range b.watch.ResultChan() {
+	}
+	b.watch = nil
+}
+
+func jittered(d time.Duration) time.Duration {
+	d, _ = leader.FixedInterval{Interval: d}.NextDelay(leader.RetryContext{})
+	return d
+}

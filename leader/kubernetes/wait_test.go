@@ -1,0 +1,176 @@
+package kubernetes_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader/kubernetes"
+	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
+)
+
+// forbidden refuses requests of a verb.
+func forbidden(verb string) func(string) apitest.Fault {
+	return func(v string) apitest.Fault {
+		if v == verb {
+			return apitest.Fault{Status: http.StatusForbidden}
+		}
+		return apitest.Fault{}
+	}
+}
+
+func waiting(t *testing.T, b *kubernetes.Backend) <-chan error {
+	t.Helper()
+	over := make(chan error, 1)
+	ctx := within(t)
+	go func() { over <- b.Wait(ctx) }()
+	return over
+}
+
+// watched waits until the server has got so many watches.
+func watched(t *testing.T, server *apitest.Server, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return server.Count(apitest.Watch) >= n }, patience, time.Millisecond)
+}
+
+func TestOneWatchServesManyWaits(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
+		cancel()
+		require.NoError(t, a.Renew(within(t), "a", ttl))
+		refuse(t, b, "b")
+	}
+	require.Equal(t, 1, server.Count(apitest.Watch))
+	over := waiting(t, b)
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, over))
+	lead(t, b, "b")
+}
+
+func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	over := waiting(t, b)
+	for n := range 3 {
+		watched(t, server, n+1)
+		server.Forget() // 410 Gone, and what happened since is not told
+	}
+	watched(t, server, 4)
+	require.Empty(t, over)
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, over))
+}
+
+// What happens while no watch is open is seen nonetheless.
+func TestAReleaseBetweenTwoWatchesIsSeen(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	server.Forget() // the watch from what b saw begins with 410
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, waiting(t, b)))
+
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	server.Delete(namespace, name)
+	require.NoError(t, receive(t, waiting(t, b)), "a Lease that is deleted is free")
+}
+
+func TestAForbiddenWatchIsPolledInsteadWithOneWarning(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.Inject(forbidden(apitest.Watch))
+	a, b := newBackend(t, server), newBackend(t, server)
+	var log bytes.Buffer
+	b.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	over := waiting(t, b)
+	watched(t, server, 1)
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, over))
+	lead(t, b, "b")
+	require.NoError(t, b.Release(within(t), "b"))
+	require.NoError(t, b.Close()) // begins anew, but for the warning
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	over = waiting(t, b)
+	watched(t, server, 2)
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, over))
+	assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+	assert.Contains(t, log.String(), "grant the verb watch")
+}
+
+func TestOtherFailuresOfAWatchAreErrors(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	require.NoError(t, b.Wait(t.Context()), "before the first attempt nothing is known")
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	server.Inject(func(string) apitest.Fault { return apitest.Fault{Status: http.StatusInternalServerError} })
+	require.ErrorContains(t, b.Wait(within(t)), "watching Lease default/election")
+}
+
+func TestAWatchThatIsNotAnsweredHangsNoLongerThanItsCtx(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	server.Inject(func(verb string) apitest.Fault {
+		if verb == apitest.Watch {
+			return apitest.Fault{Hold: never}
+		}
+		return apitest.Fault{}
+	})
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	refuse(t, b, "b")
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- b.Wait(ctx) }()
+	watched(t, server, 1)
+	cancel()
+	require.ErrorIs(t, receive(t, over), context.Canceled)
+}
+
+// A watch whose connection is dead tells of no renewal: it is opened anew.
+func TestAWatchThatIsSilentForALeaseIsOpenedAnew(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.Inject(once(apitest.Watch, apitest.Fault{Silent: true}))
+	a, b := newBackend(t, server), newBackend(t, server)
+	won, err := a.TryAcquire(within(t), "a", time.Second)
+	require.NoError(t, err)
+	require.True(t, won)
+	refuse(t, b, "b")
+	over := waiting(t, b)
+	watched(t, server, 1)
+	require.NoError(t, a.Renew(within(t), "a", ttl))
+	require.NoError(t, receive(t, over), "the end of the lease that it knows of")
+	refuse(t, b, "b")
+	over = waiting(t, b)
+	watched(t, server, 2)
+	require.NoError(t, a.Release(within(t), "a"))
+	require.NoError(t, receive(t, over))
+	lead(t, b, "b")
+}

@@ -1,0 +1,60 @@
+package leased
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// The default of a Config, and its limit.
+const (
+	DefaultPollInterval = 250 * time.Millisecond
+	MinPollInterval     = 20 * time.Millisecond
+)
+
+// A Store is what an election needs of a lease.Store. A *leasehttp.Client has it too.
+type Store interface {
+	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
+	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
+	Release(ctx context.Context, c lease.Claim) error
+	Get(ctx context.Context, name string) (lease.Record, error)
+}
+
+// A WaitingStore lets a request wait for its lease, as a *leasehttp.Client does:
+// AcquireWait is Acquire that fails with *lease.HeldError only when wait is over.
+type WaitingStore interface {
+	Store
+	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
+}
+
+// A Config names an election. Name is required; the zero value of every other field
+// is a good default.
+type Config struct {
+	// Name is the lock whose holder leads; see lease.ValidateName. It is the same for
+	// all candidates.
+	Name string
+
+	// PollInterval is how often a follower asks, about: whether the lock is free, or on a
+	// WaitingStore for its place in line, which it keeps for so long. 0 = 250 ms; 20 ms at least.
+	PollInterval time.Duration
+}
+
+// validated returns a config with its defaults filled.
+func (c Config) validated(store Store) (Config, error) {
+	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
+	if store == nil {
+		return c, errors.New("leader: the store is nil: pass one, such as that of lease/postgres")
+	}
+	if invalid, ok := errors.AsType[*lease.InvalidError](lease.ValidateName(c.Name)); ok {
+		return c, &leader.ConfigError{Field: "Name", Value: invalid.Value, Remedy: invalid.Remedy}
+	}
+	if c.PollInterval < MinPollInterval {
+		return c, &leader.ConfigError{Field: "PollInterval", Value: c.PollInterval, Remedy: fmt.Sprintf("use %v at least, or 0 for the default of %v", MinPollInterval, DefaultPollInterval)}
+	}
+	return c, nil
+}

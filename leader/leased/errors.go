@@ -1,0 +1,24 @@
+package leased
+
+import (
+	"errors"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// over reports whether err says that a lease has ended for certain.
+func over(err error) bool { return matches(err, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound) }
+
+// nothingDone reports whether err says that a request changed nothing.
+func nothingDone(err error) bool {
+	return matches(err, lease.ErrHeld, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed)
+}
+
+func matches(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,80 @@
+package leased
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// Wait waits for the lease in the line of a WaitingStore, and returns holding it. On
+// other stores it looks, each PollInterval, and returns when nobody has it. It returns
+// nil at once before the first attempt, and the cause of ctx when that ends: on a
+// WaitingStore as soon as the request is answered that is under way, which takes a
+// PollInterval, or two and a second if the store cannot be reached.
+func (b *Backend) Wait(ctx context.Context) error {
+	switch _, waits := b.store.(WaitingStore); {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt tells
+		return nil
+	case waits:
+		return b.stand(ctx)
+	}
+	return b.look(ctx)
+}
+
+// stand waits in the store's line, a PollInterval at a time. No request is given up half
+// way if its answer comes: one that is could be granted later.
+func (b *Backend) stand(ctx context.Context) error {
+	for ctx.Err() == nil {
+		patience := b.config.PollInterval
+		if deadline, ok := ctx.Deadline(); ok {
+			patience = min(patience, time.Until(deadline))
+		}
+		if patience < MinPollInterval { // not worth a request
+			<-ctx.Done()
+			break
+		}
+		_, _, err := b.acquire(ctx, patience)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, lease.ErrHeld):
+			continue
+		case ctx.Err() == nil:
+			return err
+		}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*b.config.PollInterval+time.Second)
+		_ = b.settle(last) // else the next attempt adopts what it gets, Release ends it, or it expires
+		cancel()
+	}
+	return context.Cause(ctx)
+}
+
+// look polls until nobody has the lease.
+func (b *Backend) look(ctx context.Context) error {
+	for {
+		r, err := b.store.Get(ctx, b.config.Name)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, lease.ErrNotFound), err == nil && r.AvailableIn <= 0:
+			return nil
+		case err != nil:
+			return fmt.Errorf("leader: waiting for the lease of %s: %w", b.config.Name, err)
+		}
+		timer := time.NewTimer(min(r.AvailableIn, jitter(b.config.PollInterval)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// jitter keeps followers from looking in step.
+func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }

@@ -1,0 +1,143 @@
+package leased_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader/leased"
+	"github.com/pglatch/pglatch/lease"
+)
+
+func TestAWaitBeforeTheFirstAttemptReturns(t *testing.T) {
+	t.Parallel()
+	store := newFaulty()
+	lead(t, newBackend(t, store), "a")
+	require.NoError(t, newBackend(t, store).Wait(t.Context()))
+}
+
+func TestAWaitOnAStoreThatFailsTellsIt(t *testing.T) {
+	t.Parallel()
+	store := newFaulty()
+	lead(t, newBackend(t, store), "a")
+	b := newBackend(t, store)
+	refused(t, b, "b")
+	store.set(func(f *faulty) { f.refusal = errReset })
+	require.ErrorIs(t, b.Wait(t.Context()), errReset)
+}
+
+// queue makes a waiting store of any, by asking when it is told to.
+type queue struct {
+	*faulty
+	free chan struct{}
+}
+
+func newQueue() queue { return queue{newFaulty(), make(chan struct{}, 1)} }
+
+func (q queue) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-q.free:
+	case <-timer.C:
+	case <-ctx.Done():
+		return lease.Lease{}, context.Cause(ctx)
+	}
+	return q.Acquire(ctx, r)
+}
+
+func TestWhatAWaitGotIsProlongedByTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		a, b, c := newBackend(t, q), newBackend(t, q), newBackend(t, q)
+		lead(t, a, "a")
+		refused(t, b, "b")
+		release(t, a)
+		q.free <- struct{}{}
+		require.NoError(t, b.Wait(t.Context()))
+		refused(t, c, "c")
+		got := record(t, q).Claim
+		time.Sleep(ttl / 2)
+		lead(t, b, "b")
+		r := record(t, q)
+		assert.Equal(t, got, r.Claim)
+		assert.Equal(t, ttl, r.Remaining)
+
+		// Or it has expired meanwhile.
+		release(t, b)
+		q.free <- struct{}{}
+		require.NoError(t, c.Wait(t.Context()))
+		got = record(t, q).Claim
+		time.Sleep(ttl)
+		lead(t, c, "c")
+		assert.Equal(t, got.Token+1, c.Term().Uint64())
+	})
+}
+
+func TestAWaitInLineEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		a, b := newBackend(t, q), newBackend(t, q)
+		lead(t, a, "a")
+		refused(t, b, "b")
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		release(t, a)
+		lead(t, a, "a")
+	})
+}
+
+func TestAWaitThatIsGivenUpHalfWayGivesBackWhatItGot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		a, b := newBackend(t, q), newBackend(t, q)
+		lead(t, a, "a")
+		refused(t, b, "b")
+		release(t, a)
+		q.set(func(f *faulty) { f.hang = true })
+		q.free <- struct{}{}
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error)
+		go func() { over <- b.Wait(ctx) }()
+		synctest.Wait()
+		require.Equal(t, "b", record(t, q).Holder)
+		q.set(func(f *faulty) { f.hang = false })
+		cancel()
+		require.ErrorIs(t, <-over, context.Canceled)
+		lead(t, a, "a")
+	})
+}
+
+func TestPollsAreJittered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaulty()
+		b, err := leased.New(store, leased.Config{Name: name, PollInterval: time.Minute})
+		require.NoError(t, err)
+		a := newBackend(t, store)
+		lead(t, a, "a")
+		refused(t, b, "b")
+		took := map[time.Duration]bool{}
+		for range 10 {
+			began, over := time.Now(), make(chan error)
+			go func() { over <- b.Wait(t.Context()) }()
+			synctest.Wait()
+			release(t, a)
+			require.NoError(t, <-over)
+			assert.InDelta(t, time.Minute, time.Since(began), float64(15*time.Second))
+			took[time.Since(began)] = true
+			lead(t, a, "a")
+		}
+		assert.Greater(t, len(took), 1)
+	})
+}

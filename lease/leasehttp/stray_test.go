@@ -1,0 +1,171 @@
+package leasehttp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+func TestNothingIsSentForAContextThatHasEnded(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, h := serve(t, leasehttp.Config{Store: store})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range 50 {
+		_, err := cl.Get(t.Context(), "warm")
+		require.ErrorIs(t, err, lease.ErrNotFound)
+		_, err = cl.Acquire(ended, ask(strconv.Itoa(i), "a"))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err := cl.Get(t.Context(), "warm")
+	require.ErrorIs(t, err, lease.ErrNotFound)
+	for i := range 50 {
+		_, err := store.Get(t.Context(), strconv.Itoa(i))
+		require.ErrorIs(t, err, lease.ErrNotFound)
+	}
+}
+
+// grantOf is the answer to an acquire of "job" by "a".
+func grantOf(token int, more string) string {
+	return fmt.Sprintf(`{"lock":"job","owner_id":"a","lease_id":"i%d","fencing_token":%d,"acquired_at":"2026-01-01T00:00:00Z","expires_at":"2026-01-01T00:00:01Z","ttl_remaining_ms":1000%s`,
+		token, token, more)
+}
+
+func TestNothingStaysOfAnAnswerThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for _, answers := range [][]string{
+		{grantOf(1, `,"waited_ms":20000,"meta`), grantOf(1, "}")},
+		{grantOf(1, `,"waited_ms":20000}`)}, // and what a server says of waiting moves nothing into the future
+	} {
+		var n atomic.Int32
+		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, answers[n.Add(1)-1])
+		}))
+		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Second})
+		require.NoError(t, err)
+		require.LessOrEqual(t, l.Remaining(), time.Second)
+		h.Close()
+	}
+}
+
+// spoken lets a test say, for the connections of one listener, what follows each
+// request.
+func spoken(t *testing.T, say func(w io.Writer)) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = c.Close() }()
+				for r := bufio.NewReader(c); ; {
+					request, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, request.Body)
+					say(c)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		wg.Wait()
+	})
+	return "http://" + listener.Addr().String()
+}
+
+func answerOf(body string) string {
+	return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+}
+
+func TestAnAnswerThatNobodyAskedForIsNobodys(t *testing.T) {
+	t.Parallel()
+	stray, sent := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	url := spoken(t, func(w io.Writer) {
+		n := int(requests.Add(1))
+		_, _ = io.WriteString(w, answerOf(grantOf(n, "}")))
+		if n == 1 {
+			<-stray
+			_, _ = io.WriteString(w, answerOf(grantOf(99, "}")))
+			close(sent)
+		}
+	})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url})
+	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	close(stray)
+	<-sent // on loopback it is there then
+	l, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, l.Token)
+}
+
+func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	const most = 32 << 20
+	inner := answerOf(grantOf(99, "}"))
+	url := spoken(t, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", most+len(inner))
+		_, _ = io.WriteString(w, `{"locks":[]}`+strings.Repeat(" ", most-len(`{"locks":[]}`))+inner)
+	})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	for range 2 {
+		for _, err := range cl.List(t.Context(), lease.ListRequest{}) {
+			require.ErrorContains(t, err, "too long")
+		}
+	}
+}
+
+func TestAnswersToAnotherRequestAreRefused(t *testing.T) {
+	t.Parallel()
+	url := spoken(t, func(w io.Writer) { _, _ = io.WriteString(w, answerOf(grantOf(7, "}"))) })
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	_, err := cl.Acquire(t.Context(), ask("job", "b"))
+	require.ErrorContains(t, err, "another request")
+	claim := lease.Claim{Name: "job", Holder: "a", ID: "i8", Token: 8}
+	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: claim, TTL: time.Second})
+	require.ErrorContains(t, err, "another request")
+	require.ErrorContains(t, cl.Release(t.Context(), claim), "another request")
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, h := serve(t, leasehttp.Config{Store: store})
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, h.URL+r.URL.RequestURI(), http.StatusPermanentRedirect)
+	}))
+	t.Cleanup(elsewhere.Close)
+	_, err := client(t, nil, leasehttp.ClientConfig{BaseURL: elsewhere.URL, Resends: -1}).Acquire(t.Context(), ask("job", "a"))
+	require.ErrorContains(t, err, "308")
+	_, err = store.Get(t.Context(), "job")
+	require.ErrorIs(t, err, lease.ErrNotFound)
+}

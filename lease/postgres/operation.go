@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/ledger"
+)
+
+// An operation is an acquire or a release, as the functions in the schema take it.
+type operation struct {
+	name, holder, id                     string
+	token                                int64 // 0 = acquire
+	key, metadata                        string
+	ttl, lockDelay, minHold, maxLifetime int64 // microseconds
+}
+
+func newAcquire(r lease.AcquireRequest) (operation, error) {
+	if err := r.Validate(); err != nil {
+		return operation{}, err
+	}
+	metadata := "{}"
+	if len(r.Metadata) > 0 {
+		text, err := json.Marshal(r.Metadata)
+		if err != nil {
+			return operation{}, fmt.Errorf("lease: metadata: %w", err)
+		}
+		metadata = string(text)
+	}
+	return operation{
+		name: r.Name, holder: r.Holder, id: ledger.NewID(), key: r.IdempotencyKey, metadata: metadata,
+		ttl: micros(r.TTL), lockDelay: micros(r.LockDelay), minHold: micros(r.MinHold), maxLifetime: micros(r.MaxLifetime),
+	}, nil
+}
+
+func newRelease(c lease.Claim) (operation, error) {
+	if err := c.Validate(); err != nil {
+		return operation{}, err
+	}
+	return operation{name: c.Name, holder: c.Holder, id: c.ID, token: int64(c.Token)}, nil
+}
+
+const (
+	acquireSQL = `SELECT pg_catalog.to_json(pglatch_lease.acquire($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::json,
+	$7::bigint, $8::bigint, $9::bigint, $10::text))::text`
+	releaseSQL = `SELECT pg_catalog.to_json(pglatch_lease.release($1::text, $2::text, $3::text, $4::bigint, $5::text))::text`
+	batchSQL   = `SELECT pg_catalog.to_json(b)::text FROM pglatch_lease.batch($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[],
+	$6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text) AS b ORDER BY b.i`
+)
+
+// batchWait is how long an operation of several in one transaction waits for a row:
+// the others wait too, so it is tried again alone.
+const batchWait = "1ms"
+
+// A session is a connection of the pool.
+type session struct{ *pgxpool.Conn }
+
+func (s *Store) connect(ctx context.Context) (connection, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return session{conn}, nil
+}
+
+// operate implements connection. Several operations have to be in the order of their
+// names.
+func (s session) operate(ctx context.Context, all []operation, wait string) ([]answer, error) {
+	answers := make([]answer, 0, len(all))
+	sql, args := statement(all, wait)
+	err := query(ctx, s.Conn, parsing(func(a answer) { answers = append(answers, a) }), sql, args...)
+	if err == nil && len(answers) != len(all) {
+		err = fmt.Errorf("lease: BUG: %d answers to %d operations", len(answers), len(all))
+	}
+	return answers, err
+}
+
+func statement(all []operation, wait string) (string, []any) {
+	if len(all) == 1 {
+		o := all[0]
+		if o.token != 0 {
+			return releaseSQL, []any{o.name, o.holder, o.id, o.token, wait}
+		}
+		return acquireSQL, []any{o.name, o.holder, o.id, o.ttl, o.key, o.metadata, o.lockDelay, o.minHold, o.maxLifetime, wait}
+	}
+	texts := func(of func(*operation) string) []string {
+		column := make([]string, len(all))
+		for i := range all {
+			column[i] = of(&all[i])
+		}
+		return column
+	}
+	numbers := func(of func(*operation) int64) []int64 {
+		column := make([]int64, len(all))
+		for i := range all {
+			column[i] = of(&all[i])
+		}
+		return column
+	}
+	return batchSQL, []any{
+		texts(func(o *operation) string { return o.name }), texts(func(o *operation) string { return o.holder }),
+		texts(func(o *operation) string { return o.id }), numbers(func(o *operation) int64 { return o.token }),
+		numbers(func(o *operation) int64 { return o.ttl }), texts(func(o *operation) string { return o.key }),
+		texts(func(o *operation) string { return o.metadata }), numbers(func(o *operation) int64 { return o.lockDelay }),
+		numbers(func(o *operation) int64 { return o.minHold }), numbers(func(o *operation) int64 { return o.maxLifetime }), wait,
+	}
+}
