@@ -23,7 +23,13 @@ func (c *carrier) lead(o *op) bool {
 		o.leading = false
 	}
 	n := min(len(c.pending), maxBatch)
-	mine := o == nil || slices.Contains(c.pending[:n], o)
+	mine := o == nil || o.done || slices.Contains(c.pending[:n], o)
+	if c.closed != nil { // stop came while who leads was on the way
+		err := c.closed
+		c.mu.Unlock()
+		c.complete(o, err)
+		return mine
+	}
 	c.batch.ops = append(c.batch.ops, c.pending[:n]...)
 	rest := copy(c.pending, c.pending[n:])
 	clear(c.pending[rest:])

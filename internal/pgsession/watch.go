@@ -145,7 +145,7 @@ var errSilent = errors.New("no answer from the server before the deadline")
 func (s *Session) stopWatch() {
 	// The answer to a ping that is under way is not worth waiting for until the
 	// deadline.
-	s.endWatch(func() { s.setDeadline(s.from.config.statementBound()) })
+	s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
 }
 
 // endWatch ends the watch, if there is one; pinging is called if a ping is under
