@@ -1,6 +1,7 @@
 package boottime
 
 import (
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -8,13 +9,38 @@ import (
 
 const clockBoottime = 7 // CLOCK_BOOTTIME of linux/time.h
 
+// unreadable is set for good when the kernel refused the clock, as under a seccomp
+// filter: two clocks are never mixed.
+var unreadable atomic.Bool
+
+// start is the clock at processStart; 0 if it cannot be read.
+var start, _ = read()
+
 // Now is the time since some fixed moment. It reads CLOCK_BOOTTIME:
 // CLOCK_MONOTONIC, which package time uses, stands still while a virtual machine
-// is suspended.
+// is suspended. Where it cannot be read, Now goes on as package time's does.
 func Now() time.Duration {
+	now, _ := Shared()
+	return now
+}
+
+// Shared is Now, and reports whether it is CLOCK_BOOTTIME, which the processes of a
+// boot share (but for time namespaces).
+func Shared() (now time.Duration, ok bool) {
+	if now, ok = read(); !ok {
+		now = start + monotonic()
+	}
+	return now, ok
+}
+
+func read() (now time.Duration, ok bool) {
+	if unreadable.Load() {
+		return 0, false
+	}
 	var ts syscall.Timespec
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
-		return monotonic()
+		unreadable.Store(true)
+		return 0, false
 	}
-	return time.Duration(ts.Nano())
+	return time.Duration(ts.Nano()), true
 }

@@ -26,7 +26,7 @@ const maxIdentity = 1024
 type Backend struct {
 	path   string
 	repair bool
-	clock  clock
+	now    func() moment
 	lock   *flock.Flock
 	seen   *witness
 
@@ -54,7 +54,7 @@ func NewBackend(path string) *Backend {
 	if full, err := filepath.Abs(path); err == nil && path != "" {
 		path = full
 	}
-	return &Backend{path: path, clock: newClock(), lock: flock.New(path + ".lock"), seen: new(witness), id: rand.Text()}
+	return &Backend{path: path, now: newClock(), lock: flock.New(path + lockSuffix), seen: new(witness), id: rand.Text()}
 }
 
 // WithRepair returns a Backend on the same file that replaces a corrupt one, as
@@ -123,14 +123,16 @@ func following(t, u leader.Term) leader.Term {
 // draft returns the record, renewed now.
 func (b *Backend) draft(r record, ttl time.Duration) (*draft, error) {
 	r.Version, r.LeaseDuration, r.RenewTime = version, duration(ttl), time.Now().UTC()
-	r.Clock, r.ClockTime = b.clock.id, duration(b.clock.now())
+	now := b.now()
+	r.Clock, r.ClockTime = now.clock, duration(now.time)
 	data, err := r.encode()
 	return &draft{path: b.path, data: data}, err
 }
 
 // Renew prolongs leadership. The error matches leader.ErrLost if another has led
 // since TryAcquire, if the file was removed, and if the lease had ended, even if
-// nobody took leadership then: who saw that nobody leads saw the end of the term.
+// nobody took leadership then: who saw that nobody leads saw the end of the term. If
+// it ended while the file was being written, that says so for one more lease, or until Release.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	if err := b.check(identity, ttl); err != nil {
 		return err
@@ -138,7 +140,9 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 	if !b.leads {
 		return failed("renew", b.path, fmt.Errorf("%w: %s does not lead", leader.ErrLost, identity))
 	}
+	var old view
 	_, err := b.change(ctx, "renew", func(v view) ([]*draft, error) {
+		old = v
 		switch {
 		case v.damage != nil:
 			return nil, v.damage
@@ -150,23 +154,33 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			return nil, fmt.Errorf("%w: its lease ended %v ago", leader.ErrLost, -v.left)
 		}
 		r, err := b.draft(v.record, ttl)
-		return []*draft{r}, err
+		if err != nil || ttl <= time.Duration(v.LeaseDuration) {
+			return []*draft{r}, err
+		}
+		known, _ := readLedger(b.ledgerPath()) // if that fails, the record knows as much
+		return []*draft{{path: b.ledgerPath(), data: known.grown(leader.Term(v.Term), ttl).encode()}, r}, nil
 	})
+	if late := b.now().time - old.at.time - old.left; err == nil && late >= 0 {
+		b.leads = false // the process was stopped between the look and the change
+		return failed("renew", b.path, fmt.Errorf("%w: its lease ended %v ago, while it was renewed", leader.ErrLost, late))
+	}
 	return err
 }
 
 // Release gives leadership up, at once for all others, or what is left of an
-// attempt that failed. If this Backend holds nothing it does nothing. A start after
-// it is clean unless the lease had ended before.
+// attempt that failed. If this Backend holds nothing, or not for that identity, it
+// does nothing. A start after it is clean unless the lease had ended before.
 func (b *Backend) Release(ctx context.Context, identity string) error {
 	if !b.holds {
 		return nil
 	}
+	other := false
 	_, err := b.change(ctx, "release", func(v view) ([]*draft, error) {
+		other = b.made(v.record) && v.Holder != identity
 		switch {
 		case v.damage != nil:
 			return nil, v.damage
-		case v.Holder != identity || !b.made(v.record):
+		case other || !b.made(v.record):
 			return nil, nil
 		}
 		r := v.record
@@ -174,7 +188,7 @@ func (b *Backend) Release(ctx context.Context, identity string) error {
 		d, err := b.draft(r, time.Duration(r.LeaseDuration))
 		return []*draft{d}, err
 	})
-	if err == nil {
+	if err == nil && !other {
 		b.holds, b.leads = false, false
 	}
 	return err
@@ -198,6 +212,8 @@ func (b *Backend) check(identity string, ttl time.Duration) error {
 	switch {
 	case b.path == "":
 		return &leader.ConfigError{Field: "path", Value: `""`, Remedy: "name the file of the election"}
+	case reserved(filepath.Base(b.path)):
+		return &leader.ConfigError{Field: "path", Value: fmt.Sprintf("%q", b.path), Remedy: "use another name: elections keep files of such names beside theirs"}
 	case identity == "" || len(identity) > maxIdentity || !utf8.ValidString(identity):
 		return &leader.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text of at most 1024 bytes"}
 	case ttl <= 0 || ttl > leader.MaxLeaseDuration:

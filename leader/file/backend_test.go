@@ -183,3 +183,52 @@ func TestWaitSeesARelease(t *testing.T) {
 	require.True(t, b.CleanStart())
 	require.Less(t, time.Since(start), ttl, "it did not wait for the lease")
 }
+
+func TestReleaseByAnotherIdentityForgetsNothing(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a, b := file.NewBackend(path), file.NewBackend(path)
+	lead(t, a, "a")
+	require.NoError(t, a.Release(within(t), "x"))
+	require.NoError(t, a.Renew(within(t), "a", ttl))
+	require.False(t, attempt(t, b, "b"))
+	require.NoError(t, a.Release(within(t), "a"))
+	lead(t, b, "b")
+	require.True(t, b.CleanStart())
+}
+
+// It was stopped before it took the lock, for longer than drafts are kept.
+func TestAWriterWhoseDraftWasSweptWritesAnother(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	a := file.NewBackend(path)
+	lead(t, a, "a")
+	before := content(t, path)
+	unlock, err := file.NewBackend(path).Lock(within(t))
+	require.NoError(t, err)
+	over := make(chan error, 1)
+	ctx := within(t)
+	go func() { over <- a.Renew(ctx, "a", ttl) }()
+	var drafts []string
+	require.Eventually(t, func() bool {
+		drafts, err = filepath.Glob(path + ".tmp-*")
+		return err == nil && len(drafts) == 1
+	}, patience, time.Millisecond)
+	require.NoError(t, os.Remove(drafts[0]))
+	require.NoError(t, unlock())
+	require.NoError(t, <-over)
+	require.NotEqual(t, before, content(t, path))
+}
+
+func TestNamesOfFilesBesideAnotherElectionsAreRefused(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	lead(t, file.NewBackend(path), "a")
+	for _, suffix := range []string{".term", ".lock", ".tmp-A", ".term.tmp-A", ".corrupt-A"} {
+		_, err := file.NewBackend(path+suffix).WithRepair().TryAcquire(within(t), "b", ttl)
+		var refused *leader.ConfigError
+		require.ErrorAs(t, err, &refused, suffix)
+		require.ErrorContains(t, err, "another name")
+	}
+	lead(t, file.NewBackend(path+".terms"), "b") // the control
+}

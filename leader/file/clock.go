@@ -7,19 +7,23 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A clock tells times that nobody sets. Times of clocks of one id can be compared,
-// in whichever process they were read.
-type clock struct {
-	id  string
-	now func() time.Duration
+// A moment is a time of a clock that nobody sets. Moments of one clock can be
+// compared, in whichever process they were read.
+type moment struct {
+	clock string
+	time  time.Duration
 }
 
 // newClock returns the clock that all processes of this boot share, or, where
-// there is none, one that is nobody else's.
-func newClock() clock {
-	id, ok := bootID()
-	if !ok {
-		id = "alone-" + rand.Text()
+// there is none or it cannot be read, one that is nobody else's.
+func newClock() (now func() moment) {
+	boot, known := bootID()
+	alone := "alone-" + rand.Text()
+	return func() moment {
+		now, shared := boottime.Shared()
+		if known && shared {
+			return moment{boot, now}
+		}
+		return moment{alone, now}
 	}
-	return clock{id: id, now: boottime.Now}
 }

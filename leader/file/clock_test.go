@@ -147,3 +147,38 @@ func TestTheProcessesOfABootShareAClock(t *testing.T) {
 	require.Equal(t, file.ClockID(), file.ClockID())
 	require.NotContains(t, file.ClockID(), "alone")
 }
+
+// The process is stopped after its look at the lease, and wakes when others have seen
+// the lease end.
+func TestARenewalDuringWhichTheLeaseEndedIsALoss(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]time.Duration{"ended": ttl, "control: it had not": ttl - 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := newPath(t)
+			var s setting
+			looks := -100
+			a, b := file.NewBackend(path), onClock(path, "shared", &s)
+			a.SetClock("shared", func() time.Duration {
+				now := s.now()
+				if looks++; looks == 3 { // of a renewal: the look, the draft, the look under the lock
+					s.pass(stopped)
+				}
+				return now
+			})
+			lead(t, a, "a")
+			looks = 0
+			err := a.Renew(within(t), "a", ttl)
+			if stopped < ttl {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, leader.ErrLost)
+			require.ErrorContains(t, err, "while it was renewed")
+			require.ErrorIs(t, a.Renew(within(t), "a", ttl), leader.ErrLost)
+			require.NoError(t, a.Release(within(t), "a"))
+			lead(t, b, "b")
+			require.False(t, b.CleanStart())
+		})
+	}
+}

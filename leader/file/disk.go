@@ -69,12 +69,18 @@ func (d *draft) publish() error { return os.Rename(d.temp, d.path) }
 // discard removes what was not published.
 func (d *draft) discard() { _ = os.Remove(d.temp) }
 
+// reserved reports whether a name may be that of a file which an election keeps
+// beside its own.
+func reserved(name string) bool {
+	return strings.HasSuffix(name, ledgerSuffix) || strings.HasSuffix(name, lockSuffix) ||
+		strings.Contains(name, tempInfix) || strings.Contains(name, corruptInfix)
+}
+
 // tempInfix is between the name of a file and the random end of its drafts' names.
 const tempInfix = ".tmp-"
 
 // abandonedAfter is how old a draft of a process that was killed is at least. One that
-// is still wanted then, by a process that was stopped, is missed by it: it fails, and
-// changes nothing.
+// is still wanted then, by a process that was stopped, is missed by it: it looks again.
 const abandonedAfter = time.Minute
 
 // sweep removes the drafts that killed processes left behind.

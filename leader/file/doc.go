@@ -36,6 +36,9 @@
 //	leader.json.tmp-*      what a killed process left; the next leader removes it after a minute
 //	leader.json.corrupt-*  what WithRepair replaced
 //
+// Of two elections in a directory, neither file has a name that the other keeps for these:
+// names that end in .term or .lock, or contain .tmp- or .corrupt-, are refused.
+//
 // All processes run as one user who may write in the directory. The file is read
 // without the lock and replaced as a whole: a temporary file is written and synced,
 // renamed under the lock, and the directory is synced before a call succeeds. The lock
@@ -61,8 +64,8 @@
 // The second is the rule for a record from before a reboot, whose leader is dead, for
 // one that was written by hand, by another program, or on another machine over a
 // network file system, whose leader may live: the file does not tell which. So after a
-// reboot an election waits for one more lease. Outside of Linux, or without /proc,
-// every process has a clock of its own, and takeovers after a crash take one lease
+// reboot an election waits for one more lease. Outside of Linux, without /proc,
+// or where CLOCK_BOOTTIME cannot be read, every process has a clock of its own, and takeovers after a crash take one lease
 // from when the successor first looked.
 //
 // # What it guarantees
@@ -73,8 +76,8 @@
 //   - Terms rise, also past a lost or damaged leader.json: they are counted in
 //     leader.json.term before they begin.
 //   - Two Backends of one identity exclude each other. A renewal is of the leadership
-//     that TryAcquire began, never of a later one. A lease that has ended is never
-//     renewed, even if nobody took leadership.
+//     that TryAcquire began, never of a later one. Renew never reports that it renewed a
+//     lease that had ended, even if nobody took leadership.
 //   - What is not a whole record is an error and is not overwritten.
 //
 // # What it does not guarantee
@@ -99,8 +102,10 @@
 //
 // A *CorruptError says what is wrong. Followers do not lead, and a leader's renewals
 // fail until it stops by its own clock, unless the file is mended before. To remove the file is
-// safe: it is waited for as long as a leader could believe in it, the lease that
-// leader.json.term tells, and then terms go on.
+// safe if this package wrote it: it is waited for as long as a leader could believe in
+// it, the greatest lease that leader.json.term tells for its term, and then terms go on. Of
+// what another program wrote, that knows nothing; and who removes a file that was
+// mended stops the leader first.
 //
 // WithRepair does the same by itself: an attempt fails with a *CorruptError that says
 // when the file will be replaced; after one lease in which it did not change, the next

@@ -8,10 +8,12 @@ import (
 )
 
 // SetClock gives b another clock.
-func (b *Backend) SetClock(id string, now func() time.Duration) { b.clock = clock{id, now} }
+func (b *Backend) SetClock(id string, now func() time.Duration) {
+	b.now = func() moment { return moment{id, now()} }
+}
 
 // ClockID names the clock that the processes of this machine share.
-func ClockID() string { return newClock().id }
+func ClockID() string { return newClock()().clock }
 
 // LockOn makes b take its lock on another file.
 func (b *Backend) LockOn(path string) {

@@ -50,4 +50,12 @@ func decodeLedger(data []byte) (ledger, error) {
 	return ledger{t, d}, nil
 }
 
+// grown is the ledger with at least that term and lease.
+func (l ledger) grown(t leader.Term, lease time.Duration) ledger {
+	if l.term.Compare(t) > 0 {
+		t = l.term
+	}
+	return ledger{t, max(l.lease, lease)}
+}
+
 func (l ledger) encode() []byte { return fmt.Appendf(nil, "%v %v\n", l.term, l.lease) }

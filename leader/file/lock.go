@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 )
+
+// lockSuffix is what the name of the lock's file has after that of the record.
+const lockSuffix = ".lock"
 
 // lockRetry is the time between two tries of the lock.
 const lockRetry = 2 * time.Millisecond
@@ -77,6 +81,9 @@ func (b *Backend) publish(v view, drafts []*draft) (done bool, err error) {
 		}
 		if err == nil {
 			err = d.publish()
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil // another swept it while this process was stopped, or the directory is gone, as the next look tells
 		}
 		if err != nil {
 			return false, err

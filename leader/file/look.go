@@ -15,7 +15,8 @@ type view struct {
 	state  string        // the file itself
 	clean  bool          // the last leadership ended in good order, or there was none
 	damage *CorruptError // of a record that WithRepair replaces
-	left   time.Duration // until leadership is free
+	left   time.Duration // until leadership is free, from at on
+	at     moment        // when it was judged
 }
 
 func (v view) free() bool { return v.left <= 0 }
@@ -29,18 +30,18 @@ func (b *Backend) look() (view, error) {
 	if data == nil {
 		return b.lookInDark(view{state: "missing"})
 	}
-	v := view{state: fmt.Sprint(modified, string(data))}
+	v := view{state: fmt.Sprint(modified, string(data)), at: b.now()}
 	if v.record, v.damage = decode(b.path, data); v.damage != nil {
 		return b.lookInDark(v)
 	}
-	now, lease := b.clock.now(), time.Duration(v.LeaseDuration)
-	switch since := now - time.Duration(v.ClockTime); {
+	lease := time.Duration(v.LeaseDuration)
+	switch since := v.at.time - time.Duration(v.ClockTime); {
 	case v.Holder == "":
 		v.clean = v.Released
-	case v.Clock == b.clock.id && since >= 0:
+	case v.Clock == v.at.clock && since >= 0:
 		v.left = lease - since
 	default:
-		v.left = lease - b.seen.unchanged(v.state, now)
+		v.left = lease - b.seen.unchanged(v.state, v.at)
 	}
 	return v, nil
 }
@@ -59,7 +60,8 @@ func (b *Backend) lookInDark(v view) (view, error) {
 		return v, nil // nobody ever led
 	}
 	v.state += fmt.Sprint(known)
-	v.left = cmp.Or(known.lease, leader.DefaultLeaseDuration) - b.seen.unchanged(v.state, b.clock.now())
+	v.at = b.now()
+	v.left = cmp.Or(known.lease, leader.DefaultLeaseDuration) - b.seen.unchanged(v.state, v.at)
 	return v, nil
 }
 
@@ -67,14 +69,14 @@ func (b *Backend) lookInDark(v view) (view, error) {
 type witness struct {
 	mu    sync.Mutex
 	state string
-	since time.Duration
+	since moment
 }
 
-func (w *witness) unchanged(state string, now time.Duration) time.Duration {
+func (w *witness) unchanged(state string, now moment) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if state != w.state {
+	if state != w.state || now.clock != w.since.clock {
 		w.state, w.since = state, now
 	}
-	return now - w.since
+	return now.time - w.since.time
 }

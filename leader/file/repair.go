@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// corruptInfix is between the name of a file and the end of the names of those that
+// were put aside.
+const corruptInfix = ".corrupt-"
+
 // announced says that a corrupt file is going to be replaced.
 func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 	said := *damage
@@ -16,5 +20,5 @@ func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 // putAside keeps the corrupt file. If the process dies before the new one is there,
 // the file is missing, and whoever led is waited for again.
 func (b *Backend) putAside() error {
-	return os.Rename(b.path, b.path+".corrupt-"+time.Now().UTC().Format("20060102T150405.000000000Z"))
+	return os.Rename(b.path, b.path+corruptInfix+time.Now().UTC().Format("20060102T150405.000000000Z"))
 }

@@ -196,3 +196,22 @@ func TestTermsRiseWhenOneOfTheFilesIsOlder(t *testing.T) {
 	lead(t, b, "b")
 	require.Equal(t, term(5), b.Term())
 }
+
+func TestAMissingRecordIsWaitedForAsLongAsTheLongestRenewal(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	var s setting
+	a, b := onClock(path, "shared", &s), onClock(path, "shared", &s)
+	lead(t, a, "a")
+	require.NoError(t, a.Renew(within(t), "a", 10*ttl))
+	require.Equal(t, "1.1 10m0s\n", content(t, path+".term"))
+	require.NoError(t, a.Renew(within(t), "a", ttl))
+	require.Equal(t, "1.1 10m0s\n", content(t, path+".term"), "what was believed in is not forgotten")
+	require.NoError(t, os.Remove(path))
+	require.False(t, attempt(t, b, "b"))
+	s.pass(10*ttl - 1)
+	require.False(t, attempt(t, b, "b"))
+	s.pass(1)
+	lead(t, b, "b")
+	require.Equal(t, term(2), b.Term())
+}

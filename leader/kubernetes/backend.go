@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clientset "k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -17,6 +19,9 @@ import (
 
 // maxOvertaken is how often a write is made again that another one came before.
 const maxOvertaken = 5
+
+// errLate: Release frees what it left, or the next attempt takes it.
+var errLate = errors.New("an earlier request of this Backend was executed late")
 
 // A Backend keeps the leadership of one election in a Lease of the Kubernetes API.
 // It belongs to one Elector. It implements leader.Backend, and of the optional
@@ -42,9 +47,10 @@ type Backend struct {
 
 	warned bool // of that
 
-	mu   sync.Mutex
-	seen sight
-	top  int32 // greatest leaseTransitions that was seen
+	mu    sync.Mutex
+	seen  sight
+	looks int   // how often seen was set
+	top   int32 // greatest leaseTransitions that was seen
 }
 
 var _ interface {
@@ -77,29 +83,46 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	if err != nil {
 		return false, err
 	}
-	b.ttl, b.held = ttl, nil
+	b.ttl = ttl
+	if b.sure { // if this fails it does not lead, and what it had is Release's
+		b.sure, b.clean = false, false
+	}
 	current, err := b.get(ctx)
 	if err != nil {
 		return false, err
 	}
 	if !b.free(current) {
+		b.held = nil
 		return false, nil
 	}
+	last := b.highest()
+	if last == math.MaxInt32 {
+		return false, fmt.Errorf("leader: Lease %s/%s: no term can follow its leaseTransitions %d: delete it, terms then begin again", b.namespace, b.name, last)
+	}
 	b.stamp = stampNow()
-	claim := claimed(current.lease, b.name, identity+b.suffix, b.stamp, seconds, b.nextTerm())
+	claim := claimed(current.lease, b.name, identity+b.suffix, b.stamp, seconds, last+1)
 	b.held, b.sure = claim, false
 	b.clean = current.lease != nil && isClean(current.lease)
 	saved, err := b.put(ctx, claim)
-	if overtaken(err) {
+	switch {
+	case overtaken(claim, err):
 		// By somebody else, or by this very claim: a client repeats a request when the
 		// answer was lost and says so with its next one.
-		if current, err = b.get(ctx); err == nil && !b.holds(current.lease) {
-			b.held = nil
-			return false, nil
+		if current, err = b.get(ctx); err != nil {
+			return false, err
 		}
-		saved = current.lease
-	}
-	if err != nil {
+		if saved = current.lease; b.holds(saved) {
+			break
+		}
+		if saved != nil && b.mine(saved) {
+			return false, b.failed("claiming", errLate)
+		}
+		b.held = nil
+		return false, nil
+	case apierrors.IsNotFound(err):
+		b.held = nil
+		return false, fmt.Errorf("leader: Lease %s/%s cannot be created: is there a namespace %s?: %w", b.namespace, b.name, b.namespace, err)
+	case err != nil:
 		return false, err
 	}
 	b.held, b.sure, b.term = saved, true, termOf(saved)
@@ -119,12 +142,13 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 		return fmt.Errorf("leader: Lease %s/%s: %w: it is not held", b.namespace, b.name, leader.ErrLost)
 	}
 	for range maxOvertaken {
+		next := b.renewal(seconds)
 		var saved *coordinationv1.Lease
-		if saved, err = b.put(ctx, b.renewal(seconds)); err == nil {
+		if saved, err = b.put(ctx, next); err == nil {
 			b.held = saved
 			return nil
 		}
-		if !overtaken(err) {
+		if !overtaken(next, err) {
 			return err
 		}
 		current, failure := b.get(ctx)
@@ -171,7 +195,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 		if _, err = b.put(ctx, next); err == nil {
 			break
 		}
-		if !overtaken(err) {
+		if !overtaken(next, err) {
 			return err
 		}
 	}
@@ -190,7 +214,7 @@ func (b *Backend) farewell(current *coordinationv1.Lease) *coordinationv1.Lease 
 		return nil // somebody else's
 	case current == nil && b.held.ResourceVersion == "":
 		// A request to create it may still be under way, and fails once there is one.
-		return claimed(nil, b.name, "", stampNow(), 1, b.nextTerm()-1)
+		return claimed(nil, b.name, "", stampNow(), 1, b.highest())
 	case current != nil && current.ResourceVersion == b.held.ResourceVersion:
 		return voided(current) // one to take it may
 	}
@@ -206,7 +230,7 @@ func (b *Backend) Close() error {
 }
 
 // Term implements leader.Termer. It is leaseTransitions, in era 0. Terms begin
-// again if somebody deletes the Lease while no Backend runs that saw it.
+// again if somebody deletes the Lease and one creates it that never saw it.
 func (b *Backend) Term() leader.Term { return b.term }
 
 // CleanStart implements leader.Successor. It is true if the leader before was one
@@ -231,11 +255,11 @@ func (b *Backend) free(s sight) bool {
 	return s.left(b.ttl) == 0 || b.mine(s.lease)
 }
 
-// nextTerm is greater than all that this process saw.
-func (b *Backend) nextTerm() int32 {
+// highest is the greatest leaseTransitions that this Backend saw.
+func (b *Backend) highest() int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.top + 1
+	return b.top
 }
 
 func (b *Backend) lost(now *coordinationv1.Lease) error {

@@ -90,8 +90,9 @@
 //   - A Lease is no fence: what a leader does to the outside world after its context has
 //     ended is not held up. Compare terms there.
 //   - Who may write the Lease can depose the leader: it finds out at its next renewal. One who
-//     deletes it lets another lead at once, until then beside the first. Terms go on as long as
-//     one Backend lives that saw them, and begin again otherwise.
+//     deletes it lets another lead at once, until then beside the first. Terms go on if the
+//     Backend that creates it again saw them, and begin again otherwise, as they must
+//     after 2147483647.
 //   - A control plane that was restored from a backup may repeat terms.
 //
 // # When something fails
@@ -100,6 +101,7 @@
 //	API is down for longer                the leader's context ends; one leads soon after it is back
 //	answer of a write is lost             the next one finds what it did
 //	Lease is deleted                      ErrLost at the next renewal; the first candidate creates it
+//	namespace is missing                  an error that names it, at each attempt
 //	watch is forbidden                    one warning; followers poll, each two seconds or so
 //	watch ends, or is silent              it is opened again
 //	TTL is not whole seconds              an error that says so, at each attempt

@@ -10,7 +10,7 @@ import (
 // it is, and has no term if it created the Lease. Nobody leads if the record did
 // not change for its duration, as far as this process has seen it.
 func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
-	s, err := b.get(ctx)
+	s, err := b.glance(ctx)
 	if err != nil || s.left(leader.DefaultLeaseDuration) == 0 {
 		return leader.Holder{}, false, err
 	}

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"math"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -25,17 +26,54 @@ type sight struct {
 func (b *Backend) see(lease *coordinationv1.Lease) sight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if lease == nil {
-		b.seen = sight{}
-		return b.seen
+	return b.seeLocked(lease)
+}
+
+func (b *Backend) seeLocked(lease *coordinationv1.Lease) sight {
+	next := b.seen.after(lease)
+	if b.top == math.MaxInt32 && !next.continues(b.seen) {
+		b.top = 0 // somebody deleted it, so that terms begin again
 	}
-	b.top = max(b.top, value(lease.Spec.LeaseTransitions))
-	last := b.seen.lease
-	if last == nil || last.UID != lease.UID || !equality.Semantic.DeepEqual(last.Spec, lease.Spec) {
-		b.seen.since = boottime.Now()
+	if lease != nil {
+		b.top = max(b.top, value(lease.Spec.LeaseTransitions))
 	}
-	b.seen.lease = lease
-	return b.seen
+	b.seen = next
+	b.looks++
+	return next
+}
+
+// glance reads the Lease beside the other methods. If they looked meanwhile, what it
+// got may be the older one, and they never learn of it.
+func (b *Backend) glance(ctx context.Context) (sight, error) {
+	b.mu.Lock()
+	before := b.looks
+	b.mu.Unlock()
+	lease, err := b.fetch(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.looks != before {
+		return b.seen.after(lease), nil
+	}
+	return b.seeLocked(lease), nil
+}
+
+// continues reports whether it is the Lease that was seen before.
+func (s sight) continues(last sight) bool {
+	return s.lease != nil && (last.lease == nil || last.lease.UID == s.lease.UID)
+}
+
+// after is the sight of the Lease as it is now, if s was the one before.
+func (s sight) after(lease *coordinationv1.Lease) sight {
+	switch {
+	case lease == nil:
+		return sight{}
+	case s.lease == nil || s.lease.UID != lease.UID || !equality.Semantic.DeepEqual(s.lease.Spec, lease.Spec):
+		return sight{lease, boottime.Now()}
+	}
+	return sight{lease, s.since}
 }
 
 func (b *Backend) lastSeen() sight {
@@ -67,14 +105,22 @@ func (s sight) outdates(event *coordinationv1.Lease) bool {
 
 // get reads the Lease, the newest there is; its lease is nil if there is none.
 func (b *Backend) get(ctx context.Context) (sight, error) {
+	lease, err := b.fetch(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	return b.see(lease), nil
+}
+
+func (b *Backend) fetch(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := b.leases.Get(ctx, b.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return b.see(nil), nil
+		return nil, nil
 	case err != nil:
-		return sight{}, b.failed("reading", err)
+		return nil, b.failed("reading", err)
 	}
-	return b.see(lease), nil
+	return lease, nil
 }
 
 // put writes the Lease if it is still the one that next was made from: a Lease
@@ -100,8 +146,9 @@ func (b *Backend) update(ctx context.Context, l *coordinationv1.Lease) (*coordin
 	return b.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
-// overtaken reports whether a write failed because the Lease is not the one that it
-// was made from any more.
-func overtaken(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+// overtaken reports whether the write of next failed because the Lease is not the one
+// that it was made from any more. Where it is created, 404 is the namespace's.
+func overtaken(next *coordinationv1.Lease, err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsNotFound(err) && next.ResourceVersion != ""
 }

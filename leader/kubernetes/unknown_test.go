@@ -2,14 +2,18 @@ package kubernetes_test
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/kubernetes"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"
 )
 
@@ -175,4 +179,86 @@ func holder(server *apitest.Server) string {
 		return *l.Spec.HolderIdentity
 	}
 	return ""
+}
+
+func TestAnAttemptOfALeaderThatFailsLeavesWhatReleaseFrees(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	server.Inject(once(apitest.Get, apitest.Fault{Status: http.StatusForbidden}))
+	_, err := a.TryAcquire(within(t), "a", ttl)
+	require.Error(t, err)
+	require.ErrorIs(t, a.Renew(within(t), "a", ttl), leader.ErrLost, "an attempt that failed does not lead")
+	require.NoError(t, a.Release(within(t), "a"))
+	lead(t, b, "b")
+	assert.False(t, b.CleanStart(), "nobody vouches for the end of the first term")
+}
+
+func TestALateRenewalThatMeetsTheNextClaimIsOnesOwn(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	a, b := newBackend(t, server), newBackend(t, server)
+	lead(t, a, "a")
+	land, arrived := make(chan struct{}), make(chan struct{})
+	server.Inject(once(apitest.Update, apitest.Fault{Hold: land, Arrived: arrived}))
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- a.Renew(ctx, "a", ttl) }()
+	receive(t, arrived)
+	cancel()
+	require.Error(t, receive(t, over))
+	require.NoError(t, a.Close())
+	before := server.Lease(namespace, name).ResourceVersion
+	server.Inject(once(apitest.Update, apitest.Fault{Before: func() {
+		close(land)
+		assert.Eventually(t, func() bool { return server.Lease(namespace, name).ResourceVersion != before }, patience, time.Millisecond)
+	}}))
+	won, err := a.TryAcquire(within(t), "a", ttl)
+	require.ErrorContains(t, err, "executed late", "nobody else leads")
+	require.False(t, won)
+	refuse(t, b, "b")
+	require.NoError(t, a.Release(within(t), "a"))
+	lead(t, b, "b")
+}
+
+func TestANamespaceThatIsMissingIsAnErrorThatNamesIt(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	b := newBackend(t, server)
+	server.Inject(func(string) apitest.Fault { return apitest.Fault{Status: http.StatusNotFound} })
+	won, err := b.TryAcquire(within(t), "b", ttl)
+	require.ErrorContains(t, err, "is there a namespace "+namespace+"?")
+	require.False(t, won)
+	require.NoError(t, b.Release(within(t), "b"), "it holds nothing")
+	server.Inject(nil)
+	lead(t, b, "b")
+
+	// The control: a Lease that is deleted before it is written is a lost race.
+	require.NoError(t, b.Release(within(t), "b"))
+	server.Inject(once(apitest.Update, apitest.Fault{Status: http.StatusNotFound, Before: func() { server.Delete(namespace, name) }}))
+	refuse(t, b, "b")
+	lead(t, b, "b")
+}
+
+func TestAfterTheGreatestTermTheLeaseIsToBeDeleted(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	nobody, seconds, last := "", int32(1), int32(math.MaxInt32)
+	_, err := leasesOf(t, server).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &nobody, LeaseDurationSeconds: &seconds, LeaseTransitions: &last},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	a, b := newBackend(t, server), newBackend(t, server)
+	for _, who := range []*kubernetes.Backend{a, b} {
+		_, err = who.TryAcquire(within(t), "x", ttl)
+		require.ErrorContains(t, err, "leaseTransitions 2147483647: delete it")
+	}
+	server.Delete(namespace, name)
+	lead(t, a, "a")
+	assert.Equal(t, uint64(1), a.Term().Uint64())
+	require.NoError(t, a.Release(within(t), "a"))
+	lead(t, b, "b") // which saw the old one and the new one
+	assert.Equal(t, uint64(2), b.Term().Uint64())
 }

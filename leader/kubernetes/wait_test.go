@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,4 +174,62 @@ func TestAWatchThatIsSilentForALeaseIsOpenedAnew(t *testing.T) {
 	require.NoError(t, a.Release(within(t), "a"))
 	require.NoError(t, receive(t, over))
 	lead(t, b, "b")
+}
+
+// tardy holds the answer to one GET back.
+type tardy struct {
+	http.RoundTripper
+	armed   atomic.Bool
+	read    chan struct{} // closed when the server has answered
+	deliver chan struct{} // when this is closed, the client gets it
+}
+
+func (s *tardy) RoundTrip(r *http.Request) (*http.Response, error) {
+	late := r.URL.Query().Get("watch") == "" && s.armed.CompareAndSwap(true, false)
+	response, err := s.RoundTripper.RoundTrip(r)
+	if late {
+		close(s.read)
+		<-s.deliver
+	}
+	return response, err
+}
+
+func TestALateAnswerToAnInspectorHidesNothingFromWait(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(t *testing.T, a *kubernetes.Backend, server *apitest.Server){
+		"release": func(t *testing.T, a *kubernetes.Backend, _ *apitest.Server) {
+			t.Helper()
+			require.NoError(t, a.Release(within(t), "a"))
+		},
+		"deletion": func(_ *testing.T, _ *kubernetes.Backend, server *apitest.Server) { server.Delete(namespace, name) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			server := newServer(t)
+			late := &tardy{read: make(chan struct{}), deliver: make(chan struct{})}
+			config := server.Config()
+			config.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+				late.RoundTripper = rt
+				return late
+			}
+			a, b := newBackend(t, server), kubernetes.NewBackend(newClient(t, config), namespace, name)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			lead(t, a, "a")
+			refuse(t, b, "b")
+			over := waiting(t, b)
+			watched(t, server, 1)
+			late.armed.Store(true)
+			asked, ctx := make(chan error, 1), within(t)
+			go func() {
+				_, _, err := b.Leader(ctx)
+				asked <- err
+			}()
+			receive(t, late.read)
+			change(t, a, server)
+			require.NoError(t, receive(t, over))
+			close(late.deliver)
+			require.NoError(t, receive(t, asked))
+			require.NoError(t, receive(t, waiting(t, b)), "it is free still")
+		})
+	}
 }

@@ -23,6 +23,7 @@ type Backend struct {
 	// At most one of held and asked is set.
 	held  *lease.Claim // nil = nothing that is known of
 	leads bool         // held is what the last successful TryAcquire got
+	stale bool         // what is held or asked for is of an earlier leadership, to be ended
 	asked *asking      // nil = nothing
 
 	term leader.Term // of the last successful TryAcquire
@@ -53,9 +54,13 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, context.Cause(ctx)
 	}
 	if b.leads || b.identity != identity { // a new leadership is a new lease
+		b.leads, b.stale = false, true
+	}
+	if b.stale {
 		if err := b.settle(ctx); err != nil {
 			return false, err
 		}
+		b.stale = false
 	}
 	b.identity, b.ttl = identity, ttl
 	switch err := b.win(ctx); {

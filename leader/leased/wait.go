@@ -14,7 +14,7 @@ import (
 // other stores it looks, each PollInterval, and returns when nobody has it. It returns
 // nil at once before the first attempt, and the cause of ctx when that ends: on a
 // WaitingStore as soon as the request is answered that is under way, which takes a
-// PollInterval, or two and a second if the store cannot be reached.
+// PollInterval and no more than a second, or three if the store cannot be reached.
 func (b *Backend) Wait(ctx context.Context) error {
 	switch _, waits := b.store.(WaitingStore); {
 	case ctx.Err() != nil:
@@ -27,11 +27,14 @@ func (b *Backend) Wait(ctx context.Context) error {
 	return b.look(ctx)
 }
 
+// longestStand bounds how long a request waits in line, so that Wait ends soon.
+const longestStand = time.Second
+
 // stand waits in the store's line, a PollInterval at a time. No request is given up half
 // way if its answer comes: one that is could be granted later.
 func (b *Backend) stand(ctx context.Context) error {
 	for ctx.Err() == nil {
-		patience := b.config.PollInterval
+		patience := min(b.config.PollInterval, longestStand)
 		if deadline, ok := ctx.Deadline(); ok {
 			patience = min(patience, time.Until(deadline))
 		}
@@ -39,16 +42,18 @@ func (b *Backend) stand(ctx context.Context) error {
 			<-ctx.Done()
 			break
 		}
+		asked := time.Now()
 		_, _, err := b.acquire(ctx, patience)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, lease.ErrHeld):
+			rest(ctx, patience-time.Since(asked)) // of a store that lets nobody wait so long
 			continue
 		case ctx.Err() == nil:
 			return err
 		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*b.config.PollInterval+time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*patience+time.Second)
 		_ = b.settle(last) // else the next attempt adopts what it gets, Release ends it, or it expires
 		cancel()
 	}
@@ -67,12 +72,20 @@ func (b *Backend) look(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("leader: waiting for the lease of %s: %w", b.config.Name, err)
 		}
-		timer := time.NewTimer(min(r.AvailableIn, jitter(b.config.PollInterval)))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		rest(ctx, min(r.AvailableIn, jitter(b.config.PollInterval)))
+	}
+}
+
+// rest sleeps, or returns when ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -50,7 +50,8 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 		sent := lease.Now()
 		problem, err := c.send(ctx, k, data, decode)
 		if problem != nil {
-			if read := kindOfType(problem.Type).read; read != nil {
+			// That this sending did nothing says nothing of an earlier one.
+			if read := kindOfType(problem.Type).read; read != nil && (resend == 0 || !isUntried(problem)) {
 				return sent, read(problem, k.name)
 			}
 		}
@@ -62,6 +63,16 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
 		}
 	}
+}
+
+// isUntried reports whether the server did not look at a request: it can be that an
+// earlier sending of it was carried out.
+func isUntried(p *Problem) bool {
+	switch p.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusForbidden:
+		return true
+	}
+	return false
 }
 
 const firstPause = 25 * time.Millisecond

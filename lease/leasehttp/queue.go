@@ -82,6 +82,10 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 		return lease.Lease{}, 0, &lease.BusyError{Retry: jitter(time.Second), Cause: errors.New("too many requests wait")}
 	}
 	o := q.stand(ln, w)
+	if errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // an earlier sending of it may have got the lease
+		o.asked = time.Now()
+		o.lease, o.err = q.try(ctx, r)
+	}
 	q.leave(ln, w, o)
 	if o.err != nil {
 		return lease.Lease{}, 0, o.err

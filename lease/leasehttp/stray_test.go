@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
@@ -168,4 +169,51 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.ErrorContains(t, err, "308")
 	_, err = store.Get(t.Context(), "job")
 	require.ErrorIs(t, err, lease.ErrNotFound)
+}
+
+// A sending of which nothing is known can have been carried out, whatever the server
+// says to the next.
+func TestABusyServerSaysNothingOfAnEarlierSending(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"type":"`+leasehttp.TypeBusy+`"}`)
+	}))
+	t.Cleanup(h.Close)
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	require.ErrorContains(t, err, "outcome unknown")
+	require.NotErrorIs(t, err, lease.ErrBusy)
+	_, err = cl.Acquire(t.Context(), ask("job", "a"))
+	require.ErrorIs(t, err, lease.ErrBusy, "the first sending of another says that nothing was done")
+}
+
+// The first sending of a request whose way back is dead stands in line before the
+// second, and gets the lease.
+func TestBothSendingsOfARequestGetItsLease(t *testing.T) {
+	t.Parallel()
+	server, h := serve(t, leasehttp.Config{Store: leasetest.NewStore()})
+	cl := client(t, h, leasehttp.ClientConfig{})
+	before, err := cl.Acquire(t.Context(), ask("job", "x"))
+	require.NoError(t, err)
+	r := ask("job", "a")
+	r.IdempotencyKey = "the same"
+	var sendings sync.WaitGroup
+	claims := make([]lease.Claim, 2)
+	for i := range claims {
+		sendings.Go(func() {
+			l, err := cl.AcquireWait(t.Context(), r, 2*time.Second)
+			assert.NoError(t, err)
+			claims[i] = l.Claim
+		})
+	}
+	require.Eventually(t, func() bool { return waiters(t, server) == 2 }, bound, time.Millisecond)
+	require.NoError(t, cl.Release(t.Context(), before.Claim))
+	sendings.Wait()
+	require.Equal(t, claims[0], claims[1])
 }
