@@ -28,6 +28,7 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
 	$(WITHPG) $(GO) test $(RACE) -shuffle=on -timeout 15m ./...
+	$(WITHPG) $(GO) test -C bench -timeout 10m . ./internal/...
 	for m in $(NESTED); do $(GO) test -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
 
 .PHONY: test-kubernetes
@@ -57,10 +58,11 @@ soak: integration-deps ## run the long forms of the race and history tests (abou
 	PGLATCH_ROUNDS=50 $(GO) test -C leader/kubernetes/integration -timeout 40m -count=1 -v .
 
 .PHONY: bench
-bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 15 minutes)
+bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 35 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
+	cd bench && $(GO) run ./cmd/locks
 	$(GO) test -run '^$$' -bench Step -timeout 5m ./leader
 	$(WITHPG) $(GO) test -run '^$$' -bench Guard -benchtime 2s -timeout 30m ./leader/postgres
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .

@@ -195,3 +195,28 @@ func TestALossOfAcquireAllIsTheLossOfOneLock(t *testing.T) {
 		w.release(w.now(w.beginAll(w.Context(), a, 1, 2, 3)))
 	})
 }
+
+func TestAKeyThatIsLostDuringTheWaitForTheNextFailsThemAll(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l, other := w.open(advisory.Config{}), w.open(advisory.Config{})
+		first, last := int64(1), int64(2)
+		if entity(first).Tag().Compare(entity(last).Tag()) > 0 {
+			first, last = last, first
+		}
+		foreign := w.acquire(other, last)
+		p := w.begin(func() (*advisory.Lock, error) { return l.AcquireAll(w.Context(), entity(1), entity(2)) })
+		time.Sleep(time.Second)
+		w.assertWaits(p)
+		start := time.Now()
+		w.server.Kill(w.pidOf(first))
+		synctest.Wait()
+		w.release(foreign) // too late
+		o := <-p
+		require.ErrorIs(w, o.err, advisory.ErrUnavailable)
+		assert.LessOrEqual(w, o.at.Sub(start), 100*time.Millisecond)
+		w.release(w.acquire(other, first))
+		synctest.Wait()
+		assert.Empty(w, w.server.Locked())
+	})
+}

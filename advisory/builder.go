@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -76,12 +77,17 @@ func (b *builder) drop(key namespace.Key, mode session.Mode) error {
 	return nil
 }
 
+var errLostKey = errors.New("a key was lost before the last one was taken")
+
 // finish makes the lock complete and has its session watched.
 func (b *builder) finish() (*Lock, error) {
 	if b.ctx.Err() != nil {
 		return nil, b.abort(canceled(b.ctx, b.request.key))
 	}
 	c := b.core
+	if b.session.State() == session.Lost {
+		return nil, b.abort(c.explain(b.request, &session.LostError{Cause: errLostKey}))
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

@@ -112,6 +112,8 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	i, err := b.session.TryAny(tags)
 	stop()
 	switch {
+	case errors.Is(err, context.Canceled) && b.ctx.Err() != nil: // behind others who look
+		return false, gaveUpSlot(b.ctx, b.request)
 	case err != nil:
 		return false, c.explain(b.request, err)
 	case i < 0:

@@ -36,7 +36,7 @@ func (v *Session) tryAside(tag namespace.Tag) (bool, error) {
 func (v *Session) tryParked(ctx context.Context, tag namespace.Tag, mode session.Mode) (bool, error) {
 	o := newOp(v, tag, mode, false)
 	err := v.do(ctx, time.Time{}, tag, o)
-	held := o.Held
+	held := err == nil && o.Held // else it may be under way still
 	switch {
 	case errors.Is(err, errLeft), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false, nil // the wait is over
@@ -68,6 +68,7 @@ func (v *Session) Holder(tag namespace.Tag) (session.Holder, bool, error) {
 	if errors.Is(err, session.ErrLost) {
 		ln.kill(err)
 	}
+	v.setHurry(nil) // before the lane is another's
 	s.lanes.put(ln)
 	return holder, ok, err
 }

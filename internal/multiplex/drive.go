@@ -24,7 +24,7 @@ func (c *carrier) lead(o *op) bool {
 	}
 	n := min(len(c.pending), maxBatch)
 	mine := o == nil || o.done || slices.Contains(c.pending[:n], o)
-	if c.closed != nil { // stop came while who leads was on the way
+	if c.closed != nil { // stop came first, and left the end to who leads
 		err := c.closed
 		c.mu.Unlock()
 		c.complete(o, err)

@@ -57,7 +57,7 @@ func (v *Session) waitsWith(interrupt func()) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.hurry = interrupt
-	return !v.interrupted
+	return !v.interrupted && v.lost == nil
 }
 
 // try takes the lock if it is free.

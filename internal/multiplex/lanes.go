@@ -37,8 +37,14 @@ const (
 	settled = 100 * time.Millisecond
 )
 
-// Wait waits for the lock for one slice, or for a lane.
-func (v *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (held bool, err error) {
+// Wait waits for the lock for one slice, or for a lane. The loss of another lock of
+// the session ends it.
+func (v *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
+	held, err := v.wait(tag, mode, max(limit, time.Millisecond))
+	return v.unlessLost(held, err)
+}
+
+func (v *Session) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (held bool, err error) {
 	if err := v.begin(); err != nil {
 		return false, err
 	}
@@ -73,7 +79,7 @@ func (v *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 func (v *Session) mayWait(cancel func()) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.interrupted {
+	if v.interrupted || v.lost != nil {
 		v.interrupted = false
 		return false
 	}
@@ -150,22 +156,26 @@ func (s *lanes) free(tag namespace.Tag, now time.Time) (ln *lane, room bool) {
 	return nil, false
 }
 
-// deal gives what is free to the first who is parked.
+// deal gives what is free to the first who is parked and can use it.
 func (s *lanes) deal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.parked) == 0 {
-		return
+	now := time.Now()
+	if s.open >= s.source.config.Lanes && (len(s.carrying) == 0 || now.Sub(s.carrying[0].since) < settled) {
+		return // nothing is free, whoever asks
 	}
-	if ln, room := s.free(s.parked[0].tag, time.Now()); ln != nil || room {
-		s.serve(ln)
+	for i, t := range s.parked {
+		if ln, room := s.free(t.tag, now); ln != nil || room {
+			s.serve(i, ln)
+			return
+		}
 	}
 }
 
-// serve hands a lane, or nil for room, to the first who is parked, under mu.
-func (s *lanes) serve(ln *lane) {
-	t := s.parked[0]
-	s.parked = s.parked[1:]
+// serve hands a lane, or nil for room, to one who is parked, under mu.
+func (s *lanes) serve(i int, ln *lane) {
+	t := s.parked[i]
+	s.parked = slices.Delete(s.parked, i, i+1)
 	t.lane <- ln
 }
 
@@ -196,14 +206,16 @@ func (s *lanes) connect(ctx context.Context) (*lane, error) {
 		return nil, err
 	}
 	ln := newLane(s, inner)
-	s.source.wg.Add(1) // until it is closed; the caller counts until then
 	s.mu.Lock()
-	s.all[ln] = struct{}{}
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		ln.kill(session.ErrClosed)
+	if s.closed {
+		s.mu.Unlock()
+		inner.Close()
+		s.vacate()
+		return nil, &session.LostError{Cause: session.ErrClosed}
 	}
+	s.source.wg.Add(1) // until it is closed; Close does not wait yet
+	s.all[ln] = struct{}{}
+	s.mu.Unlock()
 	return ln, nil
 }
 
@@ -212,7 +224,7 @@ func (s *lanes) vacate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.parked) > 0 && !s.closed {
-		s.serve(nil)
+		s.serve(0, nil)
 		return
 	}
 	s.open--
@@ -228,7 +240,7 @@ func (s *lanes) put(ln *lane) {
 		s.mu.Unlock()
 		return
 	case ln.lost == nil && len(s.parked) > 0:
-		s.serve(ln)
+		s.serve(0, ln)
 		s.mu.Unlock()
 		return
 	}

@@ -1,6 +1,7 @@
 package multiplex
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,22 +81,22 @@ func (v *Session) TryUntil(ctx context.Context, deadline time.Time, tag namespac
 	}
 	o := newOp(v, tag, mode, false)
 	err := v.do(ctx, deadline, tag, o)
-	held := o.Held
+	held := err == nil && o.Held // else it may be under way still
 	switch {
 	case errors.Is(err, errTaken):
 		o.free()
 		if mode == session.Shared {
-			return v.tryAside(tag)
+			return v.unlessLost(v.tryAside(tag))
 		}
 		return false, nil
 	case errors.Is(err, errLeft):
 		return false, err
 	}
 	o.free()
-	if err == nil && held {
+	if held {
 		v.took(tag, mode, v.carrier)
 	}
-	return held, err
+	return v.unlessLost(held, err)
 }
 
 // do has the carrier of the tag's line do an operation.
@@ -114,7 +115,8 @@ func (v *Session) do(ctx context.Context, deadline time.Time, tag namespace.Tag,
 }
 
 // TryAny takes the first free one of the tags. Those who look at the same time look
-// one after the other, because a key that is in flight looks taken.
+// one after the other, because a key that is in flight looks taken; a Hurry before
+// its turn is context.Canceled.
 func (v *Session) TryAny(tags []namespace.Tag) (int, error) {
 	if err := v.begin(); err != nil {
 		return -1, err
@@ -128,7 +130,8 @@ func (v *Session) TryAny(tags []namespace.Tag) (int, error) {
 	case looking <- struct{}{}:
 		defer func() { <-looking }()
 	case <-ctx.Done():
-		return -1, errNoReply
+		_, err := v.unlessLost(false, nil)
+		return -1, cmp.Or(err, context.Cause(ctx)) // nothing was sent
 	}
 	o := newOp(v, namespace.Tag{}, session.Exclusive, false)
 	if o.Any = tags; tags == nil {
@@ -143,6 +146,9 @@ func (v *Session) TryAny(tags []namespace.Tag) (int, error) {
 	}
 	tag := o.Any[o.Index]
 	v.took(tag, session.Exclusive, v.carrier)
+	if _, err := v.unlessLost(true, nil); err != nil {
+		return -1, err
+	}
 	return slices.Index(tags, tag), nil
 }
 
@@ -169,6 +175,17 @@ func (v *Session) took(tag namespace.Tag, mode session.Mode, at place) {
 	defer v.mu.Unlock()
 	v.holds = append(v.holds, hold{tag, mode, at})
 	v.pid = at.pid()
+}
+
+// unlessLost is the answer to a caller, or the loss of the session meanwhile. What
+// was taken nevertheless goes with the session.
+func (v *Session) unlessLost(held bool, err error) (bool, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err == nil && v.lost != nil {
+		return false, v.lost
+	}
+	return held, err
 }
 
 // gave removes a lock from the record.
@@ -285,13 +302,17 @@ func (v *Session) WatchNow() {
 	}
 }
 
-// lose makes the session lost, once, and reports it.
+// lose makes the session lost, once, and reports it. A wait for a further lock has
+// no use then.
 func (v *Session) lose(lost *session.LostError) {
 	v.mu.Lock()
 	var report func(error)
 	if v.lost == nil {
 		v.lost = lost
 		report, v.report = v.report, nil
+		if v.hurry != nil {
+			v.hurry()
+		}
 	}
 	v.mu.Unlock()
 	if report != nil {

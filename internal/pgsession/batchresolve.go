@@ -106,7 +106,7 @@ func (s *Session) own(ops []*session.Op) (own owned, err error) {
 	params := [][]byte{oidArray(objids)}
 	for range batchAttempts {
 		sent := boottime.Now()
-		s.setDeadline(s.from.config.statementBound())
+		s.setDeadline(s.within(s.from.config.statementBound(), sent))
 		own = make(owned)
 		pid := uint32(0)
 		result := s.link.conn.ExecStatement(context.Background(), s.link.statements.own, params, binaryFormat, binaryFormat)

@@ -75,7 +75,7 @@ func (s *Session) unlockRest(h hold) error {
 	var err error
 	for range 2 * attempts {
 		sent, pid := boottime.Now(), uint32(0)
-		s.setDeadline(s.from.config.statementBound())
+		s.setDeadline(s.within(s.from.config.statementBound(), sent))
 		var row []string
 		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
 			pid = parsePID(row[1])

@@ -143,8 +143,8 @@ var errSilent = errors.New("no answer from the server before the deadline")
 
 // stopWatch takes the connection back from the watch, if there is one.
 func (s *Session) stopWatch() {
-	// The answer to a ping that is under way is not worth waiting for until the
-	// deadline.
+	// The answer to a ping that is under way is not worth waiting for longer than for
+	// that to a statement. The deadline of belief stays the last moment.
 	s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
 }
 

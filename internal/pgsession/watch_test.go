@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/faultproxy"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
@@ -198,6 +199,21 @@ func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
 			assert.Equal(t, session.Lost, s.State(), "a lost session never comes back")
 		})
 	}
+}
+
+func TestAnOperationDuringAPingDoesNotPutOffTheLoss(t *testing.T) {
+	t.Parallel()
+	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 3 * time.Second })
+	s := take(t, p, pairKey)
+	watch(s)
+	watched(t, s)
+	proxy.Set(faultproxy.Hold)
+	end := time.Duration(s.deadline.Load()) + p.config.margin() // of the session, at the server
+	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 && boottime.Now() > end-time.Second }, patience, time.Millisecond)
+	_, err := s.Try(singleKey, session.Exclusive)
+	require.ErrorIs(t, err, session.ErrLost)
+	assert.Less(t, boottime.Now(), end)
+	proxy.Set(faultproxy.Pass)
 }
 
 func TestALateAnswerIsNoLoss(t *testing.T) {
