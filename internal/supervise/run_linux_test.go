@@ -34,8 +34,9 @@ func TestTheExitCodeIsTheChilds(t *testing.T) {
 	}
 }
 
+// Not parallel: a child that another test starts while the script is written has it open
+// for writing until its exec, and the script is busy (https://github.com/golang/go/issues/22315).
 func TestAChildThatDoesNotStartHasTheCodesOfTheShell(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	plain, noInterpreter := filepath.Join(dir, "plain"), filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o644))
