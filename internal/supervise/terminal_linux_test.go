@@ -159,7 +159,7 @@ func TestCtrlZStopsAChildInTheBackgroundOfTheTerminalToo(t *testing.T) {
 	require.NoError(t, err)
 	c.types("\x1a")
 	c.reads("Stopped")
-	require.Equal(t, "T", state(t, pid))
+	require.Eventually(t, func() bool { return state(t, pid) == "T" }, patience, 5*time.Millisecond) // kill(2) does not wait for the stop
 	c.types("fg\n")
 	require.Eventually(t, func() bool { return state(t, pid) != "T" }, patience, 5*time.Millisecond)
 	c.types("\x03")
