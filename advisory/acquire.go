@@ -58,7 +58,7 @@ func valid(key namespace.Key) error {
 }
 
 func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
-	r := &request{lock: lock, key: key, mode: lock.mode, start: time.Now()}
+	r := &request{lock: lock, key: key, mode: lock.mode, start: lock.core.now()}
 	if wait != NoTimeout {
 		r.deadline = r.start.Add(wait)
 	}
@@ -89,6 +89,7 @@ func (c *core) submit(ctx context.Context, r *request) result {
 	ahead := -1
 	if k == nil && err == nil && !r.settled {
 		ahead = len(r.queue.requests) - 1
+		c.listen(r)
 	}
 	c.mu.Unlock()
 	switch {
@@ -162,24 +163,24 @@ func (c *core) await(ctx context.Context, r *request) result {
 			delete(c.nested, r)
 		}()
 	}
-	signal := c.newSignal()
-	c.mu.Lock()
-	if r.settled {
-		defer c.mu.Unlock()
-		return r.result
+	if r.done == nil { // its campaign was the caller's to begin
+		c.mu.Lock()
+		if r.settled {
+			defer c.mu.Unlock()
+			return r.result
+		}
+		c.listen(r)
+		c.mu.Unlock()
 	}
-	r.done = signal
-	c.expect(r)
-	c.mu.Unlock()
 	c.stats.waiting.Add(1)
 	defer c.stats.waiting.Add(-1)
 	settled := false
 	select {
-	case settled = <-signal:
+	case settled = <-r.done:
 	case <-ctx.Done():
 	}
 	if settled {
-		c.signals.Put(signal)
+		c.signals.Put(r.done)
 		return r.result
 	}
 	taken, starved := c.withdraw(r)
@@ -189,13 +190,14 @@ func (c *core) await(ctx context.Context, r *request) result {
 	return result{err: c.gaveUp(ctx, r, starved)}
 }
 
-// newSignal returns a channel that is empty.
-func (c *core) newSignal() chan bool {
-	signal, ok := c.signals.Get().(chan bool)
-	if !ok {
-		signal = make(chan bool, 1)
+// listen has a request that is to be awaited signaled, under mu: when it is settled,
+// or its time is over.
+func (c *core) listen(r *request) {
+	var ok bool
+	if r.done, ok = c.signals.Get().(chan bool); !ok {
+		r.done = make(chan bool, 1)
 	}
-	return signal
+	c.expect(r)
 }
 
 // withdraw takes a request out of its queue; false if it was served already. The

@@ -85,7 +85,7 @@ func (b *builder) finish() (*Lock, error) {
 		return nil, b.abort(canceled(b.ctx, b.request.key))
 	}
 	c := b.core
-	if b.session.State() == session.Lost {
+	if b.session.State(time.Now()) == session.Lost {
 		return nil, b.abort(c.explain(b.request, &session.LostError{Cause: errLostKey}))
 	}
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
@@ -26,6 +27,7 @@ type core struct {
 	slots chan struct{} // one per session in use; nil if sessions are multiplexed
 
 	signals sync.Pool // of chan bool with room for one, for those who wait
+	opened  time.Time
 
 	mu     sync.Mutex
 	closed bool
@@ -41,6 +43,7 @@ func newCore(config Config, source session.Source) *core {
 		source:  source,
 		tracers: newTracers(config.Tracer),
 		done:    make(chan struct{}),
+		opened:  time.Now(),
 		queues:  make(map[namespace.Tag]*queue),
 		nested:  make(map[*request]struct{}),
 		warned:  make(map[namespace.Tag]struct{}),
@@ -55,6 +58,9 @@ func newCore(config Config, source session.Source) *core {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
+
+// now is time.Now, with a wall clock that nobody sets: that one need not be read.
+func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
 // close ends waits with ErrClosed and held locks with a loss, and blocks until
 // nothing of the Locker is left.

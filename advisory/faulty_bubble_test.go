@@ -48,8 +48,8 @@ func (f *faulty) Acquire(ctx context.Context, tag namespace.Tag, deadline time.T
 	return &faultySession{s, f}, nil
 }
 
-func (s *faultySession) State() session.State {
-	return max(s.Session.State(), session.State(s.source.state.Load()))
+func (s *faultySession) State(now time.Time) session.State {
+	return max(s.Session.State(now), session.State(s.source.state.Load()))
 }
 
 func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) {

@@ -134,7 +134,8 @@ func (l *Lock) lose(cause error) *LostError {
 // look finds a lock whose time ran out while nobody could tell: the process was
 // stopped, or the machine suspended.
 func (l *Lock) look() {
-	expired := func(g *grant) bool { return g.session.State() == session.Lost }
+	now := time.Now()
+	expired := func(g *grant) bool { return g.session.State(now) == session.Lost }
 	if !slices.ContainsFunc(l.grants, expired) { // grants do not change once the lock is out
 		return
 	}

@@ -151,7 +151,7 @@ func (c *core) joinable(q *queue, r *request, now time.Time) *grant {
 // without being released: never while its session is in doubt, and not beyond
 // the budget, so that other processes get their turn.
 func (c *core) mayPass(g *grant, now time.Time) bool {
-	return !g.alone && now.Sub(g.at) < c.config.HandOverBudget && g.session.State() == session.Held
+	return !g.alone && now.Sub(g.at) < c.config.HandOverBudget && g.session.State(now) == session.Held
 }
 
 // settle gives the request its result, under mu, once.

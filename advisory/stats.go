@@ -124,7 +124,7 @@ func (l *Locker) Held() iter.Seq[HeldLock] {
 func (c *core) held() (held []HeldLock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[*Lock]bool)
+	now, seen := time.Now(), make(map[*Lock]bool)
 	for _, q := range c.queues {
 		for _, g := range q.grants {
 			for _, l := range g.users {
@@ -134,7 +134,7 @@ func (c *core) held() (held []HeldLock) {
 				seen[l] = true
 				h := HeldLock{
 					Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
-					PID: g.session.PID(), Doubtful: g.session.State() != session.Held,
+					PID: g.session.PID(), Doubtful: g.session.State(now) != session.Held,
 				}
 				for _, g := range l.grants {
 					h.Waiters += len(g.queue.requests)

@@ -38,7 +38,7 @@ func (c *conn) lostLocked() error {
 func (c *conn) PID() uint32 { return c.backend.pid }
 
 // State is Held or Lost: nothing is in doubt in memory.
-func (c *conn) State() session.State {
+func (c *conn) State(time.Time) session.State {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	if c.backend.lost != nil {

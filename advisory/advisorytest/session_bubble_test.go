@@ -223,7 +223,7 @@ func TestAKilledSessionLosesItsLocksAndTellsItsWatchOnce(t *testing.T) {
 
 		assert.True(t, server.Kill(a.PID()))
 		assert.False(t, server.Kill(a.PID()), "it is gone")
-		assert.Equal(t, session.Lost, a.State())
+		assert.Equal(t, session.Lost, a.State(time.Now()))
 		<-granted
 		synctest.Wait()
 		require.Len(t, reports, 1)

@@ -24,8 +24,10 @@ const (
 )
 
 // Now is the time since some fixed moment, that of the function Now.
-func (c *Clock) Now() time.Duration {
-	now := time.Now()
+func (c *Clock) Now() time.Duration { return c.At(time.Now()) }
+
+// At is Now for a caller who has just called time.Now.
+func (c *Clock) At(now time.Time) time.Duration {
 	if r := c.last.Load(); r != nil {
 		passed := now.Sub(r.at)
 		if holds(passed, time.Duration(now.UnixNano()-r.at.UnixNano())) {

@@ -118,7 +118,7 @@ func TestKeysAreSpreadSoThatALossCostsItsShare(t *testing.T) {
 		require.True(w, w.server.Kill(pid))
 		synctest.Wait()
 		assert.Equal(w, map[uint32]int{pid: held[pid]}, lost, "all on that session, each once, and nobody else")
-		assert.Equal(w, session.Lost, some.State())
+		assert.Equal(w, session.Lost, some.State(time.Now()))
 		require.ErrorIs(w, some.UnlockAll(), session.ErrLost)
 		assert.Equal(w, n-held[pid], s.Stats().Locks)
 	})
@@ -211,7 +211,7 @@ func TestTheLossOfASessionInABatchIsToldToAllInItAndBehindIt(t *testing.T) {
 		told := make(chan error, 1)
 		holder.Watch(func(err error) { told <- err })
 		release := inner.stall()
-		assert.Equal(w, session.Held, holder.State())
+		assert.Equal(w, session.Held, holder.State(time.Now()))
 		const n = 200
 		results := make(chan error, n)
 		for i := range n {
@@ -222,7 +222,7 @@ func TestTheLossOfASessionInABatchIsToldToAllInItAndBehindIt(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
-		assert.Equal(w, session.Doubtful, holder.State(), "an answer is overdue")
+		assert.Equal(w, session.Doubtful, holder.State(time.Now()), "an answer is overdue")
 		w.server.KillSessions()
 		release()
 		failed := 0

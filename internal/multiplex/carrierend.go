@@ -2,6 +2,7 @@ package multiplex
 
 import (
 	"errors"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
 )
@@ -137,8 +138,8 @@ func (c *carrier) inUse() bool {
 func (c *carrier) pid() uint32 { return c.session.PID() }
 
 // state is that of the session, or Doubtful while a statement is overdue.
-func (c *carrier) state() session.State {
-	state := c.session.State()
+func (c *carrier) state(now time.Time) session.State {
+	state := c.session.State(now)
 	if c.slow.Load() {
 		state = max(state, session.Doubtful)
 	}

@@ -177,6 +177,6 @@ func (ln *lane) kill(cause error) {
 
 func (ln *lane) pid() uint32 { return ln.session.PID() }
 
-func (ln *lane) state() session.State { return ln.session.State() }
+func (ln *lane) state(now time.Time) session.State { return ln.session.State(now) }
 
 func (ln *lane) watchNow() { ln.session.WatchNow() }

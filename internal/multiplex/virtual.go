@@ -42,7 +42,7 @@ type hold struct {
 // A place is a real session that carries locks of virtual ones.
 type place interface {
 	pid() uint32
-	state() session.State
+	state(now time.Time) session.State
 	watchNow()
 	kill(cause error)
 }
@@ -55,14 +55,14 @@ func (v *Session) PID() uint32 {
 }
 
 // State is the worst of the sessions that the locks live on.
-func (v *Session) State() (state session.State) {
+func (v *Session) State(now time.Time) (state session.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.lost != nil {
 		return session.Lost
 	}
 	for i := range v.holds {
-		state = max(state, v.holds[i].at.state())
+		state = max(state, v.holds[i].at.state(now))
 	}
 	return state
 }
@@ -330,7 +330,7 @@ func (v *Session) Kill(cause error) {
 	holds := slices.Clone(v.holds)
 	v.mu.Unlock()
 	for _, h := range holds {
-		if h.at.state() == session.Lost {
+		if h.at.state(time.Now()) == session.Lost {
 			h.at.kill(cause)
 		}
 	}

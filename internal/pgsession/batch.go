@@ -15,10 +15,6 @@ import (
 
 // A batch is a round trip for many operations: those of one shape are one
 // statement, in which unlocks come before tries, and one Sync ends them all.
-//
-// It speaks the protocol itself, because pgx gives a statement up with the
-// connection when a read times out, whereas the answer to a batch can be awaited
-// by one goroutine after the other. pgconn is not in use meanwhile.
 type batch struct {
 	ops   []*session.Op
 	kinds [len(shapes)]kind
@@ -27,12 +23,12 @@ type batch struct {
 	sent  time.Duration // boottime
 	until time.Time     // when the session is given up
 
+	watched <-chan struct{} // nothing was sent yet, until the watch has ended; nil = it was
+
 	pid     uint32
 	err     error // the first one that the server sent
 	problem error // an answer that ends the session
 
-	bind    pgproto3.Bind
-	execute pgproto3.Execute
 	params  [3][]byte
 	arrays  [2][]byte
 	unlocks [8]byte
@@ -52,30 +48,61 @@ type part struct {
 	many      bool // the keys are in arrays
 }
 
-// Batch runs the operations in one round trip.
+// Batch runs the operations in one round trip. What the watch has asked the server
+// is answered before.
 func (s *Session) Batch(ops []*session.Op, patience time.Duration) error {
-	s.stopWatch()
-	if lost := s.lost.Load(); lost != nil {
-		return lost
-	}
 	if s.batch == nil {
 		s.batch = &batch{}
 	}
-	b := s.batch
-	b.ops = append(b.ops[:0], ops...)
-	if err := s.send(ops); err != nil {
-		return s.lose(err)
+	s.batch.ops = append(s.batch.ops[:0], ops...)
+	if watched := s.callOffWatch(); watched != nil && !closedWithin(patience, watched) {
+		s.batch.watched = watched
+		return session.ErrPending
 	}
-	if soon := time.Now().Add(patience); soon.Before(b.until) {
-		_ = s.link.conn.Conn().SetReadDeadline(soon)
-		return s.receive(true)
-	}
-	_ = s.link.conn.Conn().SetReadDeadline(b.until)
-	return s.receive(false)
+	return s.exchange(patience)
 }
 
 // Resume waits for the answer to a Batch that is pending.
 func (s *Session) Resume() error {
+	b := s.batch
+	if b.watched != nil {
+		<-b.watched
+		b.watched = nil
+		return s.exchange(0)
+	}
+	return s.receiveAll()
+}
+
+// closedWithin reports whether something is done in a while.
+func closedWithin(patience time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// exchange sends the batch and waits for the answer: with patience, if it is not 0.
+func (s *Session) exchange(patience time.Duration) error {
+	if lost := s.lost.Load(); lost != nil {
+		return lost
+	}
+	b := s.batch
+	if err := s.send(b.ops); err != nil {
+		return s.lose(err)
+	}
+	if soon := time.Now().Add(patience); patience != 0 && soon.Before(b.until) {
+		_ = s.link.conn.Conn().SetReadDeadline(soon)
+		return s.receive(true)
+	}
+	return s.receiveAll()
+}
+
+// receiveAll waits for the answer until the session is given up.
+func (s *Session) receiveAll() error {
 	_ = s.link.conn.Conn().SetReadDeadline(s.batch.until)
 	return s.receive(false)
 }
@@ -106,31 +133,23 @@ func (s *Session) send(ops []*session.Op) error {
 			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
 		}
 	}
-	f := s.link.conn.Frontend()
 	for _, p := range b.parts {
-		b.bind.PreparedStatement = p.statement.Name
-		b.bind.ParameterFormatCodes, b.bind.ResultFormatCodes = binaryFormat, binaryFormat
+		var params [][]byte
 		switch op := p.ops[0]; {
 		case p.many:
-			b.bind.Parameters = b.keys(p.ops, p.unlocks)
+			params = b.keys(p.ops, p.unlocks)
 		case op.Any != nil:
-			b.bind.Parameters = b.anyKeys(op)
+			params = b.anyKeys(op)
 		default:
-			b.bind.Parameters = s.keyParams(op.Tag)
+			params = s.keyParams(op.Tag)
 		}
-		f.SendBind(&b.bind)
-		f.SendExecute(&b.execute)
+		s.sendStatement(p.statement, params)
 	}
-	f.SendSync(&pgproto3.Sync{})
 	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
-	b.sent = s.from.clock.Now()
-	bound := s.from.config.statementBound()
-	b.until = time.Now().Add(s.within(bound, b.sent))
-	if s.writeBy.Load() < int64(b.sent+bound) { // not each time, which would cost more than most else here
-		_ = s.link.conn.Conn().SetWriteDeadline(time.Now().Add(2 * bound))
-		s.writeBy.Store(int64(b.sent + 2*bound))
-	}
-	return f.Flush()
+	now := time.Now()
+	b.sent = s.from.clock.At(now)
+	b.until = now.Add(s.within(s.from.config.statementBound(), b.sent))
+	return s.flush(b.sent)
 }
 
 // sort puts the operations with their shapes, unlocks first, and clears their results.

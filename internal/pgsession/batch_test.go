@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/faultproxy"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -171,7 +172,7 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 					run(t, s, unlocks...)
 				}
 				require.Equal(t, "0", judge.locks(s.PID()), "each was locked once")
-				require.NotEqual(t, session.Lost, s.State())
+				require.NotEqual(t, session.Lost, s.State(time.Now()))
 			})
 		}
 	}
@@ -220,6 +221,25 @@ func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 	ok, err := s.Try(pairOf(4), session.Exclusive)
 	require.NoError(t, err)
 	require.True(t, ok, "the connection is in step")
+}
+
+func TestABatchDoesNotWaitLongForAPing(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	p, proxy := throughProxy(t, dsn, func(c *Config) { c.Batches, c.T = true, 6*time.Second })
+	s := acquire(t, p)
+	lost := watch(s)
+	watched(t, s)
+	proxy.Set(faultproxy.Hold)
+	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 }, patience, time.Millisecond)
+	op := try(pairOf(1), session.Exclusive)
+	require.ErrorIs(t, s.Batch([]*session.Op{op}, time.Millisecond), session.ErrPending)
+	require.False(t, op.Held)
+	proxy.Set(faultproxy.Pass)
+	require.NoError(t, s.Resume())
+	require.True(t, op.Held, "it went out after the ping")
+	requireNoLoss(t, s, lost)
+	run(t, s, unlockOf(op))
 }
 
 func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {

@@ -171,7 +171,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 	lost := watch(s)
 	watched(t, s)
 	proxy.Set(faultproxy.HoldToClient)
-	require.Eventually(t, func() bool { return s.State() == session.Doubtful }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.State(time.Now()) == session.Doubtful }, patience, time.Millisecond)
 	pinged := make(chan error, 1)
 	go func() { pinged <- s.Ping() }()
 	proxy.Set(faultproxy.Pass)
@@ -180,7 +180,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 
 	proxy.Set(faultproxy.Hold)
 	require.ErrorIs(t, s.Ping(), session.ErrLost)
-	assert.Equal(t, session.Lost, s.State())
+	assert.Equal(t, session.Lost, s.State(time.Now()))
 }
 
 // proxied makes connections go through a proxy.

@@ -83,7 +83,7 @@ func requireLoss(t *testing.T, s *Session, lost <-chan error) *session.LostError
 		var loss *session.LostError
 		require.ErrorAs(t, err, &loss)
 		require.ErrorIs(t, err, session.ErrLost)
-		assert.Equal(t, session.Lost, s.State())
+		assert.Equal(t, session.Lost, s.State(time.Now()))
 		return loss
 	case <-time.After(patience):
 		require.Fail(t, "the loss was not reported")
@@ -98,7 +98,7 @@ func requireNoLoss(t *testing.T, s *Session, lost <-chan error) {
 		require.NoError(t, err)
 	default:
 	}
-	require.NotEqual(t, session.Lost, s.State())
+	require.NotEqual(t, session.Lost, s.State(time.Now()))
 }
 
 // watched waits until the session is under watch.

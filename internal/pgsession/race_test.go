@@ -250,7 +250,7 @@ func (l *lockSession) release(t *testing.T, held bool) {
 	case <-l.interrupt: // it came too late for this wait
 	default:
 	}
-	require.NotEqual(t, session.Lost, l.State())
+	require.NotEqual(t, session.Lost, l.State(time.Now()))
 }
 
 // A naive contender takes an error for "not held".

@@ -2,7 +2,6 @@ package pgsession
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -35,12 +34,7 @@ type Session struct {
 	interrupt chan struct{}
 	batch     *batch // nil before the first one
 	batched   int    // locks that are held through batches, beside those in held
-	// writeBy is the boottime of the socket's deadline for writing as a batch has set
-	// it: one to two bounds of a statement away. 0 = it is another one.
-	writeBy atomic.Int64
-
-	key    [8]byte // the parameters of the statement that runs
-	params [2][]byte
+	wire      wire
 
 	mu          sync.Mutex
 	ended       bool        // the connection is not ours any more
@@ -72,9 +66,9 @@ func newSession(m *maker, l *link) *Session {
 // PID is the server's number for the session.
 func (s *Session) PID() uint32 { return s.link.pid }
 
-// State is what the owner may believe now.
-func (s *Session) State() session.State {
-	now := int64(s.from.clock.Now())
+// State is what the owner may believe now, which is time.Now().
+func (s *Session) State(at time.Time) session.State {
+	now := int64(s.from.clock.At(at))
 	deadline, ping := s.deadline.Load(), s.pingSent.Load()
 	switch {
 	case s.lost.Load() != nil, deadline != 0 && now >= deadline:
@@ -84,28 +78,6 @@ func (s *Session) State() session.State {
 	}
 	return session.Held
 }
-
-// run executes a prepared statement whose answer is a boolean and the pid.
-func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound time.Duration) (bool, error) {
-	if lost := s.lost.Load(); lost != nil {
-		return false, lost
-	}
-	sent := boottime.Now()
-	s.setDeadline(s.within(bound, sent))
-	var (
-		answer bool
-		pid    uint32
-	)
-	result := s.link.conn.ExecStatement(context.Background(), st, params, binaryFormat, binaryFormat)
-	for result.NextRow() {
-		values := result.Values()
-		answer, pid = values[0][0] == 1, binary.BigEndian.Uint32(values[1])
-	}
-	_, err := result.Close()
-	return answer, s.settle(sent, pid, err)
-}
-
-var binaryFormat = []int16{1} // of all parameters, or of all columns
 
 // settle judges an answer: an error of the server leaves the session alive and
 // proves nothing, any other error and any other backend end it.
@@ -161,17 +133,6 @@ func (s *Session) Query(sql string) (row []string, err error) {
 		}
 	}
 	return row, err
-}
-
-// setDeadline bounds the I/O that follows; zero lifts the bound.
-func (s *Session) setDeadline(bound time.Duration) {
-	var t time.Time
-	if bound != 0 {
-		t = time.Now().Add(bound)
-	}
-	s.writeBy.Store(0)
-	// An error means that the socket is closed, which the next I/O reports.
-	_ = s.link.conn.Conn().SetDeadline(t)
 }
 
 // within cuts a bound to the time for which the owners of the locks that the
@@ -255,18 +216,4 @@ func (s *Session) gave(tag namespace.Tag, mode session.Mode) (hold, bool) {
 	h := s.held[i]
 	s.held = slices.Delete(s.held, i, i+1)
 	return h, true
-}
-
-// keyParams are a tag's parameters, until the next call: its halves are int4, or
-// together one int8.
-func (s *Session) keyParams(tag namespace.Tag) [][]byte {
-	b := s.key[:]
-	binary.BigEndian.PutUint32(b, tag.ClassID)
-	binary.BigEndian.PutUint32(b[4:], tag.ObjID)
-	if tag.ObjSubID == namespace.PairForm {
-		s.params[0], s.params[1] = b[:4], b[4:]
-		return s.params[:]
-	}
-	s.params[0] = b
-	return s.params[:1]
 }

@@ -107,7 +107,7 @@ func (s *Session) lease() time.Duration {
 // Ping proves that the session lives, or ends it: it waits for an answer until the
 // deadline of belief. It ends a watch.
 func (s *Session) Ping() error {
-	s.endWatch(func() {})
+	await(s.endWatch(func() {}))
 	if lost := s.lost.Load(); lost != nil {
 		return lost
 	}
@@ -142,15 +142,26 @@ func (s *Session) ping() error {
 var errSilent = errors.New("no answer from the server before the deadline")
 
 // stopWatch takes the connection back from the watch, if there is one.
-func (s *Session) stopWatch() {
+func (s *Session) stopWatch() { await(s.callOffWatch()) }
+
+// callOffWatch ends the watch, if there is one. What it returns is closed when the
+// connection is free; nil = it is.
+func (s *Session) callOffWatch() (ended <-chan struct{}) {
 	// The answer to a ping that is under way is not worth waiting for longer than for
 	// that to a statement. The deadline of belief stays the last moment.
-	s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
+	return s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
+}
+
+func await(done <-chan struct{}) {
+	if done != nil {
+		<-done
+	}
 }
 
 // endWatch ends the watch, if there is one; pinging is called if a ping is under
-// way, which goes on until its end.
-func (s *Session) endWatch(pinging func()) {
+// way, which goes on until its end. The connection is free when what it returns is
+// closed, or nil.
+func (s *Session) endWatch(pinging func()) (ended <-chan struct{}) {
 	s.mu.Lock()
 	wanted, cancel, done := s.report != nil, s.cancelWatch, s.watchDone
 	s.report, s.cancelWatch, s.watchDone = nil, nil, nil
@@ -161,8 +172,9 @@ func (s *Session) endWatch(pinging func()) {
 	if wanted {
 		s.link.watchTimer.Stop()
 	}
-	if cancel != nil {
-		cancel()
-		<-done
+	if cancel == nil {
+		return nil
 	}
+	cancel()
+	return done
 }

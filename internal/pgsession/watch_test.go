@@ -184,19 +184,19 @@ func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
 			s, judge := take(t, p, pairKey), connect(t, dsn)
 			lost := watch(s)
 			watched(t, s)
-			assert.Equal(t, session.Held, s.State())
+			assert.Equal(t, session.Held, s.State(time.Now()))
 			proxy.Set(mode)
-			require.Eventually(t, func() bool { return s.State() == session.Doubtful }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return s.State(time.Now()) == session.Doubtful }, patience, time.Millisecond)
 			// While it is believed in, the server must still hold it.
-			for s.State() != session.Lost {
-				if holds := judge.holds(s.PID(), pairKey); s.State() != session.Lost {
+			for s.State(time.Now()) != session.Lost {
+				if holds := judge.holds(s.PID(), pairKey); s.State(time.Now()) != session.Lost {
 					require.True(t, holds, "believed in a lock that the server gave away")
 				}
 			}
 			require.ErrorIs(t, requireLoss(t, s, lost).Cause, errSilent)
 			proxy.Set(faultproxy.Pass)
 			judge.gone(s.PID())
-			assert.Equal(t, session.Lost, s.State(), "a lost session never comes back")
+			assert.Equal(t, session.Lost, s.State(time.Now()), "a lost session never comes back")
 		})
 	}
 }
@@ -222,9 +222,9 @@ func TestALateAnswerIsNoLoss(t *testing.T) {
 	s := take(t, p, pairKey)
 	lost := watch(s)
 	proxy.Set(faultproxy.HoldToClient)
-	require.Eventually(t, func() bool { return s.State() == session.Doubtful }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.State(time.Now()) == session.Doubtful }, patience, time.Millisecond)
 	proxy.Set(faultproxy.Pass)
-	require.Eventually(t, func() bool { return s.State() == session.Held }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.State(time.Now()) == session.Held }, patience, time.Millisecond)
 	proxy.Delay(100 * time.Millisecond)
 	before := p.Stats().Pings
 	require.Eventually(t, func() bool { return p.Stats().Pings > before+1 }, patience, time.Millisecond)

@@ -77,8 +77,8 @@ type Stats struct {
 type Session interface {
 	// PID is the server's number for the session.
 	PID() uint32
-	// State is what the owner may believe now.
-	State() State
+	// State is what the owner may believe now, which is time.Now().
+	State(now time.Time) State
 	// Try takes the lock if it is free, in one round trip.
 	Try(tag namespace.Tag, mode Mode) (bool, error)
 	// Batch runs the operations, of which no two have one tag, and no try one that

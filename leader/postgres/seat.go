@@ -70,7 +70,7 @@ func (t *seat) lost() error {
 		return t.cause
 	default:
 	}
-	if t.session.State() == session.Lost {
+	if t.session.State(time.Now()) == session.Lost {
 		return errSilent
 	}
 	return nil

@@ -1,0 +1,123 @@
+package pgsession
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A wire is what a session needs to speak the protocol itself, with pgconn not in
+// use meanwhile. It costs less, and pgx gives a statement up with the connection
+// when a read times out, whereas the answer to a batch can be awaited by one
+// goroutine after the other.
+type wire struct {
+	bind    pgproto3.Bind
+	execute pgproto3.Execute
+	key     [8]byte // the parameters of the statement for one key
+	params  [2][]byte
+	// writeBy is the boottime of the socket's deadline for writing as extend has set
+	// it: one to two bounds of a statement away. 0 = it is another one.
+	writeBy atomic.Int64
+}
+
+var binaryFormat = []int16{1} // of all parameters, or of all columns
+
+// sendStatement puts a prepared statement into the buffer of what is sent.
+func (s *Session) sendStatement(st *pgconn.StatementDescription, params [][]byte) {
+	b, f := &s.wire.bind, s.link.conn.Frontend()
+	b.PreparedStatement, b.Parameters = st.Name, params
+	b.ParameterFormatCodes, b.ResultFormatCodes = binaryFormat, binaryFormat
+	f.SendBind(b)
+	f.SendExecute(&s.wire.execute)
+}
+
+// flush sends what is in the buffer, as one transaction.
+func (s *Session) flush(sent time.Duration) error {
+	f := s.link.conn.Frontend()
+	f.SendSync(&pgproto3.Sync{})
+	s.extend(sent)
+	return f.Flush()
+}
+
+// extend bounds what is written from now on, but not each time: that would cost more
+// than most else here.
+func (s *Session) extend(now time.Duration) {
+	bound := s.from.config.statementBound()
+	if s.wire.writeBy.Load() >= int64(now+bound) {
+		return
+	}
+	s.mu.Lock() // a Hurry comes before, or after
+	defer s.mu.Unlock()
+	_ = s.link.conn.Conn().SetWriteDeadline(time.Now().Add(2 * bound))
+	s.wire.writeBy.Store(int64(now + 2*bound))
+}
+
+// run executes a prepared statement whose answer is a boolean and the pid.
+func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound time.Duration) (bool, error) {
+	if lost := s.lost.Load(); lost != nil {
+		return false, lost
+	}
+	now := time.Now()
+	sent := s.from.clock.At(now)
+	_ = s.link.conn.Conn().SetReadDeadline(now.Add(s.within(bound, sent)))
+	s.sendStatement(st, params)
+	err := s.flush(sent)
+	if err != nil {
+		return false, s.settle(sent, 0, err)
+	}
+	answer, pid, err := s.receiveRow()
+	return answer, s.settle(sent, pid, err)
+}
+
+// receiveRow reads an answer to its end. The error is what the server said, also
+// if it ended the session then, or that of the connection.
+func (s *Session) receiveRow() (answer bool, pid uint32, err error) {
+	var said error
+	for {
+		message, err := s.link.conn.Frontend().Receive()
+		if err != nil {
+			if said != nil {
+				return false, 0, s.lose(said)
+			}
+			return false, 0, err
+		}
+		switch message := message.(type) {
+		case *pgproto3.DataRow:
+			answer, pid = message.Values[0][0] == 1, binary.BigEndian.Uint32(message.Values[1])
+		case *pgproto3.ErrorResponse:
+			said = pgconn.ErrorResponseToPgError(message)
+		case *pgproto3.ReadyForQuery:
+			return answer, pid, said
+		}
+	}
+}
+
+// setDeadline bounds the I/O that follows; zero lifts the bound.
+func (s *Session) setDeadline(bound time.Duration) {
+	var t time.Time
+	if bound != 0 {
+		t = time.Now().Add(bound)
+	}
+	s.wire.writeBy.Store(0)
+	// An error means that the socket is closed, which the next I/O reports.
+	_ = s.link.conn.Conn().SetDeadline(t)
+}
+
+// keyParams are a tag's parameters, until the next call: its halves are int4, or
+// together one int8.
+func (s *Session) keyParams(tag namespace.Tag) [][]byte {
+	b, params := s.wire.key[:], &s.wire.params
+	binary.BigEndian.PutUint32(b, tag.ClassID)
+	binary.BigEndian.PutUint32(b[4:], tag.ObjID)
+	if tag.ObjSubID == namespace.PairForm {
+		params[0], params[1] = b[:4], b[4:]
+		return params[:]
+	}
+	params[0] = b
+	return params[:1]
+}
