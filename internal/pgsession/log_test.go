@@ -1,6 +1,7 @@
 package pgsession
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,11 +47,6 @@ func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for _, s := range waiters {
-		wg.Go(wait(s, false))
-		s.Interrupt()
-	}
-	wg.Wait()
 	judge := connect(t, server.DSN(""))
 	for _, s := range waiters {
 		wg.Go(wait(s, true))
@@ -61,6 +57,23 @@ func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
 	log, err := server.LogSince(before)
 	require.NoError(t, err)
 	assert.Empty(t, log)
+
+	// One cancel request arrives as two signals. A backend that has answered the first
+	// before it gets the second, on a busy machine one in thousands, logs that.
+	holder = take(t, p, pairKey)
+	const rounds = 5
+	for range rounds {
+		for _, s := range waiters {
+			wg.Go(wait(s, false))
+			judge.waits(s.PID())
+			s.Interrupt()
+		}
+		wg.Wait()
+	}
+	log, err = server.LogSince(before)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, strings.Count(log, "ERROR:"), 1, "of %d interrupts: %s", rounds*len(waiters), log)
+	require.NoError(t, holder.Unlock(pairKey, session.Exclusive))
 
 	// The control: the usual ways to do the same are logged.
 	judge.exec("SELECT pg_advisory_lock(7, 9)")

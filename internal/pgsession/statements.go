@@ -149,25 +149,26 @@ func errFirst(errs ...error) error {
 // reached the client would also be written to the server's log. The lock may have
 // been granted in the instant of the error, so the handler asks with a try, which
 // is true if and only if the lock is held now. Then it may be held twice. The
-// handler has one of its own, because the postmaster signals a backend and its
-// process group: one cancel request can arrive as two.
+// handler is in a block that has one, too, because the postmaster signals a backend
+// and its process group: one cancel request can arrive as two, and PL/pgSQL looks for
+// the second before each statement, the handler's first included.
 func waitSQL(tag namespace.Tag, mode session.Mode, limit string) string {
 	suffix, args := literals(tag, mode)
 	return fmt.Sprintf(`DO $pglatch$
+DECLARE
+	held pg_catalog.bool;
 BEGIN
-	PERFORM pg_catalog.set_config('lock_timeout', '%[3]s', true);
-	PERFORM pg_catalog.pg_advisory_lock%[1]s(%[2]s);
-	PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', false);
-EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN
-	DECLARE
-		held pg_catalog.bool;
 	BEGIN
-		held := pg_catalog.pg_try_advisory_lock%[1]s(%[2]s);
-		PERFORM pg_catalog.set_config('pglatch.outcome', CASE WHEN held THEN 'resolved' ELSE 'refused' END, false);
-	EXCEPTION WHEN query_canceled THEN
+		PERFORM pg_catalog.set_config('lock_timeout', '%[3]s', true);
+		PERFORM pg_catalog.pg_advisory_lock%[1]s(%[2]s);
+		PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', false);
+	EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN
 		held := pg_catalog.pg_try_advisory_lock%[1]s(%[2]s);
 		PERFORM pg_catalog.set_config('pglatch.outcome', CASE WHEN held THEN 'resolved' ELSE 'refused' END, false);
 	END;
+EXCEPTION WHEN query_canceled THEN
+	held := pg_catalog.pg_try_advisory_lock%[1]s(%[2]s);
+	PERFORM pg_catalog.set_config('pglatch.outcome', CASE WHEN held THEN 'resolved' ELSE 'refused' END, false);
 END $pglatch$;
 SELECT pg_catalog.current_setting('pglatch.outcome'), pg_catalog.pg_backend_pid()`, suffix, args, limit)
 }
