@@ -58,7 +58,14 @@ func valid(key namespace.Key) error {
 }
 
 func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
-	r := &request{lock: lock, key: key, mode: lock.mode, start: lock.core.now()}
+	r, ok := lock.core.requests.Get().(*request)
+	if !ok {
+		r = new(request)
+	}
+	if r.spare == nil {
+		r.spare = new(queue)
+	}
+	r.lock, r.key, r.mode, r.start = lock, key, lock.mode, lock.core.now()
 	if wait != NoTimeout {
 		r.deadline = r.start.Add(wait)
 	}
@@ -76,7 +83,22 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	if res.err != nil {
 		return nil, res.err
 	}
-	return r.lock, nil
+	lock := r.lock
+	if !r.known && !r.nested { // then nobody else knows of it
+		r.free()
+	}
+	return lock, nil
+}
+
+// free lets a request that was served be used again.
+func (r *request) free() {
+	select {
+	case <-r.done: // a signal that came when its waiter looked for itself
+	default:
+	}
+	pool := &r.lock.core.requests
+	*r = request{spare: r.spare, done: r.done}
+	pool.Put(r)
 }
 
 // submit queues a request and returns its result.
@@ -122,8 +144,10 @@ func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 	if err := c.reentrant(ctx, r); err != nil {
 		return nil, err
 	}
-	q := c.queue(r.key.Tag())
-	r.queue = q
+	q := c.queue(r.key.Tag(), r.spare)
+	if r.queue = q; q == r.spare {
+		r.spare = nil
+	}
 	defer c.tidy(q)
 	if len(q.grants) > 0 && r.mode == session.Shared {
 		now := time.Now()
@@ -163,7 +187,7 @@ func (c *core) await(ctx context.Context, r *request) result {
 			delete(c.nested, r)
 		}()
 	}
-	if r.done == nil { // its campaign was the caller's to begin
+	if !r.awaited { // its campaign was the caller's to begin
 		c.mu.Lock()
 		if r.settled {
 			defer c.mu.Unlock()
@@ -180,7 +204,6 @@ func (c *core) await(ctx context.Context, r *request) result {
 	case <-ctx.Done():
 	}
 	if settled {
-		c.signals.Put(r.done)
 		return r.result
 	}
 	taken, starved := c.withdraw(r)
@@ -193,10 +216,10 @@ func (c *core) await(ctx context.Context, r *request) result {
 // listen has a request that is to be awaited signaled, under mu: when it is settled,
 // or its time is over.
 func (c *core) listen(r *request) {
-	var ok bool
-	if r.done, ok = c.signals.Get().(chan bool); !ok {
+	if r.done == nil {
 		r.done = make(chan bool, 1)
 	}
+	r.awaited = true
 	c.expect(r)
 }
 

@@ -49,12 +49,30 @@ func (c *core) claim(q *queue, own, s session.Session) *campaign {
 	if q.campaign != nil || c.closed {
 		return nil
 	}
-	k := &q.room.campaign // nobody uses one that has ended
+	if s == nil {
+		s = c.attach(q)
+	}
+	k := c.spareCampaign()
 	*k = campaign{core: c, queue: q, own: own, session: s}
 	q.campaign = k
 	c.wg.Add(1) // until endLocked
 	return k
 }
+
+// spareCampaign returns the room for a campaign, under mu: nobody uses one that has
+// ended.
+func (c *core) spareCampaign() *campaign {
+	last := len(c.spare) - 1
+	if last < 0 {
+		return new(campaign)
+	}
+	k := c.spare[last]
+	c.spare = c.spare[:last]
+	return k
+}
+
+// maxSpare bounds what is kept of a burst.
+const maxSpare = 1024
 
 // proceed starts a campaign for those who wait, under mu, if one is due.
 func (c *core) proceed(q *queue) {
@@ -178,7 +196,11 @@ func (k *campaign) run() {
 func (k *campaign) next() *request {
 	k.core.mu.Lock()
 	defer k.core.mu.Unlock()
-	return k.wanted()
+	r := k.wanted()
+	if r != nil {
+		r.known = true
+	}
+	return r
 }
 
 // wanted is next, under mu.
@@ -236,6 +258,7 @@ func (k *campaign) attempt(r *request) (held bool, err error) {
 // this mode; it was given back and the campaign goes on.
 func (k *campaign) win(mode session.Mode) bool {
 	c, q := k.core, k.queue
+	now := time.Now()
 	c.mu.Lock()
 	r := q.first()
 	if r == nil || r.own != k.own || r.mode != mode || c.closed {
@@ -246,10 +269,8 @@ func (k *campaign) win(mode session.Mode) bool {
 		return false
 	}
 	defer c.mu.Unlock()
-	now := time.Now()
-	g := &grant{queue: q, session: k.session, mode: mode, at: now, alone: k.own != nil}
-	g.users = g.room[:0]
-	q.grants = append(q.grants, g)
+	g := q.grant(k.session, mode, now)
+	g.alone = k.own != nil
 	g.give(q.pop(), false, now)
 	if !g.alone {
 		for mode == session.Shared && q.first() != nil && q.first().mode == mode && q.first().own == nil {
@@ -289,14 +310,20 @@ func (k *campaign) end() {
 	k.endLocked()
 }
 
+// endLocked is end under mu. The campaign is not to be used afterwards.
 func (k *campaign) endLocked() {
-	k.queue.campaign = nil
+	c, q := k.core, k.queue
+	q.campaign = nil
 	if k.ended != nil {
 		close(k.ended)
 	}
-	k.core.proceed(k.queue)
-	k.core.tidy(k.queue)
-	k.core.wg.Done()
+	if len(c.spare) < maxSpare {
+		*k = campaign{}
+		c.spare = append(c.spare, k)
+	}
+	c.proceed(q)
+	c.tidy(q)
+	c.wg.Done()
 }
 
 // hold makes s the campaign's session.
@@ -337,6 +364,9 @@ func (c *core) deny(r *request, err error) {
 func (k *campaign) failAll(err error) {
 	k.core.mu.Lock()
 	requests := slices.Clone(k.queue.requests)
+	for _, r := range requests {
+		r.known = true
+	}
 	k.core.mu.Unlock()
 	for _, r := range requests {
 		k.refuse(r, err)

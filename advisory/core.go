@@ -16,6 +16,7 @@ import (
 type core struct {
 	config  Config
 	source  session.Source
+	virtual *multiplex.Source // the source if sessions are multiplexed, else nil
 	tracers tracers
 	stats   counters
 
@@ -26,13 +27,14 @@ type core struct {
 
 	slots chan struct{} // one per session in use; nil if sessions are multiplexed
 
-	signals sync.Pool // of chan bool with room for one, for those who wait
-	opened  time.Time
+	requests sync.Pool // of *request
+	opened   time.Time
 
 	mu     sync.Mutex
 	closed bool
 	alarm  alarm
 	queues map[namespace.Tag]*queue
+	spare  []*campaign           // that have ended
 	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
 }
@@ -49,9 +51,10 @@ func newCore(config Config, source session.Source) *core {
 		warned:  make(map[namespace.Tag]struct{}),
 	}
 	if config.Multiplex > 0 {
-		c.source = multiplex.New(source, multiplex.Config{
+		c.virtual = multiplex.New(source, multiplex.Config{
 			Lines: config.Multiplex, Lanes: config.MaxConns - config.Multiplex, MaxLocks: config.MaxLocks,
 		})
+		c.source = c.virtual
 	} else {
 		c.slots = make(chan struct{}, config.MaxConns)
 	}

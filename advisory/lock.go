@@ -17,26 +17,26 @@ type Lock struct {
 	core   *core
 	keys   []namespace.Key
 	label  string
-	mode   session.Mode
 	parent context.Context // the context of the acquisition
 
 	slotOf namespace.Tag // the semaphore, if the lock is a slot of one
+	mode   session.Mode
 
 	// guarded by core.mu
-	grants   []*grant // fixed once the acquisition is complete
 	complete bool
 	released bool
+	grants   []*grant         // fixed once the acquisition is complete
 	room     [1]*grant        // for the usual grant
 	key      [1]namespace.Key // for the usual key
 
 	since time.Time // of the grant; set under core.mu when complete
 
+	ended  bool // by Release; the fields from here are guarded by mu
 	mu     sync.Mutex
 	ctx    context.Context // made when asked for
 	cancel context.CancelCauseFunc
 	lost   chan struct{} // made when asked for
 	loss   *LostError
-	ended  bool // by Release
 }
 
 // Key returns the lock's key, the first one if it has several.

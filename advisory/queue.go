@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -12,7 +13,11 @@ import (
 // here, and the one attempt, if any, to get it from the server. All fields are
 // guarded by core.mu; a queue exists while it has any of the three.
 type queue struct {
-	tag      namespace.Tag
+	tag namespace.Tag
+	// used: the room's session and its grant, which are never used again, because others
+	// may still know of them.
+	attached, granted bool
+
 	grants   []*grant   // several only if all are shared
 	requests []*request // in order of arrival
 	campaign *campaign
@@ -20,7 +25,8 @@ type queue struct {
 	room struct { // for the usual one of each
 		grants   [1]*grant
 		requests [1]*request
-		campaign campaign
+		grant    grant
+		session  multiplex.Session
 	}
 }
 
@@ -30,11 +36,11 @@ type grant struct {
 	queue   *queue
 	session session.Session
 	mode    session.Mode
-	at      time.Time // when the server granted it
-	users   []*Lock
 	// alone: the session carries other locks too, so this one cannot pass to
 	// anybody else.
 	alone bool
+	at    time.Time // when the server granted it
+	users []*Lock
 	cause error // why the grant was lost
 
 	room [1]*Lock // for the usual user
@@ -43,6 +49,7 @@ type grant struct {
 // A request is a caller who waits for one key, until it is settled with a result.
 type request struct {
 	queue    *queue
+	spare    *queue // for a key that has none yet
 	lock     *Lock
 	key      namespace.Key
 	mode     session.Mode
@@ -51,13 +58,15 @@ type request struct {
 	try      bool            // one attempt, no wait
 	explain  bool            // a failed try asks who holds the key
 	nested   bool            // the caller holds locks
+	known    bool            // a goroutine that campaigns may look at it
 	partial  []namespace.Key // those that it has and will hold together with this one
 	start    time.Time
 
 	// guarded by core.mu
 	result  result
 	settled bool
-	done    chan bool // of who waits for the result: true when it is there, false when the time is over
+	awaited bool
+	done    chan bool // of who awaits the result: true when it is there, false when the time is over
 
 	expected      bool // by the alarm
 	before, after *request
@@ -68,13 +77,15 @@ type result struct {
 	handOver bool
 }
 
-func (c *core) queue(tag namespace.Tag) *queue {
-	q := c.queues[tag]
-	if q == nil {
-		q = &queue{tag: tag}
-		q.grants, q.requests = q.room.grants[:0], q.room.requests[:0]
-		c.queues[tag] = q
+// queue returns a tag's queue, which is spare if there is none yet, under mu.
+func (c *core) queue(tag namespace.Tag, spare *queue) *queue {
+	if q := c.queues[tag]; q != nil {
+		return q
 	}
+	q := spare
+	q.tag = tag
+	q.grants, q.requests = q.room.grants[:0], q.room.requests[:0]
+	c.queues[tag] = q
 	return q
 }
 
@@ -109,6 +120,36 @@ func (q *queue) remove(r *request) bool {
 	}
 	q.requests = slices.Delete(q.requests, i, i+1)
 	return true
+}
+
+// grant returns a grant that has no user yet, under core.mu.
+func (q *queue) grant(s session.Session, mode session.Mode, at time.Time) *grant {
+	g := &q.room.grant
+	if q.granted {
+		g = new(grant)
+	}
+	q.granted = true
+	g.queue, g.session, g.mode, g.at = q, s, mode, at
+	g.users = g.room[:0]
+	q.grants = append(q.grants, g)
+	return g
+}
+
+// attach returns a session for the queue's key that can be had without a wait, under
+// core.mu, or nil.
+func (c *core) attach(q *queue) session.Session {
+	if c.virtual == nil {
+		return nil
+	}
+	v := &q.room.session
+	if q.attached {
+		v = new(multiplex.Session)
+	}
+	if !c.virtual.Attach(v, q.tag) {
+		return nil
+	}
+	q.attached = true
+	return v
 }
 
 // compatible reports whether a lock of this mode can exist beside those that
@@ -160,14 +201,16 @@ func (r *request) settle(res result) {
 	if r.expected {
 		r.lock.core.alarm.forget(r)
 	}
-	r.signal(true)
+	if r.awaited {
+		r.signal(true)
+	}
 }
 
 // signal wakes who waits for the request, under mu. A second signal adds nothing.
 func (r *request) signal(settled bool) {
 	select {
 	case r.done <- settled:
-	default: // nobody waits, or a signal is there
+	default: // a signal is there
 	}
 }
 

@@ -121,9 +121,8 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := c.queue(tags[i])
-	g := &grant{queue: q, session: b.session, mode: session.Exclusive, at: time.Now()}
-	q.grants = append(q.grants, g)
+	q := c.queue(tags[i], new(queue))
+	g := q.grant(b.session, session.Exclusive, time.Now())
 	g.addUser(b.lock)
 	b.lock.keys = []namespace.Key{candidates[i]}
 	return true, nil

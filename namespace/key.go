@@ -11,7 +11,7 @@ const MaxSlots = 1000
 type Key struct {
 	tag       Tag
 	namespace Namespace // zero for raw keys
-	entity    string
+	entity    string    // "" if the tag shows it
 }
 
 // Pair returns the raw key of pg_advisory_lock(k1, k2).
@@ -44,7 +44,19 @@ func (k Key) Valid() bool { return k.tag.Valid() }
 func (k Key) Namespace() Namespace { return k.namespace }
 
 // Entity returns the entity's text, "" for raw keys.
-func (k Key) Entity() string { return k.entity }
+func (k Key) Entity() string {
+	if k2, ok := k.integer(); ok {
+		return strconv.FormatInt(int64(k2), 10)
+	}
+	return k.entity
+}
+
+// integer returns the entity of a key of a namespace that is a pair: only integers
+// that fit make such keys.
+func (k Key) integer() (int32, bool) {
+	_, k2, pair := k.tag.Pair()
+	return k2, pair && k.namespace.number != 0
+}
 
 // String returns the text form that Set.Parse reads: "agent/42" for a key of a
 // namespace, "1:100" for a raw pair, "@12345" for a raw single key, and
@@ -52,7 +64,7 @@ func (k Key) Entity() string { return k.entity }
 // label only: read back, it would name an entity "42#slot7".
 func (k Key) String() string {
 	if k.namespace.number != 0 {
-		return k.namespace.name + "/" + k.entity
+		return k.namespace.name + "/" + k.Entity()
 	}
 	return k.tag.String()
 }
@@ -88,7 +100,7 @@ func (k Key) companion(role string) (Key, error) {
 		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "a semaphore needs the key of a namespace, not a raw key"}
 	}
 	c := k
-	c.tag = singleTag(k.namespace.derive(k.entity, role))
-	c.entity = k.entity + "#" + role
+	c.tag = singleTag(k.namespace.derive(k.Entity(), role))
+	c.entity = k.Entity() + "#" + role
 	return c, nil
 }

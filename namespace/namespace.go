@@ -19,8 +19,8 @@ const maxNameLength = 63
 // keys, and a name. The zero Namespace is invalid; make one with New or Must.
 // Two values with equal number and name are the same namespace.
 type Namespace struct {
-	number int16
 	name   string
+	number int16
 }
 
 // New returns the namespace with the given number, 1 to 32767, and name. A name
@@ -62,7 +62,7 @@ func (n Namespace) String() string { return n.name + "=" + strconv.Itoa(int(n.nu
 // int4, else a hashed single key.
 func (n Namespace) ID(id int64) Key {
 	if id >= math.MinInt32 && id <= math.MaxInt32 {
-		return n.key(pairTag(int32(n.number), int32(id)), strconv.FormatInt(id, 10))
+		return n.key(pairTag(int32(n.number), int32(id)), "")
 	}
 	return n.hashed(strconv.FormatInt(id, 10))
 }

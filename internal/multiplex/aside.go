@@ -46,10 +46,10 @@ func (v *Session) tryParked(ctx context.Context, tag namespace.Tag, mode session
 		return false, err
 	}
 	o.free()
-	if held {
-		v.took(tag, mode, v.carrier)
+	if !held {
+		return false, nil
 	}
-	return held, nil
+	return v.took(tag, mode, v.carrier)
 }
 
 // Holder asks on a session that nothing else depends on.

@@ -92,7 +92,7 @@ func (ln *lane) took(v *Session, tag namespace.Tag, mode session.Mode, held bool
 		ln.session.Watch(ln.kill)
 	}
 	if held {
-		v.took(tag, mode, ln)
+		_, _ = v.took(tag, mode, ln) // it counts as held until it is given back, also if v is lost
 	}
 	return held, err
 }

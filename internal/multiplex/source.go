@@ -59,13 +59,26 @@ func (s *Source) Acquire(ctx context.Context, tag namespace.Tag, deadline time.T
 	if err != nil {
 		return nil, err
 	}
-	v := &Session{source: s, carrier: c}
-	v.holds = v.room[:0]
+	v := new(Session)
+	v.init(s, c)
 	return v, nil
 }
 
+// Attach makes v, which must be zero, a virtual session, if the tag's line is
+// connected; else v stays zero.
+func (s *Source) Attach(v *Session, tag namespace.Tag) bool {
+	c := s.line(tag).current.Load()
+	if c == nil {
+		return false
+	}
+	v.init(s, c)
+	return true
+}
+
+func (s *Source) line(tag namespace.Tag) *line { return &s.lines[spread(tag)%uint64(len(s.lines))] }
+
 func (s *Source) carrier(ctx context.Context, tag namespace.Tag, deadline time.Time) (*carrier, error) {
-	l := &s.lines[spread(tag)%uint64(len(s.lines))]
+	l := s.line(tag)
 	if c := l.current.Load(); c != nil {
 		return c, nil
 	}

@@ -32,6 +32,11 @@ type Session struct {
 
 var _ session.Session = (*Session)(nil)
 
+func (v *Session) init(s *Source, c *carrier) {
+	v.source, v.carrier = s, c
+	v.holds = v.room[:0]
+}
+
 // A hold is one lock and the real session that it lives on.
 type hold struct {
 	tag  namespace.Tag
@@ -93,10 +98,10 @@ func (v *Session) TryUntil(ctx context.Context, deadline time.Time, tag namespac
 		return false, err
 	}
 	o.free()
-	if held {
-		v.took(tag, mode, v.carrier)
+	if !held {
+		return v.unlessLost(false, err)
 	}
-	return v.unlessLost(held, err)
+	return v.took(tag, mode, v.carrier)
 }
 
 // do has the carrier of the tag's line do an operation.
@@ -145,8 +150,7 @@ func (v *Session) TryAny(tags []namespace.Tag) (int, error) {
 		return -1, err
 	}
 	tag := o.Any[o.Index]
-	v.took(tag, session.Exclusive, v.carrier)
-	if _, err := v.unlessLost(true, nil); err != nil {
+	if _, err := v.took(tag, session.Exclusive, v.carrier); err != nil {
 		return -1, err
 	}
 	return slices.Index(tags, tag), nil
@@ -170,11 +174,16 @@ func (v *Session) begin() error {
 	return nil
 }
 
-func (v *Session) took(tag namespace.Tag, mode session.Mode, at place) {
+// took notes a lock, and is unlessLost.
+func (v *Session) took(tag namespace.Tag, mode session.Mode, at place) (bool, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.holds = append(v.holds, hold{tag, mode, at})
 	v.pid = at.pid()
+	if v.lost != nil {
+		return false, v.lost
+	}
+	return true, nil
 }
 
 // unlessLost is the answer to a caller, or the loss of the session meanwhile. What
