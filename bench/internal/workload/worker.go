@@ -19,8 +19,9 @@ type worker struct {
 	cancel context.CancelCauseFunc // ends the whole load
 	pick   func() uint32
 
-	key       uint32    // of the cycle
-	granted   time.Time // of the cycle, if waits are measured
+	began     time.Time     // of the load; other times are since then, which costs half a look at the clock
+	key       uint32        // of the cycle
+	granted   time.Duration // of the cycle, if waits are measured; 0 = not yet
 	cycles    int
 	ops       float64 // before the end; a cycle across it counts in part
 	latencies gauge.Histogram
@@ -31,27 +32,29 @@ func newWorker(l Load, number int, client system.Client, table *exclusion.Table,
 	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker()}
 }
 
-func (w *worker) run(ctx context.Context, end time.Time) {
+func (w *worker) run(ctx context.Context, began time.Time) {
+	w.began = began
+	end := w.load.Duration
 	held := w.held // one closure for all cycles
-	for start := time.Now(); start.Before(end) && w.err == nil && ctx.Err() == nil; {
-		w.key, w.granted = w.pick(), time.Time{}
+	for start := time.Since(w.began); start < end && w.err == nil && ctx.Err() == nil; {
+		w.key, w.granted = w.pick(), 0
 		err := w.client.Cycle(ctx, w.number, w.key, held)
-		now := time.Now()
+		now := time.Since(w.began)
 		if err != nil {
 			w.fail(ctx, err)
 		}
 		switch {
 		case err != nil:
-		case now.Before(end):
+		case now < end:
 			w.ops++
 		default:
-			w.ops += float64(end.Sub(start)) / float64(now.Sub(start))
+			w.ops += float64(end-start) / float64(now-start)
 		}
 		measured := now
-		if w.load.Waits && !w.granted.IsZero() {
+		if w.load.Waits && w.granted != 0 {
 			measured = w.granted
 		}
-		w.latencies.Add(measured.Sub(start))
+		w.latencies.Add(measured - start)
 		start = now
 	}
 }
@@ -68,7 +71,7 @@ func (w *worker) fail(ctx context.Context, err error) {
 // held is what the holder does: it looks whether it is alone, and works.
 func (w *worker) held() {
 	if w.load.Waits {
-		w.granted = time.Now()
+		w.granted = time.Since(w.began)
 	}
 	noted, err := w.table.Enter(w.key)
 	w.cycles++
