@@ -95,7 +95,7 @@ func (b *builder) finish() (*Lock, error) {
 	}
 	defer c.mu.Unlock()
 	grants := b.lock.grants
-	b.lock.complete, b.lock.since = true, time.Now()
+	b.lock.begin(time.Now())
 	b.session.Watch(func(err error) { c.lost(err, grants...) })
 	return b.lock, nil
 }

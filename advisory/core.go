@@ -112,6 +112,9 @@ func (c *core) dropAll(grants []*grant, cause error) (victims []victim) {
 		if !g.drop() {
 			continue
 		}
+		for _, l := range g.users {
+			l.end()
+		}
 		g.cause = cause
 		i, ok := bySession[g.session]
 		if !ok {

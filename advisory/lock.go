@@ -161,6 +161,20 @@ func (l *Lock) live() bool {
 	return l.complete && !l.released && !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.cause != nil })
 }
 
+// begin makes the lock one that is held, under core.mu.
+func (l *Lock) begin(now time.Time) {
+	l.complete, l.since = true, now
+	l.core.stats.held.Add(1)
+}
+
+// end counts a lock that is about to be released or lost, under core.mu: only the
+// first of these ends it.
+func (l *Lock) end() {
+	if l.live() {
+		l.core.stats.held.Add(-1)
+	}
+}
+
 // holds returns the lock's key with this tag.
 func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 	for _, k := range l.keys {

@@ -218,7 +218,7 @@ func (r *request) signal(settled bool) {
 func (g *grant) give(r *request, handOver bool, now time.Time) {
 	g.addUser(r.lock)
 	if r.own == nil {
-		r.lock.complete, r.lock.since = true, now
+		r.lock.begin(now)
 	}
 	r.settle(result{handOver: handOver})
 }

@@ -16,6 +16,7 @@ func (c *core) release(l *Lock) error {
 		c.mu.Unlock()
 		return ErrReleased
 	}
+	l.end()
 	l.released = true
 	if i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil }); i >= 0 {
 		cause := l.grants[i].cause

@@ -43,7 +43,7 @@ type Stats struct {
 }
 
 type counters struct {
-	waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices atomic.Int64
+	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices atomic.Int64
 }
 
 // Stats returns the counters now. They are read one by one, not as of one instant.
@@ -55,7 +55,7 @@ func (l *Locker) Stats() Stats {
 		inUse = sessions.InUse
 	}
 	return Stats{
-		Held:           c.countHeld(),
+		Held:           int(c.stats.held.Load()),
 		Waiting:        int(c.stats.waiting.Load()),
 		Acquired:       c.stats.acquired.Load(),
 		HandOvers:      c.stats.handOvers.Load(),
@@ -76,23 +76,6 @@ func (l *Locker) Stats() Stats {
 		Batches:        sessions.Batches,
 		Operations:     sessions.Operations,
 	}
-}
-
-// countHeld counts the locks that are held: each once, though one of AcquireAll has
-// several grants.
-func (c *core) countHeld() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, q := range c.queues {
-		for _, g := range q.grants {
-			for _, l := range g.users {
-				if l.grants[0] == g && l.live() {
-					n++
-				}
-			}
-		}
-	}
-	return n
 }
 
 // A HeldLock describes a lock of this process.
