@@ -30,6 +30,17 @@ func attackTime(t *testing.T) time.Duration {
 	return d
 }
 
+// goesOn tells whether an attack lasts: for its time, and on a busy machine longer, until it
+// has hit.
+func goesOn(t *testing.T, hit func() bool) func() bool {
+	t.Helper()
+	end := time.Now().Add(attackTime(t))
+	return func() bool {
+		now := time.Now()
+		return now.Before(end) || now.Before(end.Add(patience)) && !hit()
+	}
+}
+
 // An attack is an election of leaders that ignore their loss: whoever once led
 // goes on writing under that term, beside its successors, in the same processes
 // and in others.
@@ -46,19 +57,20 @@ const (
 	writesPerTerm  = 40
 )
 
-func (a *attack) run(t *testing.T, dsn string) {
+// run attacks until it has hit, at most for a while more than its time.
+func (a *attack) run(t *testing.T, dsn string, hit func() bool) {
 	t.Helper()
 	a.judge.exec(`CREATE TABLE acts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, term bigint NOT NULL, seen bigint NOT NULL);
 		CREATE TABLE latest (term bigint NOT NULL); INSERT INTO latest VALUES (0)`)
-	end := time.Now().Add(attackTime(t))
-	ctx, cancel := context.WithDeadline(t.Context(), end)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var nodes, writers sync.WaitGroup
 	for i := range 3 {
 		b := newBackend(t, dsn, nil)
 		nodes.Go(func() { a.node(ctx, b, strconv.Itoa(i), &writers) })
 	}
-	nodes.Go(func() { a.kill(ctx) })
+	a.kill(ctx, goesOn(t, hit))
+	cancel()
 	nodes.Wait()
 	writers.Wait()
 }
@@ -102,8 +114,8 @@ func (a *attack) write(ctx context.Context, term int64) {
 }
 
 // kill ends the leader's session every 20 to 80 ms.
-func (a *attack) kill(ctx context.Context) {
-	for {
+func (a *attack) kill(ctx context.Context, more func() bool) {
+	for more() {
 		select {
 		case <-ctx.Done():
 			return
@@ -120,12 +132,15 @@ func TestNoGuardedWriteIsStaleHoweverLeadersDie(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	guarded := &attack{judge: newJudge(t, dsn), begin: postgres.InTx}
-	guarded.run(t, dsn)
+	const few = 5
+	guarded.run(t, dsn, func() bool {
+		return guarded.writes.Load() > 0 && guarded.refusals.Load() > 0 && guarded.leaderships.Load() > few
+	})
 	t.Logf("guarded: %d leaderships, %d writes, %d refused", guarded.leaderships.Load(), guarded.writes.Load(), guarded.refusals.Load())
 	assert.Zero(t, guarded.stale())
 	assert.Positive(t, guarded.writes.Load())
 	assert.Positive(t, guarded.refusals.Load())
-	assert.Greater(t, guarded.leaderships.Load(), int64(5))
+	assert.Greater(t, guarded.leaderships.Load(), int64(few))
 }
 
 // The control of the test above.
@@ -143,7 +158,7 @@ func TestWithoutAGuardWritesAreStale(t *testing.T) {
 		}
 		return tx.Commit(ctx)
 	}}
-	bare.run(t, dsn)
+	bare.run(t, dsn, func() bool { return bare.stale() > 0 })
 	t.Logf("not guarded: %d leaderships, %d writes, %d stale", bare.leaderships.Load(), bare.writes.Load(), bare.stale())
 	assert.Positive(t, bare.stale())
 }

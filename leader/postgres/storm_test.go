@@ -55,7 +55,7 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 			judge.exec(postgres.Schema(""))
 			nodes := map[string]*postgres.Backend{"a": newBackend(t, dsn, nil), "b": newBackend(t, dsn, nil)}
 			var led, signals atomic.Int64
-			for end := time.Now().Add(attackTime(t)); time.Now().Before(end); {
+			for more := goesOn(t, func() bool { return led.Load() > 0 && (storm.signal == "" || signals.Load() > 0) }); more(); {
 				stop := func() int64 { return 0 }
 				if storm.signal != "" {
 					stop = judge.storm(storm.signal, storm.pause)

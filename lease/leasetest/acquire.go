@@ -99,12 +99,12 @@ var acquireCases = []testCase{
 		require.NotEqual(s, first.ID, s.acquire(other).ID)
 	}},
 	{"idempotency: a lease that was renewed is got again as it is", func(s *suite) {
-		r := s.brief("job", "a")
+		r := request("job", "a")
 		r.IdempotencyKey = "attempt-1"
-		renewed := s.renew(s.acquire(r).Claim, long)
+		renewed := s.renew(s.acquire(r).Claim, 2*long)
 		again := s.acquire(r)
 		requireSameLease(s, renewed, again)
-		require.Greater(s, again.Remaining, long-s.bound())
+		require.Greater(s, again.Remaining, 2*long-s.bound())
 	}},
 	{"idempotency: after a release or an expiry the same request gets a new lease", func(s *suite) {
 		r := s.brief("job", "a")

@@ -28,17 +28,17 @@ func forgeries(c lease.Claim) map[lease.StaleError]lease.Claim {
 
 var renewCases = []testCase{
 	{"renew: a lease is prolonged, and remains the same", func(s *suite) {
-		r := s.brief("job", "a")
+		r := request("job", "a")
 		r.Metadata = map[string]string{"host": "a"}
 		l := s.acquire(r)
 		before := s.get("job").Version
-		renewed := s.renew(l.Claim, long)
+		renewed := s.renew(l.Claim, 2*long)
 		require.Equal(s, l.Claim, renewed.Claim)
 		require.Equal(s, r.Metadata, renewed.Metadata)
 		require.WithinDuration(s, l.AcquiredAt, renewed.AcquiredAt, 0)
 		require.True(s, renewed.ExpiresAt.After(l.ExpiresAt))
-		require.LessOrEqual(s, renewed.Remaining, long)
-		require.Greater(s, renewed.Remaining, long-s.bound())
+		require.LessOrEqual(s, renewed.Remaining, 2*long)
+		require.Greater(s, renewed.Remaining, 2*long-s.bound())
 		require.Greater(s, s.get("job").Version, before)
 		requireSameLease(s, renewed, s.get("job").Lease)
 	}},
@@ -116,14 +116,13 @@ var renewCases = []testCase{
 		require.NoError(s, err)
 		require.Empty(s, none)
 
-		first, second, released := s.acquire(s.brief("b", "x")), s.acquire(s.brief("a", "x")), s.acquire(request("c", "x"))
-		first, second = s.renew(first.Claim, long/2), s.renew(second.Claim, long/2)
+		first, second, released := s.acquire(request("b", "x")), s.acquire(request("a", "x")), s.acquire(request("c", "x"))
 		s.release(released.Claim)
 		forged := first.Claim
 		forged.Token++
 		var all []lease.RenewRequest
 		for _, c := range []lease.Claim{first.Claim, forged, {Name: "d", Holder: "x", ID: "x", Token: 1}, {}, released.Claim, second.Claim} {
-			all = append(all, lease.RenewRequest{Claim: c, TTL: long})
+			all = append(all, lease.RenewRequest{Claim: c, TTL: 2 * long})
 		}
 		results, err := batch.RenewAll(s.Context(), all)
 		require.NoError(s, err)

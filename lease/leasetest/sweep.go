@@ -74,9 +74,9 @@ var tokenCases = []testCase{
 	{"tokens and versions rise over releases, expiries, sweeps that forget, and restarts", func(s *suite) {
 		others := []string{"x", "y"}
 		last, version := uint64(0), uint64(0)
-		rise := func(how string) lease.Lease {
+		rise := func(how string, r lease.AcquireRequest) lease.Lease {
 			s.Helper()
-			l := s.acquire(s.brief("job", "a"))
+			l := s.acquire(r)
 			require.Greater(s, l.Token, last, "after %s", how)
 			record := s.get("job")
 			require.Greater(s, record.Version, version, "after %s", how)
@@ -85,38 +85,39 @@ var tokenCases = []testCase{
 		}
 		end := func(l lease.Lease) { // the last change of the name
 			s.Helper()
-			s.release(s.renew(l.Claim, long).Claim)
+			s.release(s.renew(l.Claim, 2*long).Claim)
 			version = s.get("job").Version
 		}
-		end(rise("nothing"))
-		end(rise("a release"))
-		rise("a release")
+		kept, brief := request("job", "a"), s.brief("job", "a")
+		end(rise("nothing", kept))
+		end(rise("a release", kept))
+		rise("a release", brief)
 		s.expire("job")
-		rise("an expiry")
+		rise("an expiry", brief)
 		s.expire("job")
 		s.sweep(lease.SweepRequest{})
-		end(rise("a sweep that cleared it"))
+		end(rise("a sweep that cleared it", kept))
 		for range 3 {
 			s.forget(1)
 			for _, other := range others { // the floor is for all names
 				s.release(s.acquire(request(other, "a")).Claim)
 				s.forget(1)
 			}
-			end(rise("a sweep that forgot it"))
+			end(rise("a sweep that forgot it", kept))
 		}
-		rise("a sweep that forgot it")
+		rise("a sweep that forgot it", brief)
 		s.expire("job")
 		s.forget(1)
 		if s.h.Reopen == nil {
 			return
 		}
-		rise("an expiry that was forgotten")
+		rise("an expiry that was forgotten", brief)
 		s.store = s.h.Reopen(s.T, s.store)
 		s.expire("job")
-		end(rise("a restart"))
+		end(rise("a restart", kept))
 		s.forget(1)
 		s.store = s.h.Reopen(s.T, s.store)
-		rise("a sweep that forgot it, and a restart")
+		rise("a sweep that forgot it, and a restart", brief)
 	}},
 	{"reopen: everything that was acknowledged is still there", func(s *suite) {
 		if s.h.Reopen == nil {
@@ -133,7 +134,7 @@ var tokenCases = []testCase{
 		kept := request("kept", "a")
 		kept.MinHold = long
 		s.release(s.acquire(kept).Claim)
-		limited := s.brief("limited", "a")
+		limited := request("limited", "a")
 		limited.MaxLifetime = lease.MaxTTL
 		bounded := s.renew(s.acquire(limited).Claim, long)
 		s.expire("delayed")
