@@ -41,6 +41,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 				<-finish
 			})
 			a.requireStory("acquired 1.1")
+			a.requireWorks(1) // one that is stopped before it has begun never does
 
 			stopped := make(chan error, 1)
 			go func() { stopped <- stop(a, t.Context()) }()
