@@ -62,9 +62,6 @@ func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
 	if !ok {
 		r = new(request)
 	}
-	if r.spare == nil {
-		r.spare = new(queue)
-	}
 	r.lock, r.key, r.mode, r.start = lock, key, lock.mode, lock.core.now()
 	if wait != NoTimeout {
 		r.deadline = r.start.Add(wait)
@@ -74,23 +71,22 @@ func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
 
 // acquire gets a request its lock or its error.
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
-	res := c.submit(ctx, r)
+	lock, res := r.lock, c.submit(ctx, r)
 	if res.err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
-		c.background(func() { _ = c.release(r.lock) })
+		c.background(func() { _ = c.release(lock) })
 		res.err = canceled(ctx, r.key)
 	}
 	c.traceAcquire(ctx, r, res)
+	if !r.known && !r.nested && (res.err == nil || !r.queued) { // then nobody else knows of it
+		r.free()
+	}
 	if res.err != nil {
 		return nil, res.err
-	}
-	lock := r.lock
-	if !r.known && !r.nested { // then nobody else knows of it
-		r.free()
 	}
 	return lock, nil
 }
 
-// free lets a request that was served be used again.
+// free lets a request be used again.
 func (r *request) free() {
 	select {
 	case <-r.done: // a signal that came when its waiter looked for itself
@@ -105,6 +101,9 @@ func (r *request) free() {
 func (c *core) submit(ctx context.Context, r *request) result {
 	if ctx.Err() != nil {
 		return result{err: canceled(ctx, r.key)}
+	}
+	if r.spare == nil {
+		r.spare = new(queue)
 	}
 	c.mu.Lock()
 	k, err := c.enqueue(ctx, r)
@@ -171,6 +170,7 @@ func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 		c.nested[r] = struct{}{}
 	}
 	q.requests = append(q.requests, r)
+	r.queued = true
 	if mustWait {
 		return nil, nil
 	}

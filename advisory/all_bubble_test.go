@@ -220,3 +220,32 @@ func TestAKeyThatIsLostDuringTheWaitForTheNextFailsThemAll(t *testing.T) {
 		assert.Empty(w, w.server.Locked())
 	})
 }
+
+func TestALateAnswerToAReleaseDoesNotTouchTheNextHolders(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 0, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{})
+		answer := make(chan struct{})
+		f.onUnlocked = func() { <-answer }
+		both := w.granted(w.beginAll(w.Context(), l, 1, 2))
+		released := make(chan error, 1)
+		go func() { released <- both.Release() }()
+		synctest.Wait() // the server has both back
+		w.release(w.acquire(l, 1))
+		next := w.acquire(l, 1)
+		waiter := w.beginAcquire(w.Context(), l, 1)
+
+		close(answer)
+		require.NoError(w, <-released)
+		require.Len(w, held(l), 1)
+		assert.Equal(w, 1, held(l)[0].Waiters)
+		_, err := l.TryAcquire(w.Context(), entity(1))
+		e, ok := errors.AsType[*advisory.HeldError](err)
+		require.True(w, ok, "%v", err)
+		require.NotNil(w, e.Holder)
+		assert.True(w, e.Holder.Local)
+		w.release(next)
+		w.release(w.now(waiter))
+		assert.Equal(w, int64(1), l.Stats().HandOvers)
+	})
+}

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,10 +110,11 @@ type victim struct {
 func (c *core) dropAll(grants []*grant, cause error) (victims []victim) {
 	bySession := make(map[session.Session]int)
 	for _, g := range grants {
+		users := slices.Clone(g.users)
 		if !g.drop() {
 			continue
 		}
-		for _, l := range g.users {
+		for _, l := range users {
 			l.end()
 		}
 		g.cause = cause
@@ -122,7 +124,7 @@ func (c *core) dropAll(grants []*grant, cause error) (victims []victim) {
 			bySession[g.session] = i
 			victims = append(victims, victim{session: g.session})
 		}
-		victims[i].users = append(victims[i].users, g.users...)
+		victims[i].users = append(victims[i].users, users...)
 		c.proceed(g.queue)
 		c.tidy(g.queue)
 	}

@@ -23,6 +23,8 @@ type faulty struct {
 	onAcquire func() error              // nil = nothing
 	onSession func()                    // after each; nil = nothing
 	onTry     func(namespace.Tag) error // nil = nothing
+	// onUnlocked comes between what the server did for UnlockAll and its answer; nil = nothing.
+	onUnlocked func()
 }
 
 type faultySession struct {
@@ -83,6 +85,14 @@ func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
 		}
 	}
 	return s.Session.TryAny(tags)
+}
+
+func (s *faultySession) UnlockAll() error {
+	err := s.Session.UnlockAll()
+	if s.source.onUnlocked != nil {
+		s.source.onUnlocked()
+	}
+	return err
 }
 
 // openFaulty is open with a faulty source.

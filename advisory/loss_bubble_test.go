@@ -3,9 +3,11 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -213,5 +215,30 @@ func TestEveryReaderSeesTheLossWhileTheFirstIsTold(t *testing.T) {
 		for _, lock := range readers {
 			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
 		}
+	})
+}
+
+// A key that is in use all the time has one record, which must not keep what those
+// who have lost it left.
+func TestAKeyInUseKeepsNothingOfALostLock(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{})
+		var next pending
+		value := func() weak.Pointer[[1 << 10]byte] {
+			value := new([1 << 10]byte)
+			lock, err := l.Acquire(context.WithValue(w.Context(), key{}, value), entity(1))
+			require.NoError(w, err)
+			next = w.beginAcquire(w.Context(), l, 1)
+			w.server.KillSessions()
+			<-lock.Lost()
+			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+			return weak.Make(value)
+		}()
+		holder := w.granted(next)
+		runtime.GC()
+		assert.Nil(w, value.Value())
+		w.release(holder)
 	})
 }

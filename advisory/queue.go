@@ -58,6 +58,7 @@ type request struct {
 	try      bool            // one attempt, no wait
 	explain  bool            // a failed try asks who holds the key
 	nested   bool            // the caller holds locks
+	queued   bool            // it stood in line
 	known    bool            // a goroutine that campaigns may look at it
 	partial  []namespace.Key // those that it has and will hold together with this one
 	start    time.Time
@@ -89,9 +90,10 @@ func (c *core) queue(tag namespace.Tag, spare *queue) *queue {
 	return q
 }
 
-// tidy forgets a queue that nobody needs.
+// tidy forgets a queue that nobody needs. One that was forgotten before, while its
+// last holder waited for an answer, may have a successor, which stays.
 func (c *core) tidy(q *queue) {
-	if len(q.grants) == 0 && len(q.requests) == 0 && q.campaign == nil {
+	if len(q.grants) == 0 && len(q.requests) == 0 && q.campaign == nil && c.queues[q.tag] == q {
 		delete(c.queues, q.tag)
 	}
 }
@@ -228,14 +230,15 @@ func (g *grant) addUser(l *Lock) {
 	l.grants = append(l.grants, g)
 }
 
-// drop removes the grant from its queue. false: it was gone, and its session is
-// another's care.
+// drop removes the grant from its queue, which need not keep its users. false: it was
+// gone, and its session is another's care.
 func (g *grant) drop() bool {
 	i := slices.Index(g.queue.grants, g)
 	if i < 0 {
 		return false
 	}
 	g.queue.grants = slices.Delete(g.queue.grants, i, i+1)
+	g.users, g.room = nil, [1]*Lock{}
 	return true
 }
 

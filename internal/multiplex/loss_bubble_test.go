@@ -41,6 +41,47 @@ func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 	}
 }
 
+// What the end of a session tells one who drives is for nobody: left behind, it would
+// wake the next user of the operation's room before its answer.
+func TestALossWhileOneGathersLeavesNoSignalBehind(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		inBubble(t, func(w *world) {
+			s, inner := w.open(multiplex.Config{Lines: 1, Lanes: 1})
+			together := func(from, n int) (sessions []*multiplex.Session) { // one batch of the first, then one of the others
+				release := inner.stall()
+				var wg sync.WaitGroup
+				for i := from; i < from+n; i++ {
+					v := w.session(s, tagOf(i))
+					sessions = append(sessions, v)
+					wg.Go(func() {
+						held, err := v.Try(tagOf(i), session.Exclusive)
+						assert.NoError(w, err)
+						assert.True(w, held)
+					})
+					synctest.Wait()
+				}
+				release()
+				wg.Wait()
+				return sessions
+			}
+			together(1, 4)
+			time.Sleep(50 * time.Millisecond) // idle, and under watch
+			w.server.KillSessions()
+			_, _ = w.session(s, tagOf(5)).Try(tagOf(5), session.Exclusive) // while the loss is reported
+			time.Sleep(time.Second)
+
+			for i, v := range together(11, 8) {
+				assert.NoError(w, v.Unlock(tagOf(11+i), session.Exclusive))
+			}
+			time.Sleep(time.Second)
+			for _, tag := range w.server.Locked() {
+				assert.Equal(w, tagOf(5), tag, "nobody holds it")
+			}
+		})
+	}
+}
+
 func TestTheLossOfOneLockEndsAWaitForTheNext(t *testing.T) {
 	t.Parallel()
 	for name, lane := range map[string]bool{"on a lane": true, "parked": false} {

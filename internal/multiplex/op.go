@@ -86,6 +86,7 @@ func (c *carrier) do(ctx context.Context, deadline time.Time, o *op) error {
 	c.busy = true
 	if c.crowd > 1 { // the others of the last batch come, too
 		c.pending = append(c.pending, o)
+		o.leading = true // who ends the carrier leaves it to this goroutine to see that
 		c.mu.Unlock()
 		if !c.lead(o) {
 			return c.awaitSlow(ctx, deadline, o)
