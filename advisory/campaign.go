@@ -178,6 +178,8 @@ func (k *campaign) run() {
 		held, err := k.attempt(r)
 		switch {
 		case errors.Is(err, session.ErrNoSession) && !r.try: // a wait finds one
+		case errors.Is(err, session.ErrNoSession):
+			k.refuse(r, err)
 		case errors.Is(err, ErrLost) && k.own == nil:
 			k.lost(err)
 		case err != nil && k.own != nil:

@@ -48,13 +48,16 @@ const (
 	maxBatch = 1024
 )
 
+// newCarrier makes a carrier and puts it in its line, under line.mu.
 func newCarrier(l *line, s session.Session) *carrier {
 	c := &carrier{line: l, session: s, batch: new(batch), holders: make(map[namespace.Tag]*Session)}
 	l.source.wg.Add(1) // until finish
-	c.mu.Lock()
+	c.mu.Lock()        // a tick that gives the carrier back at once finds it in its place
 	defer c.mu.Unlock()
 	c.idle = time.AfterFunc(idleAfter, c.tick)
 	c.armed = true
+	c.rounds = 1 // so that who connected it comes before the tick that gives it back
+	l.current.Store(c)
 	return c
 }
 

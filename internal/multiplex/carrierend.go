@@ -66,15 +66,14 @@ func (c *carrier) stop(cause error) {
 	idle := !c.busy
 	tell := c.end(cause)
 	c.busy = true
+	c.tell(tell) // while Close still waits for the carrier
 	c.mu.Unlock()
 	if tell != nil {
 		c.session.Kill(cause)
 	}
 	if idle {
-		c.finish(tell)
-		return
+		c.finish(nil)
 	}
-	c.tell(tell)
 }
 
 // end makes the carrier dead, once, under mu, and returns whom to tell, which is

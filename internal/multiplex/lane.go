@@ -165,13 +165,18 @@ func (ln *lane) kill(cause error) {
 	s.carrying = slices.DeleteFunc(s.carrying, func(c *lane) bool { return c == ln })
 	s.mu.Unlock()
 	ln.session.Kill(cause)
-	s.source.background(func() {
+	report := func() {
 		for _, v := range tell {
 			v.lose(lost)
 		}
-		if idle {
-			s.put(ln)
-		}
+	}
+	if !idle { // who has the lane gives it back
+		s.source.background(report)
+		return
+	}
+	s.source.wg.Go(func() { // Close waits for the lane; and the caller may have its turn
+		report()
+		s.put(ln)
 	})
 }
 

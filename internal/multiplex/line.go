@@ -98,7 +98,6 @@ func (l *line) connect(a *attachment) {
 	default:
 		s.setLimit()
 		a.carrier = newCarrier(l, inner)
-		l.current.Store(a.carrier)
 	}
 }
 

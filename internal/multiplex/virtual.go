@@ -146,8 +146,12 @@ func (v *Session) TryAny(tags []namespace.Tag) (int, error) {
 	if errors.Is(err, errTaken) {
 		return -1, nil
 	}
-	if err != nil || !o.Held {
-		return -1, err
+	if err != nil {
+		_, lost := v.unlessLost(false, nil) // it ends what is under way
+		return -1, cmp.Or(lost, err)
+	}
+	if !o.Held {
+		return -1, nil
 	}
 	tag := o.Any[o.Index]
 	if _, err := v.took(tag, session.Exclusive, v.carrier); err != nil {
