@@ -30,8 +30,8 @@ func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 // failedAcquire types an error after which the lock is not held: the session is
 // cleared, or of this lock only if it carries others, and closed if that fails.
 func (s *Session) failedAcquire(err error, h hold) error {
-	if s.lost.Load() != nil {
-		return err
+	if lost := s.lost.Load(); lost != nil {
+		return lost
 	}
 	if sqlState(err) == codeOutOfMemory {
 		err = lockTableFull(err)

@@ -20,8 +20,8 @@ const batchAttempts = 20
 func (s *Session) resolveBatch(err error) error {
 	ops := s.batch.ops
 	for attempt := range batchAttempts {
-		if s.lost.Load() != nil {
-			return err
+		if lost := s.lost.Load(); lost != nil {
+			return lost
 		}
 		own, ownErr := s.own(ops)
 		if ownErr != nil {

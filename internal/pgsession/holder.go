@@ -15,16 +15,24 @@ import (
 
 // whereKey selects one advisory lock of this database in pg_locks.
 func whereKey(tag namespace.Tag) string {
-	return fmt.Sprintf(`%s AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, whereClass(tag), tag.ObjID)
+	return whereClass(tag) + whereObject(tag)
+}
+
+func whereObject(tag namespace.Tag) string {
+	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
 }
 
 // whereClass selects the advisory locks of this database in pg_locks that have the
 // tag's form and classid.
 func whereClass(tag namespace.Tag) string {
+	return whereForm(tag) + `
+	AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
+}
+
+// whereForm is whereClass in all databases.
+func whereForm(tag namespace.Tag) string {
 	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
-	AND objsubid OPERATOR(pg_catalog.=) %d
-	AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`,
-		tag.ClassID, tag.ObjSubID)
+	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
 }
 
 // Holder tells who holds the lock: of several shared holders, the session that is

@@ -25,13 +25,13 @@ var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between cli
 // second connection b: if b, inside a transaction, gets a's server session, or a
 // gets another one while b holds it, sessions are shared. A full pool can leave
 // the question open; the pid in every answer then goes on guarding.
-func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) error {
+func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) (conclusive bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeRounds*probeTimeout)
 	defer cancel()
 	cc := m.config.connConfig()
 	if before := m.config.BeforeConnect; before != nil {
 		if err := before(ctx, cc); err != nil {
-			return err
+			return false, err
 		}
 	}
 	connectCtx, cancelConnect := context.WithTimeout(ctx, probeTimeout)
@@ -39,21 +39,21 @@ func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) error {
 	b, err := pgconn.ConnectConfig(connectCtx, &cc.Config)
 	switch {
 	case err != nil && connectCtx.Err() != nil:
-		return ctx.Err() // the second connection got no server session in time
+		return false, ctx.Err() // the second connection got no server session in time
 	case err != nil:
-		return fmt.Errorf("probing the pooler with a second connection: %w", err)
+		return false, fmt.Errorf("probing the pooler with a second connection: %w", err)
 	}
 	defer closeNow(b)
 	for range probeRounds {
 		shared, err := sharesSessions(ctx, a, b)
 		if err != nil || shared {
-			return err
+			return shared, err
 		}
 		if b.IsClosed() {
-			return nil // the second connection got no server session in time
+			return false, nil // the second connection got no server session in time
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // sharesSessions returns true with the error that says so.

@@ -55,10 +55,14 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
 	l.watchTimer.Stop()
 	if conn.CustomData()[pidKey] != conn.PID() && !m.verdict.Load() {
-		if err := m.probePooler(ctx, conn); err != nil {
+		conclusive, err := m.probePooler(ctx, conn)
+		if err != nil {
 			return err
 		}
-		m.verdict.Store(true)
+		m.verdict.Store(conclusive) // else the next connection asks
+	}
+	if err := conn.Conn().SetDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("a network connection that can have no deadline: %w", err)
 	}
 	// pgx bounds the connecting, and no longer this.
 	ctx, cancel := context.WithTimeout(ctx, m.config.statementBound())

@@ -182,7 +182,13 @@ func (s *Session) Release() {
 		s.Close()
 		return
 	}
-	s.end(func() { s.pool.released.Store(int64(boottime.Now())) })
+	s.end(func() {
+		if s.lost.Load() != nil { // meanwhile: the pool must not take it for a connection that lives
+			closeNow(s.link.conn)
+			return
+		}
+		s.pool.released.Store(int64(boottime.Now()))
+	})
 }
 
 // Close ends the session, and with it every lock.

@@ -67,11 +67,13 @@ func (s *Session) clear() error {
 
 // unlockRest gives back the further counts of one lock, if there are any, on a
 // session that goes on holding others. The condition avoids the warning that PostgreSQL
-// logs for an unlock of what is not held.
+// logs for an unlock of what is not held. It opens no relation, which can fail while
+// the lock table is full.
 func (s *Session) unlockRest(h hold) error {
 	suffix, args := literals(h.tag, h.mode)
 	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
-	FROM pg_catalog.pg_locks WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, suffix, args, whereKey(h.tag))
+	FROM pg_catalog.pg_lock_status() WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`,
+		suffix, args, whereForm(h.tag)+whereObject(h.tag))
 	var err error
 	for range 2 * attempts {
 		sent, pid := boottime.Now(), uint32(0)
