@@ -101,7 +101,8 @@ const shortWait = 5 * time.Second
 // it cannot finish goes on in the background. It reports whether it settled the
 // request.
 func (k *campaign) first(ctx context.Context, r *request) bool {
-	if k.session == nil {
+	taken := k.session == nil
+	if taken {
 		s, err := k.take(ctx, r.deadline, r.nested)
 		if err != nil {
 			k.refuse(r, err)
@@ -110,7 +111,7 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 		}
 		k.hold(s)
 	}
-	held, err := k.firstTry(ctx, r)
+	held, err := k.firstTry(ctx, r, taken)
 	k.tried = true
 	switch {
 	case errors.Is(err, ErrLost) && k.own == nil && ctx.Err() == nil:
@@ -138,10 +139,10 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 }
 
 // firstTry is a try in which neither a caller who leaves nor one whose time is over
-// waits for a dead network.
-func (k *campaign) firstTry(ctx context.Context, r *request) (bool, error) {
+// waits for a dead network. late: it may have waited before.
+func (k *campaign) firstTry(ctx context.Context, r *request, late bool) (bool, error) {
 	left := r.deadline.Sub(r.start) // it has just begun
-	if k.own != nil {
+	if late || k.own != nil {
 		left = time.Until(r.deadline)
 	}
 	short := !r.deadline.IsZero() && left < shortWait

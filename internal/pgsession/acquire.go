@@ -137,15 +137,23 @@ func (s *Session) TryAny(tags []namespace.Tag) (int, error) {
 	if lost := s.lost.Load(); lost != nil {
 		return -1, lost
 	}
-	sent := boottime.Now()
-	s.setDeadline(s.from.config.statementBound())
-	row, err := queryRow(context.Background(), s.link.conn, tryAnySQL(tags))
-	pid := uint32(0)
-	if err == nil {
-		pid = parsePID(row[1])
+	sql, row, err := tryAnySQL(tags), []string(nil), error(nil)
+	for range attempts {
+		sent, pid := boottime.Now(), uint32(0)
+		s.setDeadline(s.within(s.from.config.statementBound(), sent))
+		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
+			pid = parsePID(row[1])
+		}
+		if err = s.settle(sent, pid, err); err == nil {
+			break
+		}
+		canceled := sqlState(err) == codeQueryCanceled && len(s.held) == 0 // by a request meant for an earlier one
+		if err = s.failedAcquire(err, hold{}); !canceled || s.lost.Load() != nil {
+			break
+		}
 	}
-	if err = s.settle(sent, pid, err); err != nil {
-		return -1, s.failedAcquire(err, hold{})
+	if err != nil {
+		return -1, err
 	}
 	i, err := strconv.Atoi(row[0])
 	if err != nil {

@@ -1,15 +1,19 @@
 package pgsession
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/faultproxy"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestAFullLockTableCostsASessionNoneOfItsLocks(t *testing.T) {
@@ -63,4 +67,42 @@ func TestASessionThatIsKilledWhileItIsReleasedIsNotUsedAgain(t *testing.T) {
 	ok, err := acquire(t, p).Try(pairKey, session.Exclusive)
 	require.NoError(t, err)
 	assert.True(t, ok)
+}
+
+// A cancel request that was meant for a statement of the connection's last user.
+func TestALookThatIsCanceledIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, judge := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
+	hail := startHail(connect(t, dsn), s.PID())
+	defer hail.stop()
+	tags := make([]namespace.Tag, 300)
+	for i := range tags {
+		tags[i] = namespace.SingleRaw(int64(i)).Tag()
+	}
+	for range 500 {
+		hail.kick()
+		i, err := s.TryAny(tags)
+		require.NoError(t, err)
+		require.Equal(t, "1", judge.locks(s.PID()), "a key of a canceled look stays locked")
+		require.NoError(t, s.Unlock(tags[i], session.Exclusive))
+	}
+}
+
+func TestADeadlineBoundsTheQuestionToAnIdleConnection(t *testing.T) {
+	t.Parallel()
+	p, proxy := throughProxy(t, pgtest.DSN(t), nil)
+	old, young := acquire(t, p), acquire(t, p)
+	old.Release()
+	require.Eventually(t, func() bool { return boottime.Now()-time.Duration(p.released.Load()) > askAfter*5/4 }, patience, 10*time.Millisecond)
+	young.Release()
+	proxy.Set(faultproxy.Hold)
+	defer proxy.Set(faultproxy.Pass)
+	first, err := p.Acquire(t.Context(), namespace.Tag{}, time.Now().Add(time.Second))
+	require.NoError(t, err, "it was in use just now")
+	defer first.Close()
+	began := time.Now()
+	_, err = p.Acquire(t.Context(), namespace.Tag{}, began.Add(300*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(began), p.config.statementBound()/2)
 }

@@ -61,14 +61,11 @@ func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time)
 }
 
 // quick reports whether the pool needs no timer to be back before the deadline: a
-// connection was in use so lately that the pool, which hands out the last one
-// first, takes it as it is; and if none is idle, a new one is made or given up in
-// time anyway.
+// connection was in use so lately that the pool, which usually hands out the last one
+// first, takes it as it is; and to ask another one, or to make one, takes less.
 func (p *Pool) quick(deadline time.Time) bool {
-	if boottime.Now()-time.Duration(p.released.Load()) > askAfter/2 {
-		return false
-	}
-	return time.Until(deadline) > p.config.dialBound()+p.config.statementBound() || p.pool.Stat().IdleConns() > 0
+	return boottime.Now()-time.Duration(p.released.Load()) <= askAfter/2 &&
+		time.Until(deadline) > p.config.dialBound()+p.config.statementBound()
 }
 
 // Stats returns the pool's counters.

@@ -168,13 +168,12 @@ func (s *Session) endWatch(pinging func()) (ended <-chan struct{}) {
 	if cancel != nil && s.pingSent.Load() != 0 {
 		pinging()
 	}
+	if cancel != nil {
+		cancel() // under mu: a Hurry from now on meets no watch
+	}
 	s.mu.Unlock()
 	if wanted {
 		s.link.watchTimer.Stop()
 	}
-	if cancel == nil {
-		return nil
-	}
-	cancel()
 	return done
 }
