@@ -2,6 +2,8 @@ package pgsession
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,4 +107,31 @@ func TestADeadlineBoundsTheQuestionToAnIdleConnection(t *testing.T) {
 	_, err = p.Acquire(t.Context(), namespace.Tag{}, began.Add(300*time.Millisecond))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Less(t, time.Since(began), p.config.statementBound()/2)
+}
+
+func TestAConnectionThatIsCanceledInTheMakingIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	const name = "in the making"
+	p, hunter := newPool(t, dsn, func(c *Config) { c.ApplicationName = name }), connect(t, dsn)
+	ctx, cancel := context.WithCancel(t.Context())
+	var hits int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			n, err := strconv.ParseInt(hunter.exec("SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE state = 'active' AND application_name = '" + name + "'")[0], 10, 64)
+			assert.NoError(t, err)
+			hits += n
+		}
+	})
+	for range 100 {
+		s, err := p.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		if assert.NoError(t, err) {
+			s.Close()
+		}
+	}
+	cancel()
+	wg.Wait()
+	assert.Positive(t, hits)
+	t.Log(hits, "cancel requests")
 }

@@ -52,6 +52,9 @@ func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time)
 		defer cancel()
 	}
 	conn, err := p.pool.Acquire(ctx)
+	for i := 1; i < batchAttempts && sqlState(err) == codeQueryCanceled; i++ { // a cancel request hit its first statements
+		conn, err = p.pool.Acquire(ctx)
+	}
 	if err != nil {
 		return nil, p.connectError(ctx, err)
 	}
