@@ -63,18 +63,25 @@ func (s *hookedSession) Unlock(tag namespace.Tag, mode session.Mode) error {
 	return s.Session.Unlock(tag, mode)
 }
 
+// winOnLane returns a virtual session that has waited for the tag, and has it on a lane.
+func (w *world) winOnLane(s *multiplex.Source, tag namespace.Tag) *multiplex.Session {
+	w.Helper()
+	other, _ := w.open(multiplex.Config{Lines: 1, Lanes: 1})
+	foreign := w.take(other, tag)
+	v := w.session(s, tag)
+	done := w.wait(v, tag, session.Exclusive)
+	require.NoError(w, foreign.UnlockAll())
+	<-done
+	return v
+}
+
 func TestACloseIsNotHeldUpByAnUnlockThatFailsMeanwhile(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		other, _ := w.open(multiplex.Config{Lines: 1, Lanes: 1})
 		h := &hooked{Source: w.server.Source("test")}
 		s := multiplex.New(h, multiplex.Config{Lines: 1, Lanes: 1})
-		foreign := w.take(other, tagOf(1))
-		mine := w.take(s, tagOf(2)) // session 0, the carrier
-		v := w.session(s, tagOf(1))
-		done := w.wait(v, tagOf(1), session.Exclusive)
-		require.NoError(w, foreign.UnlockAll())
-		<-done // on session 1, the lane
+		mine := w.take(s, tagOf(2))   // session 0, the carrier
+		v := w.winOnLane(s, tagOf(1)) // session 1
 		closing := make(chan struct{})
 		var once sync.Once
 		h.onClose = func(n int) {
@@ -97,15 +104,10 @@ func TestACloseIsNotHeldUpByAnUnlockThatFailsMeanwhile(t *testing.T) {
 func TestALookThatTheLossOfAnotherLockEndsIsALoss(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		other, _ := w.open(multiplex.Config{Lines: 1, Lanes: 1})
 		h := &hooked{Source: w.server.Source("test")}
 		s := multiplex.New(h, multiplex.Config{Lines: 1, Lanes: 1})
-		foreign := w.take(other, tagOf(1))
-		v := w.session(s, tagOf(1))
-		done := w.wait(v, tagOf(1), session.Exclusive) // the turnstile
-		require.NoError(w, foreign.UnlockAll())
-		<-done
-		time.Sleep(time.Second) // the carrier is given back
+		v := w.winOnLane(s, tagOf(1)) // the turnstile
+		time.Sleep(time.Second)       // the carrier is given back
 		h.onAcquire = func() { time.Sleep(2 * time.Second) }
 		ended := make(chan error, 1)
 		go func() {

@@ -2,6 +2,8 @@ package pgsession
 
 import (
 	"context"
+	"errors"
+	"net"
 	"strconv"
 	"sync"
 	"testing"
@@ -134,4 +136,24 @@ func TestAConnectionThatIsCanceledInTheMakingIsMadeAgain(t *testing.T) {
 	wg.Wait()
 	assert.Positive(t, hits)
 	t.Log(hits, "cancel requests")
+}
+
+// A boundless connection is one that nothing can take from who waits for it.
+type boundless struct{ net.Conn }
+
+var errBoundless = errors.New("no deadlines here")
+
+func (boundless) SetDeadline(time.Time) error { return errBoundless }
+
+func TestAConnectionThatCanHaveNoDeadlineIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := openPool(t, pgtest.DSN(t), func(c *Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return boundless{conn}, err
+		}
+	})
+	require.ErrorIs(t, err, errBoundless)
+	require.ErrorIs(t, err, session.ErrUnavailable)
 }
