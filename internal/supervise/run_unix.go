@@ -36,13 +36,15 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
+	suspends, stop := notifyStop() // from before the child runs: Ctrl-Z would stop this process alone
+	defer stop()
 	term := openTerminal(c)
 	defer term.takeBack()
 	g, err := c.start(term)
 	if err != nil {
 		return Result{}, err
 	}
-	r := &run{Command: c, ctx: ctx, group: g, terminal: term}
+	r := &run{Command: c, ctx: ctx, group: g, terminal: term, suspends: suspends}
 	r.loop()
 	return r.result, nil
 }
@@ -84,6 +86,7 @@ type run struct {
 	ctx      context.Context
 	group    *group
 	terminal *terminal
+	suspends <-chan os.Signal // Ctrl-Z
 	result   Result
 
 	reaped     bool
@@ -95,8 +98,6 @@ type run struct {
 
 // loop returns when the child is reaped and its group is gone.
 func (r *run) loop() {
-	stopped, stop := notifyStop()
-	defer stop()
 	done := r.ctx.Done()
 	for {
 		select {
@@ -111,7 +112,7 @@ func (r *run) loop() {
 			r.stop()
 		case s := <-r.Signals:
 			r.forward(s.(syscall.Signal))
-		case <-stopped:
+		case <-r.suspends:
 			r.suspend(false)
 		case <-r.look:
 			if !r.group.alive() {
