@@ -133,10 +133,10 @@ func TestTheOuterContextPassedByMistakeIsExplained(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
-		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: 20 * time.Millisecond})
-		outer := t.Context()
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
+		outer, short := t.Context(), advisory.Options{Wait: 20 * time.Millisecond}
 		err := l.Do(outer, agents.ID(1), func(context.Context) error {
-			return l.Do(outer, agents.ID(1), func(context.Context) error { return nil })
+			return l.With(short).Do(outer, agents.ID(1), func(context.Context) error { return nil })
 		})
 		require.ErrorIs(t, err, advisory.ErrTimeout)
 		require.ErrorContains(t, err, "this process")

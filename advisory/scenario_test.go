@@ -46,11 +46,14 @@ func TestScenario_LockTimeout(t *testing.T) {
 		lock, err := a.Acquire(t.Context(), agents.ID(42))
 		require.NoError(t, err)
 
-		_, err = b.With(advisory.Options{Wait: 50 * time.Millisecond}).Acquire(t.Context(), agents.ID(42))
-		require.ErrorIs(t, err, advisory.ErrTimeout)
-		require.ErrorIs(t, err, advisory.ErrHeld)
-		timeout, ok := errors.AsType[*advisory.TimeoutError](err)
-		require.True(t, ok)
+		short := advisory.Options{Wait: time.Second} // b connects in it
+		var timeout *advisory.TimeoutError
+		for tries := 0; tries < 10 && (timeout == nil || timeout.Holder == nil); tries++ { // a busy machine does not always say who
+			_, err = b.With(short).Acquire(t.Context(), agents.ID(42))
+			require.ErrorIs(t, err, advisory.ErrTimeout)
+			require.ErrorIs(t, err, advisory.ErrHeld)
+			require.ErrorAs(t, err, &timeout)
+		}
 		require.NotNil(t, timeout.Holder)
 		require.Equal(t, pidOf(t, a), timeout.Holder.PID)
 		require.Equal(t, "holder", timeout.Holder.ApplicationName)
@@ -158,7 +161,7 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-		won := 0
+		won, timedOut := 0, 0
 		for i := range 100 {
 			lock, err := a.Acquire(t.Context(), agents.ID(42))
 			require.NoError(t, err)
@@ -167,15 +170,19 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 			time.AfterFunc(8*time.Millisecond, func() { released <- lock.Release() })
 			late, err := b.With(advisory.Options{Wait: wait}).Acquire(t.Context(), agents.ID(42))
 			require.NoError(t, <-released)
-			if err == nil {
+			switch {
+			case err == nil:
 				won++
 				require.NoError(t, late.Release())
-			} else {
-				require.ErrorIs(t, err, advisory.ErrTimeout)
+			case errors.Is(err, advisory.ErrTimeout):
+				timedOut++
+			default:
+				require.ErrorIs(t, err, advisory.ErrUnavailable, "a busy machine makes no connection in a few milliseconds")
 			}
 			eventually(t, func() bool { return b.Stats().SessionsInUse == 0 })
 			require.Zero(t, locks(t, work, true), "nothing stays locked after a timeout")
 		}
-		t.Logf("%d of 100 waits won the race", won)
+		require.Positive(t, timedOut)
+		t.Logf("%d of 100 waits won the race, %d timed out", won, timedOut)
 	})
 }
