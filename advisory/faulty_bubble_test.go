@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -205,4 +206,30 @@ func TestANestedRequestEndsAlthoughTheOuterLockExpiresMeanwhile(t *testing.T) {
 func expired(lock *advisory.Lock) context.Context {
 	_ = lock.Context().Err()
 	return lock.Context()
+}
+
+// The first session of the try dies, and for its second attempt none is free.
+func TestATryWithoutASessionIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 0, func(w *world) { // what Try says is the campaign's to answer; a batch that fails ends its session
+		a, f := w.openFaulty(advisory.Config{})
+		attempts, joined := 0, make(chan struct{})
+		f.onTry = func(namespace.Tag) error {
+			switch attempts++; attempts {
+			case 1:
+				w.server.KillSessions()
+			case 2:
+				<-joined
+				return session.ErrNoSession
+			}
+			return nil
+		}
+		try := w.begin(func() (*advisory.Lock, error) { return a.TryAcquire(w.Context(), entity(1)) })
+		synctest.Wait()
+		behind := w.beginAcquire(w.Context(), a, 1)
+		synctest.Wait()
+		close(joined)
+		require.ErrorIs(w, (<-try).err, advisory.ErrPoolExhausted)
+		w.release(w.granted(behind))
+	})
 }
