@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -73,6 +74,35 @@ func TestAFullSessionPoolerIsNotRefused(t *testing.T) {
 		return ctx.Err()
 	})
 	require.NoError(t, err)
+}
+
+// What could not be told of the pooler when one connection was made is asked again
+// with the next; what could is not.
+func TestAnOpenQuestionToAPoolerIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	program := findPgBouncer(t)
+	server := pgtest.StartServer(t, pgserver.Options{})
+	for size, connections := range map[string]int64{"1": 4, "5": 3} { // each question costs one more
+		t.Run("a pool of "+size, func(t *testing.T) {
+			t.Parallel()
+			var made atomic.Int64
+			config := advisory.Config{
+				DSN: startPgBouncer(t, program, server, "pool_mode=session", "default_pool_size="+size), MaxConns: 1,
+				BeforeConnect: func(context.Context, *pgx.ConnConfig) error {
+					made.Add(1)
+					return nil
+				},
+			}
+			locker := open(t, config)
+			require.EqualValues(t, 2, made.Load())
+			lock := acquire(t, locker, agents.ID(1))
+			_, err := connect(t, server.DSN("")).Exec(t.Context(), "SELECT pg_terminate_backend($1)", pidOf(t, locker))
+			require.NoError(t, err)
+			requireLost(t, lock)
+			require.NoError(t, acquire(t, locker, agents.ID(1)).Release())
+			require.Equal(t, connections, made.Load())
+		})
+	}
 }
 
 func TestAClientThatLeavesASessionPoolerLeavesNoLock(t *testing.T) {
