@@ -145,20 +145,29 @@ func (k *campaign) firstTry(ctx context.Context, r *request, late bool) (bool, e
 	if late || k.own != nil {
 		left = time.Until(r.deadline)
 	}
-	short := !r.deadline.IsZero() && left < shortWait
 	if v, ok := k.session.(*multiplex.Session); ok {
-		if !short {
+		if !r.hasShort(left) {
 			return v.TryUntil(ctx, time.Time{}, k.queue.tag, r.mode)
 		}
 		return v.TryUntil(ctx, r.deadline, k.queue.tag, r.mode)
 	}
-	stop := context.AfterFunc(ctx, k.session.Hurry)
-	defer stop()
-	if short {
-		timer := time.AfterFunc(left, k.session.Hurry)
-		defer timer.Stop()
-	}
+	defer r.hurries(ctx, k.session, left)()
 	return k.session.Try(k.queue.tag, r.mode)
+}
+
+// hasShort reports whether the time that is left is too short for a session to give
+// a statement up itself.
+func (r *request) hasShort(left time.Duration) bool { return !r.deadline.IsZero() && left < shortWait }
+
+// hurries hurries the session's statement when the caller leaves, or when the time
+// that is left is over, until stop.
+func (r *request) hurries(ctx context.Context, s session.Session, left time.Duration) (stop func()) {
+	leaves := context.AfterFunc(ctx, s.Hurry)
+	if !r.hasShort(left) {
+		return func() { leaves() }
+	}
+	timer := time.AfterFunc(left, s.Hurry)
+	return func() { leaves(); timer.Stop() }
 }
 
 // run campaigns until the first in the queue has the lock or nobody waits.

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,7 @@ type faulty struct {
 	onTry     func(namespace.Tag) error // nil = nothing
 	// onUnlocked comes between what the server did for UnlockAll and its answer; nil = nothing.
 	onUnlocked func()
+	onHurry    func() // nil = nothing
 }
 
 type faultySession struct {
@@ -86,6 +88,13 @@ func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
 		}
 	}
 	return s.Session.TryAny(tags)
+}
+
+func (s *faultySession) Hurry() {
+	if s.source.onHurry != nil {
+		s.source.onHurry()
+	}
+	s.Session.Hurry()
 }
 
 func (s *faultySession) UnlockAll() error {
@@ -232,4 +241,29 @@ func TestATryWithoutASessionIsRefusedAlone(t *testing.T) {
 		require.ErrorIs(w, (<-try).err, advisory.ErrPoolExhausted)
 		w.release(w.granted(behind))
 	})
+}
+
+// In multiplexed mode the one who looks is behind another, whom nobody answers.
+func TestALookForASlotEndsWithTheTimeout(t *testing.T) {
+	t.Parallel()
+	for multiplex, want := range map[int]error{0: advisory.ErrUnavailable, 1: advisory.ErrTimeout} {
+		inBubbleOf(t, multiplex, func(w *world) {
+			l, f := w.openFaulty(advisory.Config{})
+			answer := make(chan struct{})
+			f.onTry = func(namespace.Tag) error {
+				<-answer
+				return nil
+			}
+			if multiplex == 0 {
+				f.onHurry = sync.OnceFunc(func() { close(answer); w.server.KillSessions() })
+			} else {
+				first := w.beginSlot(w.Context(), l, 1)
+				defer func() { close(answer); w.release(w.granted(first)) }()
+			}
+			start := time.Now()
+			_, err := l.With(advisory.Options{Wait: time.Second}).AcquireSlot(w.Context(), entity(1), 1)
+			require.ErrorIs(w, err, want)
+			assert.Equal(w, time.Second, time.Since(start))
+		})
+	}
 }

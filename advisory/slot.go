@@ -18,7 +18,8 @@ const slotPause = 20 * time.Millisecond
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
 // at most n callers hold one at a time, in all processes. The semaphore and the
 // mutex on one key have nothing to do with each other. Processes that disagree on
-// n get the largest n. Without Config.Multiplex each waiting call has a connection of the lock pool. key must belong to a namespace. A request for a slot of a
+// n get the largest n. Without Config.Multiplex each waiting call has a connection
+// of the lock pool. key must belong to a namespace. A request for a slot of a
 // semaphore that the context already has a slot of is re-entrant. Options.Shared
 // has no meaning here and is an error. Other errors are those of Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {
@@ -79,7 +80,7 @@ func (c *core) acquireSlot(ctx context.Context, r *request, turnstile namespace.
 
 // gaveUpSlot is gaveUp for a slot: no single holder is in the way.
 func gaveUpSlot(ctx context.Context, r *request) error {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return canceled(ctx, r.key)
 	}
 	return &TimeoutError{Key: r.key, Waited: time.Since(r.start), Cause: context.Cause(ctx), held: true}
@@ -108,11 +109,11 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	for i, k := range candidates {
 		tags[i] = k.Tag()
 	}
-	stop := context.AfterFunc(b.ctx, b.session.Hurry)
+	stop := b.request.hurries(b.ctx, b.session, time.Until(b.request.deadline))
 	i, err := b.session.TryAny(tags)
 	stop()
 	switch {
-	case errors.Is(err, context.Canceled) && b.ctx.Err() != nil: // behind others who look
+	case errors.Is(err, context.Canceled) && c.ctx.Err() == nil: // behind others who look
 		return false, gaveUpSlot(b.ctx, b.request)
 	case err != nil:
 		return false, c.explain(b.request, err)
