@@ -178,15 +178,20 @@ func (a *arena) fight(t *testing.T, j job) []report {
 	return reports
 }
 
-// terminateSessions ends a random lock session several times a second, until stop.
+// terminateSessions ends a random lock session several times a second, until stop:
+// at most one for each hold, so that a slow machine gets on, too.
 func (a *arena) terminateSessions(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for pause(ctx, 30*time.Millisecond) {
-			_, err := a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
+		for holds := int64(0); pause(ctx, 30*time.Millisecond); {
+			before := holds
+			err := a.pool.QueryRow(ctx, "SELECT sum(n)::bigint FROM counter_client").Scan(&holds)
+			if err == nil && holds != before {
+				_, err = a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
+			}
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
@@ -225,6 +230,7 @@ func merge(t *testing.T, reports []report) (events []event, total report) {
 		total.InTx += r.InTx
 		total.Client += r.Client
 		total.Lost += r.Lost
+		t.Logf("%d events, failures: %v", len(r.Events), r.Failures)
 		for _, e := range r.Events {
 			perKey[e.Key]++
 		}

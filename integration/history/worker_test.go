@@ -54,6 +54,8 @@ type report struct {
 	Client     int64   `json:"client"` // read-modify-writes of counter_client that were written
 	Lost       int64   `json:"lost"`
 	Unexpected string  `json:"unexpected"`
+	// Failures are how often the expected errors came.
+	Failures map[string]int64 `json:"failures"`
 }
 
 // A fighter is one process of the fight.
@@ -80,7 +82,7 @@ func fight(j job, out io.Writer) error {
 		return err
 	}
 	defer work.Close()
-	f := &fighter{job: j, work: work}
+	f := &fighter{job: j, work: work, report: report{Failures: make(map[string]int64)}}
 	for i := range f.lockers {
 		if err := f.open(i); err != nil {
 			return err
@@ -240,6 +242,9 @@ func (f *fighter) expect(err error) {
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, expected) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.report.Failures[expected.Error()]++
 			return
 		}
 	}
