@@ -10,9 +10,11 @@
 //     do it, as by kill -9 (PR_SET_PDEATHSIG). That covers the child alone: not
 //     its own children, and not a set-user-ID program, for which the kernel
 //     forgets it.
-//   - On Linux, a child on the program's terminal is its foreground group, so that
-//     it can read from it and Ctrl-C reaches it. When Ctrl-Z stops the child or the
+//   - On Linux, a child whose input and output are the program's terminal is its
+//     foreground group, so that it can read from it and Ctrl-C reaches it; one in a
+//     pipeline gets the terminal when it asks. When Ctrl-Z stops the child or the
 //     program, both stop; when they go on, the context is looked at first.
+//   - A Logger that blocks keeps nobody from ending the child.
 //
 // What it does not: a process that leaves the group (setsid, a daemon) is not
 // followed, and while the program itself is stopped with SIGSTOP its child goes on.
@@ -87,7 +89,7 @@ type Result struct {
 	// Stopped: the context ended while the child ran, and the group was ended.
 	Stopped bool
 	// Interrupted is the first SIGINT, SIGTERM or SIGQUIT that was sent on to the
-	// child, 0 if there was none.
+	// child, or the one with which the terminal ended it; 0 if there was none.
 	Interrupted syscall.Signal
 }
 

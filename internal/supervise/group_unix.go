@@ -62,5 +62,12 @@ func (g *group) ask(s syscall.Signal) {
 
 // alive reports whether a process is left in the group of a child that is reaped.
 func (g *group) alive() bool {
-	return !g.childOnly && syscall.Kill(-g.id, 0) != syscall.ESRCH && hasLiving(g.id)
+	if g.childOnly || syscall.Kill(-g.id, 0) == syscall.ESRCH {
+		return false
+	}
+	if hasLiving(g.id) {
+		return true
+	}
+	g.signal(syscall.SIGKILL) // whom a process begot that ended during the look
+	return false
 }

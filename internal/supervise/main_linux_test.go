@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,11 +32,43 @@ func TestMain(m *testing.M) {
 	if os.Getenv("PGLATCH_OUTLIVES") != "" {
 		c = c.Outlives()
 	}
-	result, err := supervise.Run(context.Background(), c)
+	ctx := context.Background()
+	if path := os.Getenv("PGLATCH_UNTIL"); path != "" {
+		ctx = punctual{ctx, path}
+	}
+	result, err := supervise.Run(ctx, c)
 	if err != nil {
 		fmt.Println("error:", err)
 	}
+	if os.Getenv("PGLATCH_TELL") != "" {
+		fmt.Printf("interrupted by: %v\n", result.Interrupted)
+	}
 	os.Exit(result.ExitCode)
+}
+
+// A punctual context ends when the file is there, and says so before it tells, as
+// that of a lock does when the process was stopped.
+type punctual struct {
+	context.Context
+	path string
+}
+
+func (c punctual) Done() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for c.Err() == nil {
+			<-time.After(20 * time.Millisecond)
+		}
+	}()
+	return done
+}
+
+func (c punctual) Err() error {
+	if _, err := os.Stat(c.path); err == nil {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 func shell(script string) supervise.Command {
@@ -115,9 +146,8 @@ func (p *process) ends() supervise.Result {
 
 // exists reports whether a process is more than a zombie.
 func exists(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, fields, _ := strings.Cut(string(stat), ") ")
-	return err == nil && fields[0] != 'Z'
+	s := state(pid)
+	return s != "" && s != "Z"
 }
 
 // requireGone waits for the end of the process.

@@ -14,11 +14,14 @@ func dieWithParent(*syscall.SysProcAttr) {}
 // and Ctrl-Z stops this process alone.
 type terminal struct{}
 
-func openTerminal(Command) *terminal         { return nil }
-func (*terminal) lend(*syscall.SysProcAttr)  {}
-func (*terminal) giveTo(int)                 {}
+func openTerminal() *terminal                { return nil }
+func (*terminal) isFor(Command) bool         { return false }
+func (*terminal) isLent() bool               { return false }
+func (*terminal) close()                     {}
+func (*terminal) giveTo(int) bool            { return false }
 func (*terminal) takeBack()                  {}
 func notifyStop() (<-chan os.Signal, func()) { return nil, func() {} }
 func stopSelf(bool)                          {}
+func orphaned() bool                         { return false }
 
 func hasLiving(int) bool { return true }

@@ -3,6 +3,7 @@ package supervise_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,7 +131,7 @@ func TestNegativeKillAfterKillsAtOnce(t *testing.T) {
 func TestTheSignalThatAsksCanBeChosen(t *testing.T) {
 	t.Parallel()
 	c := shell(`trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done`)
-	c.Signal = syscall.SIGUSR1
+	c.Signal, c.KillAfter = syscall.SIGUSR1, patience
 	p := start(t, c)
 	assert.Equal(t, "ready", p.reads())
 	p.cancel()
@@ -139,8 +140,9 @@ func TestTheSignalThatAsksCanBeChosen(t *testing.T) {
 
 func TestAChildThatIsStoppedEndsToo(t *testing.T) {
 	t.Parallel()
-	p := start(t, shell(`echo ready; kill -STOP $$; sleep 1000`))
-	assert.Equal(t, "ready", p.reads())
+	p := start(t, shell(`echo $$; kill -STOP $$; sleep 1000`))
+	pid := p.readsPID()
+	require.Eventually(t, func() bool { return state(pid) == "T" }, patience, time.Millisecond)
 	p.cancel()
 	assert.Equal(t, supervise.Result{ExitCode: 143, Signal: syscall.SIGTERM, Stopped: true}, p.ends())
 }
@@ -151,6 +153,51 @@ func TestWhatTheChildLeavesBehindIsEnded(t *testing.T) {
 	pid := p.readsPID()
 	assert.Equal(t, supervise.Result{ExitCode: 4}, p.ends())
 	requireGone(t, pid)
+}
+
+// A look at the list of processes misses what was begotten by a process that ended
+// meanwhile.
+func TestWhatForksAllTheTimeIsEnded(t *testing.T) {
+	t.Parallel()
+	rounds := filepath.Join(t.TempDir(), "rounds")
+	require.NoError(t, os.WriteFile(rounds, nil, 0o600))
+	c := shell(`trap "" TERM; hop() { test -e $ROUNDS || exit; echo >>$ROUNDS; hop & exit; }; hop & exit 4`)
+	c.Env, c.KillAfter = append(os.Environ(), "ROUNDS="+rounds), 100*time.Millisecond
+	assert.Equal(t, supervise.Result{ExitCode: 4}, start(t, c).ends())
+	require.Eventually(t, func() bool { // what was killed may be seen for a moment
+		before, err := os.Stat(rounds)
+		require.NoError(t, err)
+		<-time.After(100 * time.Millisecond)
+		after, err := os.Stat(rounds)
+		require.NoError(t, err)
+		return before.Size() == after.Size()
+	}, patience, time.Millisecond)
+}
+
+// A silentLog does not return, as one that writes to a full pipe.
+type silentLog struct {
+	slog.Handler
+	goOn chan struct{}
+}
+
+func (l silentLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l silentLog) Handle(context.Context, slog.Record) error {
+	<-l.goOn
+	return nil
+}
+
+func TestALogThatBlocksKeepsNoCommandAlive(t *testing.T) {
+	t.Parallel()
+	log := silentLog{slog.DiscardHandler, make(chan struct{})}
+	c := shell(`trap "" TERM; echo $$; while :; do sleep 0.1; done`)
+	c.KillAfter, c.Logger = 10*time.Millisecond, slog.New(log)
+	p := start(t, c)
+	pid := p.readsPID()
+	p.cancel()
+	requireGone(t, pid)
+	close(log.goOn)
+	assert.True(t, p.ends().Stopped)
 }
 
 func TestAProcessThatLeavesTheGroupIsLeftAlone(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -36,21 +37,28 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	suspends, stop := notifyStop() // from before the child runs: Ctrl-Z would stop this process alone
+	suspends, stop := notifyStop() // before the child runs: Ctrl-Z would stop this process alone
 	defer stop()
-	term := openTerminal(c)
-	defer term.takeBack()
-	g, err := c.start(term)
+	term := openTerminal()
+	defer term.close()
+	g, err := c.start()
 	if err != nil {
 		return Result{}, err
 	}
-	r := &run{Command: c, ctx: ctx, group: g, terminal: term, suspends: suspends}
+	if term.isFor(c) {
+		term.giveTo(g.id) // not by the child: Ctrl-Z would stop it before exec, and this thread in vfork(2) with it
+	}
+	r := &run{Command: c, ctx: ctx, group: g, terminal: term, suspends: suspends, warnings: make(chan func(), maxWarnings)}
+	var logging sync.WaitGroup
+	logging.Go(r.log)
 	r.loop()
+	close(r.warnings)
+	logging.Wait()
 	return r.result, nil
 }
 
 // start starts the child in its own group.
-func (c Command) start(term *terminal) (*group, error) {
+func (c Command) start() (*group, error) {
 	program := ""
 	if len(c.Args) > 0 {
 		program = c.Args[0]
@@ -70,7 +78,6 @@ func (c Command) start(term *terminal) (*group, error) {
 	if !c.outlives {
 		dieWithParent(attr)
 	}
-	term.lend(attr)
 	child, err := os.StartProcess(path, c.Args, &os.ProcAttr{
 		Env: c.Env, Files: []*os.File{stdin, c.Stdout, c.Stderr}, Sys: attr,
 	})
@@ -86,7 +93,7 @@ type run struct {
 	ctx      context.Context
 	group    *group
 	terminal *terminal
-	suspends <-chan os.Signal // Ctrl-Z
+	suspends <-chan os.Signal // of notifyStop
 	result   Result
 
 	reaped     bool
@@ -94,6 +101,25 @@ type run struct {
 	kill       <-chan time.Time // time is up
 	look       <-chan time.Time // while others of the group outlive the child
 	interrupts int
+	warnings   chan func()
+}
+
+// maxWarnings is how many may wait for a log that blocks, which must not keep the
+// group alive. Others are dropped then.
+const maxWarnings = 8
+
+func (r *run) warn(log func()) {
+	select {
+	case r.warnings <- log:
+	default:
+	}
+}
+
+// log writes the warnings until there are no more.
+func (r *run) log() {
+	for warning := range r.warnings {
+		warning()
+	}
 }
 
 // loop returns when the child is reaped and its group is gone.
@@ -112,7 +138,10 @@ func (r *run) loop() {
 			r.stop()
 		case s := <-r.Signals:
 			r.forward(s.(syscall.Signal))
-		case <-r.suspends:
+		case s := <-r.suspends:
+			if s == syscall.SIGTTIN { // others of this group want to read
+				r.terminal.takeBack()
+			}
 			r.suspend(false)
 		case <-r.look:
 			if !r.group.alive() {
@@ -120,7 +149,9 @@ func (r *run) loop() {
 			}
 		case <-r.kill:
 			if r.reaped && r.killed {
-				r.Logger.Warn("processes of the command do not go away", slog.Int("process_group", r.group.id))
+				r.warn(func() {
+					r.Logger.Warn("processes of the command do not go away", slog.Int("process_group", r.group.id))
+				})
 				return
 			}
 			r.end()
@@ -131,7 +162,9 @@ func (r *run) loop() {
 // stop asks the group to end because the context did.
 func (r *run) stop() {
 	r.result.Stopped = true
-	r.Logger.Warn("stopping the command", slog.String("signal", r.Signal.String()), slog.Any("cause", context.Cause(r.ctx)))
+	r.warn(func() {
+		r.Logger.Warn("stopping the command", slog.String("signal", r.Signal.String()), slog.Any("cause", context.Cause(r.ctx)))
+	})
 	r.ask()
 }
 
@@ -143,7 +176,7 @@ func (r *run) ask() {
 // end kills the group, again and again until the child is reaped.
 func (r *run) end() {
 	if !r.killed {
-		r.Logger.Warn("killing the command")
+		r.warn(func() { r.Logger.Warn("killing the command") })
 	}
 	r.killed = true
 	r.group.signal(syscall.SIGKILL)
@@ -175,13 +208,16 @@ func (r *run) childEnded(status syscall.WaitStatus) bool {
 	if status.Signaled() {
 		r.result.Signal = status.Signal()
 		r.result.ExitCode = 128 + int(r.result.Signal)
+		if s := r.result.Signal; r.terminal.isLent() && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+			r.result.Interrupted = cmp.Or(r.result.Interrupted, s) // a key, which the child's group alone gets
+		}
 	}
 	if !r.group.alive() {
 		return true
 	}
 	r.look = time.Tick(lookEvery)
 	if r.kill == nil {
-		r.Logger.Warn("ending what the command left behind", slog.Int("process_group", r.group.id))
+		r.warn(func() { r.Logger.Warn("ending what the command left behind", slog.Int("process_group", r.group.id)) })
 		r.ask()
 	}
 	return false
@@ -189,8 +225,21 @@ func (r *run) childEnded(status syscall.WaitStatus) bool {
 
 // childStopped passes on what the terminal did to the child alone.
 func (r *run) childStopped(s syscall.Signal) {
-	if r.terminal != nil && (s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU) {
+	if r.terminal == nil {
+		return
+	}
+	switch s {
+	case syscall.SIGTSTP:
 		r.suspend(true)
+	case syscall.SIGTTIN, syscall.SIGTTOU: // it asks for the terminal
+		switch {
+		case r.terminal.giveTo(r.group.id):
+			r.group.signal(syscall.SIGCONT)
+		case orphaned():
+			r.warn(func() { r.Logger.Warn("the command waits for a terminal that nobody can give it") })
+		default:
+			r.suspend(true)
+		}
 	}
 }
 
@@ -199,12 +248,19 @@ func (r *run) childStopped(s syscall.Signal) {
 // process's own group, such as a pipeline, is to stop too. It returns when this
 // process goes on.
 func (r *run) suspend(job bool) {
-	r.terminal.takeBack()
 	r.group.signal(syscall.SIGSTOP)
+	lent := r.terminal.isLent()
+	r.terminal.takeBack()
 	stopSelf(job)
+	select {
+	case <-r.suspends: // a second Ctrl-Z before the stop
+	default:
+	}
+	if lent {
+		r.terminal.giveTo(r.group.id) // also when it is to end: its handlers may set the terminal
+	}
 	if r.ctx.Err() != nil && !r.result.Stopped {
 		return // the loop will see it
 	}
-	r.terminal.giveTo(r.group.id)
 	r.group.signal(syscall.SIGCONT)
 }

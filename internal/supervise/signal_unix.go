@@ -12,8 +12,9 @@ import (
 )
 
 // Notify returns a channel with the signals that a Command should send on: INT,
-// TERM, HUP, QUIT, USR1 and USR2. Those that this process was started to ignore,
-// as by nohup(1), stay ignored. It takes effect for the whole process, until stop.
+// TERM, HUP, QUIT, USR1 and USR2. INT and HUP stay ignored if this process was
+// started to ignore them, as by nohup(1); package signal does not know it of
+// others. It takes effect for the whole process, until stop.
 func Notify() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {

@@ -7,23 +7,44 @@ import (
 	"unsafe"
 )
 
-// A terminal is the one whose foreground group this process is in. It is lent to
-// the child's group, because only the foreground group may read from it
+// A terminal is the controlling one. It is lent to the child's group when this
+// process's group is its foreground group, because only that may read from it
 // (tcsetpgrp(3)). nil = none.
 type terminal struct {
-	file *os.File
-	own  int // this process's group
-	lent bool
+	file  *os.File
+	own   int // this process's group
+	group int // that it is lent to, 0 = none
 }
 
-// openTerminal returns the terminal that the child will find as its standard
-// input, if it is in our hands.
-func openTerminal(c Command) *terminal {
-	t := &terminal{file: c.Stdin, own: syscall.Getpgrp()}
-	if c.CloseStdin || t.foreground() != t.own {
+func openTerminal() *terminal {
+	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
 		return nil
 	}
-	return t
+	return &terminal{file: file, own: syscall.Getpgrp()}
+}
+
+// isFor reports whether the child is to have the terminal from its start: it has no
+// other input and output. In a pipeline, such as one with a pager, it has to ask.
+func (t *terminal) isFor(c Command) bool {
+	if t == nil || c.CloseStdin {
+		return false
+	}
+	for _, file := range []*os.File{c.Stdin, c.Stdout} {
+		if (&terminal{file: file}).foreground() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *terminal) isLent() bool { return t != nil && t.group != 0 && t.foreground() == t.group }
+
+func (t *terminal) close() {
+	if t != nil {
+		t.takeBack()
+		_ = t.file.Close()
+	}
 }
 
 // foreground returns the terminal's foreground group, 0 if the file is not the
@@ -44,28 +65,35 @@ func (t *terminal) ioctl(request uintptr, id *int32) error {
 	return nil
 }
 
-// lend has the child make its group the foreground one before it runs.
-func (t *terminal) lend(attr *syscall.SysProcAttr) {
+// giveTo lends the terminal, if it is this process's to lend, and reports whether
+// the group has it.
+func (t *terminal) giveTo(group int) bool {
 	if t == nil {
-		return
+		return false
 	}
-	attr.Foreground, attr.Ctty = true, int(t.file.Fd())
-	t.lent = true
+	switch t.foreground() {
+	case group:
+		t.group = group
+		return true
+	case t.own:
+		id := int32(group)
+		if t.ioctl(syscall.TIOCSPGRP, &id) == nil {
+			t.group = group
+			return true
+		}
+	}
+	return false
 }
 
-// giveTo lends the terminal again, if it is this process's to lend.
-func (t *terminal) giveTo(group int) {
-	if t == nil || t.foreground() != t.own {
-		return
-	}
-	id := int32(group)
-	t.lent = t.ioctl(syscall.TIOCSPGRP, &id) == nil
-}
-
-// takeBack makes this process's group the foreground one again. The caller is
-// locked to its thread.
+// takeBack makes this process's group the foreground one again, unless a shell has
+// made another one that meanwhile. The caller is locked to its thread.
 func (t *terminal) takeBack() {
-	if t == nil || !t.lent {
+	if t == nil || t.group == 0 {
+		return
+	}
+	lent := t.group
+	t.group = 0
+	if id := t.foreground(); id != lent && syscall.Kill(-id, 0) != syscall.ESRCH {
 		return
 	}
 	// A process in the background may do it only while its thread blocks SIGTTOU.
@@ -76,21 +104,19 @@ func (t *terminal) takeBack() {
 	defer setMask(restore, &old, nil)
 	id := int32(t.own)
 	_ = t.ioctl(syscall.TIOCSPGRP, &id) // fails when the terminal is gone
-	t.lent = false
 }
 
 func setMask(how uintptr, set, old *uint64) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, how, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(*set), 0, 0)
 }
 
-// notifyStop returns a channel that gets Ctrl-Z, which would stop this process and
-// not the child. After stop Ctrl-Z is lost: package signal does not restore what it
-// did before.
+// notifyStop returns a channel that gets what would stop this process and not the
+// child: Ctrl-Z, and SIGTTIN if another process of its group reads while the child
+// has the terminal. After stop they are lost: package signal does not restore what
+// they did before.
 func notifyStop() (stopped <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
-	if !signal.Ignored(syscall.SIGTSTP) {
-		signal.Notify(c, syscall.SIGTSTP)
-	}
+	signal.Notify(c, syscall.SIGTSTP, syscall.SIGTTIN)
 	return c, func() { signal.Stop(c) }
 }
 

@@ -1,0 +1,184 @@
+package supervise_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// foreground returns the terminal's foreground group.
+func (c *console) foreground() int {
+	c.t.Helper()
+	var group int32
+	ioctl(c.t, c.file, syscall.TIOCGPGRP, &group)
+	return int(group)
+}
+
+// readsPID waits for "name:PID:" on the screen.
+func (c *console) readsPID(name string) int {
+	c.t.Helper()
+	c.reads(name + ":")
+	pid, err := strconv.Atoi(c.until(":"))
+	require.NoError(c.t, err)
+	return pid
+}
+
+// parent returns the process's parent, 0 if there is no process.
+func parent(pid int) (parent int) {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, fields, _ := strings.Cut(string(stat), ") ")
+	_, _ = fmt.Sscanf(fields, "%s %d", new(string), &parent)
+	return parent
+}
+
+func TestCtrlZInTheInstantOfTheStartStopsBoth(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		c := openConsole(t, `exec sleep 1000`)
+		shell := c.foreground()
+		c.types("$WRAPPER\n")
+		child, wrapper := shell, 0
+		for end := time.Now().Add(patience); time.Now().Before(end) && (child == shell || wrapper == shell); { // without a pause
+			child = c.foreground()
+			wrapper = parent(child)
+		}
+		require.NotEqual(t, shell, wrapper)
+		c.types("\x1a")
+		c.reads("Stopped")
+		require.Eventually(t, func() bool { return state(child) == "T" && state(wrapper) == "T" }, patience, time.Millisecond)
+	}
+}
+
+func TestCtrlCOnTheTerminalIsAnInterrupt(t *testing.T) {
+	t.Parallel()
+	c := openConsole(t, `echo ready; exec sleep 1000`)
+	c.types("PGLATCH_TELL=1 $WRAPPER\n")
+	c.reads("ready\r\n")
+	c.types("\x03")
+	c.reads("interrupted by: interrupt")
+}
+
+// A pager reads the keys from the terminal, which its group needs for that.
+func TestAPipelineKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	c := openConsole(t, `echo child; sleep 1000`)
+	c.types("$WRAPPER | (read line; echo from:$line; read key </dev/tty; echo got:$key)\n")
+	c.reads("from:child")
+	c.types("k\n")
+	c.reads("got:k")
+	c.types("\x03")
+	c.reads("prompt>")
+}
+
+func TestAChildInAPipelineGetsTheTerminalWhenItAsks(t *testing.T) {
+	t.Parallel()
+	c := openConsole(t, `echo ask:; read word </dev/tty; echo got:$word`)
+	c.types("echo x | $WRAPPER\n")
+	c.reads("ask:\r\n")
+	c.types("hello\n")
+	c.reads("got:hello")
+	c.reads("prompt>")
+	c.types("echo still:here\n")
+	c.reads("\nstill:here")
+}
+
+// The child of a pipeline has the terminal, and then another member of the pipeline
+// wants it: the job stops, and not one half of it.
+func TestNoMemberOfAPipelineStopsTheWrapperAlone(t *testing.T) {
+	t.Parallel()
+	begun := filepath.Join(t.TempDir(), "begun") // a shell's process takes the terminal for its job when it begins
+	turn := filepath.Join(t.TempDir(), "turn")
+	c := openConsole(t, `echo child:$$:wrapper:$PPID: >&2; until test -e `+begun+`; do sleep 0.05; done
+		read word </dev/tty; touch `+turn+`; while :; do sleep 0.05; done`)
+	c.types("$WRAPPER | (touch " + begun + "; until test -e " + turn + "; do sleep 0.05; done; read key </dev/tty; echo got:$key)\n")
+	child, wrapper := c.readsPID("child"), c.readsPID("wrapper")
+	c.types("word\n")
+	c.reads("Stopped")
+	require.Eventually(t, func() bool { return state(wrapper) == "T" && (state(child) == "T" || state(child) == "D") }, patience, time.Millisecond)
+	c.types("fg\nkey\n")
+	c.reads("got:key")
+}
+
+func TestAJobThatComesToTheForegroundCanRead(t *testing.T) {
+	t.Parallel()
+	for name, background := range map[string]func(c *console){
+		"from its start": func(c *console) {
+			c.types("$WRAPPER &\n")
+			c.reads("ready:")
+		},
+		"after Ctrl-Z": func(c *console) {
+			c.types("$WRAPPER\n")
+			c.reads("ready:")
+			c.types("\x1a")
+			c.reads("Stopped")
+			c.types("bg\n")
+			c.reads("prompt>")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			turn := filepath.Join(t.TempDir(), "turn")
+			require.NoError(t, syscall.Mkfifo(turn, 0o600))
+			// Not a loop with sleep: a shell in vfork(2) with a process that is stopped does not stop.
+			c := openConsole(t, `echo ready:; read turn <`+turn+`; read word; echo got:$word`)
+			background(c)
+			shell := c.foreground()
+			c.types("fg\n")
+			require.Eventually(t, func() bool { return c.foreground() != shell }, patience, time.Millisecond)
+			require.NoError(t, os.WriteFile(turn, []byte("\n"), 0o600))
+			c.types("hello\n")
+			c.reads("got:hello")
+		})
+	}
+}
+
+func TestAJobThatReadsInTheBackgroundStopsUntilItMay(t *testing.T) {
+	t.Parallel()
+	c := openConsole(t, `echo child:$$:wrapper:$PPID:; read word; echo got:$word`)
+	c.types("$WRAPPER &\n")
+	child, wrapper := c.readsPID("child"), c.readsPID("wrapper")
+	require.Eventually(t, func() bool { return state(child) == "T" && state(wrapper) == "T" }, patience, time.Millisecond)
+	c.types("fg\nhello\n")
+	c.reads("got:hello")
+}
+
+func TestWhatEndsAfterAStopMaySetTheTerminal(t *testing.T) {
+	t.Parallel()
+	over := filepath.Join(t.TempDir(), "over")
+	c := openConsole(t, `trap "stty sane; echo bye; exit 7" TERM; echo ready; read word`)
+	c.types("PGLATCH_UNTIL=" + over + " $WRAPPER\n")
+	c.reads("ready\r\n")
+	c.types("\x1a")
+	c.reads("Stopped")
+	require.NoError(t, os.WriteFile(over, nil, 0o600))
+	c.types("fg\n")
+	c.reads("bye")
+	c.reads("prompt>")
+	c.types("echo code:$?\n")
+	c.reads("code:7")
+}
+
+func TestTheTerminalIsNotTakenFromAnotherJob(t *testing.T) {
+	t.Parallel()
+	turn := filepath.Join(t.TempDir(), "turn")
+	c := openConsole(t, `echo wrapper:$PPID:; until test -e `+turn+`; do sleep 0.05; done; echo over`)
+	c.types("$WRAPPER\n")
+	wrapper := c.readsPID("wrapper")
+	require.NoError(t, syscall.Kill(wrapper, syscall.SIGSTOP))
+	c.reads("Stopped")
+	c.reads("prompt>")
+	c.types("bg\n")
+	c.reads("prompt>")
+	require.NoError(t, os.WriteFile(turn, nil, 0o600))
+	c.reads("over")
+	requireGone(t, wrapper)
+	c.types("echo still:here\n")
+	c.reads("\nstill:here")
+}
