@@ -199,7 +199,19 @@ func (o *office) run(ctx context.Context) error {
 			withdraw(context.Cause(ctx))
 		}
 	})()
-	err := o.elector.Run(candidacy, func(work context.Context) error { return o.serve(ctx, work) })
+	err := o.elector.Run(candidacy, func(work context.Context) error {
+		err := o.serve(ctx, work)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.serving = false
+		switch { // also if leadership ended meanwhile, after which the Elector would go on
+		case ctx.Err() != nil:
+			withdraw(context.Cause(ctx))
+		case err != nil:
+			withdraw(err)
+		}
+		return err
+	})
 	switch err = interrupted(candidacy, err); {
 	case err != nil && !errors.Is(err, errDone):
 		return err
@@ -217,12 +229,7 @@ func (o *office) serve(ctx, work context.Context) error {
 	o.mu.Lock()
 	o.serving = true
 	o.mu.Unlock()
-	defer func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.serving = false
-	}()
-	signals, stop := supervise.Notify()
+	signals, stop := listen(ctx)
 	defer stop()
 	command := o.command
 	command.Signals = signals

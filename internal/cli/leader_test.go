@@ -237,6 +237,33 @@ func TestLeaderRunNamesTheMissingTable(t *testing.T) {
 	created.saying(&created.stderr, "lock_acquired")
 }
 
+func TestANodeThatIsToEndDoesSoAlsoIfLeadershipIsLostMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn, turn := migrated(t), filepath.Join(t.TempDir(), "turn")
+	ending := start(t, at(dsn), "leader", "run", "7:110", "--kill-after", "1m", "-c",
+		"trap 'echo term; until test -e "+turn+"; do sleep 0.05; done; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+	ending.saying(&ending.stdout, "ready")
+	next := start(t, at(dsn), "leader", "run", "7:110", "-c", "echo leads; exec sleep 1000")
+	next.saying(&next.stderr, "follower")
+	ending.signal(syscall.SIGTERM)
+	ending.saying(&ending.stdout, "term")
+	depose(t, dsn)
+	next.saying(&next.stdout, "leads")
+	require.NoError(t, os.WriteFile(turn, nil, 0o600))
+	assert.Zero(t, ending.wait(), ending.stderr.String())
+}
+
+func TestACommandThatEndedIsNotRunAgainIfLeadershipIsLostMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := start(t, at(dsn), "leader", "run", "7:111", "--kill-after", "10s", "-c",
+		"(trap '' TERM; while :; do sleep 0.05; done) & echo ran; exit 3")
+	node.saying(&node.stderr, "left behind")
+	depose(t, dsn) // while what the command left behind ends
+	assert.Equal(t, 3, node.wait(), node.stderr.String())
+	assert.Equal(t, "ran\n", node.stdout.String())
+}
+
 // depose ends the session of the leader, the only one with advisory locks.
 func depose(t *testing.T, dsn string) {
 	t.Helper()

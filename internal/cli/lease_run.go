@@ -129,7 +129,7 @@ func (r *leaseRun) acquireOptions(waits bool) leasehttp.AcquireOptions {
 // hold runs the command and releases the lease when it has ended. A signal does not
 // end the heartbeat: the command gets it, and ends in its own way.
 func (r *leaseRun) hold(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
-	signals, stop := supervise.Notify()
+	signals, stop := listen(ctx)
 	defer stop()
 	release := func() error { return client.ReleaseOnce(context.WithoutCancel(ctx), held) }
 	if ctx.Err() != nil { // the last moment in which a signal did not go to the child

@@ -95,7 +95,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *App, args []string) error {
 
 // hold runs the command and releases the lock when it has ended.
 func (r *runCommand) hold(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
-	signals, stop := supervise.Notify()
+	signals, stop := listen(ctx)
 	defer stop()
 	if ctx.Err() != nil { // the last moment in which a signal did not go to the child
 		return errors.Join(context.Cause(ctx), lock.Release())

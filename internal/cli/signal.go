@@ -6,6 +6,8 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+
+	"github.com/pglatch/pglatch/internal/supervise"
 )
 
 // WithSignals returns a context that SIGINT or SIGTERM ends, with a *SignalError
@@ -21,17 +23,47 @@ func WithSignals(parent context.Context) (ctx context.Context, stop func()) {
 			signal.Notify(signals, s)
 		}
 	}
+	asked := make(chan chan struct{}) // by listen, whether a signal has come
+	ctx = context.WithValue(ctx, settleKey{}, asked)
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			cancel(&SignalError{s.(syscall.Signal)})
-		case <-ctx.Done():
+		for {
+			select {
+			case s := <-signals:
+				cancel(&SignalError{s.(syscall.Signal)})
+				return
+			case answer := <-asked:
+				select {
+				case s := <-signals:
+					cancel(&SignalError{s.(syscall.Signal)})
+				default:
+				}
+				close(answer)
+			case <-ctx.Done():
+				return
+			}
 		}
 	})
 	return ctx, func() {
 		cancel(nil)
 		listening.Wait()
 	}
+}
+
+type settleKey struct{}
+
+// listen is supervise.Notify for a command under the context of WithSignals. When it
+// returns, a signal that came too early for the command has ended the context.
+func listen(ctx context.Context) (signals <-chan os.Signal, stop func()) {
+	signals, stop = supervise.Notify()
+	if asked, ok := ctx.Value(settleKey{}).(chan chan struct{}); ok {
+		answer := make(chan struct{})
+		select {
+		case asked <- answer:
+			<-answer
+		case <-ctx.Done():
+		}
+	}
+	return signals, stop
 }
