@@ -298,7 +298,7 @@ func TestACommandThatWasSuspendedPastItsLockDoesNotGoOn(t *testing.T) {
 	conn := connect(t, dsn, "judge")
 	rounds := filepath.Join(t.TempDir(), "rounds")
 	// timeout(1) makes a group whose parent, the test, can let it go on.
-	p := startCommand(t, at(dsn), "timeout", "1000", binary, "run", "--session-ttl", "500ms", "1:42", "-c",
+	p := startCommand(t, at(dsn), "timeout", "1000", binary, "run", "--session-ttl", "3s", "1:42", "-c",
 		"echo child=$$; echo wrapper=$PPID; while :; do echo round >>"+rounds+"; sleep 0.05; done")
 	wrapper, child := p.number("wrapper"), p.number("child")
 	t.Cleanup(func() { _ = syscall.Kill(wrapper, syscall.SIGKILL) })

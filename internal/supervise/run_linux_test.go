@@ -159,10 +159,12 @@ func TestWhatTheChildLeavesBehindIsEnded(t *testing.T) {
 // meanwhile.
 func TestWhatForksAllTheTimeIsEnded(t *testing.T) {
 	t.Parallel()
-	rounds := filepath.Join(t.TempDir(), "rounds")
+	dir := t.TempDir()
+	rounds, hop := filepath.Join(dir, "rounds"), filepath.Join(dir, "hop")
 	require.NoError(t, os.WriteFile(rounds, nil, 0o600))
-	c := shell(`trap "" TERM; hop() { test -e $ROUNDS || exit; echo >>$ROUNDS; hop & exit; }; hop & exit 4`)
-	c.Env, c.KillAfter = append(os.Environ(), "ROUNDS="+rounds), 100*time.Millisecond
+	require.NoError(t, os.WriteFile(hop, []byte("test -e "+rounds+" || exit; echo >>"+rounds+"; sh "+hop+" & exit"), 0o600))
+	c := shell(`trap "" TERM; sh ` + hop + ` & exit 4`)
+	c.KillAfter = 100 * time.Millisecond
 	assert.Equal(t, supervise.Result{ExitCode: 4}, start(t, c).ends())
 	require.Eventually(t, func() bool { // what was killed may be seen for a moment
 		before, err := os.Stat(rounds)
