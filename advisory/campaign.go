@@ -161,13 +161,13 @@ func (r *request) hasShort(left time.Duration) bool { return !r.deadline.IsZero(
 
 // hurries hurries the session's statement when the caller leaves, or when the time
 // that is left is over, until stop.
-func (r *request) hurries(ctx context.Context, s session.Session, left time.Duration) (stop func()) {
-	leaves := context.AfterFunc(ctx, s.Hurry)
+func (r *request) hurries(ctx context.Context, s session.Session, left time.Duration) (stop func() bool) {
+	stop = context.AfterFunc(ctx, s.Hurry)
 	if !r.hasShort(left) {
-		return func() { leaves() }
+		return stop
 	}
-	timer := time.AfterFunc(left, s.Hurry)
-	return func() { leaves(); timer.Stop() }
+	leaves, timer := stop, time.AfterFunc(left, s.Hurry)
+	return func() bool { timer.Stop(); return leaves() }
 }
 
 // run campaigns until the first in the queue has the lock or nobody waits.
