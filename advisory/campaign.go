@@ -93,9 +93,6 @@ func (k *campaign) stop() {
 	}
 }
 
-// shortWait is below the time after which a session gives a statement up itself.
-const shortWait = 5 * time.Second
-
 // first makes the first attempt on the goroutine of the request that began the
 // campaign, so that a short critical section pays for no other goroutine. What
 // it cannot finish goes on in the background. It reports whether it settled the
@@ -153,21 +150,6 @@ func (k *campaign) firstTry(ctx context.Context, r *request, late bool) (bool, e
 	}
 	defer r.hurries(ctx, k.session, left)()
 	return k.session.Try(k.queue.tag, r.mode)
-}
-
-// hasShort reports whether the time that is left is too short for a session to give
-// a statement up itself.
-func (r *request) hasShort(left time.Duration) bool { return !r.deadline.IsZero() && left < shortWait }
-
-// hurries hurries the session's statement when the caller leaves, or when the time
-// that is left is over, until stop.
-func (r *request) hurries(ctx context.Context, s session.Session, left time.Duration) (stop func() bool) {
-	stop = context.AfterFunc(ctx, s.Hurry)
-	if !r.hasShort(left) {
-		return stop
-	}
-	leaves, timer := stop, time.AfterFunc(left, s.Hurry)
-	return func() bool { timer.Stop(); return leaves() }
 }
 
 // run campaigns until the first in the queue has the lock or nobody waits.

@@ -24,7 +24,7 @@ func WithSignals(parent context.Context) (ctx context.Context, stop func()) {
 		}
 	}
 	asked := make(chan chan struct{}) // by listen, whether a signal has come
-	ctx = context.WithValue(ctx, settleKey{}, asked)
+	ctx = context.WithValue(ctx, listenKey{}, asked)
 	var listening sync.WaitGroup
 	listening.Go(func() {
 		defer signal.Stop(signals)
@@ -51,13 +51,13 @@ func WithSignals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-type settleKey struct{}
+type listenKey struct{}
 
 // listen is supervise.Notify for a command under the context of WithSignals. When it
 // returns, a signal that came too early for the command has ended the context.
 func listen(ctx context.Context) (signals <-chan os.Signal, stop func()) {
 	signals, stop = supervise.Notify()
-	if asked, ok := ctx.Value(settleKey{}).(chan chan struct{}); ok {
+	if asked, ok := ctx.Value(listenKey{}).(chan chan struct{}); ok {
 		answer := make(chan struct{})
 		select {
 		case asked <- answer:

@@ -167,10 +167,7 @@ func TestCtrlZStopsAChildInTheBackgroundOfTheTerminalToo(t *testing.T) {
 	// The child starts no processes: a shell that is stopped while it does, in vfork(2), is in state D until it goes on.
 	c := openConsole(t, `echo pid:$$:; exec sleep 1000`)
 	c.types("$WRAPPER </dev/null\n")
-	c.reads("pid:")
-	var pid int
-	_, err := fmt.Sscanf(c.until(":\r\n"), "%d", &pid)
-	require.NoError(t, err)
+	pid := c.readsPID("pid")
 	c.types("\x1a")
 	c.reads("Stopped")
 	require.Eventually(t, func() bool { return state(pid) == "T" }, patience, 5*time.Millisecond) // kill(2) does not wait for the stop

@@ -1,0 +1,26 @@
+package advisory
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// shortWait is below the time after which a session gives a statement up itself.
+const shortWait = 5 * time.Second
+
+// hasShort reports whether the time that is left is too short for a session to give
+// a statement up itself.
+func (r *request) hasShort(left time.Duration) bool { return !r.deadline.IsZero() && left < shortWait }
+
+// hurries hurries the session's statement when the caller leaves, or when the time
+// that is left is over, until stop.
+func (r *request) hurries(ctx context.Context, s session.Session, left time.Duration) (stop func() bool) {
+	stop = context.AfterFunc(ctx, s.Hurry)
+	if !r.hasShort(left) {
+		return stop
+	}
+	leaves, timer := stop, time.AfterFunc(left, s.Hurry)
+	return func() bool { timer.Stop(); return leaves() }
+}
