@@ -34,7 +34,12 @@
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
 //	GET  /v1/openapi.json             all this, for machines
-//	GET  /metrics  /healthz  /readyz
+//	GET  /metrics
+//	GET  /healthz                     503: only a new start of the server helps
+//	GET  /readyz                      503: it shuts down, or its store cannot be used now
+//
+// The probes ask a store that is a lease.HealthReporter for its health; of another
+// store, /readyz knows only that it answers a Get.
 //
 // A lock's name is one segment of the path, percent-encoded. A request
 // with a field or parameter that the server does not know is refused too: a misspelt

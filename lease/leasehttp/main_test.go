@@ -24,6 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	long  = time.Hour
 	bound = 20 * time.Second
+
+	aMoment = 10 * time.Millisecond
 )
 
 // serve starts a server on a store in memory, unless the config has one.

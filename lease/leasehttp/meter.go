@@ -11,14 +11,16 @@ import (
 // up does not interrupt a change: half of one helps nobody.
 type meter struct {
 	store   lease.Store
-	hander  lease.HandOverer // the store; nil = it cannot
+	hander  lease.HandOverer     // the store; nil = it cannot
+	health  lease.HealthReporter // the same
 	timeout time.Duration
 	metrics *metrics
 }
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	hander, _ := store.(lease.HandOverer)
-	return &meter{store: store, hander: hander, timeout: timeout, metrics: m}
+	health, _ := store.(lease.HealthReporter)
+	return &meter{store: store, hander: hander, health: health, timeout: timeout, metrics: m}
 }
 
 func (m *meter) canHandOver() bool { return m.hander != nil }

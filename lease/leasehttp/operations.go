@@ -141,14 +141,3 @@ func (s *Server) list(c echo.Context) error {
 	}
 	return respond(c, http.StatusOK, jsonType, &page)
 }
-
-// ready asks the store for a lock that nobody has.
-func (s *Server) ready(c echo.Context) error {
-	if s.draining.Load() {
-		return &lease.BusyError{Retry: time.Second, Cause: errClosing}
-	}
-	if _, err := s.meter.get(c.Request().Context(), "readyz"); err != nil && !errors.Is(err, lease.ErrNotFound) {
-		return err
-	}
-	return c.NoContent(http.StatusNoContent)
-}

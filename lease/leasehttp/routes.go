@@ -30,7 +30,7 @@ func (s *Server) routes() *echo.Echo {
 	e.GET("/v1/locks", s.guard(s.list))
 	e.GET("/v1/openapi.json", func(c echo.Context) error { return c.Blob(http.StatusOK, jsonType, openAPI) })
 	e.GET("/metrics", s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))))
-	e.GET("/healthz", func(c echo.Context) error { return c.NoContent(http.StatusNoContent) })
+	e.GET("/healthz", s.alive)
 	e.GET("/readyz", s.ready)
 	return e
 }
