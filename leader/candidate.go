@@ -129,7 +129,10 @@ func (d *drive) attempt(quit context.Context) input {
 	}
 	d.unsettled = d.config.SettleDelay > 0
 	if time.Since(from.until) > d.config.RenewInterval/2 {
-		// The attempt took long. Its end proves more than its start.
+		// The attempt took long. Its end proves more than its start. The renewal has a
+		// time of its own: what is left of the attempt's may be nothing.
+		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
+		defer cancel()
 		from = now()
 		if err := d.backend.Renew(ctx, d.config.Identity, d.config.LeaseDuration); err != nil {
 			d.err = fmt.Errorf("%w: renewing after a long attempt: %w", ErrConnection, err)

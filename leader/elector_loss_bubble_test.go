@@ -84,6 +84,24 @@ func TestASlowAttemptIsRenewedBeforeItIsBelievedIn(t *testing.T) {
 	})
 }
 
+// The backend finished the attempt in the instant in which its time was over: the
+// renewal that proves it has a time of its own.
+func TestAnAttemptThatIsWonJustAsItsTimeEndsIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, leader.Config{LossDrain: time.Second},
+			whatever(slowly(acquires(1), 5*time.Second+time.Millisecond)), slowly(renews(), time.Second), hangs(renews()), hangs(renews()), closes(), refuses(),
+			releases(), closes())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, s.WaitForLeadership(ctx))
+		assert.Equal(t, leader.Term{Era: 1, N: 1}, s.Term())
+		assert.Equal(t, 5*time.Second+time.Millisecond+12500*time.Millisecond, s.ended(s.Context()), "believed in from the start of the renewal")
+		synctest.Wait()
+		s.finish()
+	})
+}
+
 func TestASlowAttemptThatCannotBeRenewedHasFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,10 +16,11 @@ import (
 )
 
 // A call is one call of a Backend that a script expects, and the answer. A call
-// that takes longer than its ctx fails with that.
+// that takes longer than its ctx fails with that, unless it pays no heed to it.
 type call struct {
 	method string
 	takes  time.Duration
+	deaf   bool // to the end of ctx
 	ok     bool
 	err    error
 	term   leader.Term // of a TryAcquire that succeeds
@@ -51,6 +52,7 @@ func slowly(c call, takes time.Duration) call {
 	c.takes = takes
 	return c
 }
+func whatever(c call) call { c.deaf = true; return c }
 
 // scripted is a Backend that follows a script, and checks that the Elector calls
 // one method at a time.
@@ -87,7 +89,10 @@ func (s *scripted) play(ctx context.Context, method string) (bool, error) {
 		defer s.mu.Unlock()
 		s.busy = ""
 	}()
-	if c.takes > 0 {
+	switch {
+	case c.deaf:
+		time.Sleep(c.takes)
+	case c.takes > 0:
 		timer := time.NewTimer(c.takes)
 		defer timer.Stop()
 		select {
