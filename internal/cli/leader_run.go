@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,15 @@ With a command: run it only while this node leads. When leadership is lost the
 command's process group gets --signal and, after --kill-after, KILL; when this node
 leads again the command runs again. If the command ends of itself, --restart says
 what follows.
+
+A node that hears nothing from the backend ends its command early enough: KILL comes
+before the lease is over and another node can lead. Times by which it would not are
+refused. A backend that ends the session itself, as a restart of the server does,
+lets another node lead at once; a --settle-delay of --kill-after and a second, on all
+nodes, keeps its command waiting until the old one is gone.
+
+INT and TERM are passed on to the command. If it goes on for --drain-timeout, its
+group gets --signal and, after --kill-after, KILL. This node leads until it is gone.
 
 The command finds in its environment:
   PGLATCH_LOCK_HELD=true, PGLATCH_KEY (NAME), PGLATCH_KEY1 and PGLATCH_KEY2 for a key
@@ -66,13 +76,14 @@ func (r *leaderRun) addFlags(f *pflag.FlagSet) {
 	r.childFlags.addFlags(f)
 	f.BoolVar(&r.postgres.create, "create-table", false, "postgres: make the table of terms if it is not there")
 	f.StringVar(&r.config.Identity, "id", "", "this node's identity (default: host name and a random suffix)")
+	describeKillAfter(f, "lease-duration")
 	f.DurationVar(&r.config.LeaseDuration, "lease-duration", leader.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")
 	f.DurationVar(&r.config.RenewInterval, "health-interval", 0, "time between renewals (default: a third of the lease)")
 	f.DurationVar(&r.config.RenewTimeout, "renew-timeout", 0, "bound for one renewal or attempt (default: a third of the lease)")
 	f.DurationVar(&r.base, "retry-base", 0, "first delay between attempts, doubled up to --retry-max (default: 2s, fixed)")
 	f.DurationVar(&r.longest, "retry-max", 30*time.Second, "longest delay between attempts, with --retry-base")
 	f.DurationVar(&r.config.ReconnectGrace, "reconnect-grace", 0, "how long to try to recover lost leadership before the loss is reported")
-	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", leader.DefaultDrainTimeout, "how long the command may take to end when leadership is given up")
+	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", leader.DefaultDrainTimeout, "how long the command may take to end after INT or TERM")
 	f.DurationVar(&r.config.SettleDelay, "settle-delay", 0, "how long a new leader waits after one that did not end in order")
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
 	f.StringVar(&r.http, "http", "", "serve /leader, /readyz, /livez and /metrics at this `address`")
@@ -81,9 +92,16 @@ func (r *leaderRun) addFlags(f *pflag.FlagSet) {
 }
 
 func (r *leaderRun) run(cmd *cobra.Command, app *App, args []string) error {
+	r.killAfter = r.times(cmd.Flags(), r.config.LeaseDuration).kill
 	args, command, err := r.command(cmd, app, args)
 	if err != nil {
 		return err
+	}
+	if command.Args != nil {
+		command.Drain = cmp.Or(r.config.DrainTimeout, -1)
+		if err := r.fit(cmd.Flags()); err != nil {
+			return err
+		}
 	}
 	switch r.restart {
 	case "always", "on-failure", "never":

@@ -69,6 +69,11 @@ func TestLeaderRunMisusesExitWith64(t *testing.T) {
 		{"leader", "run", "1:1", "--restart", "sometimes"},
 		{"leader", "run", "1:1", "--lease-duration", "1ms"},
 		{"leader", "run", "1:1", "--health-interval", "14s"},
+		{"leader", "run", "1:1", "--health-interval", "14s", "--", "true"},
+		{"leader", "run", "1:1", "--kill-after", "5s", "--", "true"},
+		{"leader", "run", "1:1", "--kill-after", "-1s", "--", "true"},
+		{"leader", "run", "1:1", "--lease-duration", "-1s", "--", "true"},
+		{"leader", "run", "1:1", "--drain-timeout", "-1s", "--", "true"},
 		{"leader", "run", "1:1", "--table", "a b"},
 		{"leader", "watch", "1:1", "--interval", "0s"},
 		{"leader", "bogus"},
@@ -240,7 +245,7 @@ func TestLeaderRunNamesTheMissingTable(t *testing.T) {
 func TestANodeThatIsToEndDoesSoAlsoIfLeadershipIsLostMeanwhile(t *testing.T) {
 	t.Parallel()
 	dsn, turn := migrated(t), filepath.Join(t.TempDir(), "turn")
-	ending := start(t, at(dsn), "leader", "run", "7:110", "--kill-after", "1m", "-c",
+	ending := start(t, at(dsn), "leader", "run", "7:110", "--lease-duration", "5m", "--kill-after", "1m", "-c",
 		"trap 'echo term; until test -e "+turn+"; do sleep 0.05; done; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
 	ending.saying(&ending.stdout, "ready")
 	next := start(t, at(dsn), "leader", "run", "7:110", "-c", "echo leads; exec sleep 1000")
@@ -256,12 +261,54 @@ func TestANodeThatIsToEndDoesSoAlsoIfLeadershipIsLostMeanwhile(t *testing.T) {
 func TestACommandThatEndedIsNotRunAgainIfLeadershipIsLostMeanwhile(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	node := start(t, at(dsn), "leader", "run", "7:111", "--kill-after", "10s", "-c",
+	node := start(t, at(dsn), "leader", "run", "7:111", "--lease-duration", "1m", "--kill-after", "10s", "-c",
 		"(trap '' TERM; while :; do sleep 0.05; done) & echo ran; exit 3")
 	node.saying(&node.stderr, "left behind")
 	depose(t, dsn) // while what the command left behind ends
 	assert.Equal(t, 3, node.wait(), node.stderr.String())
 	assert.Equal(t, "ran\n", node.stdout.String())
+}
+
+// stubborn is a command that TERM does not end, and USR1 does.
+const stubborn = `trap '' TERM; trap 'echo asked; exit 9' USR1; echo ready; while :; do sleep 0.05; done`
+
+func TestACommandThatGoesOnAfterTermIsAskedAndKilled(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		flags []string
+		code  int
+		says  string
+	}{
+		{"killed", []string{"--drain-timeout", "100ms", "--kill-after", "100ms"}, 137, "ready\n"},
+		{"killed at once", []string{"--drain-timeout", "0s", "--kill-after", "0s"}, 137, "ready\n"},
+		{"asked with its own signal", []string{"--drain-timeout", "100ms", "--lease-duration", "10m", "--kill-after", "1m", "--signal", "USR1"}, 9, "ready\nasked\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			node := start(t, at(migrated(t)), append([]string{"leader", "run", "7:112", "-c", stubborn}, c.flags...)...)
+			node.saying(&node.stdout, "ready")
+			node.signal(syscall.SIGTERM)
+			assert.Equal(t, c.code, node.wait(), node.stderr.String())
+			assert.Equal(t, c.says, node.stdout.String())
+		})
+	}
+}
+
+func TestANodeLeadsUntilItsCommandHasEndedAfterTerm(t *testing.T) {
+	t.Parallel()
+	dsn, turn := migrated(t), filepath.Join(t.TempDir(), "turn")
+	ending := start(t, at(dsn), "leader", "run", "7:113", "-c",
+		"trap 'echo term' TERM; echo ready; until test -e "+turn+"; do sleep 0.05; done; exit 4")
+	ending.saying(&ending.stdout, "ready")
+	next := start(t, at(dsn), "leader", "run", "7:113", "-c", "echo leads; exec sleep 1000")
+	requireWaiting(t, connect(t, dsn, "look"))
+	ending.signal(syscall.SIGTERM)
+	ending.saying(&ending.stdout, "term")
+	assert.Empty(t, next.stdout.String())
+	require.NoError(t, os.WriteFile(turn, nil, 0o600))
+	assert.Equal(t, 4, ending.wait(), "its own end, in the time that it has")
+	next.saying(&next.stdout, "leads")
 }
 
 // depose ends the session of the leader, the only one with advisory locks.

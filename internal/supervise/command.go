@@ -60,6 +60,11 @@ type Command struct {
 	// second SIGINT kills the group at once. nil = none.
 	Signals <-chan os.Signal
 
+	// Drain is how long the group may take after the first SIGINT, SIGTERM or SIGQUIT
+	// that was sent on to it. Then it is ended as if ctx had: Signal, and SIGKILL
+	// KillAfter later. 0 = as long as it wants; negative = no time at all.
+	Drain time.Duration
+
 	// Logger is told when the group is ended, and why (Warn). nil = discard.
 	Logger *slog.Logger
 

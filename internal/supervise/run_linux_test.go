@@ -128,6 +128,19 @@ func TestNegativeKillAfterKillsAtOnce(t *testing.T) {
 	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Stopped: true}, p.ends())
 }
 
+func TestWhatGoesOnAfterASignalThatWasPassedOnIsEndedAfterDrain(t *testing.T) {
+	t.Parallel()
+	c := shell(`trap "" TERM; trap "echo asked" USR1; echo ready; while :; do sleep 0.05; done`)
+	c.Signal, c.Drain, c.KillAfter = syscall.SIGUSR1, 100*time.Millisecond, 300*time.Millisecond
+	p := start(t, c)
+	assert.Equal(t, "ready", p.reads())
+	from := time.Now()
+	p.signals <- syscall.SIGTERM
+	assert.Equal(t, "asked", p.reads())
+	assert.Equal(t, supervise.Result{ExitCode: 137, Signal: syscall.SIGKILL, Interrupted: syscall.SIGTERM}, p.ends())
+	assert.GreaterOrEqual(t, time.Since(from), c.Drain+c.KillAfter)
+}
+
 func TestTheSignalThatAsksCanBeChosen(t *testing.T) {
 	t.Parallel()
 	c := shell(`trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done`)

@@ -98,6 +98,7 @@ type run struct {
 
 	reaped     bool
 	killed     bool
+	drained    <-chan time.Time // Drain is over
 	kill       <-chan time.Time // time is up
 	look       <-chan time.Time // while others of the group outlive the child
 	interrupts int
@@ -143,6 +144,9 @@ func (r *run) loop() {
 				r.terminal.takeBack()
 			}
 			r.suspend(false)
+		case <-r.drained:
+			r.warn(func() { r.Logger.Warn("the command goes on after the signal that was passed on: stopping it") })
+			r.ask()
 		case <-r.look:
 			if !r.group.alive() {
 				return
@@ -168,9 +172,13 @@ func (r *run) stop() {
 	r.ask()
 }
 
+// ask asks the group to end, and bounds how long it takes, unless that is bounded
+// already.
 func (r *run) ask() {
 	r.group.ask(r.Signal)
-	r.kill = time.After(r.KillAfter)
+	if r.kill == nil {
+		r.kill = time.After(r.KillAfter)
+	}
 }
 
 // end kills the group, again and again until the child is reaped.
@@ -188,6 +196,9 @@ func (r *run) forward(s syscall.Signal) {
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
 		if s == syscall.SIGINT {
 			r.interrupts++
+		}
+		if r.result.Interrupted == 0 && r.Drain != 0 {
+			r.drained = time.After(r.Drain)
 		}
 		r.result.Interrupted = cmp.Or(r.result.Interrupted, s)
 		if r.interrupts > 1 {
