@@ -68,10 +68,11 @@ func (c *conn) prepare() error {
 		{&c.put, putRow},
 		{&c.drop, "DELETE FROM leases WHERE name = ?"},
 	} {
-		var err error
-		if *s.stmt, err = c.raw.Prepare(s.text); err != nil {
-			return err
+		stmt, err := c.raw.Prepare(s.text)
+		if err != nil {
+			return err // stmt is no nil interface then
 		}
+		*s.stmt = stmt
 	}
 	return nil
 }

@@ -65,6 +65,8 @@
 //
 // # When things go wrong
 //
+// Health, which a lock server's probes ask, returns what a change would get now.
+//
 //	another program has the file locked    *lease.BusyError after Config.BusyTimeout; Stats.Busy counts it
 //	too many requests wait (65,536)        *lease.BusyError; Stats.Busy counts it
 //	the disk is full                       *lease.BusyError that is ErrFull; work goes on when there is space
@@ -72,7 +74,7 @@
 //	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
 //	a sync fails                           ErrIO, from then on: what the disk has is unknown until the next Open, and a
 //	                                       second sync would not tell
-//	the file is damaged                    ErrCorrupt, from Open, which reads all of it, or from then on
+//	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it, or from then on
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse
 //	the file is of something else          ErrForeign, and it is left as it is

@@ -45,6 +45,7 @@ type FileError struct {
 	Path      string
 	Condition error
 	Cause     error // SQLite's or the system's words; may be nil
+	Stopped   bool  // the Store does nothing more: it matches lease.ErrBroken
 }
 
 func (e *FileError) Error() string {
@@ -55,10 +56,11 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Is reports whether target is the condition, or lease.ErrNotReady where that says
-// that nothing was done.
+// Is reports whether target is the condition, lease.ErrNotReady where that says that
+// nothing was done, or lease.ErrBroken where the Store has stopped.
 func (e *FileError) Is(target error) bool {
-	return target == e.Condition || target == lease.ErrNotReady && e.Condition == ErrReadOnly
+	return target == e.Condition || target == lease.ErrNotReady && e.Condition == ErrReadOnly ||
+		target == lease.ErrBroken && e.Stopped
 }
 
 // Unwrap returns the cause.
@@ -104,6 +106,8 @@ func condition(code int) error {
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
 		return ErrReadOnly
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return ErrCorrupt
+	case sqlite3.SQLITE_ERROR: // all statements are constants, so the tables are not ours
 		return ErrCorrupt
 	default:
 		return ErrIO

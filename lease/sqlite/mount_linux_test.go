@@ -97,3 +97,18 @@ func TestAFileWithoutWriteMode(t *testing.T) {
 	_, err := open(t, path, sqlite.Config{}).Get(t.Context(), "job")
 	require.ErrorIs(t, err, lease.ErrNotFound)
 }
+
+func TestAFullDiskIsNoGoodHealthUntilThereIsSpace(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t)
+	ballast := filepath.Join(dir, "ballast")
+	require.NoError(t, os.WriteFile(ballast, make([]byte, 500<<10), 0o600))
+	s := open(t, filepath.Join(dir, "leases.db"), sqlite.Config{})
+	require.NoError(t, s.Health(t.Context()))
+	fill(t, s, "job/")
+	err := s.Health(t.Context())
+	require.ErrorIs(t, err, sqlite.ErrFull)
+	require.NotErrorIs(t, err, lease.ErrBroken)
+	remove(t, ballast)
+	require.NoError(t, s.Health(t.Context()), "nobody has to have asked for a lease meanwhile")
+}

@@ -26,9 +26,10 @@ type Store struct {
 }
 
 var (
-	_ lease.Store        = (*Store)(nil)
-	_ lease.BatchRenewer = (*Store)(nil)
-	_ lease.HandOverer   = (*Store)(nil)
+	_ lease.Store          = (*Store)(nil)
+	_ lease.BatchRenewer   = (*Store)(nil)
+	_ lease.HandOverer     = (*Store)(nil)
+	_ lease.HealthReporter = (*Store)(nil)
 )
 
 // Acquire implements [lease.Store].

@@ -30,6 +30,9 @@ type writer struct {
 	floor   uint64
 	version int64 // after the last commit; if it is another now, another program changed the file
 	damage  error // once damage is found, nothing more is read or written
+
+	proven time.Time // of the last transaction that was stored; zero if one failed since
+	full   bool      // the disk was, and has not been seen to have space since
 }
 
 type counters struct {
@@ -116,6 +119,9 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 			return opSync, w.notSynced(err)
 		}
 	}
+	if wrote {
+		w.proven = t.now
+	}
 	return "", nil
 }
 
@@ -197,8 +203,7 @@ func (w *writer) settle(c *conn) error {
 // succeeds does not mean that it has this.
 func (w *writer) notSynced(cause error) error {
 	err := &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause}
-	w.stop(err)
-	return err
+	return w.stop(err)
 }
 
 // load forgets the rows and reads the state. It returns the last time that is stored.
@@ -221,6 +226,7 @@ func (w *writer) load() (time.Time, error) {
 // fail undoes what a transaction may have left and says what the matter is.
 func (w *writer) fail(op string, err error, requests int) error {
 	err = explain(op, w.path, err)
+	w.note(err)
 	again := errors.Is(err, lease.ErrBusy) // nothing was changed
 	if again && !errors.Is(err, ErrFull) {
 		w.counters.busy.Add(uint64(requests))
@@ -228,8 +234,8 @@ func (w *writer) fail(op string, err error, requests int) error {
 		w.counters.failed.Add(uint64(requests))
 		w.logger.Warn("transaction_failed", slog.String("op", op), slog.Int("requests", requests), slog.Any("error", err))
 	}
-	if errors.Is(err, ErrCorrupt) {
-		w.stop(err)
+	if damage, ok := errors.AsType[*FileError](err); ok && damage.Condition == ErrCorrupt { //nolint:errorlint // it is this package's
+		err = w.stop(damage)
 	}
 	if w.conn == nil {
 		return err
@@ -243,10 +249,13 @@ func (w *writer) fail(op string, err error, requests int) error {
 	return err
 }
 
-// stop ends all reading and writing.
-func (w *writer) stop(err error) {
-	w.damage = err
-	w.gate.damage.Store(&err)
+// stop ends all reading and writing, which fail from now on with what it returns.
+func (w *writer) stop(reason *FileError) error {
+	stopped := *reason
+	stopped.Stopped = true
+	w.damage = &stopped
+	w.gate.damage.Store(&w.damage)
+	return w.damage
 }
 
 func (w *writer) close() error {
