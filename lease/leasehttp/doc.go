@@ -72,6 +72,15 @@
 // every PollInterval, when it looks first whether asking can help. So a grant costs one
 // acquire, however many wait, and on a store that is a lease.HandOverer not even that:
 // the release itself gives the lock to the first. Who hangs up, or whose time is over, leaves the line.
+// Whoever's time is over is told that the lock is held only if the store has said so
+// since the request came, and has been asked nothing since; else it asks once, as a
+// request that does not wait, for StoreTimeout at most. So a store that is silent or
+// refuses makes 503, never lock-held.
+//
+// Several sendings of a request, with one owner and one idempotency key, wait each in a
+// place of their own, and all get the lease that one of them gets. If another server on
+// the same store granted it, they hear of it within PollInterval.
+//
 // Requests that do not wait ask beside the line, and several servers on one store have
 // a line each: only tokens order their grants.
 //
@@ -81,6 +90,8 @@
 //	the answer to a renewal      the client sends it again: it is prolonged once more
 //	the answer to a release      the client sends it again, with its idempotency key: it succeeds, also when
 //	                             another has the lock since; the server knows its last 4,096 releases, until it ends
+//	the way to a waiting client  the client sends the request again, with its idempotency key, while the first
+//	                             sending still waits: both get the same lease
 //	a waiting client             its place; a lease that was granted in that moment is given back if the
 //	                             request had no idempotency key, else it expires
 //	the server                   waiters, not leases; a client's heartbeat goes on until it is back, or the lease ends

@@ -13,9 +13,10 @@ import (
 // operation of the store, if the store can hand it over; else it asks.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	w := q.heir(c.Name)
+	q.doubt(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
-		if err == nil {
+		if err == nil || kindOf(err).sentinel == nil { // or it can have been done
 			q.wake(c.Name)
 		}
 		return err
@@ -58,6 +59,9 @@ func (q *queue) heir(name string) *waiter {
 func (q *queue) listen(w *waiter, o outcome) *outcome {
 	q.mu.Lock()
 	w.handed, w.own = false, true
+	if o.err != nil && w.got != nil {
+		o = *w.got
+	}
 	q.mu.Unlock()
 	if o.err == nil {
 		o.lease, o.err = q.take(w.ctx, w.request, o.lease)

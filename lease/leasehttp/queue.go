@@ -34,6 +34,10 @@ type line struct {
 	due    time.Time // it can be granted; the zero Time = ask
 	holder string    // "" = not known
 	key    string    // the idempotency key of the holder; "" = not known
+	id     string    // the lease that is current; "" = not known
+	heard  time.Time // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
+
+	copies map[identity][]*waiter // those that have an idempotency key, guarded by queue.mu
 }
 
 // A waiter is a request in a line.
@@ -41,12 +45,18 @@ type waiter struct {
 	ctx     context.Context // of the request, and the time to wait
 	request lease.AcquireRequest
 	place   *list.Element
+	joined  time.Time
 	turn    chan struct{} // closed when it becomes the first
 	told    chan outcome  // of size one: what came of a hand-over
+	news    chan struct{} // of size one: got or look was set
 
 	// Guarded by queue.mu, and never both.
 	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
 	handed bool // a hand-over to it is under way: it waits to be told
+
+	// Guarded by queue.mu.
+	got  *outcome // another sending of the request got this lease; nil = none did
+	look bool     // another sending of the request can have got the lease: it should ask
 }
 
 // An outcome is what the store answered to a waiter's request.
@@ -66,14 +76,12 @@ func newQueue(c *Config, m *meter) *queue {
 // time between the call and the operation of the store that got the lease.
 func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, time.Duration, error) {
 	start := time.Now()
-	if wait <= 0 || q.mayHold(r) {
+	if wait <= 0 {
 		l, err := q.try(ctx, r)
 		if err == nil {
-			q.granted(r, l)
+			q.granted(r, outcome{lease: l, asked: start})
 		}
-		if wait <= 0 || !errors.Is(err, lease.ErrHeld) {
-			return l, 0, err
-		}
+		return l, 0, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errWaited)
 	defer cancel()
@@ -82,35 +90,34 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 		return lease.Lease{}, 0, &lease.BusyError{Retry: jitter(time.Second), Cause: errors.New("too many requests wait")}
 	}
 	o := q.stand(ln, w)
-	if errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // an earlier sending of it may have got the lease
-		o.asked = time.Now()
-		o.lease, o.err = q.try(ctx, r)
+	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
+		o = q.ask(ln, w)
 	}
-	q.leave(ln, w, o)
+	o = q.leave(ln, w, o)
 	if o.err != nil {
 		return lease.Lease{}, 0, o.err
 	}
+	if early := start.Sub(o.asked); early > 0 { // another sending of the request asked, before this one came
+		o.lease.Remaining = max(o.lease.Remaining-early, 0)
+		return o.lease, 0, nil
+	}
 	return o.lease, o.asked.Sub(start), nil
+}
+
+// ask asks the store, and notes what it says of the lock.
+func (q *queue) ask(ln *line, w *waiter) outcome {
+	o := outcome{asked: time.Now()}
+	o.lease, o.err = q.try(w.ctx, w.request)
+	q.note(ln, w, o)
+	return o
 }
 
 var errWaited = errors.New("the time to wait is over")
 
 // stand waits for the place to become the first, and then for the lock.
 func (q *queue) stand(ln *line, w *waiter) outcome {
-	select {
-	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
-	default:
-		var err error
-		select {
-		case <-w.turn:
-		case <-w.ctx.Done():
-			err = q.giveUp(ln, w)
-		case <-q.closing:
-			err = q.giveUp(ln, w)
-		}
-		if err != nil {
-			return outcome{err: err}
-		}
+	if o := q.awaitTurn(ln, w); o != nil {
+		return *o
 	}
 	for {
 		o, err := q.await(ln, w)
@@ -118,19 +125,44 @@ func (q *queue) stand(ln *line, w *waiter) outcome {
 			return outcome{err: err}
 		}
 		if o == nil {
-			o = &outcome{asked: time.Now()}
-			o.lease, o.err = q.try(w.ctx, w.request)
-		}
-		if held, ok := errors.AsType[*lease.HeldError](o.err); ok {
-			q.believe(ln, held.Remaining, held.Holder)
-		} else if busy, ok := errors.AsType[*lease.BusyError](o.err); ok {
-			q.expect(ln, time.Now().Add(max(busy.Retry, shortest)))
+			o = new(q.ask(ln, w))
 		} else {
+			q.note(ln, w, *o)
+		}
+		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
 			return *o
 		}
 		q.mu.Lock()
 		w.own = false
 		q.mu.Unlock()
+	}
+}
+
+// awaitTurn blocks until a request is the first of the line: nil, or until something
+// else came of it.
+func (q *queue) awaitTurn(ln *line, w *waiter) *outcome {
+	select {
+	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
+		return nil
+	default:
+	}
+	for {
+		var err error
+		select {
+		case <-w.turn:
+			return nil
+		case <-w.news:
+			if o := q.heed(ln, w); o != nil {
+				return o
+			}
+		case <-w.ctx.Done():
+			err = q.giveUp(ln, w)
+		case <-q.closing:
+			err = q.giveUp(ln, w)
+		}
+		if err != nil {
+			return &outcome{err: err}
+		}
 	}
 }
 
@@ -143,12 +175,17 @@ func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
 		remaining := time.Until(ln.due)
-		w.own = !w.handed && remaining <= 0
-		handed, own := w.handed, w.own
+		w.own = !w.handed && (remaining <= 0 || w.got != nil)
+		handed, own, got := w.handed, w.own, w.got
+		if own && got == nil {
+			ln.heard = time.Time{}
+		}
 		q.mu.Unlock()
 		switch {
 		case handed:
 			return q.listen(w, <-w.told), nil
+		case got != nil:
+			return got, nil
 		case own && gone(w.ctx):
 			return nil, context.Cause(w.ctx)
 		case own:
@@ -164,6 +201,8 @@ func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 		case o := <-w.told:
 			timer.Stop()
 			return q.listen(w, o), nil
+		case <-w.news:
+			q.expectIfLooking(ln, w)
 		case <-ln.wake:
 			q.expect(ln, time.Time{})
 		case <-timer.C:
@@ -180,22 +219,6 @@ func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 			return nil, err
 		}
 	}
-}
-
-// keptFor looks how long the lock cannot be granted, without a change of the store.
-func (q *queue) keptFor(w *waiter, ln *line) time.Duration {
-	record, err := q.meter.get(w.ctx, w.request.Name)
-	if err != nil { // unknown, or the store fails: let the acquire tell
-		return 0
-	}
-	if record.AvailableIn > 0 {
-		holder := record.Holder
-		if record.State != lease.Held {
-			holder = ""
-		}
-		q.believe(ln, record.AvailableIn, holder)
-	}
-	return record.AvailableIn
 }
 
 // try asks the store.
@@ -242,24 +265,30 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*line, *waite
 		ln = &line{wake: make(chan struct{}, 1)}
 		q.lines[r.Name] = ln
 	}
-	w := &waiter{ctx: ctx, request: r, turn: make(chan struct{}), told: make(chan outcome, 1)}
+	w := &waiter{ctx: ctx, request: r, joined: time.Now(), turn: make(chan struct{}), told: make(chan outcome, 1), news: make(chan struct{}, 1)}
 	w.place = ln.waiters.PushBack(w)
+	ln.enter(w)
 	if ln.waiters.Front() == w.place {
 		close(w.turn)
 	}
 	return ln, w
 }
 
-// leave takes a request out of the line. If it was the first and got no lease, and
-// it is not known for how long the lock is kept, the next one asks.
-func (q *queue) leave(ln *line, w *waiter, o outcome) {
+// leave takes a request out of the line, and returns what is to be answered: another
+// sending of it can have got the lease in the last moment. If it was the first and got
+// no lease, and it is not known for how long the lock is kept, the next one asks.
+func (q *queue) leave(ln *line, w *waiter, o outcome) outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
 	first := ln.waiters.Front() == w.place
 	ln.waiters.Remove(w.place)
-	if o.err == nil {
-		ln.grant(w.request, o.lease)
+	ln.quit(w)
+	switch {
+	case o.err == nil:
+		ln.grant(w.request, o)
+	case w.got != nil:
+		o = *w.got
 	}
 	switch next := ln.waiters.Front(); {
 	case next == nil:
@@ -267,57 +296,22 @@ func (q *queue) leave(ln *line, w *waiter, o outcome) {
 	case first:
 		close(next.Value.(*waiter).turn)
 	}
+	return o
 }
 
 // granted tells the line, if there is one, of a lease that was got beside it.
-func (q *queue) granted(r lease.AcquireRequest, l lease.Lease) {
+func (q *queue) granted(r lease.AcquireRequest, o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ln := q.lines[r.Name]; ln != nil {
-		ln.grant(r, l)
+		ln.grant(r, o)
 	}
 }
 
-func (ln *line) grant(r lease.AcquireRequest, l lease.Lease) {
-	ln.due = time.Now().Add(l.Remaining + r.LockDelay)
-	ln.holder, ln.key = r.Holder, r.IdempotencyKey
-}
-
-// renewed tells that a lease lasts longer.
-func (q *queue) renewed(l lease.Lease) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if ln := q.lines[l.Name]; ln != nil && ln.holder == l.Holder {
-		if due := time.Now().Add(l.Remaining); due.After(ln.due) && !ln.due.IsZero() {
-			ln.due = due
-		}
-	}
-}
-
-// mayHold reports whether a request could be one that has got the lease before, and
-// whose answer was lost: it must not wait for itself.
-func (q *queue) mayHold(r lease.AcquireRequest) bool {
-	if r.IdempotencyKey == "" {
-		return false
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ln := q.lines[r.Name]
-	return ln != nil && ln.holder == r.Holder && (ln.key == "" || ln.key == r.IdempotencyKey)
-}
-
-// believe notes what the store said of a lock that is kept.
-func (q *queue) believe(ln *line, remaining time.Duration, holder string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ln.due = time.Now().Add(max(remaining, shortest))
-	ln.holder, ln.key = holder, ""
-}
-
-func (q *queue) expect(ln *line, due time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	ln.due = due
+func (ln *line) grant(r lease.AcquireRequest, o outcome) {
+	ln.due, ln.heard = time.Now().Add(o.lease.Remaining+r.LockDelay), o.asked
+	ln.holder, ln.key, ln.id = r.Holder, r.IdempotencyKey, o.lease.ID
+	ln.tellCopies(r, o)
 }
 
 // giveUp is the error for a request that got nothing; nil if it has to wait for what
@@ -329,6 +323,9 @@ func (q *queue) giveUp(ln *line, w *waiter) error {
 		return nil
 	}
 	w.own = true
+	if w.got != nil {
+		return errGot
+	}
 	select {
 	case <-q.closing:
 		return &lease.BusyError{Retry: jitter(time.Second), Cause: errClosing}
@@ -337,6 +334,9 @@ func (q *queue) giveUp(ln *line, w *waiter) error {
 	if gone(w.ctx) {
 		return context.Cause(w.ctx)
 	}
-	remaining := max(time.Until(ln.due), shortest)
+	remaining := time.Until(ln.due)
+	if ln.heard.Before(w.joined) || remaining <= 0 {
+		return errNotSaid
+	}
 	return &lease.HeldError{Name: w.request.Name, Holder: ln.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
 }
