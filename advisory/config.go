@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgdsn"
 )
 
 // NoTimeout as a wait means until the context ends.
@@ -34,8 +34,9 @@ const (
 // A Config says how to open a Locker. The zero value of every field but DSN and
 // ConnConfig, of which one is required, is a good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string. Pool settings in it
-	// (pool_max_conns and the like) are for other pools and are ignored.
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it
+	// (PostgreSQL manual, section 34.1.1). Pool settings in it (pool_max_conns and the
+	// like) are for other pools and are ignored. Errors never quote it.
 	DSN string
 
 	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
@@ -133,17 +134,9 @@ func (c Config) withDefaults() (Config, error) {
 
 // connConfig returns the connection settings of a valid config.
 func (c Config) connConfig() (*pgx.ConnConfig, error) {
-	if (c.DSN == "") == (c.ConnConfig == nil) {
-		return nil, &ConfigError{"DSN", "empty like ConnConfig, or set beside it", "set one of DSN and ConnConfig"}
-	}
-	cc := c.ConnConfig
-	if cc == nil {
-		var err error
-		if cc, err = pgsession.ParseDSN(c.DSN); err != nil {
-			return nil, fmt.Errorf("advisory: DSN: %w", err)
-		}
-	} else if cc.DialFunc == nil || cc.BuildFrontend == nil {
-		return nil, &ConfigError{"ConnConfig", "not made by pgx.ParseConfig", "make it with pgx.ParseConfig and change the result"}
+	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)
+	if problem != nil {
+		return nil, &ConfigError{problem.Field, problem.Value, problem.Remedy}
 	}
 	return cc, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -18,7 +19,9 @@ const DefaultMinInterval = 250 * time.Millisecond
 // A Config says how to open a Monitor. The zero value of every field but DSN and
 // ConnConfig, of which one is required, is a good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string. The locks of its database are shown.
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it
+	// (PostgreSQL manual, section 34.1.1); pool settings in it are ignored, errors never
+	// quote it. The locks of its database are shown.
 	DSN string
 
 	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
@@ -83,22 +86,9 @@ func (c Config) withDefaults() (Config, error) {
 
 // connConfig returns the connection settings of a config.
 func (c Config) connConfig() (*pgx.ConnConfig, error) {
-	if (c.DSN == "") == (c.ConnConfig == nil) {
-		return nil, &ConfigError{"DSN", "empty like ConnConfig, or set beside it", "set one of DSN and ConnConfig"}
-	}
-	var cc *pgx.ConnConfig
-	switch {
-	case c.ConnConfig == nil:
-		var err error
-		if cc, err = pgx.ParseConfig(c.DSN); err != nil {
-			// The parser's error quotes from the string, and a password with a '/' or '@' in it
-			// is easily quoted as something else.
-			return nil, &ConfigError{"DSN", "not a connection string", "see section 34.1.1 of the PostgreSQL manual, and percent-encode the password in a URL (the string is withheld)"}
-		}
-	case c.ConnConfig.DialFunc == nil || c.ConnConfig.BuildFrontend == nil:
-		return nil, &ConfigError{"ConnConfig", "not made by pgx.ParseConfig", "make it with pgx.ParseConfig and change the result"}
-	default:
-		cc = c.ConnConfig.Copy()
+	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)
+	if problem != nil {
+		return nil, &ConfigError{problem.Field, problem.Value, problem.Remedy}
 	}
 	// Of the startup parameters, this is one that PgBouncer lets through.
 	cc.RuntimeParams["application_name"] = applicationName

@@ -16,14 +16,14 @@ import (
 func TestABadConfigIsRefusedWithItsRemedyAndWithoutAPassword(t *testing.T) {
 	t.Parallel()
 	for want, config := range map[string]monitor.Config{
-		"DSN is empty like ConnConfig":           {},
-		"set one of DSN and ConnConfig":          {DSN: "host=x", ConnConfig: &pgx.ConnConfig{}},
-		"ConnConfig is not made by":              {ConnConfig: &pgx.ConnConfig{}},
-		"MinInterval is -1ns: use a positive":    {DSN: "host=x", MinInterval: -1},
-		"DSN is not a connection string: see":    {DSN: "postgres://u:s3cret/x@host/d"},
-		"percent-encode the password in a URL":   {DSN: "postgres://u:s3cret%zz@host:port/d"},
-		"the string is withheld":                 {DSN: "host=x password='s3cret"},
-		"DSN is not a connection string: see se": {DSN: "postgres://u:s3cret@host:99999999/d"},
+		"DSN is empty: set it to":              {},
+		"DSN is set beside ConnConfig":         {DSN: "host=x", ConnConfig: &pgx.ConnConfig{}},
+		"ConnConfig is not made by":            {ConnConfig: &pgx.ConnConfig{}},
+		"MinInterval is -1ns: use a positive":  {DSN: "host=x", MinInterval: -1},
+		"DSN is invalid: a /, ? or # before":   {DSN: "postgres://u:s3cret/x@host/d"},
+		"a percent sign in a password is %25":  {DSN: "postgres://u:s3cret%zz@host:port/d"},
+		"the text is withheld":                 {DSN: "host=x password='s3cret"},
+		"DSN is invalid: a port that is not a": {DSN: "postgres://u:s3cret@host:99999999/d"},
 	} {
 		_, err := monitor.Open(config)
 		var bad *monitor.ConfigError

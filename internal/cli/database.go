@@ -5,11 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgdsn"
 )
 
 const defaultApplicationName = "pglatch"
@@ -76,29 +77,14 @@ func (a *App) databaseURL() (text, source string, err error) {
 	return "", "the PG* variables", nil
 }
 
-// parseDatabaseURL withholds text from its errors: the parser quotes from it, and a
-// password with a '/', '@' or '#' in it is easily taken for something else.
+// parseDatabaseURL reads the text that was found in source. The error holds no part
+// of it.
 func parseDatabaseURL(text, source string) (*pgx.ConnConfig, error) {
-	cc, err := pgx.ParseConfig(text)
-	switch {
-	case err != nil && text == "":
-		return nil, usageError("%s do not name a database: %w", source, err)
-	case err != nil || misread(text):
-		return nil, usageError("%s is not a connection string (it is withheld: it may hold a password); "+
-			"use postgres://user:password@host:port/database, the password percent-encoded, or host=… dbname=…", source)
+	cc, err := pgdsn.Parse(text)
+	if err != nil {
+		return nil, usageError("%s: %w; a connection string is postgres://user:password@host:port/database, the password percent-encoded, or host=… dbname=…", source, err)
 	}
 	return cc, nil
-}
-
-// misread reports whether a URL whose password holds an unescaped '/', '?' or '#'
-// parses as one without a password, whose host is then the user.
-func misread(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme == "" || u.User != nil {
-		return false
-	}
-	beforeValues, _, _ := strings.Cut(u.RawQuery, "=")
-	return strings.Contains(u.Path+u.Fragment+beforeValues, "@")
 }
 
 // target names the database for people, without a password.

@@ -102,14 +102,14 @@ func TestAStringThatIsNoConnectionStringIsWithheld(t *testing.T) {
 			stdout, stderr, code := run(t, at(dsn), args...)
 			assert.Equal(t, cli.ExitUsage, code, stderr)
 			assert.Empty(t, stdout)
-			assert.Contains(t, stderr, "DATABASE_URL is not a connection string (it is withheld")
+			assert.Regexp(t, `DATABASE_URL: a .*, at character \d+ \(the text is withheld: it may hold a password\)`, stderr)
 			assert.NotContains(t, stderr, "s3cret")
-			assert.NotContains(t, stderr, "12")
+			assert.NotContains(t, stderr, "12/")
 		}
 	}
 	_, stderr, code := run(t, []string{"PGPORT=many"}, "ls")
 	assert.Equal(t, cli.ExitUsage, code)
-	assert.Contains(t, stderr, "the PG* variables do not name a database")
+	assert.Contains(t, stderr, "the PG* variables: a port is not a number from 1 to 65535")
 }
 
 func TestARefusedPasswordIsNotPrinted(t *testing.T) {

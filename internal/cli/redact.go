@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,12 +17,17 @@ import (
 // redacted stands for a password.
 const redacted = "xxxxx"
 
-// A redactor takes passwords out of messages. Each Write is one message.
+// minSecret is the shortest password that is looked for in messages: a shorter one is
+// a part of too many words.
+const minSecret = 4
+
+// A redactor takes passwords out of messages, which hold none but by mistake. Each
+// Write is one message.
 type redactor struct {
 	to io.Writer
 
-	mu       sync.Mutex
-	replacer *strings.Replacer // nil = nothing to hide yet
+	mu      sync.Mutex
+	secrets []string // the longest first
 }
 
 // hide makes the redactor hide the database URL and its password in all the
@@ -28,7 +35,7 @@ type redactor struct {
 func (r *redactor) hide(cc *pgx.ConnConfig, text string) {
 	var secrets []string
 	add := func(secret string) {
-		if secret != "" && !slices.Contains(secrets, secret) {
+		if len(secret) >= minSecret && !slices.Contains(secrets, secret) {
 			secrets = append(secrets, secret)
 		}
 	}
@@ -42,15 +49,11 @@ func (r *redactor) hide(cc *pgx.ConnConfig, text string) {
 	}
 	add(quoted(text))
 	add(text)
-	// The replacer takes the first that matches: the whole before its parts.
+	// The whole is looked for before its parts.
 	slices.SortStableFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 2*len(secrets))
-	for _, s := range secrets {
-		pairs = append(pairs, s, redacted)
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replacer = strings.NewReplacer(pairs...)
+	r.secrets = secrets
 }
 
 // Write writes a message without passwords.
@@ -58,13 +61,37 @@ func (r *redactor) Write(message []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := string(message)
-	if r.replacer != nil {
-		text = r.replacer.Replace(text)
+	for _, secret := range r.secrets {
+		text = replaceWord(text, secret)
 	}
 	if _, err := io.WriteString(r.to, text); err != nil {
 		return 0, err
 	}
 	return len(message), nil
+}
+
+// replaceWord replaces a secret where it stands by itself: a password "latch" leaves
+// pglatch as it is.
+func replaceWord(text, secret string) string {
+	var b strings.Builder
+	last := rune(0)
+	for text != "" {
+		r, size := utf8.DecodeRuneInString(text)
+		after, found := strings.CutPrefix(text, secret)
+		next, _ := utf8.DecodeRuneInString(after)
+		if found && !isWord(last) && !isWord(next) {
+			b.WriteString(redacted)
+			text, last = after, 0
+			continue
+		}
+		b.WriteString(text[:size])
+		text, last = text[size:], r
+	}
+	return b.String()
+}
+
+func isWord(r rune) bool {
+	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
 func quoted(s string) string {

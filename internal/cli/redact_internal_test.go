@@ -46,3 +46,22 @@ func TestANameThatIsAlsoThePasswordIsNotBlottedOut(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `user "postgres" of xxxxx`, b.String())
 }
+
+func TestAPasswordThatIsAPartOfOtherWordsDoesNotBlotThemOut(t *testing.T) {
+	t.Parallel()
+	const message = "pglatch: latch/42 is held; p, a and pglatch-latch"
+	for password, want := range map[string]string{
+		"p": message, "a": message,
+		"latch": "pglatch: xxxxx/42 is held; p, a and pglatch-xxxxx",
+	} {
+		text := "postgres://u:" + password + "@127.0.0.1/d"
+		cc, err := pgx.ParseConfig(text)
+		require.NoError(t, err)
+		var b bytes.Buffer
+		r := &redactor{to: &b}
+		r.hide(cc, text)
+		_, err = r.Write([]byte(message))
+		require.NoError(t, err)
+		assert.Equal(t, want, b.String())
+	}
+}

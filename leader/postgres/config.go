@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -82,18 +82,12 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 		return c, nil, &leader.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
 	case !tableName.MatchString(c.Table):
 		return c, nil, &leader.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
-	case (c.DSN == "") == (c.ConnConfig == nil):
-		return c, nil, &leader.ConfigError{Field: "DSN", Value: "empty like ConnConfig, or set beside it", Remedy: "set one of DSN and ConnConfig"}
-	case c.ConnConfig == nil:
-		cc, err := pgsession.ParseDSN(c.DSN)
-		if err != nil {
-			return c, nil, fmt.Errorf("leader: DSN: %w", err)
-		}
-		return c, cc, nil
-	case c.ConnConfig.DialFunc == nil || c.ConnConfig.BuildFrontend == nil:
-		return c, nil, &leader.ConfigError{Field: "ConnConfig", Value: "not made by pgx.ParseConfig", Remedy: "make it with pgx.ParseConfig and change the result"}
 	}
-	return c, c.ConnConfig, nil
+	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)
+	if problem != nil {
+		return c, nil, &leader.ConfigError{Field: problem.Field, Value: problem.Value, Remedy: problem.Remedy}
+	}
+	return c, cc, nil
 }
 
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)

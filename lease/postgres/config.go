@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -26,7 +26,7 @@ type Config struct {
 	// statements it needs pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 
-	// DSN is a PostgreSQL URL or keyword/value string, as pgxpool.ParseConfig reads it,
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it,
 	// for a pool of the Store's own. Unless it sets default_query_exec_mode, nothing is
 	// prepared, so that it may lead through a transaction pooler.
 	DSN string
@@ -40,8 +40,10 @@ type Config struct {
 func (c Config) validated() (Config, error) {
 	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
 	switch {
-	case (c.Pool == nil) == (c.DSN == ""):
-		return c, &lease.InvalidError{Field: "Config.DSN", Value: "empty like Pool, or set beside it", Remedy: "set one of DSN and Pool"}
+	case c.Pool == nil && c.DSN == "":
+		return c, &lease.InvalidError{Field: "Config.DSN", Value: "empty", Remedy: "set it to the database's URL, such as postgres://localhost/shop, or set Pool"}
+	case c.Pool != nil && c.DSN != "":
+		return c, &lease.InvalidError{Field: "Config.DSN", Value: "set beside Pool", Remedy: "set one of the two"}
 	case c.LockTimeout < time.Millisecond || c.LockTimeout > lease.MaxTTL:
 		return c, &lease.InvalidError{Field: "Config.LockTimeout", Value: c.LockTimeout.String(), Remedy: fmt.Sprintf("use 1ms to %v", lease.MaxTTL)}
 	}
@@ -51,9 +53,9 @@ func (c Config) validated() (Config, error) {
 // open makes a pool, which does not connect yet. Its error never quotes the DSN,
 // because there may be a password in it.
 func open(dsn string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(dsn)
+	config, err := pgdsn.ParsePool(dsn)
 	if err != nil {
-		return nil, errors.New("lease: DSN: " + strings.ReplaceAll(err.Error(), dsn, "(connection string)"))
+		return nil, &lease.InvalidError{Field: "Config.DSN", Value: "invalid", Remedy: err.Error()}
 	}
 	if !strings.Contains(dsn, "default_query_exec_mode") {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
