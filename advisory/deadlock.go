@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -28,38 +29,71 @@ func (c *core) reentrant(ctx context.Context, r *request) error {
 // deadlock refuses a wait that would close a cycle, under mu: the holder of the
 // wanted key waits for another one, and so on, up to a key that this caller
 // holds. It sees the locks that contexts carry; cycles through other processes
-// end in a timeout. Every cycle is closed by some request, so each is seen here.
+// end in a timeout. A grant goes to the first in line, who does not wait then, so
+// that every cycle is closed by some request that begins to wait, and is seen here.
 func (c *core) deadlock(r *request) error {
 	if !r.nested {
-		return nil
+		return nil // nobody waits for it
 	}
-	mine := c.heldBy(r)
 	type step struct {
-		key  namespace.Key
-		from int // index of the step before; -1 = the wanted key
+		request *request
+		from    int // index of the step before; -1 = the one that begins to wait
 	}
-	steps := []step{{key: r.key, from: -1}}
-	seen := map[namespace.Tag]bool{r.key.Tag(): true}
+	steps := []step{{r, -1}}
+	seen := map[*request]bool{r: true}
 	for i := 0; i < len(steps); i++ {
-		for waiter := range c.nested {
-			tag := waiter.key.Tag()
-			if seen[tag] || !hasTag(c.heldBy(waiter), steps[i].key.Tag()) {
-				continue
+		for _, l := range steps[i].request.blockers() {
+			if c.keeps(r, l) {
+				var cycle []namespace.Key
+				for j := i; j >= 0; j = steps[j].from {
+					cycle = append(cycle, steps[j].request.key)
+				}
+				slices.Reverse(cycle)
+				return &DeadlockError{Cycle: cycle}
 			}
-			seen[tag] = true
-			steps = append(steps, step{key: waiter.key, from: i})
-			if !hasTag(mine, tag) {
-				continue
+			for w := range c.nested {
+				if !seen[w] && !w.settled && c.keeps(w, l) {
+					seen[w] = true
+					steps = append(steps, step{w, i})
+				}
 			}
-			var cycle []namespace.Key
-			for j := len(steps) - 1; j >= 0; j = steps[j].from {
-				cycle = append(cycle, steps[j].key)
-			}
-			slices.Reverse(cycle)
-			return &DeadlockError{Cycle: cycle}
 		}
 	}
 	return nil
+}
+
+// blockers returns the locks of this process that a request waits for, under mu:
+// those that conflict with its mode or with the mode of one ahead of it in line,
+// which no other may overtake. A request whose try is on its way has none, for the
+// line has a try only while nothing here conflicts with it. One that is not in line
+// yet is taken for the last.
+func (r *request) blockers() (locks []*Lock) {
+	ahead := r.queue.requests
+	if i := slices.Index(ahead, r); i >= 0 {
+		ahead = ahead[:i]
+	}
+	exclusive := r.mode == session.Exclusive ||
+		slices.ContainsFunc(ahead, func(a *request) bool { return a.mode == session.Exclusive })
+	for _, g := range r.queue.grants {
+		if exclusive || g.mode == session.Exclusive {
+			locks = append(locks, g.users...)
+		}
+	}
+	return locks
+}
+
+// keeps reports whether a lock stays held until the request is served, under mu: its
+// caller holds it, or it is to be complete with this key.
+func (c *core) keeps(r *request, l *Lock) bool {
+	if len(r.partial) > 0 && r.lock == l {
+		return true
+	}
+	for outer := range c.carried(r.lock.parent).carriedAll {
+		if outer == l {
+			return true
+		}
+	}
+	return false
 }
 
 // heldBy returns the keys that a request's caller holds while it waits.
@@ -69,8 +103,4 @@ func (c *core) heldBy(r *request) []namespace.Key {
 		keys = append(keys, l.keys...)
 	}
 	return keys
-}
-
-func hasTag(keys []namespace.Key, tag namespace.Tag) bool {
-	return slices.ContainsFunc(keys, func(k namespace.Key) bool { return k.Tag() == tag })
 }
