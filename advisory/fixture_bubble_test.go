@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -25,8 +26,7 @@ type world struct {
 // inBubble runs a test of what is so in both modes.
 func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
-	t.Run("dedicated", func(t *testing.T) { inBubbleOf(t, 0, test) })
-	t.Run("multiplexed", func(t *testing.T) { inBubbleOf(t, 2, test) })
+	lockmode.InTurn(t, func(t *testing.T) { t.Helper(); inBubbleOf(t, lockmode.Of(t).Multiplex, test) })
 }
 
 // inBubbleOf runs a test of one mode.
@@ -38,11 +38,7 @@ func inBubbleOf(t *testing.T, multiplex int, test func(w *world)) {
 // config is that of a Locker of the world's mode. A pool of connections is then for
 // waits.
 func (w *world) config(config advisory.Config) advisory.Config {
-	config.Multiplex = w.multiplex
-	if config.MaxConns > 0 {
-		config.MaxConns += w.multiplex
-	}
-	return config
+	return lockmode.Mode{Multiplex: w.multiplex}.Config(config)
 }
 
 // open returns the Locker of one more process. At the end of the test nothing may

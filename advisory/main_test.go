@@ -2,7 +2,6 @@ package advisory_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -21,21 +21,21 @@ var agents = namespace.Must(1, "agent")
 // inBothModes runs a test of what is so in both modes.
 func inBothModes(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Run("dedicated", func(t *testing.T) { t.Parallel(); test(t) })
-	t.Run(multiplexed, func(t *testing.T) { t.Parallel(); test(t) })
+	lockmode.Run(t, test)
 }
 
-const multiplexed = "multiplexed"
-
-// open opens a Locker of the test's mode.
+// open opens a Locker of the test's mode, unless the config names one.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
-	if config.Multiplex == 0 && strings.Contains(t.Name()+"/", "/"+multiplexed+"/") {
-		config.Multiplex = 2
-		if config.MaxConns > 0 {
-			config.MaxConns += config.Multiplex
-		}
+	if config.Multiplex == 0 {
+		config = lockmode.Of(t).Config(config)
 	}
+	return openAs(t, config)
+}
+
+// openAs opens a Locker of the config's mode.
+func openAs(t *testing.T, config advisory.Config) *advisory.Locker {
+	t.Helper()
 	l, err := advisory.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(l.Close)

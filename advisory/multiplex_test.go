@@ -243,7 +243,7 @@ func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
 func TestModesOfSessionsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn, Multiplex: 1})
+	a, b := openAs(t, advisory.Config{DSN: dsn}), openAs(t, advisory.Config{DSN: dsn, Multiplex: 1})
 	for _, pair := range [][2]*advisory.Locker{{a, b}, {b, a}} {
 		lock, err := pair[0].Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)

@@ -51,33 +51,39 @@ func TestFiveHundredWaitersOnFourConnectionsAreServedInOrder(t *testing.T) {
 
 func TestNestedLocksOnAFullPoolFailAtOnce(t *testing.T) {
 	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1, Timeout: advisory.NoTimeout})
-	err := l.Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
-		err := l.Do(ctx, agents.ID(2), func(context.Context) error { return nil })
-		require.ErrorIs(t, err, advisory.ErrPoolExhausted)
-		exhausted, ok := errors.AsType[*advisory.PoolExhaustedError](err)
-		require.True(t, ok)
-		require.Equal(t, "agent/1", exhausted.Outer[0].String())
-		_, err = l.AcquireAll(ctx, agents.ID(2), agents.ID(3))
-		require.ErrorIs(t, err, advisory.ErrPoolExhausted)
-		return ctx.Err()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1, Timeout: advisory.NoTimeout})
+		err := l.Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
+			err := l.Do(ctx, agents.ID(2), func(context.Context) error { return nil })
+			require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+			exhausted, ok := errors.AsType[*advisory.PoolExhaustedError](err)
+			require.True(t, ok)
+			require.Equal(t, "agent/1", exhausted.Outer[0].String())
+			_, err = l.AcquireAll(ctx, agents.ID(2), agents.ID(3))
+			require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		all, err := l.AcquireAll(t.Context(), agents.ID(3), agents.ID(2))
+		require.NoError(t, err, "several keys need one connection")
+		require.NoError(t, all.Release())
 	})
-	require.NoError(t, err)
-	all, err := l.AcquireAll(t.Context(), agents.ID(3), agents.ID(2))
-	require.NoError(t, err, "several keys need one connection")
-	require.NoError(t, all.Release())
 }
 
 func TestAFullPoolIsNotCalledAHeldLock(t *testing.T) {
 	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1})
-	lock, err := l.Acquire(t.Context(), agents.ID(1))
-	require.NoError(t, err)
-	_, err = l.With(advisory.Options{Wait: 20 * time.Millisecond}).Acquire(t.Context(), agents.ID(2))
-	require.ErrorIs(t, err, advisory.ErrPoolExhausted)
-	require.ErrorIs(t, err, advisory.ErrTimeout)
-	require.NotErrorIs(t, err, advisory.ErrHeld)
-	require.NoError(t, lock.Release())
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1})
+		lock, err := l.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		_, err = l.With(advisory.Options{Wait: 20 * time.Millisecond}).Acquire(t.Context(), agents.ID(2))
+		require.ErrorIs(t, err, advisory.ErrPoolExhausted)
+		require.ErrorIs(t, err, advisory.ErrTimeout)
+		require.NotErrorIs(t, err, advisory.ErrHeld)
+		require.NoError(t, lock.Release())
+	})
 }
 
 func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {

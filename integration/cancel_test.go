@@ -19,56 +19,63 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 var errEnough = errors.New("enough")
 
 func TestACanceledAcquireReturnsItsCauseAndLeavesNoWaiter(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := connect(t, dsn)
-	holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
-	lock := acquire(t, holder, agents.ID(1))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, err := l.Acquire(ctx, agents.ID(1))
-		ended <- err
-	}()
-	requireLocks(t, judge, 1, 1)
-	canceled := time.Now()
-	cancel(errEnough)
-	require.ErrorIs(t, <-ended, errEnough)
-	t.Logf("returned after %v", time.Since(canceled))
-	requireLocks(t, judge, 1, 0)
-	require.NoError(t, lock.Release())
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		judge := connect(t, dsn)
+		holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
+		lock := acquire(t, holder, agents.ID(1))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := l.Acquire(ctx, agents.ID(1))
+			ended <- err
+		}()
+		requireLocks(t, judge, 1, 1)
+		canceled := time.Now()
+		cancel(errEnough)
+		require.ErrorIs(t, <-ended, errEnough)
+		t.Logf("returned after %v", time.Since(canceled))
+		requireLocks(t, judge, 1, 0)
+		require.NoError(t, lock.Release())
+	})
 }
 
 func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := connect(t, dsn)
-	holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
-	lock := acquire(t, holder, agents.ID(1))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, err := l.Acquire(ctx, agents.ID(1))
-		ended <- err
-	}()
-	requireLocks(t, judge, 1, 1)
-	behind := make(chan *advisory.Lock)
-	go func() {
-		lock, err := l.Acquire(t.Context(), agents.ID(1))
-		assert.NoError(t, err)
-		behind <- lock
-	}()
-	require.Eventually(t, func() bool { return l.Stats().Waiting == 2 }, patience, time.Millisecond)
-	cancel(errEnough)
-	require.ErrorIs(t, <-ended, errEnough)
-	require.NoError(t, lock.Release())
-	require.NoError(t, (<-behind).Release())
-	requireLocks(t, judge, 0, 0)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		judge := connect(t, dsn)
+		holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
+		lock := acquire(t, holder, agents.ID(1))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := l.Acquire(ctx, agents.ID(1))
+			ended <- err
+		}()
+		requireLocks(t, judge, 1, 1)
+		behind := make(chan *advisory.Lock)
+		go func() {
+			lock, err := l.Acquire(t.Context(), agents.ID(1))
+			assert.NoError(t, err)
+			behind <- lock
+		}()
+		require.Eventually(t, func() bool { return l.Stats().Waiting == 2 }, patience, time.Millisecond)
+		cancel(errEnough)
+		require.ErrorIs(t, <-ended, errEnough)
+		require.NoError(t, lock.Release())
+		require.NoError(t, (<-behind).Release())
+		requireLocks(t, judge, 0, 0)
+	})
 }
 
 // races is how often each race is run: PGLATCH_RACES, or 2000.
@@ -87,31 +94,37 @@ func races(t *testing.T) int {
 // nothing stays locked. That the same race leaves phantoms with the usual way to
 // wait is shown beside the sessions.
 func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenItsContextEndsAroundTheGrant(t *testing.T) {
-	for name, try := range map[string]bool{"wait": false, "try": true} {
-		t.Run(name, func(t *testing.T) {
-			dsn := pgtest.DSN(t)
-			l := open(t, dsn, advisory.DefaultSessionTTL)
-			r := canceler{t: t, l: l, holder: connect(t, dsn), judge: connect(t, dsn), aim: 2 * time.Millisecond, try: try}
-			n, held := races(t), 0
-			for range n {
-				if r.race() {
-					held++
+	lockmode.InTurn(t, func(t *testing.T) {
+		t.Helper()
+		for name, try := range map[string]bool{"wait": false, "try": true} {
+			t.Run(name, func(t *testing.T) {
+				dsn := pgtest.DSN(t)
+				l := open(t, dsn, advisory.DefaultSessionTTL)
+				r := canceler{t: t, l: l, holder: connect(t, dsn), judge: connect(t, dsn), aim: raceAt, try: try}
+				n, held := races(t), 0
+				for range n {
+					if r.race() {
+						held++
+					}
 				}
-			}
-			t.Logf("%d races: %d held, %d canceled or busy", n, held, n-held)
-			assert.Greater(t, held, n/50)
-			assert.Greater(t, n-held, n/50)
-			assert.Zero(t, l.Stats().Held)
-			assert.Zero(t, l.Stats().Lost)
-		})
-	}
+				t.Logf("%d races: %d held, %d canceled or busy", n, held, n-held)
+				assert.Greater(t, held, n/50, "too few races ended with the lock to say anything")
+				assert.Greater(t, n-held, n/50, "too few races ended without the lock to say anything")
+				assert.Zero(t, l.Stats().Held)
+				assert.Zero(t, l.Stats().Lost)
+			})
+		}
+	})
 }
+
+// raceAt is when, after a race's begin, the lock is freed or the try begins.
+const raceAt = 2 * time.Millisecond
 
 type canceler struct {
 	t             *testing.T
 	l             *advisory.Locker
 	holder, judge *pgx.Conn
-	aim           time.Duration // of the grant; the context ends at 2 ms
+	aim           time.Duration // when the context ends: later after each race without the lock, for a machine of any speed
 	try           bool
 }
 
@@ -124,26 +137,23 @@ func (r *canceler) race() (held bool) {
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	begin := time.Now()
-	end, jitter := 2*time.Millisecond, rand.N(500*time.Microsecond)-250*time.Microsecond
+	end := r.aim + rand.N(500*time.Microsecond) - 250*time.Microsecond
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if !r.try {
-			spinUntil(begin.Add(r.aim + jitter))
+			spinUntil(begin.Add(raceAt))
 		}
 		_, err := r.holder.Exec(context.Background(), "SELECT pg_advisory_unlock($1::int4, $2::int4)", k1, k2)
 		assert.NoError(r.t, err)
 	})
 	wg.Go(func() {
-		if r.try { // the try begins at 2 ms
-			end += rand.N(400 * time.Microsecond)
-		}
 		spinUntil(begin.Add(end))
 		cancel(errEnough)
 	})
 	acquire := r.l.Acquire
 	if r.try {
 		acquire = r.l.TryAcquire
-		spinUntil(begin.Add(2 * time.Millisecond))
+		spinUntil(begin.Add(raceAt))
 	}
 	lock, err := acquire(ctx, agents.ID(1))
 	wg.Wait()
@@ -152,10 +162,10 @@ func (r *canceler) race() (held bool) {
 		require.Equal(r.t, 1, granted, "got the lock, and the server says no")
 		require.Zero(r.t, waiting)
 		require.NoError(r.t, lock.Release())
-		r.aim += 10 * time.Microsecond
+		r.aim -= r.aim / 100
 	} else {
 		require.True(r.t, errors.Is(err, errEnough) || r.try && errors.Is(err, advisory.ErrHeld), err)
-		r.aim = max(r.aim-10*time.Microsecond, 0)
+		r.aim += r.aim / 100
 	}
 	deadline := time.Now().Add(patience)
 	for {

@@ -4,18 +4,25 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 const childTTL = 2 * time.Second
 
 func childLocker(ctx context.Context, dsn string) (*advisory.Locker, error) {
-	return advisory.Open(ctx, advisory.Config{DSN: dsn, SessionTTL: childTTL, Timeout: patience})
+	mode, ok := lockmode.Named(os.Getenv(modeVariable))
+	if !ok {
+		return nil, errors.New("a child without a mode")
+	}
+	return advisory.Open(ctx, mode.Config(advisory.Config{DSN: dsn, SessionTTL: childTTL, Timeout: patience}))
 }
 
 // holdUntilKilled says "held", and how the lock's context ended, and then whether

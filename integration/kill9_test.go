@@ -10,35 +10,42 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 func TestTheLockOfAKilledHolderIsFree(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	holder := start(t, "hold", dsn)
-	holder.says("held")
-	l := open(t, dsn, advisory.DefaultSessionTTL)
-	_, err := l.TryAcquire(t.Context(), agents.ID(1))
-	require.ErrorIs(t, err, advisory.ErrHeld)
-	holder.signal(syscall.SIGKILL)
-	require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		holder := start(t, "hold", dsn)
+		holder.says("held")
+		l := open(t, dsn, advisory.DefaultSessionTTL)
+		_, err := l.TryAcquire(t.Context(), agents.ID(1))
+		require.ErrorIs(t, err, advisory.ErrHeld)
+		holder.signal(syscall.SIGKILL)
+		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+	})
 }
 
 func TestTheQueueMovesOnPastAKilledWaiter(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := connect(t, dsn)
-	l := open(t, dsn, advisory.DefaultSessionTTL)
-	lock := acquire(t, l, agents.ID(1))
-	first := start(t, "wait", dsn)
-	first.says("waiting")
-	requireLocks(t, judge, 1, 1)
-	second := start(t, "wait", dsn)
-	requireLocks(t, judge, 1, 2)
-	first.signal(syscall.SIGKILL)
-	require.NoError(t, lock.Release())
-	second.says("held")
-	requireLocks(t, judge, 1, 0) // nothing stays with the dead one
-	second.signal(syscall.SIGKILL)
-	require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		judge := connect(t, dsn)
+		l := open(t, dsn, advisory.DefaultSessionTTL)
+		lock := acquire(t, l, agents.ID(1))
+		first := start(t, "wait", dsn)
+		first.says("waiting")
+		requireLocks(t, judge, 1, 1)
+		second := start(t, "wait", dsn)
+		requireLocks(t, judge, 1, 2)
+		first.signal(syscall.SIGKILL)
+		require.NoError(t, lock.Release())
+		second.says("held")
+		requireLocks(t, judge, 1, 0) // nothing stays with the dead one
+		second.signal(syscall.SIGKILL)
+		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+	})
 }

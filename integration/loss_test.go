@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/faultproxy"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 func throughProxy(t *testing.T, dsn string) (*faultproxy.Proxy, string) {
@@ -30,77 +31,86 @@ func throughProxy(t *testing.T, dsn string) (*faultproxy.Proxy, string) {
 
 func TestALockBehindASilentNetworkIsLostBeforeAnotherCanHaveIt(t *testing.T) {
 	t.Parallel()
-	for name, mode := range map[string]faultproxy.Mode{
-		"both ways": faultproxy.Hold, "to the server": faultproxy.HoldToServer, "to the client": faultproxy.HoldToClient,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dsn := pgtest.DSN(t)
-			proxy, via := throughProxy(t, dsn)
-			cut, other := open(t, via, 2*time.Second), open(t, dsn, 2*time.Second)
-			lock := acquire(t, cut, agents.ID(1))
-			proxy.Set(mode)
-			successor := acquire(t, other, agents.ID(1)) // the server ended the silent session
-			require.Error(t, lock.Context().Err(), "two believe that they hold the lock")
-			requireLost(t, lock, patience)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		for name, mode := range map[string]faultproxy.Mode{
+			"both ways": faultproxy.Hold, "to the server": faultproxy.HoldToServer, "to the client": faultproxy.HoldToClient,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				dsn := pgtest.DSN(t)
+				proxy, via := throughProxy(t, dsn)
+				cut, other := open(t, via, 2*time.Second), open(t, dsn, 2*time.Second)
+				lock := acquire(t, cut, agents.ID(1))
+				proxy.Set(mode)
+				successor := acquire(t, other, agents.ID(1)) // the server ended the silent session
+				require.Error(t, lock.Context().Err(), "two believe that they hold the lock")
+				requireLost(t, lock, patience)
 
-			proxy.Set(faultproxy.Pass)
-			assert.Error(t, lock.Context().Err())
-			_, err := cut.TryAcquire(t.Context(), agents.ID(1))
-			require.ErrorIs(t, err, advisory.ErrHeld, "the Locker works again")
-			require.NoError(t, successor.Release())
-			require.NoError(t, acquire(t, cut, agents.ID(1)).Release())
-		})
-	}
+				proxy.Set(faultproxy.Pass)
+				assert.Error(t, lock.Context().Err())
+				_, err := cut.TryAcquire(t.Context(), agents.ID(1))
+				require.ErrorIs(t, err, advisory.ErrHeld, "the Locker works again")
+				require.NoError(t, successor.Release())
+				require.NoError(t, acquire(t, cut, agents.ID(1)).Release())
+			})
+		}
+	})
 }
 
 func TestASilentNetworkDelaysACallByItsBoundOnly(t *testing.T) {
 	t.Parallel()
-	proxy, via := throughProxy(t, pgtest.DSN(t))
-	l := open(t, via, advisory.DefaultSessionTTL)
-	require.NoError(t, acquire(t, l, agents.ID(1)).Release())
-	idle := time.Now()
-	require.Eventually(t, func() bool { return time.Since(idle) > 1100*time.Millisecond }, patience, 10*time.Millisecond)
-	proxy.Set(faultproxy.Hold)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		proxy, via := throughProxy(t, pgtest.DSN(t))
+		l := open(t, via, advisory.DefaultSessionTTL)
+		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
+		idle := time.Now()
+		require.Eventually(t, func() bool { return time.Since(idle) > 1100*time.Millisecond }, patience, 10*time.Millisecond)
+		proxy.Set(faultproxy.Hold)
 
-	start := time.Now() // on an idle connection, which is asked whether it lives
-	_, err := l.With(advisory.Options{Wait: 500 * time.Millisecond}).Acquire(t.Context(), agents.ID(1))
-	require.Error(t, err)
-	t.Logf("a wait of 500ms ended after %v: %v", time.Since(start), err)
-	assert.Less(t, time.Since(start), 10*time.Second)
+		start := time.Now() // on an idle connection, which is asked whether it lives
+		_, err := l.With(advisory.Options{Wait: 500 * time.Millisecond}).Acquire(t.Context(), agents.ID(1))
+		require.Error(t, err)
+		t.Logf("a wait of 500ms ended after %v: %v", time.Since(start), err)
+		assert.Less(t, time.Since(start), 10*time.Second)
 
-	start = time.Now() // on none: one has to be made
-	_, err = l.With(advisory.Options{Wait: 500 * time.Millisecond}).Acquire(t.Context(), agents.ID(1))
-	require.Error(t, err)
-	t.Logf("a wait of 500ms ended after %v: %v", time.Since(start), err)
-	assert.Less(t, time.Since(start), 10*time.Second)
+		start = time.Now() // on none: one has to be made
+		_, err = l.With(advisory.Options{Wait: 500 * time.Millisecond}).Acquire(t.Context(), agents.ID(1))
+		require.Error(t, err)
+		t.Logf("a wait of 500ms ended after %v: %v", time.Since(start), err)
+		assert.Less(t, time.Since(start), 10*time.Second)
 
-	start = time.Now()
-	l.Close()
-	t.Logf("Close took %v", time.Since(start))
+		start = time.Now()
+		l.Close()
+		t.Logf("Close took %v", time.Since(start))
+	})
 }
 
 func TestTheLockOfAStoppedProcessIsFreeAndItsFirstActFindsItLost(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	holder := start(t, "act", dsn)
-	holder.says("held")
-	// The control: a plain lock stays with its stopped holder.
-	plain := start(t, "raw", dsn)
-	plain.says("held")
-	plain.signal(syscall.SIGSTOP)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		holder := start(t, "act", dsn)
+		holder.says("held")
+		// The control: a plain lock stays with its stopped holder.
+		plain := start(t, "raw", dsn)
+		plain.says("held")
+		plain.signal(syscall.SIGSTOP)
 
-	holder.signal(syscall.SIGSTOP)
-	l := open(t, dsn, childTTL)
-	lock := acquire(t, l, agents.ID(1))
-	var free bool
-	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
-	assert.False(t, free, "the plain lock was freed too")
+		holder.signal(syscall.SIGSTOP)
+		l := open(t, dsn, childTTL)
+		lock := acquire(t, l, agents.ID(1))
+		var free bool
+		require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
+		assert.False(t, free, "the plain lock was freed too")
 
-	holder.signal(syscall.SIGCONT)
-	act := holder.says("pause")
-	assert.Contains(t, act, "context canceled")
-	assert.Contains(t, act, "lost after")
-	assert.NoError(t, lock.Context().Err())
-	require.NoError(t, lock.Release())
+		holder.signal(syscall.SIGCONT)
+		act := holder.says("pause")
+		assert.Contains(t, act, "context canceled")
+		assert.Contains(t, act, "lost after")
+		assert.NoError(t, lock.Context().Err())
+		require.NoError(t, lock.Release())
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -37,11 +38,11 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// open opens a Locker that is closed at the end of the test. Its sessions live
-// for ttl.
+// open opens a Locker of the test's mode that is closed at the end of the test. Its
+// sessions live for ttl.
 func open(t *testing.T, dsn string, ttl time.Duration) *advisory.Locker {
 	t.Helper()
-	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, SessionTTL: ttl, Timeout: patience})
+	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: dsn, SessionTTL: ttl, Timeout: patience}))
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l
@@ -104,6 +105,9 @@ func notRun(t *testing.T, why string) {
 	t.SkipNow()
 }
 
+// modeVariable names a child's mode: that of the test that starts it.
+const modeVariable = "PGLATCH_CHILD_MODE"
+
 // A child is this test binary as another process, in one of the roles.
 type child struct {
 	t     *testing.T
@@ -123,7 +127,7 @@ func start(t *testing.T, role, dsn string, before ...string) *child {
 	t.Helper()
 	words := append(before, os.Args[0])
 	c := &child{t: t, cmd: exec.CommandContext(t.Context(), words[0], words[1:]...), lines: make(chan string, 1000)}
-	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn)
+	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn, modeVariable+"="+lockmode.Of(t).Name)
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.cmd.StdoutPipe()

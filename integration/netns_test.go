@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
@@ -20,6 +22,9 @@ import (
 type network struct{ client, router, server string }
 
 const serverAddr = "10.99.2.2"
+
+// networks counts those of this process, for their names.
+var networks atomic.Int64
 
 func newNetwork(t *testing.T) network {
 	t.Helper()
@@ -29,7 +34,8 @@ func newNetwork(t *testing.T) network {
 	if _, err := exec.LookPath("ip"); err != nil {
 		notRun(t, "no program ip; Debian has it in the package iproute2")
 	}
-	name := func(role string) string { return fmt.Sprintf("pgl%s%d", role, os.Getpid()) }
+	number := networks.Add(1)
+	name := func(role string) string { return fmt.Sprintf("pgl%s%d-%d", role, os.Getpid(), number) }
 	n := network{client: name("c"), router: name("r"), server: name("s")}
 	t.Cleanup(func() {
 		for _, ns := range []string{n.client, n.router, n.server} {
@@ -79,26 +85,29 @@ func (n network) forward(t *testing.T, on bool) {
 
 func TestABlackHoleEndsALockForEverAlsoAfterItHeals(t *testing.T) {
 	t.Parallel()
-	n := newNetwork(t)
-	server := pgtest.StartServer(t, pgserver.Options{Host: serverAddr, CommandPrefix: []string{"ip", "netns", "exec", n.server}})
-	local := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", server.SocketDir(), server.Port())
-	holder := start(t, "hold", server.DSN(""), "ip", "netns", "exec", n.client)
-	holder.says("held")
-	other := open(t, local, childTTL)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		n := newNetwork(t)
+		server := pgtest.StartServer(t, pgserver.Options{Host: serverAddr, CommandPrefix: []string{"ip", "netns", "exec", n.server}})
+		local := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", server.SocketDir(), server.Port())
+		holder := start(t, "hold", server.DSN(""), "ip", "netns", "exec", n.client)
+		holder.says("held")
+		other := open(t, local, childTTL)
 
-	n.forward(t, false)
-	lock := acquire(t, other, agents.ID(1))
-	assert.Contains(t, holder.says("lost"), "no answer from the server")
-	n.forward(t, true)
-	judge := connect(t, local)
-	for range 10 { // a second
+		n.forward(t, false)
+		lock := acquire(t, other, agents.ID(1))
+		assert.Contains(t, holder.says("lost"), "no answer from the server")
+		n.forward(t, true)
+		judge := connect(t, local)
+		for range 10 { // a second
+			holder.says("not held")
+			granted, _ := locks(t, judge)
+			assert.Equal(t, 1, granted)
+		}
+		assert.NoError(t, lock.Context().Err())
+		require.NoError(t, lock.Release())
 		holder.says("not held")
-		granted, _ := locks(t, judge)
-		assert.Equal(t, 1, granted)
-	}
-	assert.NoError(t, lock.Context().Err())
-	require.NoError(t, lock.Release())
-	holder.says("not held")
-	granted, waiting := locks(t, judge)
-	assert.Zero(t, granted+waiting)
+		granted, waiting := locks(t, judge)
+		assert.Zero(t, granted+waiting)
+	})
 }

@@ -17,17 +17,7 @@ import (
 // it. The connection goes straight to the same database.
 func requireEverythingWorks(t *testing.T, dsn string, direct *pgx.Conn) {
 	t.Helper()
-	for _, multiplex := range []int{0, 2} {
-		a := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder", Multiplex: multiplex})
-		b := open(t, advisory.Config{DSN: dsn, Multiplex: multiplex})
-		requireBothWork(t, a, b, direct)
-		a.Close() // a pool of servers has few
-		b.Close()
-	}
-}
-
-func requireBothWork(t *testing.T, a, b *advisory.Locker, direct *pgx.Conn) {
-	t.Helper()
+	a, b := open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), open(t, advisory.Config{DSN: dsn})
 	requireExclusion(t, a, b, direct)
 	requireCancel(t, a, b, direct)
 

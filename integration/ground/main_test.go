@@ -17,6 +17,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -27,11 +28,11 @@ var agents = namespace.Must(1, "agent")
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// open opens a Locker that is closed at the end of the test.
+// open opens a Locker of the test's mode that is closed at the end of the test.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
 	config.Timeout = patience
-	l, err := advisory.Open(t.Context(), config)
+	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(config))
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l

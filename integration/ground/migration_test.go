@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 const createIndex = "CREATE INDEX CONCURRENTLY items_by_name ON items (name)"
@@ -29,27 +30,33 @@ func newTable(t *testing.T) (dsn string, conn *pgx.Conn) {
 
 func TestAnIndexIsCreatedConcurrentlyWhileLockersWait(t *testing.T) {
 	t.Parallel()
-	dsn, work := newTable(t)
-	lock := acquire(t, open(t, advisory.Config{DSN: dsn}), agents.ID(1))
-	finish := startWaiters(t, dsn, 10)
-	requireLocks(t, work, 1, 10)
-	requireIndex(t, work)
-	require.NoError(t, lock.Release())
-	finish()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn, work := newTable(t)
+		lock := acquire(t, open(t, advisory.Config{DSN: dsn}), agents.ID(1))
+		finish := startWaiters(t, dsn, 10)
+		requireLocks(t, work, 1, 10)
+		requireIndex(t, work)
+		require.NoError(t, lock.Release())
+		finish()
+	})
 }
 
 func TestAnIndexIsCreatedConcurrentlyUnderTheLockThatOthersWaitFor(t *testing.T) {
 	t.Parallel()
-	dsn, work := newTable(t)
-	finish := func() {}
-	err := open(t, advisory.Config{DSN: dsn}).Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
-		finish = startWaiters(t, dsn, 3)
-		requireLocks(t, work, 1, 3)
-		requireIndex(t, work)
-		return ctx.Err()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn, work := newTable(t)
+		finish := func() {}
+		err := open(t, advisory.Config{DSN: dsn}).Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
+			finish = startWaiters(t, dsn, 3)
+			requireLocks(t, work, 1, 3)
+			requireIndex(t, work)
+			return ctx.Err()
+		})
+		require.NoError(t, err)
+		finish()
 	})
-	require.NoError(t, err)
-	finish()
 }
 
 // The control: a plain wait is one statement with one snapshot, for which CREATE
@@ -77,33 +84,36 @@ func TestAnIndexIsNotCreatedWhilePlainWaitersWait(t *testing.T) {
 // A plain waiter beside the Locker is the control: its snapshot stays.
 func TestAWaiterDoesNotKeepAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	dsn, work := newTable(t)
-	lock := acquire(t, open(t, advisory.Config{DSN: dsn}), agents.ID(1))
-	plain := connect(t, dsn)
-	k1, k2, ok := agents.ID(1).Tag().Pair()
-	require.True(t, ok)
-	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = plain.Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", k1, k2) })
-	requireLocks(t, work, 1, 1)
-	finish := startWaiters(t, dsn, 1)
-	requireLocks(t, work, 1, 2)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn, work := newTable(t)
+		lock := acquire(t, open(t, advisory.Config{DSN: dsn}), agents.ID(1))
+		plain := connect(t, dsn)
+		k1, k2, ok := agents.ID(1).Tag().Pair()
+		require.True(t, ok)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = plain.Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", k1, k2) })
+		requireLocks(t, work, 1, 1)
+		finish := startWaiters(t, dsn, 1)
+		requireLocks(t, work, 1, 2)
 
-	plainPID := plain.PgConn().PID()
-	var pid uint32
-	require.True(t, poll(func() bool {
-		return work.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event = 'advisory'").Scan(&pid) == nil
-	}))
-	var old, plainOld string
-	require.True(t, poll(func() bool { old = snapshot(t, work, pid); return old != "" }))
-	require.True(t, poll(func() bool { plainOld = snapshot(t, work, plainPID); return plainOld != "" }))
-	execute(t, work, "SELECT pg_current_xact_id()") // a new snapshot has a new xmin
-	require.True(t, poll(func() bool { return snapshot(t, work, pid) != old }))
-	require.Equal(t, plainOld, snapshot(t, work, plainPID))
+		plainPID := plain.PgConn().PID()
+		var pid uint32
+		require.True(t, poll(func() bool {
+			return work.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event = 'advisory'").Scan(&pid) == nil
+		}))
+		var old, plainOld string
+		require.True(t, poll(func() bool { old = snapshot(t, work, pid); return old != "" }))
+		require.True(t, poll(func() bool { plainOld = snapshot(t, work, plainPID); return plainOld != "" }))
+		execute(t, work, "SELECT pg_current_xact_id()") // a new snapshot has a new xmin
+		require.True(t, poll(func() bool { return snapshot(t, work, pid) != old }))
+		require.Equal(t, plainOld, snapshot(t, work, plainPID))
 
-	execute(t, work, "SELECT pg_terminate_backend($1)", plainPID)
-	wg.Wait()
-	require.NoError(t, lock.Release())
-	finish()
+		execute(t, work, "SELECT pg_terminate_backend($1)", plainPID)
+		wg.Wait()
+		require.NoError(t, lock.Release())
+		finish()
+	})
 }
 
 // snapshot is the oldest transaction that a backend's snapshot needs, or "".

@@ -5,7 +5,6 @@ package ground
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -13,31 +12,32 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
 func TestLockersSurviveARestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	server := pgtest.StartServer(t, pgserver.Options{})
-	for name, restart := range map[string]func(context.Context) error{
-		"fast":      func(ctx context.Context) error { return server.Restart(ctx, pgserver.Fast) },
-		"immediate": func(ctx context.Context) error { return server.Restart(ctx, pgserver.Immediate) },
-		"killed":    func(ctx context.Context) error { return errors.Join(server.Kill(), server.Start(ctx)) },
-	} {
-		for _, multiplex := range []int{0, 2} {
-			t.Run(fmt.Sprintf("%s, multiplexed on %d", name, multiplex), func(t *testing.T) {
-				surviveRestart(t, advisory.Config{DSN: server.DSN(""), Multiplex: multiplex}, restart)
-			})
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{})
+		for name, restart := range map[string]func(context.Context) error{
+			"fast":      func(ctx context.Context) error { return server.Restart(ctx, pgserver.Fast) },
+			"immediate": func(ctx context.Context) error { return server.Restart(ctx, pgserver.Immediate) },
+			"killed":    func(ctx context.Context) error { return errors.Join(server.Kill(), server.Start(ctx)) },
+		} {
+			t.Run(name, func(t *testing.T) { surviveRestart(t, server.DSN(""), restart) })
 		}
-	}
+	})
 }
 
-func surviveRestart(t *testing.T, config advisory.Config, restart func(context.Context) error) {
+func surviveRestart(t *testing.T, dsn string, restart func(context.Context) error) {
 	t.Helper()
+	config := advisory.Config{DSN: dsn}
 	holder, waiter, idle := open(t, config), open(t, config), open(t, config)
 	lock := acquire(t, holder, agents.ID(1))
 	waiting := wait(t.Context(), waiter, agents.ID(1))
-	requireOneWaits(t, config.DSN)
+	requireOneWaits(t, dsn)
 	require.NoError(t, lock.Context().Err(), "nothing is lost before the restart")
 
 	require.NoError(t, restart(t.Context()))
@@ -52,24 +52,25 @@ func surviveRestart(t *testing.T, config advisory.Config, restart func(context.C
 	for _, l := range []*advisory.Locker{holder, waiter, idle} {
 		requireRecovery(t, l)
 	}
-	direct := connect(t, config.DSN)
-	requireExclusion(t, open(t, advisory.Config{DSN: config.DSN, ApplicationName: "holder", Multiplex: config.Multiplex}), waiter, direct)
+	direct := connect(t, dsn)
+	requireExclusion(t, open(t, advisory.Config{DSN: dsn, ApplicationName: "holder"}), waiter, direct)
 }
 
 func TestWhileTheServerIsDownLocksAreUnavailable(t *testing.T) {
 	t.Parallel()
-	server := pgtest.StartServer(t, pgserver.Options{})
-	locker, multiplexed := open(t, advisory.Config{DSN: server.DSN("")}), open(t, advisory.Config{DSN: server.DSN(""), Multiplex: 2})
-	require.NoError(t, server.Stop(t.Context(), pgserver.Fast))
-	nothing := func(context.Context) error { return nil }
-	require.ErrorIs(t, locker.Do(t.Context(), agents.ID(1), nothing), advisory.ErrUnavailable)
-	require.ErrorIs(t, multiplexed.Do(t.Context(), agents.ID(1), nothing), advisory.ErrUnavailable)
-	_, err := advisory.Open(t.Context(), advisory.Config{DSN: server.DSN("")})
-	require.ErrorIs(t, err, advisory.ErrUnavailable)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{})
+		locker := open(t, advisory.Config{DSN: server.DSN("")})
+		require.NoError(t, server.Stop(t.Context(), pgserver.Fast))
+		nothing := func(context.Context) error { return nil }
+		require.ErrorIs(t, locker.Do(t.Context(), agents.ID(1), nothing), advisory.ErrUnavailable)
+		_, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: server.DSN("")}))
+		require.ErrorIs(t, err, advisory.ErrUnavailable)
 
-	require.NoError(t, server.Start(t.Context()))
-	requireRecovery(t, locker)
-	requireRecovery(t, multiplexed)
+		require.NoError(t, server.Start(t.Context()))
+		requireRecovery(t, locker)
+	})
 }
 
 // requireOneWaits leaves no connection behind.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
@@ -25,27 +26,33 @@ func startStandby(t *testing.T) (primary, standby *pgserver.Server) {
 
 func TestOpenRefusesAStandbyUntilItIsPromoted(t *testing.T) {
 	t.Parallel()
-	_, standby := startStandby(t)
-	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: standby.DSN("")})
-	require.Nil(t, locker)
-	require.ErrorIs(t, err, advisory.ErrStandby)
-	require.NotErrorIs(t, err, advisory.ErrUnavailable)
-	require.ErrorContains(t, err, "lock space of its own")
-	require.ErrorContains(t, err, "connect to the primary")
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		_, standby := startStandby(t)
+		locker, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: standby.DSN("")}))
+		require.Nil(t, locker)
+		require.ErrorIs(t, err, advisory.ErrStandby)
+		require.NotErrorIs(t, err, advisory.ErrUnavailable)
+		require.ErrorContains(t, err, "lock space of its own")
+		require.ErrorContains(t, err, "connect to the primary")
 
-	direct := connect(t, standby.DSN(""))
-	var promoted bool
-	require.NoError(t, direct.QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
-	require.True(t, promoted)
-	requireEverythingWorks(t, standby.DSN(""), direct)
+		direct := connect(t, standby.DSN(""))
+		var promoted bool
+		require.NoError(t, direct.QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
+		require.True(t, promoted)
+		requireEverythingWorks(t, standby.DSN(""), direct)
+	})
 }
 
 func TestAListOfHostsLeadsToThePrimary(t *testing.T) {
 	t.Parallel()
-	primary, standby := startStandby(t)
-	dsn := fmt.Sprintf("postgres://postgres@%s:%d,%s:%d/postgres?sslmode=disable",
-		standby.Host(), standby.Port(), primary.Host(), primary.Port())
-	requireEverythingWorks(t, dsn, connect(t, primary.DSN("")))
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		primary, standby := startStandby(t)
+		dsn := fmt.Sprintf("postgres://postgres@%s:%d,%s:%d/postgres?sslmode=disable",
+			standby.Host(), standby.Port(), primary.Host(), primary.Port())
+		requireEverythingWorks(t, dsn, connect(t, primary.DSN("")))
+	})
 }
 
 // The control: what Open keeps from happening.

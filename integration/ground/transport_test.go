@@ -18,38 +18,45 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
 func TestEverythingWorksOverAUnixSocket(t *testing.T) {
 	t.Parallel()
-	server := pgtest.StartServer(t, pgserver.Options{})
-	dsn := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres", server.SocketDir(), server.Port())
-	requireEverythingWorks(t, dsn, connect(t, server.DSN("")))
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{})
+		dsn := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres", server.SocketDir(), server.Port())
+		requireEverythingWorks(t, dsn, connect(t, server.DSN("")))
 
-	a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
-	lock := acquire(t, a, agents.ID(1))
-	require.Empty(t, requireHeld(t, b, agents.ID(1)).ClientAddr, "a Unix socket has no address")
-	require.NoError(t, lock.Release())
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		lock := acquire(t, a, agents.ID(1))
+		require.Empty(t, requireHeld(t, b, agents.ID(1)).ClientAddr, "a Unix socket has no address")
+		require.NoError(t, lock.Release())
+	})
 }
 
 func TestEverythingWorksOverTLS(t *testing.T) {
 	t.Parallel()
-	certificate, key := selfSigned(t)
-	dir := serviceDir(t, serviceAccount(t), map[string][]byte{"cert.pem": certificate, "key.pem": key})
-	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
-		"ssl": "on", "ssl_cert_file": dir + "/cert.pem", "ssl_key_file": dir + "/key.pem",
-	}})
-	dsn := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s/cert.pem", server.Port(), dir)
-	direct := connect(t, server.DSN(""))
-	requireEverythingWorks(t, dsn, direct)
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		certificate, key := selfSigned(t)
+		dir := serviceDir(t, serviceAccount(t), map[string][]byte{"cert.pem": certificate, "key.pem": key})
+		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
+			"ssl": "on", "ssl_cert_file": dir + "/cert.pem", "ssl_key_file": dir + "/key.pem",
+		}})
+		dsn := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s/cert.pem", server.Port(), dir)
+		direct := connect(t, server.DSN(""))
+		requireEverythingWorks(t, dsn, direct)
 
-	locker := open(t, advisory.Config{DSN: dsn})
-	lock := acquire(t, locker, agents.ID(1))
-	var encrypted bool
-	require.NoError(t, direct.QueryRow(t.Context(), "SELECT ssl FROM pg_stat_ssl WHERE pid = $1", pidOf(t, locker)).Scan(&encrypted))
-	require.True(t, encrypted)
-	require.NoError(t, lock.Release())
+		locker := open(t, advisory.Config{DSN: dsn})
+		lock := acquire(t, locker, agents.ID(1))
+		var encrypted bool
+		require.NoError(t, direct.QueryRow(t.Context(), "SELECT ssl FROM pg_stat_ssl WHERE pid = $1", pidOf(t, locker)).Scan(&encrypted))
+		require.True(t, encrypted)
+		require.NoError(t, lock.Release())
+	})
 }
 
 // selfSigned makes a certificate for 127.0.0.1.

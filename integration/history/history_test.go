@@ -9,20 +9,28 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 )
 
 const (
 	jobVariable      = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
 	durationVariable = "PGLATCH_HISTORY"  // how long the fights last; 20 s without it
 	processes        = 2
+
+	// enoughKills of sessions end a fight in which they are killed, also on a machine
+	// that is too busy for them in its time.
+	enoughKills = 100
+	patience    = 5 * time.Minute
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +38,7 @@ func TestMain(m *testing.M) {
 		var j job
 		err := json.Unmarshal([]byte(text), &j)
 		if err == nil {
-			err = fight(j, os.Stdout)
+			err = fight(j, os.Stdin, os.Stdout)
 		}
 		if err != nil {
 			_, _ = os.Stderr.WriteString(err.Error() + "\n")
@@ -45,7 +53,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
 		t.Helper()
 		stop := a.terminateSessions(t)
-		reports := a.fight(t, job{Duration: duration(t), Close: true})
+		reports := a.fight(t, duration(t), job{Close: true})
 		stop()
 		events, total := merge(t, reports)
 		require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
@@ -60,7 +68,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
 		t.Helper()
-		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true}))
+		events, total := merge(t, a.fight(t, duration(t)/2, job{Close: true, HandOver: true}))
 		require.Equal(t, porcupine.Ok, check(events))
 		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
 		a.requireNothingLeft(t)
@@ -71,7 +79,7 @@ func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testin
 	inAllModes(t, func(t *testing.T, a *arena) {
 		t.Helper()
 		stop := a.terminateSessions(t)
-		reports := a.fight(t, job{Duration: duration(t) / 2, Close: true, HandOver: true, Slack: 100 * time.Millisecond})
+		reports := a.fight(t, duration(t)/2, job{Close: true, HandOver: true, Slack: 100 * time.Millisecond})
 		stop()
 		events, total := merge(t, reports)
 		require.Positive(t, total.Lost)
@@ -84,7 +92,7 @@ func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testin
 func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 	inAllModes(t, func(t *testing.T, a *arena) {
 		t.Helper()
-		events, total := merge(t, a.fight(t, job{Duration: duration(t) / 2, HandOver: true}))
+		events, total := merge(t, a.fight(t, duration(t)/2, job{HandOver: true}))
 		require.Zero(t, total.Lost)
 		require.Equal(t, porcupine.Ok, check(events))
 		require.Equal(t, total.Client, a.counter(t, "counter_client"))
@@ -96,7 +104,7 @@ func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
 // The control: without the lock, everything that the other tests look at goes wrong.
 func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
 	a := newArena(t)
-	events, total := merge(t, a.fight(t, job{Duration: 3 * time.Second, NoLock: true}))
+	events, total := merge(t, a.fight(t, 3*time.Second, job{NoLock: true}))
 	require.Equal(t, porcupine.Illegal, check(events[:min(len(events), 2000)]))
 	require.Less(t, a.counter(t, "counter_client"), total.Client)
 	require.Less(t, a.counter(t, "counter_tx"), total.InTx)
@@ -113,19 +121,18 @@ func duration(t *testing.T) time.Duration {
 	return d
 }
 
-// modes are the modes of the two processes.
-var modes = map[string][processes]int{"dedicated": {0, 0}, "multiplexed": {1, 2}, "one of each": {0, 1}}
-
-// inAllModes runs a fight between processes of each mode. All hand each other the
+// inAllModes runs a fight between processes of each pair of modes. All hand each other the
 // same keys, so that a lock means the same in both.
 func inAllModes(t *testing.T, test func(t *testing.T, a *arena)) {
 	t.Helper()
-	for name, multiplex := range modes {
-		t.Run(name, func(t *testing.T) {
-			a := newArena(t)
-			a.multiplex = multiplex
-			test(t, a)
-		})
+	for i, mode := range lockmode.All {
+		for _, other := range lockmode.All[i:] {
+			t.Run(mode.Name+" and "+other.Name, func(t *testing.T) {
+				a := newArena(t)
+				a.multiplex = [processes]int{(mode.Multiplex + 1) / 2, other.Multiplex} // all locks on one session, too
+				test(t, a)
+			})
+		}
 	}
 }
 
@@ -134,6 +141,8 @@ type arena struct {
 	dsn       string
 	pool      *pgxpool.Pool
 	multiplex [processes]int
+	killing   bool // sessions end meanwhile
+	kills     atomic.Int64
 }
 
 func newArena(t *testing.T) *arena {
@@ -150,10 +159,19 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// fight runs the job in several processes and returns their reports.
-func (a *arena) fight(t *testing.T, j job) []report {
+// fight runs the job in several processes, for the time and, if sessions are killed,
+// for as long as it takes to kill enough, and returns their reports.
+func (a *arena) fight(t *testing.T, d time.Duration, j job) []report {
 	t.Helper()
 	j.DSN = a.dsn
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		<-time.After(d)
+		for limit := time.Now().Add(patience); a.killing && a.kills.Load() < enoughKills && time.Now().Before(limit); {
+			<-time.After(10 * time.Millisecond)
+		}
+	}()
 	reports := make([]report, processes)
 	var wg sync.WaitGroup
 	for i := range reports {
@@ -165,7 +183,16 @@ func (a *arena) fight(t *testing.T, j job) []report {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), jobVariable+"="+string(text))
 			cmd.Stdout, cmd.Stderr = &out, &errs
-			if err := cmd.Run(); err != nil {
+			end, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err == nil {
+				<-over
+				_ = end.Close()
+				err = cmd.Wait()
+			}
+			if err != nil {
 				t.Errorf("process %d: %v: %s", i, err, errs.Bytes())
 				return
 			}
@@ -175,6 +202,7 @@ func (a *arena) fight(t *testing.T, j job) []report {
 		})
 	}
 	wg.Wait()
+	require.True(t, !a.killing || a.kills.Load() >= enoughKills, "the machine is too busy: only %d sessions were killed", a.kills.Load())
 	return reports
 }
 
@@ -182,6 +210,7 @@ func (a *arena) fight(t *testing.T, j job) []report {
 // at most one for each hold, so that a slow machine gets on, too.
 func (a *arena) terminateSessions(t *testing.T) (stop func()) {
 	t.Helper()
+	a.killing = true
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -189,8 +218,10 @@ func (a *arena) terminateSessions(t *testing.T) (stop func()) {
 			before := holds
 			err := a.pool.QueryRow(ctx, "SELECT sum(n)::bigint FROM counter_client").Scan(&holds)
 			if err == nil && holds != before {
-				_, err = a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				var tag pgconn.CommandTag
+				tag, err = a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
+				a.kills.Add(tag.RowsAffected())
 			}
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)

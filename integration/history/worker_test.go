@@ -31,11 +31,10 @@ const (
 
 // A job is what a process is told to do, through its environment.
 type job struct {
-	DSN      string        `json:"dsn"`
-	Process  int64         `json:"process"`
-	Duration time.Duration `json:"duration"`
-	Close    bool          `json:"close"` // Lockers are closed and opened meanwhile
-	NoLock   bool          `json:"no_lock"`
+	DSN     string `json:"dsn"`
+	Process int64  `json:"process"`
+	Close   bool   `json:"close"` // Lockers are closed and opened meanwhile
+	NoLock  bool   `json:"no_lock"`
 	// Multiplex is that of the process's Lockers.
 	Multiplex int `json:"multiplex"`
 	// HandOver lets locks pass on inside a process. A session that is killed is then
@@ -69,9 +68,14 @@ type fighter struct {
 	report report
 }
 
-func fight(j job, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(context.Background(), j.Duration)
+// fight fights until in ends.
+func fight(j job, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, in)
+	}()
 	config, err := pgxpool.ParseConfig(j.DSN)
 	if err != nil {
 		return err

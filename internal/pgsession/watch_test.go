@@ -179,26 +179,40 @@ func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := pgtest.DSN(t)
-			p, proxy := throughProxy(t, dsn, func(c *Config) { c.T = 2 * time.Second })
-			s, judge := take(t, p, pairKey), connect(t, dsn)
-			lost := watch(s)
-			watched(t, s)
-			assert.Equal(t, session.Held, s.State(time.Now()))
-			proxy.Set(mode)
-			require.Eventually(t, func() bool { return s.State(time.Now()) == session.Doubtful }, patience, time.Millisecond)
-			// While it is believed in, the server must still hold it.
-			for s.State(time.Now()) != session.Lost {
-				if holds := judge.holds(s.PID(), pairKey); s.State(time.Now()) != session.Lost {
-					require.True(t, holds, "believed in a lock that the server gave away")
-				}
+			// Between doubt and loss is less than a second, which a test on a busy machine
+			// can miss.
+			seen := false
+			for tries := 0; tries < 5 && !seen; tries++ {
+				seen = loseToSilence(t, mode)
 			}
-			require.ErrorIs(t, requireLoss(t, s, lost).Cause, errSilent)
-			proxy.Set(faultproxy.Pass)
-			judge.gone(s.PID())
-			assert.Equal(t, session.Lost, s.State(time.Now()), "a lost session never comes back")
+			require.True(t, seen, "never seen held and then doubtful; or the machine is too busy to look in time")
 		})
 	}
+}
+
+// loseToSilence reports whether the session was seen held, and then doubtful before
+// it was lost.
+func loseToSilence(t *testing.T, mode faultproxy.Mode) (seen bool) {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	p, proxy := throughProxy(t, dsn, func(c *Config) { c.T = 2 * time.Second })
+	s, judge := take(t, p, pairKey), connect(t, dsn)
+	lost := watch(s)
+	watched(t, s)
+	held, doubtful := s.State(time.Now()) == session.Held, false
+	proxy.Set(mode)
+	// While it is believed in, the server must still hold it.
+	for state := s.State(time.Now()); state != session.Lost; state = s.State(time.Now()) {
+		doubtful = doubtful || state == session.Doubtful
+		if holds := judge.holds(s.PID(), pairKey); s.State(time.Now()) != session.Lost {
+			require.True(t, holds, "believed in a lock that the server gave away")
+		}
+	}
+	require.ErrorIs(t, requireLoss(t, s, lost).Cause, errSilent)
+	proxy.Set(faultproxy.Pass)
+	judge.gone(s.PID())
+	assert.Equal(t, session.Lost, s.State(time.Now()), "a lost session never comes back")
+	return held && doubtful
 }
 
 func TestAnOperationDuringAPingDoesNotPutOffTheLoss(t *testing.T) {

@@ -1,0 +1,80 @@
+package lockmode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// A Mode says what sessions a Locker has.
+type Mode struct {
+	Name      string // of the subtests
+	Multiplex int    // advisory.Config.Multiplex
+}
+
+// The modes. Two sessions, so that a test meets keys on one and on several.
+var (
+	Dedicated   = Mode{Name: "dedicated"}
+	Multiplexed = Mode{Name: "multiplexed", Multiplex: 2}
+)
+
+// All are the modes in which a test runs.
+var All = []Mode{Dedicated, Multiplexed}
+
+// Run runs a test in each mode, side by side.
+func Run(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	each(t, func(t *testing.T) { t.Helper(); t.Parallel(); test(t) })
+}
+
+// InTurn runs a test in one mode after the other, for what measures or aims.
+func InTurn(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	each(t, test)
+}
+
+func each(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	only, ok := onlyIn[t.Name()]
+	for _, m := range All {
+		if !ok || only.mode == m {
+			t.Run(m.Name, test)
+		}
+	}
+}
+
+// Of is the mode of a test that Run or InTurn runs.
+func Of(tb testing.TB) Mode {
+	tb.Helper()
+	m, ok := of(tb.Name())
+	require.True(tb, ok, "this test opens a Locker and runs in no mode: use lockmode.Run")
+	return m
+}
+
+func of(test string) (Mode, bool) {
+	for word := range strings.SplitSeq(test, "/") {
+		word, _, _ = strings.Cut(word, "#") // the second of a name is name#01
+		for _, m := range All {
+			if m.Name == word {
+				return m, true
+			}
+		}
+	}
+	return Mode{}, false
+}
+
+// Named is the mode of that name, which a process got from its parent.
+func Named(name string) (m Mode, ok bool) { return of(name) }
+
+// Config is a Locker's configuration in the mode, with as many connections for
+// waits as it had for locks.
+func (m Mode) Config(config advisory.Config) advisory.Config {
+	config.Multiplex = m.Multiplex
+	if config.MaxConns > 0 {
+		config.MaxConns += m.Multiplex
+	}
+	return config
+}
