@@ -91,7 +91,8 @@
 //
 // A rollback to a savepoint gives back the locks that were taken after it, G
 // too. So a bare Guard is called outside of savepoints, and InTx guards as the first statement and again as
-// the last one: from there G is held to the commit.
+// the last one: from there G is held to the commit. InTx also marks its transaction, and returns a *TxEndedError
+// if the function that it ran has ended it.
 //
 // # What it does not guarantee
 //

@@ -69,6 +69,33 @@ func (e *NotLeaderError) Is(target error) bool { return target == leader.ErrNotL
 // Unwrap returns the cause.
 func (e *NotLeaderError) Unwrap() error { return e.Cause }
 
+// A TxEndedError says that the function that InTx ran ended the transaction, by a
+// COMMIT, a ROLLBACK or PREPARE TRANSACTION of its own, or by the driver's.
+//
+// What it wrote before a COMMIT is committed, while its term led: the first guard
+// held until then. What it wrote after, unless it began a transaction itself, was
+// committed statement by statement and unguarded: a successor may have led by then.
+// What it did in a transaction that it began and left open is rolled back. So some of
+// the work can be done, and some not. A BEGIN inside of the transaction changes
+// nothing but for a warning of the server's, and is no error.
+type TxEndedError struct {
+	Election string
+	Term     leader.Term
+	Cause    error // what the driver said, if it knew; else nil
+}
+
+func (e *TxEndedError) Error() string {
+	text := fmt.Sprintf("leader: guarded transaction of %s in term %v: it was ended before its function returned, and what followed was not guarded: "+
+		"leave the commit to InTx, and return an error for a rollback", e.Election, e.Term)
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *TxEndedError) Unwrap() error { return e.Cause }
+
 // unreachable makes an error of a connection match leader.ErrConnection.
 func unreachable(err error) error {
 	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrLost) {

@@ -28,6 +28,12 @@ type token struct {
 
 type tokenKey struct{}
 
+// tokenOf is the token of a leader's context, nil for any other.
+func tokenOf(ctx context.Context) *token {
+	t, _ := ctx.Value(tokenKey{}).(*token)
+	return t
+}
+
 // Bind adds to a leader's context what Guard and InTx need.
 func (b *Backend) Bind(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tokenKey{}, b.token)
@@ -56,7 +62,7 @@ func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession
 var errNoTerm = errors.New("the context is not of a leader: use the one that the election gives to its work")
 
 func guard(ctx context.Context, tx pgsession.Tx) error {
-	t, _ := ctx.Value(tokenKey{}).(*token)
+	t := tokenOf(ctx)
 	if t == nil {
 		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
 	}
@@ -67,12 +73,18 @@ func guard(ctx context.Context, tx pgsession.Tx) error {
 	switch {
 	case errors.Is(err, pgsession.ErrRefused):
 		return &NotLeaderError{t.election, t.term, err}
-	case err != nil && ctx.Err() != nil:
-		return t.ended(errors.Join(context.Cause(ctx), err))
 	case err != nil:
-		return fmt.Errorf("leader: guard of %s: %w", t.election, err)
+		return t.failed(ctx, err)
 	}
 	return nil
+}
+
+// failed is the error for a statement of a guard that was not answered as it should.
+func (t *token) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return t.ended(errors.Join(context.Cause(ctx), err))
+	}
+	return fmt.Errorf("leader: guard of %s: %w", t.election, err)
 }
 
 // ended is the error for a context that ended for a reason.

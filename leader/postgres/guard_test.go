@@ -161,7 +161,7 @@ func TestARollbackToASavepointTakesAGuardBackAndInTxGuardsAgain(t *testing.T) {
 		lead(t, a, "a")
 		return write(ctx, tx)
 	})
-	require.ErrorIs(t, err, leader.ErrNotLeader)
+	require.ErrorAs(t, err, new(*postgres.TxEndedError))
 	assert.Equal(t, 2, judge.written())
 }
 

@@ -2,11 +2,14 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn have it.
@@ -17,26 +20,28 @@ type Beginner interface {
 // InTx runs fn in a transaction that commits only if the term of ctx still leads.
 // It guards first, so that a term that has ended does no work, and again as the
 // last statement before the commit, outside of all savepoints. fn may use
-// savepoints (tx.Begin); it neither commits nor rolls back tx.
+// savepoints (tx.Begin); it neither commits nor rolls back tx, nor resets its
+// settings (RESET ALL).
 //
 // The error is fn's, of which the transaction is rolled back as it is by a panic,
-// or Guard's, or the commit's. A commit whose connection failed can have taken
-// effect, under this term, like any commit.
+// or Guard's, or the commit's, or a *TxEndedError if fn ended the transaction all the
+// same. A commit whose connection failed can have taken effect, under this term, like
+// any commit.
 func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
+	return InTxOptions(ctx, pool, pgx.TxOptions{}, fn)
+}
+
+// InTxOptions is InTx with an isolation level, an access mode or other options of the
+// transaction.
+func InTxOptions(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, options)
 	if err != nil {
 		return beginError(ctx, err)
 	}
 	end, cancel := linger(ctx)
 	defer cancel()
 	defer func() { _ = tx.Rollback(end) }() // after a commit it does nothing
-	if err := Guard(ctx, tx); err != nil {
-		return err
-	}
-	if err := fn(ctx, tx); err != nil {
-		return err
-	}
-	if err := Guard(ctx, tx); err != nil {
+	if err := between(ctx, pgsession.FromPgx(tx), func() error { return fn(ctx, tx) }); err != nil {
 		return err
 	}
 	if err := tx.Commit(end); err != nil {
@@ -48,18 +53,18 @@ func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pg
 // InSQLTx is InTx for database/sql, whose transactions are rolled back when ctx
 // ends.
 func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
+	return InSQLTxOptions(ctx, db, nil, fn)
+}
+
+// InSQLTxOptions is InSQLTx with an isolation level or an access mode; nil = the
+// driver's defaults.
+func InSQLTxOptions(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
 		return beginError(ctx, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := GuardSQL(ctx, tx); err != nil {
-		return err
-	}
-	if err := fn(ctx, tx); err != nil {
-		return err
-	}
-	if err := GuardSQL(ctx, tx); err != nil {
+	if err := between(ctx, pgsession.FromSQL(tx), func() error { return fn(ctx, tx) }); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -68,10 +73,35 @@ func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *s
 	return nil
 }
 
+// between runs work between two guards of one transaction, and is an error if it
+// ended that. The transaction is marked, because the driver knows only what was
+// done by its own Commit and Rollback, and a COMMIT that began another is no different to it.
+func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
+	mark := rand.Text()
+	if err := guard(ctx, tx); err != nil {
+		return err
+	}
+	if err := pgsession.TxMark(ctx, tx, mark); err != nil {
+		return tokenOf(ctx).failed(ctx, err)
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	same, err := pgsession.TxMarked(ctx, tx, mark)
+	switch {
+	case ctx.Err() != nil: // the guard says why, and aborts
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), err == nil && !same:
+		return &TxEndedError{tokenOf(ctx).election, tokenOf(ctx).term, err}
+	case err != nil:
+		return tokenOf(ctx).failed(ctx, err)
+	}
+	return guard(ctx, tx)
+}
+
 // beginError says why the term has ended, if it has.
 func beginError(ctx context.Context, err error) error {
 	err = fmt.Errorf("leader: begin: %w", err)
-	if t, _ := ctx.Value(tokenKey{}).(*token); t != nil && ctx.Err() != nil {
+	if t := tokenOf(ctx); t != nil && ctx.Err() != nil {
 		return t.ended(errors.Join(context.Cause(ctx), err))
 	}
 	return err
