@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // lockTable compares the locks with the room that all sessions share.
@@ -56,30 +58,36 @@ func (e *examination) sessionSettings(ctx context.Context) error {
 	} else {
 		e.note("session timeout", ok, "idle_session_timeout (now %s) can be set to %v by lock sessions", ownIdle, e.ttl)
 	}
-	var refused []string
-	for _, s := range [][2]string{
-		{"tcp_keepalives_idle", "5"},
-		{"tcp_keepalives_interval", "2"},
-		{"tcp_keepalives_count", "3"},
-		{"tcp_user_timeout", "10s"},
-		{"client_connection_check_interval", "1s"},
-	} {
-		if err := e.try(ctx, s[0], s[1]); err != nil {
-			refused = append(refused, s[0])
+	return e.keepalives(ctx)
+}
+
+// tcpUnits are the units of settings that PostgreSQL shows without one.
+var tcpUnits = map[string]string{"tcp_keepalives_idle": "s", "tcp_keepalives_interval": "s", "tcp_user_timeout": "ms"}
+
+// keepalives tries what lock sessions set for TCP, and tells what the server made of it.
+func (e *examination) keepalives(ctx context.Context) error {
+	var set, refused []string
+	for _, s := range pgsession.Settings(e.ttl, "", 0) {
+		if !strings.HasPrefix(s.Name, "tcp_") && s.Name != "client_connection_check_interval" {
+			continue
 		}
-	}
-	var idle, interval, count, user, check string
-	err := e.ask(ctx, `SELECT current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'), current_setting('tcp_keepalives_count'),
-		current_setting('tcp_user_timeout'), current_setting('client_connection_check_interval')`, &idle, &interval, &count, &user, &check)
-	if err != nil {
-		return err
+		var before, during string
+		if err := e.ask(ctx, fmt.Sprintf(`SELECT current_setting('%[1]s'), set_config('%[1]s', '%[2]s', true)`, s.Name, s.Value), &before, &during); err != nil {
+			refused = append(refused, s.Name)
+			continue
+		}
+		unit := tcpUnits[s.Name]
+		set = append(set, fmt.Sprintf("%s %s%s (else %s%s)", s.Name, during, unit, before, unit))
 	}
 	if refused != nil {
 		e.note("keepalives", warn, "the server refuses %s: a waiter that was cut off can stay in the queue until its slice ends", strings.Join(refused, ", "))
 		return nil
 	}
-	e.note("keepalives", ok, "now idle %s, interval %s, count %s, user timeout %s, connection check %s; lock sessions set 5 s, 2 s, 3, 10 s, 1 s",
-		idle, interval, count, user, check)
+	remark := ""
+	if strings.HasPrefix(e.conn.Config().Host, "/") {
+		remark = "; a Unix socket has no TCP, and shows 0"
+	}
+	e.note("keepalives", ok, "lock sessions have %s%s", strings.Join(set, ", "), remark)
 	return nil
 }
 

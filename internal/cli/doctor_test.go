@@ -44,6 +44,9 @@ func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 	assert.Len(t, status, 13)
 	assert.Contains(t, detail["lock table"], "room for "+strconv.Itoa(64*300)+" = max_locks_per_transaction 64 × (max_connections 300 + max_prepared_transactions 0)")
 	assert.Contains(t, detail["fail-over"], "10.9s in all")
+	for _, set := range []string{"tcp_keepalives_idle 3s (else ", "tcp_keepalives_interval 3s (else ", "tcp_keepalives_count 3 (else ", "tcp_user_timeout 10000ms (else ", "client_connection_check_interval 1s (else "} {
+		assert.Contains(t, detail["keepalives"], set, "what lock sessions with this lease set")
+	}
 	assert.Contains(t, detail["leadership"], "10.9s in all")
 	assert.Contains(t, detail["deadlock_timeout"], "slices of 900ms")
 	assert.Equal(t, "no pooler between", detail["lock sessions"])

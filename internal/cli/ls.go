@@ -8,8 +8,9 @@ import (
 
 func newLs(app *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ls",
-		Short: "List the advisory locks of the database",
+		Use:        "ls",
+		Short:      "List the advisory locks of the database",
+		SuggestFor: []string{"list", "locks", "ps"},
 		Long: `List the advisory locks of the database: for each key first who holds it, then who
 waits, in the order of the queue. PostgreSQL does not know since when a lock is held.
 

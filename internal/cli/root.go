@@ -41,10 +41,9 @@ func New(app *App) *cobra.Command {
 	for _, command := range commands() {
 		root.AddCommand(command(app))
 	}
+	root.SetFlagErrorFunc(hint)
 	root.InitDefaultCompletionCmd()
-	for _, command := range root.Commands() {
-		app.settle(command)
-	}
+	app.settle(root)
 	return root
 }
 
@@ -73,8 +72,11 @@ const annotationFilter = "filter"
 func (a *App) settle(cmd *cobra.Command) {
 	run := cmd.RunE
 	if run == nil {
-		run = group
+		run, cmd.Args = group, cobra.ArbitraryArgs
+	} else {
+		cmd.Args = checkArgs(cmd.Args)
 	}
+	takeSeconds(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := a.resolve(cmd); err != nil {
 			return err
@@ -93,7 +95,7 @@ func (a *App) settle(cmd *cobra.Command) {
 // for a misspelt one, and succeed.)
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError("unknown command %q for %q", args[0], cmd.CommandPath())
+		return unknownCommand(cmd, args[0])
 	}
 	return cmd.Help()
 }

@@ -41,10 +41,11 @@ type runCommand struct {
 func newRun(app *App) *cobra.Command {
 	var r runCommand
 	cmd := &cobra.Command{
-		Use:     "run KEY -- COMMAND [ARGUMENT...]",
-		Short:   "Run a command under a lock",
-		Long:    runHelp,
-		Example: "  pglatch run 1:42 -- make deploy\n  pglatch run -n --namespace order=2 order/9f3c -c 'bill && ship'",
+		Use:        "run KEY -- COMMAND [ARGUMENT...]",
+		Short:      "Run a command under a lock",
+		SuggestFor: []string{"lock", "exec", "with"},
+		Long:       runHelp,
+		Example:    "  pglatch run 1:42 -- make deploy\n  pglatch run -n --namespace order=2 order/9f3c -c 'bill && ship'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.run(cmd, app, args)
 		},
@@ -86,7 +87,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *App, args []string) error {
 		return err
 	}
 	defer locker.Close()
-	lock, err := r.take(ctx, locker, key)
+	lock, err := app.take(ctx, &r.taking, locker, key)
 	if err != nil {
 		return err
 	}

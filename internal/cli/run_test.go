@@ -151,6 +151,8 @@ func TestRunWaitsForTheLock(t *testing.T) {
 	execute(t, holder, "SELECT pg_advisory_lock(1, 42)")
 	p := start(t, at(dsn), "run", "1:42", "--", "echo", "ran")
 	requireWaiting(t, judge)
+	p.saying(&p.stderr, `msg="waiting for the lock" key=1:42 held_by="backend `)
+	p.saying(&p.stderr, "(holder), exclusive")
 	assert.Empty(t, p.stdout.String())
 	execute(t, holder, "SELECT pg_advisory_unlock(1, 42)")
 	assert.Zero(t, p.wait())

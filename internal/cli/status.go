@@ -36,8 +36,9 @@ func statusOf(key namespace.Key, s monitor.Snapshot) keyStatus {
 
 func newStatus(app *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "status KEY",
-		Short: "Show who holds a lock; exit 0 if it is held, 3 if it is free",
+		Use:        "status KEY",
+		Short:      "Show who holds a lock; exit 0 if it is held, 3 if it is free",
+		SuggestFor: []string{"who", "get", "holder"},
 		Long: `Show who holds a lock and who waits for it. The exit code is 0 if somebody holds it
 and 3 if it is free. By the time that you read it this may have changed: to do
 something only while the lock is yours, use "pglatch run".`,

@@ -56,7 +56,7 @@ func (a *App) openLocker(ctx context.Context, t *taking) (*advisory.Locker, erro
 
 // take takes the lock. The end of ctx ends the wait, but not the lock's context:
 // a child gets the signal that it stands for and ends in its own way.
-func (t *taking) take(ctx context.Context, l *advisory.Locker, key namespace.Key) (*advisory.Lock, error) {
+func (a *App) take(ctx context.Context, t *taking, l *advisory.Locker, key namespace.Key) (*advisory.Lock, error) {
 	parent, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	l = l.With(advisory.Options{Wait: t.wait, Shared: t.shared})
@@ -64,7 +64,9 @@ func (t *taking) take(ctx context.Context, l *advisory.Locker, key namespace.Key
 	if t.nonblock {
 		acquire = l.TryAcquire
 	}
+	told := a.tellWait(parent, key)
 	lock, err := acquire(parent, key)
+	told()
 	if !stop() && err == nil { // both at once: the interruption wins
 		err = errors.Join(context.Cause(ctx), lock.Release())
 	}

@@ -21,9 +21,10 @@ func newTry(app *App) *cobra.Command {
 	t := taking{nonblock: true}
 	var hold time.Duration
 	cmd := &cobra.Command{
-		Use:     "try KEY",
-		Aliases: []string{"acquire"},
-		Short:   "Take a lock if it is free, and give it back",
+		Use:        "try KEY",
+		Aliases:    []string{"acquire"},
+		Short:      "Take a lock if it is free, and give it back",
+		SuggestFor: []string{"trylock"},
 		Long: `Take a lock if it is free, say so on stdout, and give it back: at once, or with
 --hold after a time or at the first SIGINT or SIGTERM.
 
@@ -55,7 +56,7 @@ func (a *App) try(ctx context.Context, args []string, t *taking, hold time.Durat
 		return err
 	}
 	defer locker.Close()
-	lock, err := t.take(ctx, locker, key)
+	lock, err := a.take(ctx, t, locker, key)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,13 @@ const nowhere = "postgres://u:s3cret@127.0.0.1:1/d"
 func TestMisuseEndsWith64AndOneLineThatSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"bogus":                                   `unknown command "bogus"`,
+		"bogus":                                   `unknown command "bogus" for "pglatch"; see pglatch --help`,
+		"lss":                                     "did you mean ls?; see pglatch --help",
+		"lock agent/1":                            "did you mean run?",
+		"leader stat":                             "did you mean status?; see pglatch leader --help",
 		"completion bogus":                        `unknown command "bogus"`,
-		"ls --bogus":                              "unknown flag: --bogus",
-		"ls extra":                                `unknown command "extra"`,
+		"ls --bogus":                              "unknown flag: --bogus; see pglatch ls --help",
+		"ls extra":                                "it takes no arguments, and got extra; see pglatch ls --help",
 		"ls -o xml":                               `--output is "xml": use text, json, jsonl`,
 		"ls --color red":                          `--color is "red"`,
 		"ls --log-level loud":                     `--log-level is "loud": use debug,`,

@@ -83,7 +83,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 
 // introduce makes the session's settings and reads who the server is.
 func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
-	all := settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
+	all := Settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
 	row, err := queryRow(ctx, l.conn, setSQL(all, true))
 	if refusedSetting(err) {
 		row, err = queryRow(ctx, l.conn, setSQL(all, false))

@@ -8,58 +8,59 @@ import (
 	"time"
 )
 
-// A setting is one server parameter of a lock session.
-type setting struct {
-	name, value string
-	optional    bool // refused on some platforms; the session does without it
+// A Setting is one server parameter of a lock session.
+type Setting struct {
+	Name, Value string
+	Optional    bool // refused on some platforms; the session does without it
 }
 
-// settings are made after connect and never as startup parameters, which
+// Settings are what a session with a lease of t sets on a server of that major version.
+// They are made after connect and never as startup parameters, which
 // PgBouncer refuses. They override what a role or a database sets by default.
 // See the PostgreSQL manual, sections 20.3.2 and 20.11.1, for their meaning.
 //
 // The server's TCP must not give a silent client up before the lease has ended,
 // because the client may believe in it for nearly as long: four times a quarter of
 // the lease, rounded up to seconds, pass until the third probe counts as lost.
-func settings(t time.Duration, applicationName string, major int) []setting {
+func Settings(t time.Duration, applicationName string, major int) []Setting {
 	probe := strconv.FormatInt(int64(math.Ceil(t.Seconds()/4)), 10)
-	s := []setting{
-		{name: "idle_session_timeout", value: ms(t)}, // the lease
-		{name: "search_path", value: "pg_catalog"},   // nobody's pg_advisory_lock but PostgreSQL's
-		{name: "lock_timeout", value: "0"},
-		{name: "statement_timeout", value: "0"}, // a role's default would end waits
-		{name: "idle_in_transaction_session_timeout", value: "10s"},
-		{name: "default_transaction_read_only", value: "off"},
-		{name: "default_transaction_isolation", value: "read committed"},
-		{name: "client_min_messages", value: "error"},
-		{name: "extra_float_digits", value: "1"}, // times of others' sessions are read exactly
+	s := []Setting{
+		{Name: "idle_session_timeout", Value: ms(t)}, // the lease
+		{Name: "search_path", Value: "pg_catalog"},   // nobody's pg_advisory_lock but PostgreSQL's
+		{Name: "lock_timeout", Value: "0"},
+		{Name: "statement_timeout", Value: "0"}, // a role's default would end waits
+		{Name: "idle_in_transaction_session_timeout", Value: "10s"},
+		{Name: "default_transaction_read_only", Value: "off"},
+		{Name: "default_transaction_isolation", Value: "read committed"},
+		{Name: "client_min_messages", Value: "error"},
+		{Name: "extra_float_digits", Value: "1"}, // times of others' sessions are read exactly
 		// A plan for the arrays at hand is no better, and making one costs more than a batch.
-		{name: "plan_cache_mode", value: "force_generic_plan"},
-		{name: "tcp_keepalives_idle", value: probe},
-		{name: "tcp_keepalives_interval", value: probe},
-		{name: "tcp_keepalives_count", value: "3"},
-		{name: "tcp_user_timeout", value: ms(max(t, userTimeout)), optional: true},
-		{name: "client_connection_check_interval", value: "1s", optional: true}, // Linux and BSD servers only
+		{Name: "plan_cache_mode", Value: "force_generic_plan"},
+		{Name: "tcp_keepalives_idle", Value: probe},
+		{Name: "tcp_keepalives_interval", Value: probe},
+		{Name: "tcp_keepalives_count", Value: "3"},
+		{Name: "tcp_user_timeout", Value: ms(max(t, userTimeout)), Optional: true},
+		{Name: "client_connection_check_interval", Value: "1s", Optional: true}, // Linux and BSD servers only
 	}
 	if major >= 17 {
-		s = append(s, setting{name: "transaction_timeout", value: "0"})
+		s = append(s, Setting{Name: "transaction_timeout", Value: "0"})
 	}
 	if applicationName != "" {
-		s = append(s, setting{name: "application_name", value: applicationName})
+		s = append(s, Setting{Name: "application_name", Value: applicationName})
 	}
 	return s
 }
 
 // setSQL makes the settings and reads, in one round trip, what a lock session
 // must know of its server.
-func setSQL(settings []setting, withOptional bool) string {
+func setSQL(settings []Setting, withOptional bool) string {
 	var b strings.Builder
 	b.WriteString("SELECT ")
 	for _, s := range settings {
-		if s.optional && !withOptional {
+		if s.Optional && !withOptional {
 			continue
 		}
-		fmt.Fprintf(&b, "pg_catalog.set_config('%s', %s, false), ", s.name, Literal(s.value))
+		fmt.Fprintf(&b, "pg_catalog.set_config('%s', %s, false), ", s.Name, Literal(s.Value))
 	}
 	b.WriteString(`pg_catalog.pg_is_in_recovery()::pg_catalog.text,
 		pg_catalog.date_part('epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)::pg_catalog.text,
