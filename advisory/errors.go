@@ -42,6 +42,9 @@ var (
 	// ErrLockTableFull: the server has no room for another lock, or the Locker has as
 	// many as it may.
 	ErrLockTableFull = session.ErrLockTableFull
+	// ErrNoTransaction: what AcquireTx or AcquireSQLTx got is not in a transaction, so
+	// that the lock would end with its own statement. Nothing was locked.
+	ErrNoTransaction = session.ErrNoTransaction
 )
 
 // A Holder is who holds a lock, as far as this process may see it. Fields that

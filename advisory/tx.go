@@ -14,14 +14,16 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A PgxTx is what AcquireTx needs of a transaction; pgx.Tx has it.
+// A PgxTx is what AcquireTx needs of a transaction; pgx.Tx has it. Pools and
+// connections have it too, and are refused with ErrNoTransaction.
 type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // A SQLTx is what AcquireSQLTx needs of a transaction; *sql.Tx has it, and so
-// have the transactions of libraries on top of it.
+// have the transactions of libraries on top of it. Pools and connections have it too,
+// and are refused with ErrNoTransaction.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -33,6 +35,11 @@ type SQLTx interface {
 // other lock on the key in the same database. There is no handle to release and
 // none is needed; nothing of the Locker's pool is used, and neither Stats nor the
 // Tracer know of it.
+//
+// The server is asked, not the type of tx: a connection on which BEGIN was sent is
+// a transaction, and a transaction in which COMMIT was sent is none. Outside of one
+// nothing is locked, and the error matches ErrNoTransaction. That takes two round trips,
+// one more than the lock itself.
 //
 // It waits at most for the Locker's Timeout, and never in one statement for longer
 // than 900 ms. On *TimeoutError and *ReentrantError the transaction is as it was
@@ -82,10 +89,12 @@ func (l *Locker) acquireTx(ctx context.Context, tx pgsession.Tx, key namespace.K
 		}
 		held, err = pgsession.TxWait(ctx, tx, key.Tag(), r.mode, limit)
 	}
-	if errors.Is(err, ErrLockTableFull) {
+	switch {
+	case errors.Is(err, ErrLockTableFull):
 		return c.tableFull(key, err)
-	}
-	if err != nil {
+	case errors.Is(err, ErrNoTransaction):
+		return fmt.Errorf("advisory: lock %v: %w", key, err)
+	case err != nil:
 		return fmt.Errorf("advisory: lock %v in a transaction: %w", key, err)
 	}
 	return nil

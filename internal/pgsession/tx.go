@@ -2,8 +2,8 @@ package pgsession
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -33,8 +33,8 @@ type SQLTx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// FromPgx returns a transaction of pgx. What is none, though it has the methods of
-// one, fails.
+// FromPgx returns a transaction of pgx. What is seen to be none, though it has the
+// methods of one, fails at once; TxTry asks the server.
 func FromPgx(tx PgxTx) Tx {
 	idle := false
 	switch tx := tx.(type) {
@@ -53,7 +53,8 @@ func FromPgx(tx PgxTx) Tx {
 
 const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
 
-// FromSQL returns a transaction of database/sql. A *sql.DB fails.
+// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; TxTry asks
+// the server.
 func FromSQL(tx SQLTx) Tx {
 	if _, ok := tx.(*sql.DB); ok {
 		return noTx{}
@@ -61,7 +62,7 @@ func FromSQL(tx SQLTx) Tx {
 	return sqlTx{tx}
 }
 
-var errNoTx = errors.New("not in a transaction, so that the lock would be given back at once: pass a transaction, not a pool or a connection")
+var errNoTx = fmt.Errorf("%w, so that the lock would be given back at once: pass an open transaction, not a pool or a connection", session.ErrNoTransaction)
 
 // noTx is no transaction.
 type noTx struct{}
@@ -91,21 +92,41 @@ func (t sqlTx) QueryRow(ctx context.Context, sql string, args []any, dest any) e
 	return t.tx.QueryRowContext(ctx, sql, args...).Scan(dest)
 }
 
-// TxTry takes a transaction-scoped lock if it is free.
+// TxTry takes a transaction-scoped lock if it is free. Outside of a transaction it
+// takes nothing and fails with session.ErrNoTransaction.
+//
+// No query can tell whether it stands in a transaction block, for the server begins
+// a transaction for each one that does not. So one statement sets a value that the
+// end of its transaction takes back (PostgreSQL manual, SET LOCAL), and the next
+// takes the lock only if it finds that value: then both are in one transaction, on
+// one session, whatever pool or pooler stands between.
 func TxTry(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode) (ok bool, err error) {
+	mark := rand.Text()
+	var outcome string
+	err = tx.QueryRow(ctx, "SELECT pg_catalog.set_config('pglatch.transaction', $1::pg_catalog.text, true)", []any{mark}, &outcome)
+	if err != nil {
+		return false, err
+	}
 	shape := shapeOf(tag, mode)
-	suffix, params, args := "", "($1::pg_catalog.int8)", []any(nil)
+	suffix, params, args := "", "($2::pg_catalog.int8)", []any{mark}
 	if shape.shared {
 		suffix = "_shared"
 	}
 	if k1, k2, pair := tag.Pair(); pair {
-		params, args = "($1::pg_catalog.int4, $2::pg_catalog.int4)", []any{k1, k2}
+		params, args = "($2::pg_catalog.int4, $3::pg_catalog.int4)", append(args, k1, k2)
 	} else {
 		k, _ := tag.Single()
-		args = []any{k}
+		args = append(args, k)
 	}
-	err = tx.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_xact_lock"+suffix+params, args, &ok)
-	return ok, txError(err)
+	err = tx.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('pglatch.transaction', true) OPERATOR(pg_catalog.=) $1::pg_catalog.text"+
+		" THEN pg_catalog.pg_try_advisory_xact_lock"+suffix+params+"::pg_catalog.text ELSE 'outside' END", args, &outcome)
+	if err != nil {
+		return false, txError(err)
+	}
+	if outcome == "outside" {
+		return false, errNoTx
+	}
+	return outcome == "true", nil
 }
 
 // TxWait waits for a transaction-scoped lock for one slice. The block's exception

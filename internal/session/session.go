@@ -150,6 +150,7 @@ var (
 	ErrPooler        = errors.New("connection goes through a transaction pooler")
 	ErrStandby       = errors.New("server is a standby")
 	ErrLockTableFull = errors.New("lock table full")
+	ErrNoTransaction = errors.New("not in a transaction")
 
 	// ErrPending: the answer to a batch has not come yet.
 	ErrPending = errors.New("no answer yet")
