@@ -62,7 +62,7 @@ func FromSQL(tx SQLTx) Tx {
 	return sqlTx{tx}
 }
 
-var errNoTx = fmt.Errorf("%w, so that the lock would be given back at once: pass an open transaction, not a pool or a connection", session.ErrNoTransaction)
+var errNoTx = fmt.Errorf("%w, so that the lock would be given back at once: pass a transaction, not a pool or a connection", session.ErrNoTransaction)
 
 // noTx is no transaction.
 type noTx struct{}
