@@ -74,6 +74,11 @@ func childEnv(variables ...string) []string {
 	return append(env, variables...)
 }
 
+// withoutLockToken takes from an environment what gives every right on a lock server.
+func withoutLockToken(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PGLATCH_LOCK_TOKEN=") })
+}
+
 // keyEnv is what a child learns of the key that is held for it.
 func keyEnv(key namespace.Key) []string {
 	env := []string{"PGLATCH_LOCK_HELD=true", "PGLATCH_KEY=" + key.String()}

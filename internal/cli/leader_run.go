@@ -281,5 +281,5 @@ func (o *office) env(term leader.Term) []string {
 	if !term.IsZero() {
 		env = append(env, fmt.Sprintf("PGLATCH_FENCING_TOKEN=%d", term.Uint64()))
 	}
-	return childEnv(env...)
+	return withoutLockToken(childEnv(env...))
 }

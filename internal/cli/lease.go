@@ -23,8 +23,8 @@ A lease ends when it is released, or when its time is over. Its fencing token is
 greater than those of all leases of the lock before: hand it on with every write, and
 let the resource refuse a token lower than one that it has seen.
 
-Exit codes: 0 success, 3 nobody has the lock (get), 69 server unavailable, 75 held by
-another or server busy, 76 the lease is not the current one any more.`
+Exit codes: 0 success, 3 nobody has the lock (get), 69 server or its store unavailable
+or too busy, 75 held by another, 76 the lease is not the current one any more.`
 
 func newLease(app *App) *cobra.Command {
 	cmd := &cobra.Command{

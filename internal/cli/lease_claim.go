@@ -38,26 +38,29 @@ renew", or "lease run" does everything.`,
 				return err
 			}
 			request.IdempotencyKey = key
+			if wait < 0 {
+				return usageError("--wait is %v: use a positive duration, or 0s for one attempt", wait)
+			}
 			client, err := server.client(app, 0)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
-			l, err := client.AcquireWait(cmd.Context(), request, wait)
+			held, err := lockWait{bounded: true, wait: wait}.acquire(cmd.Context(), app, client, request)
 			switch {
 			case err != nil:
 				return leaseError(cmd.Context(), err)
 			case export:
-				_, err := io.WriteString(app.Stdout, exports(l))
+				_, err := io.WriteString(app.Stdout, exports(held.Last()))
 				return err
 			}
-			return app.printLease("acquired", l)
+			return app.printLease("acquired", held.Last())
 		},
 	}
 	f := cmd.Flags()
 	server.addFlags(f)
 	terms.addFlags(f)
-	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for the lock")
+	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for the lock, and for a server that cannot be reached or used")
 	f.StringVar(&key, "idempotency-key", "", "`text` that lets the same request be sent again without getting a second lease")
 	f.BoolVar(&export, "export", false, "print shell commands that set PGLATCH_LEASE_ID, PGLATCH_LEASE_OWNER and PGLATCH_FENCING_TOKEN, which renew and release read")
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/lease"
@@ -27,7 +28,11 @@ The lease is released when the command has ended.
 
 The command finds in its environment:
   PGLATCH_LOCK_HELD=true, PGLATCH_LEASE_NAME, PGLATCH_LEASE_OWNER, PGLATCH_LEASE_ID and
-  PGLATCH_FENCING_TOKEN.
+  PGLATCH_FENCING_TOKEN. PGLATCH_LOCK_TOKEN, with which it could take and release every
+  lock, is not there.
+
+A server that cannot be reached, or whose store cannot be used, is tried again as long
+as --wait says; without --wait for 30s at first, and without end while waiting in line.
 
 Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
 else has the lock, 76 the lease was lost, 130 or 143 a signal ended the wait for it,
@@ -59,18 +64,42 @@ func newLeaseRun(app *App) *cobra.Command {
 	r.lockServer.addFlags(f)
 	r.leaseTerms.addFlags(f)
 	r.childFlags.addFlags(f)
+	describeKillAfter(f, "ttl")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time (default: wait as long as it takes)")
+	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time; also for a server that cannot be used (default: wait as long as it takes)")
 	f.IntVarP(&r.conflictCode, "conflict-exit-code", "E", ExitBusy, "exit `code` when somebody else has the lock")
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
 	return cmd
 }
 
+// shortestSignals is the least time for signals to be sent and to act, which a short
+// lease must have, too.
+const shortestSignals = 20 * time.Millisecond
+
+// fit returns the margin at the end of the lease in which the command is ended. The
+// error names the flags by which too little is left for renewals.
+//
+//	├─ renewals ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
+//	0     context ends, --signal     KILL        gone      --ttl
+func (r *leaseRun) fit(flags *pflag.FlagSet) (margin time.Duration, err error) {
+	if !flags.Changed("kill-after") {
+		r.killAfter = defaultKillAfter(r.ttl)
+	}
+	signals, clocks := max(r.ttl/signalShare, shortestSignals), r.ttl/clockShare
+	margin = r.killAfter + signals + clocks
+	if most := 2 * r.ttl / 3; margin > most && r.ttl >= lease.MinTTL {
+		return 0, usageError("--kill-after %v + %v for the signals to act + %v for clocks of different rates = %v, which must be %v at most, two thirds of --ttl %v, "+
+			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --ttl", r.killAfter, signals, clocks, margin, most, r.ttl)
+	}
+	return margin, nil
+}
+
 // run acquires the lease and runs the command under it.
 func (r *leaseRun) run(cmd *cobra.Command, app *App, args []string) error {
 	f := cmd.Flags()
-	if !f.Changed("kill-after") {
-		r.killAfter = min(r.killAfter, r.ttl/3)
+	margin, err := r.fit(f)
+	if err != nil {
+		return err
 	}
 	args, command, err := r.command(cmd, app, args)
 	if err != nil {
@@ -92,20 +121,14 @@ func (r *leaseRun) run(cmd *cobra.Command, app *App, args []string) error {
 		return usageError("--conflict-exit-code is %d: use 0 to 255", r.conflictCode)
 	case r.wait < 0:
 		return usageError("--wait is %v: use a positive duration, or 0s for one attempt", r.wait)
-	case r.killAfter > r.ttl/2:
-		return usageError("--kill-after is %v: use half of --ttl at most, so that the command is gone before the lease ends", r.killAfter)
 	}
-	margin := r.ttl/10 + r.killAfter
 	client, err := r.client(app, margin)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	ctx := cmd.Context()
-	if err := probe(ctx, client, name); err != nil { // else it would wait for a server, too
-		return leaseError(ctx, err)
-	}
-	held, err := client.AcquireWithRetry(ctx, name, request.Holder, r.acquireOptions(f.Changed("wait")))
+	held, err := lockWait{bounded: r.nonblock || f.Changed("wait"), wait: r.wait}.acquire(ctx, app, client, request)
 	switch {
 	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:
 		return &ExitError{r.conflictCode, err}
@@ -113,17 +136,6 @@ func (r *leaseRun) run(cmd *cobra.Command, app *App, args []string) error {
 		return leaseError(ctx, err)
 	}
 	return r.hold(ctx, client, held, (r.ttl-margin)/3, command)
-}
-
-func (r *leaseRun) acquireOptions(waits bool) leasehttp.AcquireOptions {
-	o := leasehttp.AcquireOptions{TTL: r.ttl, Metadata: r.metadata, LockDelay: r.lockDelay, MinHold: r.minHold, MaxWait: -1}
-	switch {
-	case r.nonblock || waits && r.wait == 0:
-		o.NoLongPoll, o.MaxAttempts = true, 1
-	case waits:
-		o.MaxWait = r.wait
-	}
-	return o
 }
 
 // hold runs the command and releases the lease when it has ended. A signal does not
@@ -137,7 +149,7 @@ func (r *leaseRun) hold(ctx context.Context, client *leasehttp.Client, held *lea
 	}
 	work, _ := client.StartHeartbeat(context.WithoutCancel(ctx), held, leasehttp.HeartbeatOptions{Interval: interval})
 	command.Signals = signals
-	command.Env = childEnv(append(leaseVariables(held.Claim()), "PGLATCH_LOCK_HELD=true")...)
+	command.Env = withoutLockToken(childEnv(append(leaseVariables(held.Claim()), "PGLATCH_LOCK_HELD=true")...))
 	result, err := supervise.Run(work, command)
 	lost := context.Cause(work)
 	releaseErr := release()

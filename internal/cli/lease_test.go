@@ -103,7 +103,7 @@ func TestAShellCanEvaluateALease(t *testing.T) {
 func TestLeaseCommandsWithoutAServerEndWith69(t *testing.T) {
 	t.Parallel()
 	claim := " --owner a --lease-id x --fencing-token 1"
-	for _, args := range []string{"lease acquire n", "lease renew n" + claim, "lease release n" + claim, "lease get n", "lease list", "lease run n -- true", "load"} {
+	for _, args := range []string{"lease acquire n", "lease renew n" + claim, "lease release n" + claim, "lease get n", "lease list", "lease run -n n -- true", "lease run -w 50ms n -- true", "lease acquire -w 50ms n", "load"} {
 		_, stderr, code := run(t, []string{"PGLATCH_LOCK_SERVER=http://127.0.0.1:1"}, strings.Fields(args)...)
 		assert.Equal(t, 69, code, "%s: %s", args, stderr)
 		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
@@ -167,18 +167,24 @@ func TestLeaseRunsExcludeEachOther(t *testing.T) {
 
 func TestTheCommandIsGoneBeforeALeaseThatCannotBeKeptExpires(t *testing.T) {
 	t.Parallel()
-	store := leasetest.NewStore()
-	server, env := lockServer(t, store)
-	p := start(t, env, "lease", "run", "job", "--ttl", "10s", "--kill-after", "1s", "-c", "trap '' TERM; "+family+"; wait; wait") // KILL ends it only
-	group := pids(t, p, 1)
-	server.CloseClientConnections()
-	server.Close()
-	requireDead(t, group...)
-	record, err := store.Get(t.Context(), "job")
-	require.NoError(t, err)
-	assert.Equal(t, lease.Held, record.State, "for another %v", record.Remaining)
-	assert.Equal(t, 76, p.wait())
-	assert.Contains(t, p.stderr.String(), "not renewed in time")
+	for _, times := range []string{"--ttl 10s --kill-after 1s", "--ttl 10s", "--ttl 10s --kill-after 5s"} {
+		t.Run(times, func(t *testing.T) {
+			t.Parallel()
+			store := leasetest.NewStore()
+			server, env := lockServer(t, store)
+			args := append(strings.Fields("lease run job "+times), "-c", "trap '' TERM; "+family+"; wait; wait") // KILL ends it only
+			p := start(t, env, args...)
+			group := pids(t, p, 1)
+			server.CloseClientConnections()
+			server.Close()
+			requireDead(t, group...)
+			record, err := store.Get(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, lease.Held, record.State, "for another %v", record.Remaining)
+			assert.Equal(t, 76, p.wait())
+			assert.Contains(t, p.stderr.String(), "not renewed in time")
+		})
+	}
 }
 
 func TestTheCommandIsStoppedWhenItsLeaseIsTaken(t *testing.T) {

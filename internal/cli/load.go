@@ -106,7 +106,7 @@ func (l *loadCommand) run(ctx context.Context, app *App) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	l.config.Locks = load.OfServer(client)
-	if err := probe(ctx, client, "load-probe"); err != nil {
+	if err := reach(ctx, app, client, "load-probe", time.Time{}); err != nil { // once
 		return unavailable(ctx, err)
 	}
 	running, cancel := context.WithTimeout(ctx, l.duration)

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -65,13 +67,56 @@ func (s *lockServer) client(app *App, margin time.Duration) (*leasehttp.Client, 
 	return client, nil
 }
 
-// probe finds out whether there is a server that answers.
-func probe(ctx context.Context, client *leasehttp.Client, name string) error {
-	_, err := client.Get(ctx, name)
-	if errors.Is(err, lease.ErrNotFound) {
-		return nil
+// firstContact is how long a command that waits for a lock without a bound looks for a
+// server: one that restarts is back then, and a wrong address is not waited for.
+const firstContact = 30 * time.Second
+
+// reach finds out whether there is a server that can be used, and tries again until
+// then.
+func reach(ctx context.Context, app *App, client *leasehttp.Client, name string, until time.Time) error {
+	for attempt := 0; ; attempt++ {
+		_, err := client.Get(ctx, name)
+		if err == nil || errors.Is(err, lease.ErrNotFound) {
+			return nil
+		}
+		pause := min(100*time.Millisecond<<min(attempt, 4), time.Second)
+		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < pause {
+			return err
+		}
+		if attempt == 0 {
+			app.Logger().Warn("the lock server cannot be used: trying again", slog.Duration("for", time.Until(until).Round(time.Second)), slog.Any("error", err))
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+		}
 	}
-	return err
+}
+
+// lockWait is how long a command waits for a lock.
+type lockWait struct {
+	bounded bool
+	wait    time.Duration // if bounded; 0 = one attempt
+}
+
+// acquire gets a lease, and waits for it, and for the server, as w says.
+func (w lockWait) acquire(ctx context.Context, app *App, client *leasehttp.Client, r lease.AcquireRequest) (*leasehttp.Lease, error) {
+	o := leasehttp.AcquireOptions{
+		TTL: r.TTL, Metadata: r.Metadata, LockDelay: r.LockDelay, MinHold: r.MinHold, IdempotencyKey: r.IdempotencyKey, MaxWait: -1,
+	}
+	end := time.Now().Add(firstContact)
+	if w.bounded {
+		end = time.Now().Add(w.wait)
+	}
+	if w.bounded && w.wait == 0 {
+		o.NoLongPoll, o.MaxAttempts = true, 1
+	} else if err := reach(ctx, app, client, r.Name, end); err != nil {
+		return nil, err
+	}
+	if w.bounded && w.wait > 0 {
+		o.MaxWait = max(time.Until(end), time.Nanosecond)
+	}
+	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
 }
 
 // trusting makes a client that trusts the certificates of a file alone.
@@ -106,7 +151,7 @@ func leaseError(ctx context.Context, err error) error {
 		code int
 	}{
 		{lease.ErrHeld, ExitBusy},
-		{lease.ErrBusy, ExitBusy},
+		{lease.ErrBusy, ExitUnavailable}, // so that 75 says that somebody has the lock
 		{lease.ErrStale, ExitLost},
 		{lease.ErrExpired, ExitLost},
 		{lease.ErrNotFound, ExitLost},

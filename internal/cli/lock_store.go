@@ -38,6 +38,11 @@ type openStore struct {
 // open opens the store; file is the SQLite file where --store is not given.
 func (s *lockStore) open(ctx context.Context, app *App, file string) (*openStore, error) {
 	kind, rest, _ := strings.Cut(s.store, ":")
+	switch s.durability {
+	case "durable", "relaxed":
+	default:
+		return nil, usageError("--durability is %q: use durable or relaxed", s.durability)
+	}
 	switch {
 	case s.store == "":
 	case kind == "sqlite" && rest != "":
@@ -55,12 +60,8 @@ func (s *lockStore) open(ctx context.Context, app *App, file string) (*openStore
 
 func (s *lockStore) openSQLite(ctx context.Context, app *App, file string) (*openStore, error) {
 	config := sqlite.Config{Logger: app.Logger()}
-	switch s.durability {
-	case "durable":
-	case "relaxed":
+	if s.durability == "relaxed" {
 		config.Durability = sqlite.Relaxed
-	default:
-		return nil, usageError("--durability is %q: use durable or relaxed", s.durability)
 	}
 	store, err := sqlite.Open(ctx, file, config)
 	if err != nil {
@@ -70,6 +71,9 @@ func (s *lockStore) openSQLite(ctx context.Context, app *App, file string) (*ope
 }
 
 func (s *lockStore) openPostgres(ctx context.Context, app *App) (*openStore, error) {
+	if s.durability == "relaxed" {
+		return nil, usageError("--durability relaxed is for SQLite: PostgreSQL has synchronous_commit, a setting of the database or the role")
+	}
 	cc, err := app.ConnConfig()
 	if err != nil {
 		return nil, err

@@ -20,7 +20,15 @@ type call struct {
 	verb   string // "" = none
 	query  string
 	body   any
-	wait   time.Duration // that the server may take beside Timeout
+	until  time.Time // the server may wait for the lock until then; zero = it does not wait
+}
+
+// wait is what is left of the time to wait.
+func (k *call) wait() time.Duration {
+	if k.until.IsZero() {
+		return 0
+	}
+	return max(time.Until(k.until), 0)
 }
 
 // ask sends a call, again if its answer was lost, until ctx ends, and decodes the
@@ -59,7 +67,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			return sent, nil
 		}
 		err = cmp.Or(err, error(&unknownError{problem}))
-		if resend == c.config.Resends || pause(ctx, jitter(firstPause<<resend)) != nil {
+		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause(ctx, jitter(firstPause<<resend)) != nil {
 			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
 		}
 	}
@@ -86,7 +94,8 @@ func (e *unknownError) Error() string {
 
 // send sends a call once: the answer is decoded, or a problem returned.
 func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
-	a, err := c.carrier.carry(ctx, &message{k.method, c.target(k), data}, c.config.Timeout+k.wait)
+	wait := k.wait()
+	a, err := c.carrier.carry(ctx, &message{k.method, c.target(k, wait), data}, c.config.Timeout+wait)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +130,7 @@ func decodeAnswer(data []byte, into flatBody) error {
 }
 
 // target is the path and the query of a call.
-func (c *Client) target(k *call) string {
+func (c *Client) target(k *call, wait time.Duration) string {
 	t := c.path + "/v1/locks"
 	if k.name != "" {
 		t += "/" + url.PathEscape(k.name)
@@ -129,8 +138,11 @@ func (c *Client) target(k *call) string {
 	if k.verb != "" {
 		t += "/" + k.verb
 	}
-	if k.query != "" {
+	switch {
+	case k.query != "":
 		t += "?" + k.query
+	case wait > 0:
+		t += "?wait=" + wait.String()
 	}
 	return t
 }

@@ -93,9 +93,9 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: newAcquireBody(r), wait: wait}
+	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: newAcquireBody(r)}
 	if wait > 0 {
-		call.query = "wait=" + wait.String()
+		call.until = time.Now().Add(wait)
 	}
 	answer, sent, err := ask[leaseBody](ctx, c, &call)
 	if err == nil {

@@ -25,6 +25,10 @@ type AcquireOptions struct {
 	MinHold     time.Duration
 	MaxLifetime time.Duration
 
+	// IdempotencyKey makes this the same request as another with the key, as after a
+	// restart of the program; see lease.AcquireRequest. "" = a new one.
+	IdempotencyKey string
+
 	// MaxWait bounds the whole. 0 = 30 s; negative = until ctx ends.
 	MaxWait time.Duration
 
@@ -42,7 +46,7 @@ type AcquireOptions struct {
 // *lease.HeldError, or why ctx ended.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
 	r := lease.AcquireRequest{
-		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: rand.Text(),
+		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: cmp.Or(options.IdempotencyKey, rand.Text()),
 		LockDelay: options.LockDelay, MinHold: options.MinHold, MaxLifetime: options.MaxLifetime,
 	}
 	end := time.Now().Add(cmp.Or(options.MaxWait, DefaultAcquireWait))
