@@ -65,7 +65,7 @@ func (r *leaderRun) fit(flags *pflag.FlagSet) error {
 	remedy := "shorten one of them"
 	for lease := longer(t.lease); lease <= leader.MaxLeaseDuration; lease = longer(lease) {
 		if r.times(flags, lease).fit() {
-			remedy += fmt.Sprintf(", or use a --lease-duration of %v", lease)
+			remedy = fmt.Sprintf("shorten one of them, or use a --lease-duration of %v", lease)
 			break
 		}
 	}

@@ -30,6 +30,10 @@ type Backend struct {
 	lock   *flock.Flock
 	seen   *witness
 
+	patience time.Duration // with another process that has the lock
+	stuck    standstill    // of that one
+	rename   func(from, to string) error
+
 	id       string // random; it begins the incarnations of this Backend
 	attempts int    // that got so far as to write
 	holds    bool   // the record may have one of its incarnations
@@ -54,7 +58,10 @@ func NewBackend(path string) *Backend {
 	if full, err := filepath.Abs(path); err == nil && path != "" {
 		path = full
 	}
-	return &Backend{path: path, now: newClock(), lock: flock.New(path + lockSuffix), seen: new(witness), id: rand.Text()}
+	return &Backend{
+		path: path, now: newClock(), lock: flock.New(path + lockSuffix), seen: new(witness), id: rand.Text(),
+		patience: lockPatience, rename: os.Rename,
+	}
 }
 
 // WithRepair returns a Backend on the same file that replaces a corrupt one, as

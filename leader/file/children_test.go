@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +25,10 @@ const (
 	childPath = "PGLATCH_FILE_PATH"
 	childActs = "PGLATCH_FILE_ACTS"   // the file of acts, in which each is a line
 	childOff  = "PGLATCH_FILE_UNSAFE" // the protection that is under test is off
+
+	childHasty  = "PGLATCH_FILE_HASTY"  // it waits for no lock
+	childFreeze = "PGLATCH_FILE_FREEZE" // before which change of a file it is stopped
+	childGo     = "PGLATCH_FILE_GO"     // the file without which it does not go on
 )
 
 // leaderships is how many a contender has.
@@ -49,12 +54,8 @@ func child(task string) int {
 		return contend(ctx, b, act)
 	case "elect":
 		return elect(ctx, b, act)
-	case "lock":
-		if _, err := b.Lock(ctx); err != nil {
-			return fail(err)
-		}
-		act("locked", leader.NoTerm)
-		<-ctx.Done()
+	case "freeze":
+		return freeze(ctx, b, act)
 	}
 	return 0
 }
@@ -70,6 +71,10 @@ func contend(ctx context.Context, b *file.Backend, act func(string, leader.Term)
 	if unsafe {
 		lease = 100 * time.Millisecond // for what is overwritten and never released
 		b.LockOn(fmt.Sprintf("%s.lock-%d", os.Getenv(childPath), os.Getpid()))
+	}
+	b.SetPatience(patience)
+	if os.Getenv(childHasty) != "" {
+		b.SetPatience(0)
 	}
 	identity := strconv.Itoa(os.Getpid())
 	for led := 0; (led < leaderships || unsafe) && ctx.Err() == nil; {
@@ -92,6 +97,37 @@ func contend(ctx context.Context, b *file.Backend, act func(string, leader.Term)
 			cancel()
 		}
 	}
+	return 0
+}
+
+// freeze makes an attempt in which it is stopped while it has the lock.
+func freeze(ctx context.Context, b *file.Backend, act func(string, leader.Term)) int {
+	left, _ := strconv.Atoi(os.Getenv(childFreeze))
+	b.BeforeRename(func(from, to string) {
+		if left--; left != 0 {
+			return
+		}
+		kept := filepath.Join(filepath.Dir(os.Getenv(childGo)), "kept")
+		if err := os.Link(from, kept); err != nil {
+			fail(err)
+		}
+		act("frozen", leader.NoTerm)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		for {
+			if _, err := os.Stat(os.Getenv(childGo)); err == nil {
+				break
+			}
+			<-time.After(time.Millisecond)
+		}
+		if os.Getenv(childOff) != "" { // nobody can remove what it renames
+			_ = os.Rename(kept, to)
+		}
+	})
+	ok, err := b.TryAcquire(ctx, "frozen", ttl)
+	if err != nil {
+		return fail(err)
+	}
+	act(fmt.Sprint("won=", ok), b.Term())
 	return 0
 }
 

@@ -63,9 +63,6 @@ func (d *draft) store() error {
 	return errors.Join(err, f.Close())
 }
 
-// publish replaces the file as a whole. The lock must be held.
-func (d *draft) publish() error { return os.Rename(d.temp, d.path) }
-
 // discard removes what was not published.
 func (d *draft) discard() { _ = os.Remove(d.temp) }
 
@@ -83,17 +80,41 @@ const tempInfix = ".tmp-"
 // is still wanted then, by a process that was stopped, is missed by it: it looks again.
 const abandonedAfter = time.Minute
 
-// sweep removes the drafts that killed processes left behind.
+// sweep removes what killed processes left behind: drafts, and locks that were to
+// replace another.
 func (b *Backend) sweep() {
+	_ = b.eachTemp(func(path, _ string, e fs.DirEntry) error {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
+			_ = os.Remove(path)
+		}
+		return nil
+	}) // what is wrong with the directory is found by the next write
+}
+
+// eachDraft calls do for each draft of the record and the ledger, whoever made it.
+func (b *Backend) eachDraft(do func(path string, e fs.DirEntry) error) error {
+	return b.eachTemp(func(path, of string, e fs.DirEntry) error {
+		if of == lockSuffix {
+			return nil
+		}
+		return do(path, e)
+	})
+}
+
+// eachTemp calls do for each temporary file of the election; of is the end of the name
+// of the file that it is for.
+func (b *Backend) eachTemp(do func(path, of string, e fs.DirEntry) error) error {
 	dir, name := filepath.Split(b.path)
-	entries, _ := os.ReadDir(dir) // what is wrong with it is found by the next write
+	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		rest, ours := strings.CutPrefix(e.Name(), name)
-		if rest = strings.TrimPrefix(rest, ledgerSuffix); !ours || !strings.HasPrefix(rest, tempInfix) {
+		of, _, temp := strings.Cut(rest, tempInfix)
+		if !ours || !temp || of != "" && of != ledgerSuffix && of != lockSuffix {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
-			_ = os.Remove(dir + e.Name())
+		if err := do(dir+e.Name(), of, e); err != nil {
+			return err
 		}
 	}
+	return err
 }

@@ -33,7 +33,7 @@
 //	leader.json            {"holder": "node-a", "renewTime": "2026-01-02T03:04:05.678Z", "leaseDuration": "15s", …}
 //	leader.json.lock       empty; whoever changes the others has a flock on it
 //	leader.json.term       the last term and its lease
-//	leader.json.tmp-*      what a killed process left; the next leader removes it after a minute
+//	leader.json*.tmp-*     what a killed process left; the next leader removes it after a minute
 //	leader.json.corrupt-*  what WithRepair replaced
 //
 // Of two elections in a directory, neither file has a name that the other keeps for these:
@@ -42,7 +42,10 @@
 // All processes run as one user who may write in the directory. The file is read
 // without the lock and replaced as a whole: a temporary file is written and synced,
 // renamed under the lock, and the directory is synced before a call succeeds. The lock
-// is held for the comparison and the rename alone, some tenths of a millisecond.
+// is held for the comparison and the rename alone, some tenths of a millisecond. If another
+// process has it for 100 ms in which nothing changes, because it was stopped there,
+// a new file takes the place of leader.json.lock, and the temporary files of all others
+// are removed: what the stopped process does when it goes on fails, and it begins anew.
 //
 // The first three fields are also another program's to write, for whom an empty
 // holder means that nobody leads. Beside them are version, acquireTime, pid, term (as
@@ -87,9 +90,8 @@
 //     leases of other machines are waited for, but two of them may write at a time. Nor
 //     between virtual machines that were cloned from one running one: they share
 //     a boot id, and no clock.
-//   - Progress while a process is stopped in those tenths of a millisecond in which it
-//     has the lock: nobody leads until it goes on or is killed. A call fails when its ctx
-//     ends.
+//   - Terms without gaps: an attempt that lost the lock, or was killed, between the two files
+//     leaves a term that nobody leads in.
 //   - An answer from a file system that hangs: ctx does not end a system call.
 //   - Anything when leader.json.lock is removed while processes run, which they notice
 //     in most cases and then write nothing, or leader.json and leader.json.term both:
@@ -118,6 +120,7 @@
 //	leader is killed             a successor leads when the lease ends
 //	leader releases              a successor leads within some 30 ms
 //	leader is stopped            the same as killed; when it wakes Renew says ErrLost
+//	... while it has the lock    the same, and the next change by others takes 100 ms more
 //	disk is full, or read-only   an error; nothing is changed; the leader stops before its lease ends
 //	directory is missing         an error
 //	machine loses power          the file is as of some change; a term that was told is not told again

@@ -20,6 +20,28 @@ func (b *Backend) LockOn(path string) {
 	b.lock = flock.New(path)
 }
 
+// SetPatience sets how long b waits for a lock before it takes it.
+func (b *Backend) SetPatience(d time.Duration) { b.patience = d }
+
+// BeforeRename makes b call do under the lock, before each change of a file.
+func (b *Backend) BeforeRename(do func(from, to string)) {
+	rename := b.rename
+	b.rename = func(from, to string) error {
+		do(from, to)
+		return rename(from, to)
+	}
+}
+
+// ReplaceLock takes b's lock from whoever has it, and does no more, like a process
+// that is killed then.
+func (b *Backend) ReplaceLock() error {
+	held, err := b.replaceLock()
+	if err == nil {
+		err = held.Unlock()
+	}
+	return err
+}
+
 // Lock takes b's lock until the returned function is called.
 func (b *Backend) Lock(ctx context.Context) (unlock func() error, err error) {
 	_, err = b.lock.TryLockContext(ctx, lockRetry)

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // lockSuffix is what the name of the lock's file has after that of the record.
@@ -49,58 +50,63 @@ func (b *Backend) commit(ctx context.Context, v view, drafts []*draft) (done boo
 			return false, err
 		}
 	}
-	held, err := b.lock.TryLockContext(ctx, lockRetry)
-	if !held && ctx.Err() != nil {
-		err = fmt.Errorf("another process has the lock, or the machine is busy: %w", context.Cause(ctx))
-	}
+	held, err := b.enter(ctx)
 	if err != nil {
 		return false, err
 	}
-	done, err = b.publish(v, drafts)
-	err = errors.Join(err, b.lock.Unlock())
+	done, err = b.publish(held, v, drafts)
+	err = errors.Join(err, held.Unlock())
 	if !done || err != nil {
 		return false, err
 	}
 	return true, syncDir(filepath.Dir(b.path))
 }
 
+// enter takes the lock, from a process that does not go on if need be.
+func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
+	for ctx.Err() == nil {
+		locked, err := b.lock.TryLock()
+		switch {
+		case err != nil:
+			return nil, err
+		case locked:
+			b.stuck = standstill{}
+			return b.lock, nil
+		case b.standsStill():
+			return b.replaceLock()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lockRetry):
+		}
+	}
+	return nil, fmt.Errorf("another process has the lock, or the machine is busy: %w", context.Cause(ctx))
+}
+
 // publish is what happens under the lock. The lock serialises all changes. It is on a
-// file of its own that is never renamed: a lock on the record itself would stay with
+// file of its own that no change renames: a lock on the record itself would stay with
 // the inode that a rename replaced.
-func (b *Backend) publish(v view, drafts []*draft) (done bool, err error) {
+func (b *Backend) publish(held *flock.Flock, v view, drafts []*draft) (done bool, err error) {
+	if ours, err := b.isOurs(held, drafts); !ours || err != nil {
+		return false, err
+	}
 	now, err := b.look()
 	if err != nil || now.state != v.state || now.free() != v.free() {
 		return false, err
 	}
-	if err := b.stillLocked(); err != nil {
-		return false, err
-	}
 	for _, d := range drafts {
 		if v.damage != nil && d.path == b.path {
-			err = b.putAside()
+			err = b.keepCorrupt()
 		}
 		if err == nil {
-			err = d.publish()
+			err = b.rename(d.temp, d.path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil // another swept it while this process was stopped, or the directory is gone, as the next look tells
+			return false, nil // another removed it while this process was stopped, or the directory is gone, as the next look tells
 		}
 		if err != nil {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// stillLocked checks that the lock is the one that others would take.
-func (b *Backend) stillLocked() error {
-	ours, err := b.lock.Stat()
-	if err != nil {
-		return err
-	}
-	theirs, err := os.Stat(b.lock.Path())
-	if err != nil || !os.SameFile(ours, theirs) {
-		return errUnlocked
-	}
-	return nil
 }

@@ -30,7 +30,7 @@ func (b *Backend) look() (view, error) {
 	if data == nil {
 		return b.lookInDark(view{state: "missing"})
 	}
-	v := view{state: fmt.Sprint(modified, string(data)), at: b.now()}
+	v := view{state: stateOf(data, modified), at: b.now()}
 	if v.record, v.damage = decode(b.path, data); v.damage != nil {
 		return b.lookInDark(v)
 	}
@@ -45,6 +45,9 @@ func (b *Backend) look() (view, error) {
 	}
 	return v, nil
 }
+
+// stateOf tells a file from what it was and will be.
+func stateOf(data []byte, modified time.Time) string { return fmt.Sprint(modified, string(data)) }
 
 // lookInDark judges a record that is missing or damaged: it may have been that of a
 // leader, which is waited for.

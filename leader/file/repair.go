@@ -17,8 +17,8 @@ func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 	return &said
 }
 
-// putAside keeps the corrupt file. If the process dies before the new one is there,
-// the file is missing, and whoever led is waited for again.
-func (b *Backend) putAside() error {
-	return os.Rename(b.path, b.path+corruptInfix+time.Now().UTC().Format("20060102T150405.000000000Z"))
+// keepCorrupt keeps the corrupt file by another name, until it is replaced. A rename would
+// take away what another process has put in its place, if this one was stopped before.
+func (b *Backend) keepCorrupt() error {
+	return os.Link(b.path, b.path+corruptInfix+time.Now().UTC().Format("20060102T150405.000000000Z"))
 }

@@ -119,6 +119,7 @@
 //
 //	server ends the session      Lost at once; a new session by the next attempt
 //	server restarts              the same; terms go on, whatever synchronous_commit is by default
+//	server's clock is set ahead  by about the lease or more: it ends the session, which is Lost at once
 //	network is cut               Renew fails when its ctx ends; ErrLost before the lease can end
 //	... and comes back           a candidate ends its own old session, which the server still believes in
 //	process is stopped           the server frees the lock after the lease; guards refuse its transactions
