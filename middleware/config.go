@@ -14,6 +14,7 @@ import (
 const (
 	DefaultBusyStatus = http.StatusLocked
 	DefaultRetryAfter = time.Second
+	DefaultReadAhead  = 64 << 10
 )
 
 // A Config says which lock a request takes and what it waits for. The zero value
@@ -33,6 +34,15 @@ type Config struct {
 	// advisory.NoTimeout = no bound but the request's; negative is an error. The
 	// deadline of the request's context bounds the wait too.
 	Wait time.Duration
+
+	// ReadAhead is the length in bytes up to which the body of an HTTP/1.1 request is
+	// read before the request waits for the lock, and kept for the handler: the server
+	// notices that a client has gone only after the end of the body. Each waiting request
+	// keeps that much memory at most. A longer body, one of unknown length (chunked) and
+	// one that the client holds back until 100 Continue are left alone; for their clients
+	// the handler runs although they have gone, and finds out when it reads the body.
+	// 0 = 64 KiB; negative = never.
+	ReadAhead int
 
 	// Shared takes the lock in shared mode: it excludes exclusive holders only.
 	Shared bool
@@ -91,6 +101,7 @@ func Must(c Config) func(http.Handler) http.Handler {
 func (c Config) withDefaults() (Config, error) {
 	c.BusyStatus = cmp.Or(c.BusyStatus, DefaultBusyStatus)
 	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)
+	c.ReadAhead = cmp.Or(c.ReadAhead, DefaultReadAhead)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.ErrorHandler == nil {
 		c.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, p *Problem) { p.Respond(w) }

@@ -42,6 +42,13 @@
 // is then aborted with http.ErrAbortHandler: a plain return would be an empty 200
 // to a client that is still there, if it was the program that canceled the context.
 //
+// A request whose client leaves during the wait leaves the line, and its handler does
+// not run. An HTTP/1.1 server notices that only after the end of the body, so the
+// body is read before the request waits, up to Config.ReadAhead; the handler gets it as
+// it was sent. A client that sends its body slowly therefore holds nobody up. The handler
+// runs for a client that has gone if its body is longer than that, chunked, or held back
+// until 100 Continue, or if it left in the moment of the grant. HTTP/2 needs none of this.
+//
 // # What it does not do
 //
 // The context of a handler whose lock was lost ends, with a *advisory.LostError as

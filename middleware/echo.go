@@ -27,6 +27,7 @@ type LockConfig struct {
 	Locker          *advisory.Locker
 	Skip            bool
 	Wait            time.Duration
+	ReadAhead       int
 	Shared          bool
 	Label           string
 	LockSafeMethods bool
@@ -88,7 +89,7 @@ func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 		c.Skipper = echomw.DefaultSkipper
 	}
 	g, err := newGate(Config{
-		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, Shared: c.Shared, Label: c.Label,
+		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, ReadAhead: c.ReadAhead, Shared: c.Shared, Label: c.Label,
 		LockSafeMethods: c.LockSafeMethods, BusyStatus: c.BusyStatus, RetryAfter: c.RetryAfter,
 		ShowHolder: c.ShowHolder, ErrorHandler: c.ErrorHandler, Logger: c.Logger,
 	})

@@ -55,6 +55,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, key namespace.Key, 
 		g.refuse(w, r, key, keyErr, keyProblem(keyErr))
 		return
 	}
+	if !g.Skip {
+		readAhead(r, g.ReadAhead)
+	}
 	start := time.Now()
 	lock, err := g.acquire(r.Context(), key)
 	waited := float64(time.Since(start)) / float64(time.Millisecond)
@@ -63,7 +66,12 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, key namespace.Key, 
 		g.refuse(w, r, key, err, g.lockProblem(err))
 		return
 	}
-	defer lock.Release() //nolint:errcheck // for a handler that panics; else it is the second one
+	defer lock.Release() //nolint:errcheck // for a handler that panics or does not run
+	if r.Context().Err() != nil { // it ended just now
+		err = context.Cause(r.Context())
+		g.refuse(w, r, key, err, g.lockProblem(err))
+		return
+	}
 	next(r.WithContext(lock.Context()))
 	switch err := lock.Release(); {
 	case err == nil:

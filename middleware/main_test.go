@@ -116,7 +116,7 @@ func echoConfig(c middleware.Config) middleware.LockConfig {
 			ec.Request().SetPathValue("id", ec.Param("id"))
 			return c.Key(ec.Request())
 		},
-		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, Shared: c.Shared, Label: c.Label,
+		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, ReadAhead: c.ReadAhead, Shared: c.Shared, Label: c.Label,
 		LockSafeMethods: c.LockSafeMethods, BusyStatus: c.BusyStatus, RetryAfter: c.RetryAfter,
 		ShowHolder: c.ShowHolder, ErrorHandler: c.ErrorHandler, Logger: c.Logger,
 	}
