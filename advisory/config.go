@@ -76,7 +76,7 @@ type Config struct {
 
 	// HandOverBudget is how long a lock may pass between waiters of this process,
 	// without a round trip, before other processes get their turn. 0 = 10 ms;
-	// negative = never.
+	// negative = never: each release asks the server.
 	HandOverBudget time.Duration
 
 	// ApplicationName is what other processes and the monitor see of a holder, in

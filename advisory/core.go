@@ -38,18 +38,22 @@ type core struct {
 	spare  []*campaign           // that have ended
 	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
+
+	// verified is session.Session.Verified, but in the controls of tests.
+	verified func(s session.Session, now time.Time) bool
 }
 
 func newCore(config Config, source session.Source) *core {
 	c := &core{
-		config:  config,
-		source:  source,
-		tracers: newTracers(config.Tracer),
-		done:    make(chan struct{}),
-		opened:  time.Now(),
-		queues:  make(map[namespace.Tag]*queue),
-		nested:  make(map[*request]struct{}),
-		warned:  make(map[namespace.Tag]struct{}),
+		config:   config,
+		source:   source,
+		tracers:  newTracers(config.Tracer),
+		done:     make(chan struct{}),
+		opened:   time.Now(),
+		queues:   make(map[namespace.Tag]*queue),
+		nested:   make(map[*request]struct{}),
+		warned:   make(map[namespace.Tag]struct{}),
+		verified: session.Session.Verified,
 	}
 	if config.Multiplex > 0 {
 		c.virtual = multiplex.New(source, multiplex.Config{

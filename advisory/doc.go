@@ -38,6 +38,14 @@
 //     cause, within milliseconds if the connection was closed, and before
 //     Config.SessionTTL is over if nothing is heard any more. A process that was
 //     stopped finds its lock lost at the first look at its context.
+//   - Nil from Release, Do or DoOrSkip is no false all-clear: the server had not ended
+//     the session when the lock was given back. Most releases ask the server. One that
+//     passes the lock on inside the process, and that of a reader whom others outlast,
+//     look instead whether anything has come from the server, and ask it if so. Such a
+//     look is at most 100 µs old, and it cannot see a message that is still on its way.
+//     So nil is true up to 100 µs and the way from the server to this process. If the
+//     network has gone silent, that way ends with the deadline of the session, before
+//     SessionTTL is over.
 //   - The lock of a process that died, was stopped or was cut off is free for others:
 //     at once if its connection was closed, else after Config.SessionTTL.
 //   - Nothing is left behind. After an error, a timeout, a cancellation or a panic
@@ -63,7 +71,15 @@
 //
 // Only the first waiter of a process for a key uses a connection. A released lock
 // passes to the next waiter of the same process without a round trip, for 10 ms;
-// then other processes get their turn.
+// then other processes get their turn. Before that the Locker looks at the socket:
+// PostgreSQL tells its client why a session ends before it lets the locks of the
+// session go (PostgreSQL manual, "Message Flow", Termination), and the kernel closes
+// the connection of a backend that was killed. If anything has come that is not the
+// answer to a statement, the lock is not passed on but released at the server, whose
+// answer says whether it was held; if it was not, the holder gets its *LostError and
+// the waiter queues at the server. Connections that a DialFunc of the caller's makes,
+// and that are neither a *net.TCPConn nor a *net.UnixConn, cannot be looked at, nor can
+// any on Windows: there the server is always asked.
 //
 // # Many locks on few connections
 //

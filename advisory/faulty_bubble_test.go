@@ -21,10 +21,14 @@ import (
 // process was stopped.
 type faulty struct {
 	session.Source
-	state     atomic.Uint32             // session.State of those that seem held
-	onAcquire func() error              // nil = nothing
-	onSession func()                    // after each; nil = nothing
-	onTry     func(namespace.Tag) error // nil = nothing
+	state     atomic.Uint32 // session.State of those that seem held
+	onAcquire func() error  // nil = nothing
+	// unverified: something has come from the server, and nobody knows what.
+	unverified atomic.Bool
+	questions  atomic.Int32              // whether a session lives
+	onQuestion func()                    // before each; nil = nothing
+	onSession  func()                    // after each; nil = nothing
+	onTry      func(namespace.Tag) error // nil = nothing
 	// onUnlocked comes between what the server did for UnlockAll and its answer; nil = nothing.
 	onUnlocked func()
 	onHurry    func() // nil = nothing
@@ -57,6 +61,15 @@ func (s *faultySession) State(now time.Time) session.State {
 	return max(s.Session.State(now), session.State(s.source.state.Load()))
 }
 
+func (s *faultySession) Verified(now time.Time) bool {
+	return s.State(now) == session.Held && !s.source.unverified.Load() && s.Session.Verified(now)
+}
+
+func (s *faultySession) Verify() error {
+	s.source.asked()
+	return s.Session.Verify()
+}
+
 func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	if s.source.onTry != nil {
 		if err := s.source.onTry(tag); err != nil {
@@ -66,8 +79,19 @@ func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) 
 	return s.Session.Try(tag, mode)
 }
 
+func (f *faulty) asked() {
+	f.questions.Add(1)
+	if f.onQuestion != nil {
+		f.onQuestion()
+	}
+}
+
 func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
 	for _, op := range ops {
+		if op.Ping {
+			s.source.asked()
+			continue
+		}
 		if s.source.onTry != nil && !op.Unlock {
 			tag := op.Tag
 			if op.Any != nil {
@@ -136,6 +160,52 @@ func TestADoubtfulLockIsReleasedNotHandedOver(t *testing.T) {
 			w.release(lock)
 		})
 	}
+}
+
+func TestALockOfWhichSomethingUnknownWasHeardIsReleasedNotHandedOver(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		first := w.acquire(a, 1)
+		p := w.beginAcquire(w.Context(), a, 1)
+		f.unverified.Store(true)
+		w.release(first)
+		lock := w.now(p)
+		assert.Zero(w, a.Stats().HandOvers)
+		w.release(lock)
+	})
+}
+
+func TestAReaderAsksTheServerIfSomethingUnknownWasHeard(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		readers := []*advisory.Lock{w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)}
+		assert.Len(w, w.server.Holders(entity(1)), 1)
+		w.release(readers[0])
+		assert.Zero(w, f.questions.Load())
+		f.unverified.Store(true)
+		w.release(readers[1])
+		assert.EqualValues(w, 1, f.questions.Load())
+		require.NoError(w, readers[2].Context().Err())
+		w.release(readers[2])
+		assert.EqualValues(w, 1, f.questions.Load(), "its unlock is the question")
+	})
+}
+
+// The session ends while the server is being asked.
+func TestAReaderLearnsTheLossFromItsQuestion(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f := w.openFaulty(advisory.Config{})
+		first, second := w.acquire(a.With(shared), 1), w.acquire(a.With(shared), 1)
+		f.unverified.Store(true)
+		f.onQuestion = w.server.KillSessions
+		require.ErrorIs(w, first.Release(), advisory.ErrLost)
+		require.ErrorIs(w, first.Release(), advisory.ErrReleased)
+		require.ErrorIs(w, context.Cause(expired(second)), advisory.ErrLost)
+		require.ErrorIs(w, second.Release(), advisory.ErrLost)
+	})
 }
 
 func TestAReaderDoesNotJoinADoubtfulLock(t *testing.T) {

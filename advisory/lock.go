@@ -88,9 +88,10 @@ func (l *Lock) Lost() <-chan struct{} {
 	return l.lost
 }
 
-// Release gives the lock back. When it returns nil the lock was held up to now,
-// and another process can have it. It takes no context: nothing may stop it, and
-// a dead network delays it by some seconds (5 s for each statement that is left). A lock that was lost gives its
+// Release gives the lock back. When it returns nil the lock was held when Release was
+// called, up to the bound that the package's documentation states, and another process
+// can have it. It takes no context: nothing may stop it, and a dead network delays it
+// by some seconds (5 s for each statement that is left). A lock that was lost gives its
 // *LostError, a second Release ErrReleased, so that a deferred Release is always
 // right.
 func (l *Lock) Release() error {

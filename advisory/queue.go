@@ -191,10 +191,10 @@ func (c *core) joinable(q *queue, r *request, now time.Time) *grant {
 }
 
 // mayPass reports whether a server lock may go to another user of this process
-// without being released: never while its session is in doubt, and not beyond
-// the budget, so that other processes get their turn.
+// without being released: never while its session is in doubt or may have ended, and
+// not beyond the budget, so that other processes get their turn.
 func (c *core) mayPass(g *grant, now time.Time) bool {
-	return !g.alone && now.Sub(g.at) < c.config.HandOverBudget && g.session.State(now) == session.Held
+	return !g.alone && now.Sub(g.at) < c.config.HandOverBudget && c.verified(g.session, now)
 }
 
 // settle gives the request its result, under mu, once.

@@ -9,9 +9,16 @@ import (
 // lasts, else to the server.
 func (c *core) release(l *Lock) error {
 	if l.Shared() {
-		l.look() // a reader that others outlast asks nobody else
+		l.look()
 	}
 	c.mu.Lock()
+	if g := c.outlasted(l, time.Now()); g != nil {
+		c.mu.Unlock()
+		if err := g.session.Verify(); err != nil {
+			c.lost(err, g)
+		}
+		c.mu.Lock()
+	}
 	if l.released {
 		c.mu.Unlock()
 		return ErrReleased
@@ -85,6 +92,18 @@ func (c *core) releaseAll(l *Lock) error {
 	c.mu.Unlock()
 	if err != nil {
 		return l.lose(err)
+	}
+	return nil
+}
+
+// outlasted returns the grant of a reader that leaves it to others, under mu, if the
+// server must be asked first whether it still keeps the lock.
+func (c *core) outlasted(l *Lock, now time.Time) *grant {
+	if !l.Shared() || !l.live() {
+		return nil
+	}
+	if g := l.grants[0]; !g.alone && len(g.users) > 1 && !c.verified(g.session, now) {
+		return g
 	}
 	return nil
 }

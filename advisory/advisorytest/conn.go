@@ -47,6 +47,16 @@ func (c *conn) State(time.Time) session.State {
 	return session.Held
 }
 
+// Verified reports whether the session lives.
+func (c *conn) Verified(now time.Time) bool { return c.State(now) == session.Held }
+
+// Verify fails if the session does not live.
+func (c *conn) Verify() error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.lostLocked()
+}
+
 // Try takes the lock if it is free.
 func (c *conn) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	c.server.mu.Lock()
@@ -73,7 +83,7 @@ func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
 	}
 	for _, op := range ops {
 		switch {
-		case op.Unlock:
+		case op.Unlock, op.Ping:
 		case op.Any != nil:
 			op.Index = slices.IndexFunc(op.Any, func(tag namespace.Tag) bool {
 				return c.server.try(tag, holder{c.backend, session.Exclusive})

@@ -66,7 +66,7 @@ func (c *carrier) admit(o *op) error {
 	switch {
 	case c.closed != nil:
 		return c.closed
-	case o.Unlock:
+	case o.Unlock, o.Ping:
 		return nil
 	case o.Any != nil:
 		return c.admitAny(o)
@@ -199,6 +199,8 @@ func (c *carrier) settle(o *op, err error) {
 	case err != nil:
 		o.Held, o.Err = false, err
 		return // end has forgotten the key
+	case o.Ping:
+		return
 	case o.Unlock || !o.Held:
 		c.drop(o)
 		return

@@ -1,10 +1,12 @@
 package multiplex
 
 import (
+	"context"
 	"errors"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // tick comes a while after the carrier was used. One that did nothing since is
@@ -143,4 +145,16 @@ func (c *carrier) state(now time.Time) session.State {
 		state = max(state, session.Doubtful)
 	}
 	return state
+}
+
+// verified is that of the session. While a batch is under way, a look finds nothing
+// until its answer comes.
+func (c *carrier) verified(now time.Time) bool { return !c.slow.Load() && c.session.Verified(now) }
+
+// verify asks the server in the next batch.
+func (c *carrier) verify(v *Session) error {
+	o := newOp(v, namespace.Tag{}, session.Exclusive, false)
+	o.Ping = true
+	defer o.free()
+	return c.do(context.Background(), time.Time{}, o)
 }

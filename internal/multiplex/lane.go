@@ -97,22 +97,44 @@ func (ln *lane) took(v *Session, tag namespace.Tag, mode session.Mode, held bool
 	return held, err
 }
 
-// unlock gives one lock back, before anybody waits on.
-func (ln *lane) unlock(tag namespace.Tag, mode session.Mode) error {
+// interrupt takes the turn from who waits on the lane. On failure the lane is lost,
+// and the turn is not taken.
+func (ln *lane) interrupt() error {
 	ln.urgent.Add(1)
 	if ln.waiting.Load() {
 		ln.session.Interrupt()
 	}
 	ln.turn <- struct{}{}
 	ln.urgent.Add(-1)
-	s := ln.lanes
-	s.mu.Lock()
+	ln.lanes.mu.Lock()
 	lost := ln.lost
-	s.mu.Unlock()
+	ln.lanes.mu.Unlock()
 	if lost != nil { // and perhaps closed
 		<-ln.turn
 		return lost
 	}
+	return nil
+}
+
+// verify asks the server, before anybody waits on.
+func (ln *lane) verify(*Session) error {
+	if err := ln.interrupt(); err != nil {
+		return err
+	}
+	defer func() { <-ln.turn }()
+	err := ln.session.Verify()
+	if err != nil {
+		ln.kill(err)
+	}
+	return err
+}
+
+// unlock gives one lock back, before anybody waits on.
+func (ln *lane) unlock(tag namespace.Tag, mode session.Mode) error {
+	if err := ln.interrupt(); err != nil {
+		return err
+	}
+	s := ln.lanes
 	err := ln.session.Unlock(tag, mode)
 	if err != nil {
 		ln.kill(err)
@@ -183,5 +205,7 @@ func (ln *lane) kill(cause error) {
 func (ln *lane) pid() uint32 { return ln.session.PID() }
 
 func (ln *lane) state(now time.Time) session.State { return ln.session.State(now) }
+
+func (ln *lane) verified(now time.Time) bool { return ln.session.Verified(now) }
 
 func (ln *lane) watchNow() { ln.session.WatchNow() }

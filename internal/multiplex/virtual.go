@@ -48,6 +48,8 @@ type hold struct {
 type place interface {
 	pid() uint32
 	state(now time.Time) session.State
+	verified(now time.Time) bool
+	verify(v *Session) error
 	watchNow()
 	kill(cause error)
 }
@@ -70,6 +72,37 @@ func (v *Session) State(now time.Time) (state session.State) {
 		state = max(state, v.holds[i].at.state(now))
 	}
 	return state
+}
+
+// Verified reports whether all the sessions are that the locks live on.
+func (v *Session) Verified(now time.Time) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lost != nil {
+		return false
+	}
+	for i := range v.holds {
+		if !v.holds[i].at.verified(now) {
+			return false
+		}
+	}
+	return true
+}
+
+// Verify has the server asked on each of them.
+func (v *Session) Verify() error {
+	v.mu.Lock()
+	holds, lost := slices.Clone(v.holds), v.lost
+	v.mu.Unlock()
+	if lost != nil {
+		return lost
+	}
+	for _, h := range holds {
+		if err := h.at.verify(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Try takes the lock if it is free.

@@ -129,13 +129,17 @@ func (s *Session) send(ops []*session.Op) error {
 		b.parts = append(b.parts, p)
 	}
 	for _, op := range ops {
-		if op.Any != nil {
+		switch {
+		case op.Ping:
+			b.parts = append(b.parts, part{statement: st.ping, ops: []*session.Op{op}})
+		case op.Any != nil:
 			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
 		}
 	}
 	for _, p := range b.parts {
 		var params [][]byte
 		switch op := p.ops[0]; {
+		case op.Ping:
 		case p.many:
 			params = b.keys(p.ops, p.unlocks)
 		case op.Any != nil:
@@ -160,7 +164,7 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 	for _, op := range ops {
 		op.Held, op.Index, op.Err = false, -1, nil
-		if op.Any != nil {
+		if op.Any != nil || op.Ping {
 			continue
 		}
 		k := &b.kinds[shapeOf(op.Tag, op.Mode).index()]
@@ -230,13 +234,17 @@ func (b *batch) answer(row [][]byte) {
 		b.problem = fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, b.pid)
 		return
 	}
-	if op := p.ops[0]; op.Any != nil {
+	op := p.ops[0]
+	if op.Ping {
+		return
+	}
+	if op.Any != nil {
 		op.Index = int(binary.BigEndian.Uint64(row[0])) - 1
 		op.Held = op.Index >= 0
 		return
 	}
 	if !p.many {
-		b.note(p.ops[0], row[0][0] == 1)
+		b.note(op, row[0][0] == 1)
 		return
 	}
 	refused, ok := ordinals(row[1])

@@ -31,7 +31,7 @@ func (s *Session) resolveBatch(err error) error {
 		for _, op := range ops {
 			held := own.find(op)
 			switch {
-			case op.Unlock && !held, !op.Unlock && held:
+			case op.Ping, op.Unlock && !held, !op.Unlock && held:
 				// done
 			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < batchAttempts-1:
 				rest = append(rest, op)

@@ -53,7 +53,9 @@ func (c Config) connConfig() *pgx.ConnConfig {
 	cc := c.ConnConfig.Copy()
 	cc.ConnectTimeout = c.dialBound()
 	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
-	cc.AfterNetConnect = tuneSocket(cc.AfterNetConnect)
+	cc.DialFunc = checkDial(cc.DialFunc)
+	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
+	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
 	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
 	// A watch is interrupted by its context many times in a session's life. pgx's
 	// other handler would send a cancel request for each and wait for its answer.

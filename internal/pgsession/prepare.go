@@ -22,6 +22,7 @@ type link struct {
 	pid        uint32 // of the server session, from pg_backend_pid()
 	slice      time.Duration
 	statements statements
+	received   *receiver // nil = nothing is known of what arrives
 	using      atomic.Pointer[Session]
 	watchTimer *time.Timer // begins the watch of the using session; reset for each
 }
@@ -52,6 +53,7 @@ func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
+	l.received, _ = conn.Conn().(*receiver)
 	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
 	l.watchTimer.Stop()
 	if conn.CustomData()[pidKey] != conn.PID() && !m.verdict.Load() {

@@ -30,11 +30,14 @@ type Session struct {
 
 	deadline  atomic.Int64 // boottime at which belief ends; 0 before the first answer
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
+	verified  atomic.Int64 // boottime of the last look that found nothing; 0 = none
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
 	batch     *batch // nil before the first one
 	batched   int    // locks that are held through batches, beside those in held
 	wire      wire
+
+	verifying sync.Mutex // held by Verify
 
 	mu          sync.Mutex
 	ended       bool        // the connection is not ours any more
@@ -94,6 +97,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	}
 	s.from.counters.pidChecks.Add(1)
 	s.deadline.Store(int64(sent + s.from.config.T - s.from.config.margin()))
+	s.link.judged()
 	return nil
 }
 
@@ -195,6 +199,8 @@ func (s *Session) Release() {
 func (s *Session) Close() { s.end(func() { closeNow(s.link.conn) }) }
 
 func (s *Session) end(last func()) {
+	s.verifying.Lock() // a ping of Verify ends within its bound, or with a Kill
+	defer s.verifying.Unlock()
 	s.stopWatch()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,6 +35,9 @@ func tuneSocket(next afterNetConnectFunc) afterNetConnectFunc {
 		if t, ok := raw.(*tls.Conn); ok {
 			raw = t.NetConn()
 		}
+		if c, ok := raw.(*checkedConn); ok {
+			raw = c.Conn
+		}
 		if tcp, ok := raw.(*net.TCPConn); ok {
 			// Best effort: the session's own deadline does not depend on them.
 			_ = tcp.SetKeepAliveConfig(keepAlive)

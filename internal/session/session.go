@@ -70,8 +70,12 @@ type Stats struct {
 	Operations  int64 // in them
 }
 
-// A Session carries locks. One goroutine at a time uses it, but State, Interrupt,
-// Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
+// VerifiedFor is for how long a look at what the server sent is good. To look costs a
+// system call, and a lock can pass on a million times in a second.
+const VerifiedFor = 100 * time.Microsecond
+
+// A Session carries locks. One goroutine at a time uses it, but State, Verified,
+// Interrupt, Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
 // bounded in time and takes no context: a statement about a lock is answered, or
 // its session is closed. After a *LostError the session holds nothing.
 type Session interface {
@@ -79,6 +83,14 @@ type Session interface {
 	PID() uint32
 	// State is what the owner may believe now, which is time.Now().
 	State(now time.Time) State
+	// Verified reports whether the session is Held and the server had not ended it: by
+	// what had reached this machine VerifiedFor ago, or later. false can also mean that
+	// this is not known without a question to the server.
+	Verified(now time.Time) bool
+	// Verify asks the server. nil means that the session lived, and held its locks, after
+	// Verify was called. Several goroutines may call it at a time, on a session that is
+	// watched or not, if no other statement is under way.
+	Verify() error
 	// Try takes the lock if it is free, in one round trip.
 	Try(tag namespace.Tag, mode Mode) (bool, error)
 	// Batch runs the operations, of which no two have one tag, and no try one that
@@ -117,11 +129,12 @@ type Session interface {
 }
 
 // An Op is one operation of a batch: a try, a try of the first free one of several
-// tags in exclusive mode, or an unlock.
+// tags in exclusive mode, an unlock, or a ping.
 type Op struct {
 	Tag    namespace.Tag
 	Mode   Mode
 	Unlock bool
+	Ping   bool            // that it is answered is all
 	Any    []namespace.Tag // in place of Tag; nil = none
 
 	Held  bool  // the answer to a try

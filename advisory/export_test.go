@@ -1,0 +1,24 @@
+package advisory
+
+import (
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// TrustSessions has the Locker believe in its sessions until somebody tells it
+// otherwise: the control of tests in which it looks.
+func (l *Locker) TrustSessions() {
+	l.verifyBy(func(s session.Session, now time.Time) bool { return s.State(now) == session.Held })
+}
+
+// DistrustSessions has the Locker ask the server each time.
+func (l *Locker) DistrustSessions() {
+	l.verifyBy(func(session.Session, time.Time) bool { return false })
+}
+
+func (l *Locker) verifyBy(verified func(session.Session, time.Time) bool) {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	l.core.verified = verified
+}

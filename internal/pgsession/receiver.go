@@ -1,0 +1,116 @@
+package pgsession
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// A receiver is a session's network connection. It knows whether everything that came
+// from the server has been judged. What came passes through the socket, TLS if there
+// is any, and buffers of pgconn and pgproto3; each of them can have read on, past the
+// end of the answer that is being judged.
+type receiver struct {
+	net.Conn // as pgconn would use it
+	socket   *checkedConn
+	tls      bool
+
+	mu      sync.Mutex   // held over a Read of TLS
+	ahead   []byte       // decrypted, and read before anybody asked for it
+	more    [512]byte    // room for it
+	plain   int64        // bytes that were decrypted
+	fronted atomic.Int64 // bytes that reached the frontend's buffer
+}
+
+// receive makes the connection a receiver, if its socket can be looked at.
+func receive(next afterNetConnectFunc) afterNetConnectFunc {
+	return func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		raw, encrypted := conn, false
+		if t, ok := conn.(*tls.Conn); ok {
+			raw, encrypted = t.NetConn(), true
+		}
+		socket, ok := raw.(*checkedConn)
+		conn, err := next(ctx, config, conn)
+		if err != nil || !ok {
+			return conn, err
+		}
+		return &receiver{Conn: conn, socket: socket, tls: encrypted}, nil
+	}
+}
+
+// Read implements net.Conn.
+func (r *receiver) Read(p []byte) (int, error) {
+	if !r.tls {
+		return r.Conn.Read(p)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ahead) > 0 {
+		n := copy(p, r.ahead)
+		r.ahead = r.ahead[n:]
+		return n, nil
+	}
+	n, err := r.Conn.Read(p)
+	r.plain += int64(n)
+	return n, err
+}
+
+// A countedReader counts what the frontend reads.
+type countedReader struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c countedReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func countFrontend(build pgconn.BuildFrontendFunc) pgconn.BuildFrontendFunc {
+	return func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		if conn, ok := w.(*receiver); ok {
+			r = countedReader{r, &conn.fronted}
+		}
+		return build(r, w)
+	}
+}
+
+// judged notes that everything but the last bytes that the frontend read is judged.
+// The goroutine that reads calls it.
+func (r *receiver) judged(unread int) {
+	judged := r.fronted.Load() - int64(unread)
+	if !r.tls {
+		r.socket.judged(judged)
+		return
+	}
+	if r.decrypted() == judged {
+		r.socket.judgedAll()
+	}
+}
+
+// longAgo is a deadline at which a Read returns what it has, without a system call.
+var longAgo = time.Unix(1, 0)
+
+// decrypted counts what came through TLS, and what waits in it. The deadline for
+// reading, which every statement sets, is over afterwards.
+func (r *receiver) decrypted() int64 {
+	_ = r.SetReadDeadline(longAgo) // also for a Read that holds mu
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, _ := r.Conn.Read(r.more[:]) // an error other than of the deadline stays for the next Read
+	r.ahead = append(r.ahead, r.more[:n]...)
+	r.plain += int64(n)
+	return r.plain
+}
+
+// nothingNew reports whether everything that has come is judged. It is for any
+// goroutine.
+func (r *receiver) nothingNew() bool { return r.socket.nothingNew() }
