@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -34,6 +35,7 @@ type core struct {
 	mu     sync.Mutex
 	closed bool
 	alarm  alarm
+	pauses pauseWatch
 	queues map[namespace.Tag]*queue
 	spare  []*campaign           // that have ended
 	nested map[*request]struct{} // waiting requests whose callers hold locks
@@ -63,6 +65,7 @@ func newCore(config Config, source session.Source) *core {
 	} else {
 		c.slots = make(chan struct{}, config.MaxConns)
 	}
+	c.pauses.clock = boottime.Now
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -81,6 +84,9 @@ func (c *core) close() {
 	}
 	c.closed = true
 	c.alarm.stop()
+	if c.pauses.timer != nil {
+		c.pauses.timer.Stop()
+	}
 	c.cancel()
 	var grants []*grant
 	for _, q := range c.queues {
@@ -137,10 +143,12 @@ func (c *core) dropAll(grants []*grant, cause error) (victims []victim) {
 
 // bury tells the users of lost grants and ends their sessions.
 func (c *core) bury(victims []victim, cause error) {
-	for _, v := range victims {
+	for _, v := range victims { // first: to end a session can take a while
 		for _, lock := range v.users {
 			_ = lock.lose(cause) // the lock keeps it
 		}
+	}
+	for _, v := range victims {
 		v.session.Kill(cause) // so that Close need not wait for an answer
 		v.session.Close()
 		c.freeSlot()

@@ -22,3 +22,13 @@ func (l *Locker) verifyBy(verified func(session.Session, time.Time) bool) {
 	defer l.core.mu.Unlock()
 	l.core.verified = verified
 }
+
+// SetClock gives the watch for pauses another clock.
+func (l *Locker) SetClock(now func() time.Duration) {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	l.core.pauses.clock = now
+}
+
+// PauseEvery is how often it looks.
+const PauseEvery = pauseEvery

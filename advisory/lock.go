@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -54,29 +55,42 @@ func (l *Lock) PID() uint32 { return l.grants[0].session.PID() }
 
 // Context returns a context for work under the lock: that of the acquisition,
 // which also ends when the lock is lost, with a *LostError as its cause, or
-// released, with ErrReleased. Its Err looks at the clock: work that wakes up after
-// the process was stopped finds the lock lost at its first look, before any
-// goroutine could have told it. Passed to an acquisition, it shows that this lock
+// released, with ErrReleased. Passed to an acquisition, it shows that this lock
 // is held, so that re-entrance and deadlocks are found.
+//
+// Its Err and Done look at the clock: work that wakes up after the process was stopped
+// finds the lock lost at its first look, before any goroutine could have told it. So
+// does Err of a context that context.WithValue made of it. One that
+// context.WithCancel, WithTimeout or an errgroup made looks at itself only, and must be
+// told, which takes a moment: before a write that must not be late, look at this one.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
+	ctx := l.ctx
+	l.mu.Unlock()
+	if ctx != nil {
+		return ctx
+	}
+	inner, cancel := context.WithCancelCause(l.parent) // not under mu: the parent may look at a lock of its own
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx == nil {
-		inner, cancel := context.WithCancelCause(l.parent)
-		l.ctx, l.cancel = &lockContext{Context: inner, lock: l}, cancel
-		switch {
-		case l.loss != nil:
-			cancel(l.loss)
-		case l.ended:
-			cancel(ErrReleased)
-		}
+	if l.ctx != nil {
+		cancel(nil)
+		return l.ctx
+	}
+	l.ctx, l.cancel = &lockContext{Context: inner, lock: l}, cancel
+	switch {
+	case l.loss != nil:
+		cancel(l.loss)
+	case l.ended:
+		cancel(ErrReleased)
 	}
 	return l.ctx
 }
 
 // Lost returns a channel that is closed when the lock is lost. It stays open
-// when the lock is released.
+// when the lock is released. Like Context's Done it looks at the clock.
 func (l *Lock) Lost() <-chan struct{} {
+	l.look()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost == nil {
@@ -136,24 +150,27 @@ func (l *Lock) lose(cause error) *LostError {
 // stopped, or the machine suspended.
 func (l *Lock) look() {
 	now := time.Now()
-	expired := func(g *grant) bool { return g.session.State(now) == session.Lost }
-	if !slices.ContainsFunc(l.grants, expired) { // grants do not change once the lock is out
+	i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.session.State(now) == session.Lost })
+	if i < 0 { // grants do not change once the lock is out
 		return
 	}
-	c := l.core
+	c, cause := l.core, lossOf(l.grants[i].session)
 	c.mu.Lock()
 	var victims []victim
 	if l.live() {
-		victims = c.dropAll(slices.Clone(l.grants), errExpired)
+		victims = c.dropAll(slices.Clone(l.grants), cause)
 	}
-	i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil })
+	i = slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil })
 	lost := i >= 0 && l.complete && !l.released
 	c.mu.Unlock()
-	c.bury(victims, errExpired)
+	c.bury(victims, cause)
 	if lost {
 		_ = l.lose(l.grants[i].cause) // whoever dropped the grant may not have come to this lock yet
 	}
 }
+
+// lossOf says why a session is lost.
+func lossOf(s session.Session) error { return cmp.Or(s.Loss(), errExpired) }
 
 var errExpired = errors.New("no answer from the server before the deadline")
 
@@ -166,6 +183,7 @@ func (l *Lock) live() bool {
 func (l *Lock) begin(now time.Time) {
 	l.complete, l.since = true, now
 	l.core.stats.held.Add(1)
+	l.core.watchPauses()
 }
 
 // end counts a lock that is about to be released or lost, under core.mu: only the
@@ -200,6 +218,12 @@ func (c *lockContext) Value(key any) any {
 		return c.lock
 	}
 	return c.Context.Value(key)
+}
+
+// Done is also what a context that is made of this one asks for, once.
+func (c *lockContext) Done() <-chan struct{} {
+	_ = c.Err() // looks
+	return c.Context.Done()
 }
 
 func (c *lockContext) Err() error {

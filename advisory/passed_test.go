@@ -20,34 +20,44 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 )
 
-// A thief is a session of its own that ends others, and takes what they held.
+// A thief has a session that waits for a lock until another one has ended that of its
+// holder.
 type thief struct {
-	t    *testing.T
-	conn *pgx.Conn
+	t         *testing.T
+	has, ends *pgx.Conn
 }
 
 func newThief(t *testing.T, dsn string) thief {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return thief{t, conn}
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		return conn
+	}
+	return thief{t, connect(), connect()}
 }
 
-// steals ends the session that holds the lock, and returns when it has the lock.
+// steals ends the session of the Locker's only lock, for which nobody else waits at the
+// server, and returns when it has the lock.
 func (th thief) steals(l *advisory.Locker, entity int64) {
 	th.t.Helper()
-	_, err := th.conn.Exec(th.t.Context(), "SELECT pg_terminate_backend($1)", pidOf(th.t, l))
+	has := make(chan error, 1)
+	go func() {
+		_, err := th.has.Exec(th.t.Context(), "SELECT pg_advisory_lock(1, $1)", entity)
+		has <- err
+	}()
+	th.waits(entity)
+	_, err := th.ends.Exec(th.t.Context(), "SELECT pg_terminate_backend($1)", pidOf(th.t, l))
 	require.NoError(th.t, err)
-	_, err = th.conn.Exec(th.t.Context(), "SELECT pg_advisory_lock(1, $1)", entity)
-	require.NoError(th.t, err)
+	require.NoError(th.t, <-has)
 }
 
 // waits blocks until somebody waits for the lock at the server.
 func (th thief) waits(entity int64) {
 	th.t.Helper()
 	eventually(th.t, func() (waits bool) {
-		require.NoError(th.t, th.conn.QueryRow(th.t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'
+		require.NoError(th.t, th.ends.QueryRow(th.t.Context(), `SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'
 			AND NOT granted AND objid = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, entity).Scan(&waits))
 		return waits
 	})
@@ -55,7 +65,7 @@ func (th thief) waits(entity int64) {
 
 func (th thief) unlocks() {
 	th.t.Helper()
-	_, err := th.conn.Exec(th.t.Context(), "SELECT pg_advisory_unlock_all()")
+	_, err := th.has.Exec(th.t.Context(), "SELECT pg_advisory_unlock_all()")
 	require.NoError(th.t, err)
 }
 
@@ -156,7 +166,7 @@ func TestReadersThatLeaveTogetherGiveTheLockBack(t *testing.T) {
 				leave.Go(func() { assert.NoError(t, lock.Release()) })
 			}
 			leave.Wait()
-			_, err := th.conn.Exec(t.Context(), "SELECT pg_advisory_lock(1, 1)")
+			_, err := th.has.Exec(t.Context(), "SELECT pg_advisory_lock(1, 1)")
 			require.NoError(t, err)
 			th.unlocks()
 		}
@@ -241,7 +251,7 @@ func (s *storm) run(prepare func(*advisory.Locker)) (overlapping int) {
 	s.t.Helper()
 	dsn := pgtest.DSN(s.t)
 	s.work = workPool(s.t, dsn)
-	s.kills.Store(200)
+	s.kills.Store(100)
 	var wg sync.WaitGroup
 	for range 2 {
 		l := open(s.t, advisory.Config{DSN: dsn, Timeout: advisory.NoTimeout, HandOverBudget: time.Hour})

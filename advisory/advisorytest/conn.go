@@ -47,6 +47,9 @@ func (c *conn) State(time.Time) session.State {
 	return session.Held
 }
 
+// Loss says why the session is lost.
+func (c *conn) Loss() error { return c.Verify() }
+
 // Verified reports whether the session lives.
 func (c *conn) Verified(now time.Time) bool { return c.State(now) == session.Held }
 

@@ -147,6 +147,8 @@ func (c *carrier) state(now time.Time) session.State {
 	return state
 }
 
+func (c *carrier) loss() error { return c.session.Loss() }
+
 // verified is that of the session. While a batch is under way, a look finds nothing
 // until its answer comes.
 func (c *carrier) verified(now time.Time) bool { return !c.slow.Load() && c.session.Verified(now) }

@@ -206,6 +206,8 @@ func (ln *lane) pid() uint32 { return ln.session.PID() }
 
 func (ln *lane) state(now time.Time) session.State { return ln.session.State(now) }
 
+func (ln *lane) loss() error { return ln.session.Loss() }
+
 func (ln *lane) verified(now time.Time) bool { return ln.session.Verified(now) }
 
 func (ln *lane) watchNow() { ln.session.WatchNow() }

@@ -48,6 +48,7 @@ type hold struct {
 type place interface {
 	pid() uint32
 	state(now time.Time) session.State
+	loss() error
 	verified(now time.Time) bool
 	verify(v *Session) error
 	watchNow()
@@ -72,6 +73,21 @@ func (v *Session) State(now time.Time) (state session.State) {
 		state = max(state, v.holds[i].at.state(now))
 	}
 	return state
+}
+
+// Loss is the first one of the sessions that the locks live on.
+func (v *Session) Loss() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lost != nil {
+		return v.lost
+	}
+	for i := range v.holds {
+		if err := v.holds[i].at.loss(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Verified reports whether all the sessions are that the locks live on.

@@ -82,6 +82,14 @@ func (s *Session) State(at time.Time) session.State {
 	return session.Held
 }
 
+// Loss says why the session is lost, if it is not only that its time is over.
+func (s *Session) Loss() error {
+	if lost := s.lost.Load(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
 // settle judges an answer: an error of the server leaves the session alive and
 // proves nothing, any other error and any other backend end it.
 func (s *Session) settle(sent time.Duration, pid uint32, err error) error {

@@ -74,8 +74,8 @@ type Stats struct {
 // system call, and a lock can pass on a million times in a second.
 const VerifiedFor = 100 * time.Microsecond
 
-// A Session carries locks. One goroutine at a time uses it, but State, Verified,
-// Interrupt, Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
+// A Session carries locks. One goroutine at a time uses it, but State, Loss,
+// Verified, Interrupt, Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
 // bounded in time and takes no context: a statement about a lock is answered, or
 // its session is closed. After a *LostError the session holds nothing.
 type Session interface {
@@ -83,6 +83,8 @@ type Session interface {
 	PID() uint32
 	// State is what the owner may believe now, which is time.Now().
 	State(now time.Time) State
+	// Loss says why the session is Lost. nil: it is not, or only its time is over.
+	Loss() error
 	// Verified reports whether the session is Held and the server had not ended it: by
 	// what had reached this machine VerifiedFor ago, or later. false can also mean that
 	// this is not known without a question to the server.

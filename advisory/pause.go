@@ -1,0 +1,76 @@
+package advisory
+
+import (
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// pauseEvery is how often a Locker that holds locks looks at the clock. A look takes
+// about a microsecond, whatever it holds.
+const pauseEvery = 50 * time.Millisecond
+
+// A pauseWatch finds out that the process, or the machine, stood still while locks were
+// held: a context that descends from a lock's cannot look for itself. The timer runs on
+// CLOCK_MONOTONIC, so that it is due at once when the process goes on after a SIGSTOP,
+// and within pauseEvery after the machine was suspended. It is guarded by core.mu.
+type pauseWatch struct {
+	timer   *time.Timer // nil = never set
+	running bool
+	at      time.Duration // the last look, on boottime's clock
+	clock   func() time.Duration
+}
+
+// watchPauses has pauses watched for while locks are held, under mu.
+func (c *core) watchPauses() {
+	p := &c.pauses
+	if p.running || c.closed {
+		return
+	}
+	p.running, p.at = true, p.clock()
+	if p.timer == nil {
+		p.timer = time.AfterFunc(pauseEvery, c.lookForPause)
+		return
+	}
+	p.timer.Reset(pauseEvery)
+}
+
+// lookForPause ends the locks whose time ran out during a pause. No lock that was well
+// at the last look can expire without one, but for a silent server, which its session
+// notices itself.
+func (c *core) lookForPause() {
+	c.mu.Lock()
+	p := &c.pauses
+	if c.closed || c.stats.held.Load() == 0 {
+		p.running = false
+		c.mu.Unlock()
+		return
+	}
+	now := p.clock()
+	paused := now-p.at > 2*pauseEvery
+	p.at = now
+	p.timer.Reset(pauseEvery)
+	if !paused {
+		c.mu.Unlock()
+		return
+	}
+	c.wg.Add(1)
+	defer c.wg.Done()
+	expired := c.expired(time.Now())
+	c.mu.Unlock()
+	for _, g := range expired {
+		c.lost(lossOf(g.session), g)
+	}
+}
+
+// expired returns the grants whose sessions are lost, under mu.
+func (c *core) expired(now time.Time) (expired []*grant) {
+	for _, q := range c.queues {
+		for _, g := range q.grants {
+			if len(g.users) > 0 && g.users[0].complete && g.session.State(now) == session.Lost {
+				expired = append(expired, g)
+			}
+		}
+	}
+	return expired
+}
