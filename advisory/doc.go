@@ -36,8 +36,14 @@
 //     key in the same database, from any language, but for what is said above.
 //   - A holder whose lock is gone is told: its context ends, with a *LostError as its
 //     cause, within milliseconds if the connection was closed, and before
-//     Config.SessionTTL is over if nothing is heard any more. A process that was
-//     stopped finds its lock lost at the first look at its context.
+//     Config.SessionTTL is over if nothing is heard any more.
+//   - A process that was stopped, or whose machine was suspended, finds its lock lost at
+//     the first look at Lock.Context (its Err or Done, and Err of what
+//     context.WithValue made of it) or Lock.Lost. Go lets no context that
+//     context.WithCancel, WithTimeout or an errgroup derived from it look for itself:
+//     such a context, and who is blocked in a receive, is told by a timer, as soon as the
+//     Go runtime runs one after a stop (a millisecond, or some tens of them if all
+//     processors are busy), and 50 ms later after a suspension.
 //   - Nil from Release, Do or DoOrSkip is no false all-clear: the server had not ended
 //     the session when the lock was given back. Most releases ask the server. One that
 //     passes the lock on inside the process, and that of a reader whom others outlast,

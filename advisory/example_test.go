@@ -125,3 +125,29 @@ func ExampleLocker_AcquireTx() {
 	}
 	_ = ship
 }
+
+// The work has a context with a time limit of its own, which is told of a loss a moment
+// later than the lock's. Before a write that must not be late, look at the lock's. Where
+// even the time between the look and the write is too long, use AcquireTx.
+func ExampleLock_Context() {
+	orders := namespace.Must(2, "order")
+	locker := exampleLocker()
+	defer locker.Close()
+	lock, err := locker.Acquire(context.Background(), orders.ID(42))
+	if err != nil {
+		log.Fatal(err)
+	}
+	work, cancel := context.WithTimeout(lock.Context(), time.Minute)
+	defer cancel()
+
+	fmt.Println("computing:", work.Err()) // here the process may be stopped for long
+	if lock.Context().Err() != nil {
+		log.Fatal(context.Cause(lock.Context()))
+	}
+	fmt.Println("writing")
+	fmt.Println(lock.Release())
+	// Output:
+	// computing: <nil>
+	// writing
+	// <nil>
+}

@@ -120,6 +120,12 @@ var children = map[string]func(ctx context.Context, dsn string) error{
 	"wait": waitUntilKilled,
 	"act":  actAfterEachPause,
 	"raw":  holdWithoutLease,
+
+	"look Err":     lookAfterAPause(looks["Err"]),
+	"look Done":    lookAfterAPause(looks["Done"]),
+	"look Lost":    lookAfterAPause(looks["Lost"]),
+	"look Value":   lookAfterAPause(looks["Value"]),
+	"look derived": lookAfterAPause(looks["derived"]),
 }
 
 // start runs a child; the words before run its command line.
