@@ -132,7 +132,11 @@ func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, er
 	case r.State != lease.Held:
 		return leader.Holder{}, false, nil
 	}
-	return leader.Holder{Identity: r.Holder, Term: leader.TermOf(r.Token), Since: r.AcquiredAt, Detail: "lease " + r.ID}, true, nil
+	holder = leader.Holder{Identity: r.Holder, Term: leader.TermOf(r.Token), Since: r.AcquiredAt}
+	if r.ID != "" { // a lock server without tokens tells it only to the leader
+		holder.Detail = "lease " + r.ID
+	}
+	return holder, true, nil
 }
 
 // wholeMilliseconds rounds up what some protocols would round down.

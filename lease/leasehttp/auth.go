@@ -42,12 +42,29 @@ func (s *Server) bearer(header string) bool {
 // local reports whether a request comes from this machine, through no proxy, and by
 // no name that a web page of somebody else could have.
 func local(r *http.Request) bool {
-	for _, header := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
-		if _, ok := r.Header[header]; ok {
+	for header := range r.Header {
+		if ofProxy(header) {
 			return false
 		}
 	}
 	return isLoopback(hostOf(r.RemoteAddr)) && (hostOf(r.Host) == "localhost" || isLoopback(hostOf(r.Host)))
+}
+
+// ofProxy reports whether a header, in its canonical form, is one that proxies add:
+// those of RFC 9110 and 7239, nginx, HAProxy, Envoy, Cloudflare, Akamai, Fastly, AWS,
+// Google, Azure and Fly. A proxy that adds none cannot be told from a client.
+func ofProxy(header string) bool {
+	switch header {
+	case "Via", "Forwarded", "True-Client-Ip", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Real-Ip", "X-Proxyuser-Ip",
+		"X-Original-Host", "X-Original-Url", "X-Original-Forwarded-For", "X-Cloud-Trace-Context", "X-Request-Start", "X-Scheme", "X-Varnish", "Proxy-Connection":
+		return true
+	}
+	for _, prefix := range [...]string{"X-Forwarded", "Cf-", "Cdn-", "X-Amzn-", "X-Amz-Cf-", "X-Envoy-", "X-Azure-", "X-Arr-", "X-Akamai-", "Akamai-", "Fastly-", "Fly-", "X-Appengine-", "X-Goog-"} {
+		if strings.HasPrefix(header, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func hostOf(address string) string {

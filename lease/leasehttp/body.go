@@ -60,6 +60,12 @@ func checkMediaType(value string) error {
 }
 
 func decode(data []byte, body any) error {
+	if err := checkNames(data, body); err != nil {
+		return err
+	}
+	if loneSurrogate(data) {
+		return refuse(TypeInvalid, `the body has half of a surrogate pair (\ud800 to \udfff)`)
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(body); err != nil {

@@ -154,7 +154,8 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 	return err
 }
 
-// Get tells about one lock; see lease.Store.
+// Get tells about one lock; see lease.Store. The lease's ID is empty unless the server
+// has Tokens: whoever knows it can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
@@ -166,7 +167,8 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	return answer.record(), nil
 }
 
-// List yields the records of locks, page by page; see lease.Store.
+// List yields the records of locks, page by page; see lease.Store, and Get for what
+// they lack.
 func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := r.Validate(); err != nil {

@@ -48,7 +48,8 @@ type Config struct {
 	// AllowInsecure lets a server without Tokens and Authorize answer to everybody, and
 	// a server without TLS or without them listen on other addresses than loopback.
 	// Without it, such a server answers only clients on the same machine that
-	// address it as localhost and come through no proxy.
+	// address it as localhost, with no header that proxies add. A proxy on this machine
+	// that adds none lets everybody in: behind any proxy, set Tokens.
 	AllowInsecure bool
 
 	// MaxBody is the greatest size of a body in bytes. 0 = 64 KiB.
@@ -89,7 +90,8 @@ type Config struct {
 	IdleTimeout     time.Duration
 	ShutdownTimeout time.Duration
 
-	// Registry gets the metrics, and /metrics shows it. nil = one of the server's own.
+	// Registry gets the metrics, and /metrics shows it. nil = one of the server's own, which
+	// has the metrics of the process and of Go's runtime, too.
 	Registry *prometheus.Registry
 
 	// Logger gets what happens. nil = nothing is logged.
@@ -146,6 +148,7 @@ func (c *Config) setDefaults() {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
+		c.Registry.MustRegister(ofProcess()...)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -28,8 +28,8 @@ func TestAClientAndItsServerAreAStore(t *testing.T) {
 		New: func(t *testing.T) lease.Store {
 			t.Helper()
 			store := leasetest.NewStore()
-			_, h := serve(t, leasehttp.Config{Store: store})
-			return remote{client(t, h, leasehttp.ClientConfig{}), store}
+			_, h := serve(t, leasehttp.Config{Store: store, Tokens: []string{token}}) // or records would lack ids
+			return remote{client(t, h, leasehttp.ClientConfig{Token: token}), store}
 		},
 	})
 }

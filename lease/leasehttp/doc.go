@@ -41,14 +41,21 @@
 // The probes ask a store that is a lease.HealthReporter for its health; of another
 // store, /readyz knows only that it answers a Get.
 //
-// A lock's name is one segment of the path, percent-encoded. A request
-// with a field or parameter that the server does not know is refused too: a misspelt
-// idempotency_key that was ignored would cost a second lease. Clients ignore fields
-// that they do not know.
+// HEAD is answered as GET. A lock's name is one segment of the path, percent-encoded. A
+// request with a field or parameter that the server does not know is refused too: a
+// misspelt idempotency_key that was ignored would cost a second lease. So is a field in
+// another case, one that comes twice, and half of a surrogate pair, which readers of JSON
+// take for different things. Clients ignore fields that they do not know.
+//
+// GET shows the lease_id to clients of a server with Tokens only: who knows it can
+// release the lease, and without Tokens nobody but the holder is to.
 //
 // # Answers
 //
-// Every refusal is a Problem, an application/problem+json body of RFC 9457. Its type
+// Every refusal of a route is a Problem, an application/problem+json body of RFC 9457.
+// (What net/http cannot read as a request, it answers itself with 400, 431, 501 or 505 in
+// plain text, and closes the connection: no handler is asked, and to change its bytes on
+// their way would rest on their wording, and fail under TLS.) Its type
 // decides; the client makes of it the error of package lease that the server's store
 // gave:
 //
@@ -100,6 +107,8 @@
 // # Who may ask
 //
 // With Tokens, or an Authorize of the program, everybody who passes has every right.
-// Without them, only clients on the server's machine are answered. On an address that
+// Without them, only clients on the server's machine are answered, and no request with a
+// header that proxies add. A proxy on the machine that adds none cannot be told from a
+// client: behind any proxy, set Tokens. On an address that
 // is not loopback, Serve wants TLS and one of both, or AllowInsecure.
 package leasehttp

@@ -1,6 +1,7 @@
 package leasehttp
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,11 +23,13 @@ func flat(data string, set func(name, value string, quoted bool) bool) bool {
 		return false
 	}
 	rest, ok := strings.CutPrefix(data, "{")
-	for ok {
+	var seen [flatFields]string
+	for n := 0; ok; n++ {
 		var name, value string
-		if name, rest, ok = plainString(rest); !ok {
+		if name, rest, ok = plainString(rest); !ok || n == flatFields || slices.Contains(seen[:n], name) {
 			return false
 		}
+		seen[n] = name
 		if rest, ok = strings.CutPrefix(rest, ":"); !ok || rest == "" {
 			return false
 		}
@@ -47,7 +50,10 @@ func flat(data string, set func(name, value string, quoted bool) bool) bool {
 	return false
 }
 
-const flatMost = 1 << 10
+const (
+	flatMost   = 1 << 10
+	flatFields = 16 // more than any body has
+)
 
 // plainString cuts a string of ASCII without escapes.
 func plainString(s string) (value, rest string, ok bool) {

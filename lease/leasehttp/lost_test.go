@@ -74,7 +74,7 @@ func TestAReleaseWhoseAnswerWasLostSucceedsAlsoAfterATakeover(t *testing.T) {
 	require.NoError(t, err)
 
 	require.ErrorIs(t, cl.Release(t.Context(), l.Claim), lease.ErrStale, "a release that is not the same request")
-	record, err := cl.Get(t.Context(), "job")
+	record, err := store.Get(t.Context(), "job")
 	require.NoError(t, err)
 	assert.Equal(t, next.Claim, record.Claim)
 	assert.Equal(t, lease.Held, record.State)

@@ -134,6 +134,9 @@ func TestTheDocumentDescribesEveryRouteAndNoOther(t *testing.T) {
 	d := readDocument(t, send(t, h, http.MethodGet, "/v1/openapi.json", "").body)
 	var routes, described []string
 	for _, r := range s.Handler().(*echo.Echo).Routes() {
+		if r.Method == http.MethodHead { // as GET, says the document of all
+			continue
+		}
 		routes = append(routes, r.Method+" "+strings.ReplaceAll(r.Path, ":lock", "{lock}"))
 	}
 	for path, methods := range d.root["paths"].(object) {

@@ -101,8 +101,17 @@ func (s *Server) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := newRecordBody(record)
+	answer := s.recordBody(record)
 	return respond(c, http.StatusOK, jsonType, &answer)
+}
+
+// recordBody is what a record shows. Whoever knows the id of a lease can end it: those
+// who have shown a token can anyway; of others, only its holder is to know it.
+func (s *Server) recordBody(r lease.Record) recordBody {
+	if len(s.tokens) == 0 {
+		r.ID = ""
+	}
+	return newRecordBody(r)
 }
 
 // Pages of a list.
@@ -134,7 +143,7 @@ func (s *Server) list(c echo.Context) error {
 	}
 	page := pageBody{Locks: make([]recordBody, 0, min(len(records), limit))}
 	for _, record := range records[:min(len(records), limit)] {
-		page.Locks = append(page.Locks, newRecordBody(record))
+		page.Locks = append(page.Locks, s.recordBody(record))
 	}
 	if len(records) > limit {
 		page.Next = records[limit-1].Name

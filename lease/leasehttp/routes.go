@@ -26,12 +26,17 @@ func (s *Server) routes() *echo.Echo {
 	e.POST("/v1/locks/:lock/acquire", s.guard(s.acquire))
 	e.POST("/v1/locks/:lock/renew", s.guard(s.renew))
 	e.POST("/v1/locks/:lock/release", s.guard(s.release))
-	e.GET("/v1/locks/:lock", s.guard(s.get))
-	e.GET("/v1/locks", s.guard(s.list))
-	e.GET("/v1/openapi.json", func(c echo.Context) error { return c.Blob(http.StatusOK, jsonType, openAPI) })
-	e.GET("/metrics", s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))))
-	e.GET("/healthz", s.alive)
-	e.GET("/readyz", s.ready)
+	for path, handler := range map[string]echo.HandlerFunc{
+		"/v1/locks/:lock":  s.guard(s.get),
+		"/v1/locks":        s.guard(s.list),
+		"/v1/openapi.json": func(c echo.Context) error { return c.Blob(http.StatusOK, jsonType, openAPI) },
+		"/metrics":         s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))),
+		"/healthz":         s.alive,
+		"/readyz":          s.ready,
+	} {
+		e.GET(path, handler)
+		e.HEAD(path, handler) // net/http leaves the body out
+	}
 	return e
 }
 

@@ -103,6 +103,28 @@ func TestWithoutTokensOnlyThisMachineIsAnswered(t *testing.T) {
 	}
 }
 
+func TestWhatComesThroughAProxyIsNotOfThisMachine(t *testing.T) {
+	t.Parallel()
+	s, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+	require.NoError(t, err)
+	for _, header := range []string{
+		"Via", "Forwarded", "X-Real-IP", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server", "X-Forwarded-Prefix",
+		"True-Client-IP", "Client-IP", "X-Client-IP", "X-Cluster-Client-IP", "X-Original-Host", "X-Original-URL", "X-Original-Forwarded-For",
+		"CF-Connecting-IP", "CF-Ray", "CDN-Loop", "X-Amzn-Trace-Id", "X-Amz-Cf-Id", "X-Envoy-External-Address", "X-Envoy-Expected-Rq-Timeout-Ms",
+		"X-Cloud-Trace-Context", "X-Azure-ClientIP", "X-ARR-LOG-ID", "Fastly-Client-IP", "Fly-Client-IP", "X-Akamai-Edgescape", "X-Varnish",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/locks/x", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		require.Equal(t, 404, w.Code, "the control")
+		r.Header.Set(header, "")
+		w = httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		assert.Equal(t, 403, w.Code, header)
+	}
+}
+
 func TestAuthorizeDecidesAndItsTextStaysBehind(t *testing.T) {
 	t.Parallel()
 	_, h := serve(t, leasehttp.Config{Authorize: func(*http.Request) error { return errors.New("secret") }})
@@ -288,7 +310,7 @@ func TestTheMetricsHaveTheirNames(t *testing.T) {
 	body := send(t, h, http.MethodGet, "/metrics", "").body
 	for _, line := range []string{
 		`lock_acquire_total{result="success"} 1`,
-		`lock_acquire_total{result="fail"} 1`,
+		`lock_acquire_total{result="held"} 1`,
 		`lock_acquire_total{result="busy"} 0`,
 		`lock_renew_total{result="success"} 1`,
 		`lock_release_total{result="success"} 1`,

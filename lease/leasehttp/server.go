@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -63,7 +64,7 @@ func New(c Config) (*Server, error) {
 		WriteTimeout:      c.ReadTimeout + c.MaxWait + 2*c.StoreTimeout + 10*time.Second,
 		IdleTimeout:       c.IdleTimeout,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          log.New(&httpLog{c.Logger}, "", 0),
 	}
 	return s, nil
 }

@@ -157,7 +157,7 @@ func (b *releaseBody) set(name, value string, quoted bool) bool {
 type leaseBody struct {
 	Lock           string            `json:"lock"`
 	OwnerID        string            `json:"owner_id"`
-	LeaseID        string            `json:"lease_id"`
+	LeaseID        string            `json:"lease_id,omitempty"` // not in a record for those who may not write
 	FencingToken   uint64            `json:"fencing_token"`
 	AcquiredAt     time.Time         `json:"acquired_at"`
 	ExpiresAt      time.Time         `json:"expires_at"`
