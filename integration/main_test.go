@@ -126,6 +126,7 @@ var children = map[string]func(ctx context.Context, dsn string) error{
 	"look Lost":    lookAfterAPause(looks["Lost"]),
 	"look Value":   lookAfterAPause(looks["Value"]),
 	"look derived": lookAfterAPause(looks["derived"]),
+	"guarded":      leadAndGuard,
 }
 
 // start runs a child; the words before run its command line.

@@ -21,6 +21,7 @@ type electionVector struct {
 	ObjID    uint32
 	ObjSubID uint16
 	Election uint32 // the class of the companion keys
+	Guard    uint32 // the objid of the guards' lock
 }
 
 func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
@@ -28,13 +29,21 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 	var vs []electionVector
 	require.NoError(t, json.Unmarshal(electionsJSON, &vs))
 	require.NotEmpty(t, vs)
-	seen := map[uint32]bool{}
+	classes, guards := map[uint32]int{}, map[namespace.Tag]bool{}
 	for _, v := range vs {
 		tag := namespace.Tag{ClassID: v.ClassID, ObjID: v.ObjID, ObjSubID: v.ObjSubID}
-		assert.Equal(t, v.Election, keyOf(t, tag).Election().ClassID(), "%v", tag)
-		assert.False(t, seen[v.Election])
-		seen[v.Election] = true
+		election := keyOf(t, tag).Election()
+		assert.Equal(t, v.Election, election.ClassID(), "%v", tag)
+		assert.Equal(t, namespace.Tag{ClassID: v.Election, ObjID: v.Guard, ObjSubID: namespace.SingleForm}, election.Guard(), "%v", tag)
+		assert.False(t, guards[election.Guard()])
+		classes[v.Election]++
+		guards[election.Guard()] = true
 	}
+	// Two of them share a class by chance, and no guard.
+	shared := namespace.Pair(1, 29674).Election().ClassID()
+	assert.Equal(t, shared, namespace.Pair(1, 32989).Election().ClassID())
+	assert.Equal(t, 2, classes[shared])
+	assert.Len(t, classes, len(vs)-1)
 }
 
 // keyOf returns the raw key of a tag.
@@ -53,8 +62,8 @@ func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		election := namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Election()
 		r := rapid.Uint32Min(1).Draw(t, "r")
-		barrier, incarnation := election.Barrier(), election.Incarnation(r)
-		for _, tag := range []namespace.Tag{barrier, incarnation} {
+		barrier, guard, incarnation := election.Barrier(), election.Guard(), election.Incarnation(r)
+		for _, tag := range []namespace.Tag{barrier, guard, incarnation} {
 			k, ok := tag.Single()
 			assert.True(t, ok)
 			assert.Negative(t, k)
@@ -63,6 +72,7 @@ func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 			assert.Equal(t, election.ClassID(), tag.ClassID)
 		}
 		assert.NotEqual(t, barrier, incarnation)
+		assert.NotEqual(t, barrier, guard)
 		assert.NotEqual(t, incarnation, election.Incarnation(r-1))
 	})
 }

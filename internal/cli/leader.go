@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -36,7 +38,9 @@ func newLeader(app *App) *cobra.Command {
 type postgresElection struct {
 	table   string
 	noTerms bool
-	create  bool // the flag is of leader run alone
+	// The flags of these are of leader run alone.
+	create       bool
+	guardTimeout time.Duration
 }
 
 func (e *postgresElection) flags(f *pflag.FlagSet) OpenFunc {
@@ -62,6 +66,7 @@ func (e *postgresElection) backend(app *App, key namespace.Key) (*postgres.Backe
 		return nil, err
 	}
 	return postgres.New(postgres.Config{
-		ConnConfig: cc, Key: key, Table: e.table, NoTerms: e.noTerms, CreateTable: e.create, Logger: app.Logger(),
+		ConnConfig: cc, Key: key, Table: e.table, NoTerms: e.noTerms, CreateTable: e.create,
+		GuardTimeout: e.guardTimeout, Logger: app.Logger(),
 	})
 }

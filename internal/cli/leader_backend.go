@@ -94,7 +94,7 @@ func (e *electionFlags) addFlags(app *App, cmd *cobra.Command) {
 	}
 	cmd.Flags().StringVar(&e.name, "backend", postgresBackend, "`where` leadership lives: "+strings.Join(e.names, ", "))
 	app.AddKeyFlags(cmd)
-	for _, flag := range []string{"key1", "key2", "create-table", "database-url", "dsn", "database-url-file", "connect-timeout", "application-name", "namespace"} {
+	for _, flag := range []string{"key1", "key2", "create-table", "guard-timeout", "database-url", "dsn", "database-url-file", "connect-timeout", "application-name", "namespace"} {
 		e.owner[flag] = postgresBackend
 	}
 }

@@ -124,6 +124,7 @@ func TestFlagsThatDoNotFitTheBackendEndWith64AndNameBoth(t *testing.T) {
 		"status 1:1 --tls-ca x":                                               "--tls-ca is for --backend lease",
 		"run x --backend lease --file x":                                      "--file is for --backend file: leave it out with --backend lease",
 		"run x --backend lease --create-table":                                "--create-table is for --backend postgres",
+		"run x --backend lease --guard-timeout 1s":                            "--guard-timeout is for --backend postgres",
 		"run x --backend lease --no-terms":                                    "--no-terms is for --backend postgres",
 		"status x --backend lease --database-url x":                           "--database-url is for --backend postgres: leave it out with --backend lease",
 		"status x --backend lease --dsn x":                                    "--dsn is for --backend postgres",

@@ -75,6 +75,7 @@ func newLeaderRun(app *App) *cobra.Command {
 func (r *leaderRun) addFlags(f *pflag.FlagSet) {
 	r.childFlags.addFlags(f)
 	f.BoolVar(&r.postgres.create, "create-table", false, "postgres: make the table of terms if it is not there")
+	f.DurationVar(&r.postgres.guardTimeout, "guard-timeout", 0, "postgres: how long a takeover waits for guarded transactions of earlier terms before it ends them; negative = for as long as they last (default: the lease)")
 	f.StringVar(&r.config.Identity, "id", "", "this node's identity (default: host name and a random suffix)")
 	describeKillAfter(f, "lease-duration")
 	f.DurationVar(&r.config.LeaseDuration, "lease-duration", leader.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")

@@ -1,7 +1,9 @@
 package pgsession
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -9,20 +11,77 @@ import (
 )
 
 // Incarnation returns a session of another that holds an incarnation of the
-// election, its leader or one that has just ended. ok is false if none does. It
-// ends a watch.
-func (s *Session) Incarnation(election namespace.Election) (holder session.Holder, ok bool, err error) {
-	row, err := s.Query(fmt.Sprintf(`
-	SELECT l.pid, a.application_name, l.found IS NOT NULL, pg_catalog.pg_backend_pid()
-	FROM (SELECT 1) AS one LEFT JOIN (SELECT pid, true AS found FROM pg_catalog.pg_locks
-		WHERE %s AND objid::pg_catalog.int8 OPERATOR(pg_catalog.<>) 0 AND granted
-			AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid() LIMIT 1) AS l ON true
-	LEFT JOIN LATERAL pg_catalog.pg_stat_get_activity(l.pid) AS a ON l.pid IS NOT NULL`, whereClass(election.Barrier())))
-	if err != nil || row[2] != "t" {
-		return holder, false, err
+// election on a key: its leader, or one that has just ended. found is false if none
+// does. shared tells that another election, whose class is the same by chance, has a
+// leader or a candidate. It ends a watch.
+func (s *Session) Incarnation(key namespace.Key) (holder session.Holder, found, shared bool, err error) {
+	class := key.Election().Barrier()
+	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + whereClass(class) + incarnationSQL + `
+		AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), pg_catalog.pg_backend_pid()`)
+	if err != nil || row[0] != "t" {
+		return holder, false, false, err
 	}
-	holder.PID, holder.ApplicationName = parsePID(row[0]), row[1]
-	return holder, true, nil
+	row, err = s.Query(fmt.Sprintf(heldBesideSQL, whereDatabase, class.ClassID))
+	if err != nil {
+		return holder, false, false, err
+	}
+	var holders []incarnated
+	if err := json.Unmarshal([]byte(row[0]), &holders); err != nil {
+		return holder, false, false, fmt.Errorf("reading who holds incarnations: %w", err)
+	}
+	for _, h := range holders {
+		if h.ofAnother(key) {
+			shared = true
+			continue
+		}
+		holder.PID, holder.ApplicationName, found = h.PID, h.ApplicationName, true
+	}
+	return holder, found, shared, nil
+}
+
+// incarnationSQL selects incarnations among the locks of a class, where guards share
+// others.
+const incarnationSQL = ` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.<>) 0 AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted`
+
+// heldBesideSQL tells, in one look at the lock table, which other sessions hold an
+// incarnation of a class, and all that these hold alone.
+const heldBesideSQL = `
+	WITH held AS MATERIALIZED (
+		SELECT coalesce(pid, 0) AS pid, classid::pg_catalog.int8 AS classid, objid::pg_catalog.int8 AS objid, objsubid FROM pg_catalog.pg_locks
+		WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted AND %[1]s
+	), holders AS (
+		SELECT DISTINCT pid FROM held WHERE classid OPERATOR(pg_catalog.=) %[2]d AND objsubid OPERATOR(pg_catalog.=) 1
+			AND objid OPERATOR(pg_catalog.<>) 0 AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+	)
+	SELECT coalesce((SELECT pg_catalog.json_agg(pg_catalog.json_build_object('pid', h.pid,
+		'application_name', (SELECT a.application_name FROM pg_catalog.pg_stat_get_activity(h.pid) AS a),
+		'locks', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('ClassID', l.classid, 'ObjID', l.objid, 'ObjSubID', l.objsubid))
+			FROM held AS l WHERE l.pid OPERATOR(pg_catalog.=) h.pid))) FROM holders AS h)::pg_catalog.text, '[]'), pg_catalog.pg_backend_pid()`
+
+// An incarnated session holds an incarnation. A prepared transaction has pid 0.
+type incarnated struct {
+	PID             uint32          `json:"pid"`
+	ApplicationName string          `json:"application_name"`
+	Locks           []namespace.Tag `json:"locks"`
+}
+
+// ofAnother reports whether the incarnation is of another election than that on the
+// key, of the same class: its session then holds the lock of that election. Ours it
+// cannot hold, because who asks has it. A session has one election.
+func (i incarnated) ofAnother(key namespace.Key) bool {
+	class := key.Election().ClassID()
+	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(tag namespace.Tag) bool {
+		return tag != key.Tag() && tag.ClassID != class && keyOf(tag).Election().ClassID() == class
+	})
+}
+
+// keyOf is the key that a tag of an advisory lock is of.
+func keyOf(tag namespace.Tag) namespace.Key {
+	if k1, k2, ok := tag.Pair(); ok {
+		return namespace.Pair(k1, k2)
+	}
+	k, _ := tag.Single()
+	return namespace.SingleRaw(k)
 }
 
 // Terminate ends a session of this role, if it is still the one that is meant. It

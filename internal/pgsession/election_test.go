@@ -37,35 +37,70 @@ func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	s, other, judge := dial(t, dsn, nil), dial(t, dsn, nil), connect(t, dsn)
-	election := namespace.Pair(7, 9).Election()
+	key := namespace.Pair(7, 9)
+	election := key.Election()
 	none := func() {
 		t.Helper()
-		_, found, err := s.Incarnation(election)
+		_, found, shared, err := s.Incarnation(key)
 		require.NoError(t, err)
 		require.False(t, found)
+		require.False(t, shared)
 	}
-	take := func(s *Session, tag namespace.Tag) {
-		t.Helper()
-		ok, err := s.Try(tag, session.Exclusive)
-		require.NoError(t, err)
-		require.True(t, ok)
-	}
-	take(s, election.Incarnation(1))
-	take(other, election.Barrier())
-	take(other, namespace.Pair(7, 10).Election().Incarnation(1))
+	seize(t, s, election.Incarnation(1))
+	seize(t, other, election.Barrier())
+	seize(t, other, namespace.Pair(7, 10).Election().Incarnation(1))
 	none()
-	take(other, election.Incarnation(1<<32-1))
-	holder, found, err := s.Incarnation(election)
+	seize(t, other, election.Incarnation(1<<32-1))
+	holder, found, shared, err := s.Incarnation(key)
 	require.NoError(t, err)
 	require.True(t, found)
+	assert.False(t, shared)
 	assert.Equal(t, session.Holder{PID: other.PID(), ApplicationName: "pglatch test"}, holder)
 	require.NoError(t, other.UnlockAll())
 	none()
-	incarnation, _ := election.Incarnation(3).Single()
-	judge.exec("BEGIN; SELECT pg_advisory_xact_lock_shared(" + strconv.FormatInt(incarnation, 10) + ")")
-	_, found, err = s.Incarnation(election)
+	for _, tag := range []namespace.Tag{election.Guard(), election.Incarnation(3)} { // what guards share, and what those try that are refused
+		k, _ := tag.Single()
+		judge.exec("BEGIN; SELECT pg_advisory_xact_lock_shared(" + strconv.FormatInt(k, 10) + ")")
+		none()
+		judge.exec("ROLLBACK")
+	}
+}
+
+func seize(t *testing.T, s *Session, tag namespace.Tag) {
+	t.Helper()
+	ok, err := s.Try(tag, session.Exclusive)
 	require.NoError(t, err)
-	assert.True(t, found, "a guard that was refused is waited for too")
+	require.True(t, ok)
+}
+
+func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, foreign, own := dial(t, dsn, nil), dial(t, dsn, nil), dial(t, dsn, nil)
+	ours, theirs := namespace.Pair(1, 29674), namespace.Pair(1, 32989)
+	require.Equal(t, ours.Election().ClassID(), theirs.Election().ClassID())
+	seize(t, s, ours.Tag())
+	seize(t, foreign, theirs.Tag())
+	seize(t, foreign, theirs.Election().Incarnation(7))
+	_, found, shared, err := s.Incarnation(ours)
+	require.NoError(t, err)
+	assert.False(t, found)
+	assert.True(t, shared)
+
+	// A session that has an incarnation and no election's lock can be of this election.
+	seize(t, own, ours.Election().Incarnation(8))
+	seize(t, own, namespace.Pair(3, 3).Tag())
+	holder, found, shared, err := s.Incarnation(ours)
+	require.NoError(t, err)
+	assert.True(t, found)
+	assert.True(t, shared)
+	assert.Equal(t, own.PID(), holder.PID)
+	require.NoError(t, own.UnlockAll())
+
+	require.NoError(t, foreign.Unlock(theirs.Tag(), session.Exclusive))
+	_, found, _, err = s.Incarnation(ours)
+	require.NoError(t, err)
+	assert.True(t, found, "nothing says any more whose it is")
 }
 
 func TestTerminateEndsTheSessionThatIsMeantAndNoOther(t *testing.T) {

@@ -26,8 +26,11 @@ func whereObject(tag namespace.Tag) string {
 // tag's form and classid.
 func whereClass(tag namespace.Tag) string {
 	return whereForm(tag) + `
-	AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
+	AND ` + whereDatabase
 }
+
+// whereDatabase selects the locks of this database in pg_locks.
+const whereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
 
 // whereForm is whereClass in all databases.
 func whereForm(tag namespace.Tag) string {

@@ -21,6 +21,7 @@ type link struct {
 	conn       *pgconn.PgConn
 	pid        uint32 // of the server session, from pg_backend_pid()
 	slice      time.Duration
+	checks     bool // the server took the optional settings
 	statements statements
 	received   *receiver // nil = nothing is known of what arrives
 	using      atomic.Pointer[Session]
@@ -87,7 +88,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
 	all := Settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
 	row, err := queryRow(ctx, l.conn, setSQL(all, true))
-	if refusedSetting(err) {
+	if l.checks = !refusedSetting(err); !l.checks {
 		row, err = queryRow(ctx, l.conn, setSQL(all, false))
 	}
 	if err != nil {

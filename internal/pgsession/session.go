@@ -69,6 +69,10 @@ func newSession(m *maker, l *link) *Session {
 // PID is the server's number for the session.
 func (s *Session) PID() uint32 { return s.link.pid }
 
+// Checks reports whether the server can look during a statement whether its client
+// has gone.
+func (s *Session) Checks() bool { return s.link.checks }
+
 // State is what the owner may believe now, which is time.Now().
 func (s *Session) State(at time.Time) session.State {
 	now := int64(s.from.clock.At(at))

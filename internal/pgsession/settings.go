@@ -23,7 +23,7 @@ type Setting struct {
 // because the client may believe in it for nearly as long: four times a quarter of
 // the lease, rounded up to seconds, pass until the third probe counts as lost.
 func Settings(t time.Duration, applicationName string, major int) []Setting {
-	probe := strconv.FormatInt(int64(math.Ceil(t.Seconds()/4)), 10)
+	probe := strconv.Itoa(probe(t))
 	s := []Setting{
 		{Name: "idle_session_timeout", Value: ms(t)}, // the lease
 		{Name: "search_path", Value: "pg_catalog"},   // nobody's pg_advisory_lock but PostgreSQL's
@@ -38,7 +38,7 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 		{Name: "plan_cache_mode", Value: "force_generic_plan"},
 		{Name: "tcp_keepalives_idle", Value: probe},
 		{Name: "tcp_keepalives_interval", Value: probe},
-		{Name: "tcp_keepalives_count", Value: "3"},
+		{Name: "tcp_keepalives_count", Value: strconv.Itoa(keepalives)},
 		{Name: "tcp_user_timeout", Value: ms(max(t, userTimeout)), Optional: true},
 		{Name: "client_connection_check_interval", Value: "1s", Optional: true}, // Linux and BSD servers only
 	}
@@ -50,6 +50,12 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 	}
 	return s
 }
+
+// keepalives are the probes of the server's TCP that may stay without an answer.
+const keepalives = 3
+
+// probe is the time between probes, in seconds.
+func probe(t time.Duration) int { return int(math.Ceil(t.Seconds() / (keepalives + 1))) }
 
 // setSQL makes the settings and reads, in one round trip, what a lock session
 // must know of its server.

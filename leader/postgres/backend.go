@@ -146,7 +146,7 @@ func (b *Backend) letGo(t *seat) {
 		b.stand()
 		return
 	}
-	t.main, t.incarnation, t.leads = false, namespace.Tag{}, false
+	t.main, t.incarnation, t.leads, t.guards = false, namespace.Tag{}, false, guards{}
 	t.rest()
 }
 
@@ -230,7 +230,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 // finds nothing left to wait for.
 func (t *seat) release() error {
 	incarnation := t.incarnation
-	t.incarnation, t.leads = namespace.Tag{}, false
+	t.incarnation, t.leads, t.guards = namespace.Tag{}, false, guards{}
 	if incarnation != (namespace.Tag{}) {
 		if err := t.session.Unlock(incarnation, session.Exclusive); err != nil {
 			return err

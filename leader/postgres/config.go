@@ -64,8 +64,15 @@ type Config struct {
 	// know whether its predecessor ended in good order. Guards work all the same.
 	NoTerms bool
 
-	// Logger gets what nobody is told otherwise: what a takeover waits for (Warn). nil
-	// = discard.
+	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier
+	// terms before it ends their sessions with pg_terminate_backend: they are rolled
+	// back. 0 = the duration of the lease; negative = it waits for as long as they last.
+	// The candidate's role must have the privileges of theirs or of pg_signal_backend;
+	// where it has not, the takeover goes on waiting and says who may end what.
+	GuardTimeout time.Duration
+
+	// Logger gets what nobody is told otherwise: what a takeover waits for, and
+	// what it ends (Warn). nil = discard.
 	Logger *slog.Logger
 }
 

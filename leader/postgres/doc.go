@@ -58,7 +58,7 @@
 // # Why no stale write commits
 //
 // Beside the election lock M there is an incarnation lock R, another for each
-// leadership, and a barrier lock G. All keys are of one election and one database.
+// leadership, and a lock G of the guards. All keys are of one election and one database.
 //
 //	leader           M held ─ R held ─ ... ─ session ends, in any order: M free, R free
 //	guard                       G shared (got) ─ R shared (refused) ─ writes ─ commit, G free
@@ -69,7 +69,8 @@
 //  1. takes an incarnation that nobody has;
 //  2. waits until no other session has an incarnation of this election: a server that
 //     ends a session gives its locks back in any order, so M can be free before R is;
-//  3. takes G exclusively, and gives it back at once;
+//  3. takes G exclusively, and gives it back at once; it ends transactions that keep it
+//     from that for longer than Config.GuardTimeout, and goes on waiting;
 //  4. counts the term. Only then does it lead.
 //
 // A guard takes G shared first and tries R shared second, both for the
@@ -104,16 +105,44 @@
 //   - Terms begin again if their row is deleted, and two standbys that were promoted
 //     independently to one timeline number cannot be told apart.
 //
+// # Elections that share a class
+//
+// All companion keys of an election have one classid, a hash of 31 bits, and by chance
+// two of 50,000 elections share one with a probability of a half. That costs nothing: their
+// G differ (63 bits), and step 2 passes over an incarnation whose session holds the election
+// lock of another election. Earlier versions had one G for each class. A guard of theirs is
+// waited for too, and a candidate of theirs waits for our guards in step 2, so that
+// versions can be mixed during a deploy.
+//
 // # How long a takeover takes
 //
 // If the leader gives up, or its process or session ends, a few milliseconds. If it
-// is stopped or cut off, until the lease has ended. If a guarded transaction is in
-// flight, until it ends as well. In all
+// is stopped or cut off, until the lease T has ended, and a slice of waiting (0.9 s at most).
+// If a guarded transaction is in flight, until it ends as well. What it is at decides how
+// long that takes, counted from the leader's end, when G is Config.GuardTimeout (T by
+// default) and C is T/4 or a second, whichever is less:
 //
-//	lease + longest guarded statement + idle_in_transaction_session_timeout
+//	the guarded transaction, of a leader that         somebody else leads after     if nobody may end it
+//	  ... is idle; killed                             milliseconds                  the same
+//	  ... is in a statement, or waits for a row; killed   C                         the same
+//	  ... is idle; stopped or cut off                 T, or T after its last        the same
+//	                                                  statement, T + G at most
+//	  ... is in COPY FROM STDIN; stopped              T + G                         the client goes on, or dies
+//	  ... has a big result to read; stopped           T + G                         the client goes on, or dies
+//	  ... waits for a row or sleeps; stopped          T + G                         its statement, and T
+//	  ... is in any statement; cut off                T + G                         T, in whole seconds, and C; if the server had
+//	                                                                                sent what did not arrive, until TCP gives up
+//	  ... goes on though its context has ended        G                             its end
+//	  ... is prepared                                 COMMIT or ROLLBACK PREPARED   the same
 //
-// where the last is at most the lease of the guarded term, because Guard sees to
-// it. The takeover logs what it waits for, and so says PendingError.
+// plus a slice. Guard sets what the first rows need for the transaction alone; where the
+// server's platform has no client_connection_check_interval, C is G. It does not set
+// tcp_user_timeout, which would end healthy transactions whose client reads a big result
+// slowly. "Nobody may end it": GuardTimeout is negative, or the candidate's role has
+// neither the privileges of the transaction's role nor those of pg_signal_backend. Then,
+// and for a prepared transaction, the log and PendingError say which session or gid it
+// is, whose, since when, and what is missing. Only transactions of earlier terms are
+// ended: the candidate holds M and R, so that no other term has any.
 //
 // # When something fails
 //

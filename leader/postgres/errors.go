@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -19,18 +20,25 @@ var (
 )
 
 // A PendingError says what a takeover waits for. It matches leader.ErrPending, and
-// the cause of the context that ended the attempt; the next attempt goes on.
+// the cause of the context that ended the attempt; the next attempt goes on. What the
+// role may not see is zero.
 type PendingError struct {
 	Election string
 	// Guarded: a guarded transaction of an earlier term is in flight. Otherwise the
 	// session of an earlier leader is about to end.
 	Guarded bool
-	// PID is the server's number of the session that is waited for, 0 if it is not
-	// known or a prepared transaction.
+	// PID is the server's number of the session that is waited for, 0 if none was seen
+	// at the last look, or if the transaction is prepared.
 	PID             uint32
-	ApplicationName string // of that session
-	Waited          time.Duration
-	Cause           error
+	ApplicationName string    // of that session
+	Role            string    // of that session, or of whoever prepared the transaction
+	Since           time.Time // begin of the guarded transaction
+	Prepared        string    // gid of a prepared transaction, which COMMIT PREPARED or ROLLBACK PREPARED ends
+	// Needs is what the candidate's role lacks to end the session of the guarded
+	// transaction after Config.GuardTimeout; "" if nothing, or if it is not to be ended.
+	Needs  string
+	Waited time.Duration
+	Cause  error
 }
 
 func (e *PendingError) Error() string {
@@ -38,7 +46,35 @@ func (e *PendingError) Error() string {
 	if e.Guarded {
 		what = "a guarded transaction"
 	}
-	return fmt.Sprintf("leader: takeover of %s waits for %s: backend %d (%s): %v", e.Election, what, e.PID, e.ApplicationName, e.Cause)
+	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, e.details(), e.Cause)
+}
+
+// details begins with ": ", unless nothing is known.
+func (e *PendingError) details() string {
+	var b strings.Builder
+	switch {
+	case e.Prepared != "":
+		fmt.Fprintf(&b, ": prepared as %q, COMMIT PREPARED or ROLLBACK PREPARED ends it", e.Prepared)
+	case e.PID != 0:
+		fmt.Fprintf(&b, ": backend %d", e.PID)
+	case e.Guarded:
+		return ": not to be seen at the last look"
+	default:
+		return ""
+	}
+	if e.ApplicationName != "" {
+		fmt.Fprintf(&b, " (%s)", e.ApplicationName)
+	}
+	if e.Role != "" {
+		fmt.Fprintf(&b, ", of role %s", e.Role)
+	}
+	if !e.Since.IsZero() {
+		fmt.Fprintf(&b, ", since %s", e.Since.Format(time.RFC3339))
+	}
+	if e.Needs != "" {
+		fmt.Fprintf(&b, ", which the candidate may not end: it needs %s", e.Needs)
+	}
+	return b.String()
 }
 
 // Is reports whether target is leader.ErrPending.

@@ -115,7 +115,7 @@ func (b *Backend) warm(t *seat) {
 		return
 	}
 	t.warm = true
-	_, _, _ = t.session.Incarnation(b.election)
+	_, _, _, _ = t.session.Incarnation(b.config.Key)
 	if !b.config.NoTerms {
 		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(leader.NoTerm))
 	}

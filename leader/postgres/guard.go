@@ -20,10 +20,10 @@ type SQLTx = pgsession.SQLTx
 
 // A token is what a guard must know of a term.
 type token struct {
-	election             string
-	barrier, incarnation namespace.Tag
-	ttl                  time.Duration
-	term                 leader.Term
+	election           string
+	guard, incarnation namespace.Tag
+	patience           pgsession.Patience
+	term               leader.Term
 }
 
 type tokenKey struct{}
@@ -42,9 +42,15 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // Guard lets the transaction go on only if the term of ctx, a leader's context or
 // one made from it, still leads, and will until the transaction has ended: a
 // successor waits for that. The transaction is on the election's database, by any
-// connection, also through a transaction pooler. Guard also sets its
-// idle_in_transaction_session_timeout to the duration of the lease, or keeps a
-// shorter one, so that a leader that is stopped halfway holds nobody up for longer.
+// connection, also through a transaction pooler.
+//
+// So that a leader that dies or stops halfway does not hold a takeover up, Guard also
+// sets for the transaction, and keeps what is shorter: idle_in_transaction_session_timeout
+// to the duration of the lease T; client_connection_check_interval, where the server's
+// platform has it, to T/4 or a second, so that the server notices during a statement
+// that the client has gone; and tcp_keepalives_idle, _interval (T/4, in whole seconds)
+// and _count (3), so that it notices that the network has (PostgreSQL manual, sections
+// 20.11.1 and 20.3.2).
 //
 // If the term has ended, Guard returns a *NotLeaderError and the transaction is
 // aborted: it cannot write any more. It does the same if ctx is not of a leader.
@@ -69,7 +75,7 @@ func guard(ctx context.Context, tx pgsession.Tx) error {
 	if ctx.Err() != nil {
 		return errors.Join(t.ended(context.Cause(ctx)), abort(ctx, tx))
 	}
-	err := pgsession.TxGuard(ctx, tx, t.barrier, t.incarnation, t.ttl)
+	err := pgsession.TxGuard(ctx, tx, t.guard, t.incarnation, t.patience)
 	switch {
 	case errors.Is(err, pgsession.ErrRefused):
 		return &NotLeaderError{t.election, t.term, err}

@@ -223,7 +223,7 @@ func TestInvalidArgumentsAreNamed(t *testing.T) {
 	for want, config := range map[string]postgres.Config{
 		"Key":                         {DSN: "postgres://localhost"},
 		"DSN":                         {Key: key},
-		"invalid port":                {Key: key, DSN: "postgres://me:secret@localhost:port"},
+		"a port that is not a number": {Key: key, DSN: "postgres://me:secret@localhost:port"},
 		"schema.table":                {Key: key, DSN: "postgres://localhost", Table: "a.b.c"},
 		"use table":                   {Key: key, DSN: "postgres://localhost", Table: `x"; DROP TABLE y`},
 		"not made by pgx.ParseConfig": {Key: key, ConnConfig: emptyConnConfig},

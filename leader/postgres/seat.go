@@ -36,6 +36,8 @@ type seat struct {
 	leads       bool
 	warm        bool       // has planned its statements
 	began       time.Time  // of the takeover
+	shared      bool       // another election has the same class
+	guards      guards     // that the takeover waits for
 	blocker     blocker    // what it waits for, or waited for last
 	logged      blocker    // the one that was logged last
 	ping        chan error // the outstanding ping of Renew; nil = none

@@ -55,17 +55,21 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 			judge.exec(postgres.Schema(""))
 			nodes := map[string]*postgres.Backend{"a": newBackend(t, dsn, nil), "b": newBackend(t, dsn, nil)}
 			var led, signals atomic.Int64
+			calm := time.Duration(1) // a busy machine needs more of it to lead at all
 			for more := goesOn(t, func() bool { return led.Load() > 0 && (storm.signal == "" || signals.Load() > 0) }); more(); {
 				stop := func() int64 { return 0 }
 				if storm.signal != "" {
-					stop = judge.storm(storm.signal, storm.pause)
+					stop = judge.storm(storm.signal, calm*storm.pause)
 				}
 				var wg sync.WaitGroup
 				for identity, b := range nodes {
-					wg.Go(func() { led.Add(contend(judge.pool, b, identity)) })
+					wg.Go(func() { led.Add(contend(judge.pool, b, identity, calm*40*time.Millisecond)) })
 				}
 				wg.Wait()
 				signals.Add(stop())
+				if led.Load() == 0 {
+					calm++
+				}
 				judge.eventually(func() bool { return judge.locks() == 0 }) // of ended sessions soon
 			}
 			t.Logf("led %d times, %d signals", led.Load(), signals.Load())
@@ -76,9 +80,9 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 }
 
 // contend makes a few attempts, whose contexts end at random, and gives up.
-func contend(pool postgres.Beginner, b *postgres.Backend, identity string) (led int64) {
+func contend(pool postgres.Beginner, b *postgres.Backend, identity string, longest time.Duration) (led int64) {
 	for range 3 {
-		ctx, cancel := context.WithTimeout(context.Background(), rand.N(40*time.Millisecond))
+		ctx, cancel := context.WithTimeout(context.Background(), rand.N(longest))
 		ok, err := b.TryAcquire(ctx, identity, ttl)
 		switch {
 		case ok:

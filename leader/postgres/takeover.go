@@ -2,10 +2,10 @@ package postgres
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -29,7 +29,7 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 	if err := b.outlive(ctx, t); err != nil {
 		return false, err
 	}
-	if err := b.passBarrier(ctx, t); err != nil {
+	if err := b.outwait(ctx, t); err != nil {
 		return false, err
 	}
 	if ctx.Err() != nil {
@@ -41,7 +41,10 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 	}
 	t.leads = true
 	b.gone, b.clean = t.gone, clean
-	b.token = &token{election: b.config.Key.String(), barrier: b.election.Barrier(), incarnation: t.incarnation, ttl: b.ttl, term: term}
+	b.token = &token{
+		election: b.config.Key.String(), guard: b.election.Guard(), incarnation: t.incarnation, term: term,
+		patience: pgsession.Patience{Idle: b.ttl, Checks: t.session.Checks()},
+	}
 	return true, nil
 }
 
@@ -95,6 +98,9 @@ func (b *Backend) incarnate(t *seat) error {
 			continue
 		}
 		tag := b.election.Incarnation(b.lastR)
+		if tag == b.election.Guard() {
+			continue
+		}
 		won, err := t.session.Try(tag, session.Exclusive)
 		if err != nil {
 			return err
@@ -112,13 +118,14 @@ const (
 	maxPause = 50 * time.Millisecond
 )
 
-// outlive waits until no other session has an incarnation. The server gives back
-// the locks of a session that ends in any order, so an earlier leader's
+// outlive waits until no other session has an incarnation of this election. The
+// server gives back the locks of a session that ends in any order, so an earlier leader's
 // incarnation can outlive its election lock, and its guards with it.
 func (b *Backend) outlive(ctx context.Context, t *seat) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		holder, found, err := t.session.Incarnation(b.election)
+		holder, found, shared, err := t.session.Incarnation(b.config.Key)
 		if err != nil || !found {
+			t.shared = shared
 			return err
 		}
 		b.blocked(t, blocker{pid: holder.PID, applicationName: holder.ApplicationName})
@@ -130,29 +137,6 @@ func (b *Backend) outlive(ctx context.Context, t *seat) error {
 	}
 }
 
-// passBarrier waits for the guarded transactions of earlier terms.
-func (b *Backend) passBarrier(ctx context.Context, t *seat) error {
-	barrier := b.election.Barrier()
-	passed, err := t.session.Try(barrier, session.Exclusive)
-	for !passed && err == nil {
-		holder, found, holderErr := t.session.Holder(barrier)
-		if holderErr != nil {
-			return holderErr
-		}
-		if found {
-			b.blocked(t, blocker{guarded: true, pid: holder.PID, applicationName: holder.ApplicationName})
-		}
-		if ctx.Err() != nil {
-			return b.pending(ctx, t)
-		}
-		passed, err = t.session.Wait(barrier, session.Exclusive, left(ctx))
-	}
-	if err != nil {
-		return err
-	}
-	return t.session.Unlock(barrier, session.Exclusive)
-}
-
 // left is the time until the deadline of ctx, an hour at most.
 func left(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
@@ -160,39 +144,4 @@ func left(ctx context.Context) time.Duration {
 		return time.Hour
 	}
 	return min(time.Until(deadline), time.Hour)
-}
-
-// A blocker is what a takeover waits for.
-type blocker struct {
-	guarded         bool
-	pid             uint32
-	applicationName string
-}
-
-// blockedFor is how long a takeover waits before that is worth a line in the log.
-const blockedFor = 100 * time.Millisecond
-
-// blocked notes what a takeover waits for, and logs it once.
-func (b *Backend) blocked(t *seat, by blocker) {
-	t.blocker = by
-	if t.logged == by || time.Since(t.began) < blockedFor {
-		return
-	}
-	t.logged = by
-	about := []any{
-		slog.String("election", b.config.Key.String()),
-		slog.Uint64("pid", uint64(by.pid)), slog.String("application_name", by.applicationName),
-	}
-	if by.guarded {
-		b.config.Logger.Warn("takeover waits for a guarded transaction", about...)
-	} else {
-		b.config.Logger.Warn("takeover waits for the session of an earlier leader", about...)
-	}
-}
-
-func (b *Backend) pending(ctx context.Context, t *seat) error {
-	return &PendingError{
-		Election: b.config.Key.String(), Guarded: t.blocker.guarded, PID: t.blocker.pid, ApplicationName: t.blocker.applicationName,
-		Waited: time.Since(t.began), Cause: context.Cause(ctx),
-	}
 }

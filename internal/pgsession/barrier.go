@@ -1,0 +1,114 @@
+package pgsession
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Alone reports whether nobody else has one of the locks: it takes all of them for the
+// one statement. It ends a watch.
+func (s *Session) Alone(locks ...namespace.Tag) (bool, error) {
+	var tries []string
+	for _, lock := range locks {
+		_, args := literals(lock, session.Exclusive)
+		tries = append(tries, "pg_catalog.pg_try_advisory_xact_lock("+args+")")
+	}
+	row, err := s.Query("SELECT " + strings.Join(tries, " AND ") + ", pg_catalog.pg_backend_pid()")
+	return err == nil && row[0] == "t", err
+}
+
+// A Guarded is a transaction that shares a lock of guards. What the role may not see
+// is zero.
+type Guarded struct {
+	PID             uint32 `json:"pid"`         // 0 = it is prepared
+	Transaction     string `json:"transaction"` // pg_locks.virtualtransaction: with PID no other transaction has it
+	ApplicationName string `json:"application_name"`
+	Role            string `json:"role"`
+	State           string `json:"state"` // pg_stat_activity.state: "idle in transaction", "active"
+	Prepared        string `json:"prepared"`
+	SinceMicro      int64  `json:"since"` // microseconds since 1970: its begin, or when it was prepared
+	StartMicro      int64  `json:"start"` // of the session
+	MayEnd          bool   `json:"may_end"`
+	Superuser       bool   `json:"superuser"`
+}
+
+// Guards returns the transactions that share the lock, the oldest first. A session
+// may be ended by a superuser, and if it is not one's, by a role that has the privileges
+// of its role or of pg_signal_backend (PostgreSQL manual, section 9.28.2). It ends a
+// watch.
+func (s *Session) Guards(lock namespace.Tag) ([]Guarded, error) {
+	row, err := s.Query(fmt.Sprintf(guardsSQL, whereShared(lock)))
+	if err != nil {
+		return nil, err
+	}
+	var guards []Guarded
+	if err := json.Unmarshal([]byte(row[0]), &guards); err != nil {
+		return nil, fmt.Errorf("reading the guarded transactions: %w", err)
+	}
+	return guards, nil
+}
+
+// whereShared selects who shares a lock.
+func whereShared(lock namespace.Tag) string {
+	return whereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
+}
+
+const microSQL = `(pg_catalog.date_part('epoch', %s) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8`
+
+// guardsSQL: a prepared transaction has no pid in pg_locks; the lock of its own
+// transaction id, which it has beside, leads to its name.
+var guardsSQL = `
+	SELECT coalesce(pg_catalog.json_agg(g ORDER BY g.since), '[]')::pg_catalog.text, pg_catalog.pg_backend_pid() FROM (
+		SELECT coalesce(l.pid, 0) AS pid, l.virtualtransaction AS transaction, coalesce(a.application_name, '') AS application_name,
+			coalesce(r.rolname, x.owner)::pg_catalog.text AS role, coalesce(a.state, '') AS state, coalesce(x.gid, '') AS prepared,
+			coalesce(` + fmt.Sprintf(microSQL, "coalesce(a.xact_start, x.prepared)") + `, 0) AS since,
+			coalesce(` + fmt.Sprintf(microSQL, "a.backend_start") + `, 0) AS start,
+			coalesce(r.rolsuper, false) AS superuser,
+			coalesce(me.rolsuper OR NOT r.rolsuper AND (pg_catalog.pg_has_role(a.usesysid, 'USAGE'::pg_catalog.text)
+				OR pg_catalog.pg_has_role('pg_signal_backend'::pg_catalog.name, 'USAGE'::pg_catalog.text)), false) AS may_end
+		FROM (SELECT pid, virtualtransaction FROM pg_catalog.pg_locks WHERE %s) AS l
+		JOIN pg_catalog.pg_roles AS me ON me.rolname OPERATOR(pg_catalog.=) current_user
+		LEFT JOIN LATERAL pg_catalog.pg_stat_get_activity(coalesce(l.pid, 0)) AS a ON true
+		LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) a.usesysid
+		LEFT JOIN pg_catalog.pg_locks AS t ON l.pid IS NULL AND t.pid IS NULL AND t.granted
+			AND t.locktype OPERATOR(pg_catalog.=) 'transactionid' AND t.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+		LEFT JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction OPERATOR(pg_catalog.=) t.transactionid
+	) AS g`
+
+// EndGuards ends the sessions of transactions that still share the lock: of the same
+// session and the very transaction that was seen. The lock is looked at in the same statement, so
+// that only an end of the transaction between the look and the signal, some
+// microseconds, could make it another's. It returns how many were told to end. It
+// ends a watch.
+func (s *Session) EndGuards(lock namespace.Tag, guards []Guarded) (ended int, err error) {
+	var these []string
+	for _, g := range guards {
+		if g.PID != 0 {
+			these = append(these, fmt.Sprintf("(%d, %s, %d)", g.PID, Literal(g.Transaction), g.StartMicro))
+		}
+	}
+	if len(these) == 0 {
+		return 0, nil
+	}
+	row, err := s.Query(fmt.Sprintf(endGuardsSQL, strings.Join(these, ", "), whereShared(lock)))
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(row[0], &ended)
+	return ended, err
+}
+
+// endGuardsSQL: what is selected is settled before the function is called.
+var endGuardsSQL = `
+	WITH these (pid, transaction, start) AS (VALUES %s), ending AS MATERIALIZED (
+		SELECT l.pid FROM (SELECT pid, virtualtransaction FROM pg_catalog.pg_locks WHERE %s) AS l
+		JOIN these AS g ON g.pid OPERATOR(pg_catalog.=) l.pid AND g.transaction OPERATOR(pg_catalog.=) l.virtualtransaction
+		JOIN LATERAL pg_catalog.pg_stat_get_activity(l.pid) AS a
+			ON g.start OPERATOR(pg_catalog.=) coalesce(` + fmt.Sprintf(microSQL, "a.backend_start") + `, 0)
+	)
+	SELECT (SELECT pg_catalog.count(*) FILTER (WHERE ended) FROM (SELECT pg_catalog.pg_terminate_backend(pid) AS ended FROM ending) AS e),
+		pg_catalog.pg_backend_pid()`

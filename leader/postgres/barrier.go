@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// outwait waits for the guarded transactions of earlier terms. Those of this version
+// share a lock that no other election has; those of earlier versions share one that is
+// the same for elections of one class.
+func (b *Backend) outwait(ctx context.Context, t *seat) error {
+	barriers := []namespace.Tag{b.election.Guard(), b.election.Barrier()}
+	if alone, err := t.session.Alone(barriers...); alone || err != nil {
+		return err
+	}
+	for _, barrier := range barriers {
+		if err := b.passBarrier(ctx, t, barrier); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passBarrier waits until nobody shares a lock.
+func (b *Backend) passBarrier(ctx context.Context, t *seat, barrier namespace.Tag) error {
+	passed, err := t.session.Try(barrier, session.Exclusive)
+	for !passed && err == nil {
+		if err := b.hurryGuards(t, barrier); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return b.pending(ctx, t)
+		}
+		passed, err = t.session.Wait(barrier, session.Exclusive, min(left(ctx), b.untilEnd(t)))
+	}
+	if err != nil {
+		return err
+	}
+	t.guards = guards{}
+	return t.session.Unlock(barrier, session.Exclusive)
+}
+
+// guards are the guarded transactions that a takeover found in its way. It holds the
+// election lock and an incarnation and nobody else has one, so they are all of
+// earlier terms, and none can join them but those that the guard refuses at once.
+type guards struct {
+	barrier namespace.Tag
+	since   time.Time // when they were found, or last told to end
+	found   map[string]bool
+}
+
+// hurryGuards looks for the transactions that are waited for, and ends them when their
+// time is over.
+func (b *Backend) hurryGuards(t *seat, barrier namespace.Tag) error {
+	now, err := t.session.Guards(barrier)
+	if err != nil {
+		return err
+	}
+	if t.guards.barrier != barrier {
+		t.guards = guards{barrier: barrier, since: time.Now(), found: make(map[string]bool, len(now))}
+		for _, g := range now {
+			t.guards.found[g.Transaction] = true
+		}
+	}
+	var waiting, ending []pgsession.Guarded
+	for _, g := range now {
+		if !t.guards.found[g.Transaction] {
+			continue // it will be refused
+		}
+		waiting = append(waiting, g)
+		if g.MayEnd {
+			ending = append(ending, g)
+		}
+	}
+	b.blockedByGuards(t, barrier, waiting)
+	if !b.ends(t, barrier) || b.untilEnd(t) > 0 {
+		return nil
+	}
+	t.guards.since = time.Now()
+	return b.endGuards(t, barrier, ending)
+}
+
+// ends reports whether the takeover ends guarded transactions after a time. On the lock
+// of earlier versions they can be another election's, if one has the same class.
+func (b *Backend) ends(t *seat, barrier namespace.Tag) bool {
+	return b.config.GuardTimeout >= 0 && (barrier == b.election.Guard() || !t.shared)
+}
+
+// untilEnd is the time until guarded transactions are ended.
+func (b *Backend) untilEnd(t *seat) time.Duration {
+	if !b.ends(t, t.guards.barrier) {
+		return time.Hour
+	}
+	timeout := b.config.GuardTimeout
+	if timeout == 0 {
+		timeout = b.ttl
+	}
+	return timeout - time.Since(t.guards.since)
+}
+
+// endGuards ends sessions. What then still holds the barrier is waited for.
+func (b *Backend) endGuards(t *seat, barrier namespace.Tag, ending []pgsession.Guarded) error {
+	if len(ending) == 0 {
+		return nil
+	}
+	ended, err := t.session.EndGuards(barrier, ending)
+	if sqlState(err) != "" {
+		b.config.Logger.Warn("guarded transactions could not be ended", slog.String("election", b.config.Key.String()), slog.Any("error", err))
+		return nil
+	}
+	for _, g := range ending {
+		b.config.Logger.Warn("guarded transaction of an earlier term is ended", append(b.about(blockerOf(g)), slog.Int("ended", ended))...)
+	}
+	return err
+}
+
+// blockedByGuards notes the first of the transactions that are waited for: of those
+// that cannot be ended, if there are any.
+func (b *Backend) blockedByGuards(t *seat, barrier namespace.Tag, waiting []pgsession.Guarded) {
+	by := blocker{guarded: true}
+	for i, g := range waiting {
+		if i == 0 || !g.MayEnd {
+			by = blockerOf(g)
+			if b.ends(t, barrier) {
+				by.needs = needs(g)
+			}
+		}
+		if !g.MayEnd {
+			break
+		}
+	}
+	b.blocked(t, by)
+}
+
+func blockerOf(g pgsession.Guarded) blocker {
+	return blocker{
+		guarded: true, pid: g.PID, applicationName: g.ApplicationName, role: g.Role, since: g.SinceMicro, prepared: g.Prepared,
+	}
+}
+
+// needs is the right that is missing to end a session.
+func needs(g pgsession.Guarded) string {
+	switch {
+	case g.MayEnd || g.PID == 0:
+		return ""
+	case g.Superuser:
+		return "SUPERUSER, as that role has it"
+	}
+	return "the privileges of that role or of pg_signal_backend (GRANT pg_signal_backend TO the candidate's role)"
+}
