@@ -84,26 +84,29 @@ func (c connections) exec(tx any, statement string) (err error) {
 	return err
 }
 
-// withConnections runs a test with each protocol.
+// withConnections runs a test in both modes and with each protocol.
 func withConnections(t *testing.T, test func(c connections)) {
 	t.Helper()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			dsn := pgtest.DSN(t)
-			u, err := url.Parse(dsn)
-			require.NoError(t, err)
-			q := u.Query()
-			q.Set("default_query_exec_mode", map[pgx.QueryExecMode]string{
-				pgx.QueryExecModeCacheStatement: "cache_statement", pgx.QueryExecModeExec: "exec", pgx.QueryExecModeSimpleProtocol: "simple_protocol",
-			}[mode])
-			u.RawQuery = q.Encode()
-			db, err := sql.Open("pgx", u.String())
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = db.Close() })
-			test(connections{t, open(t, advisory.Config{DSN: dsn}), workPool(t, u.String()), db})
-		})
-	}
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+			t.Run(mode.String(), func(t *testing.T) {
+				t.Parallel()
+				dsn := pgtest.DSN(t)
+				u, err := url.Parse(dsn)
+				require.NoError(t, err)
+				q := u.Query()
+				q.Set("default_query_exec_mode", map[pgx.QueryExecMode]string{
+					pgx.QueryExecModeCacheStatement: "cache_statement", pgx.QueryExecModeExec: "exec", pgx.QueryExecModeSimpleProtocol: "simple_protocol",
+				}[mode])
+				u.RawQuery = q.Encode()
+				db, err := sql.Open("pgx", u.String())
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = db.Close() })
+				test(connections{t, open(t, advisory.Config{DSN: dsn}), workPool(t, u.String()), db})
+			})
+		}
+	})
 }
 
 // shapes are what has the methods of a transaction and is none.
