@@ -1,6 +1,8 @@
 # Every target works on a machine with Go and make, and PostgreSQL or npm, with which it is fetched into a cache.
 GO     ?= go
 WITHPG := $(GO) run ./internal/pgtest/cmd/withpg --
+# go test, with a line for each package that has ended and one every ten seconds about what runs.
+GOTEST := $(GO) run ./internal/pgtest/cmd/gotest
 TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
@@ -27,9 +29,24 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
-	$(WITHPG) $(GO) test $(RACE) -shuffle=on -timeout 15m ./...
-	$(WITHPG) $(GO) test -C bench -timeout 10m . ./internal/...
-	for m in $(NESTED); do $(GO) test -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+	@echo "== compile, each package by name; the first time it takes minutes"
+	$(GO) build -v $(RACE) ./...
+	@echo "== tests"
+	$(WITHPG) $(GOTEST) $(RACE) -shuffle=on -timeout 15m ./...
+	$(WITHPG) $(GOTEST) -C bench -timeout 10m . ./internal/...
+	for m in $(NESTED); do $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+
+.PHONY: test-short
+test-short: ## run what takes no long time, without the race detector: for while one works
+	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/pgtest -e /examples/)
+
+# The packages that send SQL; the others know no server's version.
+SERVED := ./namespace ./internal/pgsession ./advisory ./leader/postgres ./lease/postgres ./monitor
+
+.PHONY: test-servers
+test-servers: ## run the tests of what sends SQL on the oldest and the newest PostgreSQL, without the race detector; ON="14 18"
+	for v in $(or $(ON),14 18); do echo "== PostgreSQL $$v"; \
+		PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on -timeout 10m $(SERVED) || exit 1; done
 
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library

@@ -66,6 +66,7 @@ func (c *crowd) end() { c.stop.Store(true); c.wg.Wait() }
 const lockSessions = "application_name = 'crowd' AND datname = current_database()"
 
 func TestSessionsThatEndDuringBatchesLoseLocksAndLeaveNothing(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	l, work := open(t, advisory.Config{DSN: dsn, Multiplex: 2, ApplicationName: "crowd"}), workPool(t, dsn)
@@ -86,6 +87,7 @@ func TestSessionsThatEndDuringBatchesLoseLocksAndLeaveNothing(t *testing.T) {
 }
 
 func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	l, work := open(t, advisory.Config{DSN: dsn, Multiplex: 2, ApplicationName: "crowd"}), workPool(t, dsn)
@@ -264,6 +266,7 @@ func TestModesOfSessionsExcludeEachOther(t *testing.T) {
 // Hundreds of keys that another process holds for long wait on a few connections,
 // and uncontended keys do not notice.
 func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	const n = 300
@@ -292,6 +295,7 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 }
 
 func TestTwoProcessesShareAHotKey(t *testing.T) {
+	pgtest.Long(t)
 	dsn := pgtest.DSN(t)
 	for _, multiplex := range [][2]int{{1, 1}, {0, 1}} {
 		t.Run(fmt.Sprint(multiplex), func(t *testing.T) {

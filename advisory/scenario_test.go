@@ -156,6 +156,7 @@ func TestScenario_ConnectionCleanupOnException(t *testing.T) {
 // The races that produce the phantom in numbers are in internal/pgsession; this
 // is the path from a caller's timeout to an empty pg_locks.
 func TestScenario_PostgreSQLBug17686(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()

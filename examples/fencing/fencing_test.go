@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
 )
 
 // play runs the program, which checks its own claims.
@@ -29,6 +31,7 @@ func play(t *testing.T, env []string, args ...string) string {
 }
 
 func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	output := play(t, nil)
 	assert.Contains(t, output, "all 6 claims hold")
@@ -39,6 +42,7 @@ func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
 }
 
 func TestTheHTTPScenesNeedNoPostgreSQL(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	assert.Contains(t, play(t, nil, "-http-only"), "all 3 claims hold")
 	nowhere := []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}

@@ -50,6 +50,7 @@ func silentHost(t *testing.T) string {
 
 // The database of each source is one of its own, whose name doctor tells.
 func TestTheFirstSourceThatNamesADatabaseCounts(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsns := make([]string, 6)
 	names := make([]string, len(dsns))

@@ -95,6 +95,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 }
 
 func TestDoctorFindsAStandby(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	primary := pgtest.StartServer(t, pgserver.Options{})
 	standby, err := primary.Standby(t.Context())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -52,6 +53,7 @@ func requireSuccession(t *testing.T, env []string, era string, flags ...string) 
 }
 
 func TestLeadersOfAFileExcludeEachOtherAndAKilledOneIsSucceeded(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	requireSuccession(t, nil, "1", "--backend", "file", "--file", filepath.Join(t.TempDir(), "leader.json"))
 }
@@ -65,6 +67,7 @@ func TestLeadersOfTwoFilesDoNotExcludeEachOther(t *testing.T) { // else the test
 }
 
 func TestLeadersOfALeaseExcludeEachOtherAndAKilledOneIsSucceeded(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	_, env := lockServer(t, leasetest.NewStore())
 	requireSuccession(t, env, "0", "--backend", "lease")
@@ -95,6 +98,7 @@ func TestALeaderOfALeaseSendsItsToken(t *testing.T) {
 }
 
 func TestACorruptFileIsLeftAloneUnlessItIsToBeRepaired(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "leader.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"holder":`), 0o600))

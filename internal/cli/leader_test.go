@@ -188,6 +188,7 @@ func TestAFollowerThatIsInterruptedExitsWithZero(t *testing.T) {
 }
 
 func TestLeaderWatchPrintsChanges(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	heedInterrupts(t)
 	dsn := migrated(t)
@@ -259,6 +260,7 @@ func TestANodeThatIsToEndDoesSoAlsoIfLeadershipIsLostMeanwhile(t *testing.T) {
 }
 
 func TestACommandThatEndedIsNotRunAgainIfLeadershipIsLostMeanwhile(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := migrated(t)
 	node := start(t, at(dsn), "leader", "run", "7:111", "--lease-duration", "1m", "--kill-after", "10s", "-c",
@@ -273,6 +275,7 @@ func TestACommandThatEndedIsNotRunAgainIfLeadershipIsLostMeanwhile(t *testing.T)
 const stubborn = `trap '' TERM; trap 'echo asked; exit 9' USR1; echo ready; while :; do sleep 0.05; done`
 
 func TestACommandThatGoesOnAfterTermIsAskedAndKilled(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -101,6 +102,7 @@ func TestAShellCanEvaluateALease(t *testing.T) {
 }
 
 func TestLeaseCommandsWithoutAServerEndWith69(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	claim := " --owner a --lease-id x --fencing-token 1"
 	for _, args := range []string{"lease acquire n", "lease renew n" + claim, "lease release n" + claim, "lease get n", "lease list", "lease run -n n -- true", "lease run -w 50ms n -- true", "lease acquire -w 50ms n", "load"} {
@@ -166,6 +168,7 @@ func TestLeaseRunsExcludeEachOther(t *testing.T) {
 }
 
 func TestTheCommandIsGoneBeforeALeaseThatCannotBeKeptExpires(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	for _, times := range []string{"--ttl 10s --kill-after 1s", "--ttl 10s", "--ttl 10s --kill-after 5s"} {
 		t.Run(times, func(t *testing.T) {

@@ -32,6 +32,7 @@ type loadAnswer struct {
 }
 
 func TestTheLoadFindsNoViolationOnEitherStore(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	for store, args := range map[string][]string{
 		"sqlite":   {"load", "--target", "lease", "--clients", "40", "--duration", "3s", "--locks", "20", "--expire", "5", "-o", "json"},
@@ -53,6 +54,7 @@ func TestTheLoadFindsNoViolationOnEitherStore(t *testing.T) {
 }
 
 func TestTheLoadFindsNoViolationWhereTheServerIsKilledAgainAndAgain(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	file := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
 	server, address := serve(t, nil, "--store", file)

@@ -129,6 +129,7 @@ func startOnTerminal(t *testing.T, env []string, args ...string) *program {
 }
 
 func TestStatusTellsHeldFromFreeByItsExitCode(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	type document struct {
 		Key              string
@@ -253,6 +254,7 @@ func TestWatchWritesALineForEachChange(t *testing.T) {
 }
 
 func TestWatchGoesOnWhenTheServerComesBack(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
 	execute(t, connect(t, server.DSN(""), "before"), "SELECT pg_advisory_lock(1, 1)")

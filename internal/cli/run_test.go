@@ -96,6 +96,7 @@ func terminate(t *testing.T, conn *pgx.Conn, pid int) {
 }
 
 func TestRunEndsWithTheCodeOfItsCommandAndLeavesNothingLocked(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	conn := connect(t, dsn, "judge")
@@ -295,6 +296,7 @@ func TestTheCommandDiesWithAProgramThatIsKilled(t *testing.T) {
 }
 
 func TestACommandThatWasSuspendedPastItsLockDoesNotGoOn(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	conn := connect(t, dsn, "judge")
@@ -360,6 +362,7 @@ func TestMisuseOfRunEndsWith64BeforeAnythingIsLocked(t *testing.T) {
 }
 
 func TestRunLeavesNoJobsBehind(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p := start(t, at(dsn), "run", "1:42", "-c", "sleep 1000 & echo job=$!; exit 4")

@@ -56,6 +56,9 @@ func TestAWonWaitLivesOnItsLaneUntilItIsReleased(t *testing.T) {
 }
 
 func TestKeysBeyondTheLanesTakeTurnsAndAreTriedTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form of the tests")
+	}
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		const n, lanes = 40, 2

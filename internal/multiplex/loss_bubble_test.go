@@ -44,6 +44,9 @@ func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 // What the end of a session tells one who drives is for nobody: left behind, it would
 // wake the next user of the operation's room before its answer.
 func TestALossWhileOneGathersLeavesNoSignalBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form of the tests")
+	}
 	t.Parallel()
 	for range 1000 {
 		inBubble(t, func(w *world) {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
 		"autovacuum": "off", "log_checkpoints": "off", "log_lock_waits": "on", "checkpoint_timeout": "1h",

@@ -64,6 +64,7 @@ var cells = []cell{
 }
 
 func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(t *testing.T) {
+	pgtest.Long(t)
 	for _, c := range cells {
 		t.Run(c.name, func(t *testing.T) {
 			dsn := pgtest.DSN(t)
@@ -84,6 +85,7 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(
 
 // The negative control: the same races find phantoms in the usual way to wait.
 func TestTheSameRacesFindPhantomsInTheUsualWayToAcquire(t *testing.T) {
+	pgtest.Long(t)
 	for _, c := range cells {
 		t.Run(c.name, func(t *testing.T) {
 			dsn := pgtest.DSN(t)

@@ -43,6 +43,7 @@ func (h *hail) kick() {
 func (h *hail) stop() { close(h.kicks); h.wg.Wait() }
 
 func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	for name, tag := range map[string]namespace.Tag{"pair": pairKey, "single": singleKey} {
 		for _, mode := range []session.Mode{session.Exclusive, session.Shared} {
@@ -76,6 +77,7 @@ func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
 }
 
 func TestCanceledStatementsOnASessionOfSeveralKeys(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)

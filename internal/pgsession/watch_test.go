@@ -116,6 +116,7 @@ func TestALockThatIsHeldBrieflyIsNotWatched(t *testing.T) {
 }
 
 func TestAWatchIsInterruptedByUnlockAThousandTimes(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, other := newPool(t, dsn, nil), connect(t, dsn)

@@ -13,5 +13,6 @@
 // The server is that of PGLATCH_TEST_DATABASE_URL or TEST_DATABASE_URL, where only databases named pglatch_test_*
 // are made and dropped; without them one of package pgserver, started at the first DSN and removed at the end.
 // A test that stops, kills or configures its server takes one of its own from [StartServer].
-// Without any PostgreSQL the tests fail, and say how to get one; they are never skipped.
+// Without any PostgreSQL the tests fail, and say how to get one; they are never skipped, except what is [Long],
+// in the short form of the tests.
 package pgtest

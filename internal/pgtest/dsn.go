@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,13 +11,24 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
+// databases counts the calls of DSN in this test binary.
+var databases atomic.Int64
+
 // timeout bounds one step of preparation on a slow and busy machine, including a download.
 const timeout = 5 * time.Minute
 
+// shortDatabases is how many databases a package gets in the short form of the tests: a pass through
+// PostgreSQL, in a time that does not grow with the tests.
+const shortDatabases = 10
+
 // DSN is the URL of an empty database that only this test uses. It is dropped at the end of the test, with
-// whatever connections are left. Without a PostgreSQL the test fails.
+// whatever connections are left. Without a PostgreSQL the test fails. In the short form of the tests, go test
+// -short, the first ten calls of a package get one, and what comes later is skipped.
 func DSN(tb testing.TB) string {
 	tb.Helper()
+	if databases.Add(1) > shortDatabases {
+		Long(tb)
+	}
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
 	defer cancel()
 	admin, err := shared.open(ctx)
@@ -33,10 +45,19 @@ func DSN(tb testing.TB) string {
 	return dsn
 }
 
+// Long skips a test in the short form of the tests, go test -short.
+func Long(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("not in the short form of the tests")
+	}
+}
+
 // StartServer starts a server that only this test uses, and closes it at the end of the test.
-// It does so even when the environment names a server.
+// It does so even when the environment names a server. Such a test is [Long].
 func StartServer(tb testing.TB, options pgserver.Options) *pgserver.Server {
 	tb.Helper()
+	Long(tb)
 	ctx, cancel := context.WithTimeout(tb.Context(), timeout)
 	defer cancel()
 	server, err := pgserver.Start(ctx, options)

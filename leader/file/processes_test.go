@@ -158,6 +158,9 @@ func (e *election) faults() (faults []string) {
 }
 
 func TestTheLeaderIsKilledAndStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form of the tests")
+	}
 	t.Parallel()
 	e := newElection(t)
 	for range 3 {

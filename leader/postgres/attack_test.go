@@ -129,6 +129,7 @@ func (a *attack) kill(ctx context.Context, more func() bool) {
 func (a *attack) stale() int { return one[int](a.judge, "SELECT count(*) FROM acts WHERE seen > term") }
 
 func TestNoGuardedWriteIsStaleHoweverLeadersDie(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	guarded := &attack{judge: newJudge(t, dsn), begin: postgres.InTx}
@@ -145,6 +146,7 @@ func TestNoGuardedWriteIsStaleHoweverLeadersDie(t *testing.T) {
 
 // The control of the test above.
 func TestWithoutAGuardWritesAreStale(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	bare := &attack{judge: newJudge(t, dsn), begin: func(ctx context.Context, pool postgres.Beginner, write func(context.Context, pgx.Tx) error) error {

@@ -159,6 +159,7 @@ func TestACancelThatRacesWithTheGrantLeaksNothing(t *testing.T) {
 }
 
 func TestWaitingAddsNothingToTheServersLog(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	server := startQuietServer(t)
 	a, b := newBackend(t, server.DSN(""), nil), newBackend(t, server.DSN(""), nil)

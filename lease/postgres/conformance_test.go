@@ -17,6 +17,9 @@ func TestPostgresConformsToTheContract(t *testing.T) {
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
+			if mode != "exec" {
+				pgtest.Long(t)
+			}
 			var databases sync.Map // of the stores
 			openOn := func(t *testing.T, dsn string) lease.Store {
 				t.Helper()

@@ -224,6 +224,7 @@ func TestAGuardBoundsHowLongItsSessionMayBeIdle(t *testing.T) {
 }
 
 func TestGuardedWritesAreInTheOrderOfTheirTokens(t *testing.T) {
+	pgtest.Long(t)
 	t.Parallel()
 	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error { return postgres.Guard(ctx, tx, c) }))
 	assert.Zero(t, staleWrites(t, func(ctx context.Context, tx pgx.Tx, c lease.Claim) error {

@@ -198,6 +198,9 @@ func kills() int {
 }
 
 func TestKilledUnderLoadNothingAcknowledgedIsLostOrGrantedTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("not in the short form of the tests")
+	}
 	t.Parallel()
 	path, w := newPath(t), newWitness()
 	for range kills() {

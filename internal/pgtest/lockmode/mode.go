@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
 )
 
 // A Mode says what sessions a Locker has.
@@ -24,26 +25,35 @@ var (
 // All are the modes in which a test runs.
 var All = []Mode{Dedicated, Multiplexed}
 
-// Run runs a test in each mode, side by side.
+// Run runs a test in each mode, side by side. The short form of the tests has one.
 func Run(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	each(t, func(t *testing.T) { t.Helper(); t.Parallel(); test(t) })
+	for i, m := range modes(t) {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			if i > 0 {
+				pgtest.Long(t)
+			}
+			test(t)
+		})
+	}
 }
 
 // InTurn runs a test in one mode after the other, for what measures or aims.
 func InTurn(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	each(t, test)
+	for _, m := range modes(t) {
+		t.Run(m.Name, test)
+	}
 }
 
-func each(t *testing.T, test func(t *testing.T)) {
+// modes are those of a test that has no mode yet.
+func modes(t *testing.T) []Mode {
 	t.Helper()
-	only, ok := onlyIn[t.Name()]
-	for _, m := range All {
-		if !ok || only.mode == m {
-			t.Run(m.Name, test)
-		}
+	if only, ok := onlyIn[t.Name()]; ok {
+		return []Mode{only.mode}
 	}
+	return All
 }
 
 // Of is the mode of a test that Run or InTurn runs.

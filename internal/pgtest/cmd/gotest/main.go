@@ -1,0 +1,103 @@
+// Command gotest runs go test with its arguments, and tells how far it is:
+//
+//	go run ./internal/pgtest/cmd/gotest -race ./...
+//
+// It prints a line for each package when its tests have ended, with the output of what failed, and, when it has
+// printed nothing for ten seconds, which tests run. The exit code is that of go test.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// quiet is the longest silence.
+const quiet = 10 * time.Second
+
+func main() {
+	code, err := run(cmp.Or(os.Getenv("GO"), "go"), os.Args[1:], os.Stdout, quiet)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gotest: %v\n", err)
+	}
+	os.Exit(code)
+}
+
+// run passes signals on, and ends when go test has.
+func run(program string, args []string, out io.Writer, quiet time.Duration) (code int, err error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	first := 0
+	if len(args) > 1 && args[0] == "-C" {
+		first = 2 // which stands before all other flags
+	}
+	cmd := exec.Command(program, slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])...) //nolint:noctx // the signals end it
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	lines := make(chan []byte)
+	go read(pipe, lines)
+	follow(&progress{out: out, start: time.Now()}, lines, quiet, func(s os.Signal) { _ = cmd.Process.Signal(s) }, signals)
+	err = cmd.Wait()
+	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Exited() {
+		return exit.ExitCode(), nil
+	}
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
+}
+
+func read(from io.Reader, lines chan<- []byte) {
+	defer close(lines)
+	r := bufio.NewReader(from)
+	for {
+		line, err := r.ReadBytes('\n')
+		if len(line) > 0 {
+			lines <- line
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func follow(p *progress, lines <-chan []byte, quiet time.Duration, forward func(os.Signal), signals <-chan os.Signal) {
+	silence := time.NewTimer(quiet)
+	defer silence.Stop()
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return
+			}
+			var e event
+			if json.Unmarshal(line, &e) != nil || e.Action == "" {
+				p.print("%s", line)
+				silence.Reset(quiet)
+			} else if p.see(e, time.Now()) {
+				silence.Reset(quiet)
+			}
+		case <-silence.C:
+			p.tell(time.Now())
+			silence.Reset(quiet)
+		case s := <-signals:
+			forward(s)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const program = `package p
+
+import ("os"; "testing")
+
+func TestPasses(t *testing.T) { t.Log("hidden") }
+
+func TestFails(t *testing.T) { t.Parallel(); t.Run("inner", func(t *testing.T) { t.Error("the reason") }) }
+
+func TestWaits(t *testing.T) {
+	for {
+		if _, err := os.Stat(os.Getenv("GO_ON")); err == nil {
+			return
+		}
+	}
+}
+`
+
+// A watched output does something when a text appears.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	on   string
+	do   func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	if w.on != "" && strings.Contains(w.text.String(), w.on) {
+		w.on = ""
+		w.do()
+	}
+	return len(p), nil
+}
+
+func module(t *testing.T, source string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module p\n\ngo 1.26\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "p_test.go"), []byte(source), 0o600))
+	return dir
+}
+
+func TestWhatRunsIsToldWhileItRunsAndWhatFailedAtItsEnd(t *testing.T) {
+	goOn := filepath.Join(t.TempDir(), "file")
+	t.Setenv("GO_ON", goOn)
+	out := &watched{on: "p runs for", do: func() { assert.NoError(t, os.WriteFile(goOn, nil, 0o600)) }}
+	code, err := run("go", []string{"-C", module(t, program), "."}, out, 10*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	text := out.text.String()
+	assert.Contains(t, text, "compiling")
+	assert.Contains(t, text, "the reason")
+	assert.Contains(t, text, "FAIL  p  ")
+	assert.NotContains(t, text, "hidden")
+}
+
+func TestWhatDoesNotCompileIsAFailureWithItsReason(t *testing.T) {
+	t.Parallel()
+	out := &watched{}
+	code, err := run("go", []string{"-C", module(t, "package p\n\nvar x int = true\n"), "."}, out, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	assert.Contains(t, out.text.String(), "cannot use true")
+}
+
+func TestTheInnermostOfTheLongestTestsIsTold(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := suite{since: map[string]time.Time{"A": now.Add(5), "B": now, "B/c": now.Add(2), "B/c/d": now.Add(3), "B/cd": now.Add(4)}}
+	for range 100 { // in any order of the map
+		require.Equal(t, "B/c/d", s.longest())
+	}
+}
