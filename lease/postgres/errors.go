@@ -69,7 +69,7 @@ func failed(err error) error {
 	case isBusy(code), pgconn.SafeToRetry(err):
 		return busyError(err)
 	case code == codeReadOnly:
-		return busyError(fmt.Errorf("the server is read-only, as a standby is: lead the connections to the primary, for example with target_session_attrs=read-write: %w", err))
+		return busyError(fmt.Errorf("%w: %w", errReadOnly, err))
 	case code == codeInvalidSchema, (code == codeUndefinedTable || code == codeUndefinedFunction) && strings.Contains(err.Error(), schemaName):
 		return fmt.Errorf("lease: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
 			lease.ErrNotReady, schemaName, err)
