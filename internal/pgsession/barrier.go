@@ -21,8 +21,8 @@ func (s *Session) Alone(locks ...namespace.Tag) (bool, error) {
 	return err == nil && row[0] == "t", err
 }
 
-// A Guarded is a transaction that shares a lock of guards. What the role may not see
-// is zero.
+// A Guarded is a transaction that shares a lock of guards, or has locked a row. What
+// the role may not see is zero.
 type Guarded struct {
 	PID             uint32 `json:"pid"`         // 0 = it is prepared
 	Transaction     string `json:"transaction"` // pg_locks.virtualtransaction: with PID no other transaction has it

@@ -116,7 +116,7 @@ func (b *Backend) sit(ctx context.Context) (*seat, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	start, err := introduce(s, b.ttl)
+	start, err := introduce(s)
 	if err != nil {
 		s.Close()
 		return nil, unreachable(err)
@@ -214,7 +214,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	}
 	stop := t.within(ctx)
 	if t.leads {
-		b.markEnded(t)
+		b.markEnded(ctx, t)
 	}
 	err := t.release()
 	stop()

@@ -137,12 +137,6 @@ func (b *Backend) blockedByGuards(t *seat, barrier namespace.Tag, waiting []pgse
 	b.blocked(t, by)
 }
 
-func blockerOf(g pgsession.Guarded) blocker {
-	return blocker{
-		guarded: true, pid: g.PID, applicationName: g.ApplicationName, role: g.Role, since: g.SinceMicro, prepared: g.Prepared,
-	}
-}
-
 // needs is the right that is missing to end a session.
 func needs(g pgsession.Guarded) string {
 	switch {

@@ -2,8 +2,12 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // A blocker is what a takeover waits for.
@@ -12,17 +16,45 @@ type blocker struct {
 	pid             uint32
 	applicationName string
 	role            string
-	since           int64 // microseconds since 1970; 0 = hidden
+	begin           time.Time // of the transaction; zero = hidden
 	prepared        string
 	needs           string // to end it
 }
 
-// begin is when the transaction began, if that is known.
-func (by blocker) begin() time.Time {
-	if by.since == 0 {
-		return time.Time{}
+func blockerOf(g pgsession.Guarded) blocker {
+	by := blocker{guarded: true, pid: g.PID, applicationName: g.ApplicationName, role: g.Role, prepared: g.Prepared}
+	if g.SinceMicro != 0 {
+		by.begin = time.UnixMicro(g.SinceMicro)
 	}
-	return time.UnixMicro(by.since)
+	return by
+}
+
+// String begins with ": ", unless nothing is known.
+func (by blocker) String() string {
+	var b strings.Builder
+	switch {
+	case by.prepared != "":
+		fmt.Fprintf(&b, ": prepared as %q, COMMIT PREPARED or ROLLBACK PREPARED ends it", by.prepared)
+	case by.pid != 0:
+		fmt.Fprintf(&b, ": backend %d", by.pid)
+	case by.guarded:
+		return ": not to be seen at the last look"
+	default:
+		return ""
+	}
+	if by.applicationName != "" {
+		fmt.Fprintf(&b, " (%s)", by.applicationName)
+	}
+	if by.role != "" {
+		fmt.Fprintf(&b, ", of role %s", by.role)
+	}
+	if !by.begin.IsZero() {
+		fmt.Fprintf(&b, ", since %s", by.begin.Format(time.RFC3339))
+	}
+	if by.needs != "" {
+		fmt.Fprintf(&b, ", which the candidate may not end: it needs %s", by.needs)
+	}
+	return b.String()
 }
 
 // blockedFor is how long a takeover waits before that is worth a line in the log.
@@ -51,8 +83,8 @@ func (b *Backend) about(by blocker) []any {
 	if by.role != "" {
 		about = append(about, slog.String("role", by.role))
 	}
-	if by.since != 0 {
-		about = append(about, slog.Time("since", by.begin()))
+	if !by.begin.IsZero() {
+		about = append(about, slog.Time("since", by.begin))
 	}
 	if by.prepared != "" {
 		about = append(about, slog.String("prepared", by.prepared))
@@ -67,7 +99,7 @@ func (b *Backend) pending(ctx context.Context, t *seat) error {
 	by := t.blocker
 	return &PendingError{
 		Election: b.config.Key.String(), Guarded: by.guarded, PID: by.pid, ApplicationName: by.applicationName, Role: by.role,
-		Since: by.begin(), Prepared: by.prepared, Needs: by.needs,
+		Since: by.begin, Prepared: by.prepared, Needs: by.needs,
 		Waited: time.Since(t.began), Cause: context.Cause(ctx),
 	}
 }

@@ -155,7 +155,7 @@
 //	standby is promoted          ErrStandby until then; the era rises, so that terms do
 //	transaction pooler           ErrPooler, before any lock
 //	table is missing             an error that says how to make it; nothing stays locked
-//	table's row is locked        an error that says so, after half a lease
+//	table's row is locked        an error that says so and whose it is, when the attempt's time is over
 //
 // # What it needs
 //

@@ -3,7 +3,6 @@ package postgres
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -46,35 +45,10 @@ func (e *PendingError) Error() string {
 	if e.Guarded {
 		what = "a guarded transaction"
 	}
-	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, e.details(), e.Cause)
-}
-
-// details begins with ": ", unless nothing is known.
-func (e *PendingError) details() string {
-	var b strings.Builder
-	switch {
-	case e.Prepared != "":
-		fmt.Fprintf(&b, ": prepared as %q, COMMIT PREPARED or ROLLBACK PREPARED ends it", e.Prepared)
-	case e.PID != 0:
-		fmt.Fprintf(&b, ": backend %d", e.PID)
-	case e.Guarded:
-		return ": not to be seen at the last look"
-	default:
-		return ""
+	by := blocker{
+		guarded: e.Guarded, pid: e.PID, applicationName: e.ApplicationName, role: e.Role, begin: e.Since, prepared: e.Prepared, needs: e.Needs,
 	}
-	if e.ApplicationName != "" {
-		fmt.Fprintf(&b, " (%s)", e.ApplicationName)
-	}
-	if e.Role != "" {
-		fmt.Fprintf(&b, ", of role %s", e.Role)
-	}
-	if !e.Since.IsZero() {
-		fmt.Fprintf(&b, ", since %s", e.Since.Format(time.RFC3339))
-	}
-	if e.Needs != "" {
-		fmt.Fprintf(&b, ", which the candidate may not end: it needs %s", e.Needs)
-	}
-	return b.String()
+	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, by, e.Cause)
 }
 
 // Is reports whether target is leader.ErrPending.

@@ -52,7 +52,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 	if b.config.NoTerms {
 		return leader.NoTerm, false, nil
 	}
-	sql := b.countSQL()
+	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
 	row, err := t.session.Query(sql)
 	if sqlState(err) == codeUndefinedTable && b.config.CreateTable {
 		if err := b.Migrate(ctx); err != nil {
@@ -61,7 +61,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 		row, err = t.session.Query(sql)
 	}
 	if err != nil {
-		return leader.NoTerm, false, b.fenceError(err)
+		return leader.NoTerm, false, b.fenceError(t, err)
 	}
 	era, eraErr := strconv.ParseUint(row[0], 10, 64)
 	n, nErr := strconv.ParseUint(row[1], 10, 64)
@@ -72,7 +72,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 	return leader.Term{Era: uint16(era), N: n}, row[2] == "t", nil
 }
 
-func (b *Backend) fenceError(err error) error {
+func (b *Backend) fenceError(t *seat, err error) error {
 	switch sqlState(err) {
 	case codeUndefinedTable:
 		return fmt.Errorf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
@@ -81,19 +81,29 @@ func (b *Backend) fenceError(err error) error {
 		return fmt.Errorf("leader: the role may not count terms in %s: GRANT SELECT, INSERT, UPDATE ON %s TO the role, and USAGE on its schema: %w",
 			b.config.Table, b.table, err)
 	case codeLockNotAvailable:
-		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms: %w", b.config.Key, b.config.Table, err)
+		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms%s: %w",
+			b.config.Key, b.config.Table, b.rowBlocker(t), err)
 	}
 	return fmt.Errorf("leader: counting the term of %s in %s: %w", b.config.Key, b.config.Table, err)
 }
 
+// rowBlocker says who has locked the row, after ": ", or nothing.
+func (b *Backend) rowBlocker(t *seat) string {
+	g, ok, err := t.session.RowBlocker(b.table, "election OPERATOR(pg_catalog.=) "+b.electionSQL())
+	if err != nil || !ok {
+		return ""
+	}
+	return blockerOf(g).String()
+}
+
 // markEnded marks the term as ended in good order. Without the mark the successor
 // is more careful, no more.
-func (b *Backend) markEnded(t *seat) {
+func (b *Backend) markEnded(ctx context.Context, t *seat) {
 	if b.config.NoTerms {
 		return
 	}
 	term := b.Term()
-	if _, err := t.session.Query(b.endedSQL(term)); err != nil {
+	if _, err := t.session.Query(rowLockSQL(ctx, b.ttl) + b.endedSQL(term)); err != nil {
 		b.config.Logger.Warn("end of term not recorded", slog.String("election", b.config.Key.String()),
 			slog.String("term", term.String()), slog.Any("error", err))
 	}
@@ -125,10 +135,11 @@ func (b *Backend) warm(t *seat) {
 // because two programs may have different names for them.
 func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.Tag().String()) }
 
-// rowLockTimeout bounds the wait for a row below the bound of a statement, so that
-// the error can be told.
-func rowLockTimeout(ttl time.Duration) string {
-	return strconv.FormatInt(min(ttl, 5*time.Second).Milliseconds()/2, 10) + "ms"
+// rowLockSQL bounds the wait for a row by what is left of ctx, so that the error can be
+// told in time: a statement may go on for a moment after the end of ctx (haste).
+func rowLockSQL(ctx context.Context, ttl time.Duration) string {
+	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), haste/4)
+	return fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', true); ", wait.Milliseconds())
 }
 
 func sqlState(err error) string {

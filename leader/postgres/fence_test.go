@@ -228,19 +228,32 @@ func TestARoleWithoutRightsIsToldTheGrant(t *testing.T) {
 	require.ErrorContains(t, newBackend(t, dsn, nil).Migrate(t.Context()), "permission denied")
 }
 
-func TestALockedRowIsAnErrorThatSaysSo(t *testing.T) {
+func TestALockedRowIsAnErrorThatSaysSoAndWhoseLockItIs(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := newJudge(t, dsn)
-	nextTerm(t, dsn)
-	tx := judge.begin()
-	_, err := tx.Exec(t.Context(), "SELECT FROM pglatch_election FOR UPDATE")
-	require.NoError(t, err)
-	b := newBackend(t, dsn, nil)
-	_, err = b.TryAcquire(t.Context(), "b", 500*time.Millisecond)
-	require.ErrorContains(t, err, "another transaction has locked the row")
-	require.NoError(t, tx.Rollback(t.Context()))
-	lead(t, b, "b")
+	for name, lock := range map[string]string{
+		"row": "SELECT FROM pglatch_election FOR UPDATE", "table": "LOCK TABLE pglatch_election", "update": "UPDATE pglatch_election SET pid = pid",
+	} {
+		// Leases whose attempts end before and after half of the longest wait for a row.
+		for _, lease := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 6 * time.Second, time.Minute} {
+			t.Run(name+" "+lease.String(), func(t *testing.T) {
+				t.Parallel()
+				dsn := pgtest.DSN(t)
+				judge := newJudge(t, dsn)
+				nextTerm(t, dsn)
+				tx := judge.begin()
+				_, err := tx.Exec(t.Context(), lock)
+				require.NoError(t, err)
+				b := newBackend(t, dsn, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), lease/3) // as an Elector makes them
+				defer cancel()
+				_, err = b.TryAcquire(ctx, "b", lease)
+				require.ErrorContains(t, err, "another transaction has locked the row of 1:100 in public.pglatch_election")
+				require.ErrorContains(t, err, fmt.Sprintf("backend %d, of role postgres, since ", pidOf(t, tx)))
+				require.NoError(t, tx.Rollback(t.Context()))
+				lead(t, b, "b")
+			})
+		}
+	}
 }
 
 func TestLeaderTellsWhoLeads(t *testing.T) {

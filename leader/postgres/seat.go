@@ -129,13 +129,11 @@ func (t *seat) close() {
 
 // introduce makes the settings of a new session that only elections need. A term
 // that a crash of the server forgets could be counted twice, so it is committed
-// synchronously whatever the role's default is. lock_timeout is for the row of
-// the term; waits for locks set their own.
-func introduce(s *pgsession.Session, ttl time.Duration) (backendStart time.Time, err error) {
+// synchronously whatever the role's default is.
+func introduce(s *pgsession.Session) (backendStart time.Time, err error) {
 	_, err = s.Query(`SELECT pg_catalog.set_config('synchronous_commit',
 		CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
-			ELSE pg_catalog.current_setting('synchronous_commit') END, false),
-		pg_catalog.set_config('lock_timeout', '` + rowLockTimeout(ttl) + `', false), pg_catalog.pg_backend_pid()`)
+			ELSE pg_catalog.current_setting('synchronous_commit') END, false), pg_catalog.pg_backend_pid()`)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -1,0 +1,37 @@
+package pgsession
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// RowBlocker returns a transaction that keeps others from changing a row of a table,
+// given as SQL: one that has locked the table, or the row itself. ok is false if none
+// is seen, which is so for a row that several share. It ends a watch.
+func (s *Session) RowBlocker(table, where string) (by Guarded, ok bool, err error) {
+	for _, holds := range []string{
+		fmt.Sprintf(holdsTableSQL, Literal(table)), // first: a locked table cannot be read
+		fmt.Sprintf(holdsRowSQL, table, where),
+	} {
+		row, err := s.Query(fmt.Sprintf(guardsSQL, holds+` AND granted AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()`))
+		if err != nil {
+			return by, false, err
+		}
+		var found []Guarded
+		if err := json.Unmarshal([]byte(row[0]), &found); err != nil {
+			return by, false, fmt.Errorf("reading who blocks a row: %w", err)
+		}
+		if len(found) > 0 {
+			return found[0], true, nil
+		}
+	}
+	return by, false, nil
+}
+
+// A lock of a table that conflicts with that of a change, and that of the transaction that
+// has locked a row (PostgreSQL manual, section 13.3).
+const (
+	holdsTableSQL = `locktype OPERATOR(pg_catalog.=) 'relation' AND relation OPERATOR(pg_catalog.=) pg_catalog.to_regclass(%s)::pg_catalog.oid
+		AND mode OPERATOR(pg_catalog.=) ANY (ARRAY['ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'])`
+	holdsRowSQL = `locktype OPERATOR(pg_catalog.=) 'transactionid' AND transactionid OPERATOR(pg_catalog.=) (SELECT xmax FROM %s WHERE %s)`
+)
