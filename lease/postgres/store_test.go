@@ -23,7 +23,7 @@ func life(t *testing.T, s *postgres.Store, j judge) {
 	ctx := t.Context()
 	request := lease.AcquireRequest{
 		Name: `wünsch "dir' \was/.../{x,y}`, Holder: `a'\"b`, TTL: ttl, IdempotencyKey: "k,{1}", Metadata: map[string]string{"a": `'"\ é`, "": ""},
-		LockDelay: time.Hour, MinHold: time.Second, MaxLifetime: 2 * time.Hour,
+		LockDelay: time.Hour, MinHold: 10 * time.Minute, MaxLifetime: 2 * time.Hour,
 	}
 	l, err := s.Acquire(ctx, request)
 	require.NoError(t, err)
