@@ -48,7 +48,7 @@ func TestServeLocksNeedsNothingAndForgetsNothing(t *testing.T) {
 	server.signal(syscall.SIGKILL)
 	assert.Equal(t, 137, server.wait())
 	server, address = serve(t, env)
-	assert.Equal(t, uint64(2), acquire(address).FencingToken)
+	assert.Greater(t, acquire(address).FencingToken, uint64(1))
 	server.signal(syscall.SIGTERM)
 	assert.Zero(t, server.wait(), server.stderr.String())
 }

@@ -1,7 +1,5 @@
 package sqlite
 
-import "github.com/pglatch/pglatch/lease/internal/ledger"
-
 // rowOverhead is about what a row takes beside its texts: itself, its place in the
 // map, and the heads of its metadata.
 const rowOverhead = 512
@@ -9,16 +7,16 @@ const rowOverhead = 512
 // A cache keeps rows as the file has them. It belongs to the writer, which puts in
 // what it committed and empties it when it does not know what was.
 type cache struct {
-	rows  map[string]*ledger.Row
+	rows  map[string]*record
 	bytes int
 	limit int
 }
 
-func newCache(limit int) *cache { return &cache{rows: make(map[string]*ledger.Row), limit: limit} }
+func newCache(limit int) *cache { return &cache{rows: make(map[string]*record), limit: limit} }
 
-func (c *cache) get(name string) *ledger.Row { return c.rows[name] }
+func (c *cache) get(name string) *record { return c.rows[name] }
 
-func (c *cache) put(row *ledger.Row) {
+func (c *cache) put(row *record) {
 	c.drop(row.Name)
 	c.rows[row.Name] = row
 	c.bytes += size(row)
@@ -42,7 +40,7 @@ func (c *cache) clear() {
 	c.bytes = 0
 }
 
-func size(row *ledger.Row) int {
+func size(row *record) int {
 	n := rowOverhead + len(row.Name) + len(row.Holder) + len(row.ID) + len(row.IdempotencyKey)
 	for key, value := range row.Metadata {
 		n += 64 + len(key) + len(value)

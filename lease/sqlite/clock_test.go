@@ -70,3 +70,68 @@ func TestAClockThatWasSetBackRevivesNothing(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 }
+
+// Whoever read that a lease has expired does not find it current after the machine
+// stopped and its clock was set back. The control: before anybody read it, it may be.
+func TestALeaseThatSomebodyReadHasExpiredStaysSo(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	openAt := func(path string, wall time.Time) *sqlite.Store {
+		s, err := sqlite.OpenAt(t.Context(), path, sqlite.Config{}, wall)
+		require.NoError(t, err)
+		return s
+	}
+	reopened := func(left files) lease.State {
+		path := newPath(t)
+		left.write(t, path)
+		s := openAt(path, noon.Add(-time.Hour))
+		r, err := s.Get(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		return r.State
+	}
+	for name, read := range map[string]func(s *sqlite.Store) (lease.State, error){
+		"Get": func(s *sqlite.Store) (lease.State, error) {
+			r, err := s.Get(t.Context(), "job")
+			return r.State, err
+		},
+		"List": func(s *sqlite.Store) (state lease.State, err error) {
+			for r, failed := range s.List(t.Context(), lease.ListRequest{}) {
+				state, err = r.State, failed
+			}
+			return state, err
+		},
+		"Acquire": func(s *sqlite.Store) (lease.State, error) {
+			_, err := s.Acquire(t.Context(), request("job"))
+			require.ErrorIs(t, err, lease.ErrHeld, "for the delay")
+			return lease.Expired, nil
+		},
+	} {
+		path := newPath(t)
+		s := openAt(path, noon)
+		_, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute, LockDelay: 3 * time.Hour})
+		require.NoError(t, err)
+		left := image(t, path)
+		require.NoError(t, s.Close())
+
+		// Killed, for a store that is closed stores its time.
+		path = newPath(t)
+		left.write(t, path)
+		s = openAt(path, noon.Add(30*time.Second))
+		before := image(t, path)
+		s.Advance(time.Hour)
+		state, err := read(s)
+		require.NoError(t, err)
+		require.Equal(t, lease.Expired, state, name)
+		after := image(t, path)
+		transactions := s.Stats().Transactions
+		for range 3 {
+			_, err = s.Get(t.Context(), "job")
+			require.NoError(t, err)
+		}
+		require.Equal(t, transactions, s.Stats().Transactions, "only the first costs one")
+		require.NoError(t, s.Close())
+		require.Equal(t, lease.Held, reopened(before), "the control sees no lease revived")
+		require.Equal(t, lease.Expired, reopened(after), name)
+	}
+}

@@ -19,7 +19,9 @@ type conn struct {
 	wal                     *wal // nil = not open yet
 	begin, commit, rollback driver.Stmt
 	state, setState         driver.Stmt
+	setTally, dropTally     driver.Stmt
 	get, put, drop          driver.Stmt
+	enqueue, unqueue        driver.Stmt
 	row                     [columns]driver.Value
 	args                    [columns]driver.NamedValue
 }
@@ -62,11 +64,15 @@ func (c *conn) prepare() error {
 		{&c.begin, "BEGIN IMMEDIATE"},
 		{&c.commit, "COMMIT"},
 		{&c.rollback, "ROLLBACK"},
-		{&c.state, "SELECT floor, seen_at FROM state"},
-		{&c.setState, "UPDATE state SET floor = ?, seen_at = ?"},
+		{&c.state, selectState},
+		{&c.setState, putState},
+		{&c.setTally, "REPLACE INTO expiring (period, leases) VALUES (?, ?)"},
+		{&c.dropTally, "DELETE FROM expiring WHERE period = ?"},
 		{&c.get, selectRow + " WHERE name = ?"},
 		{&c.put, putRow},
 		{&c.drop, "DELETE FROM leases WHERE name = ?"},
+		{&c.enqueue, "INSERT OR IGNORE INTO due (swept, at, name) VALUES (?, ?, ?)"},
+		{&c.unqueue, "DELETE FROM due WHERE swept = ? AND at = ? AND name = ?"},
 	} {
 		stmt, err := c.raw.Prepare(s.text)
 		if err != nil {
@@ -85,7 +91,8 @@ func (c *conn) close() error {
 		errs = append(errs, c.wal.close()) // before SQLite removes it
 	}
 	for _, stmt := range []driver.Stmt{
-		c.begin, c.commit, c.rollback, c.state, c.setState, c.get, c.put, c.drop,
+		c.begin, c.commit, c.rollback, c.state, c.setState, c.setTally, c.dropTally,
+		c.get, c.put, c.drop, c.enqueue, c.unqueue,
 	} {
 		if stmt != nil {
 			errs = append(errs, stmt.Close())
@@ -129,6 +136,38 @@ func (c *conn) bind(values []driver.Value) []driver.NamedValue {
 		c.args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
 	}
 	return c.args[:len(values)]
+}
+
+// each runs a query of numbers, of n columns, and calls f with each row.
+func (c *conn) each(query string, n int, f func([]int64)) error {
+	stmt, err := c.raw.Prepare(query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.(driver.StmtQueryContext).QueryContext(context.Background(), nil)
+	if err != nil {
+		return errors.Join(err, stmt.Close())
+	}
+	dest, numbers := make([]driver.Value, n), make([]int64, n)
+	for err = rows.Next(dest); err == nil; err = rows.Next(dest) {
+		for i := range dest {
+			numbers[i], _ = dest[i].(int64)
+		}
+		f(numbers)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return errors.Join(err, rows.Close(), stmt.Close())
+}
+
+// checkpoint moves the WAL into the file and syncs that. It reports whether it could move
+// all: another program that reads keeps it from that.
+func (c *conn) checkpoint(mode string) (complete bool, err error) {
+	err = c.each("PRAGMA wal_checkpoint("+mode+")", 3, func(n []int64) { // busy, frames, moved
+		complete = n[0] == 0 && n[1] == n[2]
+	})
+	return complete, err
 }
 
 // run prepares and runs a statement once.

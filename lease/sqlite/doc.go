@@ -14,14 +14,21 @@
 //     each commit is synced to the disk first, so a lease that was granted, renewed or
 //     released stays so over kill -9 and a power failure, and no token is granted twice.
 //     With Relaxed that holds for kill -9 only.
-//   - One process has the file. A second Open, of any process, fails with ErrInUse.
+//   - One process has the file. A second Open, of any process, fails with ErrInUse; on
+//     Linux also by another name of the file, be it a hard link or a mount.
 //   - Each transaction happens at one moment of the store's clock: the wall clock at
 //     Open, and from there a clock that nobody sets and that, on Linux, runs on while
-//     the machine is suspended. Every commit stores its time, and Open starts no earlier
-//     than the last of them, so a wall clock that is set back prolongs no lease, revives
-//     none that somebody was told has expired, and repeats no token.
+//     the machine is suspended. Every commit stores its time, and so does the first Get or
+//     List that tells of an expiry; Open starts no earlier than the last of them, so a wall
+//     clock that is set back prolongs no lease, revives none that somebody was told has
+//     expired, and repeats no token.
 //   - A transaction that fails leaves nothing, in the file or in memory. A file that is
-//     damaged, lost or cut is refused, not taken for an empty one.
+//     damaged, lost or cut is refused, not taken for an empty one: by Open, or, if it is
+//     larger than 32 MB, by who reads what is damaged. Each row has a checksum.
+//   - Whatever becomes of the file, of its -wal and of its -shm, tokens rise: they are
+//     reserved in the file itself, a million at a time, before the first is given, and a
+//     store that was not closed goes on above the reserve.
+//   - Open takes no longer, and a sweep looks at no more, the more names there are.
 //   - Get and List read what is committed and synced. They wait for a sync that is under
 //     way, but not for the queue, and hold nobody up.
 //
@@ -29,16 +36,22 @@
 //
 // It is one file on one machine: while the machine is down nobody gets a lease, and a
 // disk that is lost takes the leases with it. A disk that says synced and is not, and
-// a network file system without working locks, take the promises away. The clock
+// a network file system, of which SQLite's WAL cannot be shared, take the promises away. The clock
 // does not run while the store is closed and the wall clock is set back: leases then
 // last longer by as much, and ExpiresAt is ahead of the wall clock, so go by
-// Remaining. One that is set forward while the store is closed ends leases early.
+// Remaining. One that is set forward while the store is closed ends leases early; when
+// it is right again the store's clock is ahead of it, and stands still while the store
+// is closed. That harms nobody after the longest TTL, and can be ended then, with the
+// store closed, by UPDATE state SET seen_at = 0.
+//
+// A WAL that was lost or cut after a crash is not told from one that was shorter: what
+// it had is forgotten, leases among it. Tokens fence who had them.
 //
 // Copying the file alone while it is open is no backup; VACUUM INTO and the sqlite3
-// shell's .backup are. A backup that is restored knows nothing of the tokens that
-// were granted after it: raise state.floor above them first.
+// shell's .backup are. A backup that is restored is not told from the file itself, and
+// may not know of the tokens that were granted after it: raise state.floor first.
 //
-//	UPDATE state SET floor = floor + 1000000;
+//	UPDATE state SET floor = max(floor, reserved) + 1000000000;
 //
 // # How it works
 //
@@ -59,9 +72,11 @@
 // changes in the file, as an operator in the sqlite3 shell may, is seen by the next
 // transaction.
 //
-// A sweep looks at all rows, and then changes some hundred per transaction. It keeps,
-// in state.floor, the greatest token of the names it forgot, and a new name starts
-// above it.
+// A sweep reads the table due, in which each name has one place: the time when there may
+// be something to do. It moves, counts or forgets those whose time has come, at most
+// SweepRequest.Limit, some hundred per transaction. A name that is not stored gets a token above
+// all that were ever given. What is held is counted in the table expiring, by periods of
+// ten seconds.
 //
 // # When things go wrong
 //
@@ -74,12 +89,14 @@
 //	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
 //	a sync fails                           ErrIO, from then on: what the disk has is unknown until the next Open, and a
 //	                                       second sync would not tell
-//	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it, or from then on
+//	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it up to 32 MB, or from then on
+//	the WAL is lost, cut or damaged        what it had is forgotten; tokens rise all the same
+//	another program reads during Open      *lease.BusyError after Config.BusyTimeout, if it keeps the WAL from being moved
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse
 //	the file is of something else          ErrForeign, and it is left as it is
 //	the directory does not exist           ErrMissing
 //	the context ends                       its cause: what was not begun is dropped, the rest may still happen
-//	the process is killed                  what was answered is kept; the next Open needs nothing
+//	the process is killed                  what was answered is kept; the next Open needs nothing, and skips up to a million tokens
 //	the store is closed                    ErrClosed; what was accepted before is answered first
 package sqlite

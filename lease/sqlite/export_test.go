@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -17,6 +18,11 @@ func OpenAt(ctx context.Context, path string, cfg Config, wall time.Time) (*Stor
 // OpenEarly opens a store that answers before it commits.
 func OpenEarly(ctx context.Context, path string) (*Store, error) {
 	return open(ctx, path, Config{}, settings{early: true})
+}
+
+// OpenWithoutEra opens a store that reserves no tokens.
+func OpenWithoutEra(ctx context.Context, path string, cfg Config) (*Store, error) {
+	return open(ctx, path, cfg, settings{noEra: true})
 }
 
 // OpenLimited opens a store whose file can have so many pages.
@@ -69,4 +75,42 @@ func (s *Store) Integer(ctx context.Context, query string) (n int64, err error) 
 		return err
 	})
 	return n, err
+}
+
+// Version1 are the statements that make a file of the first version.
+func Version1() []string {
+	return []string{migrations[0], fmt.Sprintf("PRAGMA application_id = %d", applicationID), "PRAGMA user_version = 1"}
+}
+
+// Advance lets the clock of a store that nobody uses jump.
+func (s *Store) Advance(d time.Duration) {
+	_ = s.do(context.Background(), func(t *txn) error {
+		t.w.clock.start = t.w.clock.start.Add(d)
+		s.clock = t.w.clock
+		return nil
+	})
+}
+
+// Plans are how SQLite goes through the statements of sweeps and of the start.
+func (s *Store) Plans(ctx context.Context) ([]string, error) {
+	var plans []string
+	for _, query := range []string{selectDue, selectEnded, selectState, selectRow + " WHERE name = ?"} {
+		rows, err := s.reader.db.QueryContext(ctx, "EXPLAIN QUERY PLAN "+query, 1, 1)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				return nil, err
+			}
+			plans = append(plans, detail)
+		}
+		if err := rows.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
 }

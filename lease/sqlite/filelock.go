@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 )
 
 // mark is what a lock file says once the store was created. Without it, a file that
@@ -13,9 +15,17 @@ import (
 // would begin anew.
 const mark = "The file beside this one is a lease store. To begin anew, remove both.\n"
 
-// ownFile takes the lock of the file and creates the file if it is new. It returns
+// An owner is who has the file: the lock of its name, in a file beside it, and that of
+// the file itself, which has the same content by whatever name.
+type owner struct {
+	lock *os.File // beside the file
+	file *os.File // nil = not locked yet
+	info os.FileInfo
+}
+
+// ownFile takes the locks of the file and creates the file if it is new. It returns
 // its path without links, so that nobody takes another lock for the same file.
-func ownFile(path string) (string, *os.File, error) {
+func ownFile(path string) (string, *owner, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return path, nil, err
@@ -31,35 +41,84 @@ func ownFile(path string) (string, *os.File, error) {
 	if err != nil {
 		return path, nil, err
 	}
-	if err := create(path, lock); err != nil {
-		return path, nil, errors.Join(err, lock.Close())
+	o := &owner{lock: lock}
+	if err = create(path, lock); err == nil {
+		err = o.ownInode(path)
 	}
-	return path, lock, nil
+	if err != nil {
+		return path, nil, errors.Join(err, o.Close())
+	}
+	return path, o, nil
 }
 
 // create makes an empty file that survives a crash, if there never was one. SQLite
-// gives its other files the same mode.
+// gives its other files the same mode. It opens none that exists: see owned.
 func create(path string, lock *os.File) error {
 	locked, err := lock.Stat()
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) && locked.Size() == 0 {
-		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode); err == nil {
-			err = errors.Join(f.Sync(), syncDir(filepath.Dir(path)))
-		}
-	} else if errors.Is(err, fs.ErrNotExist) {
+	existed := locked.Size() > 0
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.Size() == 0 && existed:
+		return fmt.Errorf("%w: it is empty, and %s says that it was not", ErrCorrupt, lock.Name())
+	case errors.Is(err, fs.ErrNotExist) && existed:
 		return fmt.Errorf("%w: %s says that it existed", ErrCorrupt, lock.Name())
-	}
-	if f == nil {
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	if info, err := f.Stat(); err == nil && info.Size() == 0 && locked.Size() > 0 {
-		return fmt.Errorf("%w: it is empty, and %s says that it was not", ErrCorrupt, lock.Name())
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return err
 	}
-	return err
+	return errors.Join(f.Sync(), syncDir(filepath.Dir(path)), f.Close())
+}
+
+// owned are the files that this process has, by whatever name. It must be known without
+// opening them: POSIX locks, which SQLite has on the file, belong to the process, and end
+// when it closes any descriptor of the file, also one on which a lock was refused.
+var owned struct {
+	sync.Mutex
+
+	files []*owner
+}
+
+// ownInode takes the lock of the file itself: two names of it, by a hard link or a bind
+// mount, have two files path.lock, and two -wal, of which each would be without the other's
+// leases.
+func (o *owner) ownInode(path string) error {
+	owned.Lock()
+	defer owned.Unlock()
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(owned.files, func(other *owner) bool { return os.SameFile(info, other.info) }) {
+		return ErrInUse
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := lockInode(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	o.file, o.info = f, info
+	owned.files = append(owned.files, o)
+	return nil
+}
+
+// Close gives both locks back. SQLite has closed the file before.
+func (o *owner) Close() error {
+	owned.Lock()
+	defer owned.Unlock()
+	owned.files = slices.DeleteFunc(owned.files, func(other *owner) bool { return other == o })
+	var err error
+	if o.file != nil {
+		err = unlock(o.file)
+	}
+	return errors.Join(err, unlock(o.lock))
 }
 
 // markCreated notes in the lock file that the store exists.

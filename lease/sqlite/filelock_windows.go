@@ -25,3 +25,5 @@ func lockFile(path string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(handle), path), nil
 }
+
+func unlock(f *os.File) error { return f.Close() }

@@ -112,3 +112,19 @@ func TestAFullDiskIsNoGoodHealthUntilThereIsSpace(t *testing.T) {
 	remove(t, ballast)
 	require.NoError(t, s.Health(t.Context()), "nobody has to have asked for a lease meanwhile")
 }
+
+func TestAFileThatIsMountedTwiceHasOneStore(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	s := open(t, path, sqlite.Config{})
+	again := newPath(t)
+	require.NoError(t, os.WriteFile(again, nil, 0o600))
+	if err := syscall.Mount(path, again, "", syscall.MS_BIND, ""); err != nil {
+		t.Skipf("NOT RUN: mounting needs rights that this machine does not give: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(again, syscall.MNT_DETACH)) })
+	require.Contains(t, elsewhere(t, again), sqlite.ErrInUse.Error())
+	refused(t, again, sqlite.ErrInUse)
+	require.NoError(t, s.Close())
+	require.Equal(t, "opened\n", elsewhere(t, again), "the control: it can be opened now")
+}

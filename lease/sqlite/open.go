@@ -16,12 +16,14 @@ const fileMode = 0o600
 type settings struct {
 	wall    func() time.Time // nil = time.Now
 	early   bool             // answer before the commit
+	noEra   bool             // reserve no tokens: the control of the damage test
 	pragmas []string
 	sync    func(*os.File) error // nil = syncData
 }
 
 // Open opens the store in the file at path, creating it in a directory that exists.
-// It reads the whole file to check it. Beside it are path-wal and path-shm, which
+// It reads a file of up to 32 MB as a whole, to check it, and brings one of an older
+// version up to date, which reads all of it once. Beside it are path-wal and path-shm, which
 // SQLite removes on Close, and path.lock, which stays and keeps others out.
 //
 // On failure a *FileError with one of this package's conditions, or *lease.BusyError,
@@ -40,13 +42,13 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if set.wall == nil {
 		set.wall = time.Now
 	}
-	path, lock, err := ownFile(path)
+	path, own, err := ownFile(path)
 	if err != nil {
 		return nil, explainSystem(path, err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, lock.Close())
+			err = errors.Join(err, own.Close())
 		}
 	}()
 	w := &writer{
@@ -61,6 +63,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		logger:   cfg.Logger,
 		counters: &counters{},
 		early:    set.early,
+		noEra:    set.noEra,
 		durable:  cfg.Durability == Durable,
 		syncData: set.sync,
 		rows:     newCache(cfg.CacheBytes),
@@ -68,19 +71,19 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err := w.start(ctx, set.wall); err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	if err := markCreated(lock); err != nil {
+	if err := markCreated(own.lock); err != nil {
 		return nil, errors.Join(explainSystem(path, err), w.close())
 	}
 	reader, err := openReader(ctx, path, cfg, &w.gate)
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader}
+	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader, seen: &w.shared}
 	s.wg.Go(func() { w.run(s.queue) })
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()
 		s.wg.Wait()
-		return errors.Join(s.reader.close(), w.close(), lock.Close())
+		return errors.Join(s.reader.close(), w.close(), own.Close())
 	})
 	return s, nil
 }
@@ -93,20 +96,15 @@ func (w *writer) start(ctx context.Context, wall func() time.Time) error {
 	if err := w.conn.check(ctx); err != nil {
 		return err
 	}
-	seen, err := w.load()
-	if err != nil {
+	if err := w.load(); err != nil {
 		return err
 	}
-	last, err := w.conn.integer("SELECT ifnull(max(max(acquired_at, released_at)), 0) FROM leases")
-	if err != nil {
-		return err
-	}
-	if last := moment(last); last.After(seen) {
-		seen = last
-	}
+	seen := w.state.seen
 	w.clock = startClock(wall, seen)
 	if back := seen.Sub(wall()); !seen.IsZero() && back > 0 {
 		w.logger.Warn("clock_set_back", slog.Duration("by", back), slog.Time("goes_on_from", seen))
 	}
-	return nil
+	w.seen = seen
+	w.shared.Store(nanoseconds(seen))
+	return w.newEra()
 }

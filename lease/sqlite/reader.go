@@ -12,7 +12,6 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
 )
 
 // readers is how many connections read at once, and pageSize how many rows List
@@ -74,7 +73,27 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err != nil {
 		return lease.Record{}, s.readError(ctx, err)
 	}
-	return row.Record(s.clock.now()), nil
+	now := s.clock.now()
+	if err := s.tell(ctx, now, row); err != nil {
+		return lease.Record{}, err
+	}
+	return row.Record(now), nil
+}
+
+// tell stores the time before anybody hears of a lease that it has expired, unless a later
+// one is stored: the store may be opened again with an earlier clock. So each expiry
+// costs one transaction at most, which others share.
+func (s *Store) tell(ctx context.Context, now time.Time, rows ...*record) error {
+	stored := moment(s.seen.Load())
+	for _, row := range rows {
+		if hasExpired(&row.Row, now) && row.ExpiresAt.After(stored) {
+			return s.do(ctx, func(t *txn) error {
+				t.seen = true
+				return nil
+			})
+		}
+	}
+	return nil
 }
 
 // List implements [lease.Store]. It reads in pages, and holds nothing between them.
@@ -95,6 +114,10 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 				return
 			}
 			now := s.clock.now()
+			if err := s.tell(ctx, now, rows...); err != nil {
+				yield(lease.Record{}, err)
+				return
+			}
 			for _, row := range rows {
 				if !strings.HasPrefix(row.Name, r.Prefix) || !yield(row.Record(now), nil) {
 					return
@@ -109,13 +132,13 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 }
 
 // rows reads a page.
-func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*ledger.Row, error) {
+func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*record, error) {
 	rows, err := r.page.QueryContext(ctx, after, from, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var page []*ledger.Row
+	var page []*record
 	var raw rawRow
 	fields := raw.fields()
 	for rows.Next() {
@@ -152,38 +175,41 @@ func waitError(ctx context.Context) error {
 	return fmt.Errorf("lease/sqlite: waiting for the file: %w", context.Cause(ctx))
 }
 
-// due returns names that a sweep has something to do with.
-func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]string, error) {
-	rows, err := r.db.QueryContext(ctx, `SELECT name FROM leases
-		WHERE uncounted > 0
-		   OR released_at = 0 AND cleared = 0 AND expires_at <= ?1
-		   OR iif(released_at = 0, expires_at + lock_delay, released_at) <= ?1
-		      AND iif(released_at = 0, expires_at, released_at) <= ?2
-		      AND acquired_at + min_hold <= ?1
-		LIMIT ?3`, now.UnixNano(), now.Add(-retention).UnixNano(), limit)
+// The places that are due: of names that have to be looked at, and of those that a sweep
+// has counted, and that may be forgotten.
+const (
+	selectDue   = "SELECT swept, at, name FROM due WHERE swept = 0 AND at <= ? ORDER BY at LIMIT ?"
+	selectEnded = "SELECT swept, at, name FROM due WHERE swept = 1 AND at <= ? ORDER BY at LIMIT ?"
+)
+
+// due returns up to limit names that a sweep has something to do with, the oldest first.
+// Each kind has at least half of them if it needs it.
+func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]dueName, error) {
+	ended, err := r.dueNames(ctx, selectEnded, now.Add(-retention), limit)
+	if err != nil {
+		return nil, err
+	}
+	due, err := r.dueNames(ctx, selectDue, now, limit)
+	if err != nil {
+		return nil, err
+	}
+	due = due[:min(len(due), limit-min(len(ended), limit/2))]
+	return append(due, ended[:min(len(ended), limit-len(due))]...), r.gate.pass(ctx)
+}
+
+func (r *reader) dueNames(ctx context.Context, query string, until time.Time, limit int) ([]dueName, error) {
+	rows, err := r.db.QueryContext(ctx, query, nanoseconds(until), limit)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	var names []string
+	var names []dueName
 	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
+		var d dueName
+		if err := rows.Scan(&d.swept, &d.at, &d.name); err != nil {
 			return nil, err
 		}
-		names = append(names, name)
+		names = append(names, d)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return names, r.gate.pass(ctx)
-}
-
-// held counts the leases that have not ended.
-func (r *reader) held(ctx context.Context, now time.Time) (n int, err error) {
-	err = r.db.QueryRowContext(ctx, "SELECT count(*) FROM leases WHERE released_at = 0 AND expires_at > ?", now.UnixNano()).Scan(&n)
-	if err == nil {
-		err = r.gate.pass(ctx)
-	}
-	return n, err
+	return names, rows.Err()
 }

@@ -35,6 +35,54 @@ var migrations = []string{
 		seen_at INTEGER NOT NULL
 	) STRICT;
 	INSERT INTO state VALUES (1, 0, 0);`,
+
+	// Where sweeps find what they have to do, how many leases end when, and what tokens
+	// are reserved. The triggers are for other programs that change rows: what this package
+	// writes fires none but leases_delete. A version 1 has no reserve: what its WAL had and
+	// lost is less than a million changes.
+	`ALTER TABLE leases ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE leases ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE leases ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+	CREATE TABLE due (
+		swept INTEGER NOT NULL,
+		at    INTEGER NOT NULL,
+		name  TEXT    NOT NULL,
+		PRIMARY KEY (swept, at, name)
+	) STRICT, WITHOUT ROWID;
+	INSERT INTO due SELECT 0, 0, name FROM leases;
+	CREATE TABLE expiring (
+		period INTEGER NOT NULL PRIMARY KEY,
+		leases INTEGER NOT NULL
+	) STRICT;
+	INSERT INTO expiring SELECT expires_at / 10000000000, count(*) FROM leases
+		WHERE released_at = 0 AND cleared = 0 GROUP BY 1;
+	ALTER TABLE state ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE state ADD COLUMN era INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE state ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
+	UPDATE state SET floor = max(floor, ifnull((SELECT max(max(token, version)) FROM leases), 0)) + 1048576,
+		seen_at = max(seen_at, ifnull((SELECT max(max(acquired_at, released_at)) FROM leases), 0));
+	CREATE TRIGGER leases_insert AFTER INSERT ON leases WHEN NEW.due_at = 0 AND NEW.swept = 0 BEGIN
+		INSERT OR IGNORE INTO due VALUES (0, 0, NEW.name);
+		INSERT INTO expiring SELECT NEW.expires_at / 10000000000, 1 WHERE NEW.released_at = 0 AND NEW.cleared = 0
+			ON CONFLICT (period) DO UPDATE SET leases = leases + 1;
+	END;
+	CREATE TRIGGER leases_update AFTER UPDATE ON leases BEGIN
+		DELETE FROM due WHERE swept = OLD.swept AND at = OLD.due_at AND name = OLD.name;
+		INSERT OR IGNORE INTO due VALUES (0, 0, NEW.name);
+		UPDATE expiring SET leases = leases - 1
+			WHERE period = OLD.expires_at / 10000000000 AND OLD.released_at = 0 AND OLD.cleared = 0;
+		INSERT INTO expiring SELECT NEW.expires_at / 10000000000, 1 WHERE NEW.released_at = 0 AND NEW.cleared = 0
+			ON CONFLICT (period) DO UPDATE SET leases = leases + 1;
+		UPDATE leases SET due_at = 0, swept = 0, sum = 0 WHERE name = NEW.name;
+	END;
+	CREATE TRIGGER leases_delete AFTER DELETE ON leases BEGIN
+		DELETE FROM due WHERE swept = OLD.swept AND at = OLD.due_at AND name = OLD.name;
+		UPDATE expiring SET leases = leases - 1
+			WHERE period = OLD.expires_at / 10000000000 AND OLD.released_at = 0 AND OLD.cleared = 0;
+	END;
+	CREATE TRIGGER state_update AFTER UPDATE ON state BEGIN
+		UPDATE state SET sum = 0;
+	END;`,
 }
 
 // prepareFile checks the file and brings it to the present version.
@@ -62,11 +110,14 @@ func (c *conn) prepareFile() error {
 }
 
 func (c *conn) migrate(version int) error {
-	for ; version < len(migrations); version++ {
+	for fresh := version == 0; version < len(migrations); version++ {
 		if err := c.run("BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
 		err := c.run(migrations[version])
+		if last := version == len(migrations)-1; err == nil && fresh && last {
+			err = c.run("UPDATE state SET floor = 0") // no token was given
+		}
 		if err == nil {
 			err = c.run(fmt.Sprintf("PRAGMA application_id = %d", applicationID))
 		}
@@ -83,10 +134,17 @@ func (c *conn) migrate(version int) error {
 	return nil
 }
 
-// check reads the whole file, for pages that are damaged or missing. A store that
-// cannot read a row must not take its name for free.
+// checkedPages bounds the files that Open reads as a whole, so that it takes no longer
+// the more names there are. Of larger ones what is read is checked when it is read.
+const checkedPages = 8192
+
+// check reads the whole file, for pages that are damaged or missing, if it is not large.
+// A store that cannot read a row must not take its name for free.
 func (c *conn) check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if pages, err := c.integer("PRAGMA page_count"); err != nil || pages > checkedPages {
 		return err
 	}
 	stmt, err := c.raw.Prepare("PRAGMA quick_check(1)")

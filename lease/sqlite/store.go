@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/ledger"
@@ -21,7 +22,8 @@ type Store struct {
 	counters *counters
 	queue    *queue
 	reader   *reader
-	close    func() error // once
+	seen     *atomic.Int64 // the last time that is stored, in nanoseconds
+	close    func() error  // once
 	wg       sync.WaitGroup
 }
 
@@ -63,7 +65,11 @@ func (t *txn) acquire(r lease.AcquireRequest, id string) (lease.Lease, error) {
 	if err != nil {
 		return lease.Lease{}, err
 	}
-	next, l, err := ledger.Acquire(row, t.floor, t.now, r, id)
+	floor := t.w.state.floor
+	if row.Token == 0 { // nobody knows any more which tokens it had, if it had any
+		floor = t.top
+	}
+	next, l, err := ledger.Acquire(row, floor, t.now, r, id)
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -108,7 +114,6 @@ func (t *txn) renew(r lease.RenewRequest) lease.RenewResult {
 	}
 	next, l, err := ledger.Renew(row, t.now, r)
 	if err != nil {
-		t.refuse(err)
 		return lease.RenewResult{Err: err}
 	}
 	t.replace(row, next)
@@ -130,7 +135,6 @@ func (t *txn) release(c lease.Claim) error {
 	}
 	next, err := ledger.Release(row, t.now, c)
 	if err != nil {
-		t.refuse(err)
 		return err
 	}
 	t.replace(row, next)

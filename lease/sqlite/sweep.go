@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/ledger"
@@ -13,24 +14,25 @@ import (
 // wait for all of it.
 const sweepSize = 500
 
-// Sweep implements [lease.Store]. It looks for names without the writer, decides
-// them in transactions of some hundred, and counts at last what is held. If one of
-// them fails, the result tells what the ones before did.
+// Sweep implements [lease.Store]. It reads which names are due without the writer,
+// decides them in transactions of some hundred, and asks at last what is held. If one of
+// them fails, the result tells what the ones before did. SweepRequest.Limit bounds the
+// names that it looks at.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var total lease.SweepResult
 	if err := r.Validate(); err != nil {
 		return total, err
 	}
-	retention := cmp.Or(r.Retention, lease.DefaultRetention)
-	names, err := s.reader.due(ctx, s.clock.now(), retention, cmp.Or(r.Limit, lease.DefaultSweepLimit))
+	r.Retention = cmp.Or(r.Retention, lease.DefaultRetention)
+	due, err := s.reader.due(ctx, s.clock.now(), r.Retention, cmp.Or(r.Limit, lease.DefaultSweepLimit))
 	if err != nil {
 		return total, s.readError(ctx, err)
 	}
-	for chunk := range slices.Chunk(names, sweepSize) {
+	for chunk := range slices.Chunk(due, sweepSize) {
 		var part lease.SweepResult
 		err := s.do(ctx, func(t *txn) error {
-			for _, name := range chunk {
-				if err := t.sweep(name, r, &part); err != nil {
+			for _, d := range chunk {
+				if err := t.sweep(d, r.Retention, &part); err != nil {
 					return err
 				}
 			}
@@ -42,26 +44,26 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		total.Expired += part.Expired
 		total.Removed += part.Removed
 	}
-	if total.Held, err = s.reader.held(ctx, s.clock.now()); err != nil {
-		return total, s.readError(ctx, err)
-	}
-	return total, nil
+	err = s.do(ctx, func(t *txn) error {
+		total.Held = t.w.tally.held(t.now)
+		return nil
+	})
+	return total, err
 }
 
 // sweep decides on one name, which may have changed since it was found.
-func (t *txn) sweep(name string, r lease.SweepRequest, result *lease.SweepResult) error {
-	row, err := t.row(name)
-	if err != nil {
+func (t *txn) sweep(d dueName, retention time.Duration, result *lease.SweepResult) error {
+	e, err := t.known(d)
+	if e == nil {
 		return err
 	}
-	s := ledger.Sweep(row, t.now, cmp.Or(r.Retention, lease.DefaultRetention))
+	s := ledger.Sweep(e.row, t.now, retention)
 	result.Expired += s.Expired
-	switch {
-	case s.Drop:
+	if s.Drop {
 		result.Removed++
 		t.drop(s.Row)
-	case s.Changed:
-		t.put(s.Row)
+		return nil
 	}
+	t.put(s.Row, placeAfterSweep(&s.Row))
 	return nil
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -14,80 +13,172 @@ import (
 // after the other. What they change is kept here until all are decided, so that a
 // row is written once however many of them changed it.
 type txn struct {
-	w       *writer
-	now     time.Time // the same for all: the transaction is one moment
-	floor   uint64
-	seen    bool                   // somebody heard what hangs on the time: it must be stored
-	changed map[string]*ledger.Row // nil = dropped
-	err     error                  // a row could not be read: the transaction fails
+	w     *writer
+	now   time.Time // the same for all: the transaction is one moment
+	top   uint64    // the greatest version of any name, ever
+	seen  bool      // somebody heard what hangs on the time: it must be stored
+	names map[string]*entry
+	stray []dueName // places where a name is not
+	tally tally     // what changes
+	err   error     // a row could not be read, or must not be written: the transaction fails
 }
+
+// An entry is a name in a transaction.
+type entry struct {
+	old     *record    // as it is stored; nil = it is not
+	row     ledger.Row // as it will be; zero = it will not
+	changed bool
+	place   place // where a sweep has put it; zero = see placeFor
+}
+
+var errReserved = errors.New("more tokens have to be reserved, which another program that reads the file may hold up")
 
 // row returns what is stored of a name; the zero Row if nothing is.
 func (t *txn) row(name string) (ledger.Row, error) {
-	row, ok := t.changed[name]
-	if !ok {
-		var err error
-		if row, err = t.w.row(name); err != nil {
-			t.err = err
-			return ledger.Row{}, err
-		}
+	e, err := t.entry(name)
+	if err != nil {
+		return ledger.Row{}, err
 	}
-	if row == nil {
-		return ledger.Row{}, nil
-	}
-	return *row, nil
+	return e.row, nil
 }
+
+func (t *txn) entry(name string) (*entry, error) {
+	if e := t.names[name]; e != nil {
+		return e, nil
+	}
+	old, err := t.w.row(name)
+	if err != nil {
+		t.err = err
+		return nil, err
+	}
+	e := &entry{old: old}
+	if old != nil {
+		e.row = old.Row
+		// Who hears that a lease has expired must not find it current after a restart with a
+		// clock that was set back.
+		t.seen = t.seen || hasExpired(&e.row, t.now) && e.row.ExpiresAt.After(t.w.seen)
+	}
+	t.names[name] = e
+	return e, nil
+}
+
+// hasExpired reports whether a row tells at a time that its lease has expired.
+func hasExpired(row *ledger.Row, now time.Time) bool { return live(row) && !now.Before(row.ExpiresAt) }
 
 // replace puts next, unless it is the row that was stored before.
 func (t *txn) replace(row, next ledger.Row) {
 	if next.Version != row.Version {
-		t.put(next)
+		t.put(next, place{})
 	}
 }
 
-// refuse notes a refusal. Who heard that a lease has expired must not find it
-// current after a restart with a clock that was set back.
-func (t *txn) refuse(err error) { t.seen = t.seen || errors.Is(err, lease.ErrExpired) }
+func (t *txn) put(row ledger.Row, at place) {
+	if t.top = max(t.top, row.Version); t.top > t.w.state.reserved {
+		t.err = &lease.BusyError{Retry: retryFull, Cause: errReserved}
+	}
+	e := t.names[row.Name]
+	e.row, e.changed, e.place = row, true, at
+}
 
-func (t *txn) put(row ledger.Row) { t.changed[row.Name] = &row }
-
-// drop forgets a name. The next lease of it gets a token above the floor.
+// drop forgets a name. The next lease of it gets a token above all.
 func (t *txn) drop(row ledger.Row) {
-	t.floor = max(t.floor, row.Version, row.Token)
-	t.changed[row.Name] = nil
+	t.top = max(t.top, row.Version, row.Token)
+	e := t.names[row.Name]
+	e.row, e.changed = ledger.Row{}, true
 }
 
-// write brings the changes to SQLite, and reports whether there are any. The time is
-// stored in any case: by a row, or else beside them.
-func (t *txn) write(c *conn) (bool, error) {
-	if len(t.changed) == 0 && !t.seen {
-		return false, nil
-	}
-	stamped := false
-	for name, row := range t.changed {
-		if row == nil {
-			if err := c.exec(c.drop, name); err != nil {
-				return true, err
-			}
+// write brings the changes to SQLite, and the time with them, and reports whether there
+// are any.
+func (t *txn) write(c *conn) (wrote bool, err error) {
+	t.tally = make(tally)
+	for name, e := range t.names {
+		if !e.changed {
 			continue
 		}
-		values, err := encode(c.row[:0], row)
+		wrote = true
+		if err := t.store(c, name, e); err != nil {
+			return true, err
+		}
+	}
+	for _, d := range t.stray {
+		wrote = true
+		if err := c.exec(c.unqueue, number(d.swept), d.at, d.name); err != nil {
+			return true, err
+		}
+	}
+	if !wrote && !t.seen {
+		return false, nil
+	}
+	for p := range t.tally {
+		if t.tally[p] += t.w.tally[p]; t.tally[p] > 0 {
+			err = c.exec(c.setTally, p, t.tally[p])
+		} else {
+			err = c.exec(c.dropTally, p)
+		}
 		if err != nil {
 			return true, err
 		}
-		if err := c.exec(c.put, values...); err != nil {
-			return true, err
+	}
+	next := t.w.state
+	next.seen = t.now
+	return true, c.exec(c.setState, next.values(c.row[:0])...)
+}
+
+// store writes one name, and its place if that changes.
+func (t *txn) store(c *conn, name string, e *entry) error {
+	if e.old != nil && live(&e.old.Row) {
+		t.tally[period(e.old.ExpiresAt)]--
+	}
+	if e.row.Token == 0 {
+		if e.old == nil {
+			return nil
 		}
-		stamped = stamped || row.AcquiredAt.Equal(t.now) || row.ReleasedAt.Equal(t.now)
+		return c.exec(c.drop, name) // a trigger takes its place away
 	}
-	if stamped && !t.seen && t.floor == t.w.floor {
-		return true, nil
+	if live(&e.row) {
+		t.tally[period(e.row.ExpiresAt)]++
 	}
-	return true, c.exec(c.setState, int64(t.floor), nanoseconds(t.now))
+	if e.place == (place{}) {
+		e.place = placeFor(e.old, &e.row, t.now)
+	}
+	raw, err := encode(&record{e.row, e.place})
+	if err != nil {
+		return err
+	}
+	if e.old == nil || e.old.place != e.place {
+		if e.old != nil {
+			if err := c.exec(c.unqueue, number(e.old.place.swept), e.old.place.at, name); err != nil {
+				return err
+			}
+		}
+		if err := c.exec(c.enqueue, number(e.place.swept), e.place.at, name); err != nil {
+			return err
+		}
+	}
+	return c.exec(c.put, raw.values(c.row[:0])...)
+}
+
+// keep remembers what was committed.
+func (w *writer) keep(t *txn) {
+	w.top = t.top
+	for name, e := range t.names {
+		switch {
+		case !e.changed:
+		case e.row.Token == 0:
+			w.rows.drop(name)
+		default:
+			w.rows.put(&record{e.row, e.place})
+		}
+	}
+	for p, leases := range t.tally {
+		if w.tally[p] = leases; leases <= 0 {
+			delete(w.tally, p)
+		}
+	}
 }
 
 // row returns what the file has of a name; nil if nothing.
-func (w *writer) row(name string) (*ledger.Row, error) {
+func (w *writer) row(name string) (*record, error) {
 	if row := w.rows.get(name); row != nil {
 		return row, nil
 	}
@@ -96,7 +187,11 @@ func (w *writer) row(name string) (*ledger.Row, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	row, err := decodeRow(values)
+	var raw rawRow
+	if err := raw.scan(values); err != nil {
+		return nil, err
+	}
+	row, err := raw.decode()
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +199,21 @@ func (w *writer) row(name string) (*ledger.Row, error) {
 	return row, nil
 }
 
-func decodeRow(values []driver.Value) (*ledger.Row, error) {
-	var raw rawRow
-	if err := raw.scan(values); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+// dueName is a name and a place that it has in the table due.
+type dueName struct {
+	place
+	name string
+}
+
+// known makes sure that d is the place of its name, and if not, takes it away.
+func (t *txn) known(d dueName) (*entry, error) {
+	e, err := t.entry(d.name)
+	if err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	return raw.decode()
+	if e.old == nil || e.old.place != d.place {
+		t.stray = append(t.stray, d)
+		return nil, nil
+	}
+	return e, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
 )
 
 // A writer is the goroutine that changes the file, and what belongs to it.
@@ -21,15 +20,22 @@ type writer struct {
 	clock    clock
 	counters *counters
 	early    bool // answer before the commit: the control of the crash test
+	noEra    bool // reserve no tokens: the control of the damage test
 	durable  bool // sync before the answer
 	syncData func(*os.File) error
 	gate     gate
 
 	conn    *conn // nil after an error that may have left it in a transaction
 	rows    *cache
-	floor   uint64
+	state   state // as it is stored, but for the time
+	seen    time.Time
+	shared  atomic.Int64 // seen, for readers
+	top     uint64       // the greatest version of any name, ever; not stored
+	tally   tally
 	version int64 // after the last commit; if it is another now, another program changed the file
 	damage  error // once damage is found, nothing more is read or written
+
+	tried time.Time // to reserve more tokens
 
 	proven time.Time // of the last transaction that was stored; zero if one failed since
 	full   bool      // the disk was, and has not been seen to have space since
@@ -85,7 +91,7 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	if op, err = w.begin(); err != nil {
 		return op, err
 	}
-	t := &txn{w: w, now: w.clock.now(), floor: w.floor, changed: make(map[string]*ledger.Row)}
+	t := &txn{w: w, now: w.clock.now(), top: w.top, names: make(map[string]*entry)}
 	for i, r := range batch {
 		if verdicts[i] = r.ctx.Err(); verdicts[i] != nil {
 			continue // nobody waits for it
@@ -120,21 +126,10 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 		}
 	}
 	if wrote {
-		w.proven = t.now
+		w.proven, w.seen = t.now, t.now
+		w.shared.Store(nanoseconds(t.now))
 	}
 	return "", nil
-}
-
-// keep remembers what was committed.
-func (w *writer) keep(t *txn) {
-	w.floor = t.floor
-	for name, row := range t.changed {
-		if row == nil {
-			w.rows.drop(name)
-		} else {
-			w.rows.put(row)
-		}
-	}
 }
 
 // begin opens the connection, if it has to be, and a transaction. If another program
@@ -147,6 +142,10 @@ func (w *writer) begin() (op string, err error) {
 		if err := w.open(context.Background()); err != nil {
 			return "open", err
 		}
+		w.state.floor = w.top // whatever the file has lost
+	}
+	if err := w.reserveMore(); err != nil {
+		return "reserve", err
 	}
 	c := w.conn
 	if err := c.exec(c.begin); err != nil {
@@ -154,7 +153,7 @@ func (w *writer) begin() (op string, err error) {
 	}
 	version, err := c.version()
 	if err == nil && version != w.version {
-		_, err = w.load()
+		err = w.load()
 		w.version = version
 	}
 	if err != nil {
@@ -190,7 +189,7 @@ func (w *writer) open(ctx context.Context) error {
 // clean, so that a sync alone would find nothing to do, and what is appended would stand
 // behind a gap. If another program reads the file, that has to wait.
 func (w *writer) settle(c *conn) error {
-	if err := c.run("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+	if _, err := c.checkpoint("TRUNCATE"); err != nil {
 		return err
 	}
 	if err := c.wal.sync(); err != nil {
@@ -204,23 +203,6 @@ func (w *writer) settle(c *conn) error {
 func (w *writer) notSynced(cause error) error {
 	err := &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause}
 	return w.stop(err)
-}
-
-// load forgets the rows and reads the state. It returns the last time that is stored.
-func (w *writer) load() (time.Time, error) {
-	w.rows.clear()
-	values := w.conn.row[:2]
-	ok, err := w.conn.first(w.conn.state, values)
-	if err != nil {
-		return time.Time{}, err
-	}
-	floor, isFloor := values[0].(int64)
-	seen, isSeen := values[1].(int64)
-	if !ok || !isFloor || !isSeen {
-		return time.Time{}, ErrCorrupt
-	}
-	w.floor = max(w.floor, uint64(floor))
-	return moment(seen), nil
 }
 
 // fail undoes what a transaction may have left and says what the matter is.
@@ -261,6 +243,11 @@ func (w *writer) stop(reason *FileError) error {
 func (w *writer) close() error {
 	if w.conn == nil {
 		return nil
+	}
+	if w.damage == nil && w.state.era > 0 {
+		if err := w.seal(); err != nil {
+			w.logger.Warn("not_sealed", slog.Any("error", err))
+		}
 	}
 	return w.conn.close()
 }
