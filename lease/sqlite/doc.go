@@ -87,8 +87,10 @@
 //	the disk is full                       *lease.BusyError that is ErrFull; work goes on when there is space
 //	the file cannot be written             ErrReadOnly; work goes on when it can
 //	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
-//	a sync fails                           ErrIO, from then on: what the disk has is unknown until the next Open, and a
-//	                                       second sync would not tell
+//	a sync fails                           ErrIO, to readers too: whether the transaction was kept is unknown; work goes on
+//	                                       when all that was not moved yet is written again and synced
+//	the system dropped what a sync did     ErrIO that is lease.ErrBroken, until the process ends: what was acknowledged is kept
+//	not write
 //	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it up to 32 MB, or from then on
 //	the WAL is lost, cut or damaged        what it had is forgotten; tokens rise all the same
 //	another program reads during Open      *lease.BusyError after Config.BusyTimeout, if it keeps the WAL from being moved

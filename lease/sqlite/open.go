@@ -83,7 +83,10 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()
 		s.wg.Wait()
-		return errors.Join(s.reader.close(), w.close(), own.Close())
+		if err := errors.Join(s.reader.close(), w.close()); err != nil || !w.lost {
+			return errors.Join(err, own.Close())
+		}
+		return nil // the process keeps the file
 	})
 	return s, nil
 }

@@ -93,7 +93,9 @@ func TestNobodyIsToldWhatIsNotSynced(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestASyncThatFailsEndsAllPromises(t *testing.T) {
+// A page whose sync failed counts as written: that a second sync succeeds proves nothing
+// unless it was written again.
+func TestASyncThatFailsSilencesTheStoreUntilAllIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	var d disk
 	path := newPath(t)
@@ -104,10 +106,10 @@ func TestASyncThatFailsEndsAllPromises(t *testing.T) {
 	_, err := s.Acquire(t.Context(), request("job"))
 	require.ErrorIs(t, err, sqlite.ErrIO)
 	require.ErrorIs(t, err, broken)
-	d.err.Store(nil) // what it says now proves nothing
-	syncs := d.syncs.Load()
 	require.ErrorIs(t, s.Release(t.Context(), kept.Claim), sqlite.ErrIO)
-	require.Equal(t, syncs, d.syncs.Load())
+	health := s.Health(t.Context())
+	require.ErrorIs(t, health, sqlite.ErrIO)
+	require.NotErrorIs(t, health, lease.ErrBroken)
 	for _, name := range []string{"kept", "never"} {
 		_, err = s.Get(t.Context(), name)
 		require.ErrorIs(t, err, sqlite.ErrIO, "what a reader sees may not be on the disk, and a server is not ready")
@@ -117,6 +119,17 @@ func TestASyncThatFailsEndsAllPromises(t *testing.T) {
 	}
 	_, err = s.Sweep(t.Context(), lease.SweepRequest{})
 	require.ErrorIs(t, err, sqlite.ErrIO)
+
+	old := time.Unix(1, 0)
+	require.NoError(t, os.Chtimes(path+"-wal", old, old))
+	d.err.Store(nil)
+	require.NoError(t, s.Health(t.Context()))
+	info, err := os.Stat(path + "-wal")
+	require.NoError(t, err)
+	require.NotEqual(t, old, info.ModTime(), "nothing was written again")
+	_, err = s.Get(t.Context(), "kept")
+	require.NoError(t, err)
+	later := acquire(t, s, "later")
 	require.NoError(t, s.Close())
 
 	d.err.Store(&broken)
@@ -125,4 +138,40 @@ func TestASyncThatFailsEndsAllPromises(t *testing.T) {
 	d.err.Store(nil)
 	s = openSyncing(t, path, sqlite.Config{}, &d)
 	require.NoError(t, s.Release(t.Context(), kept.Claim))
+	require.NoError(t, s.Release(t.Context(), later.Claim))
+}
+
+// A file system may also show what the disk has, once a sync failed. Then SQLite's index of
+// the WAL tells of pages that are not there, and a checkpoint would spoil the file.
+func TestWhatTheSystemDroppedStopsTheStoreAndSpoilsNothing(t *testing.T) {
+	t.Parallel()
+	var d disk
+	path := newPath(t)
+	s := openSyncing(t, path, sqlite.Config{}, &d)
+	kept := acquire(t, s, "kept")
+	before, err := os.ReadFile(path + "-wal")
+	require.NoError(t, err)
+	broken := errors.New("disk is broken")
+	d.err.Store(&broken)
+	_, err = s.Acquire(t.Context(), request("job"))
+	require.ErrorIs(t, err, broken)
+	d.err.Store(nil)
+	info, err := os.Stat(path + "-wal")
+	require.NoError(t, err)
+	dropped := make([]byte, info.Size())
+	copy(dropped, before)
+	require.NoError(t, os.WriteFile(path+"-wal", dropped, 0o600))
+	for range 2 {
+		_, err = s.Acquire(t.Context(), request("next"))
+		require.ErrorIs(t, err, sqlite.ErrIO)
+		require.ErrorIs(t, err, lease.ErrBroken)
+		require.ErrorIs(t, s.Health(t.Context()), lease.ErrBroken)
+	}
+	require.NoError(t, s.Close())
+	refused(t, path, sqlite.ErrInUse)
+	left, again := image(t, path), newPath(t)
+	left.write(t, again) // as the next process finds it
+	s = open(t, again, sqlite.Config{})
+	require.NoError(t, s.Release(t.Context(), kept.Claim))
+	require.Greater(t, acquire(t, s, "job").Token, kept.Token)
 }

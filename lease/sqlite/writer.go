@@ -37,6 +37,9 @@ type writer struct {
 
 	tried time.Time // to reserve more tokens
 
+	unsynced bool // a sync failed, and what was committed is not known to be on the disk
+	lost     bool // it is known not to be: SQLite must not touch the file any more
+
 	proven time.Time // of the last transaction that was stored; zero if one failed since
 	full   bool      // the disk was, and has not been seen to have space since
 }
@@ -138,6 +141,9 @@ func (w *writer) begin() (op string, err error) {
 	if w.damage != nil {
 		return "begin", w.damage
 	}
+	if err := w.resync(); err != nil {
+		return opSync, err
+	}
 	if w.conn == nil {
 		if err := w.open(context.Background()); err != nil {
 			return "open", err
@@ -184,25 +190,19 @@ func (w *writer) open(ctx context.Context) error {
 	return nil
 }
 
-// settle syncs what a migration, or a process that was killed, has left in the WAL. It
-// first moves it into the file, which writes it once more: a page whose sync failed counts as
-// clean, so that a sync alone would find nothing to do, and what is appended would stand
-// behind a gap. If another program reads the file, that has to wait.
+// settle syncs what a migration, or a process that was killed, has left in the WAL, and
+// moves it into the file. If another program reads the file, that has to wait.
 func (w *writer) settle(c *conn) error {
+	if err := w.writeAgain(c); err != nil {
+		return err
+	}
 	if _, err := c.checkpoint("TRUNCATE"); err != nil {
 		return err
 	}
 	if err := c.wal.sync(); err != nil {
-		return w.notSynced(err)
+		return &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: err}
 	}
 	return nil
-}
-
-// notSynced ends all promises: what the disk has is unknown, and a later sync that
-// succeeds does not mean that it has this.
-func (w *writer) notSynced(cause error) error {
-	err := &FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause}
-	return w.stop(err)
 }
 
 // fail undoes what a transaction may have left and says what the matter is.
@@ -219,7 +219,7 @@ func (w *writer) fail(op string, err error, requests int) error {
 	if damage, ok := errors.AsType[*FileError](err); ok && damage.Condition == ErrCorrupt { //nolint:errorlint // it is this package's
 		err = w.stop(damage)
 	}
-	if w.conn == nil {
+	if w.conn == nil || w.unsynced {
 		return err
 	}
 	_ = w.conn.exec(w.conn.rollback) // an error says that SQLite has rolled back by itself
@@ -241,10 +241,10 @@ func (w *writer) stop(reason *FileError) error {
 }
 
 func (w *writer) close() error {
-	if w.conn == nil {
+	if w.conn == nil || w.lost {
 		return nil
 	}
-	if w.damage == nil && w.state.era > 0 {
+	if w.damage == nil && !w.unsynced && w.state.era > 0 {
 		if err := w.seal(); err != nil {
 			w.logger.Warn("not_sealed", slog.Any("error", err))
 		}
