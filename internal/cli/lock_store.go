@@ -46,7 +46,10 @@ func (s *lockStore) open(ctx context.Context, app *App, file string) (*openStore
 	switch {
 	case s.store == "":
 	case kind == "sqlite" && rest != "":
-		file = rest
+		var err error
+		if file, err = sqliteFile(rest); err != nil {
+			return nil, err
+		}
 	case s.store == "postgres":
 		return s.openPostgres(ctx, app)
 	case kind == "postgres" || kind == "postgresql":
@@ -56,6 +59,19 @@ func (s *lockStore) open(ctx context.Context, app *App, file string) (*openStore
 		return nil, usageError("--store is none of sqlite:FILE, postgres and postgres://…")
 	}
 	return s.openSQLite(ctx, app, file)
+}
+
+// sqliteFile is the file that sqlite:REST names. What other programs read as a host or
+// as no file at all is refused: it would become a file in a place that nobody thinks of.
+func sqliteFile(rest string) (string, error) {
+	switch {
+	case rest == ":memory:" || strings.HasPrefix(rest, "file:"):
+		return "", usageError("--store sqlite:%s is no file: a store is kept in one, as sqlite:locks.db or sqlite:/var/lib/pglatch/locks.db", rest)
+	case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
+		name := strings.TrimPrefix(rest, "//")
+		return "", usageError("--store sqlite:%s has a host: say sqlite:%s for a file here, or sqlite:///%s for one at the root", rest, name, name)
+	}
+	return rest, nil
 }
 
 func (s *lockStore) openSQLite(ctx context.Context, app *App, file string) (*openStore, error) {

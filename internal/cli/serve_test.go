@@ -102,6 +102,8 @@ func TestServeLocksMisuse(t *testing.T) {
 		"load --clients 0":                                         "--clients",
 		"load --locks 0":                                           "--locks",
 		"load --expire 99 --heartbeats 2":                          "--heartbeats",
+		"serve locks --store sqlite://foo.db":                      "say sqlite:foo.db",
+		"serve locks --store sqlite::memory:":                      "is no file",
 		"load --server http://x --store sqlite:x":                  "none of the others can be",
 	} {
 		stdout, stderr, code := run(t, []string{"XDG_STATE_HOME=" + dir, "PGLATCH_DATABASE_URL=" + nowhere}, strings.Fields(args)...)
