@@ -169,7 +169,7 @@ func TestARenewalAfterTheEndIsRefusedAndSoIsAStaleRelease(t *testing.T) {
 	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: long})
 	require.ErrorIs(t, err, lease.ErrStale)
 	require.ErrorIs(t, cl.Release(t.Context(), l.Claim), lease.ErrStale)
-	record, err := cl.Get(t.Context(), "job")
+	record, err := store.Get(t.Context(), "job")
 	require.NoError(t, err)
 	assert.Equal(t, next.Claim, record.Claim)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -33,6 +34,9 @@ func serve(tb testing.TB, c leasehttp.Config) (*leasehttp.Server, *httptest.Serv
 	tb.Helper()
 	if c.Store == nil {
 		c.Store = leasetest.NewStore()
+	}
+	if c.Registry == nil { // the server's own has the process, too, which takes long to gather
+		c.Registry = prometheus.NewRegistry()
 	}
 	s, err := leasehttp.New(c)
 	require.NoError(tb, err)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -57,11 +58,13 @@ func TestMetricsTellAnOutageOfTheStoreFromALockThatIsHeld(t *testing.T) {
 
 func TestTheServersOwnRegistryHasTheProcessAndTheRuntime(t *testing.T) {
 	t.Parallel()
-	own, h := serve(t, leasehttp.Config{})
+	own, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+	require.NoError(t, err)
+	h := httptest.NewServer(own.Handler())
+	t.Cleanup(h.Close)
 	assert.Positive(t, metric(t, own, "go_goroutines"))
 	assert.Contains(t, send(t, h, http.MethodGet, "/metrics", "").body, "process_open_fds")
-	program := prometheus.NewRegistry()
-	theirs, _ := serve(t, leasehttp.Config{Registry: program})
+	theirs, _ := serve(t, leasehttp.Config{Registry: prometheus.NewRegistry()})
 	assert.Zero(t, metric(t, theirs, "go_goroutines"), "the program has its own")
 }
 

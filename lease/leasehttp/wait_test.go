@@ -50,9 +50,9 @@ func awaitWaiters(tb testing.TB, s *leasehttp.Server, n int) {
 
 func TestAThousandWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	const n = 1000
+	const n, wait = 1000, 20 * time.Minute
 	store := &spy{Store: leasetest.NewStore()}
-	s, h := serve(t, leasehttp.Config{Store: store, PollInterval: -1})
+	s, h := serve(t, leasehttp.Config{Store: store, PollInterval: -1, MaxWait: wait})
 	cl := client(t, h, leasehttp.ClientConfig{})
 	first, err := cl.Acquire(t.Context(), ask("job", "first"))
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestAThousandWaitersAreServedInOrder(t *testing.T) {
 	)
 	for i := range n {
 		wg.Go(func() {
-			l, err := cl.AcquireWait(t.Context(), ask("job", fmt.Sprint(i)), time.Minute)
+			l, err := cl.AcquireWait(t.Context(), ask("job", fmt.Sprint(i)), wait)
 			if !assert.NoError(t, err) {
 				return
 			}
