@@ -11,36 +11,40 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 )
 
 func TestATransactionLockWorksBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
-	program := findPgBouncer(t)
-	server := pgtest.StartServer(t, pgserver.Options{})
-	locker := open(t, advisory.Config{DSN: server.DSN("")})
-	direct := connect(t, server.DSN(""))
-	for _, settings := range [][]string{
-		{"pool_mode=transaction"},
-		{"pool_mode=transaction", "default_pool_size=1"},
-		{"pool_mode=transaction", "server_reset_query_always=1"},
-	} {
-		config, err := pgx.ParseConfig(startPgBouncer(t, program, server, settings...))
-		require.NoError(t, err)
-		config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler of this age knows no prepared statements
-		conn, err := pgx.ConnectConfig(t.Context(), config)
-		require.NoError(t, err)
-		defer conn.Close(context.WithoutCancel(t.Context()))
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		program := findPgBouncer(t)
+		server := pgtest.StartServer(t, pgserver.Options{})
+		locker := open(t, advisory.Config{DSN: server.DSN("")})
+		direct := connect(t, server.DSN(""))
+		for _, settings := range [][]string{
+			{"pool_mode=transaction"},
+			{"pool_mode=transaction", "default_pool_size=1"},
+			{"pool_mode=transaction", "server_reset_query_always=1"},
+		} {
+			config, err := pgx.ParseConfig(startPgBouncer(t, program, server, settings...))
+			require.NoError(t, err)
+			config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler of this age knows no prepared statements
+			conn, err := pgx.ConnectConfig(t.Context(), config)
+			require.NoError(t, err)
+			defer conn.Close(context.WithoutCancel(t.Context()))
 
-		require.ErrorIs(t, locker.AcquireTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
-		requireLocks(t, direct, 0, 0)
-		tx, err := conn.Begin(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, locker.AcquireTx(t.Context(), tx, agents.ID(1)))
-		_, err = locker.TryAcquire(t.Context(), agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrHeld)
-		require.NoError(t, tx.Commit(t.Context()))
-		requireLocks(t, direct, 0, 0)
-		require.ErrorIs(t, locker.AcquireTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
-	}
+			require.ErrorIs(t, locker.AcquireTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
+			requireLocks(t, direct, 0, 0)
+			tx, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, locker.AcquireTx(t.Context(), tx, agents.ID(1)))
+			_, err = locker.TryAcquire(t.Context(), agents.ID(1))
+			require.ErrorIs(t, err, advisory.ErrHeld)
+			require.NoError(t, tx.Commit(t.Context()))
+			requireLocks(t, direct, 0, 0)
+			require.ErrorIs(t, locker.AcquireTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
+		}
+	})
 }
