@@ -72,6 +72,19 @@ type (
 	Inspector interface {
 		Leader(ctx context.Context) (holder Holder, ok bool, err error)
 	}
+
+	// An Observer tells who leads on what the other methods have open anyway, such as
+	// the connection on which a follower waits. In other respects it is an Inspector. It
+	// is called between an attempt that was refused and the next Wait.
+	Observer interface {
+		Observe(ctx context.Context) (holder Holder, ok bool, err error)
+	}
+
+	// A Contest knows whether another candidate leads or waits to. It is called after a
+	// Release, by a node that would let others go first. An error means that it is not known.
+	Contest interface {
+		Contested(ctx context.Context) (bool, error)
+	}
 )
 
 // A Holder is what can be seen of a leader. What the backend does not know is zero.

@@ -65,6 +65,14 @@ func (e *Elector) OnError(fns ...func(error)) (unregister func()) {
 	return register(e, EventError, fns, func(fn func(error), v Event) { fn(v.Err) })
 }
 
+// OnNewLeader registers callbacks for each change of who leads, as LeaderSeen tells
+// it: for another identity than the last one, that of this node too, and not for a new term
+// of the same, nor when nobody leads.
+func (e *Elector) OnNewLeader(fns ...func(Holder)) (unregister func()) {
+	e.watches.Store(true)
+	return register(e, EventNewLeader, fns, func(fn func(Holder), v Event) { fn(v.Holder) })
+}
+
 // OnStopped registers callbacks for the end. The error is nil if a stop was
 // requested, and else matches ErrGaveUp.
 func (e *Elector) OnStopped(fns ...func(error)) (unregister func()) {

@@ -31,6 +31,12 @@ func (d *drive) follow() input {
 			return stop
 		}
 	}
+	if d.aside {
+		d.aside = false
+		if !d.contested(quit) {
+			d.next = time.Now()
+		}
+	}
 	if d.waitable && d.waiter != nil {
 		ctx, cancel := context.WithDeadline(quit, d.next)
 		err := d.waiter.Wait(ctx)
@@ -125,6 +131,7 @@ func (d *drive) attempt(quit context.Context) input {
 		return failed
 	case !ok:
 		d.waitable = true
+		d.look(quit)
 		return refused
 	}
 	d.unsettled = d.config.SettleDelay > 0

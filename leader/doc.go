@@ -81,6 +81,14 @@
 // leadership up when it returns, if Run started the Elector; else another goroutine
 // has to call StepDown.
 //
+// # Who leads
+//
+// Leader asks the backend, which on PostgreSQL makes a connection for it. LeaderSeen
+// tells what this node saw last, and when, without I/O; OnNewLeader calls back when another identity
+// leads. A follower looks when an attempt of its is refused, so what it knows is as old as
+// Retry's delay (2 s by default) and a RenewTimeout: good for logs, dashboards and for
+// redirecting requests, but not for deciding who may write.
+//
 // # The times
 //
 //	        renewals, every RenewInterval           LossDrain  margin
@@ -102,6 +110,7 @@
 //	Elector           Manager, LeaderElector (client-go), Election (etcd), Candidate
 //	Elector.Context   Lease, or Session, handed out by Start or Acquire; IsLeader and WaitForLeadership are Elector's
 //	Elector.Run       RunOrDie with OnStartedLeading (client-go), Campaign (etcd)
+//	LeaderSeen        GetLeader (client-go), Leader (etcd); OnNewLeader is client-go's too
 //	Elector.StepDown  Resign (etcd), ReleaseOnCancel (client-go)
 //	Shutdown          Stop, Close
 //	Backend           resourcelock.Interface (client-go), lock provider, store

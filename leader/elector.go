@@ -25,7 +25,9 @@ type Elector struct {
 	termer  Termer
 	clean   Successor
 	binder  Binder
+	contest Contest
 	closer  io.Closer
+	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
 
 	state    atomic.Uint32
 	current  atomic.Pointer[tenure] // nil while not leading
@@ -33,6 +35,10 @@ type Elector struct {
 	hooks    hooks
 	streams  streams
 	lastTerm Term // by the lifecycle goroutine: of the last tenure
+
+	watches    atomic.Bool              // somebody wants to know who leads
+	seen       atomic.Pointer[sighting] // nil = it was not looked
+	lastLeader string                   // by the lifecycle goroutine: who was told of last
 
 	mu      sync.Mutex
 	life    *life         // nil before Start
@@ -72,7 +78,14 @@ func New(config Config) (*Elector, error) {
 	e.termer, _ = e.backend.(Termer)
 	e.clean, _ = e.backend.(Successor)
 	e.binder, _ = e.backend.(Binder)
+	e.contest, _ = e.backend.(Contest)
 	e.closer, _ = e.backend.(io.Closer)
+	switch b := e.backend.(type) {
+	case Observer:
+		e.inspect = b.Observe
+	case Inspector:
+		e.inspect = b.Leader
+	}
 	return e, nil
 }
 
@@ -154,7 +167,8 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 
 // StepDown gives leadership up in good order, as Shutdown does, and lets others
 // lead: this node stands aside for two seconds, or its retry interval if that is
-// longer, and with AutoReacquire takes part again. It returns nil when leadership
+// longer, and with AutoReacquire takes part again. A backend that is a Contest knows
+// when nobody else waits to lead: then that is after 0.4 s. It returns nil when leadership
 // has been given up or lost, and when the node did not lead. If ctx ends first
 // it no longer waits for work: it drops the backend's connection, which frees the
 // lock, or releases if the backend cannot be closed, and returns an error that

@@ -216,7 +216,8 @@ func TestANodeThatSteppedDownStandsAside(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := open(t, leader.Config{Backend: leadertest.NewElection().Backend(), Retry: c.retry})
+				backend := struct{ leader.Backend }{leadertest.NewElection().Backend()} // which does not know of others
+				s := open(t, leader.Config{Backend: backend, Retry: c.retry})
 				require.NoError(t, s.WaitForLeadership(t.Context()))
 				require.NoError(t, s.StepDown(t.Context()))
 				assert.False(t, s.IsLeader())

@@ -16,9 +16,10 @@ const (
 	EventAcquireFailed // somebody else leads, or the attempt failed
 	EventError         // something went wrong; Err says what
 	EventStopped
+	EventNewLeader // another identity leads than the last one that was seen; see OnNewLeader
 )
 
-var eventNames = [...]string{"", "state_change", "acquired", "recovered", "released", "lost", "acquire_failed", "error", "stopped"}
+var eventNames = [...]string{"", "state_change", "acquired", "recovered", "released", "lost", "acquire_failed", "error", "stopped", "new_leader"}
 
 func (k EventKind) String() string { return eventNames[k] }
 
@@ -26,8 +27,9 @@ func (k EventKind) String() string { return eventNames[k] }
 type Event struct {
 	Kind     EventKind
 	Time     time.Time
-	From, To State // differ in a StateChange only
-	Term     Term  // of Acquired, Recovered, Released and Lost
-	Attempt  int   // of AcquireFailed: 1 is the first since the node last led or started
-	Err      error // of Lost, AcquireFailed and Error; of Released, if not in order; of Stopped, if given up
+	From, To State  // differ in a StateChange only
+	Term     Term   // of Acquired, Recovered, Released and Lost
+	Holder   Holder // of NewLeader
+	Attempt  int    // of AcquireFailed: 1 is the first since the node last led or started
+	Err      error  // of Lost, AcquireFailed and Error; of Released, if not in order; of Stopped, if given up
 }

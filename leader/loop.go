@@ -28,6 +28,7 @@ type drive struct {
 	pending   bool      // the last attempt is half done
 	tried     time.Time // begin of the last attempt
 	rushed    int       // attempts in a row that came soon after another
+	aside     bool      // it stands aside, and has not asked yet whether for anybody
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
 	unsettled bool      // an attempt succeeded, and work of a predecessor may still go on
 	exhausted bool
@@ -150,6 +151,7 @@ func (d *drive) effect(a action) {
 		delay, _ := d.config.Retry.NextDelay(RetryContext{Attempt: 1})
 		d.attempts, d.lastDelay, d.exhausted, d.first = 0, 0, false, time.Now()
 		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
+		d.aside = d.contest != nil
 	}
 }
 
@@ -159,6 +161,7 @@ func (d *drive) observe(a action) {
 	case tellAcquired:
 		d.config.Logger.Info("lock_acquired", d.election(), slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
 		d.tell(Event{Kind: EventAcquired, Term: d.lastTerm})
+		d.sees(sighting{d.self(d.tenure), true, time.Now()})
 	case tellRecovered:
 		d.config.Logger.Info("leadership recovered", d.election(), slog.String("term", d.lastTerm.String()))
 		d.tell(Event{Kind: EventRecovered, Term: d.lastTerm})
@@ -214,6 +217,7 @@ func (d *drive) endReign(event Event) {
 	d.mu.Unlock()
 	r.stepDown(nil)
 	r.hurry()
+	d.sees(sighting{at: time.Now()})
 	d.tell(event)
 	close(r.done)
 }

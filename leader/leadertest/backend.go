@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/leader"
@@ -15,6 +16,7 @@ type Backend struct {
 	election *Election
 
 	// The rest is guarded by the Election's mu.
+	waits   int     // calls of Wait that have not returned
 	tenure  *tenure // the last one that was acquired here; it may have ended
 	clean   bool    // it had a clean start
 	ttl     time.Duration
@@ -30,6 +32,7 @@ var _ interface {
 	leader.Termer
 	leader.Successor
 	leader.Inspector
+	leader.Contest
 	io.Closer
 } = (*Backend)(nil)
 
@@ -151,6 +154,8 @@ func (b *Backend) Close() error {
 // Wait implements leader.Waiter. It returns holding leadership.
 func (b *Backend) Wait(ctx context.Context) error {
 	e := b.election
+	b.addWait(1)
+	defer b.addWait(-1)
 	for {
 		if err := b.reachLocked(ctx); err != nil {
 			return fmt.Errorf("leadertest: wait: %w", err)
@@ -195,6 +200,23 @@ func (b *Backend) CleanStart() bool {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
 	return b.clean
+}
+
+func (b *Backend) addWait(n int) {
+	b.election.mu.Lock()
+	defer b.election.mu.Unlock()
+	b.waits += n
+}
+
+// Contested implements leader.Contest: whether another node leads, or is in Wait.
+func (b *Backend) Contested(ctx context.Context) (bool, error) {
+	if err := b.reachLocked(ctx); err != nil {
+		return false, fmt.Errorf("leadertest: contested: %w", err)
+	}
+	e := b.election
+	defer e.mu.Unlock()
+	others := slices.ContainsFunc(e.all, func(o *Backend) bool { return o != b && o.waits > 0 })
+	return others || e.tenure != nil && e.tenure.owner != b, nil
 }
 
 // Leader implements leader.Inspector.

@@ -43,7 +43,7 @@ type Harness struct {
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leadertest: Harness.New")
 	require.Positive(t, h.TTL, "leadertest: Harness.TTL")
-	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, stressCases) {
+	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, observeCases, stressCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := &suite{T: t, h: h, ttl: h.TTL, node: h.New(t)}

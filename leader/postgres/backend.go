@@ -45,6 +45,8 @@ var _ interface {
 	leader.Successor
 	leader.Binder
 	leader.Inspector
+	leader.Observer
+	leader.Contest
 	io.Closer
 } = (*Backend)(nil)
 

@@ -1,0 +1,186 @@
+package leader_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// newNode is an Elector on the election, which is stopped at the end of the test.
+func newNode(t *testing.T, backend leader.Backend, identity string) *leader.Elector {
+	t.Helper()
+	e, err := leader.New(leader.Config{Name: "test", Backend: backend, Identity: identity, Retry: leader.FixedInterval{Jitter: -1}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
+	return e
+}
+
+// newLeaders collects the identities that an Elector tells of.
+func newLeaders(e *leader.Elector) *[]string {
+	seen := new([]string)
+	e.OnNewLeader(func(h leader.Holder) { *seen = append(*seen, h.Identity+" "+h.Term.String()) })
+	return seen
+}
+
+func TestEachNodeIsToldOfEachNewLeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		a, b := newNode(t, election.Backend(), "a"), newNode(t, election.Backend(), "b")
+		seenByA, seenByB := newLeaders(a), newLeaders(b)
+		_, ok, at := b.LeaderSeen()
+		assert.False(t, ok)
+		assert.Zero(t, at, "it has not looked yet")
+		require.NoError(t, a.Start(t.Context()))
+		require.NoError(t, a.WaitForLeadership(t.Context()))
+		require.NoError(t, b.Start(t.Context()))
+		synctest.Wait()
+		for _, e := range []*leader.Elector{a, b} {
+			h, ok, at := e.LeaderSeen()
+			require.True(t, ok)
+			assert.Equal(t, "a", h.Identity)
+			assert.Equal(t, leader.Term{Era: 1, N: 1}, h.Term)
+			assert.Zero(t, time.Since(at))
+		}
+		time.Sleep(time.Minute) // in which nothing new is told
+		require.NoError(t, a.StepDown(t.Context()))
+		require.NoError(t, b.WaitForLeadership(t.Context()))
+		_, ok, at = a.LeaderSeen()
+		assert.False(t, ok, "it gave leadership up, and has not looked since")
+		assert.Zero(t, time.Since(at))
+		time.Sleep(2*time.Second + time.Millisecond)
+		synctest.Wait()
+		h, ok, _ := a.LeaderSeen()
+		require.True(t, ok)
+		assert.Equal(t, "b", h.Identity)
+		assert.Equal(t, []string{"a 1.1", "b 1.2"}, *seenByA)
+		assert.Equal(t, []string{"a 1.1", "b 1.2"}, *seenByB)
+	})
+}
+
+func TestWhatAFollowerHasSeenIsNoOlderThanTwoAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
+		election.Steal("x", time.Hour)
+		backend := election.Backend()
+		e := newNode(t, backend, "a")
+		e.LeaderSeen()
+		require.NoError(t, e.Start(t.Context()))
+		for range 100 {
+			time.Sleep(311 * time.Millisecond)
+			synctest.Wait()
+			h, ok, at := e.LeaderSeen()
+			require.True(t, ok)
+			assert.Equal(t, "x", h.Identity)
+			assert.LessOrEqual(t, time.Since(at), leader.DefaultRetryInterval)
+		}
+		election.Steal("y", time.Hour) // the identity changes while it follows
+		time.Sleep(leader.DefaultRetryInterval)
+		synctest.Wait()
+		h, _, _ := e.LeaderSeen()
+		assert.Equal(t, "y", h.Identity)
+
+		backend.SetUnavailable(errBroken)
+		time.Sleep(time.Minute)
+		h, ok, at := e.LeaderSeen()
+		assert.True(t, ok)
+		assert.Equal(t, "y", h.Identity, "what was seen before stays")
+		assert.Greater(t, time.Since(at), 50*time.Second, "and its age tells")
+	})
+}
+
+func TestALeaderKnowsOfItselfFromItsLastRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newNode(t, leadertest.NewElection().Backend(), "a")
+		require.NoError(t, e.Start(t.Context()))
+		require.NoError(t, e.WaitForLeadership(t.Context()))
+		time.Sleep(17 * time.Second) // a renewal each 5 s
+		synctest.Wait()
+		h, ok, at := e.LeaderSeen()
+		require.True(t, ok)
+		assert.Equal(t, "a", h.Identity)
+		assert.Equal(t, 2*time.Second, time.Since(at))
+	})
+}
+
+// counting counts who asks for the leader.
+type counting struct {
+	*leadertest.Backend
+	looks int
+}
+
+func (c *counting) Leader(ctx context.Context) (leader.Holder, bool, error) {
+	c.looks++
+	return c.Backend.Leader(ctx)
+}
+
+func TestNobodyLooksForTheLeaderUnlessSomebodyWantsToKnow(t *testing.T) {
+	t.Parallel()
+	for _, wanted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			election := leadertest.NewElection()
+			election.Steal("x", time.Hour)
+			backend := &counting{Backend: election.Backend()}
+			e := newNode(t, backend, "a")
+			if wanted {
+				defer e.OnNewLeader(func(leader.Holder) {})()
+			}
+			require.NoError(t, e.Start(t.Context()))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.Equal(t, wanted, backend.looks > 0)
+		})
+	}
+}
+
+func TestANodeThatStepsDownStandsAsideOnlyForAnother(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		other   bool
+		backend func(*leadertest.Backend) leader.Backend
+		leads   bool // again within a second
+	}{
+		{"alone", false, func(b *leadertest.Backend) leader.Backend { return b }, true},
+		{"beside another", true, func(b *leadertest.Backend) leader.Backend { return b }, false},
+		{"alone, and the backend does not know it", false, func(b *leadertest.Backend) leader.Backend {
+			return struct {
+				leader.Backend
+				leader.Termer
+			}{b, b}
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				election := leadertest.NewElection()
+				a := newNode(t, c.backend(election.Backend()), "a")
+				require.NoError(t, a.Start(t.Context()))
+				require.NoError(t, a.WaitForLeadership(t.Context()))
+				b := newNode(t, election.Backend(), "b")
+				if c.other {
+					require.NoError(t, b.Start(t.Context()))
+					synctest.Wait()
+				}
+				require.NoError(t, a.StepDown(t.Context()))
+				require.False(t, a.IsLeader())
+				time.Sleep(time.Second)
+				synctest.Wait()
+				assert.Equal(t, c.leads, a.IsLeader())
+				assert.Equal(t, c.other, b.IsLeader())
+				time.Sleep(1100 * time.Millisecond)
+				synctest.Wait()
+				assert.Equal(t, !c.other, a.IsLeader(), "nobody else wanted to")
+			})
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package leadertest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// within bounds a look.
+func (s *suite) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.Context(), s.bound())
+}
+
+var observeCases = []testCase{
+	{"a follower observes who leads", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		observer := needs[leader.Observer](s, b)
+		observe := func() (leader.Holder, bool) {
+			s.Helper()
+			ctx, cancel := s.within()
+			defer cancel()
+			holder, ok, err := observer.Observe(ctx)
+			require.NoError(s, err)
+			return holder, ok
+		}
+		s.lead(a, "a")
+		stop := s.keepLeading(a, "a")
+		s.refuse(b, "b")
+		holder, ok := observe()
+		require.True(s, ok)
+		assert.Equal(s, "a", holder.Identity)
+		if termer, counts := a.(leader.Termer); counts {
+			assert.Equal(s, termer.Term(), holder.Term)
+		}
+		ctx, cancel := context.WithCancel(s.Context())
+		over := s.waiting(ctx, b)
+		cancel()
+		_ = s.outcome(over)
+		again, ok := observe()
+		require.True(s, ok, "after a wait, too")
+		assert.Equal(s, holder, again)
+		stop()
+		s.release(a, "a")
+		_, ok = observe()
+		assert.False(s, ok, "nobody leads")
+		s.succeed(b, "b")
+		require.NoError(s, s.renew(b, "b"), "what was observed before harms no leadership")
+	}},
+	{"a node knows whether another candidate waits", func(s *suite) {
+		a, b := s.backend(), s.backend()
+		contest := needs[leader.Contest](s, a)
+		contested := func() bool {
+			s.Helper()
+			ctx, cancel := s.within()
+			defer cancel()
+			others, err := contest.Contested(ctx)
+			require.NoError(s, err)
+			return others
+		}
+		s.lead(a, "a")
+		s.refuse(b, "b")
+		s.release(a, "a")
+		assert.False(s, contested())
+		s.lead(a, "a")
+		s.refuse(b, "b")
+		over := s.waiting(s.Context(), b)
+		s.eventually(func() bool {
+			require.NoError(s, s.renew(a, "a"))
+			return contested()
+		}, "a candidate that waits is never seen")
+		s.release(a, "a")
+		assert.True(s, contested(), "it waits, or has what it waited for")
+		require.NoError(s, s.outcome(over))
+		assert.True(s, contested())
+		s.release(b, "b")
+		s.eventually(func() bool { return !contested() }, "a candidate that has gone is seen for ever")
+		s.lead(a, "a")
+		require.NoError(s, s.renew(a, "a"))
+	}},
+	{"Electors tell of each new leader", func(s *suite) {
+		first, second := s.backend(), s.backend()
+		needs[leader.Inspector](s, first)
+		var mu sync.Mutex
+		seen := make(map[string][]string)
+		start := func(b leader.Backend, identity string) *leader.Elector {
+			e, err := leader.New(leader.Config{Name: "test", Backend: b, Identity: identity, LeaseDuration: max(s.ttl, leader.MinLeaseDuration)})
+			require.NoError(s, err)
+			e.OnNewLeader(func(h leader.Holder) {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[identity] = append(seen[identity], h.Identity)
+			})
+			require.NoError(s, e.Start(context.WithoutCancel(s.Context())))
+			s.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), s.bound())
+				defer cancel()
+				assert.NoError(s, e.Shutdown(ctx))
+			})
+			return e
+		}
+		saw := func(identity, leads string) {
+			s.Helper()
+			s.eventually(func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				all := seen[identity]
+				return len(all) > 0 && all[len(all)-1] == leads
+			}, "%s is never told that %s leads", identity, leads)
+		}
+		a := start(first, "a")
+		saw("a", "a")
+		b := start(second, "b")
+		saw("b", "a")
+		holder, ok, at := b.LeaderSeen()
+		assert.True(s, ok)
+		assert.Equal(s, "a", holder.Identity)
+		assert.WithinDuration(s, time.Now(), at, s.bound())
+		ctx, cancel := s.within()
+		defer cancel()
+		require.NoError(s, a.StepDown(ctx))
+		saw("b", "b")
+		saw("a", "b")
+	}},
+}

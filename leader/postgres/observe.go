@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+)
+
+// Observe is Leader on the session on which this node stands for election: it needs no
+// connection of its own.
+func (b *Backend) Observe(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+	err = b.onSeat(ctx, func(t *seat) error {
+		if err := t.session.Ping(); err != nil { // which ends the watch
+			return err
+		}
+		h, held, err := t.session.Holder(b.config.Key.Tag())
+		if err != nil || !held {
+			return err
+		}
+		ok, holder.Identity, holder.Detail = true, h.ApplicationName, detail(h)
+		if b.config.NoTerms {
+			return nil
+		}
+		return b.readTermOn(t.session, h, &holder)
+	})
+	if err != nil {
+		return leader.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, unreachable(err))
+	}
+	return holder, ok, nil
+}
+
+// Contested reports whether another session has the election lock or waits for it.
+func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
+	err = b.onSeat(ctx, func(t *seat) error {
+		contested, err = t.session.Contested(b.config.Key.Tag())
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("leader: looking for candidates for %v: %w", b.config.Key, unreachable(err))
+	}
+	return contested, nil
+}
+
+// onSeat calls do with the session that this node has; without one it fails.
+func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
+	t := b.seat
+	if t == nil {
+		return fmt.Errorf("%w: there is no session", leader.ErrConnection)
+	}
+	t.settle(ctx)
+	stop := t.within(ctx)
+	err := do(t)
+	stop()
+	if lost := t.lost(); lost != nil {
+		b.stand()
+		return fmt.Errorf("%w: %w", leader.ErrConnection, lost)
+	}
+	t.rest()
+	return err
+}
+
+// readTermOn is readTerm on a session.
+func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *leader.Holder) error {
+	start := ""
+	if !h.BackendStart.IsZero() { // else it is hidden from this role
+		start = fmt.Sprintf(` AND (pg_catalog.date_part('epoch', backend_start) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`,
+			h.BackendStart.UnixMicro())
+	}
+	row, err := s.Query(fmt.Sprintf(`SELECT t.identity, t.era, t.n, t.since, pg_catalog.pg_backend_pid()
+	FROM (SELECT 1) AS one LEFT JOIN (SELECT identity, era, n,
+		(pg_catalog.date_part('epoch', since) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 AS since FROM %s
+		WHERE election OPERATOR(pg_catalog.=) %s AND pid OPERATOR(pg_catalog.=) %d%s) AS t ON true`,
+		b.table, b.electionSQL(), int32(h.PID), start))
+	switch state := sqlState(err); {
+	case state == codeUndefinedTable, state == codePrivilege, err == nil && row[2] == "":
+		return nil // it does not lead yet, or nothing can be known
+	case err != nil:
+		return err
+	}
+	era, eraErr := strconv.ParseUint(row[1], 10, 16)
+	n, nErr := strconv.ParseUint(row[2], 10, 64)
+	since, sinceErr := strconv.ParseInt(row[3], 10, 64)
+	if eraErr != nil || nErr != nil || sinceErr != nil {
+		return fmt.Errorf("term %q.%q since %q: no numbers", row[1], row[2], row[3])
+	}
+	holder.Identity, holder.Since = row[0], time.UnixMicro(since)
+	holder.Term.Era, holder.Term.N = uint16(era), n
+	return nil
+}

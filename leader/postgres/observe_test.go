@@ -1,0 +1,59 @@
+package postgres_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+)
+
+func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a := newBackend(t, dsn, nil)
+	lead(t, a, "a")
+	var dials atomic.Int64
+	b := newBackend(t, dsn, func(c *postgres.Config) {
+		c.Connect = func(ctx context.Context, cc *pgx.ConnConfig) (*pgx.Conn, error) {
+			dials.Add(1)
+			return pgx.ConnectConfig(ctx, cc)
+		}
+	})
+	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: ttl, Retry: leader.FixedInterval{Interval: 100 * time.Millisecond}})
+	require.NoError(t, err)
+	e.LeaderSeen()
+	require.NoError(t, e.Start(t.Context()))
+	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
+	looks := make(map[time.Time]bool)
+	require.Eventually(t, func() bool {
+		holder, ok, at := e.LeaderSeen()
+		if ok {
+			assert.Equal(t, "a", holder.Identity)
+			assert.Equal(t, a.Term(), holder.Term)
+			looks[at] = true
+		}
+		return len(looks) > 5
+	}, patience, time.Millisecond)
+	assert.Equal(t, int64(1), dials.Load())
+	_, ok, err := e.Leader(t.Context()) // the control
+	require.NoError(t, err)
+	require.True(t, ok)
+	assert.Equal(t, int64(2), dials.Load())
+}
+
+func TestANodeWithoutASessionDoesNotKnowWhoLeads(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, pgtest.DSN(t), nil)
+	_, _, err := b.Observe(t.Context())
+	require.ErrorIs(t, err, leader.ErrConnection)
+	_, err = b.Contested(t.Context())
+	require.ErrorIs(t, err, leader.ErrConnection)
+}
