@@ -94,7 +94,7 @@
 //	an acquire is delivered once more      the same lease while it is current; later a lease that nobody uses, until it expires
 //	the client's clock is wrong            nothing: it takes no part
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
-//	the store's clock jumps back           leases last longer by as much; tokens still rise
+//	the store's clock jumps back           leases last a little longer, as the store says; what was told expired stays so; tokens still rise
 //	the store is busy                      *BusyError: nothing was done, try again
 //	the store is not set up, or closed     ErrNotReady, ErrClosed: nothing was done
 //	the store cannot be reached            an error that is none of this package's: the outcome is unknown

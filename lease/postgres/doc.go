@@ -78,9 +78,9 @@
 // # Why no stale write commits
 //
 //	guard     locks the row FOR KEY SHARE ── claim current, not expired? ── writes ── commit
-//	renewal, release   lock the row FOR NO KEY UPDATE: they pass a guard
-//	acquire            locks the row FOR UPDATE: waits until guarded transactions have ended
-//	sweep              locks rows FOR UPDATE SKIP LOCKED: passes over them
+//	renewal, release, sweep's marks   lock the row FOR NO KEY UPDATE: they pass a guard
+//	acquire, by a change of the token the lock of a change of key: waits until guarded transactions have ended
+//	sweep that forgets                locks rows FOR UPDATE SKIP LOCKED: passes over them
 //
 // A guard that has the row before a later acquire is waited for, and the later holder
 // sees what it wrote. A guard that comes after it reads another claim, and raises an
@@ -88,9 +88,57 @@
 // while a guarded transaction is in flight does no harm: its name is not granted
 // before.
 //
-// A rollback to a savepoint gives back the locks taken after it, so Guard is called
-// outside of savepoints. Where a Guard cannot be, in another database, FenceTrigger
-// makes tables refuse tokens that are older than the row's.
+// It rests on one thing: whatever changes a token, or deletes a row, takes the lock that
+// FOR KEY SHARE conflicts with, and leaves a version of the row that says so. PostgreSQL
+// sees to that for columns of a unique index that a foreign key could refer to (manual,
+// section 13.3.2, Row-Level Locks), and (name, token) is one: acquire, hand-over, a statement by
+// hand and what a later version may do are alike, and the locks that they took before, in
+// subtransactions for example, do not matter. Without that index, which nobody may
+// drop, a guard above read committed can pass beside a later lease.
+//
+//   - READ COMMITTED: the guard's statement has a snapshot of its own, waits for an
+//     acquire that is under way, and reads the row as that left it.
+//   - REPEATABLE READ: the transaction's snapshot can be older than what became of the
+//     lease. FOR KEY SHARE fails then if the token has changed since or the row is gone, which is
+//     *lease.StaleError, because tokens only rise. A renewal, a release or a
+//     sweep's mark since are no change of key: the guard tries FOR SHARE besides, which it
+//     gives back at once, and answers *lease.BusyError, as it does for a claim that is
+//     newer than the snapshot; the transaction that is tried again hears the
+//     truth. So does one whose first statement is the guard.
+//   - SERIALIZABLE: the same. That such transactions fail among themselves is *lease.BusyError.
+//   - Savepoints: a guard inside of one that is released is as good. A rollback to a savepoint gives
+//     back the locks taken after it, so one from before the guard takes the guard back: nothing
+//     holds then, and the next guard of the transaction decides anew. Call Guard outside of savepoints.
+//   - PREPARE TRANSACTION keeps the row lock until COMMIT PREPARED or ROLLBACK PREPARED.
+//     Nothing bounds how long that holds up the next lease, so end it.
+//   - A transaction that only reads cannot have the lock, and needs no guard: *lease.InvalidError.
+//
+// Where a Guard cannot be, in another database, FenceTrigger makes tables refuse tokens
+// that are older than the row's.
+//
+// # What time it is
+//
+// Each operation goes by the server's clock, and time never goes on from an earlier
+// moment than the store has kept: in two sequences, because every transaction sees the
+// present of those. Acquires, renewals, releases and sweeps keep the time if that
+// was not done for a second; and before an expiry is told, by Get, List, Renew, Release, Sweep
+// or Guard, the time at which it is true is kept, and nobody is at the row who renewed it in
+// time and has yet to commit. So:
+//
+//   - A lease that somebody was told has expired never comes back, whatever the clock does.
+//   - When the clock is set back, time goes on from the kept moment at the clock's pace, and the
+//     difference is kept as a shift. Leases last longer by the time from that moment to the first
+//     operation after: by a second, where operations are frequent; each time
+//     the clock is set back, and never by as much as it is, if somebody asks.
+//   - When the clock is set forward, leases end early. If that was by mistake and it is set right,
+//     time goes on from where it was: ahead of the clock, which only people see, because
+//     clients go by Remaining. When a clock that was set back is set right, leases end early as
+//     they do whenever it is set forward.
+//   - To bring the store's time back to the clock's, when no lease is needed any more:
+//     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
+//
+// A refusal of a Guard is kept with the next flush of the server's log of changes, within a second by
+// default. What a standby, a read-only transaction or a role without UPDATE is told is not kept.
 //
 // # Why tokens rise
 //
@@ -115,7 +163,8 @@
 //     a greater token, which Guard and FenceTrigger tell apart. Synchronous standbys
 //     prevent it.
 //   - The clock of the server, and of the standby that takes its place, can be set. If
-//     it jumps forward, leases end early, as package lease says.
+//     it jumps forward, leases end early, as package lease says; for the rest see above. A
+//     standby that had missed what was kept can be behind by so much.
 //   - Two standbys that were promoted independently to one timeline number, copies of a
 //     running server's disk, and two restorations of one dump cannot be told apart: they
 //     count the same tokens.
@@ -136,7 +185,8 @@
 //	context ends meanwhile                 the same
 //	a synchronous standby does not answer  the operation waits until its context ends; the same
 //	server restarts                        leases go on, by its clock
-//	schema is missing                      lease.ErrNotReady that names Store.Migrate
+//	schema is missing, or of version 1     lease.ErrNotReady that names Store.Migrate
+//	the lease changed since the snapshot   *lease.BusyError by Guard: try the whole transaction again
 //	role has no rights, or cannot connect  lease.ErrNotReady, with the GRANT
 //	pool is closed                         lease.ErrClosed
 //
@@ -147,7 +197,10 @@
 // USAGE, and on its tables SELECT, INSERT, UPDATE and DELETE. The functions
 // pg_control_system and pg_current_wal_lsn, which every role may call by default.
 //
-// A Sweep from time to time, by any number of processes, keeps the table small. It
-// reads all of it, because an index on what every operation changes would cost each of
-// them more.
+// A Sweep from time to time, by any number of processes, keeps the table small. It reads
+// what is due, by an index that renewals do not touch, and the count of leases is kept: with three
+// million names a sweep that finds little takes some tens of milliseconds.
+//
+// Pages that a long transaction keeps from being cleaned up, of a dump for example, are read
+// over and over by operations on a name that changes often: end such transactions.
 package postgres

@@ -32,6 +32,7 @@ const (
 var (
 	errGuarded = errors.New("guarded writes of the lease before are in flight")
 	errLocked  = errors.New("another transaction has locked the lease's row")
+	errUntold  = errors.New("that the lease has expired cannot be told yet")
 )
 
 // busyRetry is about when a busy store is worth another try.
@@ -71,13 +72,18 @@ func failed(err error) error {
 	case code == codeReadOnly:
 		return busyError(fmt.Errorf("%w: %w", errReadOnly, err))
 	case code == codeInvalidSchema, (code == codeUndefinedTable || code == codeUndefinedFunction) && strings.Contains(err.Error(), schemaName):
-		return fmt.Errorf("lease: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
-			lease.ErrNotReady, schemaName, err)
+		return outdated(err)
 	case code == codePrivilege:
 		return fmt.Errorf("lease: %[1]w: the role may not use the schema %[2]s: GRANT USAGE ON SCHEMA %[2]s TO the role; "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[2]s TO the role: %[3]w", lease.ErrNotReady, schemaName, err)
 	}
 	return fmt.Errorf("lease: %w", err)
+}
+
+// outdated is the error of a schema that has not what is needed.
+func outdated(cause error) error {
+	return fmt.Errorf("lease: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
+		lease.ErrNotReady, schemaName, cause)
 }
 
 // isUndone reports whether the server has rolled back what failed with err.

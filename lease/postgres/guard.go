@@ -26,7 +26,7 @@ type SQLTx interface {
 }
 
 const (
-	guardSQL = `SELECT pglatch_lease.guard($1::text, $2::text, $3::text, $4::bigint)`
+	guardSQL = `SELECT pglatch_lease.guard($1::text, $2::text, $3::text, $4::bigint, 2)` // schemaVersion
 	refusal  = "pglatch lease guard refused: "
 )
 
@@ -41,7 +41,11 @@ const (
 // If the claim is not the current one, Guard returns *lease.StaleError,
 // *lease.ExpiredError or *lease.NotFoundError, and the transaction is aborted: it
 // cannot write any more. After *lease.BusyError, a serialization failure for
-// example, the whole transaction may be tried again. Any other error is the driver's.
+// example, the whole transaction may be tried again: in repeatable read and serializable
+// it also says that the lease was renewed or released since the transaction's snapshot was
+// taken, or granted, so Guard is best the first statement. *lease.InvalidError if the transaction
+// is read-only, lease.ErrNotReady if the schema is missing or was made by an older version. Any
+// other error is the driver's.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint that is older
 // than the guard takes it back.
@@ -69,6 +73,8 @@ func guardError(c lease.Claim, err error) error {
 	text, _, _ = strings.Cut(text, ".")
 	reason := strings.Fields(text)
 	switch reason[0] {
+	case "readonly":
+		return &lease.InvalidError{Field: "the transaction", Value: "read-only", Remedy: "begin it READ WRITE; one that writes nothing needs no guard"}
 	case "unknown":
 		return &lease.NotFoundError{Name: c.Name}
 	case "released":

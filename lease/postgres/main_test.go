@@ -67,7 +67,10 @@ type judge struct {
 
 func newJudge(tb testing.TB, dsn string) judge {
 	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), dsn)
+	config, err := pgxpool.ParseConfig(dsn)
+	require.NoError(tb, err)
+	config.MaxConns = max(config.MaxConns, 16) // for transactions that stay open
+	pool, err := pgxpool.NewWithConfig(tb.Context(), config)
 	require.NoError(tb, err)
 	tb.Cleanup(pool.Close)
 	return judge{tb, pool}
@@ -90,7 +93,7 @@ func one[T any](j judge, sql string, args ...any) T {
 func (j judge) expire(name string) {
 	j.t.Helper()
 	j.exec(`UPDATE pglatch_lease.locks SET expires_at = expires_at - interval '2 days', available_at = available_at - interval '2 days',
-		acquired_at = acquired_at - interval '2 days' WHERE name = $1`, name)
+		acquired_at = acquired_at - interval '2 days', due_at = '-infinity' WHERE name = $1`, name)
 }
 
 // rowWaiter blocks until somebody waits for a row.

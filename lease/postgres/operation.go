@@ -60,9 +60,9 @@ const batchWait = "1ms"
 type session struct{ *pgxpool.Conn }
 
 func (s *Store) connect(ctx context.Context) (connection, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, err
 	}
 	return session{conn}, nil
 }

@@ -28,11 +28,14 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 	err := s.answers(ctx, func(a answer) {
 		i := b.index[next]
 		next++
-		if a.outcome == done {
+		switch a.outcome {
+		case done:
 			results[i].Lease = a.row.Lease(a.seen)
-			return
+		case busy:
+			results[i].Err = busyError(errUntold)
+		default:
+			_, _, results[i].Err = ledger.Renew(a.row, a.seen, all[i])
 		}
-		_, _, results[i].Err = ledger.Renew(a.row, a.seen, all[i])
 	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait)
 	if err != nil {
 		return nil, err

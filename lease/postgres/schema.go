@@ -5,6 +5,7 @@ import (
 	_ "embed" // the schema
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +14,7 @@ import (
 
 const (
 	schemaName    = "pglatch_lease"
-	schemaVersion = 1
+	schemaVersion = 2
 	// migrateLock is the advisory lock that migrations take for their transaction.
 	migrateLock = 0x70676c656173650a
 )
@@ -21,18 +22,42 @@ const (
 const beginSQL = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('synchronous_commit', 'on', true),
 	pg_catalog.pg_advisory_xact_lock($1::bigint)`
 
-//go:embed schema.sql
-var schema string
+// The parts of the schema, in order: version comes last, because it says that all is there.
+var (
+	//go:embed schema/tables.sql
+	tablesSQL string
+	//go:embed schema/token.sql
+	tokenSQL string
+	//go:embed schema/clock.sql
+	clockSQL string
+	//go:embed schema/operations.sql
+	operationsSQL string
+	//go:embed schema/guard.sql
+	guardingSQL string
+	//go:embed schema/sweep.sql
+	sweepingSQL string
+	//go:embed schema/look.sql
+	lookSQL string
+	//go:embed schema/version.sql
+	versionSQL string
+)
 
 // Schema returns the SQL that makes the schema pglatch_lease, or brings an older
 // one up to date, for migrations. It can be run again, but not by two at a time.
 // Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on
 // its tables, and those of Guard USAGE, SELECT and UPDATE.
-func Schema() string { return schema }
+//
+// Bringing version 1 up to date takes the table from everybody while it builds two
+// indexes, some seconds for a million names: operations meanwhile are *lease.BusyError.
+func Schema() string {
+	return strings.Join([]string{tablesSQL, tokenSQL, clockSQL, operationsSQL, guardingSQL, sweepingSQL, lookSQL, versionSQL}, "")
+}
 
 // Migrate makes the schema pglatch_lease, or brings an older one up to date. If it
 // is as new as this program or newer, nothing is done and no right is needed. Many
-// may do so at a time, and beside running programs.
+// may do so at a time, and beside running programs. *lease.BusyError if transactions
+// with a Guard, or other users of the tables, did not end within Config.LockTimeout:
+// nothing was done then, try again.
 func (s *Store) Migrate(ctx context.Context) error {
 	if version, err := installed(ctx, s.pool); err == nil && version >= schemaVersion {
 		return nil
@@ -44,7 +69,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 		if version, err := installed(ctx, tx); err != nil || version >= schemaVersion {
 			return err
 		}
-		_, err := tx.Exec(ctx, schema)
+		if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", s.wait); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, Schema())
 		return err
 	})
 	switch code := sqlState(err); {

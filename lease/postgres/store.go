@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,6 +20,7 @@ type Store struct {
 	wait   string // LockTimeout as a setting
 	config Config
 	group  *group
+	ready  atomic.Bool // the schema is new enough
 }
 
 var (
@@ -185,12 +187,34 @@ func parsing(each func(answer)) func(pgx.CollectableRow) error {
 
 // rows runs a statement on a connection of the pool.
 func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, sql string, args ...any) error {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	defer conn.Release()
 	return query(ctx, conn, each, sql, args...)
+}
+
+// conn takes a connection of the pool. The first one of the Store asks for the version
+// of the schema: in an older one the guards and the clock promise less.
+func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if s.ready.Load() {
+		return conn, nil
+	}
+	version, err := installed(ctx, conn)
+	if err == nil && version >= schemaVersion {
+		s.ready.Store(true)
+		return conn, nil
+	}
+	conn.Release()
+	if err != nil {
+		return nil, failed(err)
+	}
+	return nil, outdated(fmt.Errorf("its version is %d, and %d is needed", version, schemaVersion))
 }
 
 // query runs a statement, whose last row it has read when it returns.

@@ -1,0 +1,87 @@
+package postgres_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+// version1 makes the schema of version 1, and leases in all states in it.
+func version1(t *testing.T, j judge) {
+	t.Helper()
+	sql, err := os.ReadFile("testdata/version1.sql")
+	require.NoError(t, err)
+	j.exec(string(sql))
+	for _, name := range []string{"held", "released", "expired", "taken over", "old"} {
+		j.exec("SELECT pglatch_lease.acquire($1, 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')", name)
+	}
+	j.exec("UPDATE pglatch_lease.locks SET released_at = clock_timestamp(), available_at = acquired_at WHERE name = 'released'")
+	j.exec("UPDATE pglatch_lease.locks SET expires_at = clock_timestamp(), available_at = clock_timestamp() WHERE name IN ('expired', 'taken over')")
+	j.exec("UPDATE pglatch_lease.locks SET released_at = 'yesterday', available_at = 'yesterday' WHERE name = 'old'")
+	j.exec("SELECT pglatch_lease.acquire('taken over', 'b', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
+}
+
+func TestASchemaOfVersion1IsRefusedUntilItIsMigratedAndKeepsItsLeases(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	version1(t, j)
+	j.exec("CREATE ROLE plain_lease; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO plain_lease; GRANT USAGE ON SCHEMA pglatch_lease TO plain_lease")
+	t.Cleanup(func() { j.exec("DROP OWNED BY plain_lease CASCADE; DROP ROLE plain_lease") })
+	held := lease.Claim{Name: "held", Holder: "a", ID: "id", Token: 1}
+	s := open(t, dsn, nil)
+	_, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	require.ErrorContains(t, err, "its version is 1, and 2 is needed")
+	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "a", TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	err = postgres.Guard(t.Context(), j.begin(), held)
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	require.ErrorContains(t, err, "Store.Migrate")
+
+	require.NoError(t, s.Migrate(t.Context()))
+	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
+	require.NoError(t, err)
+	require.NoError(t, postgres.Guard(t.Context(), j.begin(), held))
+	result, err := s.Sweep(t.Context(), lease.SweepRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, lease.SweepResult{Held: 2, Expired: 2, Removed: 1}, result)
+	result, err = s.Sweep(t.Context(), lease.SweepRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, lease.SweepResult{Held: 2}, result)
+	assert.Equal(t, uint64(2), cycle(t, s, "released"))
+
+	// Programs of version 1 go on, and roles that had the tables have the new one too.
+	j.exec("SELECT pglatch_lease.guard('held', 'a', 'id', 1)")
+	plain := open(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dplain_lease&", 1), nil)
+	assert.Equal(t, uint64(3), cycle(t, plain, "released"))
+	_, err = plain.Sweep(t.Context(), lease.SweepRequest{})
+	require.NoError(t, err)
+	j.exec(postgres.Schema()) // beside a guarded transaction
+	result, err = s.Sweep(t.Context(), lease.SweepRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, 2, result.Held, "the schema, run again, counts nothing twice")
+}
+
+func TestAMigrationWaitsForGuardedTransactionsOnlySoLong(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	version1(t, j)
+	tx := j.begin()
+	_, err := tx.Exec(t.Context(), "SELECT pglatch_lease.guard('held', 'a', 'id', 1)")
+	require.NoError(t, err)
+	s := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = 10 * time.Millisecond })
+	require.ErrorIs(t, s.Migrate(t.Context()), lease.ErrBusy)
+	assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, s.Migrate(t.Context()))
+}
