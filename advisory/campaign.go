@@ -138,15 +138,12 @@ func (k *campaign) first(ctx context.Context, r *request) bool {
 // firstTry is a try in which neither a caller who leaves nor one whose time is over
 // waits for a dead network. late: it may have waited before.
 func (k *campaign) firstTry(ctx context.Context, r *request, late bool) (bool, error) {
+	if v, ok := k.session.(*multiplex.Session); ok {
+		return v.TryUntil(ctx, r.deadline, k.queue.tag, r.mode)
+	}
 	left := r.deadline.Sub(r.start) // it has just begun
 	if late || k.own != nil {
 		left = time.Until(r.deadline)
-	}
-	if v, ok := k.session.(*multiplex.Session); ok {
-		if !r.hasShort(left) {
-			return v.TryUntil(ctx, time.Time{}, k.queue.tag, r.mode)
-		}
-		return v.TryUntil(ctx, r.deadline, k.queue.tag, r.mode)
 	}
 	defer r.hurries(ctx, k.session, left)()
 	return k.session.Try(k.queue.tag, r.mode)

@@ -66,7 +66,10 @@ type Config struct {
 	// at: there are never more than MaxConns.
 	MaxLocks int
 
-	// Timeout bounds a wait for a lock. 0 = 15 s; NoTimeout = until the context ends.
+	// Timeout bounds a wait for a lock, with all that it needs: a connection of the
+	// pool, connecting to however many hosts, the checks of a new connection. When it is
+	// over, the server is asked who holds the lock; one that is silent delays the error by
+	// half a second at most. 0 = 15 s; NoTimeout = until the context ends.
 	Timeout time.Duration
 
 	// SessionTTL is the server's idle_session_timeout on lock connections: a lock

@@ -7,25 +7,27 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// askTimeout bounds the question who holds a lock: the answer is a courtesy.
+// askTimeout bounds the question who holds a lock: the answer is a courtesy. A server
+// that is silent delays an error by it, and by the short grace that Hurry leaves.
 const askTimeout = 250 * time.Millisecond
 
 // holder tells who holds a key, nil if nobody does or a connection to ask with
-// cannot be had soon.
+// cannot be had soon. It does not wait for one that is in use.
 func (c *core) holder(tag namespace.Tag) *Holder {
 	if h := c.localHolder(tag); h != nil {
 		return h
 	}
-	s, err := c.takeSession(c.ctx, tag, time.Now().Add(askTimeout), false)
+	until := time.Now().Add(askTimeout)
+	s, err := c.takeSession(c.ctx, tag, until, true)
 	if err != nil {
 		return nil
 	}
 	defer c.giveBack(s)
-	return askHolder(s, tag)
+	return askHolder(s, tag, until)
 }
 
-func askHolder(s session.Session, tag namespace.Tag) *Holder {
-	timer := time.AfterFunc(askTimeout, s.Hurry)
+func askHolder(s session.Session, tag namespace.Tag, until time.Time) *Holder {
+	timer := time.AfterFunc(time.Until(until), s.Hurry)
 	defer timer.Stop()
 	h, ok, err := s.Holder(tag)
 	if err != nil || !ok {
@@ -66,7 +68,7 @@ func (c *core) heldError(r *request) error {
 func (c *core) heldBySession(s session.Session, r *request) error {
 	e := &HeldError{Key: r.key}
 	if r.explain {
-		e.Holder = askHolder(s, r.key.Tag())
+		e.Holder = askHolder(s, r.key.Tag(), time.Now().Add(askTimeout))
 	}
 	return e
 }

@@ -21,6 +21,19 @@ func (r *request) hurries(ctx context.Context, s session.Session, left time.Dura
 	if !r.hasShort(left) {
 		return stop
 	}
-	leaves, timer := stop, time.AfterFunc(left, s.Hurry)
+	return hurriesAfter(left, s, stop)
+}
+
+// hurriesAlways is hurries for what takes several statements, or waits for others.
+func (r *request) hurriesAlways(ctx context.Context, s session.Session) (stop func() bool) {
+	stop = context.AfterFunc(ctx, s.Hurry)
+	if r.deadline.IsZero() {
+		return stop
+	}
+	return hurriesAfter(time.Until(r.deadline), s, stop)
+}
+
+func hurriesAfter(left time.Duration, s session.Session, leaves func() bool) (stop func() bool) {
+	timer := time.AfterFunc(left, s.Hurry)
 	return func() bool { timer.Stop(); return leaves() }
 }

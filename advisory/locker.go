@@ -128,8 +128,9 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 }
 
 // TryAcquire takes the lock on key if it is free now. If it is not, the error is
-// a *HeldError that tells who holds it, which costs one query. It waits for
-// nothing but a connection of the lock pool. Other errors are those of Acquire.
+// a *HeldError that tells who holds it, which costs one query, or nothing if the
+// pool has no connection to spare. It waits for nothing but a connection of the lock
+// pool, at most for the Locker's Timeout. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }

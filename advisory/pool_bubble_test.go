@@ -135,3 +135,21 @@ func TestAnUnavailableServerIsReportedToEverybodyWhoWaits(t *testing.T) {
 		w.release(w.acquire(a, 2))
 	})
 }
+
+func TestAFullPoolDelaysNoRefusalAndNoTimeout(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 0, func(w *world) {
+		a, b := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
+		lock := w.acquire(b, 1)
+		first := w.beginAcquire(w.Context(), a, 1) // with the only connection
+		start := time.Now()
+		_, err := a.TryAcquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrHeld)
+		assert.Zero(w, time.Since(start))
+		_, err = a.With(advisory.Options{Wait: 5 * time.Millisecond}).Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrTimeout)
+		assert.Equal(w, 5*time.Millisecond, time.Since(start))
+		w.release(lock)
+		w.release(w.now(first))
+	})
+}

@@ -109,7 +109,7 @@ func (b *builder) anyOf(slots []namespace.Key) (bool, error) {
 	for i, k := range candidates {
 		tags[i] = k.Tag()
 	}
-	stop := b.request.hurries(b.ctx, b.session, time.Until(b.request.deadline))
+	stop := b.request.hurriesAlways(b.ctx, b.session)
 	i, err := b.session.TryAny(tags)
 	stop()
 	switch {

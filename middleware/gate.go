@@ -66,7 +66,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, key namespace.Key, 
 		g.refuse(w, r, key, err, g.lockProblem(err))
 		return
 	}
-	defer lock.Release() //nolint:errcheck // for a handler that panics or does not run
+	// For a handler that panics, or does not run.
+	defer lock.Release() //nolint:errcheck // else it is the second one
+
 	if r.Context().Err() != nil { // it ended just now
 		err = context.Cause(r.Context())
 		g.refuse(w, r, key, err, g.lockProblem(err))

@@ -10,10 +10,17 @@ import (
 )
 
 // tryAside takes a shared lock that the carrier has already for another virtual
-// session: on that session it would overtake writers who wait.
-func (v *Session) tryAside(tag namespace.Tag) (bool, error) {
+// session: on that session it would overtake writers who wait. A session that has to be
+// connected for it is not waited for beyond ctx and the deadline.
+func (v *Session) tryAside(ctx context.Context, deadline time.Time, tag namespace.Tag) (bool, error) {
 	s := v.source
-	ln, err := s.lanes.spare(s.ctx, tag, false)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if !deadline.IsZero() {
+		defer time.AfterFunc(time.Until(deadline), cancel).Stop()
+	}
+	ln, err := s.lanes.spare(ctx, tag, false)
 	switch {
 	case err != nil:
 		return false, err
@@ -24,7 +31,9 @@ func (v *Session) tryAside(tag namespace.Tag) (bool, error) {
 		s.lanes.put(ln)
 		return false, err
 	}
+	stop := context.AfterFunc(ctx, ln.session.Hurry)
 	held, err := ln.try(v, tag, session.Shared)
+	stop()
 	if !held {
 		s.used.Add(-1)
 	}

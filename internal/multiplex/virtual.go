@@ -140,7 +140,7 @@ func (v *Session) TryUntil(ctx context.Context, deadline time.Time, tag namespac
 	case errors.Is(err, errTaken):
 		o.free()
 		if mode == session.Shared {
-			return v.unlessLost(v.tryAside(tag))
+			return v.unlessLost(v.tryAside(ctx, deadline, tag))
 		}
 		return false, nil
 	case errors.Is(err, errLeft):

@@ -2,12 +2,10 @@ package pgsession
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -16,8 +14,7 @@ import (
 // that would hurt other users of a connection, and other users' would hurt them.
 type Pool struct {
 	maker
-	pool     *pgxpool.Pool
-	released atomic.Int64 // boottime of the last return of a connection
+	pool *pgxpool.Pool
 }
 
 var _ session.Source = (*Pool)(nil)
@@ -44,9 +41,11 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 }
 
 // Acquire returns an idle session or connects a new one. It never waits for a
-// session that is in use: the caller keeps to MaxSessions.
+// session that is in use: the caller keeps to MaxSessions. Nothing but the deadline
+// bounds the whole of it: each of several hosts has a timeout of its own, and a name
+// can stand for several.
 func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time) (session.Session, error) {
-	if !deadline.IsZero() && !p.quick(deadline) {
+	if !deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
@@ -61,14 +60,6 @@ func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time)
 	s := newSession(&p.maker, linkOf(conn.Conn()))
 	s.pool, s.conn = p, conn
 	return s, nil
-}
-
-// quick reports whether the pool needs no timer to be back before the deadline: a
-// connection was in use so lately that the pool, which usually hands out the last one
-// first, takes it as it is; and to ask another one, or to make one, takes less.
-func (p *Pool) quick(deadline time.Time) bool {
-	return boottime.Now()-time.Duration(p.released.Load()) <= askAfter/2 &&
-		time.Until(deadline) > p.config.dialBound()+p.config.statementBound()
 }
 
 // Stats returns the pool's counters.

@@ -201,9 +201,7 @@ func (s *Session) Release() {
 	s.end(func() {
 		if s.lost.Load() != nil { // meanwhile: the pool must not take it for a connection that lives
 			closeNow(s.link.conn)
-			return
 		}
-		s.pool.released.Store(int64(boottime.Now()))
 	})
 }
 
