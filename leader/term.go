@@ -10,10 +10,11 @@ import (
 
 // A Term numbers a leadership: each is greater than all before it, in every
 // process. It is a fencing token: whoever receives a write with a term refuses
-// it if it has seen a greater one. Era rises when the store that counts N may
-// have forgotten some of what it counted (a standby was promoted, a backup
-// restored), so that terms rise even then. The zero Term is none: its backend
-// does not count, or nobody leads.
+// it if it has seen a greater one. Where the store that counts N may have forgotten
+// some of what it counted (a standby was promoted, a backup restored), Era rises, or
+// N goes on far above, so that terms rise even then, as far as the backend can tell: its
+// documentation says what it cannot. The zero Term is none: its backend does not
+// count, or nobody leads.
 type Term struct {
 	Era uint16 // at most MaxEra
 	N   uint64 // at most MaxN

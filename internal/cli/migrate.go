@@ -12,15 +12,20 @@ import (
 
 func newMigrate(app *App) *cobra.Command {
 	var (
-		e    postgresElection
-		show bool
+		e      postgresElection
+		show   bool
+		newEra bool
 	)
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Make the table that elections count their terms in",
 		Long: `Make the table that elections count their terms in, unless it is there. Candidates
 need SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
-tools.`,
+tools.
+
+After the server was restored from a copy of before a promotion, or where its clock went
+back, run it with --new-era before candidates start: terms then go on above all that were
+counted. Other restores are noticed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			backend, err := e.backend(app, namespace.Pair(0, 0)) // one table for all elections
@@ -38,10 +43,19 @@ tools.`,
 				return unavailable(cmd.Context(), err)
 			}
 			app.Logger().Info("the table is there", slog.String("table", e.table))
+			if !newEra {
+				return nil
+			}
+			elections, err := backend.NewEra(cmd.Context())
+			if err != nil {
+				return unavailable(cmd.Context(), err)
+			}
+			app.Logger().Info("a new era has begun", slog.String("table", e.table), slog.Int64("elections", elections))
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&e.table, "table", postgres.DefaultTable, "`table` that counts the terms")
+	cmd.Flags().BoolVar(&newEra, "new-era", false, "raise the era of all elections of the table as well, after a restore that the server does not tell of")
 	cmd.Flags().BoolVar(&show, "show-sql", false, "print the SQL, connect to nothing")
 	return cmd
 }

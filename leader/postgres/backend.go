@@ -29,6 +29,8 @@ type Backend struct {
 	seat     *seat             // nil = no session
 	ghost    *ghost            // the session before, as long as it may hold the election lock
 	lastR    uint32            // objid of the last incarnation; 0 = none yet
+	own      ownTerm           // which a server that was restarted may still have as the last
+	outdated bool              // the table of terms is of an earlier version
 	pings    sync.WaitGroup
 
 	// Of the last successful attempt.
@@ -97,6 +99,9 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	stop := t.within(ctx)
 	won, err := b.takeOver(ctx, t)
 	stop()
+	if !won && err == nil {
+		b.own = ownTerm{} // somebody else has the lock
+	}
 	if err != nil && !errors.Is(err, leader.ErrPending) {
 		b.letGo(t)
 		return false, unreachable(err)
@@ -135,6 +140,9 @@ func (b *Backend) stand() {
 		return
 	}
 	b.seat = nil
+	if t.leads {
+		b.own.lost = time.Now()
+	}
 	t.close()
 	t.report(errClosed)
 	if t.main || b.ghost == nil {
@@ -218,6 +226,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	if t.leads {
 		b.markEnded(ctx, t)
 	}
+	b.own = ownTerm{} // others may lead now
 	err := t.release()
 	stop()
 	if err != nil {

@@ -102,8 +102,13 @@
 //   - A commit whose connection breaks may have taken effect, but then under its term.
 //   - Incarnations have 32 bits and are counted up from a random number in each Backend:
 //     the chance that one of an ended term is that of the leader is 2^-32 for each pair.
-//   - Terms begin again if their row is deleted, and two standbys that were promoted
-//     independently to one timeline number cannot be told apart.
+//   - Terms begin again if their row is deleted. They rise across crashes, promotions and
+//     restores of a dump, a copied database or a cold copy of the server's files (then N goes on at
+//     the server's clock in milliseconds, as it does after each start of the server). They
+//     can repeat if a copy of before a promotion takes the place of the promoted server, if the
+//     clock goes back over a restore, or if two standbys that were promoted independently
+//     count at the same time: for the first two, Backend.NewEra or pglatch migrate
+//     --new-era, before candidates start.
 //
 // # Elections that share a class
 //
@@ -147,7 +152,7 @@
 // # When something fails
 //
 //	server ends the session      Lost at once; a new session by the next attempt
-//	server restarts              the same; terms go on, whatever synchronous_commit is by default
+//	server restarts              the same; terms rise, whatever synchronous_commit is by default
 //	server's clock is set ahead  by about the lease or more: it ends the session, which is Lost at once
 //	network is cut               Renew fails when its ctx ends; ErrLost before the lease can end
 //	... and comes back           a candidate ends its own old session, which the server still believes in

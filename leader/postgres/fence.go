@@ -17,6 +17,7 @@ import (
 // SQLSTATEs, PostgreSQL manual, appendix A.
 const (
 	codeUndefinedTable   = "42P01"
+	codeUndefinedColumn  = "42703"
 	codePrivilege        = "42501"
 	codeLockNotAvailable = "55P03"
 	codeDuplicateTable   = "42P07"
@@ -30,20 +31,36 @@ const (
 // may have missed terms, but its timeline is higher; a server with another
 // identifier, or a lower timeline after pg_upgrade, is told by that. RETURNING's
 // subquery sees the row as it was before.
-const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since)
+//
+// The rest is for a history that nothing of that tells: the row is as another
+// transaction or database wrote it (a dump was restored, a database copied or renamed), or
+// the server was started since, perhaps with a copy of its files from before. Then n goes
+// on at the clock, in milliseconds, which is beyond all that were counted before. It
+// does not after a start if the row is of the term that this process knows to be the last.
+const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since%[4]s)
 SELECT %[2]s, 1, 1, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.bit(32)::pg_catalog.int8,
-	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()
+	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()%[5]s
 FROM pg_catalog.pg_control_system() AS c, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
 ON CONFLICT (election) DO UPDATE SET
 	era = t.era + CASE WHEN t.system_identifier = excluded.system_identifier AND t.timeline <= excluded.timeline
 		THEN (excluded.timeline - t.timeline)::pg_catalog.int4 ELSE 1 END,
-	n = t.n + 1, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
-	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL
+	n = %[6]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
+	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL%[7]s
 RETURNING t.era, t.n, NOT EXISTS (SELECT FROM %[1]s WHERE election = %[2]s AND ended_at IS NULL), pg_catalog.pg_backend_pid()`
+
+const (
+	databaseSQL = `(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())::pg_catalog.text || '/' || `
+	// writtenSQL is what the row says of its writer; xmin then agrees.
+	writtenSQL = databaseSQL + `pg_catalog.pg_current_xact_id()::pg_catalog.xid::pg_catalog.text`
+	clockSQL   = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::pg_catalog.int8`
+	nextSQL    = `CASE WHEN t.written IS DISTINCT FROM ` + databaseSQL + `t.xmin::pg_catalog.text
+		OR t.server_start IS DISTINCT FROM excluded.server_start AND NOT (t.era = %d AND t.n = %d)
+		THEN greatest(t.n + 1, ` + clockSQL + `) ELSE t.n + 1 END`
+)
 
 // endSQL marks a term as ended in good order. Its commit need not be flushed: a
 // mark that a crash forgets makes the successor more careful.
-const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp()
+const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp()%s
 WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL;
 SELECT pg_catalog.pg_backend_pid()`
 
@@ -52,14 +69,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 	if b.config.NoTerms {
 		return leader.NoTerm, false, nil
 	}
-	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
-	row, err := t.session.Query(sql)
-	if sqlState(err) == codeUndefinedTable && b.config.CreateTable {
-		if err := b.Migrate(ctx); err != nil {
-			return leader.NoTerm, false, err
-		}
-		row, err = t.session.Query(sql)
-	}
+	row, err := b.count(ctx, t)
 	if err != nil {
 		return leader.NoTerm, false, b.fenceError(t, err)
 	}
@@ -70,6 +80,27 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 			row[0], row[1], b.config.Key, b.config.Table, leader.MaxEra, leader.MaxN)
 	}
 	return leader.Term{Era: uint16(era), N: n}, row[2] == "t", nil
+}
+
+// count writes the row. A table of an earlier version is counted in as that did.
+func (b *Backend) count(ctx context.Context, t *seat) (row []string, err error) {
+	b.outdated = false
+	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
+	row, err = t.session.Query(sql)
+	missing := sqlState(err) == codeUndefinedTable
+	if b.config.CreateTable && (missing || sqlState(err) == codeUndefinedColumn) {
+		if err := b.Migrate(ctx); err != nil && missing {
+			return nil, err
+		}
+		row, err = t.session.Query(sql)
+	}
+	if sqlState(err) != codeUndefinedColumn {
+		return row, err
+	}
+	b.config.Logger.Warn("table of terms is of an earlier version: terms can repeat after a restore until pglatch migrate or postgres.Schema has run",
+		slog.String("table", b.config.Table))
+	b.outdated = true
+	return t.session.Query(rowLockSQL(ctx, b.ttl) + b.countSQL())
 }
 
 func (b *Backend) fenceError(t *seat, err error) error {
@@ -110,11 +141,40 @@ func (b *Backend) markEnded(ctx context.Context, t *seat) {
 }
 
 func (b *Backend) countSQL() string {
-	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), pgsession.Literal(b.identity))
+	identity := pgsession.Literal(b.identity)
+	if b.outdated {
+		return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, "", "", "t.n + 1", "")
+	}
+	known := b.own.last()
+	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, ", server_start, written",
+		", pg_catalog.pg_postmaster_start_time(), "+writtenSQL, fmt.Sprintf(nextSQL, known.Era, known.N),
+		", server_start = excluded.server_start, written = excluded.written")
 }
 
 func (b *Backend) endedSQL(term leader.Term) string {
-	return fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)
+	written := ", written = " + writtenSQL
+	if b.outdated {
+		written = ""
+	}
+	return fmt.Sprintf(endSQL, b.table, written, b.electionSQL(), term.Era, term.N)
+}
+
+// ownFor is how long after the loss of its session a leader knows that its term was the
+// last, unless it has seen another: a restore takes longer.
+const ownFor = time.Minute
+
+// An ownTerm is the last term of this process, as long as nobody else is known to have
+// led since.
+type ownTerm struct {
+	term leader.Term
+	lost time.Time // zero = it lasts
+}
+
+func (o ownTerm) last() leader.Term {
+	if !o.lost.IsZero() && time.Since(o.lost) > ownFor {
+		return leader.NoTerm
+	}
+	return o.term
 }
 
 // warm has the server plan the statements of a takeover once for a session, while

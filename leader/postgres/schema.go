@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// Schema returns the SQL that makes the table of terms unless it is there, for
-// migrations. table is as in Config; "" = DefaultTable. Candidates need SELECT,
+// Schema returns the SQL that makes the table of terms unless it is there, or adds the
+// columns that one of an earlier version has not, for migrations. table is as in Config; "" = DefaultTable. Candidates need SELECT,
 // INSERT and UPDATE on it. An election has one row; without it the terms begin
 // again.
 func Schema(table string) string {
@@ -30,14 +30,18 @@ func schemaSQL(table string) string {
 	pid int NOT NULL,
 	backend_start timestamptz NOT NULL,
 	since timestamptz NOT NULL,
-	ended_at timestamptz            -- null while the term lasts, and if it was cut off
-)`
+	ended_at timestamptz,           -- null while the term lasts, and if it was cut off
+	server_start timestamptz,       -- the start of that server
+	written text                    -- database and transaction that wrote the row
+);
+ALTER TABLE ` + table + ` ADD COLUMN IF NOT EXISTS server_start timestamptz, ADD COLUMN IF NOT EXISTS written text`
 }
 
 // migrateAttempts is how often a creation that lost a race is repeated.
 const migrateAttempts = 5
 
-// Migrate makes the table of terms unless it is there, on a connection of its own.
+// Migrate makes the table of terms unless it is there, or adds the columns that one of an
+// earlier version has not, which its owner may do, on a connection of its own.
 // Several may do so at a time.
 func (b *Backend) Migrate(ctx context.Context) error {
 	err := b.onConn(ctx, func(conn *pgx.Conn) (err error) {

@@ -40,6 +40,7 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 		return false, err
 	}
 	t.leads = true
+	b.own = ownTerm{term: term}
 	b.gone, b.clean = t.gone, clean
 	b.token = &token{
 		election: b.config.Key.String(), guard: b.election.Guard(), incarnation: t.incarnation, term: term,

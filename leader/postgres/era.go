@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// EraStep is by how much NewEra raises the era: by more than the promotions that a
+// history has seen which a restore has undone.
+const EraStep = 16
+
+// NewEra raises the era of all elections of the table by EraStep, so that their next
+// terms are greater than all that were counted before, and returns how many there are. It is for
+// restores that nothing on the server tells of: of a copy from before a promotion, or where the
+// clock goes back. Run it before candidates start on what was restored; a leader keeps
+// its term until it ends. An election whose row was lost begins again at 1.1. If an era would be
+// greater than leader.MaxEra nothing is changed.
+func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
+	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			// Without a pid the row is nobody's: Leader does not take its term for a holder's.
+			tag, err := tx.Exec(ctx, `UPDATE `+b.table+` SET era = era + $1, pid = 0`, EraStep)
+			if err != nil {
+				return err
+			}
+			elections = tag.RowsAffected()
+			var greatest int
+			if err := tx.QueryRow(ctx, `SELECT coalesce(max(era), 0) FROM `+b.table).Scan(&greatest); err != nil {
+				return err
+			}
+			if greatest > leader.MaxEra {
+				return fmt.Errorf("era %d is beyond %d", greatest, leader.MaxEra)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("leader: new era in the table %s: %w", b.config.Table, err)
+	}
+	return elections, nil
+}
