@@ -55,15 +55,15 @@ func TestNothingIsLeftLockedWhateverHitsATakeover(t *testing.T) {
 			judge.exec(postgres.Schema(""))
 			nodes := map[string]*postgres.Backend{"a": newBackend(t, dsn, nil), "b": newBackend(t, dsn, nil)}
 			var led, signals atomic.Int64
-			calm := time.Duration(1) // a busy machine needs more of it to lead at all
+			calm := 1 // a busy machine needs more of it to lead at all
 			for more := goesOn(t, func() bool { return led.Load() > 0 && (storm.signal == "" || signals.Load() > 0) }); more(); {
 				stop := func() int64 { return 0 }
 				if storm.signal != "" {
-					stop = judge.storm(storm.signal, calm*storm.pause)
+					stop = judge.storm(storm.signal, time.Duration(calm)*storm.pause)
 				}
 				var wg sync.WaitGroup
 				for identity, b := range nodes {
-					wg.Go(func() { led.Add(contend(judge.pool, b, identity, calm*40*time.Millisecond)) })
+					wg.Go(func() { led.Add(contend(judge.pool, b, identity, time.Duration(calm)*40*time.Millisecond)) })
 				}
 				wg.Wait()
 				signals.Add(stop())
