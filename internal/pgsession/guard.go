@@ -39,18 +39,18 @@ var guardSQL = `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
 // shortenSQL is a WHEN of a CASE that never applies, and sets a time for the
 // transaction unless it is that short already; 0 is none.
 func shortenSQL(name, value string) string {
-	return fmt.Sprintf(`pg_catalog.set_config('%[1]s', CASE
+	return fmt.Sprintf(`CASE
 		WHEN pg_catalog.current_setting('%[1]s')::pg_catalog.interval OPERATOR(pg_catalog.>) '0'::pg_catalog.interval
 			AND pg_catalog.current_setting('%[1]s')::pg_catalog.interval OPERATOR(pg_catalog.<=) %[2]s::pg_catalog.interval
-		THEN pg_catalog.current_setting('%[1]s') ELSE %[2]s END, true) IS NULL THEN '0'`, name, value)
+		THEN false ELSE pg_catalog.set_config('%[1]s', %[2]s, true) IS NULL END THEN '0'`, name, value)
 }
 
 // lessenSQL is shortenSQL for a number, of seconds or probes.
 func lessenSQL(name, value string) string {
-	return fmt.Sprintf(`pg_catalog.set_config('%[1]s', CASE
+	return fmt.Sprintf(`CASE
 		WHEN pg_catalog.current_setting('%[1]s')::pg_catalog.int4 OPERATOR(pg_catalog.>) 0
 			AND pg_catalog.current_setting('%[1]s')::pg_catalog.int4 OPERATOR(pg_catalog.<=) %[2]s
-		THEN pg_catalog.current_setting('%[1]s') ELSE (%[2]s)::pg_catalog.text END, true) IS NULL THEN '0'`, name, value)
+		THEN false ELSE pg_catalog.set_config('%[1]s', (%[2]s)::pg_catalog.text, true) IS NULL END THEN '0'`, name, value)
 }
 
 // A Patience is how long the server waits for the client of a guarded transaction.
