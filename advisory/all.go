@@ -2,7 +2,6 @@ package advisory
 
 import (
 	"context"
-	"slices"
 
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -13,17 +12,10 @@ import (
 // Timeout, is for all together, and each waiting call has a connection (without Config.Multiplex). No key, or an invalid one, is an error that
 // matches namespace.ErrInvalidKey; other errors are those of Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
-	if len(keys) == 0 {
-		return nil, valid(namespace.Key{})
+	keys, err := inOrder(keys)
+	if err != nil {
+		return nil, err
 	}
-	for _, key := range keys {
-		if err := valid(key); err != nil {
-			return nil, err
-		}
-	}
-	keys = slices.Clone(keys)
-	slices.SortFunc(keys, func(a, b namespace.Key) int { return a.Tag().Compare(b.Tag()) })
-	keys = slices.CompactFunc(keys, func(a, b namespace.Key) bool { return a.Tag() == b.Tag() })
 	if len(keys) == 1 {
 		return l.Acquire(ctx, keys[0])
 	}

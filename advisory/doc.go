@@ -24,7 +24,7 @@
 // the network goes silent (the holder's context ends before the server lets the
 // lock go, but only work that looks at its context stops), and 5 ms longer at the
 // very beginning of a hold, which is not watched yet. Where no late write may win,
-// take the lock inside the transaction, with AcquireTx.
+// take the lock inside the transaction, with LockTx.
 //
 // It does not work on a standby, which has a lock space of its own, nor behind a
 // transaction pooler, which shares sessions between clients. Open finds and

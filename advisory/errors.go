@@ -42,9 +42,11 @@ var (
 	// ErrLockTableFull: the server has no room for another lock, or the Locker has as
 	// many as it may.
 	ErrLockTableFull = session.ErrLockTableFull
-	// ErrNoTransaction: what AcquireTx or AcquireSQLTx got is not in a transaction, so
-	// that the lock would end with its own statement. Nothing was locked.
+	// ErrNoTransaction: what LockTx or LockSQLTx got is not in a transaction, so
+	// that the lock would end with its own statement. Nothing is locked.
 	ErrNoTransaction = session.ErrNoTransaction
+	// ErrUnsupported: the server has the functions of advisory locks, and no locks.
+	ErrUnsupported = session.ErrUnsupported
 )
 
 // A Holder is who holds a lock, as far as this process may see it. Fields that
@@ -202,11 +204,16 @@ func (c *core) tableFull(key namespace.Key, err error) error {
 		e.Locks, e.MaxLocks = own.Locks, own.MaxLocks
 		return e
 	}
-	e.Cause = err
-	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
-		e.Cause = server
-	}
+	e.Cause = serverError(err)
 	return e
+}
+
+// serverError is the server's own error behind another.
+func serverError(err error) error {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return server
+	}
+	return err
 }
 
 // A ReentrantError says that the context already carries a lock on the key, which

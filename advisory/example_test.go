@@ -112,11 +112,11 @@ func ExampleLocker_AcquireSlot() {
 
 // A write that must not happen without the lock takes the lock in its own
 // transaction.
-func ExampleLocker_AcquireTx() {
+func ExampleLockTx() {
 	orders := namespace.Must(2, "order")
-	ship := func(ctx context.Context, locker *advisory.Locker, conn *pgx.Conn) error {
+	ship := func(ctx context.Context, conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if err := locker.AcquireTx(ctx, tx, orders.ID(42)); err != nil {
+			if err := advisory.LockTx(ctx, tx, orders.ID(42)); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, "UPDATE orders SET shipped = true WHERE id = 42")

@@ -33,6 +33,10 @@ func askHolder(s session.Session, tag namespace.Tag, until time.Time) *Holder {
 	if err != nil || !ok {
 		return nil
 	}
+	return holderOf(h)
+}
+
+func holderOf(h session.Holder) *Holder {
 	return &Holder{
 		PID: h.PID, ApplicationName: h.ApplicationName, ClientAddr: h.ClientAddr, State: h.State,
 		Shared: h.Mode == session.Shared, SessionSince: h.BackendStart,

@@ -110,8 +110,8 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		}
 		_, err = l.With(advisory.Options{Wait: -1}).Acquire(ctx, agents.ID(1))
 		require.ErrorAs(t, err, &configError)
-		require.ErrorAs(t, l.AcquireTx(ctx, nil, agents.ID(1)), &configError)
-		require.ErrorAs(t, l.AcquireSQLTx(ctx, nil, agents.ID(1)), &configError)
+		require.ErrorAs(t, advisory.LockTx(ctx, nil, agents.ID(1)), &configError)
+		require.ErrorAs(t, advisory.LockSQLTx(ctx, nil, agents.ID(1)), &configError)
 		require.Zero(t, locks(t, work, true))
 
 		canceled, cancel := context.WithCancel(ctx)

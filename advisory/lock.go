@@ -204,6 +204,16 @@ func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 	return namespace.Key{}, false
 }
 
+// holdsNow is holds for a lock that is held.
+func (l *Lock) holdsNow(tag namespace.Tag) (namespace.Key, bool) {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if !l.live() {
+		return namespace.Key{}, false
+	}
+	return l.holds(tag)
+}
+
 // A lockContext carries its lock and looks at the clock before it says that all
 // is well.
 type lockContext struct {

@@ -69,9 +69,9 @@ func (c connections) pgxTx() pgx.Tx {
 func (c connections) acquire(tx any) error {
 	c.Helper()
 	if tx, ok := tx.(advisory.PgxTx); ok {
-		return c.locker.AcquireTx(c.Context(), tx, agents.ID(1))
+		return advisory.LockTx(c.Context(), tx, agents.ID(1))
 	}
-	return c.locker.AcquireSQLTx(c.Context(), tx.(advisory.SQLTx), agents.ID(1))
+	return advisory.LockSQLTx(c.Context(), tx.(advisory.SQLTx), agents.ID(1))
 }
 
 // exec sends a statement with it.

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 )
 
-func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
+func TestLockTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
@@ -22,8 +23,8 @@ func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 		require.NoError(t, err)
 		tx, err := work.Begin(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, l.AcquireTx(t.Context(), tx, agents.ID(1)))
-		require.NoError(t, l.AcquireTx(t.Context(), tx, text))
+		require.NoError(t, advisory.LockTx(t.Context(), tx, agents.ID(1)))
+		require.NoError(t, advisory.LockTx(t.Context(), tx, text))
 		_, err = l.TryAcquire(t.Context(), agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrHeld)
 		_, err = l.TryAcquire(t.Context(), text)
@@ -35,7 +36,7 @@ func TestAcquireTxHoldsTheLockUntilTheTransactionEnds(t *testing.T) {
 	})
 }
 
-func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
+func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
@@ -47,14 +48,14 @@ func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1234ms'")
 		require.NoError(t, err)
-		err = l.With(advisory.Options{Wait: 50 * time.Millisecond}).AcquireTx(t.Context(), tx, agents.ID(1))
+		err = advisory.Options{Wait: 50 * time.Millisecond}.LockTx(t.Context(), tx, agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrTimeout)
-		require.ErrorContains(t, err, "this process")
-		err = l.AcquireTx(lock.Context(), tx, agents.ID(1))
+		require.ErrorContains(t, err, fmt.Sprintf("by backend %d (", lock.PID()))
+		err = advisory.LockTx(lock.Context(), tx, agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrReentrant)
 
 		time.AfterFunc(20*time.Millisecond, func() { _ = lock.Release() })
-		require.NoError(t, l.AcquireTx(t.Context(), tx, agents.ID(1)), "it waits and gets it")
+		require.NoError(t, advisory.LockTx(t.Context(), tx, agents.ID(1)), "it waits and gets it")
 		var setting string
 		require.NoError(t, tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&setting))
 		require.Equal(t, "1234ms", setting)
@@ -63,7 +64,7 @@ func TestAcquireTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 	})
 }
 
-func TestAcquireSQLTxWorksWithDatabaseSQL(t *testing.T) {
+func TestLockSQLTxWorksWithDatabaseSQL(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
@@ -74,9 +75,9 @@ func TestAcquireSQLTxWorksWithDatabaseSQL(t *testing.T) {
 		defer db.Close()
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		require.NoError(t, l.AcquireSQLTx(t.Context(), tx, agents.ID(1)))
+		require.NoError(t, advisory.LockSQLTx(t.Context(), tx, agents.ID(1)))
 		shared := l.With(advisory.Options{Shared: true})
-		require.NoError(t, shared.AcquireSQLTx(t.Context(), tx, agents.ID(2)))
+		require.NoError(t, advisory.Options{Shared: true}.LockSQLTx(t.Context(), tx, agents.ID(2)))
 		_, err = l.TryAcquire(t.Context(), agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrHeld)
 		reader, err := shared.TryAcquire(t.Context(), agents.ID(2))
@@ -84,7 +85,7 @@ func TestAcquireSQLTxWorksWithDatabaseSQL(t *testing.T) {
 
 		other, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		err = l.With(advisory.Options{Wait: 20 * time.Millisecond}).AcquireSQLTx(t.Context(), other, agents.ID(1))
+		err = advisory.Options{Wait: 20 * time.Millisecond}.LockSQLTx(t.Context(), other, agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrTimeout)
 		require.NoError(t, other.Commit(), "the transaction is usable after the timeout")
 		require.NoError(t, tx.Rollback())

@@ -20,7 +20,7 @@
 //
 //   - A holder learns of the end of its session at once. No session is ever in
 //     doubt, and Stats counts no pings, watches and pid checks.
-//   - AcquireTx and AcquireSQLTx lock in a transaction of the caller's, and so need
+//   - LockTx and LockSQLTx lock in a transaction of the caller's, and so need
 //     a PostgreSQL.
 //   - The lock table is never full, but for Config.MaxLocks.
 package advisorytest

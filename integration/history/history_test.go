@@ -58,7 +58,7 @@ func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
 		events, total := merge(t, reports)
 		require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
 		require.Equal(t, porcupine.Ok, check(events))
-		require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under AcquireTx lose nothing")
+		require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under LockTx lose nothing")
 		t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
 			len(events)/2, total.Lost, total.Client-a.counter(t, "counter_client"), total.Client)
 		a.requireNothingLeft(t)

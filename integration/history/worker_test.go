@@ -139,7 +139,7 @@ func (f *fighter) worker(ctx context.Context, i int) {
 	for ctx.Err() == nil {
 		key := rand.Int64N(keys)
 		if rand.IntN(8) == 0 {
-			f.inTx(ctx, i, key)
+			f.inTx(ctx, key)
 		} else {
 			f.hold(ctx, i, key)
 		}
@@ -208,8 +208,7 @@ func (f *fighter) client(ctx context.Context, key int64) error {
 
 // inTx increments a counter with a read and a write in a transaction that has
 // the lock.
-func (f *fighter) inTx(ctx context.Context, i int, key int64) {
-	l := f.lockers[i].Load()
+func (f *fighter) inTx(ctx context.Context, key int64) {
 	err := func() error {
 		tx, err := f.work.Begin(ctx)
 		if err != nil {
@@ -217,7 +216,8 @@ func (f *fighter) inTx(ctx context.Context, i int, key int64) {
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 		if !f.job.NoLock {
-			if err := l.With(advisory.Options{Wait: rand.N(time.Second) + 1}).AcquireTx(ctx, tx, agents.ID(key)); err != nil {
+			options := advisory.Options{Wait: rand.N(time.Second) + 1}
+			if err := options.LockTx(ctx, tx, agents.ID(key)); err != nil {
 				return err
 			}
 		}

@@ -59,23 +59,36 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 
 // HolderOf is Holder on any connection.
 func HolderOf(ctx context.Context, conn *pgconn.PgConn, tag namespace.Tag) (holder session.Holder, ok bool, err error) {
-	results, err := conn.Exec(ctx, fmt.Sprintf(`
-	SELECT coalesce(l.pid, 0), l.mode, a.application_name, pg_catalog.host(a.client_addr), a.state,
-		pg_catalog.date_part('epoch', a.backend_start)
-	FROM (SELECT * FROM pg_catalog.pg_locks WHERE %s AND granted) AS l
-	LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-	ORDER BY a.backend_start LIMIT 1`, whereKey(tag))).ReadAll()
+	results, err := conn.Exec(ctx, holderSQL(tag)).ReadAll()
 	if err != nil || len(results[0].Rows) == 0 {
 		return holder, false, err
 	}
-	row := results[0].Rows[0]
-	holder.PID = parsePID(string(row[0]))
-	if string(row[1]) == "ShareLock" {
-		holder.Mode = session.Shared
+	var values [6]string
+	for i, value := range results[0].Rows[0] {
+		values[i] = string(value)
 	}
-	holder.ApplicationName, holder.ClientAddr, holder.State = string(row[2]), string(row[3]), string(row[4])
-	holder.BackendStart = parseEpoch(string(row[5]))
-	return holder, true, nil
+	return holderFrom(values), true, nil
+}
+
+func holderSQL(tag namespace.Tag) string {
+	return fmt.Sprintf(`
+	SELECT coalesce(l.pid, 0) AS pid, l.mode, a.application_name, pg_catalog.host(a.client_addr) AS addr, a.state,
+		pg_catalog.date_part('epoch', a.backend_start) AS start
+	FROM (SELECT * FROM pg_catalog.pg_locks WHERE %s AND granted) AS l
+	LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
+	ORDER BY a.backend_start LIMIT 1`, whereKey(tag))
+}
+
+// holderFrom reads the columns of holderSQL, "" for NULL.
+func holderFrom(columns [6]string) session.Holder {
+	h := session.Holder{
+		PID: parsePID(columns[0]), ApplicationName: columns[2], ClientAddr: columns[3], State: columns[4],
+		BackendStart: parseEpoch(columns[5]),
+	}
+	if columns[1] == "ShareLock" {
+		h.Mode = session.Shared
+	}
+	return h
 }
 
 // parseEpoch reads seconds since 1970, which a float8 has to the microsecond.

@@ -1,18 +1,19 @@
 package pgsession
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
-	"time"
+	"regexp"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Tx runs statements in a transaction of the caller's, whatever its driver.
@@ -27,14 +28,15 @@ type PgxTx interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// A SQLTx is what a Tx needs of *sql.Tx.
+// A SQLTx is what a Tx needs of *sql.Tx, and what the transactions of the libraries on
+// top of database/sql have too.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
 // FromPgx returns a transaction of pgx. What is seen to be none, though it has the
-// methods of one, fails at once; TxTry asks the server.
+// methods of one, fails at once; the statements of TxTry and TxWait ask the server.
 func FromPgx(tx PgxTx) Tx {
 	idle := false
 	switch tx := tx.(type) {
@@ -53,8 +55,8 @@ func FromPgx(tx PgxTx) Tx {
 
 const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
 
-// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; TxTry asks
-// the server.
+// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; the statements
+// of TxTry and TxWait ask the server.
 func FromSQL(tx SQLTx) Tx {
 	if _, ok := tx.(*sql.DB); ok {
 		return noTx{}
@@ -88,70 +90,39 @@ func (t sqlTx) Exec(ctx context.Context, sql string) error {
 	return err
 }
 
-func (t sqlTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
-	return t.tx.QueryRowContext(ctx, sql, args...).Scan(dest)
+// QueryRow sends the arguments as literals, because libraries on top of database/sql
+// have placeholders of their own.
+func (t sqlTx) QueryRow(ctx context.Context, query string, args []any, dest any) (err error) {
+	rows, err := t.tx.QueryContext(ctx, inline(query, args))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	if !rows.Next() {
+		return cmp.Or(rows.Err(), sql.ErrNoRows)
+	}
+	if err := rows.Scan(dest); err != nil {
+		return err
+	}
+	for rows.Next() { // an error can follow the row
+	}
+	return rows.Err()
 }
 
-// TxTry takes a transaction-scoped lock if it is free. Outside of a transaction it
-// takes nothing and fails with session.ErrNoTransaction.
-//
-// No query can tell whether it stands in a transaction block, for the server begins
-// a transaction for each one that does not. So one statement sets a value that the
-// end of its transaction takes back (PostgreSQL manual, SET LOCAL), and the next
-// takes the lock only if it finds that value: then both are in one transaction, on
-// one session, whatever pool or pooler stands between.
-func TxTry(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode) (ok bool, err error) {
-	mark := rand.Text()
-	var outcome string
-	err = tx.QueryRow(ctx, "SELECT pg_catalog.set_config('pglatch.transaction', $1::pg_catalog.text, true)", []any{mark}, &outcome)
-	if err != nil {
-		return false, err
-	}
-	shape := shapeOf(tag, mode)
-	suffix, params, args := "", "($2::pg_catalog.int8)", []any{mark}
-	if shape.shared {
-		suffix = "_shared"
-	}
-	if k1, k2, pair := tag.Pair(); pair {
-		params, args = "($2::pg_catalog.int4, $3::pg_catalog.int4)", append(args, k1, k2)
-	} else {
-		k, _ := tag.Single()
-		args = append(args, k)
-	}
-	err = tx.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('pglatch.transaction', true) OPERATOR(pg_catalog.=) $1::pg_catalog.text"+
-		" THEN pg_catalog.pg_try_advisory_xact_lock"+suffix+params+"::pg_catalog.text ELSE 'outside' END", args, &outcome)
-	if err != nil {
-		return false, txError(err)
-	}
-	if outcome == "outside" {
-		return false, errNoTx
-	}
-	return outcome == "true", nil
-}
+var placeholder = regexp.MustCompile(`\$[0-9]+`)
 
-// TxWait waits for a transaction-scoped lock for one slice. The block's exception
-// handler is a savepoint: a wait that runs out leaves the transaction usable, and
-// writes nothing to the server's log. lock_timeout is as before in either case.
-func TxWait(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
-	suffix, args := literals(tag, mode)
-	slice := max(min(limit, maxSlice), time.Millisecond)
-	err := tx.Exec(ctx, fmt.Sprintf(`DO $pglatch$
-DECLARE
-	before pg_catalog.text := pg_catalog.current_setting('lock_timeout');
-BEGIN
-	PERFORM pg_catalog.set_config('lock_timeout', '%s', true);
-	PERFORM pg_catalog.pg_advisory_xact_lock%s(%s);
-	PERFORM pg_catalog.set_config('lock_timeout', before, true);
-	PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', true);
-EXCEPTION WHEN lock_not_available THEN
-	PERFORM pg_catalog.set_config('pglatch.outcome', 'refused', true);
-END $pglatch$`, ms(slice), suffix, args))
-	if err != nil {
-		return false, txError(err)
-	}
-	var outcome string
-	err = tx.QueryRow(ctx, "SELECT pg_catalog.current_setting('pglatch.outcome')", nil, &outcome)
-	return outcome == "granted", txError(err)
+// inline puts arguments in the places of $1, $2, …, which stand outside of literals.
+func inline(query string, args []any) string {
+	return placeholder.ReplaceAllStringFunc(query, func(p string) string {
+		n, _ := strconv.Atoi(p[1:])
+		if n < 1 || n > len(args) {
+			return p
+		}
+		if text, ok := args[n-1].(string); ok {
+			return Literal(text)
+		}
+		return fmt.Sprintf("'%v'", args[n-1])
+	})
 }
 
 func txError(err error) error {

@@ -6,12 +6,12 @@ import "context"
 // with SET LOCAL does (PostgreSQL manual, SET), and no savepoint made later takes it back.
 func TxMark(ctx context.Context, tx Tx, mark string) error {
 	var set string
-	return txError(tx.QueryRow(ctx, `SELECT pg_catalog.set_config('pglatch.transaction', $1::pg_catalog.text, true)`, []any{mark}, &set))
+	return txError(tx.QueryRow(ctx, `SELECT pg_catalog.set_config('pglatch.guarded', $1::pg_catalog.text, true)`, []any{mark}, &set))
 }
 
 // TxMarked reports whether it is still the transaction with that mark.
 func TxMarked(ctx context.Context, tx Tx, mark string) (same bool, err error) {
-	err = tx.QueryRow(ctx, `SELECT coalesce(pg_catalog.current_setting('pglatch.transaction', true) OPERATOR(pg_catalog.=) $1::pg_catalog.text, false)`,
+	err = tx.QueryRow(ctx, `SELECT coalesce(pg_catalog.current_setting('pglatch.guarded', true) OPERATOR(pg_catalog.=) $1::pg_catalog.text, false)`,
 		[]any{mark}, &same)
 	return same, txError(err)
 }

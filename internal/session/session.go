@@ -166,6 +166,7 @@ var (
 	ErrStandby       = errors.New("server is a standby")
 	ErrLockTableFull = errors.New("lock table full")
 	ErrNoTransaction = errors.New("not in a transaction")
+	ErrUnsupported   = errors.New("the server has no advisory locks")
 
 	// ErrPending: the answer to a batch has not come yet.
 	ErrPending = errors.New("no answer yet")

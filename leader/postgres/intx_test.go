@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // endings are what a function can do to its transaction; written is how many of the
@@ -168,4 +170,14 @@ func TestInTxPassesOnTheOptionsOfTheTransaction(t *testing.T) {
 	}))
 	assert.Equal(t, "repeatable read on", seen)
 	assert.Equal(t, 1, judge.written())
+}
+
+func TestLocksOfItsFunctionDoNotLookLikeTheEndOfATransaction(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
+	term := lead(t, a, "a")
+	require.NoError(t, postgres.InTx(term, judge.pool, func(ctx context.Context, tx pgx.Tx) error {
+		return advisory.LockTx(ctx, tx, namespace.Pair(1, 42))
+	}))
 }
