@@ -91,8 +91,7 @@ func TestAStringThatIsNoConnectionStringIsWithheld(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{
 		"postgres://u:s3cret/x@host/d",
-		"postgres://u:12?s3cret@127.0.0.1/d",
-		"postgres://u:12#s3cret@127.0.0.1/d",
+		"postgres://u:12@s3cret@127.0.0.1/d",
 		"postgres://u:12/s3cret@127.0.0.1/d",
 		"postgres://u:s3cret%zz@host/d",
 		"postgres://u:s3cret@host:99999999/d",
@@ -103,7 +102,7 @@ func TestAStringThatIsNoConnectionStringIsWithheld(t *testing.T) {
 			stdout, stderr, code := run(t, at(dsn), args...)
 			assert.Equal(t, cli.ExitUsage, code, stderr)
 			assert.Empty(t, stdout)
-			assert.Regexp(t, `DATABASE_URL: a .*, at character \d+ \(the text is withheld: it may hold a password\)`, stderr)
+			assert.Regexp(t, `DATABASE_URL: .*, at character \d+ \(the text is withheld: it may hold a password\)`, stderr)
 			assert.NotContains(t, stderr, "s3cret")
 			assert.NotContains(t, stderr, "12/")
 		}

@@ -1,17 +1,45 @@
 package pgdsn
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 )
+
+// A layout is where the parts of a URL stand, as libpq and pgx take it apart: what
+// stands before the first @, if no / comes before that, is the user and the password.
+type layout struct {
+	user     bool // there is a user
+	hosts    int  // the hosts and ports begin
+	path     int  // they end, and the database begins
+	settings int  // the database ends, and ?key=value begins
+}
+
+func layoutOf(dsn string) layout {
+	var l layout
+	l.hosts = strings.Index(dsn, "://") + len("://")
+	if i := strings.IndexAny(dsn[l.hosts:], "@/"); i >= 0 && dsn[l.hosts+i] == '@' {
+		l.user = true
+		l.hosts += i + 1
+	}
+	l.path = indexFrom(dsn, l.hosts, "/?")
+	l.settings = indexFrom(dsn, l.path, "?")
+	return l
+}
+
+// indexFrom returns where one of chars stands at or after from, or the end.
+func indexFrom(s string, from int, chars string) int {
+	if i := strings.IndexAny(s[from:], chars); i >= 0 {
+		return from + i
+	}
+	return len(s)
+}
 
 // urlError finds what is wrong with a URL that could not be parsed.
 func urlError(dsn string) *Error {
 	for i := range len(dsn) {
 		switch c := dsn[i]; {
-		case c <= ' ' || c == 0x7f:
-			return &Error{"a space or control character in a URL: percent-encode it (a space is %20)", i + 1}
+		case c == ' ':
+			return &Error{"a space in a URL: it is %20", i + 1}
 		case c == '%' && !isEscape(dsn[i:]):
 			return &Error{"a % without two hexadecimal digits behind it: a percent sign in a password is %25", i + 1}
 		}
@@ -19,18 +47,12 @@ func urlError(dsn string) *Error {
 	if problem := misreadError(dsn); problem != nil {
 		return problem
 	}
-	_, start, end := authority(dsn)
-	at := strings.LastIndexByte(dsn[start:end], '@')
-	for i := start; i < start+max(at, 0); i++ {
-		if !inUserinfo(dsn[i]) {
-			return &Error{"a character that must be percent-encoded in a user name or a password", i + 1}
-		}
-	}
-	if problem := hostsError(dsn[start+at+1:end], start+at+1); problem != nil {
+	l := layoutOf(dsn)
+	if problem := hostsError(dsn[l.hosts:l.path], l.hosts); problem != nil {
 		return problem
 	}
-	if i := strings.IndexByte(dsn[end:], ';'); i >= 0 {
-		return &Error{"a semicolon between settings: use &", end + i + 1}
+	if problem := settingsError(dsn[l.settings:], l.settings); problem != nil {
+		return problem
 	}
 	return &Error{Problem: "not a URL like postgres://user:password@host:port/database"}
 }
@@ -39,17 +61,32 @@ func urlError(dsn string) *Error {
 func hostsError(hosts string, offset int) *Error {
 	for host := range strings.SplitSeq(hosts, ",") {
 		name, port := host, ""
-		i := strings.LastIndexByte(host, ':')
-		switch bracket := strings.LastIndexByte(host, ']'); {
-		case strings.HasPrefix(host, "[") != (bracket > 0) || strings.Contains(strings.TrimPrefix(host, "["), "["):
-			return &Error{"a bracket that belongs to no IPv6 address: in a user name or a password it must be percent-encoded", offset + 1}
-		case i > bracket:
+		if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
 			name, port = host[:i], host[i+1:]
+		}
+		if strings.HasPrefix(name, "[") && (len(name) < 3 || strings.IndexByte(name, ']') != len(name)-1) {
+			return &Error{"an IPv6 address without its closing bracket, or with something behind it", offset + 1}
 		}
 		if port != "" && !isPort(port) {
 			return &Error{"a port that is not a number from 1 to 65535", offset + len(name) + 2}
 		}
 		offset += len(host) + 1
+	}
+	return nil
+}
+
+// settingsError finds a setting of a URL that is not key=value; they begin at offset,
+// with a question mark.
+func settingsError(settings string, offset int) *Error {
+	if settings == "" {
+		return nil
+	}
+	offset++
+	for pair := range strings.SplitSeq(settings[1:], "&") {
+		if pair != "" && strings.Count(pair, "=") != 1 {
+			return &Error{"a setting that is not key=value: settings are divided by &, and = in a value is %3D", offset + 1}
+		}
+		offset += len(pair) + 1
 	}
 	return nil
 }
@@ -61,37 +98,14 @@ func misreadError(dsn string) *Error {
 	if !isURL(dsn) {
 		return nil
 	}
-	u, start, end := authority(dsn)
-	switch first := strings.IndexByte(dsn[start:end], '@'); {
-	case first >= 0 && strings.Count(dsn[start:end], "@") > 1:
-		return &Error{"more than one @ before the host: in a password it is %40", start + first + 1}
-	case first >= 0:
-		return nil
-	}
-	rest := dsn[end:]
-	if u != nil {
-		beforeValues, _, _ := strings.Cut(u.RawQuery, "=")
-		rest = u.Path + u.Fragment + beforeValues
-	}
-	if strings.Contains(rest, "@") {
-		return &Error{"a /, ? or # before the @: in a password they are %2F, %3F and %23", end + 1}
+	l := layoutOf(dsn)
+	switch {
+	case l.user && strings.Contains(dsn[l.hosts:l.path], "@"):
+		return &Error{"more than one @ before the host: in a password it is %40", l.hosts}
+	case !l.user && strings.Contains(dsn[l.path:l.settings], "@"):
+		return &Error{"a / before the @: in a password it is %2F, and @ in a database's name is %40", l.path + 1}
 	}
 	return nil
-}
-
-// authority returns where in a URL the user, password and hosts stand, and the parsed
-// URL, nil if it cannot be parsed.
-func authority(dsn string) (u *url.URL, start, end int) {
-	start = strings.Index(dsn, "://") + len("://")
-	end = len(dsn)
-	if i := strings.IndexAny(dsn[start:], "/?#"); i >= 0 {
-		end = start + i
-	}
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return nil, start, end
-	}
-	return u, start, end
 }
 
 func isEscape(s string) bool {
@@ -105,10 +119,4 @@ func isEscape(s string) bool {
 func isPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
-}
-
-// inUserinfo reports whether RFC 3986, section 3.2.1, lets c stand in a user name or a
-// password as it is.
-func inUserinfo(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._:~!$&'()*+,;=%@", c) >= 0
 }
