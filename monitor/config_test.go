@@ -20,7 +20,7 @@ func TestABadConfigIsRefusedWithItsRemedyAndWithoutAPassword(t *testing.T) {
 		"DSN is set beside ConnConfig":         {DSN: "host=x", ConnConfig: &pgx.ConnConfig{}},
 		"ConnConfig is not made by":            {ConnConfig: &pgx.ConnConfig{}},
 		"MinInterval is -1ns: use a positive":  {DSN: "host=x", MinInterval: -1},
-		"DSN is invalid: a / before the @":       {DSN: "postgres://u:s3cret/x@host/d"},
+		"DSN is invalid: a / before the @":     {DSN: "postgres://u:s3cret/x@host/d"},
 		"a percent sign in a password is %25":  {DSN: "postgres://u:s3cret%zz@host:port/d"},
 		"the text is withheld":                 {DSN: "host=x password='s3cret"},
 		"DSN is invalid: a port that is not a": {DSN: "postgres://u:s3cret@host:99999999/d"},
