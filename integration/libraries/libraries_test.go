@@ -1,0 +1,99 @@
+// Package libraries shows that transactions of the libraries on top of database/sql
+// can be locked and guarded. It is a module of its own because it needs them.
+package libraries
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	gormpostgres "gorm.io/driver/postgres"
+	"gorm.io/gorm"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// begins begin a transaction of each library; end rolls it back.
+var begins = map[string]func(t *testing.T, db *sql.DB) (tx advisory.SQLTx, end func() error){
+	"database/sql, and what sqlc makes": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		return tx, tx.Rollback
+	},
+	"sqlx": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+		t.Helper()
+		tx, err := sqlx.NewDb(db, "pgx").BeginTxx(t.Context(), nil)
+		require.NoError(t, err)
+		return tx, tx.Rollback
+	},
+	"bun": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+		t.Helper()
+		tx, err := bun.NewDB(db, pgdialect.New()).BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		return tx, tx.Rollback
+	},
+	"GORM": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+		t.Helper()
+		g, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}))
+		require.NoError(t, err)
+		tx := g.WithContext(t.Context()).Begin()
+		require.NoError(t, tx.Error)
+		return tx.Statement.ConnPool, func() error { return tx.Rollback().Error }
+	},
+	"ent": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+		t.Helper()
+		tx, err := entsql.OpenDB(dialect.Postgres, db).Tx(t.Context())
+		require.NoError(t, err)
+		return tx.(*entsql.Tx), tx.Rollback // as a client's Tx is with the feature sql/execquery
+	},
+}
+
+func TestTransactionsOfLibrariesAreLocked(t *testing.T) {
+	t.Parallel()
+	customers := namespace.Must(1, "customer")
+	text, err := customers.Text("what? it's $1")
+	require.NoError(t, err)
+	for name, begin := range begins {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, err := sql.Open("pgx", pgtest.DSN(t))
+			require.NoError(t, err)
+			defer db.Close()
+			tx, end := begin(t, db)
+			require.NoError(t, advisory.LockSQLTx(t.Context(), tx, customers.ID(42), text))
+			other, endOther := begin(t, db)
+			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42)), advisory.ErrHeld)
+			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, text), advisory.ErrHeld)
+			require.NoError(t, end())
+			require.NoError(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42), text))
+			require.NoError(t, endOther())
+		})
+	}
+}
+
+func TestPoolsOfLibrariesAreNoTransactions(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("pgx", pgtest.DSN(t))
+	require.NoError(t, err)
+	defer db.Close()
+	g, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}))
+	require.NoError(t, err)
+	for name, pool := range map[string]advisory.SQLTx{
+		"sqlx": sqlx.NewDb(db, "pgx"),
+		"bun":  bun.NewDB(db, pgdialect.New()),
+		"GORM": g.Statement.ConnPool,
+		"ent":  entsql.OpenDB(dialect.Postgres, db),
+	} {
+		require.ErrorIs(t, advisory.LockSQLTx(context.WithoutCancel(t.Context()), pool, namespace.Pair(1, 2)), advisory.ErrNoTransaction, name)
+	}
+}
