@@ -138,7 +138,7 @@ func TestLockTxRefusesBadInput(t *testing.T) {
 	var config *advisory.ConfigError
 	require.ErrorAs(t, advisory.LockTx(t.Context(), nil, agents.ID(1)), &config)
 	require.ErrorAs(t, advisory.TryLockSQLTx(t.Context(), nil, agents.ID(1)), &config)
-	tx := wrappedPgx{}
+	tx := struct{ pgx.Tx }{}
 	require.ErrorAs(t, advisory.Options{Wait: -1}.LockTx(t.Context(), tx, agents.ID(1)), &config)
 	require.ErrorIs(t, advisory.LockTx(t.Context(), tx), namespace.ErrInvalidKey)
 	require.ErrorIs(t, advisory.LockTx(t.Context(), tx, agents.ID(1), namespace.Key{}), namespace.ErrInvalidKey)
