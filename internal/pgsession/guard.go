@@ -11,30 +11,52 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// ErrRefused says that a guard refused a transaction, which is aborted.
-var ErrRefused = errors.New("refused by the guard")
+var (
+	// ErrRefused says that a guard refused a transaction, which is aborted.
+	ErrRefused = errors.New("refused by the guard")
+	// ErrTxEnded says that a guard found another transaction than the one before, or
+	// none. It is aborted.
+	ErrTxEnded = errors.New("the transaction was ended")
+)
 
 const (
 	codeInvalidText = "22P02"
 	refusal         = "pglatch: not the leader"
+	endedRefusal    = "pglatch: the guarded transaction was ended"
 )
 
-// guardSQL takes the barrier and tries an incarnation, both shared and for the
-// transaction. Order matters: who has the barrier when it sees the incarnation
+// guardedMark is the setting that marks a transaction from its first guard to the last.
+// It ends with it, as every setting that is made with SET LOCAL does (PostgreSQL manual,
+// SET), and no savepoint made later takes it back.
+const guardedMark = "'pglatch.guarded'"
+
+// The statements of guards, in which $1 is a mark: of a guard alone; of the first of two,
+// which marks the transaction; and of the second, which wants that mark.
+var (
+	guardSQL  = guardingSQL(SetMark+" IS NULL", "0")
+	firstSQL  = guardingSQL("pg_catalog.set_config("+guardedMark+", $1::pg_catalog.text, true) IS NULL", "0")
+	secondSQL = guardingSQL("coalesce(pg_catalog.current_setting("+guardedMark+", true), '') OPERATOR(pg_catalog.<>) $1::pg_catalog.text", endedRefusal)
+)
+
+// guardingSQL takes the barrier and tries an incarnation, both shared and for the
+// transaction, unless the condition holds: then the answer is the result. Order matters: who has the barrier when it sees the incarnation
 // held is waited for by whoever takes over later. A refusal is text that is no
 // number, so that the server aborts the transaction; the conversion is not folded,
 // because the text depends on volatile functions, and it is no cast, because a
 // database can have a lenient one of its own from text to int4.
-var guardSQL = `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
-	WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
-	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: the term has ended'
-	WHEN ` + shortenSQL("idle_in_transaction_session_timeout", "$3::pg_catalog.text") + `
-	WHEN ` + lessenSQL("tcp_keepalives_idle", "$4::pg_catalog.int4") + `
-	WHEN ` + lessenSQL("tcp_keepalives_interval", "$4::pg_catalog.int4") + `
+func guardingSQL(condition, result string) string {
+	return `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
+	WHEN ` + condition + ` THEN '` + result + `'
+	WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
+	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + refusal + `: the term has ended'
+	WHEN ` + shortenSQL("idle_in_transaction_session_timeout", "$4::pg_catalog.text") + `
+	WHEN ` + lessenSQL("tcp_keepalives_idle", "$5::pg_catalog.int4") + `
+	WHEN ` + lessenSQL("tcp_keepalives_interval", "$5::pg_catalog.int4") + `
 	WHEN ` + lessenSQL("tcp_keepalives_count", strconv.Itoa(keepalives)) + `
-	WHEN $5::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN '1'
-	WHEN ` + shortenSQL("client_connection_check_interval", "$5::pg_catalog.text") + `
+	WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN '1'
+	WHEN ` + shortenSQL("client_connection_check_interval", "$6::pg_catalog.text") + `
 	ELSE '1' END))`
+}
 
 // shortenSQL is a WHEN of a CASE that never applies, and sets a time for the
 // transaction unless it is that short already; 0 is none.
@@ -66,20 +88,50 @@ type Patience struct {
 // maxCheck is the longest time between two looks for a client that may have gone.
 const maxCheck = time.Second
 
-// TxGuard lets the transaction go on if the incarnation is held, and holds the
-// barrier until its end, with that patience. An error that matches ErrRefused says
-// why not; the transaction is aborted then.
-func TxGuard(ctx context.Context, tx Tx, barrier, incarnation namespace.Tag, patience Patience) error {
-	b, _ := barrier.Single()
-	i, _ := incarnation.Single()
+// A Guarding is what guards of one term take and set.
+type Guarding struct {
+	Barrier, Incarnation namespace.Tag
+	Patience             Patience
+}
+
+// TxGuard lets the transaction go on if the incarnation is held, and holds the barrier
+// until its end, with that patience. An error that matches ErrRefused says why not; the
+// transaction is aborted then. One that matches session.ErrNoTransaction says that there
+// is none; nothing is held then.
+func TxGuard(ctx context.Context, tx Tx, g Guarding) error {
+	return refusedBy(TxExec(ctx, tx, guardSQL, g.args()...))
+}
+
+// TxGuardFirst is TxGuard at the begin of a transaction, which it marks. That there is one
+// is for TxGuardAgain to find.
+func TxGuardFirst(ctx context.Context, tx Tx, g Guarding, mark string) error {
+	return refusedBy(txError(tx.Exec(ctx, firstSQL, append([]any{mark}, g.args()...)...)))
+}
+
+// TxGuardAgain is TxGuard at the end of a transaction, and ErrTxEnded if it is another
+// than the one with that mark, or none.
+func TxGuardAgain(ctx context.Context, tx Tx, g Guarding, mark string) error {
+	return refusedBy(txError(tx.Exec(ctx, secondSQL, append([]any{mark}, g.args()...)...)))
+}
+
+// args are the arguments of a guard's statement, after the mark.
+func (g Guarding) args() []any {
+	b, _ := g.Barrier.Single()
+	i, _ := g.Incarnation.Single()
 	check := ""
-	if patience.Checks {
-		check = ms(min(patience.Idle/4, maxCheck))
+	if g.Patience.Checks {
+		check = ms(min(g.Patience.Idle/4, maxCheck))
 	}
-	var one int
-	err := tx.QueryRow(ctx, guardSQL, []any{b, i, ms(patience.Idle), probe(patience.Idle), check}, &one)
+	return []any{b, i, ms(g.Patience.Idle), probe(g.Patience.Idle), check}
+}
+
+// refusedBy finds a refusal in the text of an error.
+func refusedBy(err error) error {
 	if sqlState(err) != codeInvalidText {
-		return txError(err)
+		return err
+	}
+	if strings.Contains(err.Error(), endedRefusal) {
+		return ErrTxEnded
 	}
 	if _, reason, ok := strings.Cut(err.Error(), refusal+": "); ok {
 		reason, _, _ = strings.Cut(reason, `"`)

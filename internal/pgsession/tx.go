@@ -18,7 +18,7 @@ import (
 
 // A Tx runs statements in a transaction of the caller's, whatever its driver.
 type Tx interface {
-	Exec(ctx context.Context, sql string) error
+	Exec(ctx context.Context, sql string, args ...any) error
 	QueryRow(ctx context.Context, sql string, args []any, dest any) error
 }
 
@@ -36,7 +36,7 @@ type SQLTx interface {
 }
 
 // FromPgx returns a transaction of pgx. What is seen to be none, though it has the
-// methods of one, fails at once; the statements of TxTry and TxWait ask the server.
+// methods of one, fails at once; locks and guards ask the server about the rest.
 func FromPgx(tx PgxTx) Tx {
 	idle := false
 	switch tx := tx.(type) {
@@ -55,8 +55,8 @@ func FromPgx(tx PgxTx) Tx {
 
 const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
 
-// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; the statements
-// of TxTry and TxWait ask the server.
+// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; locks and
+// guards ask the server about the rest.
 func FromSQL(tx SQLTx) Tx {
 	if _, ok := tx.(*sql.DB); ok {
 		return noTx{}
@@ -69,13 +69,13 @@ var errNoTx = fmt.Errorf("%w, so that the lock would be given back at once: pass
 // noTx is no transaction.
 type noTx struct{}
 
-func (noTx) Exec(context.Context, string) error                 { return errNoTx }
+func (noTx) Exec(context.Context, string, ...any) error         { return errNoTx }
 func (noTx) QueryRow(context.Context, string, []any, any) error { return errNoTx }
 
 type pgxTx struct{ tx PgxTx }
 
-func (t pgxTx) Exec(ctx context.Context, sql string) error {
-	_, err := t.tx.Exec(ctx, sql)
+func (t pgxTx) Exec(ctx context.Context, sql string, args ...any) error {
+	_, err := t.tx.Exec(ctx, sql, args...)
 	return err
 }
 
@@ -83,15 +83,15 @@ func (t pgxTx) QueryRow(ctx context.Context, sql string, args []any, dest any) e
 	return t.tx.QueryRow(ctx, sql, args...).Scan(dest)
 }
 
+// A sqlTx sends the arguments as literals, because libraries on top of database/sql
+// have placeholders of their own. Drivers do not prepare what Exec sends then.
 type sqlTx struct{ tx SQLTx }
 
-func (t sqlTx) Exec(ctx context.Context, sql string) error {
-	_, err := t.tx.ExecContext(ctx, sql)
+func (t sqlTx) Exec(ctx context.Context, query string, args ...any) error {
+	_, err := t.tx.ExecContext(ctx, inline(query, args))
 	return err
 }
 
-// QueryRow sends the arguments as literals, because libraries on top of database/sql
-// have placeholders of their own.
 func (t sqlTx) QueryRow(ctx context.Context, query string, args []any, dest any) (err error) {
 	rows, err := t.tx.QueryContext(ctx, inline(query, args))
 	if err != nil {

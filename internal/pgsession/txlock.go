@@ -13,16 +13,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A transaction-scoped lock is taken by two statements. The first, a DO block, takes
-// the lock and leaves what came of it in a setting that ends with its transaction
-// (PostgreSQL manual, SET LOCAL). The second reads it. So if the two are not in one
-// transaction, on one session, whatever pool or pooler stands between, the answer is
-// missing; and then the lock was given back at the end of the first. (No query can tell
-// whether it stands in a transaction block: the server begins a transaction for each one
-// that does not.) The first statement has no arguments, so that drivers do not prepare
-// it for each key; the second is always the same text.
-
-const outcomeSQL = `SELECT coalesce(pg_catalog.current_setting('pglatch.outcome', true), '')`
+// A transaction-scoped lock is taken by a DO block, which leaves what came of it for the
+// statement after it (see TxExec). It has no arguments, so that drivers do not prepare it
+// for each key.
 
 // TxTry takes transaction-scoped locks that are free, in the order of the tags, up to
 // the first that is held: n says how many. With all set it takes all or none: then the
@@ -103,17 +96,11 @@ func txDo(ctx context.Context, tx Tx, block string, kept int, tag namespace.Tag)
 	if err := tx.Exec(ctx, "DO $pglatch$\n"+fmt.Sprintf(block, leave)+" $pglatch$"); err != nil {
 		return "", txError(err)
 	}
-	if err := tx.QueryRow(ctx, outcomeSQL, nil, &answer); err != nil {
-		return "", txError(err)
-	}
-	answer, ok := strings.CutPrefix(answer, mark+":")
-	switch {
-	case !ok:
-		return "", errNoTx
-	case answer == unsupported:
+	answer, err = txOutcome(ctx, tx, mark)
+	if answer == unsupported {
 		return "", fmt.Errorf("%w: it granted one, and its pg_locks does not have it", session.ErrUnsupported)
 	}
-	return answer, nil
+	return answer, err
 }
 
 // TxHolder is Session.Holder in a transaction of the caller's, which must be usable.

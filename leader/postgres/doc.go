@@ -92,8 +92,11 @@
 //
 // A rollback to a savepoint gives back the locks that were taken after it, G
 // too. So a bare Guard is called outside of savepoints, and InTx guards as the first statement and again as
-// the last one: from there G is held to the commit. InTx also marks its transaction, and returns a *TxEndedError
-// if the function that it ran has ended it.
+// the last one: from there G is held to the commit. The first guard of InTx also marks the transaction, and the
+// last refuses one without that mark: InTx returns a *TxEndedError if the function that it ran has ended its transaction.
+//
+// Outside of a transaction G and R are given back at the end of the guard's own statement. So a bare
+// Guard leaves a mark too, and reads it in a second statement: ErrNoTransaction if it is gone.
 //
 // # What it does not guarantee
 //

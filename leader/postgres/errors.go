@@ -18,6 +18,10 @@ var (
 	ErrStandby = session.ErrStandby
 )
 
+// ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
+// ended with its own statement. Nothing is guarded. It says nothing about the term.
+var ErrNoTransaction = session.ErrNoTransaction
+
 // A PendingError says what a takeover waits for. It matches leader.ErrPending, and
 // the cause of the context that ended the attempt; the next attempt goes on. What the
 // role may not see is zero.

@@ -8,22 +8,23 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/namespace"
 )
 
-// A PgxTx is what Guard needs of a transaction; pgx.Tx has it.
+// A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
+// have it too, and are refused with ErrNoTransaction.
 type PgxTx = pgsession.PgxTx
 
 // A SQLTx is what GuardSQL needs of a transaction; *sql.Tx has it, and so have the
-// transactions of libraries on top of it.
+// transactions of libraries on top of it: no arguments are sent, so that it does not
+// matter what placeholders they have. *sql.DB and *sql.Conn have it too, and are refused
+// with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
 // A token is what a guard must know of a term.
 type token struct {
-	election           string
-	guard, incarnation namespace.Tag
-	patience           pgsession.Patience
-	term               leader.Term
+	election string
+	term     leader.Term
+	guarding pgsession.Guarding
 }
 
 type tokenKey struct{}
@@ -58,8 +59,14 @@ func (b *Backend) Bind(ctx context.Context) context.Context {
 // aborted too. Any other error is the driver's.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint that is
-// older than the guard takes it back. InTx sees to that. A pool, or a connection that
-// is not in a transaction, is an error.
+// older than the guard takes it back. InTx sees to that.
+//
+// What is not in a transaction is refused with ErrNoTransaction, whatever its type: a
+// pool, a connection, a wrapper of one, a transaction that has sent COMMIT. It is the
+// server that is asked, by a second statement, which reads a setting that the first one
+// made for its transaction (PostgreSQL manual, SET LOCAL). Nothing is guarded then, and
+// what such a connection writes after is not either. A connection that has sent BEGIN is
+// in a transaction.
 func Guard(ctx context.Context, tx PgxTx) error { return guard(ctx, pgsession.FromPgx(tx)) }
 
 // GuardSQL is Guard for database/sql.
@@ -68,6 +75,11 @@ func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession
 var errNoTerm = errors.New("the context is not of a leader: use the one that the election gives to its work")
 
 func guard(ctx context.Context, tx pgsession.Tx) error {
+	return guardBy(ctx, tx, func(g pgsession.Guarding) error { return pgsession.TxGuard(ctx, tx, g) })
+}
+
+// guardBy guards a transaction in one of the ways that there are, if ctx is of a term.
+func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgsession.Guarding) error) error {
 	t := tokenOf(ctx)
 	if t == nil {
 		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
@@ -75,20 +87,18 @@ func guard(ctx context.Context, tx pgsession.Tx) error {
 	if ctx.Err() != nil {
 		return errors.Join(t.ended(context.Cause(ctx)), abort(ctx, tx))
 	}
-	err := pgsession.TxGuard(ctx, tx, t.guard, t.incarnation, t.patience)
+	err := way(t.guarding)
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, pgsession.ErrRefused):
 		return &NotLeaderError{t.election, t.term, err}
-	case err != nil:
-		return t.failed(ctx, err)
-	}
-	return nil
-}
-
-// failed is the error for a statement of a guard that was not answered as it should.
-func (t *token) failed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
+		_ = abort(ctx, tx) // it fails where the driver has ended the connection, and so the transaction
 		return t.ended(errors.Join(context.Cause(ctx), err))
+	}
+	if ended, ok := errors.AsType[*TxEndedError](err); ok {
+		return ended
 	}
 	return fmt.Errorf("leader: guard of %s: %w", t.election, err)
 }

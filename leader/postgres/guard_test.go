@@ -308,32 +308,6 @@ func TestAGuardIsNotFooledByALenientCast(t *testing.T) {
 	requireRefused(t, tx, postgres.Guard(term, tx))
 }
 
-func TestAGuardWantsATransaction(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	term := lead(t, a, "a")
-	conn, err := judge.pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	db := stdlib.OpenDBFromPool(judge.pool)
-	t.Cleanup(func() { _ = db.Close() })
-	for _, err := range []error{
-		postgres.Guard(term, judge.pool), postgres.Guard(term, conn), postgres.Guard(term, conn.Conn()), postgres.GuardSQL(term, db),
-	} {
-		require.ErrorContains(t, err, "pass a transaction")
-	}
-
-	// The control: however it was begun.
-	for _, tx := range []postgres.PgxTx{conn, conn.Conn()} {
-		_, err = conn.Exec(t.Context(), "BEGIN")
-		require.NoError(t, err)
-		require.NoError(t, postgres.Guard(term, tx))
-		_, err = conn.Exec(t.Context(), "ROLLBACK")
-		require.NoError(t, err)
-	}
-}
-
 func TestGuardsWorkInEveryModeOfTheDriverAndEveryKindOfTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

@@ -19,7 +19,8 @@ type Beginner interface {
 
 // InTx runs fn in a transaction that commits only if the term of ctx still leads.
 // It guards first, so that a term that has ended does no work, and again as the
-// last statement before the commit, outside of all savepoints. fn may use
+// last statement before the commit, outside of all savepoints: two statements in all,
+// which also see whether the transaction is still the one that was begun. fn may use
 // savepoints (tx.Begin); it neither commits nor rolls back tx, nor resets its
 // settings (RESET ALL).
 //
@@ -78,24 +79,24 @@ func InSQLTxOptions(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn 
 // done by its own Commit and Rollback, and a COMMIT that began another is no different to it.
 func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 	mark := rand.Text()
-	if err := guard(ctx, tx); err != nil {
+	if err := guardBy(ctx, tx, func(g pgsession.Guarding) error { return pgsession.TxGuardFirst(ctx, tx, g, mark) }); err != nil {
 		return err
-	}
-	if err := pgsession.TxMark(ctx, tx, mark); err != nil {
-		return tokenOf(ctx).failed(ctx, err)
 	}
 	if err := work(); err != nil {
 		return err
 	}
-	same, err := pgsession.TxMarked(ctx, tx, mark)
-	switch {
-	case ctx.Err() != nil: // the guard says why, and aborts
-	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), err == nil && !same:
-		return &TxEndedError{tokenOf(ctx).election, tokenOf(ctx).term, err}
-	case err != nil:
-		return tokenOf(ctx).failed(ctx, err)
-	}
-	return guard(ctx, tx)
+	return guardBy(ctx, tx, func(g pgsession.Guarding) error {
+		err := pgsession.TxGuardAgain(ctx, tx, g, mark)
+		ended := &TxEndedError{Election: tokenOf(ctx).election, Term: tokenOf(ctx).term}
+		switch {
+		case errors.Is(err, pgsession.ErrTxEnded):
+			return ended
+		case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
+			ended.Cause = err
+			return ended
+		}
+		return err
+	})
 }
 
 // beginError says why the term has ended, if it has.

@@ -43,8 +43,10 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 	b.own = ownTerm{term: term}
 	b.gone, b.clean = t.gone, clean
 	b.token = &token{
-		election: b.config.Key.String(), guard: b.election.Guard(), incarnation: t.incarnation, term: term,
-		patience: pgsession.Patience{Idle: b.ttl, Checks: t.session.Checks()},
+		election: b.config.Key.String(), term: term,
+		guarding: pgsession.Guarding{
+			Barrier: b.election.Guard(), Incarnation: t.incarnation, Patience: pgsession.Patience{Idle: b.ttl, Checks: t.session.Checks()},
+		},
 	}
 	return true, nil
 }

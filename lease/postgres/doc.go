@@ -112,6 +112,8 @@
 //   - PREPARE TRANSACTION keeps the row lock until COMMIT PREPARED or ROLLBACK PREPARED.
 //     Nothing bounds how long that holds up the next lease, so end it.
 //   - A transaction that only reads cannot have the lock, and needs no guard: *lease.InvalidError.
+//   - Without a transaction the lock is given back at the end of the guard's own statement. So Guard leaves a
+//     mark in a setting of its transaction, and reads it in a second statement: ErrNoTransaction if it is gone.
 //
 // Where a Guard cannot be, in another database, FenceTrigger makes tables refuse tokens
 // that are older than the row's.
@@ -187,6 +189,7 @@
 //	server restarts                        leases go on, by its clock
 //	schema is missing, or of version 1     lease.ErrNotReady that names Store.Migrate
 //	the lease changed since the snapshot   *lease.BusyError by Guard: try the whole transaction again
+//	Guard outside of a transaction         ErrNoTransaction; nothing is guarded
 //	role has no rights, or cannot connect  lease.ErrNotReady, with the GRANT
 //	pool is closed                         lease.ErrClosed
 //

@@ -11,8 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	sessions "github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/lease"
 )
+
+// ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
+// ended with its own statement. Nothing is guarded. It says nothing about the lease.
+var ErrNoTransaction = sessions.ErrNoTransaction
 
 // SQLSTATEs, PostgreSQL manual, appendix A.
 const (

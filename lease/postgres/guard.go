@@ -2,31 +2,28 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A PgxTx is what Guard needs of a transaction; pgx.Tx has it.
-type PgxTx interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
+// A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
+// have it too, and are refused with ErrNoTransaction.
+type PgxTx = pgsession.PgxTx
 
 // A SQLTx is what GuardSQL needs of a transaction; *sql.Tx has it, and so have the
-// transactions of libraries on top of it.
-type SQLTx interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
+// transactions of libraries on top of it: no arguments are sent, so that it does not
+// matter what placeholders they have. *sql.DB and *sql.Conn have it too, and are refused
+// with ErrNoTransaction.
+type SQLTx = pgsession.SQLTx
 
 const (
-	guardSQL = `SELECT pglatch_lease.guard($1::text, $2::text, $3::text, $4::bigint, 2)` // schemaVersion
+	guardSQL = `SELECT ` + pgsession.SetMark + ` FROM pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, 2)` // schemaVersion
 	refusal  = "pglatch lease guard refused: "
 )
 
@@ -49,15 +46,24 @@ const (
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint that is older
 // than the guard takes it back.
+//
+// What is not in a transaction is refused with ErrNoTransaction, whatever its type: a
+// pool, a connection, a wrapper of one, a transaction that has sent COMMIT. It is the
+// server that is asked, by a second statement, which reads a setting that the first one
+// made for its transaction (PostgreSQL manual, SET LOCAL). Nothing is guarded then, and
+// what such a connection writes after is not either. A connection that has sent BEGIN is
+// in a transaction.
 func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
-	_, err := tx.Exec(ctx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token))
-	return guardError(c, err)
+	return guard(ctx, pgsession.FromPgx(tx), c)
 }
 
 // GuardSQL is Guard for database/sql.
 func GuardSQL(ctx context.Context, tx SQLTx, c lease.Claim) error {
-	_, err := tx.ExecContext(ctx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token))
-	return guardError(c, err)
+	return guard(ctx, pgsession.FromSQL(tx), c)
+}
+
+func guard(ctx context.Context, tx pgsession.Tx, c lease.Claim) error {
+	return guardError(c, pgsession.TxExec(ctx, tx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token)))
 }
 
 // guardError finds the reason of a refusal in the text of the server's error, which
