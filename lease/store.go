@@ -32,7 +32,8 @@ type Store interface {
 	// Sweep counts leases, makes names FREE whose lease expired, and forgets those whose
 	// lease ended long ago. Tokens and versions go on rising all the same. It may commit in
 	// parts: beside an error, whichever it is, the result counts as Expired and Removed
-	// what is known to be done.
+	// what is known to be done. It may stop before r.Limit, so that it does not take long: as
+	// long as More is set, sweep again at once.
 	Sweep(ctx context.Context, r SweepRequest) (SweepResult, error)
 }
 
@@ -114,6 +115,10 @@ type SweepResult struct {
 	Held    int // unexpired leases in the store
 	Expired int // leases that expired without a release, each counted once, also if another took over since
 	Removed int // names forgotten
+
+	// More reports that there may be more to do: the sweep stopped because of its limit, or
+	// of the time that it took. Unset beside an error.
+	More bool
 }
 
 // Limits of requests.

@@ -292,6 +292,26 @@ func TestTheMonitorCountsAndLogs(t *testing.T) {
 	assert.Contains(t, log.String(), `"msg":"sweep","latency_ms":`)
 }
 
+// A backlog is a store whose sweeps have more to do so often.
+type backlog struct {
+	lease.Store
+	left atomic.Int64
+}
+
+func (b *backlog) Sweep(context.Context, lease.SweepRequest) (lease.SweepResult, error) {
+	return lease.SweepResult{Removed: 1, More: b.left.Add(-1) > 0}, nil
+}
+
+func TestTheMonitorSweepsAgainAtOnceWhileThereIsMore(t *testing.T) {
+	t.Parallel()
+	store := &backlog{Store: leasetest.NewStore()}
+	store.left.Store(50)
+	s := run(t, leasehttp.Config{Store: store, SweepInterval: time.Hour})
+	require.Eventually(t, func() bool { return store.left.Load() == 0 }, bound, time.Millisecond)
+	require.NoError(t, s.stop())
+	require.Zero(t, store.left.Load(), "and not without need")
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

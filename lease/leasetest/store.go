@@ -210,5 +210,6 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		}
 		s.rows[name] = sweeping.Row
 	}
+	result.More = left == 0
 	return result, nil
 }

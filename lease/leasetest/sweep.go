@@ -61,6 +61,23 @@ var sweepCases = []testCase{
 			result := s.sweep(lease.SweepRequest{Retention: time.Nanosecond, Limit: 3})
 			require.LessOrEqual(s, result.Removed, 3)
 			removed += result.Removed
+			require.True(s, result.Removed < 3 || result.More, "a sweep that its limit stopped says so")
+			return removed == n
+		}, "sweeps do not get on")
+		require.Empty(s, s.list(lease.ListRequest{}))
+	}},
+	{"sweep: sweeps that go on as long as there is more look at all", func(s *suite) {
+		const n = 150
+		for i := range n {
+			s.release(s.acquire(request(fmt.Sprintf("job-%d", i), "a")).Claim)
+		}
+		removed := 0
+		s.eventually(func() bool {
+			for more := true; more; {
+				result := s.sweep(lease.SweepRequest{Retention: time.Nanosecond})
+				removed += result.Removed
+				more = result.More
+			}
 			return removed == n
 		}, "sweeps do not get on")
 		require.Empty(s, s.list(lease.ListRequest{}))

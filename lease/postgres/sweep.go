@@ -26,7 +26,8 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		return result, err
 	}
 	retention := micros(cmp.Or(r.Retention, lease.DefaultRetention))
-	for left := cmp.Or(r.Limit, lease.DefaultSweepLimit); left > 0; {
+	left := cmp.Or(r.Limit, lease.DefaultSweepLimit)
+	for left > 0 {
 		limit := min(left, sweepBatch)
 		var touched, expired, removed int
 		err := s.rows(ctx, func(row pgx.CollectableRow) error {
@@ -42,5 +43,6 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		}
 	}
 	err := s.rows(ctx, func(row pgx.CollectableRow) error { return row.Scan(&result.Held) }, heldSQL)
+	result.More = err == nil && left <= 0
 	return result, err
 }

@@ -74,7 +74,9 @@
 //
 // A sweep reads the table due, in which each name has one place: the time when there may
 // be something to do. It moves, counts or forgets those whose time has come, at most
-// SweepRequest.Limit, some hundred per transaction. A name that is not stored gets a token above
+// SweepRequest.Limit, 32 per transaction, and begins none after 10 ms: SweepResult.More then
+// says that there is more. A released name waits in its place for the end that its lease had,
+// up to five minutes, so with a shorter Retention it may be kept as much longer. A name that is not stored gets a token above
 // all that were ever given. What is held is counted in the table expiring, by periods of
 // ten seconds.
 //

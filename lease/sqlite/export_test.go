@@ -30,6 +30,14 @@ func OpenLimited(ctx context.Context, path, pages string) (*Store, error) {
 	return open(ctx, path, Config{}, settings{pragmas: []string{"max_page_count(" + pages + ")"}})
 }
 
+// OpenSweeping opens a store whose sweeps begin transactions for so long.
+func OpenSweeping(ctx context.Context, path string, sweep time.Duration) (*Store, error) {
+	return open(ctx, path, Config{}, settings{sweep: sweep})
+}
+
+// SweepSize is how many names a sweep decides in one transaction.
+const SweepSize = sweepSize
+
 // OpenSyncing opens a store that syncs commits by a function of the test.
 func OpenSyncing(ctx context.Context, path string, cfg Config, sync func(*os.File) error) (*Store, error) {
 	return open(ctx, path, cfg, settings{sync: sync})

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,6 +20,7 @@ type settings struct {
 	noEra   bool             // reserve no tokens: the control of the damage test
 	pragmas []string
 	sync    func(*os.File) error // nil = syncData
+	sweep   time.Duration        // 0 = sweepTime
 }
 
 // Open opens the store in the file at path, creating it in a directory that exists.
@@ -39,6 +41,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if set.sync == nil {
 		set.sync = syncData
 	}
+	set.sweep = cmp.Or(set.sweep, sweepTime)
 	if set.wall == nil {
 		set.wall = time.Now
 	}
@@ -78,7 +81,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader, seen: &w.shared}
+	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader, seen: &w.shared, sweepTime: set.sweep}
 	s.wg.Go(func() { w.run(s.queue) })
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()

@@ -15,16 +15,22 @@ type place struct {
 	at    int64 // nanoseconds: look at it then
 }
 
+// releasedLate is how long a released name may wait for a sweep to look at it. So a
+// release of a lease of a few minutes need not move the name, which took a seventh of the
+// time of a cycle on a new name. With a longer Retention it is forgotten no later for that.
+const releasedLate = 5 * time.Minute
+
 // placeFor is where a name goes whose row an operation has changed.
 func placeFor(old *record, row *ledger.Row, now time.Time) place {
-	want := place{at: nanoseconds(now)}
+	want, latest := nanoseconds(now), nanoseconds(now.Add(releasedLate))
 	if live(row) {
-		want.at = nanoseconds(row.ExpiresAt)
+		want = nanoseconds(row.ExpiresAt)
+		latest = want
 	}
-	if old != nil && !old.place.swept && old.place.at <= want.at && old.place.at != 0 {
+	if old != nil && !old.place.swept && old.place.at <= latest && old.place.at != 0 {
 		return old.place
 	}
-	return want
+	return place{at: want}
 }
 
 // placeAfterSweep is where a name goes that a sweep has looked at and kept.

@@ -28,6 +28,8 @@ type reader struct {
 	gate *gate // what was read is told when it is synced
 	get  *sql.Stmt
 	page *sql.Stmt
+
+	dueNow, ended *sql.Stmt // places; see selectDue
 }
 
 func openReader(ctx context.Context, path string, cfg Config, g *gate) (*reader, error) {
@@ -40,6 +42,12 @@ func openReader(ctx context.Context, path string, cfg Config, g *gate) (*reader,
 	r.db.SetMaxIdleConns(readers)
 	if r.get, err = r.db.PrepareContext(ctx, selectRow+" WHERE name = ?"); err == nil {
 		r.page, err = r.db.PrepareContext(ctx, selectRow+" WHERE name > ? AND name >= ? ORDER BY name LIMIT ?")
+	}
+	if err == nil {
+		r.dueNow, err = r.db.PrepareContext(ctx, selectDue)
+	}
+	if err == nil {
+		r.ended, err = r.db.PrepareContext(ctx, selectEnded)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.db.Close())
@@ -185,11 +193,11 @@ const (
 // due returns up to limit names that a sweep has something to do with, the oldest first.
 // Each kind has at least half of them if it needs it.
 func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]dueName, error) {
-	ended, err := r.dueNames(ctx, selectEnded, now.Add(-retention), limit)
+	ended, err := dueNames(ctx, r.ended, now.Add(-retention), limit)
 	if err != nil {
 		return nil, err
 	}
-	due, err := r.dueNames(ctx, selectDue, now, limit)
+	due, err := dueNames(ctx, r.dueNow, now, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -197,8 +205,8 @@ func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration
 	return append(due, ended[:min(len(ended), limit-len(due))]...), r.gate.pass(ctx)
 }
 
-func (r *reader) dueNames(ctx context.Context, query string, until time.Time, limit int) ([]dueName, error) {
-	rows, err := r.db.QueryContext(ctx, query, nanoseconds(until), limit)
+func dueNames(ctx context.Context, query *sql.Stmt, until time.Time, limit int) ([]dueName, error) {
+	rows, err := query.QueryContext(ctx, nanoseconds(until), limit)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/ledger"
@@ -17,14 +18,15 @@ import (
 // come together in one transaction. A context ends the wait for it: what was not
 // begun by then is left out, of the rest the outcome is unknown.
 type Store struct {
-	path     string
-	clock    clock
-	counters *counters
-	queue    *queue
-	reader   *reader
-	seen     *atomic.Int64 // the last time that is stored, in nanoseconds
-	close    func() error  // once
-	wg       sync.WaitGroup
+	path      string
+	clock     clock
+	counters  *counters
+	queue     *queue
+	reader    *reader
+	seen      *atomic.Int64 // the last time that is stored, in nanoseconds
+	sweepTime time.Duration
+	close     func() error // once
+	wg        sync.WaitGroup
 }
 
 var (

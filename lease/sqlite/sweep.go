@@ -3,52 +3,75 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/ledger"
 )
 
-// sweepSize is how many names a sweep decides in one request, so that others do not
-// wait for all of it.
-const sweepSize = 500
+// sweepSize is how many names a sweep decides in one transaction, and sweepTime how long
+// it begins others. So what a sweep takes does not grow with what there is to do, and who
+// acquires meanwhile waits for some milliseconds of it.
+const (
+	sweepSize = 32
+	sweepTime = 10 * time.Millisecond
+)
 
-// Sweep implements [lease.Store]. It reads which names are due without the writer,
-// decides them in transactions of some hundred, and asks at last what is held. If one of
-// them fails, the result tells what the ones before did. SweepRequest.Limit bounds the
-// names that it looks at.
+// Sweep implements [lease.Store]. It reads some names that are due without the writer,
+// decides them in a transaction, which other requests share, and so on, until nothing is
+// due, SweepRequest.Limit names were looked at, or 10 ms have passed. At last it asks what
+// is held. If one of the transactions fails, the result tells what the ones before did.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var total lease.SweepResult
 	if err := r.Validate(); err != nil {
 		return total, err
 	}
 	r.Retention = cmp.Or(r.Retention, lease.DefaultRetention)
-	due, err := s.reader.due(ctx, s.clock.now(), r.Retention, cmp.Or(r.Limit, lease.DefaultSweepLimit))
-	if err != nil {
-		return total, s.readError(ctx, err)
-	}
-	for chunk := range slices.Chunk(due, sweepSize) {
-		var part lease.SweepResult
-		err := s.do(ctx, func(t *txn) error {
-			for _, d := range chunk {
-				if err := t.sweep(d, r.Retention, &part); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+	began, more := time.Now(), true
+	for left := cmp.Or(r.Limit, lease.DefaultSweepLimit); more && left > 0; {
+		n, err := s.sweepSome(ctx, r.Retention, min(left, sweepSize), &total)
 		if err != nil {
 			return total, err
 		}
-		total.Expired += part.Expired
-		total.Removed += part.Removed
+		more = n == min(left, sweepSize)
+		left -= n
+		if time.Since(began) >= s.sweepTime {
+			break
+		}
 	}
-	err = s.do(ctx, func(t *txn) error {
+	err := s.do(ctx, func(t *txn) error {
 		total.Held = t.w.tally.held(t.now)
 		return nil
 	})
+	total.More = more && err == nil
 	return total, err
+}
+
+// sweepSome decides up to limit names in one transaction, adds what it did to total, and
+// returns how many were due.
+func (s *Store) sweepSome(ctx context.Context, retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
+	due, err := s.reader.due(ctx, s.clock.now(), retention, limit)
+	if err != nil {
+		return 0, s.readError(ctx, err)
+	}
+	if len(due) == 0 {
+		return 0, nil
+	}
+	var part lease.SweepResult
+	err = s.do(ctx, func(t *txn) error {
+		for _, d := range due {
+			if err := t.sweep(d, retention, &part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	total.Expired += part.Expired
+	total.Removed += part.Removed
+	return len(due), nil
 }
 
 // sweep decides on one name, which may have changed since it was found.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +59,7 @@ func TestASweepLooksAtASmallPartAndKnowsWhatIsHeld(t *testing.T) {
 		path := newPath(t)
 		require.NoError(t, open(t, path, sqlite.Config{}).Close())
 		bulk(t, path, names, time.Now().Add(c.expires), c.released)
-		s := open(t, path, sqlite.Config{})
+		s := openSweeping(t, path, time.Hour)
 		result, err := s.Sweep(t.Context(), lease.SweepRequest{Limit: 10})
 		require.NoError(t, err)
 		require.Equal(t, c.held, result.Held, "%s: of which it has looked at ten", c.what)
@@ -77,6 +79,66 @@ func TestASweepLooksAtASmallPartAndKnowsWhatIsHeld(t *testing.T) {
 		_, err = s.Sweep(t.Context(), lease.SweepRequest{})
 		require.NoError(t, err)
 		require.Equal(t, before.Transactions+1, s.Stats().Transactions, "%s: nothing is due", c.what)
+	}
+}
+
+func openSweeping(t *testing.T, path string, d time.Duration) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.OpenSweeping(t.Context(), path, d)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestASweepOfABacklogStopsAfterTheTransactionInWhichItsTimeIsUp(t *testing.T) {
+	t.Parallel()
+	const names = 10*sqlite.SweepSize + 1
+	for _, c := range []struct {
+		what     string
+		ended    time.Duration // ago
+		released bool
+	}{{"expired long ago", 2 * time.Hour, false}, {"released long ago", 2 * time.Hour, true}, {"expired just now", time.Second, false}} {
+		path := newPath(t)
+		require.NoError(t, open(t, path, sqlite.Config{}).Close())
+		bulk(t, path, names, time.Now().Add(-c.ended), c.released)
+		s := openSweeping(t, path, time.Nanosecond)
+		looked := 0
+		for more := true; more; {
+			before := s.Stats()
+			result, err := s.Sweep(t.Context(), lease.SweepRequest{})
+			require.NoError(t, err)
+			require.LessOrEqual(t, s.Stats().Transactions-before.Transactions, uint64(2), "%s: one that changes names, and one that counts", c.what)
+			n := max(result.Removed, result.Expired)
+			require.LessOrEqual(t, n, sqlite.SweepSize, c.what)
+			require.Equal(t, n == sqlite.SweepSize, result.More, "%s: after %d of %d", c.what, looked+n, names)
+			looked, more = looked+n, result.More
+		}
+		require.Equal(t, names, looked, "%s: sweeps that go on while there is more look at all", c.what)
+	}
+	path := newPath(t)
+	require.NoError(t, open(t, path, sqlite.Config{}).Close())
+	bulk(t, path, names, time.Now().Add(-2*time.Hour), true)
+	result, err := openSweeping(t, path, time.Hour).Sweep(t.Context(), lease.SweepRequest{})
+	require.NoError(t, err)
+	require.Equal(t, lease.SweepResult{Removed: names}, result, "the control: with time it looks at all")
+}
+
+func TestAReleaseShortlyBeforeTheEndLeavesThePlaceAndAnEarlyOneMovesIt(t *testing.T) {
+	t.Parallel()
+	s := open(t, newPath(t), sqlite.Config{})
+	for ttl, moved := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
+		name := ttl.String()
+		l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "worker-1", TTL: ttl})
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), l.Claim))
+		at, err := s.Integer(t.Context(), "SELECT at FROM due WHERE name = '"+name+"'")
+		require.NoError(t, err)
+		require.Equal(t, moved, at < l.ExpiresAt.UnixNano(), name)
+		l, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "worker-1", TTL: time.Second})
+		require.NoError(t, err)
+		at, err = s.Integer(t.Context(), "SELECT at FROM due WHERE name = '"+name+"'")
+		require.NoError(t, err)
+		require.LessOrEqual(t, at, l.ExpiresAt.UnixNano(), "%s: a lease is looked at when it ends", name)
 	}
 }
 
@@ -142,16 +204,54 @@ func BenchmarkNames(b *testing.B) {
 			s, err := sqlite.Open(context.Background(), path, sqlite.Config{})
 			require.NoError(b, err)
 			b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "open-ms")
-			for i := range 3 {
-				began = time.Now()
-				result, err := s.Sweep(b.Context(), lease.SweepRequest{})
-				require.NoError(b, err)
-				b.ReportMetric(float64(time.Since(began).Microseconds())/1000, fmt.Sprint("sweep", i, "-ms"))
-				b.ReportMetric(float64(result.Held), "held")
-			}
+			sweepAll(b, s)
 			began = time.Now()
 			require.NoError(b, s.Close())
 			b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "close-ms")
 		})
 	}
 }
+
+// sweepAll sweeps while there is more, for ten seconds at most, beside a client that
+// acquires and releases one lock after the other.
+func sweepAll(b *testing.B, s *sqlite.Store) {
+	b.Helper()
+	ctx, stop := context.WithCancel(b.Context())
+	var client sync.WaitGroup
+	var waits, sweeps []float64
+	client.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			began := time.Now()
+			l, err := s.Acquire(ctx, lease.AcquireRequest{Name: fmt.Sprint("client/", i), Holder: "worker", TTL: time.Minute})
+			if err != nil {
+				return
+			}
+			waits = append(waits, milliseconds(began))
+			_ = s.Release(ctx, l.Claim)
+		}
+	})
+	done := 0
+	start := time.Now()
+	for more := true; more && time.Since(start) < 10*time.Second; {
+		began := time.Now()
+		result, err := s.Sweep(b.Context(), lease.SweepRequest{})
+		require.NoError(b, err)
+		sweeps = append(sweeps, milliseconds(began))
+		done += max(result.Expired, result.Removed)
+		more = result.More
+		b.ReportMetric(float64(result.Held), "held")
+	}
+	b.ReportMetric(float64(done)/time.Since(start).Seconds(), "swept/s")
+	stop()
+	client.Wait()
+	for what, all := range map[string][]float64{"sweep": sweeps, "acquire": waits} {
+		slices.Sort(all)
+		for _, part := range []int{50, 99, 100} {
+			if len(all) > 0 {
+				b.ReportMetric(all[(len(all)-1)*part/100], fmt.Sprint(what, "-p", part, "-ms"))
+			}
+		}
+	}
+}
+
+func milliseconds(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
