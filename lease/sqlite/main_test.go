@@ -19,6 +19,10 @@ import (
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childPath); path != "" {
+		if address := os.Getenv(childServe); address != "" {
+			fmt.Println(serveChild(path, address))
+			os.Exit(1)
+		}
 		os.Exit(child(path))
 	}
 	if path := os.Getenv(childTry); path != "" {
