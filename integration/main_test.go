@@ -134,7 +134,10 @@ func start(t *testing.T, role, dsn string, before ...string) *child {
 	t.Helper()
 	words := append(before, os.Args[0])
 	c := &child{t: t, cmd: exec.CommandContext(t.Context(), words[0], words[1:]...), lines: make(chan string, 1000)}
-	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn, modeVariable+"="+lockmode.Of(t).Name)
+	c.cmd.Env = append(os.Environ(), "PGLATCH_CHILD="+role, "PGLATCH_CHILD_DSN="+dsn)
+	if role != "guarded" { // an election has no mode
+		c.cmd.Env = append(c.cmd.Env, modeVariable+"="+lockmode.Of(t).Name)
+	}
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.cmd.StdoutPipe()

@@ -48,7 +48,7 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 		}
 	}
 	require.NoError(t, primary.Kill())
-	require.Less(t, known(), last.N, "the standby missed nothing")
+	require.Less(t, known(), last.N, "the control: numbers that go on from the standby's would repeat")
 
 	var promoted bool
 	require.NoError(t, connect(t, standby.DSN("")).QueryRow(t.Context(), "SELECT pg_promote()").Scan(&promoted))
@@ -57,5 +57,4 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 	t.Logf("term %v after %v", after, last)
 	assert.Positive(t, after.Compare(last), "%v after %v", after, last)
 	assert.Equal(t, last.Era+1, after.Era)
-	assert.LessOrEqual(t, after.N, last.N, "the control: numbers alone do not rise")
 }

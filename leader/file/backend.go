@@ -32,6 +32,7 @@ type Backend struct {
 
 	patience time.Duration // with another process that has the lock
 	stuck    standstill    // of that one
+	wait     time.Duration // patience after the last replacements
 	rename   func(from, to string) error
 
 	id       string // random; it begins the incarnations of this Backend

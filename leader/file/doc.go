@@ -43,7 +43,7 @@
 // without the lock and replaced as a whole: a temporary file is written and synced,
 // renamed under the lock, and the directory is synced before a call succeeds. The lock
 // is held for the comparison and the rename alone, some tenths of a millisecond. If another
-// process has it for 100 ms in which nothing changes, because it was stopped there,
+// process has it for 100 to 200 ms in which nothing changes, because it was stopped there,
 // a new file takes the place of leader.json.lock, and the temporary files of all others
 // are removed: what the stopped process does when it goes on fails, and it begins anew.
 //
@@ -120,7 +120,7 @@
 //	leader is killed             a successor leads when the lease ends
 //	leader releases              a successor leads within some 30 ms
 //	leader is stopped            the same as killed; when it wakes Renew says ErrLost
-//	... while it has the lock    the same, and the next change by others takes 100 ms more
+//	... while it has the lock    the same, and the next change by others takes 100 to 200 ms more
 //	disk is full, or read-only   an error; nothing is changed; the leader stops before its lease ends
 //	directory is missing         an error
 //	machine loses power          the file is as of some change; a term that was told is not told again

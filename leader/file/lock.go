@@ -70,7 +70,7 @@ func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
 		case err != nil:
 			return nil, err
 		case locked:
-			b.stuck = standstill{}
+			b.stuck, b.wait = standstill{}, b.wait/2
 			return b.lock, nil
 		case b.standsStill():
 			return b.replaceLock()

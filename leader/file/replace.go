@@ -1,9 +1,10 @@
 package file
 
 import (
-	"crypto/rand"
+	crand "crypto/rand"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -26,24 +27,32 @@ import (
 //     removes them first.
 //
 // So nothing is wrong if a lock is replaced whose holder was only slow: it has
-// to begin anew.
-const lockPatience = 100 * time.Millisecond
+// to begin anew. But on a machine so busy that all are slow nobody would get anywhere if
+// they all went on replacing each other's locks, so a process waits twice as long after
+// each replacement, up to mostPatience, and half as long after each lock that it got
+// in order; and up to twice as long as that at random, so that not all come at once.
+const (
+	lockPatience = 100 * time.Millisecond
+	mostPatience = 2 * time.Second
+)
 
-// A standstill is since when the lock is somebody else's and the record does not change.
+// A standstill is until when the lock of somebody else is respected while the record
+// does not change.
 type standstill struct {
 	state string
-	since time.Time // zero = it is not
+	until time.Time // zero = the lock was free, or another's for the first time
 }
 
-// standsStill reports whether the lock has been another's for lockPatience, at each try,
+// standsStill reports whether the lock has been another's for long enough, at each try,
 // while nothing changed. It is called after each try that failed.
 func (b *Backend) standsStill() bool {
-	if !b.stuck.since.IsZero() && time.Since(b.stuck.since) < b.patience {
+	if !b.stuck.until.IsZero() && time.Now().Before(b.stuck.until) {
 		return false
 	}
 	data, modified, err := read(b.path)
-	if state := stateOf(data, modified); err != nil || b.stuck.since.IsZero() || state != b.stuck.state {
-		b.stuck = standstill{state, time.Now()}
+	if state := stateOf(data, modified); err != nil || b.stuck.until.IsZero() || state != b.stuck.state {
+		wait := max(b.wait, b.patience)
+		b.stuck = standstill{state, time.Now().Add(wait + rand.N(wait+1))}
 		return false
 	}
 	return true
@@ -52,7 +61,8 @@ func (b *Backend) standsStill() bool {
 // replaceLock takes the lock from whoever has it.
 func (b *Backend) replaceLock() (held *flock.Flock, err error) {
 	b.stuck = standstill{}
-	temp := b.lock.Path() + tempInfix + rand.Text()
+	b.wait = min(2*max(b.wait, b.patience), mostPatience)
+	temp := b.lock.Path() + tempInfix + crand.Text()
 	defer func() {
 		if err != nil {
 			_ = os.Remove(temp)
