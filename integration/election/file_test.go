@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -41,7 +40,7 @@ func newElectionFile(t *testing.T) electionFile {
 
 // ground is eight processes on one file. What a dead leader held must expire.
 func (f electionFile) ground() electiontest.Ground {
-	killed, suspended := electiontest.Killed(ttl, attempt), f.suspended()
+	killed, suspended := electiontest.Killed(ttl, attempt), electiontest.Suspended(ttl, attempt)
 	return electiontest.Ground{
 		Least: 8, Most: 8,
 		Join: func(n *electiontest.Node) {
@@ -58,37 +57,11 @@ func (f electionFile) ground() electiontest.Ground {
 	}
 }
 
-// suspended stops a process that does not hold the lock at that moment: one that does
-// holds up all others until it goes on, as held does.
-func (f electionFile) suspended() electiontest.Fault {
-	fault := electiontest.Suspended(ttl, attempt)
-	strike := fault.Strike
-	fault.Strike = func(a *electiontest.Arena, n *electiontest.Node) func() {
-		undo := strike(a, n)
-		for !f.isUnlocked(a.T) {
-			n.Signal(syscall.SIGCONT)
-			n.Signal(syscall.SIGSTOP)
-		}
-		return undo
-	}
-	return fault
-}
-
-// isUnlocked reports whether the lock is free, or is soon.
-func (f electionFile) isUnlocked(t *testing.T) bool {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), ttl/5)
-	defer cancel()
-	ok, _ := f.lock.TryLockContext(ctx, time.Millisecond)
-	require.NoError(t, f.lock.Unlock())
-	return ok
-}
-
 // held is a lock that a process holds for longer than the lease, because it is stopped
-// or its disk hangs. Nobody leads then.
+// or its disk hangs. The others take it, and the leader goes on or is followed.
 func (f electionFile) held() electiontest.Fault {
 	return electiontest.Fault{
-		Name: "lock held", Quick: attempt, Outage: true,
+		Name: "lock held", Fixed: ttl, Quick: attempt, Survivable: true,
 		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
 			f.locked(a.T, func() { <-time.After(ttl * 3 / 2) })
 			return func() {}
@@ -155,5 +128,5 @@ func TestOneLeadsOnAFileWhateverHappens(t *testing.T) {
 
 func TestWithoutContextsLeadersOnAFileOverlap(t *testing.T) {
 	f := newElectionFile(t)
-	electiontest.Control(t, f.ground(), f.suspended())
+	electiontest.Control(t, f.ground(), electiontest.Suspended(ttl, attempt))
 }
