@@ -43,12 +43,12 @@ func (l *loadCommand) serve(ctx context.Context, app *App) (_ *leasehttp.Client,
 			err = errors.Join(err, end())
 		}
 	}()
-	store, err := l.open(ctx, app, file)
+	opened, err := l.open(ctx, app, file)
 	if err != nil {
 		return nil, nil, err
 	}
-	ends = append(ends, store.close)
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	ends = append(ends, opened.close)
+	server, err := leasehttp.New(leasehttp.Config{Store: opened.store})
 	if err != nil {
 		return nil, nil, err
 	}

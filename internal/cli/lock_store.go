@@ -28,9 +28,11 @@ func (s *lockStore) addFlags(f *pflag.FlagSet) {
 	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
 }
 
-// An openStore is a lease.Store that is to be closed.
+// An openStore is a store that is to be closed. The store is a field and not embedded:
+// what leasehttp finds of it beside lease.Store, its health and how to hand a lock over,
+// would be hidden.
 type openStore struct {
-	lease.Store
+	store lease.Store
 	name  string // for people
 	close func() error
 }

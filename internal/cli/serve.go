@@ -112,12 +112,12 @@ func (s *serveLocks) run(ctx context.Context, app *App) (err error) {
 			return err
 		}
 	}
-	store, err := s.open(ctx, app, file)
+	opened, err := s.open(ctx, app, file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.close()) }()
-	config.Store = store
+	defer func() { err = errors.Join(err, opened.close()) }()
+	config.Store = opened.store
 	server, err := leasehttp.New(config)
 	if err != nil {
 		return &ExitError{ExitUsage, err}
@@ -129,7 +129,7 @@ func (s *serveLocks) run(ctx context.Context, app *App) (err error) {
 	if err := s.checkExposure(listener.Addr(), config); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("store", store.name))
+	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("store", opened.name))
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
 	}
