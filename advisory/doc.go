@@ -42,7 +42,7 @@
 //     context.WithValue made of it) or Lock.Lost. Go lets no context that
 //     context.WithCancel, WithTimeout or an errgroup derived from it look for itself:
 //     such a context, and who is blocked in a receive, is told by a timer, as soon as the
-//     Go runtime runs one after a stop (a millisecond; 86 ms at most were seen with all
+//     Go runtime runs one after a stop (a millisecond; some 200 ms were seen with all
 //     processors busy), and up to 0.2 s later after a suspension.
 //   - Nil from Release, Do or DoOrSkip is no false all-clear: the server had not ended
 //     the session when the lock was given back. Most releases ask the server. One that

@@ -37,8 +37,13 @@ var statements = map[string]struct {
 	state string
 }{
 	"idle": {
-		func(context.Context, pgx.Tx) error { select {} },
-		"state = 'idle in transaction' AND query LIKE 'SELECT %advisory%'",
+		func(ctx context.Context, tx pgx.Tx) error {
+			if err := execute(ctx, tx, "SELECT 'the last one'"); err != nil {
+				return err
+			}
+			select {}
+		},
+		"state = 'idle in transaction' AND query LIKE '%the last one%'",
 	},
 	"sleep": {
 		func(ctx context.Context, tx pgx.Tx) error { return execute(ctx, tx, "SELECT pg_sleep(3600)") },
@@ -102,9 +107,6 @@ func leadAndGuard(ctx context.Context, dsn string) error {
 			if os.Getenv("PGLATCH_CHILD_BARE") != "" {
 				if err := execute(ctx, tx, `SET LOCAL client_connection_check_interval = 0; SET LOCAL idle_in_transaction_session_timeout = 0;
 					SET LOCAL tcp_keepalives_idle = 7200`); err != nil {
-					return err
-				}
-				if err := execute(ctx, tx, "SELECT 'advisory'"); err != nil {
 					return err
 				}
 			}

@@ -22,6 +22,7 @@ var broken = []struct{ dsn, says, at string }{
 	{"postgres://u:" + secret + "%zz@127.0.0.1/db", "%25", "%zz"},
 	{"postgres://u:" + secret + "%", "%25", "%"},
 	{"postgres://u:" + secret + "/x@127.0.0.1/db", "%2F", "/x@"},
+	{"postgres://u:p@ss/" + secret + "@127.0.0.1/db", "%2F", "/" + secret},
 	{"postgres://u:1234/" + secret + "@127.0.0.1/db", "%2F", "/" + secret},
 	{"postgres://u:a@" + secret + "@127.0.0.1:nan/db", "%40", "@" + secret},
 	{"postgres://u:a@" + secret + "@h/db", "%40", "@" + secret},

@@ -102,7 +102,7 @@ func misreadError(dsn string) *Error {
 	switch {
 	case l.user && strings.Contains(dsn[l.hosts:l.path], "@"):
 		return &Error{"more than one @ before the host: in a password it is %40", l.hosts}
-	case !l.user && strings.Contains(dsn[l.path:l.settings], "@"):
+	case strings.Contains(dsn[l.path:l.settings], "@"):
 		return &Error{"a / before the @: in a password it is %2F, and @ in a database's name is %40", l.path + 1}
 	}
 	return nil
