@@ -128,7 +128,7 @@ func ExampleLockTx() {
 
 // The work has a context with a time limit of its own, which is told of a loss a moment
 // later than the lock's. Before a write that must not be late, look at the lock's. Where
-// even the time between the look and the write is too long, use AcquireTx.
+// even the time between the look and the write is too long, use LockTx.
 func ExampleLock_Context() {
 	orders := namespace.Must(2, "order")
 	locker := exampleLocker()
