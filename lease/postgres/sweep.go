@@ -3,23 +3,28 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/lease"
 )
 
-// sweepBatch is how many names a sweep changes in one transaction.
-const sweepBatch = 1000
+// sweepBatch is how many names a sweep changes in one transaction, and sweepTime how long
+// it begins others. So what a sweep takes does not grow with what there is to do.
+const (
+	sweepBatch = 100
+	sweepTime  = 10 * time.Millisecond
+)
 
 const (
 	sweepSQL = `SELECT touched, expired, removed FROM pglatch_lease.sweep($1::bigint, $2::int, $3::text)`
 	heldSQL  = `SELECT pglatch_lease.held()`
 )
 
-// Sweep looks after names as lease.Store says, in transactions of a thousand each.
-// It waits for no name: what others are at is left for the next sweep. After an
-// error, what was counted before it is in the result.
+// Sweep looks after names as lease.Store says, in transactions of a hundred each, of
+// which it begins none after 10 ms. It waits for no name: what others are at is left for
+// the next sweep. After an error, what was counted before it is in the result.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var result lease.SweepResult
 	if err := r.Validate(); err != nil {
@@ -27,7 +32,8 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 	}
 	retention := micros(cmp.Or(r.Retention, lease.DefaultRetention))
 	left := cmp.Or(r.Limit, lease.DefaultSweepLimit)
-	for left > 0 {
+	began, more := time.Now(), true
+	for more && left > 0 && time.Since(began) < sweepTime {
 		limit := min(left, sweepBatch)
 		var touched, expired, removed int
 		err := s.rows(ctx, func(row pgx.CollectableRow) error {
@@ -38,11 +44,10 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		}
 		result.Expired += expired
 		result.Removed += removed
-		if left -= touched; touched < limit {
-			break
-		}
+		left -= touched
+		more = touched == limit
 	}
 	err := s.rows(ctx, func(row pgx.CollectableRow) error { return row.Scan(&result.Held) }, heldSQL)
-	result.More = err == nil && left <= 0
+	result.More = more && err == nil
 	return result, err
 }

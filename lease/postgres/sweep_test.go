@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,6 +124,24 @@ func TestWhatASweepReadsDoesNotGrowWithTheNumberOfNames(t *testing.T) {
 		assert.Less(t, buffers(t, j, sql), 1000, sql)
 	}
 	assert.Greater(t, buffers(t, j, "SELECT count(*) FROM pglatch_lease.locks WHERE expires_at > now()"), 1000, "the control: a scan")
+
+	j.exec("UPDATE pglatch_lease.locks SET due_at = '-infinity', expires_at = expires_at - interval '1 day', available_at = available_at - interval '1 day' WHERE name LIKE 'name-%7'")
+	var all lease.SweepResult
+	var times []time.Duration
+	for more := true; more; {
+		began := time.Now()
+		result, err := s.Sweep(t.Context(), lease.SweepRequest{})
+		times = append(times, time.Since(began))
+		require.NoError(t, err)
+		all.Expired += result.Expired
+		all.Removed += result.Removed
+		more = result.More
+	}
+	assert.Greater(t, len(times), 1, "a sweep stops when it took its time, and says that there is more")
+	slices.Sort(times)
+	t.Logf("%d that had expired: %d sweeps, p50 %v, p99 %v, the longest %v", all.Expired, len(times), times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
+	assert.Equal(t, n/10, all.Expired)
+	assert.Equal(t, n/10, all.Removed)
 }
 
 // buffers is how many pages a statement reads and writes, its functions included.
