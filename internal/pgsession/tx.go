@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 
@@ -38,6 +39,9 @@ type SQLTx interface {
 // FromPgx returns a transaction of pgx. What is seen to be none, though it has the
 // methods of one, fails at once; locks and guards ask the server about the rest.
 func FromPgx(tx PgxTx) Tx {
+	if isNil(tx) {
+		return noTx{errNilTx}
+	}
 	idle := false
 	switch tx := tx.(type) {
 	case *pgxpool.Pool:
@@ -48,7 +52,7 @@ func FromPgx(tx PgxTx) Tx {
 		idle = tx.PgConn().TxStatus() == txIdle
 	}
 	if idle {
-		return noTx{}
+		return noTx{errNoTx}
 	}
 	return pgxTx{tx}
 }
@@ -58,19 +62,31 @@ const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction bloc
 // FromSQL returns a transaction of database/sql. A *sql.DB fails at once; locks and
 // guards ask the server about the rest.
 func FromSQL(tx SQLTx) Tx {
+	if isNil(tx) {
+		return noTx{errNilTx}
+	}
 	if _, ok := tx.(*sql.DB); ok {
-		return noTx{}
+		return noTx{errNoTx}
 	}
 	return sqlTx{tx}
 }
 
-var errNoTx = fmt.Errorf("%w, so that the lock would be given back at once: pass a transaction, not a pool or a connection", session.ErrNoTransaction)
+var (
+	errNoTx  = fmt.Errorf("%w, so that the lock would be given back at once: pass a transaction, not a pool or a connection", session.ErrNoTransaction)
+	errNilTx = fmt.Errorf("%w: the transaction is nil", session.ErrNoTransaction)
+)
 
-// noTx is no transaction.
-type noTx struct{}
+// isNil reports whether tx is nil, or a nil pointer such as that of a *sql.Tx whose begin failed.
+func isNil(tx any) bool {
+	v := reflect.ValueOf(tx)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
 
-func (noTx) Exec(context.Context, string, ...any) error         { return errNoTx }
-func (noTx) QueryRow(context.Context, string, []any, any) error { return errNoTx }
+// noTx is no transaction, and why.
+type noTx struct{ err error }
+
+func (t noTx) Exec(context.Context, string, ...any) error         { return t.err }
+func (t noTx) QueryRow(context.Context, string, []any, any) error { return t.err }
 
 type pgxTx struct{ tx PgxTx }
 

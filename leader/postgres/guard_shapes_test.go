@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"sync/atomic"
 	"testing"
 
@@ -171,4 +172,20 @@ func TestAGuardWhoseContextEndsBetweenItsStatementsAbortsTheTransaction(t *testi
 	require.NotErrorIs(t, err, leader.ErrNotLeader)
 	require.ErrorContains(t, write(t.Context(), tx), "25P02")
 	require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxCommitRollback)
+}
+
+func TestAGuardOfNilIsAnErrorAndNoPanic(t *testing.T) {
+	t.Parallel()
+	term := lead(t, newBackend(t, pgtest.DSN(t), nil), "a")
+	for _, ctx := range []context.Context{term, t.Context()} {
+		for name, err := range map[string]error{
+			"a nil transaction of pgx":          postgres.Guard(ctx, nil),
+			"a nil transaction of database/sql": postgres.GuardSQL(ctx, nil),
+			"a nil *sql.Tx":                     postgres.GuardSQL(ctx, (*sql.Tx)(nil)),
+			"a nil *pgx.Conn":                   postgres.Guard(ctx, (*pgx.Conn)(nil)),
+		} {
+			require.ErrorIs(t, err, postgres.ErrNoTransaction, name)
+			require.ErrorContains(t, err, "the transaction is nil", name)
+		}
+	}
 }
