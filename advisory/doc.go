@@ -128,6 +128,7 @@
 //	                                 readers of one key are no circle unless a writer stands between them
 //	no connection is free            *PoolExhaustedError, at once if the caller holds locks
 //	the server is down               ErrUnavailable, for waits too; the Locker recovers by itself
+//	the server refuses the client    ErrRefused, for waits too: a password, role, database or right; nothing changes by itself
 //	the server's lock table is full  *LockTableFullError, also at the Locker's own limit
 //	the Locker is closed             ErrClosed for waits; a loss for holders
 package advisory

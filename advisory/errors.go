@@ -32,8 +32,14 @@ var (
 	ErrLost = session.ErrLost
 	// ErrClosed: the Locker is closed.
 	ErrClosed = session.ErrClosed
-	// ErrUnavailable: PostgreSQL could not be reached, or refused the connection.
+	// ErrUnavailable: PostgreSQL could not be reached, or has no connection to give
+	// now. Trying again later can help.
 	ErrUnavailable = session.ErrUnavailable
+	// ErrRefused: PostgreSQL answered, and refuses this client: a wrong password, no
+	// such role or database, no line in pg_hba.conf, a right that is missing. Trying
+	// again changes nothing until somebody changes the settings or the server. The
+	// server's *pgconn.PgError is in it.
+	ErrRefused = session.ErrRefused
 	// ErrPooler: the connection goes through a transaction pooler, where session
 	// locks leak. Connect directly or through a pool in session mode.
 	ErrPooler = session.ErrPooler

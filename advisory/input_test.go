@@ -64,7 +64,7 @@ func TestErrorsOfOpenNeverCarryThePassword(t *testing.T) {
 	}
 }
 
-func TestAnUnreachableServerAndAWrongPasswordAreTyped(t *testing.T) {
+func TestAnUnreachableServerAndOneThatRefusesAreTyped(t *testing.T) {
 	t.Parallel()
 	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://u:p@127.0.0.1:1/db?connect_timeout=1"})
 	require.ErrorIs(t, err, advisory.ErrUnavailable)
@@ -79,7 +79,9 @@ func TestAnUnreachableServerAndAWrongPasswordAreTyped(t *testing.T) {
 	require.NoError(t, err)
 	cc.User, cc.Password = "locked", "sEcReT"
 	_, err = advisory.Open(t.Context(), advisory.Config{ConnConfig: cc})
-	require.ErrorIs(t, err, advisory.ErrUnavailable)
+	require.ErrorIs(t, err, advisory.ErrRefused)
+	require.NotErrorIs(t, err, advisory.ErrUnavailable)
+	require.ErrorContains(t, err, `advisory: opening: role "locked" is not permitted to log in`)
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, "28000", pgErr.Code)

@@ -19,8 +19,8 @@ type Locker struct {
 }
 
 // Open connects once and returns a Locker. Errors: *ConfigError for a bad field,
-// ErrUnavailable with PostgreSQL's or the network's reason, ErrStandby,
-// ErrPooler, the cause of ctx. ctx bounds the call only. Nothing is left open on
+// ErrUnavailable with PostgreSQL's or the network's reason, ErrRefused if trying
+// again changes nothing, ErrStandby, ErrPooler, the cause of ctx. ctx bounds the call only. Nothing is left open on
 // failure. The program must Close the Locker.
 func Open(ctx context.Context, config Config) (*Locker, error) {
 	config, err := config.withDefaults()
@@ -118,7 +118,7 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 // release the lock. A caller whose ctx ends gets its cause at once; the request is
 // cleared away in the background, and nothing stays locked. Errors: *TimeoutError,
 // *ReentrantError, *DeadlockError, *PoolExhaustedError, namespace.ErrInvalidKey,
-// ErrUnavailable, ErrLockTableFull, ErrClosed, and the cause of ctx.
+// ErrUnavailable, ErrRefused, ErrLockTableFull, ErrClosed, and the cause of ctx.
 func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	r, err := l.request(ctx, key)
 	if err != nil {

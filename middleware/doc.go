@@ -30,6 +30,7 @@
 //	the lock is held, or timed out     423 (BusyStatus)
 //	no free connection in the pool     503, also if the wait ran out there
 //	PostgreSQL fails, Locker closed    503
+//	PostgreSQL refuses the Locker      500: a password, database or right is wrong, and trying again does not help
 //	the key is held by this request    500 (ErrReentrant), or a cycle (ErrDeadlock)
 //	the lock was lost, nothing written 503
 //	the client has gone                nothing

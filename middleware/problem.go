@@ -19,6 +19,7 @@ const (
 	TypeBusy        = "https://github.com/pglatch/pglatch/problems/lock-busy"
 	TypePool        = "https://github.com/pglatch/pglatch/problems/lock-pool-exhausted"
 	TypeUnavailable = "https://github.com/pglatch/pglatch/problems/lock-unavailable"
+	TypeRefused     = "https://github.com/pglatch/pglatch/problems/lock-refused"
 	TypeLost        = "https://github.com/pglatch/pglatch/problems/lock-lost"
 	TypeMisuse      = "https://github.com/pglatch/pglatch/problems/lock-misuse"
 	TypeNoEntity    = "https://github.com/pglatch/pglatch/problems/lock-no-entity"
@@ -90,6 +91,8 @@ func (g *gate) lockProblem(err error) *Problem {
 		return &Problem{Type: TypeMisuse, Status: http.StatusInternalServerError, Title: "Lock cannot be taken", Detail: "The server asked for a lock that it could never get."}
 	case is(advisory.ErrPoolExhausted):
 		return &Problem{Type: TypePool, Status: unavailable, Title: "Too many locks", Detail: "The server holds as many locks as it can. The request was not processed."}
+	case is(advisory.ErrRefused):
+		return refused()
 	case is(advisory.ErrUnavailable), is(advisory.ErrClosed), is(advisory.ErrLockTableFull):
 		return notAvailable()
 	case is(advisory.ErrHeld), is(advisory.ErrTimeout):
@@ -115,6 +118,15 @@ func noEntity() *Problem {
 
 func notAvailable() *Problem {
 	return &Problem{Type: TypeUnavailable, Status: http.StatusServiceUnavailable, Title: "Lock is not available", Detail: "The lock could not be asked for. The request was not processed."}
+}
+
+// refused is no 503: nobody is to try again until somebody has mended the server's
+// settings.
+func refused() *Problem {
+	return &Problem{
+		Type: TypeRefused, Status: http.StatusInternalServerError, Title: "Locks are not set up",
+		Detail: "The server may not use its lock database. The request was not processed, and trying again does not help.",
+	}
 }
 
 // complete adds the facts of the request.

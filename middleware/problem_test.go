@@ -31,6 +31,7 @@ func TestTheTableOfLockErrors(t *testing.T) {
 		{&advisory.PoolExhaustedError{Key: key, Outer: []namespace.Key{key}}, 503, TypePool},
 		{advisory.ErrUnavailable, 503, TypeUnavailable},
 		{fmt.Errorf("%w: %w", advisory.ErrUnavailable, context.DeadlineExceeded), 503, TypeUnavailable},
+		{advisory.ErrRefused, 500, TypeRefused},
 		{advisory.ErrClosed, 503, TypeUnavailable},
 		{advisory.ErrLockTableFull, 503, TypeUnavailable},
 		{advisory.ErrStandby, 503, TypeUnavailable},

@@ -13,6 +13,11 @@ const (
 	codeLockNotAvailable = "55P03"
 	codeDeadlock         = "40P01"
 	codeOutOfMemory      = "53200" // of shared memory: the lock table is full
+
+	codeInvalidPassword      = "28P01"
+	codeInvalidAuthorization = "28000"
+	codeInvalidCatalog       = "3D000" // no such database
+	codePrivilege            = "42501"
 )
 
 var errNotHeld = errors.New("the server no longer held the lock for this session")

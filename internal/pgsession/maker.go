@@ -41,6 +41,9 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 	case errors.As(err, &pgErr) && pgErr.Code == codeOutOfMemory:
 		return lockTableFull(pgErr)
 	}
+	if refused := Refusal(err); refused != nil {
+		return refused
+	}
 	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 

@@ -162,6 +162,7 @@ var (
 	ErrLost          = errors.New("lock lost")
 	ErrClosed        = errors.New("locker closed")
 	ErrUnavailable   = errors.New("PostgreSQL unavailable")
+	ErrRefused       = errors.New("PostgreSQL refuses this client")
 	ErrPooler        = errors.New("connection goes through a transaction pooler")
 	ErrStandby       = errors.New("server is a standby")
 	ErrLockTableFull = errors.New("lock table full")
@@ -184,6 +185,22 @@ func (e *CapError) Error() string {
 
 // Is reports whether target is ErrLockTableFull.
 func (e *CapError) Is(target error) bool { return target == ErrLockTableFull }
+
+// A RefusedError says that the server answered and refuses this client, whatever it
+// tries again with the same settings. It is an ErrRefused.
+type RefusedError struct {
+	Problem string // in the server's words
+	Remedy  string
+	Cause   error
+}
+
+func (e *RefusedError) Error() string { return e.Problem + ": " + e.Remedy }
+
+// Is reports whether target is ErrRefused.
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Unwrap returns the driver's error.
+func (e *RefusedError) Unwrap() error { return e.Cause }
 
 // A LostError says why a session, and every lock on it, is gone.
 type LostError struct{ Cause error }

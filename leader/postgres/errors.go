@@ -112,7 +112,7 @@ func (e *TxEndedError) Unwrap() error { return e.Cause }
 
 // unreachable makes an error of a connection match leader.ErrConnection.
 func unreachable(err error) error {
-	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrLost) {
+	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
 		return fmt.Errorf("%w: %w", leader.ErrConnection, err)
 	}
 	return err
