@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -124,12 +125,18 @@ func (a *App) later(what string, fn func(ctx context.Context) error) {
 	})
 }
 
-// summarise has summaries written for committed turns.
+// summarise has summaries written for committed turns, one after the other: each has a
+// connection of the pool for work during its model call.
 func (a *App) summarise(turns []int64) {
-	for _, turn := range turns {
-		a.later("summary", func(ctx context.Context) error {
-			_, _, err := a.summariser.Summarise(ctx, turn)
-			return err
-		})
+	if len(turns) == 0 {
+		return
 	}
+	a.later("summary", func(ctx context.Context) error {
+		var failed []error
+		for _, turn := range turns {
+			_, _, err := a.summariser.Summarise(ctx, turn)
+			failed = append(failed, err)
+		}
+		return errors.Join(failed...)
+	})
 }

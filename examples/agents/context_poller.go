@@ -11,10 +11,10 @@ const contextWindow = 800_000
 
 // contextPoller notes how full an agent's memory is.
 func (a *App) contextPoller() *Worker {
-	return a.worker("context_poller", func(ctx context.Context, tx pgx.Tx, agent *Agent, _ *Command) error {
+	return a.worker("context_poller", func(ctx context.Context, tx pgx.Tx, agent *Agent, _ *Command) ([]int64, error) {
 		lines, err := a.transcripts.lines(agent)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		size := 0
 		for _, line := range lines {
@@ -22,6 +22,6 @@ func (a *App) contextPoller() *Worker {
 		}
 		_, err = tx.Exec(ctx, `UPDATE hooks.agents SET context_percent = $2, context_checked_at = clock_timestamp() WHERE id = $1`,
 			agent.ID, min(100, 100*size/contextWindow))
-		return err
+		return nil, err
 	})
 }

@@ -2,7 +2,9 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,10 +18,40 @@ import (
 // It waits without the lock, so that other hooks get theirs. So nothing that was
 // read before counts any more when the lock comes: session-end may have completed
 // the command meanwhile.
+//
+// Nobody else repeats it, so a lock that is busy or lost is asked for again, until the stop
+// is done or ctx ends. With its process a deferred stop is gone: then the reaper
+// completes the command when the agent has been silent for AgentTimeout.
 func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) (completed bool, err error) {
 	if err := a.awaitAnswer(ctx, agentID, commandID); err != nil {
 		return false, err
 	}
+	for {
+		completed, err = a.tryDeferredStop(ctx, agentID, commandID)
+		if !contended(err) {
+			return completed, err
+		}
+		a.config.Logger.InfoContext(ctx, "deferred_stop_retried", slog.Int("agent_id", int(agentID)), slog.Any("error", err))
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(a.config.WorkerInterval):
+		}
+	}
+}
+
+// contended reports whether an error passes when others are done, or the database is back.
+func contended(err error) bool {
+	for _, passing := range []error{advisory.ErrTimeout, advisory.ErrPoolExhausted, advisory.ErrLost, advisory.ErrUnavailable} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+// tryDeferredStop completes the command under the agent's lock.
+func (a *App) tryDeferredStop(ctx context.Context, agentID int32, commandID int64) (completed bool, err error) {
 	var turns []int64
 	locker := a.locker.With(advisory.Options{Label: "deferred_stop"})
 	err = locker.Do(ctx, Agents.ID(int64(agentID)), func(ctx context.Context) error {

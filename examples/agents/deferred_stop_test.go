@@ -1,6 +1,7 @@
 package agents_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -124,4 +125,48 @@ func TestADeferredStopThatFindsNoAnswerCompletesTheCommandAfterItsLastTry(t *tes
 	completed, err := a.DeferredStop(t.Context(), x.AgentID, x.CommandID)
 	require.NoError(t, err)
 	assert.True(t, completed)
+}
+
+func TestADeferredStopThatMeetsContentionIsRetriedUntilItIsDone(t *testing.T) {
+	t.Parallel()
+	dsn, dir := pgtest.DSN(t), t.TempDir()
+	a := start(t, agents.Config{
+		DSN: dsn, TranscriptDir: dir, LockTimeout: 50 * time.Millisecond,
+		StopTries: 1, StopPause: time.Millisecond, WorkerInterval: time.Millisecond,
+	})
+	b := start(t, agents.Config{DSN: dsn})
+	b.call("session-start", agents.Hook{SessionID: "s"})
+	x := b.call("user-prompt-submit", agents.Hook{SessionID: "s", Prompt: "question"})
+	s := stopping{a, x, filepath.Join(dir, "s.txt")}
+	s.answer()
+
+	release := b.hold(x.AgentID)
+	before := a.Locker().Stats().Timeouts
+	stop := s.deferStop()
+	eventually(t, func() bool { return len(stop) > 0 || a.Locker().Stats().Timeouts >= before+3 }, "the lock is asked for again and again")
+	require.Empty(t, stop, "the stop is not dropped")
+	assert.Equal(t, agents.Processing, s.state())
+	release()
+	got := <-stop
+	require.NoError(t, got.err)
+	assert.True(t, got.completed)
+	assert.Equal(t, "question answer", s.turns(), "once")
+}
+
+func TestADeferredStopThatMeetsContentionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := startStopping(t)
+	s.answer()
+	release := s.hold(s.AgentID)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.DeferredStop(ctx, s.AgentID, s.CommandID)
+		ended <- err
+	}()
+	eventually(t, func() bool { return s.Locker().Stats().Waiting == 1 }, "it waits")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	release()
+	assert.Equal(t, agents.Processing, s.state())
 }

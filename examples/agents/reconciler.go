@@ -8,12 +8,11 @@ import (
 
 // reconciler makes turns of what an agent wrote to its transcript without a hook.
 func (a *App) reconciler() *Worker {
-	return a.worker("transcript_reconciler", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) error {
+	return a.worker("transcript_reconciler", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
 		lines, err := a.transcripts.lines(agent)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_, err = catchUp(ctx, tx, agent, newest, lines)
-		return err
+		return catchUp(ctx, tx, agent, newest, lines)
 	})
 }

@@ -11,11 +11,11 @@ import (
 // watchdog ends agents whose process is gone: a killed agent sends no session-end.
 // Replicas and agents are taken to be on one host.
 func (a *App) watchdog() *Worker {
-	return a.worker("watchdog", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) error {
+	return a.worker("watchdog", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
 		if agent.EndedAt != nil || alive(agent.PID) {
-			return nil
+			return nil, nil
 		}
-		return endAgent(ctx, tx, agent, newest)
+		return nil, endAgent(ctx, tx, agent, newest)
 	})
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 // A workFunc works on an agent and its newest command, nil if it has none, as they are
-// under the agent's lock.
-type workFunc func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) error
+// under the agent's lock. It returns the turns that it wrote, to be summarised when they
+// are committed.
+type workFunc func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) (turns []int64, err error)
 
 // A Worker goes through the agents again and again. All replicas run the same
 // workers; the agent's lock sees to it that they and the hooks take turns.
@@ -26,14 +27,15 @@ type Worker struct {
 	locker *advisory.Locker
 	logger *slog.Logger
 	// find lists agents that may need work; work does it.
-	find func(ctx context.Context, pool *pgxpool.Pool) ([]int32, error)
-	work workFunc
+	find      func(ctx context.Context, pool *pgxpool.Pool) ([]int32, error)
+	work      workFunc
+	summarise func(turns []int64)
 }
 
 func (a *App) worker(name string, work workFunc) *Worker {
 	return &Worker{
 		Name: name, pool: a.pool, logger: a.config.Logger, find: activeAgents, work: work,
-		locker: a.locker.With(advisory.Options{Label: name}),
+		locker: a.locker.With(advisory.Options{Label: name}), summarise: a.summarise,
 	}
 }
 
@@ -51,13 +53,15 @@ func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
 	}
 	var failed []error
 	for _, id := range ids {
+		var turns []int64
 		ran, err := w.locker.DoOrSkip(ctx, Agents.ID(int64(id)), func(ctx context.Context) error {
 			return inTx(ctx, w.pool, func(tx pgx.Tx) error { // committed before the lock is released
 				agent, newest, err := readAgent(ctx, tx, id)
 				if err != nil {
 					return err
 				}
-				return w.work(ctx, tx, agent, newest)
+				turns, err = w.work(ctx, tx, agent, newest)
+				return err
 			})
 		})
 		switch {
@@ -65,6 +69,7 @@ func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
 			failed = append(failed, fmt.Errorf("agents: %s: agent %d: %w", w.Name, id, err))
 		case ran:
 			t.Done++
+			w.summarise(turns)
 		default:
 			t.Skipped++
 			w.logger.DebugContext(ctx, "busy_agent_skipped", slog.String("worker", w.Name), slog.Int("agent_id", int(id)))

@@ -145,3 +145,16 @@ func TestAnErrorWithOneAgentDoesNotKeepTheOthersFromTheirTurn(t *testing.T) {
 	assert.Equal(t, "good", ask[string](a, `SELECT session_id FROM hooks.agents WHERE context_checked_at IS NOT NULL`))
 	assert.Zero(t, a.Locker().Stats().Held)
 }
+
+func TestTurnsThatTheReconcilerWroteAreSummarised(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := start(t, agents.Config{DSN: pgtest.DSN(t), TranscriptDir: dir})
+	a.call("session-start", agents.Hook{SessionID: "s"})
+	a.call("user-prompt-submit", agents.Hook{SessionID: "s", Prompt: "question"})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "s.txt"), []byte("first\nsecond\n"), 0o600))
+	cycle(t, a.Worker("transcript_reconciler"))
+	eventually(t, func() bool {
+		return ask[int](a, `SELECT count(*) FROM hooks.turns WHERE summary = text`) == 2
+	}, "both are summarised")
+}
