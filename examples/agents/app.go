@@ -47,7 +47,7 @@ func Open(ctx context.Context, config Config) (*App, error) {
 		return nil, err
 	}
 	a.summariser = NewSummariser(a.pool, config.Model)
-	a.injector = NewInjector(a.pool, config.InjectSkills)
+	a.injector = NewInjector(a.pool, config.Skills)
 	a.workers = []*Worker{a.reaper(), a.reconciler(), a.contextPoller(), a.watchdog()}
 	if a.echo, err = a.routes(); err != nil {
 		a.Close()

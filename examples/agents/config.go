@@ -54,8 +54,9 @@ type Config struct {
 	// Model writes summaries of turns. nil = the first words.
 	Model Model
 
-	// InjectSkills sends an agent its persona's skills, once. nil = nothing is sent.
-	InjectSkills func(ctx context.Context, agent *Agent) error
+	// Skills returns the skills of an agent's persona. Every hook asks for them, until
+	// there are some: these the agent gets with the hook's answer, once. nil = no skills.
+	Skills func(ctx context.Context, agent *Agent) (string, error)
 
 	// Logger gets what happens in the background. nil = discard.
 	Logger *slog.Logger
@@ -84,8 +85,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Model == nil {
 		c.Model = firstWords
 	}
-	if c.InjectSkills == nil {
-		c.InjectSkills = func(context.Context, *Agent) error { return nil }
+	if c.Skills == nil {
+		c.Skills = func(context.Context, *Agent) (string, error) { return "", nil }
 	}
 	return c, nil
 }

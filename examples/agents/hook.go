@@ -21,6 +21,7 @@ type Hook struct {
 	// Read under the agent's lock:
 	agent   *Agent
 	command *Command // the newest; nil = none
+	skills  string   // for the agent; "" = it has them, or there are none
 
 	committed []func(ctx context.Context) error // to be done under the lock after the commit
 }
@@ -34,7 +35,7 @@ type hookFunc func(ctx context.Context, tx pgx.Tx, h *Hook) error
 // hooks are the hooks that change an agent.
 func (a *App) hooks() map[string]hookFunc {
 	return map[string]hookFunc{
-		"session-start":      a.sessionStart,
+		"session-start":      sessionStart,
 		"session-end":        sessionEnd,
 		"user-prompt-submit": userPromptSubmit,
 		"stop":               a.stop,
@@ -45,11 +46,7 @@ func (a *App) hooks() map[string]hookFunc {
 	}
 }
 
-func (a *App) sessionStart(ctx context.Context, tx pgx.Tx, h *Hook) error {
-	h.afterCommit(func(ctx context.Context) error {
-		_, err := a.injector.Inject(ctx, h.agent)
-		return err
-	})
+func sessionStart(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	return startAgent(ctx, tx, h.agent, h.PID)
 }
 

@@ -8,35 +8,38 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// An Injector sends an agent the skills of its persona, once in its life.
+// An Injector gives an agent the skills of its persona, once in its life.
 type Injector struct {
-	pool *pgxpool.Pool
-	send func(ctx context.Context, agent *Agent) error
+	pool   *pgxpool.Pool
+	skills func(ctx context.Context, agent *Agent) (string, error)
 }
 
-// NewInjector returns an Injector that sends by send.
-func NewInjector(pool *pgxpool.Pool, send func(context.Context, *Agent) error) *Injector {
-	return &Injector{pool: pool, send: send}
+// NewInjector returns an Injector that asks skills.
+func NewInjector(pool *pgxpool.Pool, skills func(context.Context, *Agent) (string, error)) *Injector {
+	return &Injector{pool: pool, skills: skills}
 }
 
-// Inject sends the skills unless they were sent before, and reports whether it did.
-// Callers hold the agent's lock; in case one forgets, or read the agent before it
-// waited for the lock, what counts is the row as it is now, locked until the commit.
-func (i *Injector) Inject(ctx context.Context, agent *Agent) (sent bool, err error) {
+// Inject returns the skills for an agent that has none yet, and notes that it has; "" for
+// one that got them before or has ended, or when there are none. Callers hold the agent's
+// lock; in case one forgets, or read the agent before it waited for the lock, what counts
+// is the row as it is now, locked until the commit.
+//
+// An agent that does not get the answer does without skills: they are given at most once.
+func (i *Injector) Inject(ctx context.Context, agent *Agent) (skills string, err error) {
 	err = inTx(ctx, i.pool, func(tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `SELECT prompt_injected_at FROM hooks.agents WHERE id = $1 FOR UPDATE`, agent.ID).Scan(&agent.PromptInjectedAt)
-		if err != nil || agent.PromptInjectedAt != nil {
+		err := tx.QueryRow(ctx, `SELECT prompt_injected_at, ended_at FROM hooks.agents WHERE id = $1 FOR UPDATE`, agent.ID).
+			Scan(&agent.PromptInjectedAt, &agent.EndedAt)
+		if err != nil || agent.PromptInjectedAt != nil || agent.EndedAt != nil {
 			return err
 		}
-		if err := i.send(ctx, agent); err != nil {
+		if skills, err = i.skills(ctx, agent); err != nil || skills == "" {
 			return err
 		}
-		sent = true
 		return tx.QueryRow(ctx, `UPDATE hooks.agents SET prompt_injected_at = now() WHERE id = $1 RETURNING prompt_injected_at`,
 			agent.ID).Scan(&agent.PromptInjectedAt)
 	})
 	if err != nil {
-		return false, fmt.Errorf("agents: inject skills into agent %d: %w", agent.ID, err)
+		return "", fmt.Errorf("agents: inject skills into agent %d: %w", agent.ID, err)
 	}
-	return sent, nil
+	return skills, nil
 }

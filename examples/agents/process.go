@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -30,6 +31,10 @@ func (a *App) process(ctx context.Context, h *Hook, hook hookFunc) error {
 		if err := fn(ctx); err != nil {
 			return err
 		}
+	}
+	// The hook is committed whatever comes of this, and the next one tries again.
+	if h.skills, err = a.injector.Inject(ctx, h.agent); err != nil {
+		a.config.Logger.WarnContext(ctx, "skills_not_injected", slog.String("hook", h.name), slog.Any("error", err))
 	}
 	return a.endSpan(ctx, span)
 }

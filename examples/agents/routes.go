@@ -52,6 +52,7 @@ type HookReply struct {
 	Replica      string `json:"replica"`
 	CommandID    int64  `json:"command_id,omitempty"`
 	CommandState string `json:"command_state,omitempty"`
+	Skills       string `json:"skills,omitempty"` // for the agent to read; given once
 }
 
 // serveHook answers a hook, under the agent's lock.
@@ -62,7 +63,7 @@ func (a *App) serveHook(hook hookFunc) echo.HandlerFunc {
 			return err
 		}
 		a.broadcaster.Publish(Event{AgentID: h.agentID, Hook: h.name})
-		reply := HookReply{AgentID: h.agentID, Replica: a.config.Replica}
+		reply := HookReply{AgentID: h.agentID, Replica: a.config.Replica, Skills: h.skills}
 		if h.command != nil {
 			reply.CommandID, reply.CommandState = h.command.ID, h.command.State
 		}
