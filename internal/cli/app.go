@@ -80,7 +80,7 @@ func Run(ctx context.Context, app *App, args []string) int {
 		err = &ExitError{ExitUsage, err} // cobra's own: no command returned it
 	}
 	err = interruption(ctx, err)
-	if text := oneLine(err.Error()); text != "" {
+	if text := message(err); text != "" {
 		_, _ = fmt.Fprintf(app.redactor, "%s: %s\n", app.options.Program, text)
 	}
 	return Code(err)

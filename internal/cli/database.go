@@ -36,7 +36,7 @@ func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
 }
 
 // Connect connects to the database. The session makes no named statements, so that
-// a pooler may stand between. A failure ends the program with 69.
+// a pooler may stand between. A failure ends the program with 69, a refusal with 77.
 func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 	cc, err := a.ConnConfig()
 	if err != nil {

@@ -132,10 +132,10 @@ func TestARefusedPasswordIsNotPrinted(t *testing.T) {
 		u.User = url.UserPassword("app", password)
 		return at(u.String())
 	}
-	eventually(t, func() bool { _, _, code := run(t, as(wrong), "ls"); return code == cli.ExitUnavailable }, func() string { return "refused" })
+	eventually(t, func() bool { _, _, code := run(t, as(wrong), "ls"); return code == cli.ExitRefused }, func() string { return "refused" })
 	for _, args := range []string{"ls -v", "status 1:2 --log-format json -v", "doctor -v", "watch -v", "watch --log-format json"} {
 		stdout, stderr, code := run(t, as(wrong), strings.Fields(args)...)
-		assert.Equal(t, cli.ExitUnavailable, code, args)
+		assert.Equal(t, cli.ExitRefused, code, args)
 		assert.Contains(t, stderr, "28P01", args)
 		for _, secret := range []string{"s3cret", "wr0ng", url.QueryEscape(wrong), url.PathEscape(wrong)} {
 			assert.NotContains(t, stdout+stderr, secret, args)
@@ -146,4 +146,20 @@ func TestARefusedPasswordIsNotPrinted(t *testing.T) {
 	assert.Contains(t, stdout, `user "app"`)
 	assert.NotContains(t, stdout+stderr, "s3cret")
 	assert.Contains(t, stdout, "warn  rights")
+}
+
+func TestACommandThatTheDatabaseRefusesSaysWhyFirstAndThatItIsForGood(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.DSN(t))
+	require.NoError(t, err)
+	u.Path = "/nowhere"
+	for _, args := range []string{"run 1:2 -- true", "try 1:2", "ls", "tree", "status 1:2", "watch", "doctor", "migrate"} {
+		stdout, stderr, code := run(t, at(u.String()), strings.Fields(args)...)
+		assert.Equal(t, 77, code, "%s: %s", args, stderr)
+		assert.Empty(t, stdout, args)
+		want := `pglatch: database "nowhere" does not exist (SQLSTATE 3D000, PostgreSQL at ` + u.Host + "): create the database, or connect to another\n"
+		assert.True(t, strings.HasSuffix(stderr, want), "%s: %s", args, stderr)
+	}
+	_, stderr, code := run(t, at(nowhere), "ls") // the control
+	assert.Equal(t, 69, code, stderr)
 }

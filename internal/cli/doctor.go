@@ -52,7 +52,8 @@ func newDoctor(app *App) *cobra.Command {
 		Long: `Check whether a database is fit for advisory locks: its version, whether it is a
 standby or behind a transaction pooler, what the role may see, how full the lock table
 is, what lock sessions may set, and how long a fail-over takes at worst. It changes
-nothing. The exit code is 69 if the database cannot be reached, 70 if a check fails,
+nothing. The exit code is 69 if the database cannot be reached, 77 if it refuses the
+user, 70 if a check fails,
 and 0 otherwise, also with warnings.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context()) },
@@ -163,7 +164,7 @@ func (e *examination) sessions(ctx context.Context) error {
 		e.note("lock sessions", fail, "not opened: a standby")
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
-	case errors.Is(err, advisory.ErrPooler), errors.As(err, &pgErr), errors.Is(err, advisory.ErrUnavailable):
+	case errors.Is(err, advisory.ErrPooler), errors.As(err, &pgErr), errors.Is(err, advisory.ErrUnavailable), errors.Is(err, advisory.ErrRefused):
 		e.note("lock sessions", fail, "%v", err)
 	case err != nil:
 		return err

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -22,6 +24,7 @@ const (
 	ExitInternal      = 70  // internal error, or a check of doctor failed
 	ExitBusy          = 75  // held by another, or the wait timed out
 	ExitLost          = 76  // lock or leadership lost; the child was stopped
+	ExitRefused       = 77  // the database refuses the user: trying again does not help
 	ExitFailure       = 125 // own failure before the child ran
 	ExitNotExecutable = 126
 	ExitNotFound      = 127
@@ -55,11 +58,14 @@ func usageError(format string, args ...any) error {
 	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// unavailable is an error of the database, or of the signal that ended ctx meanwhile.
+// unavailable is an error of the database, which is a refusal if it says so, or of the signal that ended ctx meanwhile.
 func unavailable(ctx context.Context, err error) error {
 	var ended *SignalError
 	if err = interruption(ctx, err); err == nil || errors.As(err, &ended) {
 		return err
+	}
+	if refused := pgsession.Refusal(err); refused != nil {
+		return &ExitError{ExitRefused, refused}
 	}
 	return &ExitError{ExitUnavailable, err}
 }
@@ -77,6 +83,7 @@ func exitCodes() []struct {
 		{advisory.ErrLost, ExitLost},
 		{advisory.ErrHeld, ExitBusy},
 		{advisory.ErrTimeout, ExitBusy},
+		{advisory.ErrRefused, ExitRefused},
 		{advisory.ErrUnavailable, ExitUnavailable},
 		{advisory.ErrPooler, ExitUnavailable},
 		{advisory.ErrStandby, ExitUnavailable},
@@ -116,10 +123,22 @@ func Code(err error) int {
 			return c.code
 		}
 	}
-	if errors.As(err, &connect) {
+	switch {
+	case pgsession.Refusal(err) != nil:
+		return ExitRefused
+	case errors.As(err, &connect):
 		return ExitUnavailable
 	}
 	return ExitInternal
+}
+
+// message is what is printed of an error. It begins with what is wrong, not with what
+// could not be done because of it: the command says that.
+func message(err error) string {
+	if refused, ok := errors.AsType[*session.RefusedError](err); ok && Code(err) == ExitRefused {
+		err = refused
+	}
+	return oneLine(err.Error())
 }
 
 // interruption makes err that of the signal that ended ctx, if this is what err is about.

@@ -60,7 +60,8 @@ PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
 Exit codes: 0 success, 3 free (status, lease get), 64 usage, 69 database or lock
 server unavailable, 70 internal error, a failed check (doctor) or a broken promise
-(load), 75 busy, 76 lock, lease or leadership lost,
+(load), 75 busy, 76 lock, lease or leadership lost, 77 the database refuses the
+user (a password, a missing database or right: trying again does not help),
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 

@@ -28,7 +28,8 @@ The command finds in its environment:
   PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is a pair.
 
 Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
-else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it,
+else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it, 69 the
+database is unavailable, 77 it refuses the user or there is no such database,
 125 the command was not started, 126 it is not executable, 127 it was not found.`
 
 // A runCommand is one use of the command run.

@@ -29,7 +29,8 @@ func newTry(app *App) *cobra.Command {
 --hold after a time or at the first SIGINT or SIGTERM.
 
 Exit codes: 0 the lock was acquired, 75 (or -E) somebody else has it, 76 it was
-lost while it was held.`,
+lost while it was held, 69 the database is unavailable, 77 it refuses the user or
+there is no such database.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if hold < 0 {
 				return usageError("--hold is %v: use a positive duration", hold)

@@ -8,11 +8,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -106,7 +108,12 @@ func TestEachConditionHasItsExitCode(t *testing.T) {
 		{&advisory.HeldError{Key: namespace.Pair(1, 2)}, 75},
 		{&advisory.TimeoutError{Key: namespace.Pair(1, 2), Cause: context.DeadlineExceeded}, 75},
 		{&advisory.LostError{Key: namespace.Pair(1, 2), Cause: advisory.ErrUnavailable}, 76},
+		{&advisory.LostError{Key: namespace.Pair(1, 2), Cause: advisory.ErrRefused}, 76},
 		{advisory.ErrUnavailable, 69},
+		{advisory.ErrRefused, 77},
+		{fmt.Errorf("%w: %w", leader.ErrConnection, advisory.ErrRefused), 77},
+		{&pgconn.PgError{Code: "42501"}, 77},
+		{&pgconn.PgError{Code: "57P03"}, 70},
 		{advisory.ErrPooler, 69},
 		{advisory.ErrStandby, 69},
 		{advisory.ErrLockTableFull, 69},
