@@ -22,6 +22,7 @@ type App struct {
 	monitor     *monitor.Monitor
 	transcripts *transcripts
 	broadcaster *Broadcaster
+	sessions    *SessionRegistry
 	summariser  *Summariser
 	injector    *Injector
 	workers     []*Worker
@@ -40,7 +41,7 @@ func Open(ctx context.Context, config Config) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{config: config, broadcaster: NewBroadcaster()}
+	a := &App{config: config, broadcaster: NewBroadcaster(), sessions: NewSessionRegistry()}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
 		a.Close()

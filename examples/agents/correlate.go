@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,11 +39,11 @@ func (a *App) correlate(c echo.Context, name string) (namespace.Key, error) {
 	if !validSession.MatchString(h.SessionID) {
 		return namespace.Key{}, refuse(http.StatusBadRequest, "session_id is missing, or not 1 to 128 letters, digits, dots, dashes and underscores")
 	}
-	find := findAgent
 	if name == "session-start" {
-		find = registerAgent
+		h.agentID, err = registerAgent(r.Context(), a.pool, h.SessionID)
+	} else {
+		h.agentID, err = a.agentOf(r.Context(), h.SessionID)
 	}
-	h.agentID, err = find(r.Context(), a.pool, h.SessionID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return namespace.Key{}, refuse(http.StatusNotFound, "no agent has this session_id: session-start registers one")
 	}
@@ -51,6 +52,18 @@ func (a *App) correlate(c echo.Context, name string) (namespace.Key, error) {
 	}
 	c.Set(hookKey, h)
 	return Agents.ID(int64(h.agentID)), nil
+}
+
+// agentOf returns the id of a session's agent, or pgx.ErrNoRows.
+func (a *App) agentOf(ctx context.Context, session string) (int32, error) {
+	if id, ok := a.sessions.Find(session); ok {
+		return id, nil
+	}
+	id, err := findAgent(ctx, a.pool, session)
+	if err == nil {
+		a.sessions.Add(session, id)
+	}
+	return id, err
 }
 
 func refuse(status int, detail string) error {

@@ -11,7 +11,9 @@
 //	                  read, change, commit                the lock outlives every commit
 //	                  unlock
 //	workers           for each agent: lock or skip, read, change, commit, unlock
-//	deferred stop     wait for the transcript, lock, read again, change or skip, commit, unlock
+//	deferred stop     wait for the transcript, lock, read again, change or skip, commit, unlock;
+//	                  until it is done
+//	hand-off          lock both agents, read, change, commit, unlock
 //	GET /hook/status  no lock
 //
 // Locks have a connection pool of their own beside the pool for work, so that
@@ -21,7 +23,13 @@
 // Not everything is a job for the agent's lock. A turn is summarised under its row
 // lock, because a model call takes long and concerns nothing else of the agent; the
 // configuration file is guarded by a lock on a file; and what lives in the memory of
-// one process, such as the connected browsers, by a mutex.
+// one process by a mutex:
+//
+//	a mutex, because another process may know something else    the agent's lock, and no mutex
+//	Broadcaster      the connected browsers                     capture of progress (pre- and post-tool-use)
+//	SessionRegistry  the agents of sessions                     reconciling of transcripts
+//	InferenceCache   what the model said                        hand-off
+//	RateLimiter      calls of the model                         all other hooks
 //
 // The program has no authentication: let it listen on a loopback address, or put
 // it behind something that has.

@@ -41,8 +41,8 @@ func (a *App) hooks() map[string]hookFunc {
 		"stop":               a.stop,
 		"notification":       awaitInput,
 		"permission-request": awaitInput,
-		"pre-tool-use":       useTool,
-		"post-tool-use":      useTool,
+		"pre-tool-use":       a.useTool,
+		"post-tool-use":      a.useTool,
 	}
 }
 
@@ -106,10 +106,24 @@ func awaitInput(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	return setState(ctx, tx, h.command, AwaitingInput)
 }
 
-// useTool notes that the agent works.
-func useTool(ctx context.Context, tx pgx.Tx, h *Hook) error {
+// useTool notes that the agent works, and captures what it wrote so far. Two hooks that
+// come at once capture each line once, because the agent's lock lets one after the other
+// count the lines.
+func (a *App) useTool(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil
 	}
+	lines, err := a.transcripts.lines(h.agent)
+	if err != nil {
+		return err
+	}
+	turns, err := catchUp(ctx, tx, h.agent, h.command, lines)
+	if err != nil {
+		return err
+	}
+	h.afterCommit(func(context.Context) error {
+		a.summarise(turns)
+		return nil
+	})
 	return setState(ctx, tx, h.command, Processing)
 }

@@ -39,6 +39,7 @@ func (a *App) routes() (*echo.Echo, error) {
 	}
 	e.GET("/hook/status", a.serveStatus)
 	e.GET("/api/events", a.serveEvents)
+	e.POST("/api/handoff", a.serveHandoff)
 	if a.config.ConfigPath != "" {
 		e.PATCH("/api/config", serveConfig(NewConfigEditor(a.config.ConfigPath)))
 	}

@@ -26,12 +26,13 @@ type Summariser struct {
 	pool  *pgxpool.Pool
 	model Model
 	limit *RateLimiter // of model calls
+	cache *InferenceCache
 }
 
 // NewSummariser returns a Summariser that calls the model at most once a second in the
 // long run, and 60 times at once.
 func NewSummariser(pool *pgxpool.Pool, model Model) *Summariser {
-	return &Summariser{pool: pool, model: model, limit: NewRateLimiter(60, time.Second)}
+	return &Summariser{pool: pool, model: model, limit: NewRateLimiter(60, time.Second), cache: NewInferenceCache()}
 }
 
 // lockNotAvailable is SQLSTATE 55P03, what NOWAIT gives instead of a wait.
@@ -58,13 +59,16 @@ func (s *Summariser) Summarise(ctx context.Context, turn int64) (summary string,
 			summary, ok = *existing, true
 			return nil
 		}
-		if !s.limit.Allow() {
-			return nil
+		if summary, ok = s.cache.Find(text); !ok {
+			if !s.limit.Allow() {
+				return nil
+			}
+			if summary, err = s.model(ctx, text); err != nil {
+				return err
+			}
+			s.cache.Add(text, summary)
+			ok = true
 		}
-		if summary, err = s.model(ctx, text); err != nil {
-			return err
-		}
-		ok = true
 		_, err = tx.Exec(ctx, `UPDATE hooks.turns SET summary = $2 WHERE id = $1`, turn, summary)
 		return err
 	})

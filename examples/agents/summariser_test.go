@@ -82,3 +82,22 @@ func TestAFailedModelCallLeavesTheTurnAsItWas(t *testing.T) {
 	assert.Empty(t, summary)
 	assert.True(t, ask[bool](a, `SELECT summary IS NULL FROM hooks.turns WHERE id = $1 FOR UPDATE NOWAIT`, turn), "and unlocked")
 }
+
+func TestATextThatComesAgainCostsNoModelCall(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	a := start(t, agents.Config{DSN: pgtest.DSN(t), Model: func(context.Context, string) (string, error) {
+		calls.Add(1)
+		return "short", nil
+	}})
+	newTurn(a)
+	a.call("user-prompt-submit", agents.Hook{SessionID: "s", Prompt: "a long text"})
+	for turn := int64(1); turn <= 2; turn++ {
+		summary, ok, err := a.Summariser().Summarise(t.Context(), turn)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, "short", summary)
+	}
+	assert.Equal(t, 2, ask[int](a, `SELECT count(*) FROM hooks.turns WHERE summary = 'short'`))
+	assert.EqualValues(t, 1, calls.Load())
+}
