@@ -23,6 +23,7 @@ type App struct {
 	transcripts *transcripts
 	broadcaster *Broadcaster
 	sessions    *SessionRegistry
+	tokens      TokenStore
 	summariser  *Summariser
 	injector    *Injector
 	workers     []*Worker
@@ -42,6 +43,9 @@ func Open(ctx context.Context, config Config) (*App, error) {
 		return nil, err
 	}
 	a := &App{config: config, broadcaster: NewBroadcaster(), sessions: NewSessionRegistry()}
+	if err := a.tokens.Replace(config.Tokens); err != nil {
+		return nil, err
+	}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
 		a.Close()
@@ -89,6 +93,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	a.monitor, err = monitor.Open(monitor.Config{
 		DSN: a.config.DSN, Namespaces: names, HeldSince: a.locker.HeldSince, Logger: a.config.Logger,
+		Authorize: monitor.AllowAll, // all routes stand behind the program's tokens
 	})
 	if err != nil {
 		return err
@@ -98,6 +103,10 @@ func (a *App) open(ctx context.Context) (err error) {
 
 // Locker returns the App's locks, for what else the program guards by them.
 func (a *App) Locker() *advisory.Locker { return a.locker }
+
+// ReplaceTokens lets other tokens take the place of those of Config.Tokens, from the next
+// request on. On an error nothing changes; none at all in the place of some is one.
+func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.Replace(tokens) }
 
 // Close ends background work, waits for it, and closes every connection. Requests
 // must have ended.

@@ -51,6 +51,11 @@ type Config struct {
 	// ConfigPath is the JSON file that PATCH /api/config edits. "" = no such route.
 	ConfigPath string
 
+	// Tokens are the bearer tokens, of 16 bytes at least, of which every request must
+	// have one: hooks and the list of locks alike. nil = only requests from this host are answered,
+	// and Serve refuses an address that others can reach.
+	Tokens []string
+
 	// Model writes summaries of turns. nil = the first words.
 	Model Model
 

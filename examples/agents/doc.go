@@ -30,7 +30,9 @@
 //	SessionRegistry  the agents of sessions                     reconciling of transcripts
 //	InferenceCache   what the model said                        hand-off
 //	RateLimiter      calls of the model                         all other hooks
+//	TokenStore       who is let in
 //
-// The program has no authentication: let it listen on a loopback address, or put
-// it behind something that has.
+// Without tokens the program answers its own host only, and does not start on another
+// address than a loopback one. With Config.Tokens every request needs one of them. They pass
+// in clear text: put TLS in front where others can read along.
 package agents

@@ -63,7 +63,7 @@ func memoryLocks(t *testing.T) (types []string) {
 // while the agent's lock is held.
 func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, []string{"Broadcaster", "InferenceCache", "RateLimiter", "SessionRegistry"}, memoryLocks(t))
+	assert.Equal(t, []string{"Broadcaster", "InferenceCache", "RateLimiter", "SessionRegistry", "TokenStore"}, memoryLocks(t))
 
 	a := start(t, agents.Config{DSN: pgtest.DSN(t)})
 	x := a.call("session-start", agents.Hook{SessionID: "s"})
@@ -72,6 +72,7 @@ func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 	limiter := agents.NewRateLimiter(10, time.Hour)
 	var allowed atomic.Int32
 	var received atomic.Int32
+	var tokens agents.TokenStore
 	sessions, cache := agents.NewSessionRegistry(), agents.NewInferenceCache()
 	var all sync.WaitGroup
 	for range 50 {
@@ -84,6 +85,9 @@ func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 			sessions.Add("s", x.AgentID)
 			if id, ok := sessions.Find("s"); !ok || id != x.AgentID {
 				t.Error("a session is forgotten")
+			}
+			if err := tokens.Replace([]string{"0123456789abcdef"}); err != nil || tokens.Empty() {
+				t.Error("a token is forgotten")
 			}
 			cache.Add("text", "summary")
 			if summary, ok := cache.Find("text"); !ok || summary != "summary" {

@@ -18,6 +18,7 @@ func (a *App) Handler() http.Handler { return a.echo }
 func (a *App) routes() (*echo.Echo, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
+	e.Use(a.tokens.authorize)
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		if _, told := errors.AsType[*echo.HTTPError](err); !told { // the client gets a bare 500
 			a.config.Logger.Warn("request_failed", slog.String("path", c.Path()), slog.Any("error", err))

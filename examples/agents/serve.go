@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -22,8 +23,13 @@ func (a *App) Work(ctx context.Context) {
 const shutdownTimeout = 10 * time.Second
 
 // Serve answers requests on listener and runs the background workers until ctx ends.
-// Then it waits, for 10 s at most, for the requests that are running.
+// Then it waits, for 10 s at most, for the requests that are running. On an address that is
+// not loopback it refuses to start without Config.Tokens. It closes listener.
 func (a *App) Serve(ctx context.Context, listener net.Listener) error {
+	if err := a.tokens.checkAddress(listener.Addr().String()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	a.config.Logger.InfoContext(ctx, "listening", slog.String("address", listener.Addr().String()))
 	ctx, stop := context.WithCancel(ctx)
 	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	server.RegisterOnShutdown(a.broadcaster.Close) // streams of events would never end

@@ -2,6 +2,11 @@
 // database:
 //
 //	DATABASE_URL=postgres://… go run ./examples/agents/cmd/agents -listen 127.0.0.1:8080
+//
+// To look at its locks from another host, with one of the tokens in a file:
+//
+//	go run ./examples/agents/cmd/agents -listen :8080 -token-file tokens
+//	curl -H "Authorization: Bearer $TOKEN" http://HOST:8080/api/advisory-locks
 package main
 
 import (
@@ -12,13 +17,16 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/pglatch/pglatch/examples/agents"
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8080", "address; the program has no authentication")
+	listen := flag.String("listen", "127.0.0.1:8080", "address; one that other hosts can reach needs -token-file")
+	tokenFile := flag.String("token-file", "", "file of bearer tokens, one a line, of which every request needs one; read again on SIGHUP")
 	replica := flag.String("replica", "", "name of this process (the host's)")
 	transcripts := flag.String("transcripts", "", "directory of the agents' transcripts, <session_id>.txt")
 	skills := flag.String("skills", "", "file of the skills that each agent gets with the answer to a hook, once; read again each time")
@@ -26,7 +34,7 @@ func main() {
 	flag.Parse()
 
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	err := run(*listen, agents.Config{
+	err := run(*listen, *tokenFile, agents.Config{
 		DSN: os.Getenv("DATABASE_URL"), Replica: *replica, TranscriptDir: *transcripts, ConfigPath: *config,
 		Skills: readSkills(*skills), Logger: logger,
 	})
@@ -47,7 +55,44 @@ func readSkills(file string) func(context.Context, *agents.Agent) (string, error
 	}
 }
 
-func run(listen string, config agents.Config) error {
+// readTokens reads the file's lines but for empty ones; none if there is no file.
+func readTokens(file string) (tokens []string, err error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if tokens = strings.Fields(string(text)); len(tokens) == 0 {
+		return nil, fmt.Errorf("%s has no token", file)
+	}
+	return tokens, nil
+}
+
+// rereadTokens reads the file again on each SIGHUP. What is wrong with it changes nothing.
+func rereadTokens(ctx context.Context, app *agents.App, file string, logger *slog.Logger) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		}
+		tokens, err := readTokens(file)
+		if err == nil {
+			err = app.ReplaceTokens(tokens)
+		}
+		logger.Info("tokens_read", slog.Any("error", err))
+	}
+}
+
+func run(listen, tokenFile string, config agents.Config) (err error) {
+	if config.Tokens, err = readTokens(tokenFile); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	app, err := agents.Open(ctx, config)
@@ -59,6 +104,11 @@ func run(listen string, config agents.Config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
+	var rereading sync.WaitGroup
+	defer rereading.Wait()
+	if tokenFile != "" {
+		rereading.Go(func() { rereadTokens(ctx, app, tokenFile, config.Logger) })
+	}
+	defer stop()
 	return app.Serve(ctx, listener)
 }
