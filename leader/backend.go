@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
@@ -17,7 +18,9 @@ type Backend interface {
 	// or lost. false means that somebody else does. After an error it is unknown; the
 	// Elector then calls Release, and Close of an io.Closer, before the next attempt.
 	// An error that matches ErrPending says that the attempt is half done, has used up
-	// ctx's time, and goes on with the next call.
+	// ctx's time, and goes on with the next call. One that matches ErrPermanent says that
+	// no later attempt succeeds until somebody changes the settings, the rights or the
+	// store: Permanent marks it. The text of an error begins with what is wrong.
 	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
 	// Renew prolongs leadership to ttl from the start of the call. It must fail if
 	// leadership was lost since TryAcquire, even if identity leads again. An error
@@ -84,6 +87,12 @@ type (
 	// Release, by a node that would let others go first. An error means that it is not known.
 	Contest interface {
 		Contested(ctx context.Context) (bool, error)
+	}
+
+	// A Labeled backend has names of its own for the election, such as its key, which go
+	// with each line that is logged about it. New calls LogAttrs once.
+	Labeled interface {
+		LogAttrs() []slog.Attr
 	}
 )
 

@@ -120,7 +120,7 @@ func (e *Elector) tell(v Event) {
 }
 
 func (e *Elector) call(h *hook, v Event) error {
-	log := e.config.Logger.With(slog.String("election", e.config.Name), slog.String("callback", h.name), slog.String("event", v.Kind.String()))
+	log := e.log.With(slog.String("callback", h.name), slog.String("event", v.Kind.String()))
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
 	result := make(chan error, 1)
 	go func() { // the lifecycle goroutine must survive a runtime.Goexit, as of FailNow

@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -23,9 +22,12 @@ func (d *drive) follow() input {
 	// Work of an earlier tenure that has not ended yet must not meet its successor here,
 	// and a leader without its work would lead to no purpose: others may.
 	quit := d.life.quit
+	if d.works() {
+		d.life.decide() // Start does not wait for that
+	}
 	if !d.awaitWork(d.config.DrainTimeout, quit.Done(), nil) {
 		if quit.Err() == nil {
-			d.config.Logger.Warn("work of an earlier leadership goes on: not standing for election until it ends", d.election())
+			d.log.Warn("work of an earlier leadership goes on: not standing for election until it ends")
 		}
 		if !d.awaitWork(0, quit.Done(), nil) {
 			return stop
@@ -48,7 +50,7 @@ func (d *drive) follow() input {
 		case err == nil || over:
 			return attempt
 		}
-		d.config.Logger.Debug("waiting failed, polling instead", d.election(), slog.Any("error", err))
+		d.log.Debug("waiting failed, polling instead", slog.Any("error", err))
 	}
 	if !sleep(time.Until(d.next), quit) {
 		return stop
@@ -93,11 +95,13 @@ func (d *drive) try(quit context.Context) input {
 	if !d.pace(quit) {
 		return failed // which the end of quit overrules
 	}
-	if in := d.attempt(quit); in != acquired {
-		return in
+	in := d.attempt(quit)
+	if in == acquired {
+		d.life.decide()
+		in = d.settle(quit)
+		d.unsettled = in != acquired
 	}
-	in := d.settle(quit)
-	d.unsettled = in != acquired
+	d.explain(in, quit)
 	return in
 }
 
@@ -127,14 +131,18 @@ func (d *drive) attempt(quit context.Context) input {
 	case d.pending:
 		return pending
 	case err != nil:
-		d.err = fmt.Errorf("%w: acquiring: %w", ErrConnection, err)
+		d.err = &failure{err: err}
+		if errors.Is(err, ErrPermanent) && !d.stood && !d.config.KeepTrying {
+			return hopeless
+		}
 		return failed
 	case !ok:
+		d.stood = true
 		d.waitable = true
 		d.look(quit)
 		return refused
 	}
-	d.unsettled = d.config.SettleDelay > 0
+	d.stood, d.unsettled = true, d.config.SettleDelay > 0
 	if time.Since(from.until) > d.config.RenewInterval/2 {
 		// The attempt took long. Its end proves more than its start. The renewal has a
 		// time of its own: what is left of the attempt's may be nothing.
@@ -142,7 +150,7 @@ func (d *drive) attempt(quit context.Context) input {
 		defer cancel()
 		from = now()
 		if err := d.backend.Renew(ctx, d.config.Identity, d.config.LeaseDuration); err != nil {
-			d.err = fmt.Errorf("%w: renewing after a long attempt: %w", ErrConnection, err)
+			d.err = &failure{"renewing after a long attempt", err}
 			return failed
 		}
 	}
@@ -163,7 +171,7 @@ func (d *drive) settle(quit context.Context) input {
 	case <-quit.Done():
 		return stop
 	case err := <-d.tenure.loss:
-		d.err = fmt.Errorf("%w: settling: %w", ErrConnection, err)
+		d.err = &failure{"settling", err}
 		return failed
 	}
 }

@@ -93,6 +93,13 @@ type Config struct {
 	// after an attempt failed with an error. Off = it stops then.
 	AutoReacquire Switch
 
+	// KeepTrying says what follows if no attempt can succeed until somebody changes
+	// something: a wrong password, no such database, no table, no rights; see ErrPermanent.
+	// false = Start and Run return the error after the first attempt. Once an attempt has
+	// succeeded, or found another leader, the mistake is somebody's who is at work now: then,
+	// and with true, the error is logged, told to OnError, and Retry says when to try again.
+	KeepTrying bool
+
 	// DrainTimeout bounds the wait for work to end when leadership is given up; it is
 	// renewed meanwhile. 0 = 30 s.
 	DrainTimeout time.Duration
@@ -106,8 +113,9 @@ type Config struct {
 	// on a good network) covers it. 0 = none.
 	SettleDelay time.Duration
 
-	// Logger gets transitions (Info; Debug for the attempts of a follower), lost leaderships and slow callbacks (Warn),
-	// panics (Error). nil = discard.
+	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once (Warn), and that
+	// they succeed again (Info); lost leaderships and slow callbacks (Warn); panics (Error). Each line has the election's name,
+	// and its key if the backend has one. nil = discard.
 	Logger *slog.Logger
 }
 

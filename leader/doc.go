@@ -30,6 +30,20 @@
 // RenewTimeout. Where no late write may win, guard the write: leader/postgres has
 // Guard and InTx for transactions, and a Term is a fencing token for everything else.
 //
+// # Start, Run, and who ends it
+//
+// Run(ctx, work) takes part until ctx ends, or work returns. Start(ctx) begins, and is for
+// programs whose framework starts and stops things (fx, run groups, a main of hooks): its
+// ctx bounds the start only, as in those frameworks, and Shutdown ends the Elector. A
+// ctx that ends after Start has returned, as fx's does when all has started, ends
+// nothing; see the example of Start. Services have Run only.
+//
+// Start waits for the first attempt, and both return its error if no attempt can succeed
+// before somebody mends something: a wrong password, no such database, no table, no rights.
+// The error matches ErrPermanent, and its text begins with what is wrong. Config.KeepTrying
+// tries on instead; so does a node that has led or followed before. Why attempts fail is
+// logged as a warning, once for each reason, and that they succeed again.
+//
 // # What it guarantees
 //
 //   - One leader at a time, but for what is said above.
@@ -60,7 +74,8 @@
 //	                                  led by another, grace over
 //
 // The table is in machine.go, and is all that decides. Without AutoReacquire the
-// ways to Follower that follow a leadership or an error lead to Stopped.
+// ways to Follower that follow a leadership or an error lead to Stopped. So does a first
+// attempt that fails if no other can succeed.
 //
 // In Reconnecting the node does not lead: its context has ended, because the lock is not held. If
 // it leads again within ReconnectGrace and no other term came between, that is
@@ -74,7 +89,7 @@
 // that removes them again; a call that is under way goes on. Callbacks run one after
 // the other, in the order of what happens and of their registration, and the next
 // transition waits for them: they should be quick. So they must not wait for a
-// transition either. Shutdown, StepDown, Run and, after a stop, Start do, and in a
+// transition either. Shutdown, StepDown, Run and Start do, and in a
 // callback wait for as long as their ctx lets them: use a goroutine.
 //
 // Work must not call Shutdown or StepDown and wait, because they wait for work. It gives
@@ -133,7 +148,8 @@
 //	work ignores its context, on a stop        released after DrainTimeout, or as OnDrainExceeded says
 //	work ignores its context, after a loss     the node stands for election again when it has returned
 //	a release fails                            Released and Error; the node goes on as a follower
-//	an attempt fails                           AcquireFailed and Error; again after Retry's delay
+//	an attempt fails                           AcquireFailed and Error, each new reason logged; again after Retry's delay
+//	the first fails, and no other can succeed  Stopped; Start, Run and WaitForLeadership return an error that matches ErrPermanent
 //	Retry wants no more                        Stopped; Run and WaitForLeadership return ErrGaveUp
 //	a callback panics                          logged and told to OnError
 //	a callback takes more than a second        logged by its name; renewal goes on, transitions wait

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type Elector struct {
 	binder  Binder
 	contest Contest
 	closer  io.Closer
+	log     *slog.Logger                                // with the election's name and key
 	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
 
 	state    atomic.Uint32
@@ -46,16 +48,6 @@ type Elector struct {
 	working int           // calls of work that have not returned
 }
 
-// A life is one time from Start to Stopped.
-type life struct {
-	ctx   context.Context // for its values only
-	quit  context.Context // ends when a stop is requested
-	stop  context.CancelFunc
-	done  chan struct{}
-	err   error  // why it ended of itself; read after done
-	reign *reign // the current one, guarded by mu
-}
-
 // A reign is a leadership as observers see it, from Acquired to Released or Lost;
 // a tenure that was recovered is part of it.
 type reign struct {
@@ -72,7 +64,7 @@ func New(config Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{})}
+	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), log: labeled(config.Logger, config)}
 	e.waiter, _ = e.backend.(Waiter)
 	e.losses, _ = e.backend.(LossNotifier)
 	e.termer, _ = e.backend.(Termer)
@@ -89,26 +81,61 @@ func New(config Config) (*Elector, error) {
 	return e, nil
 }
 
-// Start begins to take part in the election, and returns at once. The end of ctx
-// is a request to stop, as Shutdown makes it; work gets ctx's values.
-// A second Start is no error and changes nothing, unless the Elector is just
-// stopping: then Start waits for the end and begins anew. An error means that ctx
-// has ended.
-func (e *Elector) Start(ctx context.Context) error {
-	if l, _ := e.begin(ctx); l == nil {
-		return context.Cause(ctx)
+// labeled returns the logger of an election.
+func labeled(log *slog.Logger, c Config) *slog.Logger {
+	attrs := []any{slog.String("election", c.Name)}
+	if b, ok := c.Backend.(Labeled); ok {
+		for _, a := range b.LogAttrs() {
+			attrs = append(attrs, a)
+		}
 	}
-	return nil
+	return log.With(attrs...)
 }
 
-// begin is Start. It returns the life that goes on now, and whether this call began
-// it; nil if ctx has ended.
-func (e *Elector) begin(ctx context.Context) (l *life, began bool) {
+// Start begins to take part in the election and waits for the outcome of the first
+// attempt, at most about RenewTimeout. ctx bounds the start only: once Start has
+// returned nil the end of ctx changes nothing, and the Elector goes on until Shutdown,
+// which every successful Start needs. Work gets ctx's values. Who wants an Elector that ends with
+// a context calls Run.
+//
+// nil says that the node takes part: it leads, another does, or the attempt failed for a
+// reason that can pass. An error says that it does not. If no attempt can succeed it
+// matches ErrPermanent and ErrGaveUp, and the Elector has stopped; see Config.KeepTrying. If
+// AutoReacquire is Off and the attempt failed it matches ErrGaveUp. If ctx ends first it is ctx's cause, and
+// the Elector stops, unless another call started it; Shutdown waits for that.
+//
+// A second Start is no error and changes nothing, unless the Elector is just
+// stopping: then Start waits for the end and begins anew.
+func (e *Elector) Start(ctx context.Context) error {
+	l, began := e.begin(ctx, context.WithoutCancel(ctx))
+	if l == nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-l.decided:
+	case <-l.done:
+	case <-ctx.Done():
+	}
+	switch {
+	case l.isDecided():
+		return nil
+	case l.over():
+		return l.err // nil after a Shutdown meanwhile
+	}
+	if began {
+		l.stop()
+	}
+	return context.Cause(ctx)
+}
+
+// begin returns the life that goes on now, and whether this call began it; nil if ctx has
+// ended. The end of bound is a request to stop to one that this call began.
+func (e *Elector) begin(ctx, bound context.Context) (l *life, began bool) {
 	for ctx.Err() == nil {
 		e.mu.Lock()
 		l = e.life
 		if l == nil || l.over() {
-			l = newLife(ctx)
+			l = newLife(bound)
 			e.life = l
 			go e.live(l)
 			e.mu.Unlock()
@@ -124,21 +151,6 @@ func (e *Elector) begin(ctx context.Context) (l *life, began bool) {
 		}
 	}
 	return nil, false
-}
-
-func newLife(ctx context.Context) *life {
-	l := &life{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
-	l.quit, l.stop = context.WithCancel(ctx)
-	return l
-}
-
-func (l *life) over() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Shutdown stops taking part: if the node leads, the leader's context ends, Run

@@ -210,7 +210,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := open(t, c.config, c.calls...)
+				s := launch(t, c.config, c.calls...)
 				c.play(s)
 				assert.Equal(t, c.want, s.heard())
 				s.finish()

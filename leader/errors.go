@@ -11,7 +11,8 @@ var (
 	ErrNotLeader       = errors.New("not the leader")
 	ErrLost            = errors.New("leadership lost")
 	ErrReleased        = errors.New("leadership released")
-	ErrConnection      = errors.New("backend unreachable")
+	ErrConnection      = errors.New("backend unreachable") // or of no use; the text of what matches it says what is wrong
+	ErrPermanent       = errors.New("no attempt can succeed")
 	ErrPending         = errors.New("takeover under way")
 	ErrShutdownTimeout = errors.New("leadership not given up in time")
 	ErrDrainExceeded   = errors.New("work did not end within DrainTimeout")
@@ -48,3 +49,6 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	return fmt.Sprintf("leader: %s is %v: %s", e.Field, e.Value, e.Remedy)
 }
+
+// Is reports whether target is ErrPermanent.
+func (e *ConfigError) Is(target error) bool { return target == ErrPermanent }

@@ -28,6 +28,56 @@ func ExampleElector_Run() {
 	// released: true
 }
 
+// A Hook is how a framework such as fx starts and stops things. The ctx of OnStart ends as
+// soon as all has started.
+type Hook struct {
+	OnStart, OnStop func(ctx context.Context) error
+}
+
+// In a framework that starts and stops things. OnStart fails if the node can never lead, as
+// with a wrong password. OnStop waits for the work to end, and only then others lead.
+func ExampleElector_Start() {
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	working := make(chan struct{})
+	schedule := func(ctx context.Context) error {
+		fmt.Println("works in term", leader.TermOfContext(ctx))
+		close(working)
+		<-ctx.Done()
+		fmt.Println("has ended")
+		return nil
+	}
+	running, stop := context.WithCancel(context.Background()) // not OnStart's ctx
+	hook := Hook{
+		OnStart: func(ctx context.Context) error {
+			if err := elector.Start(ctx); err != nil {
+				return err
+			}
+			go func() { _ = elector.Run(running, schedule) }() // each time that the node leads
+			return nil
+		},
+		OnStop: func(ctx context.Context) error {
+			stop()
+			return elector.Shutdown(ctx)
+		},
+	}
+
+	starting, started := context.WithTimeout(context.Background(), 15*time.Second)
+	fmt.Println("start:", hook.OnStart(starting))
+	started() // the framework's ctx ends, the Elector goes on
+	<-working
+	fmt.Println("leads:", elector.IsLeader())
+	fmt.Println("stop:", hook.OnStop(context.Background()))
+	// Output:
+	// start: <nil>
+	// works in term 1.1
+	// leads: true
+	// has ended
+	// stop: <nil>
+}
+
 // Work in small steps, each of which looks first.
 func ExampleElector_IsLeader() {
 	config := leader.NewConfig("node-1")

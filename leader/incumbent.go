@@ -37,7 +37,7 @@ func (d *drive) lead() input {
 	}
 }
 
-func renewError(err error) error { return fmt.Errorf("%w: renewing: %w", ErrConnection, err) }
+func renewError(err error) error { return &failure{"renewing", err} }
 
 // mourn accounts for a loss. Unless it is certain, the server may still keep others
 // out for a while: work gets this time to end.
@@ -82,7 +82,8 @@ func (d *drive) release() input {
 		force = context.Background() // there is no quicker way
 	}
 	if err := d.releaseBackend(force); err != nil {
-		d.err = errors.Join(d.err, fmt.Errorf("%w: releasing: %w", ErrConnection, err))
+		d.log.Warn("release failed: leadership ends by its lease", slog.Any("error", err))
+		d.err = errors.Join(d.err, &failure{"releasing", err})
 		return releaseFailed
 	}
 	return released
@@ -99,7 +100,7 @@ func (d *drive) overrun(gone <-chan struct{}) bool {
 		return false
 	default:
 	}
-	log := d.config.Logger.With(d.election(), slog.Duration("drain_timeout", d.config.DrainTimeout))
+	log := d.log.With(slog.Duration("drain_timeout", d.config.DrainTimeout))
 	switch d.config.OnDrainExceeded {
 	case ExitProcess:
 		log.Error("work did not end: exiting the process")

@@ -94,7 +94,7 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 		return 0, err
 	}
 	k.failures++
-	e.config.Logger.Warn("health_check_failed", slog.String("election", e.config.Name), slog.Int("failures", k.failures), slog.Any("error", err))
+	e.log.Warn("health_check_failed", slog.Int("failures", k.failures), slog.Any("error", err))
 	if limit := e.config.MaxRenewFailures; limit > 0 && k.failures >= limit {
 		return 0, fmt.Errorf("%d renewals failed in a row: %w", k.failures, err)
 	}

@@ -32,7 +32,9 @@ type drive struct {
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
 	unsettled bool      // an attempt succeeded, and work of a predecessor may still go on
 	exhausted bool
-	resigned  error // why a service gave the leadership up
+	stood     bool   // an attempt has succeeded, or found another leader
+	reason    string // why the last attempts failed, as it was logged; "" = they did not
+	resigned  error  // why a service gave the leadership up
 }
 
 // live is the lifecycle goroutine.
@@ -80,8 +82,11 @@ func (d *drive) take(in input) {
 		d.life.err = d.gaveUp(from, in)
 		d.life.stop() // a Start from now on waits for the end of this life
 	}
+	if from == Acquiring && to.State != Stopped {
+		d.life.decide()
+	}
 	if from != to.State {
-		d.config.Logger.LogAttrs(context.Background(), levelOf(from, to.State), "state_change", d.election(),
+		d.log.LogAttrs(context.Background(), levelOf(from, to.State), "state_change",
 			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.State.String())))
 		d.tell(Event{Kind: EventStateChange, From: from, To: to.State})
 	}
@@ -106,6 +111,8 @@ func (d *drive) gaveUp(from State, in input) error {
 	switch {
 	case asked:
 		return nil
+	case in == hopeless:
+		return &hopelessError{d.config.Name, why}
 	case why == nil:
 		return fmt.Errorf("leader: %s: %w", d.config.Name, ErrGaveUp)
 	}
@@ -141,6 +148,7 @@ func (d *drive) effect(a action) {
 		d.dropTenure()
 		d.closeNow()
 	case startGrace:
+		d.log.Warn("leadership is interrupted", slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
 		d.grace = time.Now().Add(d.config.ReconnectGrace)
 	case resetRetry:
 		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
@@ -159,16 +167,16 @@ func (d *drive) effect(a action) {
 func (d *drive) observe(a action) {
 	switch a {
 	case tellAcquired:
-		d.config.Logger.Info("lock_acquired", d.election(), slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
+		d.log.Info("lock_acquired", slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
 		d.tell(Event{Kind: EventAcquired, Term: d.lastTerm})
 		d.sees(sighting{d.self(d.tenure), true, time.Now()})
 	case tellRecovered:
-		d.config.Logger.Info("leadership recovered", d.election(), slog.String("term", d.lastTerm.String()))
+		d.log.Info("leadership recovered", slog.String("term", d.lastTerm.String()))
 		d.tell(Event{Kind: EventRecovered, Term: d.lastTerm})
 	case tellReleased:
 		d.endReign(Event{Kind: EventReleased, Term: d.lastTerm, Err: d.err})
 	case tellLost:
-		d.config.Logger.Warn("leadership lost", d.election(), slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
+		d.log.Warn("leadership lost", slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
 		d.endReign(Event{Kind: EventLost, Term: d.lastTerm, Err: d.why})
 	case tellAcquireFailed:
 		d.tell(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
@@ -180,8 +188,6 @@ func (d *drive) observe(a action) {
 		d.tell(Event{Kind: EventStopped, Err: d.life.err})
 	}
 }
-
-func (d *drive) election() slog.Attr { return slog.String("election", d.config.Name) }
 
 // takeOffice makes the tenure current; its context is what the world may use now.
 func (d *drive) takeOffice() {
@@ -245,7 +251,7 @@ func (d *drive) closeNow() {
 		return
 	}
 	if err := d.closer.Close(); err != nil {
-		d.config.Logger.Debug("closing the backend", d.election(), slog.Any("error", err))
+		d.log.Debug("closing the backend", slog.Any("error", err))
 	}
 }
 

@@ -5,13 +5,14 @@ type input uint8
 
 const (
 	start         input = iota // Start was called
-	stop                       // Shutdown was called, or the context of Start ended
+	stop                       // Shutdown was called, or the context of Run ended
 	stepDown                   // StepDown was called, or a service failed to start
 	attempt                    // it is time for the next attempt
 	acquired                   // the attempt succeeded
 	refused                    // somebody else leads
 	pending                    // the attempt is half done
 	failed                     // the attempt failed: nobody knows who leads
+	hopeless                   // the first attempt failed, and no other can succeed
 	renewed                    // a renewal succeeded
 	renewFailed                // a renewal failed, and there is time for another
 	lost                       // leadership is gone, or cannot be renewed in time
@@ -89,6 +90,7 @@ var table = []row{
 	{Acquiring, refused, always, destination(Follower), do(backOff, tellAcquireFailed)},
 	{Acquiring, pending, always, destination(Acquiring), do(tellAcquireFailed)},
 	{Acquiring, failed, always, again, do(abandon, closeBackend, backOff, tellAcquireFailed, tellError)},
+	{Acquiring, hopeless, always, destination(Stopped), do(abandon, tellAcquireFailed, tellError)},
 	{Acquiring, stop, always, destination(Stopped), do(abandon)},
 
 	{Leader, renewed, always, destination(Leader), nil},

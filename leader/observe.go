@@ -52,7 +52,7 @@ func (d *drive) look(quit context.Context) {
 	at := time.Now()
 	holder, ok, err := d.inspect(ctx)
 	if err != nil {
-		d.config.Logger.Debug("looking for the leader failed", d.election(), slog.Any("error", err))
+		d.log.Debug("looking for the leader failed", slog.Any("error", err))
 		return // what was seen before stays, and its time tells
 	}
 	d.sees(sighting{holder, ok, at})

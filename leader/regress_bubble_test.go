@@ -216,8 +216,7 @@ func TestLeadershipThatEndedBeforeItWasGivenUpIsLost(t *testing.T) {
 func TestTheLoopCountsAsBusyWhileABackendKeepsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{}, slowly(acquires(1), time.Second), slowly(releases(), time.Second), releases(), closes())
-		synctest.Wait()
+		s := launch(t, leader.Config{}, slowly(acquires(1), time.Second), slowly(releases(), time.Second), releases(), closes())
 		assert.True(t, s.Busy(), "an attempt")
 		s.at(time.Second)
 		assert.False(t, s.Busy(), "a leader")

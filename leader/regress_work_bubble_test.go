@@ -111,7 +111,8 @@ func TestWorkGetsTheValuesOfItsRunAndTheTermOfItsLeader(t *testing.T) {
 			cancel()
 			return child.Err()
 		}))
-		synctest.Wait()
+		synctest.Wait() // until it has stepped down
+		s.finish()
 	})
 }
 

@@ -187,6 +187,15 @@ func open(t *testing.T, config leader.Config, calls ...call) *scene {
 	return s
 }
 
+// launch is open that does not wait for the first attempt.
+func launch(t *testing.T, config leader.Config, calls ...call) *scene {
+	t.Helper()
+	s := prepare(t, config, calls...)
+	go func() { _ = s.Start(t.Context()) }()
+	synctest.Wait()
+	return s
+}
+
 // prepare is open without Start.
 func prepare(t *testing.T, config leader.Config, calls ...call) *scene {
 	t.Helper()

@@ -74,7 +74,7 @@ func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
 		}
 		names[s.Name] = true
 	}
-	log := cmp.Or(config.Logger, e.config.Logger).With(slog.String("election", e.config.Name))
+	log := labeled(cmp.Or(config.Logger, e.config.Logger), e.config)
 	return &Services{elector: e, specs: specs, log: log}, nil
 }
 

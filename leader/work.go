@@ -17,10 +17,11 @@ import (
 // started by Start goes on to lead then, without it); when ctx ends, with
 // nil, or work's error if that is another than its context's; and when the Elector
 // stops, with nil after Shutdown and an error that matches ErrGaveUp if it stopped
-// of itself. If the Elector was not started Run starts it, and shuts it
-// down before it returns.
+// of itself, as it does if its first attempt shows that none can succeed: see
+// Config.KeepTrying. If the Elector was not started Run starts it, takes the end of ctx
+// for a request to stop, and shuts it down before it returns.
 func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error) error {
-	l, began := e.begin(ctx)
+	l, began := e.begin(ctx, ctx)
 	if l == nil {
 		return nil // ctx has ended
 	}
@@ -43,7 +44,7 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 		case ctx.Err() != nil || !over:
 			return err
 		case err != nil:
-			e.config.Logger.Warn("work failed after leadership ended", slog.String("election", e.config.Name), slog.Any("error", err))
+			e.log.Warn("work failed after leadership ended", slog.Any("error", err))
 		}
 	}
 }
@@ -97,6 +98,13 @@ func (e *Elector) join(ctx context.Context, l *life) (*tenure, error) {
 		}
 		e.mu.Unlock()
 	}
+}
+
+// works reports whether work runs.
+func (e *Elector) works() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.working > 0
 }
 
 func (e *Elector) leave() {

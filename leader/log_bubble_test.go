@@ -1,0 +1,135 @@
+package leader_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// keyed is a backend with a key.
+type keyed struct{ able }
+
+func (keyed) LogAttrs() []slog.Attr { return []slog.Attr{slog.Int("key1", 1), slog.Int("key2", 100)} }
+
+// logging is a Config with a backend that has a key, and what is logged.
+func logging(t *testing.T, calls ...call) (*leader.Elector, *scripted, *bytes.Buffer) {
+	t.Helper()
+	script := &scripted{t: t, calls: calls}
+	var log bytes.Buffer
+	e, err := leader.New(leader.Config{
+		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1},
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})),
+	})
+	require.NoError(t, err)
+	return e, script, &log
+}
+
+// about are the lines that contain text.
+func about(log *bytes.Buffer, text string) (lines []string) {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, text) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+func failsBy(format string, args ...any) call {
+	return call{method: "TryAcquire", err: fmt.Errorf(format, args...)}
+}
+
+func TestEachNewReasonWhyAttemptsFailIsLoggedOnceAndThatItIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []call
+		for port := range 3 { // one reason: only the port of this end differs
+			calls = append(calls, failsBy("leader: read 127.0.0.1:%d: connection reset", 40000+port), releases(), closes())
+		}
+		calls = append(calls, failsBy("no route to host"), releases(), closes(), refuses(), refuses(),
+			refusesForEver(), releases(), closes(), acquires(1), releases(), closes())
+		e, _, log := logging(t, calls...)
+		require.NoError(t, e.Start(t.Context()))
+		require.NoError(t, e.WaitForLeadership(t.Context()))
+		require.NoError(t, e.Shutdown(t.Context()))
+		const of = "election=scheduler key1=1 key2=100"
+		assert.Equal(t, []string{
+			`level=WARN msg="attempt failed" ` + of + ` error="read 127.0.0.1:40000: connection reset"`,
+			`level=WARN msg="attempt failed" ` + of + ` error="no route to host"`,
+			`level=INFO msg="attempts succeed again" ` + of,
+			`level=WARN msg="attempt failed" ` + of + ` error="password authentication failed" permanent=true`,
+			`level=INFO msg="attempts succeed again" ` + of,
+		}, about(log, `msg="attempt`))
+	})
+}
+
+func TestALongFailureIsOneLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []call
+		for range 100 {
+			calls = append(calls, fails(), releases(), closes())
+		}
+		e, _, log := logging(t, append(calls, releases(), closes())...)
+		require.NoError(t, e.Start(t.Context()))
+		time.Sleep(199 * time.Second)
+		require.NoError(t, e.Shutdown(t.Context()))
+		assert.Equal(t, []string{
+			`level=WARN msg="attempt failed" election=scheduler key1=1 key2=100 error="broken pipe"`,
+		}, about(log, "level=WARN"))
+	})
+}
+
+func TestEachLineOfAnElectionHasItsNameAndKeyAndEachTransitionIsOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, _, log := logging(t, acquires(1), failsToRenew(), isDeposed(), closes(), refuses(), failsBy("leader: gone"), releases(), closes(), releases(), closes())
+		e.OnError(func(error) { panic("now and then") })
+		require.NoError(t, e.Start(t.Context()))
+		time.Sleep(9 * time.Second)
+		require.NoError(t, e.Shutdown(t.Context()))
+		lines := strings.Count(log.String(), "\n")
+		assert.Len(t, about(log, " election=scheduler key1=1 key2=100 "), lines, log.String())
+		for _, transition := range []string{"stopped state.to=follower", "acquiring state.to=leader", "leader state.to=follower", "follower state.to=stopped"} {
+			assert.Len(t, about(log, "state.from="+transition), 1, log.String())
+		}
+	})
+}
+
+func TestAReleaseThatFailsIsLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, _, log := logging(t, acquires(1), failsToRelease(), closes(), closes())
+		require.NoError(t, e.Start(t.Context()))
+		require.NoError(t, e.Shutdown(t.Context()))
+		assert.Contains(t, log.String(), `level=WARN msg="release failed: leadership ends by its lease" election=scheduler key1=1 key2=100 error="broken pipe"`)
+	})
+}
+
+func TestTheErrorOfAnAttemptBeginsWithWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, _, _ := logging(t, failsBy("leader: %w", errors.New("connection refused")), releases(), closes(), releases(), closes())
+		var told error
+		e.OnError(func(err error) { told = err })
+		require.NoError(t, e.Start(t.Context()))
+		synctest.Wait()
+		require.EqualError(t, told, "connection refused")
+		require.ErrorIs(t, told, leader.ErrConnection)
+		require.NoError(t, e.Shutdown(t.Context()))
+	})
+}

@@ -1,0 +1,57 @@
+package leader
+
+import (
+	"errors"
+	"strings"
+)
+
+// Permanent returns an error with the text of err that matches ErrPermanent, and err.
+// A Backend marks with it what no later attempt mends: a wrong password, a missing
+// table, rights that were not granted. nil stays nil.
+func Permanent(err error) error {
+	if err == nil || errors.Is(err, ErrPermanent) {
+		return err
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+
+func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
+
+func (e *permanentError) Unwrap() error { return e.err }
+
+// A failure is an error of the backend, as the Elector tells it. It matches
+// ErrConnection; its text begins with what is wrong.
+type failure struct {
+	doing string // "" = an attempt
+	err   error
+}
+
+func (f *failure) Error() string {
+	if f.doing == "" {
+		return problem(f.err)
+	}
+	return f.doing + ": " + problem(f.err)
+}
+
+func (f *failure) Is(target error) bool { return target == ErrConnection }
+
+func (f *failure) Unwrap() error { return f.err }
+
+// A hopelessError is why an Elector stopped after its first attempt.
+type hopelessError struct {
+	election string
+	err      error
+}
+
+func (e *hopelessError) Error() string { return "leader: " + e.election + ": " + problem(e.err) }
+
+func (e *hopelessError) Is(target error) bool { return target == ErrGaveUp }
+
+func (e *hopelessError) Unwrap() error { return e.err }
+
+// problem is the text of an error without the prefix that backends put before it.
+func problem(err error) string { return strings.TrimPrefix(err.Error(), "leader: ") }
