@@ -24,6 +24,15 @@ type Config struct {
 	// process. "" = the host's name.
 	Node string
 
+	// Mount is the directory that all nodes share, such as an NFS mount with the repositories. Open
+	// fails with a *MountError unless it is a directory in which files can be written, and
+	// something is mounted there. "" = the nodes share none, and nothing is checked.
+	Mount string
+
+	// MountLocal lets Mount be a directory in which nothing is mounted: where all nodes
+	// run on one host.
+	MountLocal bool
+
 	// ScheduleInterval is the time between two runs of a scheduler. 0 = 30 s.
 	ScheduleInterval time.Duration
 

@@ -24,9 +24,10 @@
 // that connection does, PostgreSQL frees the lock, and another node has it within
 // milliseconds.
 //
-// Node.Serve brings a node up in this order: schema, then at once election, query
-// serving, jobs, heartbeat and reconciliation. None of these waits for the outcome
-// of the election.
+// A node comes up in this order: schema and mount (Open), then at once election, query
+// serving, jobs, heartbeat and reconciliation (Serve). None of these waits for the outcome
+// of the election. A node whose shared directory is missing, is not mounted or cannot be
+// written to does not come up: it could lead, and do the leader's work in the wrong place.
 //
 // The program has no authentication: let it listen on a loopback address, or put
 // it behind something that has.

@@ -18,8 +18,8 @@ type Node struct {
 	services *leader.Services
 }
 
-// Open connects, makes the tables if need be, and returns a Node that does nothing
-// yet: see Serve. ctx bounds the call only. Any number of nodes may open at once on
+// Open connects, makes the tables if need be, checks Config.Mount, and returns a Node that
+// does nothing yet: see Serve. ctx bounds the call only. Any number of nodes may open at once on
 // one database.
 func Open(ctx context.Context, config Config) (*Node, error) {
 	config, err := config.withDefaults()
@@ -37,6 +37,10 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		return nil, fmt.Errorf("scheduler: work pool: %w", err)
 	}
 	if err := createSchema(ctx, n.pool); err != nil {
+		n.Close()
+		return nil, err
+	}
+	if err := config.checkMount(ctx); err != nil { // before anything could lead
 		n.Close()
 		return nil, err
 	}

@@ -34,6 +34,8 @@ func serveNode(name string) error {
 	node, err := scheduler.Open(ctx, scheduler.Config{
 		DSN:               os.Getenv(dsnVariable),
 		Node:              name,
+		Mount:             os.TempDir(), // what both nodes share on this host
+		MountLocal:        true,
 		ScheduleInterval:  scheduleInterval,
 		JobInterval:       jobInterval,
 		HeartbeatInterval: heartbeatInterval,

@@ -1,0 +1,96 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// mountTimeout bounds the check: a file server that is away lets every call wait for ever.
+const mountTimeout = 10 * time.Second
+
+// What can be wrong with a mount, beside the errors of the file system.
+var (
+	ErrNotDirectory  = errors.New("it is not a directory")
+	ErrNotMountPoint = errors.New("nothing is mounted there: files would go to the local disk, where other nodes do not see them")
+)
+
+// A MountError says why a node did not start with its Config.Mount.
+type MountError struct {
+	Path string
+	Err  error // ErrNotDirectory, ErrNotMountPoint, fs.ErrNotExist, fs.ErrPermission, context.DeadlineExceeded …
+}
+
+func (e *MountError) Error() string {
+	return fmt.Sprintf("scheduler: Mount %s cannot be used: %v", e.Path, e.Err)
+}
+
+func (e *MountError) Unwrap() error { return e.Err }
+
+// checkMount returns a *MountError if the directory that the nodes share is not there, is no
+// mount point, though it must be one, or cannot be written to and read from.
+func (c Config) checkMount(ctx context.Context) error {
+	if c.Mount == "" {
+		return nil
+	}
+	if err := answer(ctx, c.tryMount); err != nil {
+		return &MountError{c.Mount, err}
+	}
+	return nil
+}
+
+// answer waits for what check returns, and 10 s at most.
+func answer(ctx context.Context, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
+	defer cancel()
+	checked := make(chan error, 1)
+	go func() { checked <- check() }() // a call that hangs cannot be interrupted: it ends when it ends
+	select {
+	case err := <-checked:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("it does not answer: %w", context.Cause(ctx))
+	}
+}
+
+func (c Config) tryMount() error {
+	info, err := os.Stat(c.Mount)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return ErrNotDirectory
+	}
+	if !c.MountLocal {
+		if err := isMountPoint(c.Mount, info); err != nil {
+			return err
+		}
+	}
+	f, err := os.CreateTemp(c.Mount, ".check-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("a node that starts made this file\n")
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+}
+
+// isMountPoint compares the device with that of the parent directory. What it does not tell
+// is a bind mount within one file system.
+func isMountPoint(path string, info os.FileInfo) error {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	parent, err := os.Stat(filepath.Join(target, ".."))
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(info, parent) && info.Sys().(*syscall.Stat_t).Dev == parent.Sys().(*syscall.Stat_t).Dev { // "/" is its own parent
+		return ErrNotMountPoint
+	}
+	return nil
+}
