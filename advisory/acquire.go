@@ -138,7 +138,7 @@ var errTaken = errors.New("taken")
 // returns is the caller's to drive.
 func (c *core) enqueue(ctx context.Context, r *request) (*campaign, error) {
 	if c.closed {
-		return nil, ErrClosed
+		return nil, closedError(r.key)
 	}
 	if err := c.reentrant(ctx, r); err != nil {
 		return nil, err
@@ -278,7 +278,7 @@ func (c *core) explain(r *request, err error) error {
 	case isHeld(err):
 		return err
 	case c.ctx.Err() != nil:
-		return ErrClosed
+		return closedError(r.key)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.key)
 	case errors.Is(err, errNoSlot), errors.Is(err, session.ErrNoSession):

@@ -29,7 +29,7 @@ func (c *core) build(ctx context.Context, r *request) (*builder, error) {
 	c.mu.Lock()
 	err := c.reentrant(ctx, r)
 	if c.closed {
-		err = ErrClosed
+		err = closedError(r.key)
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *builder) finish() (*Lock, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, b.abort(ErrClosed)
+		return nil, b.abort(closedError(b.request.key))
 	}
 	defer c.mu.Unlock()
 	grants := b.lock.grants

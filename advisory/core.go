@@ -90,7 +90,7 @@ func (c *core) close() {
 	c.cancel()
 	var grants []*grant
 	for _, q := range c.queues {
-		q.fail(func(*request) error { return ErrClosed })
+		q.fail(func(r *request) error { return closedError(r.key) })
 		if q.campaign != nil {
 			q.campaign.stop()
 		}

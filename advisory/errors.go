@@ -277,6 +277,9 @@ func by(h *Holder) string {
 	return " by " + h.String()
 }
 
+// closedError is the error of a call that the end of its Locker ended or came before.
+func closedError(key namespace.Key) error { return fmt.Errorf("advisory: lock %v: %w", key, ErrClosed) }
+
 // canceled is the error of a wait that its context ended without a deadline.
 func canceled(ctx context.Context, key namespace.Key) error {
 	return fmt.Errorf("advisory: waiting for lock %v: %w", key, context.Cause(ctx))

@@ -101,6 +101,7 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		require.ErrorIs(t, err, namespace.ErrInvalidKey)
 		_, err = l.AcquireAll(ctx)
 		require.ErrorIs(t, err, namespace.ErrInvalidKey)
+		require.ErrorContains(t, err, "no key: there is nothing to lock: give at least one")
 		_, err = l.AcquireAll(ctx, agents.ID(1), namespace.Key{})
 		require.ErrorIs(t, err, namespace.ErrInvalidKey)
 		_, err = l.AcquireSlot(ctx, namespace.Pair(1, 2), 2)
@@ -114,6 +115,12 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		require.ErrorAs(t, err, &configError)
 		require.ErrorAs(t, advisory.LockTx(ctx, nil, agents.ID(1)), &configError)
 		require.ErrorAs(t, advisory.LockSQLTx(ctx, nil, agents.ID(1)), &configError)
+		err = l.Do(ctx, agents.ID(1), nil)
+		require.ErrorAs(t, err, &configError)
+		require.EqualError(t, err, "advisory: fn is nil: give the function that does the work, or call Acquire to do it elsewhere")
+		ran, err := l.DoOrSkip(ctx, agents.ID(1), nil)
+		require.ErrorAs(t, err, &configError)
+		require.False(t, ran)
 		require.Zero(t, locks(t, work, true))
 
 		canceled, cancel := context.WithCancel(ctx)
@@ -127,8 +134,11 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		require.ErrorIs(t, err, advisory.ErrClosed)
 		_, err = l.AcquireAll(ctx, agents.ID(1), agents.ID(2))
 		require.ErrorIs(t, err, advisory.ErrClosed)
-		_, err = l.DoOrSkip(ctx, agents.ID(1), nil)
+		_, err = l.AcquireSlot(ctx, agents.ID(1), 2)
 		require.ErrorIs(t, err, advisory.ErrClosed)
+		err = l.Do(ctx, agents.ID(1), func(context.Context) error { return nil })
+		require.ErrorIs(t, err, advisory.ErrClosed)
+		require.EqualError(t, err, "advisory: lock agent/1: the Locker is closed: call Close after its last use, or Open another")
 	})
 }
 

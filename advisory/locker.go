@@ -73,8 +73,12 @@ func (l *Locker) Close() { l.core.close() }
 //
 // Do returns the errors of Acquire, without having run fn; else fn's error; and a
 // *LostError, joined to fn's error if there is one, if the lock was lost before fn
-// returned: then somebody else may have held it meanwhile.
+// returned: then somebody else may have held it meanwhile. A nil fn is a *ConfigError,
+// and nothing is locked.
 func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) error {
+	if err := checkWork(fn); err != nil {
+		return err
+	}
 	lock, err := l.Acquire(ctx, key)
 	if err != nil {
 		return err
@@ -86,6 +90,9 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 // carries a lock on it already, it returns false and no error, and fn did not
 // run. ran tells whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
+	if err := checkWork(fn); err != nil {
+		return false, err
+	}
 	lock, err := l.try(ctx, key, false)
 	// The error itself counts, not the cause of a context that it may wrap.
 	switch err.(type) { //nolint:errorlint // see above
@@ -99,6 +106,14 @@ func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx co
 		return false, nil
 	}
 	return false, err
+}
+
+// checkWork refuses a nil function before anything is locked for it.
+func checkWork(fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return &ConfigError{"fn", "nil", "give the function that does the work, or call Acquire to do it elsewhere"}
+	}
+	return nil
 }
 
 // run runs fn under the lock.

@@ -141,6 +141,6 @@ func (c *core) pauseForSlot(ctx context.Context, r *request) error {
 	case <-ctx.Done():
 		return gaveUpSlot(ctx, r)
 	case <-c.ctx.Done():
-		return ErrClosed
+		return closedError(r.key)
 	}
 }

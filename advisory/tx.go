@@ -143,7 +143,7 @@ func (o Options) lockTx(ctx context.Context, tx pgsession.Tx, keys []namespace.K
 // inOrder returns valid keys without doubles, in the order in which all calls take them.
 func inOrder(keys []namespace.Key) ([]namespace.Key, error) {
 	if len(keys) == 0 {
-		return nil, valid(namespace.Key{})
+		return nil, &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: "no key", Reason: "there is nothing to lock: give at least one, and make no call where there is none"}
 	}
 	for _, key := range keys {
 		if err := valid(key); err != nil {

@@ -160,7 +160,7 @@ type Holder struct {
 // The conditions that sessions report.
 var (
 	ErrLost          = errors.New("lock lost")
-	ErrClosed        = errors.New("locker closed")
+	ErrClosed        = errors.New("the Locker is closed: call Close after its last use, or Open another")
 	ErrUnavailable   = errors.New("PostgreSQL unavailable")
 	ErrRefused       = errors.New("PostgreSQL refuses this client")
 	ErrPooler        = errors.New("connection goes through a transaction pooler")
