@@ -77,6 +77,14 @@ type Config struct {
 	// before. Pings go out every third of it. 0 = 15 s; 500 ms to 24 h.
 	SessionTTL time.Duration
 
+	// LossDrain is the time that work has to stop when the server is not heard of any
+	// more: a lock's context ends so much earlier than it otherwise does, which is at
+	// least a tenth of SessionTTL before the server can free the lock. It is for work that
+	// cannot look at its context before each write, such as another program's. A session
+	// that the server itself ends is not covered: its locks are free at once. 0 = none; at
+	// most two fifths of SessionTTL, because pings go out every third and need their time.
+	LossDrain time.Duration
+
 	// HandOverBudget is how long a lock may pass between waiters of this process,
 	// without a round trip, before other processes get their turn. 0 = 10 ms;
 	// negative = never: each release asks the server.
@@ -131,6 +139,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, &ConfigError{"Timeout", c.Timeout, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
 	case c.SessionTTL < MinSessionTTL || c.SessionTTL > MaxSessionTTL:
 		return c, &ConfigError{"SessionTTL", c.SessionTTL, "use 500ms to 24h, or 0 for the default of 15s"}
+	case c.LossDrain < 0 || c.LossDrain > c.SessionTTL*2/5:
+		return c, &ConfigError{"LossDrain", c.LossDrain, fmt.Sprintf("use at most two fifths of SessionTTL (%v), or 0 for none", c.SessionTTL*2/5)}
 	}
 	return c, checkTracer(c.Tracer)
 }

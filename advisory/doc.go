@@ -119,7 +119,7 @@
 // # When things go wrong
 //
 //	the server ends the session      context ends at once, cause *LostError; Release returns it
-//	the network goes silent          context ends before SessionTTL is over; lock free after SessionTTL
+//	the network goes silent          context ends before SessionTTL is over, by LossDrain earlier; lock free after SessionTTL
 //	the process is stopped           lock free after SessionTTL; context found ended on waking
 //	the process is killed            lock free at once
 //	somebody holds the lock          *TimeoutError, *HeldError or ran = false, with who and since when

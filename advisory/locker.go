@@ -37,6 +37,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 		BeforeConnect:   config.BeforeConnect,
 		MaxSessions:     config.MaxConns,
 		T:               config.SessionTTL,
+		LossDrain:       config.LossDrain,
 		Batches:         config.Multiplex > 0,
 		ApplicationName: config.ApplicationName,
 	})

@@ -11,9 +11,12 @@ import (
 // held: a thousandth of one.
 const pauseEvery = 200 * time.Millisecond
 
-// shortestPause is what counts as one. A lock that was well expires in no shorter one:
-// it is pinged every third of SessionTTL, and good for nine tenths.
-const shortestPause = pauseEvery + pauseEvery/10
+// shortestPause is what counts as a pause. A lock that was well expires in no shorter
+// one: it is pinged every third of SessionTTL, and good for nine tenths less LossDrain.
+// Where that is little, each look is taken for the end of a pause.
+func (c Config) shortestPause() time.Duration {
+	return min(pauseEvery+pauseEvery/10, c.SessionTTL*9/10-c.LossDrain-c.SessionTTL/3)
+}
 
 // A pauseWatch finds out that the process, or the machine, stood still while locks were
 // held: a context that descends from a lock's cannot look for itself. The timer runs on
@@ -52,7 +55,7 @@ func (c *core) lookForPause() {
 		return
 	}
 	now := p.clock()
-	paused := now-p.at > shortestPause
+	paused := now-p.at > c.config.shortestPause()
 	p.at = now
 	p.timer.Reset(pauseEvery)
 	if !paused {

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/supervise"
@@ -19,7 +21,9 @@ USR1 and USR2 that pglatch gets; a second INT kills the group. The lock is relea
 when the command has ended. What it leaves behind in its group, such as a job in the
 background, is ended first; a daemon that is to stay must leave the group (setsid).
 
-When the lock is lost, the group gets --signal and, after --kill-after, KILL. The
+When the lock is lost, the group gets --signal and, after --kill-after, KILL. If it is
+because nothing is heard of the server any more, both are over before --session-ttl is,
+when the server gives the lock to the next. If the server itself ended the session, the
 next holder need not wait for that. If pglatch is killed with KILL, the kernel kills
 the command (on Linux), but not the command's own children.
 
@@ -52,18 +56,26 @@ func newRun(app *App) *cobra.Command {
 		},
 	}
 	app.AddKeyFlags(cmd)
+	r.addFlags(cmd)
+	return cmd
+}
+
+func (r *runCommand) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	r.taking.addFlags(f)
 	r.childFlags.addFlags(f)
+	describeKillAfter(f, "session-ttl")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
 	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time (default: wait as long as it takes)")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
-	return cmd
 }
 
 // run takes the lock and runs the command under it.
 func (r *runCommand) run(cmd *cobra.Command, app *App, args []string) error {
+	if err := r.fit(cmd.Flags()); err != nil {
+		return err
+	}
 	args, command, err := r.command(cmd, app, args)
 	if err != nil {
 		return err
@@ -93,6 +105,28 @@ func (r *runCommand) run(cmd *cobra.Command, app *App, args []string) error {
 		return err
 	}
 	return r.hold(ctx, lock, command)
+}
+
+// fit makes the lock's context end so early that the command is gone when the server can
+// give the lock to another. The error names the flags by which it cannot be.
+//
+//	├─ pings ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
+//	0  context ends, --signal     KILL        gone   --session-ttl
+func (r *runCommand) fit(flags *pflag.FlagSet) error {
+	ttl := cmp.Or(r.sessionTTL, advisory.DefaultSessionTTL)
+	if !flags.Changed("kill-after") {
+		r.killAfter = defaultKillAfter(ttl)
+	}
+	if r.onLost == "warn" { // the command is to go on
+		return nil
+	}
+	signals := max(ttl/signalShare, shortestSignals)
+	r.lossDrain = r.killAfter + signals
+	if most := ttl * 2 / 5; r.lossDrain > most && ttl >= advisory.MinSessionTTL {
+		return usageError("--kill-after %v + %v for the signals to act = %v, which must be %v at most, two fifths of --session-ttl %v, "+
+			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --session-ttl", r.killAfter, signals, r.lossDrain, most, ttl)
+	}
+	return nil
 }
 
 // hold runs the command and releases the lock when it has ended.

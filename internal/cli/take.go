@@ -16,6 +16,7 @@ type taking struct {
 	shared       bool
 	conflictCode int
 	sessionTTL   time.Duration
+	lossDrain    time.Duration // as of advisory.Config; no flag
 
 	nonblock bool          // one attempt
 	wait     time.Duration // 0 = until it comes
@@ -46,7 +47,7 @@ func (a *App) openLocker(ctx context.Context, t *taking) (*advisory.Locker, erro
 		return nil, err
 	}
 	l, err := advisory.Open(ctx, advisory.Config{
-		ConnConfig: cc, MaxConns: 2, Timeout: advisory.NoTimeout, SessionTTL: t.sessionTTL, Logger: a.Logger(),
+		ConnConfig: cc, MaxConns: 2, Timeout: advisory.NoTimeout, SessionTTL: t.sessionTTL, LossDrain: t.lossDrain, Logger: a.Logger(),
 	})
 	if config, ok := errors.AsType[*advisory.ConfigError](err); ok && config.Field == "SessionTTL" {
 		return nil, usageError("--session-ttl is %v: %s", config.Value, config.Remedy)

@@ -26,6 +26,7 @@ func TestMisuseEndsWith64AndOneLineThatSaysWhatIsWrong(t *testing.T) {
 	for args, want := range map[string]string{
 		"bogus":                                   `unknown command "bogus" for "pglatch"; see pglatch --help`,
 		"lss":                                     "did you mean ls?; see pglatch --help",
+		"run 1:2 --kill-after 10s -- true":        "two fifths of --session-ttl 15s",
 		"lock agent/1":                            "did you mean run?",
 		"leader stat":                             "did you mean status?; see pglatch leader --help",
 		"completion bogus":                        `unknown command "bogus"`,

@@ -16,6 +16,7 @@ type Config struct {
 	ConnConfig      *pgx.ConnConfig
 	MaxSessions     int
 	T               time.Duration                                // the server ends a session that is silent for T
+	LossDrain       time.Duration                                // belief ends so much earlier than it must
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
 	Batches         bool                                         // sessions will be asked for a Batch
@@ -45,8 +46,9 @@ func (c Config) dialBound() time.Duration {
 	return connectTimeout
 }
 
-// margin is by how much a holder's belief ends before the server's timeout can.
-func (c Config) margin() time.Duration { return c.T / 10 }
+// margin is by how much a holder's belief ends before the server's timeout can: a
+// tenth is for clocks of different rates.
+func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
 
 // connConfig returns the caller's connection settings with what a lock session needs.
 func (c Config) connConfig() *pgx.ConnConfig {
