@@ -96,6 +96,26 @@ func TestACommandWaitsForALockServerThatRestarts(t *testing.T) {
 	}
 }
 
+// A connection that is taken and never answered, as by a server that hangs, is waited
+// for as long as the caller said, and not for the client's own time, 20 s.
+func TestALockServerThatAcceptsAndNeverAnswersIsWaitedForAsLongAsToldAndNoLonger(t *testing.T) {
+	t.Parallel()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // its queue takes connections
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	env := []string{"PGLATCH_LOCK_SERVER=http://" + listener.Addr().String()}
+	for _, args := range []string{"lease acquire job -w 1s", "lease run job -w 1s -- true"} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			begun := time.Now()
+			_, stderr, code := run(t, env, strings.Fields(args)...)
+			assert.Equal(t, 69, code, stderr)
+			assert.Contains(t, stderr, "no answer in time")
+			assert.Less(t, time.Since(begun), 15*time.Second)
+		})
+	}
+}
+
 func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 	t.Parallel()
 	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})

@@ -71,11 +71,21 @@ func (s *lockServer) client(app *App, margin time.Duration) (*leasehttp.Client, 
 // server: one that restarts is back then, and a wrong address is not waited for.
 const firstContact = 30 * time.Second
 
+// getUntil asks for the lease of a name, at most until then: a server that takes
+// connections and never answers would use up the client's own time.
+func getUntil(ctx context.Context, client *leasehttp.Client, name string, until time.Time) (lease.Record, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, until, errNoAnswer)
+	defer cancel()
+	return client.Get(ctx, name)
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
 // reach finds out whether there is a server that can be used, and tries again until
 // then.
 func reach(ctx context.Context, app *App, client *leasehttp.Client, name string, until time.Time) error {
 	for attempt := 0; ; attempt++ {
-		_, err := client.Get(ctx, name)
+		_, err := getUntil(ctx, client, name, until)
 		if err == nil || errors.Is(err, lease.ErrNotFound) {
 			return nil
 		}
