@@ -1,8 +1,10 @@
 // Kubernetes runs work on one of the pods of a Deployment: the one that holds a
 // Lease. deploy.yaml has all that the cluster needs.
 //
-//	CGO_ENABLED=0 go build -o leader .
-//	./leader -kubeconfig ~/.kube/config   # outside of a cluster; several may run
+//	CGO_ENABLED=0 go build -trimpath -o pglatch-example .
+//	./pglatch-example -kubeconfig ~/.kube/config   # outside of a cluster; several may run
+//
+// README.md says how to build the image of Containerfile and how to deploy it.
 package main
 
 import (
@@ -66,9 +68,13 @@ func run(ctx context.Context, o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	identity, err := identity()
+	if err != nil {
+		return err
+	}
 	backend.Logger = logger
 	elector, err := leader.New(leader.Config{
-		Name: o.lease, Backend: backend, Identity: os.Getenv("POD_NAME"), LeaseDuration: o.duration, Logger: logger,
+		Name: o.lease, Backend: backend, Identity: identity, LeaseDuration: o.duration, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -82,6 +88,16 @@ func run(ctx context.Context, o options, logger *slog.Logger) error {
 	defer func() { _ = server.Close() }()
 	logger.Info("listening", slog.String("address", listener.Addr().String()))
 	return elector.Run(ctx, func(ctx context.Context) error { return work(ctx, o.interval, logger) })
+}
+
+// identity is the name of the pod, or else of the host, which in a pod is the same unless its
+// spec says otherwise. The holderIdentity in the Lease begins with it: the backend adds a
+// suffix that is new in each process.
+func identity() (string, error) {
+	if pod := os.Getenv("POD_NAME"); pod != "" {
+		return pod, nil
+	}
+	return os.Hostname()
 }
 
 // newBackend is on the cluster that the program runs in, or on another.

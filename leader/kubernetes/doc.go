@@ -1,5 +1,7 @@
 // Package kubernetes elects a leader with a Lease object of the Kubernetes API. It is
-// a module of its own, so that nothing else of pglatch depends on client-go.
+// a module of its own, so that nothing else of pglatch depends on client-go:
+//
+//	go get github.com/pglatch/pglatch/leader/kubernetes
 //
 //	package main
 //
@@ -37,8 +39,8 @@
 //		}))
 //	}
 //
-// examples/kubernetes has the whole program, its rights, its Deployment, and a Service that
-// follows the leader.
+// examples/kubernetes has the whole program, its image, its rights, its Deployment, and a
+// Service that follows the leader.
 //
 // # The record
 //
