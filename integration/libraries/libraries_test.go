@@ -22,39 +22,47 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// begins begin a transaction of each library; end rolls it back.
-var begins = map[string]func(t *testing.T, db *sql.DB) (tx advisory.SQLTx, end func() error){
-	"database/sql, and what sqlc makes": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// A transaction is one of a library.
+type transaction struct {
+	advisory.SQLTx
+	commit, rollback func() error
+}
+
+// begins begin a transaction of each library.
+var begins = map[string]func(t *testing.T, db *sql.DB) transaction{
+	"database/sql, and what sqlc makes": func(t *testing.T, db *sql.DB) transaction {
 		t.Helper()
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		return tx, tx.Rollback
+		return transaction{tx, tx.Commit, tx.Rollback}
 	},
-	"sqlx": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+	"sqlx": func(t *testing.T, db *sql.DB) transaction {
 		t.Helper()
 		tx, err := sqlx.NewDb(db, "pgx").BeginTxx(t.Context(), nil)
 		require.NoError(t, err)
-		return tx, tx.Rollback
+		return transaction{tx, tx.Commit, tx.Rollback}
 	},
-	"bun": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+	"bun": func(t *testing.T, db *sql.DB) transaction {
 		t.Helper()
 		tx, err := bun.NewDB(db, pgdialect.New()).BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		return tx, tx.Rollback
+		return transaction{tx, tx.Commit, tx.Rollback}
 	},
-	"GORM": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+	"GORM": func(t *testing.T, db *sql.DB) transaction {
 		t.Helper()
 		g, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}))
 		require.NoError(t, err)
 		tx := g.WithContext(t.Context()).Begin()
 		require.NoError(t, tx.Error)
-		return tx.Statement.ConnPool, func() error { return tx.Rollback().Error }
+		return transaction{tx.Statement.ConnPool, func() error { return tx.Commit().Error }, func() error { return tx.Rollback().Error }}
 	},
-	"ent": func(t *testing.T, db *sql.DB) (advisory.SQLTx, func() error) {
+	"ent": func(t *testing.T, db *sql.DB) transaction {
 		t.Helper()
 		tx, err := entsql.OpenDB(dialect.Postgres, db).Tx(t.Context())
 		require.NoError(t, err)
-		return tx.(*entsql.Tx), tx.Rollback // as a client's Tx is with the feature sql/execquery
+		return transaction{tx.(*entsql.Tx), tx.Commit, tx.Rollback} // as a client's Tx is with the feature sql/execquery
 	},
 }
 
@@ -69,14 +77,14 @@ func TestTransactionsOfLibrariesAreLocked(t *testing.T) {
 			db, err := sql.Open("pgx", pgtest.DSN(t))
 			require.NoError(t, err)
 			defer db.Close()
-			tx, end := begin(t, db)
+			tx := begin(t, db)
 			require.NoError(t, advisory.LockSQLTx(t.Context(), tx, customers.ID(42), text))
-			other, endOther := begin(t, db)
+			other := begin(t, db)
 			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42)), advisory.ErrHeld)
 			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, text), advisory.ErrHeld)
-			require.NoError(t, end())
+			require.NoError(t, tx.commit())
 			require.NoError(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42), text))
-			require.NoError(t, endOther())
+			require.NoError(t, other.rollback())
 		})
 	}
 }
