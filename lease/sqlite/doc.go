@@ -94,7 +94,8 @@
 //	the system dropped what a sync did     ErrIO that is lease.ErrBroken, until the process ends: what was acknowledged is kept
 //	not write
 //	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it up to 32 MB, or from then on
-//	the WAL is lost, cut or damaged        what it had is forgotten; tokens rise all the same
+//	the WAL is lost, cut or damaged        what it had is forgotten; tokens rise all the same; Open warns, unless it was cut
+//	                                       at its end, which nothing shows
 //	another program reads during Open      *lease.BusyError after Config.BusyTimeout, if it keeps the WAL from being moved
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse

@@ -96,6 +96,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 
 // start opens the file, checks it and starts the clock.
 func (w *writer) start(ctx context.Context, wall func() time.Time) error {
+	problem := walProblem(w.path + "-wal") // before SQLite makes a new one
 	if err := w.open(ctx); err != nil {
 		return err
 	}
@@ -104,6 +105,10 @@ func (w *writer) start(ctx context.Context, wall func() time.Time) error {
 	}
 	if err := w.load(); err != nil {
 		return err
+	}
+	if w.state.reserved > 0 && problem != "" { // the store was not closed: it had a WAL
+		w.logger.Warn("wal_damaged", slog.String("file", w.path+"-wal"), slog.String("problem", problem),
+			slog.String("lost", "leases that it alone knew of, which others can get now; tokens go on above all that were given"))
 	}
 	seen := w.state.seen
 	w.clock = startClock(wall, seen)

@@ -92,16 +92,8 @@ const (
 // countFrames is how many frames at the start of a WAL are whole, by the checksums that
 // each continues: https://www.sqlite.org/fileformat2.html#walformat.
 func countFrames(text []byte) int64 {
-	if len(text) < walHead {
-		return 0
-	}
-	var order binary.ByteOrder = binary.LittleEndian
-	if binary.BigEndian.Uint32(text)&1 == 1 {
-		order = binary.BigEndian
-	}
-	sum := walSum{order: order}
-	sum.add(text[:24])
-	if !sum.is(text[24:]) {
+	sum, ok := sumHead(text)
+	if !ok {
 		return 0
 	}
 	length, n := frameHead+int(binary.BigEndian.Uint32(text[8:])), int64(0)
@@ -114,6 +106,20 @@ func countFrames(text []byte) int64 {
 		n++
 	}
 	return n
+}
+
+// sumHead is the checksum of what stands before the first frame; false if it is not whole.
+func sumHead(text []byte) (walSum, bool) {
+	if len(text) < walHead {
+		return walSum{}, false
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	if binary.BigEndian.Uint32(text)&1 == 1 {
+		order = binary.BigEndian
+	}
+	sum := walSum{order: order}
+	sum.add(text[:24])
+	return sum, sum.is(text[24:])
 }
 
 // A walSum is the checksum of a WAL.
