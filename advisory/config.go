@@ -92,7 +92,8 @@ type Config struct {
 
 	// ApplicationName is what other processes and the monitor see of a holder, in
 	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the connection
-	// settings' own, else "pglatch".
+	// settings' own, else the program and the host, as "billing@web-3"; if that is longer
+	// than 63 bytes it loses its middle.
 	ApplicationName string
 
 	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped

@@ -3,6 +3,8 @@ package advisory_test
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 	"github.com/pglatch/pglatch/namespace"
@@ -86,6 +89,23 @@ func TestAnUnreachableServerAndOneThatRefusesAreTyped(t *testing.T) {
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, "28000", pgErr.Code)
 	require.NotContains(t, err.Error(), "sEcReT")
+}
+
+func TestAHolderWithoutANameIsItsProgramAndItsHost(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		lock, err := a.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		defer lock.Release()
+		_, err = b.TryAcquire(t.Context(), agents.ID(1))
+		host, _ := os.Hostname()
+		require.ErrorContains(t, err, "("+pgsession.ApplicationName(filepath.Base(os.Args[0])+"@"+host)+")")
+		_, err = a.TryAcquire(t.Context(), agents.ID(1))
+		require.ErrorContains(t, err, "("+pgsession.ApplicationName(filepath.Base(os.Args[0])+"@"+host)+")", "also what this process knows by itself")
+	})
 }
 
 func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {

@@ -31,7 +31,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.ApplicationName = cmp.Or(config.ApplicationName, cc.RuntimeParams["application_name"], "pglatch")
+	config.ApplicationName = cmp.Or(config.ApplicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
 	pool, err := pgsession.Open(ctx, pgsession.Config{
 		ConnConfig:      cc,
 		BeforeConnect:   config.BeforeConnect,

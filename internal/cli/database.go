@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
-
-const defaultApplicationName = "pglatch"
 
 // ConnConfig returns the settings of connections to the database that the flags or
 // the environment name; a copy. Errors are of usage and hold no password.
@@ -28,7 +27,7 @@ func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
 			return nil, err
 		}
 		cc.ConnectTimeout = cmp.Or(a.settings.connectTimeout, cc.ConnectTimeout, defaultConnectTimeout)
-		cc.RuntimeParams["application_name"] = cmp.Or(a.settings.applicationName, cc.RuntimeParams["application_name"], defaultApplicationName)
+		cc.RuntimeParams["application_name"] = cmp.Or(a.settings.applicationName, cc.RuntimeParams["application_name"], pgsession.ProcessName())
 		a.redactor.hide(cc, text)
 		a.connConfig = cc
 	}

@@ -87,7 +87,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	if b.identity != identity || b.ttl != ttl {
 		_ = b.Close() // which returns nil
 		b.identity, b.ttl = identity, ttl
-		b.dialer = b.newDialer(applicationName(identity), ttl)
+		b.dialer = b.newDialer(pgsession.ApplicationName(identity), ttl)
 	}
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -128,7 +128,7 @@ func (b *Backend) sit(ctx context.Context) (*seat, error) {
 		s.Close()
 		return nil, unreachable(err)
 	}
-	b.seat = newSeat(s, start, applicationName(b.identity))
+	b.seat = newSeat(s, start, pgsession.ApplicationName(b.identity))
 	return b.seat, nil
 }
 

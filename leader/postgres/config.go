@@ -118,25 +118,3 @@ func checkCandidate(identity string, ttl time.Duration) error {
 	}
 	return nil
 }
-
-const (
-	maxName  = 63 // bytes of an application_name that PostgreSQL keeps
-	nameHead = 28
-	cut      = "..."
-)
-
-// applicationName is an identity as PostgreSQL shows it: other bytes than
-// printable ASCII become "?", as they do there, and a long one loses its middle,
-// because its ends, a host and a random suffix, tell it from others.
-func applicationName(identity string) string {
-	b := []byte(identity)
-	for i, c := range b {
-		if c < ' ' || c > '~' {
-			b[i] = '?'
-		}
-	}
-	if len(b) <= maxName {
-		return string(b)
-	}
-	return string(b[:nameHead]) + cut + string(b[len(b)-(maxName-nameHead-len(cut)):])
-}

@@ -1,0 +1,52 @@
+package pgsession
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	maxName  = 63 // bytes of an application_name that PostgreSQL keeps
+	nameHead = 28
+	cut      = "..."
+)
+
+// ApplicationName is a name as PostgreSQL shows it: other bytes than printable ASCII
+// become "?", as they do there, and a long one loses its middle, because its ends, a
+// program or a host and a number or a random suffix, tell it from others.
+func ApplicationName(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			b[i] = '?'
+		}
+	}
+	if len(b) <= maxName {
+		return string(b)
+	}
+	return string(b[:nameHead]) + cut + string(b[len(b)-(maxName-nameHead-len(cut)):])
+}
+
+// ProcessName names this process for those who see its sessions, as "billing@web-3": its
+// program without the path, and its host.
+func ProcessName() string {
+	host, _ := os.Hostname() // "" says nothing, as little as "localhost" would
+	program := ""
+	if len(os.Args) > 0 {
+		program = os.Args[0]
+	}
+	return processName(program, host)
+}
+
+func processName(program, host string) string {
+	if program != "" { // Base would make "." of it
+		program = strings.TrimSuffix(filepath.Base(program), ".exe")
+	}
+	name := cmp.Or(program, "pglatch")
+	if host != "" {
+		name += "@" + host
+	}
+	return ApplicationName(name)
+}
