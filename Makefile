@@ -59,6 +59,7 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 .PHONY: integration
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/...
+	$(GO) test -C integration/libraries $(RACE) -tags integration -timeout 5m -count=1 -run 'Pooler' -v .
 	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite ./leader/file
 
 .PHONY: integration-deps

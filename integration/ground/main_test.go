@@ -4,11 +4,6 @@ package ground
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/user"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -113,52 +108,18 @@ func requireLost(t *testing.T, lock *advisory.Lock) {
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
 }
 
-// notRun says that the machine lacks what a test needs. In CI that is a failure.
-func notRun(t *testing.T, why string) {
-	t.Helper()
-	fmt.Printf("NOT RUN: %s: %s\n", t.Name(), why)
-	require.Empty(t, os.Getenv("CI"), why)
-	t.SkipNow()
-}
-
-// serviceAccount is whom a program runs as that refuses to be root; nil is this
-// process's own user.
-func serviceAccount(t *testing.T) *syscall.Credential {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
+// poll asks until the answer is true, and gives up after patience.
+func poll(condition func() bool) bool {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for timeout := time.After(patience); ; {
+		if condition() {
+			return true
 		}
-		uid, err := strconv.ParseUint(u.Uid, 10, 32)
-		require.NoError(t, err)
-		gid, err := strconv.ParseUint(u.Gid, 10, 32)
-		require.NoError(t, err)
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	}
-	require.Fail(t, "there is no user postgres or nobody")
-	return nil
-}
-
-// serviceDir is a temporary directory with files that belong to the account.
-func serviceDir(t *testing.T, as *syscall.Credential, files map[string][]byte) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "pglatch-ground") //nolint:usetesting // t.TempDir is out of the account's reach
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	own := func(path string) {
-		if as != nil {
-			require.NoError(t, os.Chown(path, int(as.Uid), int(as.Gid)))
+		select {
+		case <-ticker.C:
+		case <-timeout:
+			return false
 		}
 	}
-	own(dir)
-	for name, content := range files {
-		path := dir + "/" + name
-		require.NoError(t, os.WriteFile(path, content, 0o600))
-		own(path)
-	}
-	return dir
 }

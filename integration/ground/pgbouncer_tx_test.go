@@ -13,13 +13,13 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/pgtest/service"
 )
 
 func TestATransactionLockWorksBehindATransactionPooler(t *testing.T) {
 	t.Parallel()
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
-		program := findPgBouncer(t)
 		server := pgtest.StartServer(t, pgserver.Options{})
 		locker := open(t, advisory.Config{DSN: server.DSN("")})
 		direct := connect(t, server.DSN(""))
@@ -28,7 +28,7 @@ func TestATransactionLockWorksBehindATransactionPooler(t *testing.T) {
 			{"pool_mode=transaction", "default_pool_size=1"},
 			{"pool_mode=transaction", "server_reset_query_always=1"},
 		} {
-			config, err := pgx.ParseConfig(startPgBouncer(t, program, server, settings...))
+			config, err := pgx.ParseConfig(service.PgBouncer(t, server, settings...))
 			require.NoError(t, err)
 			config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler of this age knows no prepared statements
 			conn, err := pgx.ConnectConfig(t.Context(), config)

@@ -20,6 +20,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/pgtest/service"
 )
 
 func TestEverythingWorksOverAUnixSocket(t *testing.T) {
@@ -42,7 +43,7 @@ func TestEverythingWorksOverTLS(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		certificate, key := selfSigned(t)
-		dir := serviceDir(t, serviceAccount(t), map[string][]byte{"cert.pem": certificate, "key.pem": key})
+		dir := service.Dir(t, map[string][]byte{"cert.pem": certificate, "key.pem": key})
 		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
 			"ssl": "on", "ssl_cert_file": dir + "/cert.pem", "ssl_key_file": dir + "/key.pem",
 		}})

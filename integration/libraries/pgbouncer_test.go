@@ -1,0 +1,57 @@
+//go:build integration
+
+package libraries
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/pgtest/service"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Through a pooler that gives each transaction whatever session is free, the lock is the
+// transaction's and goes with it: nobody who gets the session later has it.
+func TestTransactionsOfLibrariesAreLockedBehindATransactionPooler(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	// One session more than a test needs; a pooler of this age knows no prepared statements.
+	dsn := service.PgBouncer(t, server, "pool_mode=transaction", "default_pool_size=2", "ignore_startup_parameters=extra_float_digits") +
+		"&default_query_exec_mode=simple_protocol"
+	direct, err := sql.Open("pgx", server.DSN(""))
+	require.NoError(t, err)
+	defer direct.Close()
+	customers := namespace.Must(1, "customer")
+	text, err := customers.Text("what? it's $1")
+	require.NoError(t, err)
+	for name, begin := range begins {
+		t.Run(name, func(t *testing.T) {
+			db, err := sql.Open("pgx", dsn)
+			require.NoError(t, err)
+			defer db.Close()
+			locks := func() (n int) {
+				err := direct.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&n)
+				require.NoError(t, err)
+				return n
+			}
+			for range 3 { // each on whatever session comes
+				tx := begin(t, db)
+				require.NoError(t, advisory.LockSQLTx(t.Context(), tx, customers.ID(42), text))
+				require.Equal(t, 2, locks())
+				other := begin(t, db)
+				require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42)), advisory.ErrHeld)
+				require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, text), advisory.ErrHeld)
+				require.NoError(t, other.rollback())
+				require.NoError(t, tx.commit())
+				require.Zero(t, locks(), "nothing is left on the pooler's sessions")
+			}
+			require.ErrorIs(t, advisory.LockSQLTx(t.Context(), struct{ advisory.SQLTx }{db}, customers.ID(42)), advisory.ErrNoTransaction)
+			require.Zero(t, locks())
+		})
+	}
+}

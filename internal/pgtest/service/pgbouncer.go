@@ -1,0 +1,92 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+)
+
+// patience is how long a program may take to be ready.
+const patience = 60 * time.Second
+
+// PgBouncer runs a PgBouncer before the server until the end of the test and returns the
+// connection string that goes through it. settings are lines of the section [pgbouncer] of its
+// configuration, such as "pool_mode=transaction". Without the program the test says that it
+// did not run, and is skipped; in CI it fails.
+func PgBouncer(t *testing.T, server *pgserver.Server, settings ...string) (dsn string) {
+	t.Helper()
+	program := findPgBouncer(t)
+	port := freePort(t)
+	lines := append([]string{
+		"[databases]",
+		fmt.Sprintf("* = host=%s port=%d user=postgres", server.Host(), server.Port()),
+		"[pgbouncer]",
+		"listen_addr=127.0.0.1", "listen_port=" + strconv.Itoa(port), "unix_socket_dir=", "auth_type=any",
+	}, settings...)
+	as := account(t)
+	dir := ownedDir(t, as, map[string][]byte{"pgbouncer.ini": []byte(strings.Join(lines, "\n") + "\n")})
+	output, err := os.Create(dir + "/output")
+	require.NoError(t, err)
+	defer func() { _ = output.Close() }()
+
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, dir+"/pgbouncer.ini")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
+	u := url.URL{
+		Scheme: "postgres", User: url.User("postgres"), Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Path: "/postgres", RawQuery: "sslmode=disable",
+	}
+	ready := func() bool {
+		conn, err := pgx.Connect(t.Context(), u.String())
+		if err != nil {
+			return false
+		}
+		return conn.Close(context.WithoutCancel(t.Context())) == nil
+	}
+	if !assert.Eventually(t, ready, patience, 10*time.Millisecond) {
+		text, _ := os.ReadFile(output.Name())
+		require.Fail(t, "PgBouncer does not answer", "%s", text)
+	}
+	return u.String()
+}
+
+func findPgBouncer(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	const why = "no program pgbouncer; Debian has it in the package pgbouncer"
+	_, _ = fmt.Fprintf(os.Stdout, "NOT RUN: %s: %s\n", t.Name(), why)
+	require.Empty(t, os.Getenv("CI"), why)
+	t.SkipNow()
+	return ""
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}
