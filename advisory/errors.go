@@ -114,16 +114,45 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type TimeoutError struct {
 	Key    namespace.Key
 	Waited time.Duration
-	Holder *Holder // nil if nobody holds it now or the holder could not be asked for
+	Holder *Holder // nil if nobody holds it now, the holder could not be asked for, or the wait was for a slot
 	Cause  error   // context.Cause, if the context ended the wait
+
+	// Slots is how many slots the semaphore has, all of which were held at the last
+	// look; 0 if the wait was for no slot. Holders are who holds the first of them, ten
+	// at most, and only as many as could be asked for in a quarter of a second.
+	Slots   int
+	Holders []Holder
 
 	held bool // also when the holder is not known
 }
 
 func (e *TimeoutError) Error() string {
+	if e.Slots > 0 {
+		return e.slotText()
+	}
 	text := fmt.Sprintf("advisory: timed out after %v waiting for lock %v%s", e.Waited.Round(time.Millisecond), e.Key, by(e.Holder))
 	if e.Holder != nil && e.Holder.Local {
 		text += "; if the holder is an outer call of this one, pass it the context of Do or Lock.Context"
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// slotText is the text for a semaphore.
+func (e *TimeoutError) slotText() string {
+	text := fmt.Sprintf("advisory: timed out after %v waiting for a slot of %v: %d of %d slots were held",
+		e.Waited.Round(time.Millisecond), e.Key, e.Slots, e.Slots)
+	if len(e.Holders) > 0 {
+		names := make([]string, len(e.Holders))
+		for i := range e.Holders {
+			names[i] = e.Holders[i].String()
+		}
+		text += " by " + strings.Join(names, "; ")
+		if more := e.Slots - len(names); more > 0 {
+			text += fmt.Sprintf("; and %d more", more)
+		}
 	}
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()

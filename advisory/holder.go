@@ -26,6 +26,40 @@ func (c *core) holder(tag namespace.Tag) *Holder {
 	return askHolder(s, tag, until)
 }
 
+// maxHolders is how many holders of slots an error names.
+const maxHolders = 10
+
+// slotHolders tells who holds the first slots of a semaphore, as holder does.
+func (c *core) slotHolders(key namespace.Key, n int) (holders []Holder) {
+	until := time.Now().Add(askTimeout)
+	var asked session.Session
+	defer func() {
+		if asked != nil {
+			c.giveBack(asked)
+		}
+	}()
+	for i := range min(n, maxHolders) {
+		slot, err := key.Slot(i)
+		if err != nil {
+			return holders
+		}
+		h := c.localHolder(slot.Tag())
+		if h == nil && asked == nil {
+			if asked, err = c.takeSession(c.ctx, slot.Tag(), until, true); err != nil {
+				asked = nil
+				return holders
+			}
+		}
+		if h == nil && time.Now().Before(until) {
+			h = askHolder(asked, slot.Tag(), until)
+		}
+		if h != nil {
+			holders = append(holders, *h)
+		}
+	}
+	return holders
+}
+
 func askHolder(s session.Session, tag namespace.Tag, until time.Time) *Holder {
 	timer := time.AfterFunc(time.Until(until), s.Hurry)
 	defer timer.Stop()

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,5 +189,32 @@ func TestAFullLockTableIsTypedAndTheLockerRecovers(t *testing.T) {
 		lock, err = l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		require.NoError(t, lock.Release())
+	})
+}
+
+func TestATimeoutOfASemaphoreNamesItsHoldersAndItsSlots(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		one := open(t, advisory.Config{DSN: dsn, ApplicationName: "billing@web-1"})
+		two := open(t, advisory.Config{DSN: dsn, ApplicationName: "billing@web-2"})
+		for i, l := range []*advisory.Locker{one, two, two} {
+			slot, err := l.AcquireSlot(t.Context(), agents.ID(1), 3)
+			require.NoError(t, err, i)
+			defer slot.Release()
+		}
+		third := open(t, advisory.Config{DSN: dsn})
+		for _, l := range []*advisory.Locker{third, one} { // one also knows of its own
+			_, err := l.With(advisory.Options{Wait: 300 * time.Millisecond}).AcquireSlot(t.Context(), agents.ID(1), 3)
+			var timeout *advisory.TimeoutError
+			require.ErrorAs(t, err, &timeout)
+			require.Equal(t, 3, timeout.Slots)
+			require.Len(t, timeout.Holders, 3)
+			require.ErrorIs(t, err, advisory.ErrHeld)
+			require.ErrorContains(t, err, "waiting for a slot of agent/1: 3 of 3 slots were held by backend ")
+			require.Equal(t, 1, strings.Count(err.Error(), "(billing@web-1)"), err)
+			require.Equal(t, 2, strings.Count(err.Error(), "(billing@web-2)"), err)
+		}
 	})
 }

@@ -17,7 +17,7 @@ const slotPause = 20 * time.Millisecond
 
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
 // at most n callers hold one at a time, in all processes. The semaphore and the
-// mutex on one key have nothing to do with each other. Processes that disagree on
+// mutex on one key have nothing to do with each other. A *TimeoutError names the holders. Processes that disagree on
 // n get the largest n. Without Config.Multiplex each waiting call has a connection
 // of the lock pool. key must belong to a namespace. A request for a slot of a
 // semaphore that the context already has a slot of is re-entrant. Options.Shared
@@ -39,6 +39,9 @@ func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lo
 	}
 	r.lock.slotOf = key.Tag()
 	lock, err := l.core.acquireSlot(ctx, r, turnstile, n)
+	if timeout, ok := err.(*TimeoutError); ok { //nolint:errorlint // itself, not what it may wrap, such as the cause of ctx
+		timeout.Slots, timeout.Holders = n, l.core.slotHolders(key, n)
+	}
 	l.core.traceAcquire(ctx, r, result{err: err})
 	return lock, err
 }
@@ -89,7 +92,7 @@ func gaveUpSlot(ctx context.Context, r *request) error {
 // ofSemaphore names the semaphore in place of its turnstile, whose holder is not
 // the one to blame.
 func ofSemaphore(r *request, err error) error {
-	if timeout, ok := errors.AsType[*TimeoutError](err); ok {
+	if timeout, ok := err.(*TimeoutError); ok { //nolint:errorlint // itself, not what it may wrap, such as the cause of ctx
 		return &TimeoutError{Key: r.key, Waited: timeout.Waited, Cause: timeout.Cause, held: true}
 	}
 	return err

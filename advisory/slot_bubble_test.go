@@ -116,6 +116,11 @@ func TestAWaitForASlotEndsInTimeAndNamesTheSemaphore(t *testing.T) {
 			e, ok := errors.AsType[*advisory.TimeoutError](o.err)
 			require.True(w, ok)
 			assert.Equal(w, entity(1), e.Key)
+			assert.Equal(w, 1, e.Slots)
+			assert.Nil(w, e.Holder)
+			if assert.Len(w, e.Holders, 1) {
+				assert.True(w, e.Holders[0].Local)
+			}
 			assert.InDelta(w, time.Second, o.at.Sub(start), float64(20*time.Millisecond))
 		}
 		w.release(slot)
@@ -182,5 +187,25 @@ func TestAcquireSlotRefusesWhatIsNoSemaphore(t *testing.T) {
 		}
 		_, err := a.AcquireSlot(w.Context(), namespace.Pair(1, 2), 1)
 		require.ErrorIs(w, err, namespace.ErrInvalidKey)
+	})
+}
+
+func TestAWaitForASlotThatAnotherTimeoutEndedIsNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a := w.open(advisory.Config{})
+		slot := w.now(w.beginSlot(w.Context(), a, 1))
+		other := &advisory.TimeoutError{Key: entity(2)}
+		for range 2 { // in the turnstile, and before it
+			ctx, cancel := context.WithCancelCause(w.Context())
+			waiting := w.beginSlot(ctx, a, 1)
+			time.Sleep(time.Second)
+			cancel(other)
+			o := <-waiting
+			require.ErrorIs(w, o.err, other)
+			require.ErrorContains(w, o.err, "waiting for lock agent/1")
+			assert.Zero(w, other.Slots)
+		}
+		w.release(slot)
 	})
 }
