@@ -29,11 +29,24 @@ func migrated(t *testing.T) string {
 
 func TestMigrateMakesTheTableAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
-	dsn := migrated(t)
-	_, stderr, code := run(t, at(dsn), "migrate")
+	dsn := pgtest.DSN(t)
+	migrate := func(says string, args ...string) {
+		t.Helper()
+		stdout, stderr, code := run(t, at(dsn), append([]string{"migrate"}, args...)...)
+		assert.Zero(t, code, stderr)
+		assert.Contains(t, stdout, says)
+	}
+	migrate("made the table public.pglatch_election\n")
+	migrate("the table public.pglatch_election was there already, as it must be: nothing was changed\n")
+	admin := connect(t, dsn, "admin")
+	execute(t, admin, `ALTER TABLE pglatch_election DROP COLUMN server_start, DROP COLUMN written`)
+	migrate("the table public.pglatch_election was there: added the columns server_start, written\n")
+	execute(t, admin, `ALTER TABLE pglatch_election DROP COLUMN written; CREATE SCHEMA ops`)
+	migrate(`"made": false,`+"\n"+`  "added_columns": [`+"\n"+`    "written"`, "-o", "json")
+	migrate("made the table ops.Terms\n", "--table", "ops.Terms")
+	migrate("the table ops.Terms was there already", "--table", "ops.Terms")
+	sql, stderr, code := run(t, nil, "migrate", "--show-sql", "--table", "ops.terms")
 	assert.Zero(t, code, stderr)
-	sql, _, code := run(t, nil, "migrate", "--show-sql", "--table", "ops.terms")
-	assert.Zero(t, code)
 	assert.Contains(t, sql, `"ops"."terms"`)
 	_, stderr, code = run(t, nil, "migrate", "--show-sql", "--table", "a b")
 	assert.Equal(t, 64, code, stderr)

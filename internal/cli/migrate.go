@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -19,8 +20,9 @@ func newMigrate(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Make the table that elections count their terms in",
-		Long: `Make the table that elections count their terms in, unless it is there. Candidates
-need SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
+		Long: `Make the table that elections count their terms in, unless it is there, add the
+columns that one of an older version lacks, and say which it was. Candidates need
+SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
 tools.
 
 After the server was restored from a copy of before a promotion, or where its clock went
@@ -39,19 +41,17 @@ counted. Other restores are noticed.`,
 					Text:     text(func(b *bytes.Buffer) { b.WriteString(sql + ";\n") }),
 				})
 			}
-			if err := backend.Migrate(cmd.Context()); err != nil {
-				return unavailable(cmd.Context(), err)
-			}
-			app.Logger().Info("the table is there", slog.String("table", e.table))
-			if !newEra {
-				return nil
-			}
-			elections, err := backend.NewEra(cmd.Context())
+			did, err := migration(cmd.Context(), app, cmp.Or(e.table, postgres.DefaultTable), backend.Migrate)
 			if err != nil {
-				return unavailable(cmd.Context(), err)
+				return err
 			}
-			app.Logger().Info("a new era has begun", slog.String("table", e.table), slog.Int64("elections", elections))
-			return nil
+			if newEra {
+				if did.NewEra, err = backend.NewEra(cmd.Context()); err != nil {
+					return unavailable(cmd.Context(), err)
+				}
+				app.Logger().Info("a new era has begun", slog.String("table", e.table), slog.Int64("elections", did.NewEra))
+			}
+			return app.Print(did.output())
 		},
 	}
 	cmd.Flags().StringVar(&e.table, "table", postgres.DefaultTable, "`table` that counts the terms")
