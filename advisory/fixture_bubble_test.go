@@ -149,3 +149,6 @@ func (w *world) pidOf(i int64) uint32 {
 }
 
 var shared = advisory.Options{Shared: true}
+
+// nothing is work that does nothing.
+func nothing(context.Context) error { return nil }

@@ -52,14 +52,14 @@ func TestAnyLockAroundARequestCounts(t *testing.T) {
 			return a.Do(ctx, entity(2), func(ctx context.Context) error {
 				ctx, cancel := context.WithTimeout(ctx, time.Minute)
 				defer cancel()
-				require.ErrorIs(w, a.Do(ctx, entity(1), nil), advisory.ErrReentrant)
-				require.ErrorIs(w, a.Do(ctx, entity(2), nil), advisory.ErrReentrant)
+				require.ErrorIs(w, a.Do(ctx, entity(1), nothing), advisory.ErrReentrant)
+				require.ErrorIs(w, a.Do(ctx, entity(2), nothing), advisory.ErrReentrant)
 				return nil
 			})
 		}))
 		all, err := a.AcquireAll(w.Context(), entity(1), entity(2))
 		require.NoError(w, err)
-		require.ErrorIs(w, a.Do(all.Context(), entity(2), nil), advisory.ErrReentrant)
+		require.ErrorIs(w, a.Do(all.Context(), entity(2), nothing), advisory.ErrReentrant)
 		w.release(all)
 	})
 }
@@ -70,7 +70,7 @@ func TestAReleasedLockDoesNotMakeItsContextReentrant(t *testing.T) {
 		a := w.open(advisory.Config{})
 		lock := w.acquire(a, 1)
 		later := context.WithoutCancel(lock.Context()) // of a job that goes on
-		require.ErrorIs(w, a.Do(later, entity(1), nil), advisory.ErrReentrant)
+		require.ErrorIs(w, a.Do(later, entity(1), nothing), advisory.ErrReentrant)
 		w.release(lock)
 		again, err := a.Acquire(later, entity(1))
 		require.NoError(w, err)
@@ -109,7 +109,7 @@ func TestAnotherLockersLockIsNotReentrant(t *testing.T) {
 
 		inner, err := b.Acquire(lock.Context(), entity(2)) // and hides nothing of a's
 		require.NoError(w, err)
-		require.ErrorIs(w, a.Do(inner.Context(), entity(1), nil), advisory.ErrReentrant)
+		require.ErrorIs(w, a.Do(inner.Context(), entity(1), nothing), advisory.ErrReentrant)
 		w.release(inner, lock)
 	})
 }
@@ -121,7 +121,7 @@ func TestDoOrSkipSkipsItsOwnLockAndCountsAndLogsIt(t *testing.T) {
 		a := w.open(advisory.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		assert.NoError(w, a.Do(w.Context(), entity(1), func(ctx context.Context) error {
 			for range 3 {
-				ran, err := a.DoOrSkip(ctx, entity(1), nil)
+				ran, err := a.DoOrSkip(ctx, entity(1), nothing)
 				require.NoError(w, err)
 				assert.False(w, ran)
 			}

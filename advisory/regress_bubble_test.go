@@ -21,7 +21,7 @@ func TestATryWhosePooledSessionHadDiedStillWaitsForNothing(t *testing.T) {
 		w.server.KillSessions()
 		foreign := w.acquire(b, 1)
 		start := time.Now()
-		ran, err := a.DoOrSkip(w.Context(), entity(1), nil)
+		ran, err := a.DoOrSkip(w.Context(), entity(1), nothing)
 		require.NoError(w, err)
 		assert.False(w, ran)
 		assert.Zero(w, time.Since(start))
@@ -35,7 +35,7 @@ func TestACauseThatLooksLikeAHeldLockIsNoSkip(t *testing.T) {
 		a := w.open(advisory.Config{})
 		ctx, cancel := context.WithCancelCause(w.Context())
 		cancel(&advisory.HeldError{Key: entity(9)}) // as an errgroup's first error does
-		ran, err := a.DoOrSkip(ctx, entity(1), nil)
+		ran, err := a.DoOrSkip(ctx, entity(1), nothing)
 		assert.False(w, ran)
 		require.Error(w, err)
 	})
