@@ -14,17 +14,21 @@ NESTED := leader/kubernetes examples/kubernetes integration/libraries
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Built and then run in the place of the shell, because make calls the end of "go run"
+# after Ctrl-C an error.
+run_demo = $(GO) build -o bin/$(notdir $@) $(1) && exec bin/$(notdir $@) $(if $(ONCE),-once)
+
 .PHONY: demo
 demo: ## run the per-entity mutex on a real PostgreSQL, with faults; ONCE=1 ends after the scenario
-	$(GO) run ./examples/agents/cmd/demo $(if $(ONCE),-once)
+	@$(call run_demo,./examples/agents/cmd/demo)
 
 .PHONY: demo-scheduler
 demo-scheduler: ## run schedulers on one of two nodes, and kill it; ONCE=1 ends after the scenario
-	$(GO) run ./examples/scheduler/cmd/demo $(if $(ONCE),-once)
+	@$(call run_demo,./examples/scheduler/cmd/demo)
 
 .PHONY: demo-fencing
 demo-fencing: ## pause a writer past its lease, without and with fencing
-	$(GO) run ./examples/fencing
+	@$(call run_demo,./examples/fencing)
 
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector

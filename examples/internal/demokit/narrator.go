@@ -1,6 +1,7 @@
 package demokit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ type Narrator struct {
 	out    io.Writer
 	began  time.Time
 	colour bool
+	width  func() int  // columns of out
 	ended  func() bool // the user has had enough: what fails now is no news
 	scenes int
 	claims int
@@ -22,7 +24,10 @@ type Narrator struct {
 func newNarrator(out *os.File, ended func() bool) *Narrator {
 	info, err := out.Stat()
 	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return &Narrator{out: out, ended: ended, began: time.Now(), colour: terminal && os.Getenv("NO_COLOR") == ""}
+	return &Narrator{
+		out: out, ended: ended, began: time.Now(), colour: terminal && os.Getenv("NO_COLOR") == "",
+		width: func() int { return cmp.Or(widthOf(out), defaultWidth) },
+	}
 }
 
 // The colours of a terminal.
@@ -49,25 +54,28 @@ func (n *Narrator) Printf(format string, args ...any) {
 
 // title begins the story.
 func (n *Narrator) title(text string) {
-	n.Printf("\n%s\n%s\n\n", n.Paint(Bold, text), strings.Repeat("─", len(text)))
+	n.Printf("\n%s\n%s\n\n", n.Paint(Bold, wrap(text, 0, n.width())), strings.Repeat("─", min(columns(text), n.width())))
 }
 
 // scene begins a new part of the story.
 func (n *Narrator) scene(title string) {
 	n.scenes++
-	n.Printf("\n%s\n", n.Paint(Bold, fmt.Sprintf("%d  %s", n.scenes, title)))
+	n.Printf("\n%s\n", n.Paint(Bold, fmt.Sprintf("%d  %s", n.scenes, wrap(title, 3, n.width()))))
 }
+
+// indent is where the words of a line begin, after the time or the mark of a claim.
+const indent = 10
 
 // Say tells what happened just now.
 func (n *Narrator) Say(format string, args ...any) {
 	at := fmt.Sprintf("%7.3fs", time.Since(n.began).Seconds())
-	n.Printf("%s  %s\n", n.Paint(Faint, at), fmt.Sprintf(format, args...))
+	n.Printf("%s  %s\n", n.Paint(Faint, at), wrap(fmt.Sprintf(format, args...), indent, n.width()))
 }
 
 // Draw shows lines that have no time of their own.
 func (n *Narrator) Draw(lines ...string) {
 	for _, line := range lines {
-		n.Printf("          %s\n", line)
+		n.Printf("%*s%s\n", indent, "", wrap(line, indent, n.width()))
 	}
 }
 
@@ -80,10 +88,11 @@ func (n *Narrator) Claim(holds bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	mark := n.Paint(Green, "✓")
 	if !holds {
-		mark = n.Paint(Red, "✗ NOT TRUE:")
+		mark = n.Paint(Red, "✗")
 		n.failed = append(n.failed, text)
+		text = "NOT TRUE: " + text
 	}
-	n.Printf("       %s  %s\n", mark, text)
+	n.Printf("       %s  %s\n", mark, wrap(text, indent, n.width()))
 }
 
 // verdict counts the claims; an error if one failed.
