@@ -72,8 +72,12 @@ func (s *lockServer) client(app *App, margin time.Duration) (*leasehttp.Client, 
 const firstContact = 30 * time.Second
 
 // getUntil asks for the lease of a name, at most until then: a server that takes
-// connections and never answers would use up the client's own time.
+// connections and never answers would use up the client's own time, which alone bounds
+// it if until is zero.
 func getUntil(ctx context.Context, client *leasehttp.Client, name string, until time.Time) (lease.Record, error) {
+	if until.IsZero() {
+		return client.Get(ctx, name)
+	}
 	ctx, cancel := context.WithDeadlineCause(ctx, until, errNoAnswer)
 	defer cancel()
 	return client.Get(ctx, name)
@@ -82,7 +86,7 @@ func getUntil(ctx context.Context, client *leasehttp.Client, name string, until 
 var errNoAnswer = errors.New("no answer in time")
 
 // reach finds out whether there is a server that can be used, and tries again until
-// then.
+// then; once, if until is zero.
 func reach(ctx context.Context, app *App, client *leasehttp.Client, name string, until time.Time) error {
 	for attempt := 0; ; attempt++ {
 		_, err := getUntil(ctx, client, name, until)
