@@ -132,12 +132,16 @@ func (d *drive) attempt(quit context.Context) input {
 		return pending
 	case err != nil:
 		d.err = &failure{err: err}
+		d.stood = d.stood || d.followedLong()
+		d.followed = time.Time{}
 		if errors.Is(err, ErrPermanent) && !d.stood && !d.config.KeepTrying {
 			return hopeless
 		}
 		return failed
 	case !ok:
-		d.stood = true
+		if d.followed.IsZero() {
+			d.followed = time.Now()
+		}
 		d.waitable = true
 		d.look(quit)
 		return refused
@@ -156,6 +160,13 @@ func (d *drive) attempt(quit context.Context) input {
 	}
 	d.tenure = d.newTenure(d.life, from)
 	return acquired
+}
+
+// followedLong reports whether others have kept this node from leading for a lease. A shorter
+// time can be another candidate's attempt that fails as this node's will: all of them
+// are started at once, without their table.
+func (d *drive) followedLong() bool {
+	return !d.followed.IsZero() && time.Since(d.followed) >= d.config.LeaseDuration
 }
 
 // settle waits until a predecessor that did not end in order has heard of its end.

@@ -95,8 +95,8 @@ type Config struct {
 
 	// KeepTrying says what follows if no attempt can succeed until somebody changes
 	// something: a wrong password, no such database, no table, no rights; see ErrPermanent.
-	// false = Start and Run return the error after the first attempt. Once an attempt has
-	// succeeded, or found another leader, the mistake is somebody's who is at work now: then,
+	// false = Start and Run return the error of the first attempt that fails so. Once the node
+	// has led, or followed for LeaseDuration, the mistake is somebody's who is at work now: then,
 	// and with true, the error is logged, told to OnError, and Retry says when to try again.
 	KeepTrying bool
 

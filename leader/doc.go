@@ -41,7 +41,7 @@
 // Start waits for the first attempt, and both return its error if no attempt can succeed
 // before somebody mends something: a wrong password, no such database, no table, no rights.
 // The error matches ErrPermanent, and its text begins with what is wrong. Config.KeepTrying
-// tries on instead; so does a node that has led or followed before. Why attempts fail is
+// tries on instead; so does a node that has led, or followed for a lease. Why attempts fail is
 // logged as a warning, once for each reason, and that they succeed again.
 //
 // # What it guarantees

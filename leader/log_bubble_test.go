@@ -60,8 +60,11 @@ func TestEachNewReasonWhyAttemptsFailIsLoggedOnceAndThatItIsGone(t *testing.T) {
 		for port := range 3 { // one reason: only the port of this end differs
 			calls = append(calls, failsBy("leader: read 127.0.0.1:%d: connection reset", 40000+port), releases(), closes())
 		}
-		calls = append(calls, failsBy("no route to host"), releases(), closes(), refuses(), refuses(),
-			refusesForEver(), releases(), closes(), acquires(1), releases(), closes())
+		calls = append(calls, failsBy("no route to host"), releases(), closes(), refuses(), refuses())
+		for range 7 { // so that it has followed for a lease
+			calls = append(calls, refuses())
+		}
+		calls = append(calls, refusesForEver(), releases(), closes(), acquires(1), releases(), closes())
 		e, _, log := logging(t, calls...)
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.WaitForLeadership(t.Context()))

@@ -32,9 +32,10 @@ type drive struct {
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
 	unsettled bool      // an attempt succeeded, and work of a predecessor may still go on
 	exhausted bool
-	stood     bool   // an attempt has succeeded, or found another leader
-	reason    string // why the last attempts failed, as it was logged; "" = they did not
-	resigned  error  // why a service gave the leadership up
+	stood     bool      // it has led, or followed for long
+	followed  time.Time // since when each attempt was refused; zero = the last one was not
+	reason    string    // why the last attempts failed, as it was logged; "" = they did not
+	resigned  error     // why a service gave the leadership up
 }
 
 // live is the lifecycle goroutine.

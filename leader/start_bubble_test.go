@@ -82,21 +82,37 @@ func TestKeepTryingOutlastsWhatNoAttemptMends(t *testing.T) {
 
 func TestAMistakeOfSomebodyAtWorkDoesNotEndANodeThatHasStood(t *testing.T) {
 	t.Parallel()
+	followed := make([]call, 9) // each 2 s: for longer than a lease
+	for i := range followed {
+		followed[i] = refuses()
+	}
 	for name, stands := range map[string][]call{
-		"led":      {acquires(1), isDeposed(), closes()},
-		"followed": {refuses()},
+		"led":                              {acquires(1), isDeposed(), closes()},
+		"followed":                         followed,
+		"followed, and met an outage then": append(followed[:9:9], fails(), releases(), closes()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				calls := append(stands, refusesForEver(), releases(), closes(), refusesForEver(), releases(), closes(), acquires(7), releases(), closes())
 				s := open(t, leader.Config{}, calls...)
-				s.at(10 * time.Second)
-				assert.Equal(t, leader.Term{Era: 1, N: 7}, s.Term())
+				require.NoError(t, s.WaitForLeadership(t.Context()))
+				for s.Term().N != 7 {
+					time.Sleep(time.Second)
+				}
 				s.finish()
 			})
 		})
 	}
+}
+
+func TestANodeThatMetAnotherCandidateIsToldAllTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // which fails as it does
+		s := open(t, leader.Config{}, refuses(), refusesForEver(), releases(), closes())
+		require.ErrorIs(t, s.WaitForLeadership(t.Context()), leader.ErrPermanent)
+		s.finish()
+	})
 }
 
 func TestWhatFailsForAReasonThatPassesMayFailForOneThatDoesNotLater(t *testing.T) {

@@ -42,14 +42,6 @@ func (e *Election) close() {
 	}
 }
 
-// pair is the two int4 of its key, if it has one and this is its form.
-func (e *Election) pair() (k1, k2 int32, ok bool) {
-	if e.key == nil {
-		return 0, 0, false
-	}
-	return e.key.Tag().Pair()
-}
-
 // env is what the command of a leader learns of the election.
 func (e *Election) env() []string {
 	if e.key != nil {

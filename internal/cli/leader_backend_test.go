@@ -106,7 +106,10 @@ func TestACorruptFileIsLeftAloneUnlessItIsToBeRepaired(t *testing.T) {
 	_, stderr, code := run(t, nil, append([]string{"leader", "status", "job"}, flags...)...)
 	assert.Equal(t, 69, code)
 	assert.Contains(t, stderr, "corrupt")
-	node := start(t, nil, append([]string{"leader", "run", "job"}, flags...)...)
+	_, stderr, code = run(t, nil, append([]string{"leader", "run", "job"}, flags...)...)
+	assert.Equal(t, 69, code)
+	assert.Contains(t, stderr, "corrupt")
+	node := start(t, nil, append([]string{"leader", "run", "job", "--keep-trying"}, flags...)...)
 	node.saying(&node.stderr, "corrupt")
 	node.signal(syscall.SIGTERM)
 	assert.Zero(t, node.wait())
@@ -141,8 +144,8 @@ func TestFlagsThatDoNotFitTheBackendEndWith64AndNameBoth(t *testing.T) {
 		"run x y --backend file --file x":                                     "give one NAME",
 		"run a/../b --backend lease":                                          "NAME",
 		"run x --backend lease --server ftp://x":                              "--server",
-		"run x --backend file --lease-duration 1ms --file " + path:            "LeaseDuration is 1ms",
-		"run x --backend file --file " + path + " --id " + long(1025):         "Identity",
+		"run x --backend file --lease-duration 1ms --file " + path:            "--lease-duration is 1ms",
+		"run x --backend file --file " + path + " --id " + long(1025):         "--id is",
 		"run x --backend file --file " + path + " -c true --id " + long(1025): "use text of at most 1024 bytes",
 		"run x --backend zookeeper":                                           `--backend is "zookeeper": use one of postgres, lease, file`,
 		"run x --backend kubernetes":                                          "use pglatch-kubernetes, of the module github.com/pglatch/pglatch/leader/kubernetes",

@@ -14,7 +14,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/lease"
 )
 
 const leaderRunHelp = `Take part in an election until interrupted, and log every transition.
@@ -42,7 +41,11 @@ makes.
 
 Exit codes: without a command 0 after an interrupt; with one, its own, or 128+n if
 signal n ended it. 76 leadership was lost and --no-auto-reacquire given, 125 the
-command was not started, 126 it is not executable, 127 it was not found.`
+command was not started, 126 it is not executable, 127 it was not found.
+
+If the first attempt shows that no other can succeed, as with a wrong password or a
+missing table, it ends with 64 for a flag, 77 if the database refuses the user, else
+69. With --keep-trying it goes on, as it does later in any case.`
 
 // A leaderRun is one use of the command leader run.
 type leaderRun struct {
@@ -86,6 +89,7 @@ func (r *leaderRun) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&r.config.ReconnectGrace, "reconnect-grace", 0, "how long to try to recover lost leadership before the loss is reported")
 	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", leader.DefaultDrainTimeout, "how long the command may take to end after INT or TERM")
 	f.DurationVar(&r.config.SettleDelay, "settle-delay", 0, "how long a new leader waits after one that did not end in order")
+	f.BoolVar(&r.config.KeepTrying, "keep-trying", false, "go on if no attempt can succeed until somebody mends something, such as a missing table or right (default: end after the first)")
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
 	f.StringVar(&r.http, "http", "", "serve /leader, /readyz, /livez and /metrics at this `address`")
 	f.StringVar(&r.restart, "restart", "never", "when to run a command again that ended while leading: always, on-failure or never")
@@ -114,11 +118,10 @@ func (r *leaderRun) run(cmd *cobra.Command, app *App, args []string) error {
 		return err
 	}
 	defer election.close()
-	ctx, withdraw := context.WithCancelCause(cmd.Context())
-	defer withdraw(nil)
-	elector, err := r.elector(app, election, withdraw)
+	ctx := cmd.Context()
+	elector, err := r.elector(app, election)
 	if err != nil {
-		return err
+		return electionError(err)
 	}
 	stopServing, err := serveLeader(ctx, app, r.http, elector)
 	if err != nil {
@@ -126,25 +129,37 @@ func (r *leaderRun) run(cmd *cobra.Command, app *App, args []string) error {
 	}
 	defer stopServing()
 	if command.Args == nil {
-		elector.OnStateChange(func(from, to leader.State) { logAttempt(app, election, from, to) })
-		return interrupted(ctx, elector.Run(ctx, func(ctx context.Context) error {
+		logAttempts(app, election, elector)
+		return electionError(interrupted(ctx, elector.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
-		}))
+		})))
 	}
-	return (&office{leaderRun: r, app: app, election: election, command: command, elector: elector}).run(ctx)
+	return electionError((&office{leaderRun: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
 
-// logAttempt logs the transitions that an Elector logs as details, because they
-// never end while another node leads.
-func logAttempt(app *App, election *Election, from, to leader.State) {
-	if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
-		app.Logger().Info("state_change", slog.String("election", election.Name),
-			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
+// logAttempts logs the transitions that an Elector logs as details, because they
+// never end while another node leads, unless details are logged.
+func logAttempts(app *App, election *Election, elector *leader.Elector) {
+	log := app.Logger()
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		return
 	}
+	log = log.With(slog.String("election", election.Name))
+	if labeled, ok := election.Backend.(leader.Labeled); ok {
+		for _, a := range labeled.LogAttrs() {
+			log = log.With(a)
+		}
+	}
+	elector.OnStateChange(func(from, to leader.State) {
+		if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
+			log.Info("state_change", slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
+		}
+	})
 }
 
-// interrupted: an interrupt is the end that was asked for, a misuse is not.
+// interrupted: an interrupt is the end that was asked for, a command that cannot be
+// started is not.
 func interrupted(ctx context.Context, err error) error {
 	if misuse, ok := errors.AsType[*ExitError](context.Cause(ctx)); ok {
 		return misuse
@@ -155,42 +170,17 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// misuseOf is what a backend says of settings with which no attempt can succeed, nil
-// if err is of another kind.
-func misuseOf(err error) error {
-	if wrong, ok := errors.AsType[*leader.ConfigError](err); ok {
-		return &ExitError{ExitUsage, wrong}
-	}
-	if wrong, ok := errors.AsType[*lease.InvalidError](err); ok {
-		return &ExitError{ExitUsage, wrong}
-	}
-	return nil
-}
-
-// elector makes the Elector; withdraw is told of settings with which it never leads.
-func (r *leaderRun) elector(app *App, election *Election, withdraw context.CancelCauseFunc) (*leader.Elector, error) {
+// elector makes the Elector, which logs why it does not lead.
+func (r *leaderRun) elector(app *App, election *Election) (*leader.Elector, error) {
 	c := r.config
 	c.Name, c.Backend, c.Logger = election.Name, election.Backend, app.Logger()
-	if k1, k2, ok := election.pair(); ok {
-		c.Logger = c.Logger.With(slog.Int("key1", int(k1)), slog.Int("key2", int(k2)))
-	}
 	if r.base > 0 {
 		c.Retry = leader.ExponentialBackoff{Base: r.base, Max: r.longest}
 	}
 	if r.noReacquire {
 		c.AutoReacquire = leader.Off
 	}
-	elector, err := leader.New(c)
-	if err != nil {
-		return nil, err
-	}
-	elector.OnError(func(err error) {
-		c.Logger.Warn("election_error", slog.Any("error", err))
-		if misuse := misuseOf(err); misuse != nil {
-			withdraw(misuse)
-		}
-	})
-	return elector, nil
+	return leader.New(c)
 }
 
 // An office is a command that runs while the node leads.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,14 +65,41 @@ func TestLeaderRunLogsEveryTransitionUntilInterruptedAndExitsWithZero(t *testing
 	assert.Equal(t, "1.1", status["term"])
 	node.signal(syscall.SIGTERM)
 	require.Zero(t, node.wait(), "a stop that was asked for is a success")
-	log := node.stderr.String()
-	for _, transition := range []string{"stopped state.to=follower", "follower state.to=acquiring", "acquiring state.to=leader", "leader state.to=releasing", "releasing state.to=stopped"} {
-		assert.Contains(t, log, "state.from="+transition)
-	}
-	assert.Contains(t, log, "key1=7 key2=100")
+	requireTransitions(t, node.stderr.String(), "stopped state.to=follower", "follower state.to=acquiring", "acquiring state.to=leader",
+		"leader state.to=releasing", "releasing state.to=stopped")
 	stdout, _, code = run(t, at(dsn), "leader", "status", "7:100")
 	assert.Equal(t, 3, code)
 	assert.Contains(t, stdout, "nobody leads")
+}
+
+// requireTransitions checks that each transition is one line, and that each line has the key.
+func requireTransitions(t *testing.T, log string, transitions ...string) {
+	t.Helper()
+	for _, transition := range transitions {
+		assert.Equal(t, 1, strings.Count(log, "state.from="+transition), "%s: %s", transition, log)
+	}
+	for line := range strings.Lines(log) {
+		assert.Contains(t, line, " election=7:100 key1=7 key2=100", "each line")
+	}
+}
+
+func TestAFollowersTransitionsAreLoggedOnceWithItsKeyInDetailToo(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{nil, {"-v"}} {
+		dsn := migrated(t)
+		first := start(t, at(dsn), "leader", "run", "7:100")
+		first.saying(&first.stderr, "lock_acquired")
+		follower := start(t, at(dsn), append([]string{"leader", "run", "7:100"}, flags...)...)
+		follower.saying(&follower.stderr, "state.from=acquiring state.to=follower")
+		follower.signal(syscall.SIGTERM)
+		require.Zero(t, follower.wait())
+		requireTransitions(t, follower.stderr.String(), "stopped state.to=follower", "acquiring state.to=follower", "follower state.to=stopped")
+	}
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
 }
 
 func TestLeaderRunMisusesExitWith64(t *testing.T) {
@@ -245,13 +273,36 @@ func TestLeaderCommandsWithoutADatabase(t *testing.T) {
 	}
 }
 
+func TestLeaderCommandsThatTheDatabaseRefusesEndWith77AndSayWhy(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.DSN(t))
+	require.NoError(t, err)
+	u.Path = "/nowhere"
+	for _, args := range []string{"run 1:1", "run 1:1 -- true", "status 1:1", "watch 1:1"} {
+		_, stderr, code := run(t, at(u.String()), append([]string{"leader"}, strings.Fields(args)...)...)
+		assert.Equal(t, 77, code, "%s: %s", args, stderr)
+		assert.True(t, strings.HasPrefix(lastLine(stderr), `pglatch: database "nowhere" does not exist (SQLSTATE 3D000`), "%s: %s", args, stderr)
+	}
+}
+
 func TestLeaderRunNamesTheMissingTable(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	node := start(t, at(dsn), "leader", "run", "7:109")
-	node.saying(&node.stderr, "pglatch migrate")
-	node.signal(syscall.SIGTERM)
-	assert.Zero(t, node.wait())
+	for _, command := range [][]string{nil, {"--", "true"}} {
+		_, stderr, code := run(t, at(dsn), append([]string{"leader", "run", "7:109"}, command...)...)
+		assert.Equal(t, 69, code)
+		last := lastLine(stderr)
+		assert.Contains(t, last, `the table public.pglatch_election, which counts terms, does not exist: run "pglatch migrate", or use --create-table, or --no-terms`)
+		assert.NotContains(t, last, "Config")
+		assert.NotContains(t, stderr, "unreachable")
+	}
+	trying := start(t, at(dsn), "leader", "run", "7:109", "--keep-trying", "--retry-base", "50ms", "--retry-max", "50ms")
+	trying.saying(&trying.stderr, "attempt failed")
+	_, stderr, code := run(t, at(dsn), "migrate")
+	require.Zero(t, code, stderr)
+	trying.saying(&trying.stderr, "lock_acquired")
+	assert.Equal(t, 1, strings.Count(trying.stderr.String(), "attempt failed"), "each reason once")
+	dsn = pgtest.DSN(t)
 	created := start(t, at(dsn), "leader", "run", "7:109", "--create-table")
 	created.saying(&created.stderr, "lock_acquired")
 }

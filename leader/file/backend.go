@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,7 @@ var _ interface {
 	leader.Termer
 	leader.Successor
 	leader.Inspector
+	leader.Labeled
 	io.Closer
 } = (*Backend)(nil)
 
@@ -72,6 +74,9 @@ func (b *Backend) WithRepair() *Backend {
 	r.repair = true
 	return r
 }
+
+// LogAttrs is the path of the file.
+func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("file", b.path)} }
 
 func (b *Backend) ledgerPath() string { return b.path + ledgerSuffix }
 

@@ -2,6 +2,8 @@ package file_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,6 +22,18 @@ func TestTheBackendConforms(t *testing.T) {
 			t.Helper()
 			path := newPath(t)
 			return func() leader.Backend { return file.NewBackend(path) }
+		},
+		Mistakes: map[string]func(*testing.T) leader.Backend{
+			"no directory": func(t *testing.T) leader.Backend {
+				t.Helper()
+				return file.NewBackend(filepath.Join(t.TempDir(), "missing", "leader.json"))
+			},
+			"a corrupt file": func(t *testing.T) leader.Backend { //nolint:thelper // it makes a backend
+				path := newPath(t)
+				require.NoError(t, os.WriteFile(path, []byte(`{"holder":`), 0o600))
+				return file.NewBackend(path)
+			},
+			"no path": func(*testing.T) leader.Backend { return file.NewBackend("") },
 		},
 	})
 }

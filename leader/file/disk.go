@@ -26,7 +26,7 @@ func read(path string) (data []byte, modified time.Time, err error) {
 		return nil, time.Time{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, time.Time{}, &CorruptError{path, "it is no regular file but " + info.Mode().Type().String(), "name the file itself, or another one", true}
+		return nil, time.Time{}, &CorruptError{path, "it is no regular file but " + info.Mode().Type().String(), "name the file itself, or another one", true, false}
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+
+	"github.com/pglatch/pglatch/leader"
 )
 
 // A CorruptError says that a file of the election is not what a Backend writes: it is
@@ -16,6 +18,7 @@ type CorruptError struct {
 	Remedy string // what to do
 
 	foreign bool // WithRepair leaves it alone
+	passing bool // an attempt is going to replace it
 }
 
 func (e *CorruptError) Error() string {
@@ -26,12 +29,17 @@ func (e *CorruptError) Error() string {
 var remedies = []struct {
 	condition error
 	remedy    string
+	permanent bool // until somebody does that
 }{
-	{syscall.ENOSPC, "the disk is full"},
-	{syscall.EROFS, "the file system is read-only; use another directory"},
-	{fs.ErrPermission, "all processes of the election run as a user who may write in the directory"},
-	{fs.ErrNotExist, "create the directory"},
+	{syscall.ENOSPC, "the disk is full", false},
+	{syscall.EROFS, "the file system is read-only; use another directory", true},
+	{fs.ErrPermission, "all processes of the election run as a user who may write in the directory", true},
+	{fs.ErrNotExist, "create the directory", true},
 }
+
+// Is reports whether target is leader.ErrPermanent, unless WithRepair is going to replace
+// the file.
+func (e *CorruptError) Is(target error) bool { return target == leader.ErrPermanent && !e.passing }
 
 // failed names the operation that an error ended, and the remedy if it is known.
 func failed(op, path string, err error) error {
@@ -40,7 +48,11 @@ func failed(op, path string, err error) error {
 	}
 	for _, r := range remedies {
 		if errors.Is(err, r.condition) {
-			return fmt.Errorf("leader/file: %s %s: %w: %s", op, path, err, r.remedy)
+			err = fmt.Errorf("leader/file: %s %s: %w: %s", op, path, err, r.remedy)
+			if r.permanent {
+				return leader.Permanent(err)
+			}
+			return err
 		}
 	}
 	return fmt.Errorf("leader/file: %s %s: %w", op, path, err)

@@ -28,7 +28,7 @@ func readLedger(path string) (ledger, error) {
 	if err != nil {
 		return l, &CorruptError{
 			path, err.Error(),
-			"without it and the record beside it no term is known; stop all processes of the election, and remove both: terms then begin anew", true,
+			"without it and the record beside it no term is known; stop all processes of the election, and remove both: terms then begin anew", true, false,
 		}
 	}
 	return l, nil

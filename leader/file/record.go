@@ -51,7 +51,7 @@ func decode(path string, data []byte) (record, *CorruptError) {
 	}
 	err := json.Unmarshal(data, &wire)
 	if v := wire.Version; v > version { // its other fields may be of other types
-		return record{}, &CorruptError{path, fmt.Sprintf("its version is %d, and %d is the last that is known here", v, version), "use a newer release of this program, or another file", true}
+		return record{}, &CorruptError{path, fmt.Sprintf("its version is %d, and %d is the last that is known here", v, version), "use a newer release of this program, or another file", true, false}
 	}
 	if err != nil {
 		return corrupt(err.Error())

@@ -13,6 +13,7 @@ const corruptInfix = ".corrupt-"
 // announced says that a corrupt file is going to be replaced.
 func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 	said := *damage
+	said.passing = true
 	said.Remedy = fmt.Sprintf("an attempt in %v replaces it, unless it changes, and keeps it as %s.corrupt-*", left.Round(time.Millisecond), b.path)
 	return &said
 }

@@ -59,6 +59,7 @@ var _ interface {
 	leader.Termer
 	leader.Successor
 	leader.Inspector
+	leader.Labeled
 } = (*Backend)(nil)
 
 // NewBackend returns a Backend on the Lease of that namespace and name, which the
@@ -71,6 +72,11 @@ func NewBackend(client clientset.Interface, namespace, name string) *Backend {
 		leases: client.CoordinationV1().Leases(namespace), namespace: namespace, name: name,
 		suffix: newSuffix(), ttl: leader.DefaultLeaseDuration,
 	}
+}
+
+// LogAttrs are the namespace and the name of the Lease.
+func (b *Backend) LogAttrs() []slog.Attr {
+	return []slog.Attr{slog.String("namespace", b.namespace), slog.String("lease", b.name)}
 }
 
 // TryAcquire implements leader.Backend. It reads the Lease and takes it if nobody
@@ -97,7 +103,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	}
 	last := b.highest()
 	if last == math.MaxInt32 {
-		return false, fmt.Errorf("leader: Lease %s/%s: no term can follow its leaseTransitions %d: delete it, terms then begin again", b.namespace, b.name, last)
+		return false, leader.Permanent(fmt.Errorf("leader: Lease %s/%s: no term can follow its leaseTransitions %d: delete it, terms then begin again", b.namespace, b.name, last))
 	}
 	b.stamp = stampNow()
 	claim := claimed(current.lease, b.name, identity+b.suffix, b.stamp, seconds, last+1)
@@ -121,7 +127,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, nil
 	case apierrors.IsNotFound(err):
 		b.held = nil
-		return false, fmt.Errorf("leader: Lease %s/%s cannot be created: is there a namespace %s?: %w", b.namespace, b.name, b.namespace, err)
+		return false, leader.Permanent(fmt.Errorf("leader: Lease %s/%s cannot be created: is there a namespace %s?: %w", b.namespace, b.name, b.namespace, err))
 	case err != nil:
 		return false, err
 	}
@@ -271,8 +277,13 @@ func (b *Backend) lost(now *coordinationv1.Lease) error {
 	return fmt.Errorf("leader: Lease %s/%s: %w: %s", b.namespace, b.name, leader.ErrLost, what)
 }
 
+// failed names what an error ended. What the API forbids, or finds wrong, is permanent.
 func (b *Backend) failed(doing string, err error) error {
-	return fmt.Errorf("leader: %s Lease %s/%s: %w", doing, b.namespace, b.name, err)
+	failure := fmt.Errorf("leader: %s Lease %s/%s: %w", doing, b.namespace, b.name, err)
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
+		return leader.Permanent(failure)
+	}
+	return failure
 }
 
 // wholeSeconds is ttl as a Lease stores it.

@@ -40,6 +40,18 @@ func harness(faults func(verb string) apitest.Fault) leadertest.Harness {
 				return &node{kubernetes.NewBackend(newClient(t, through), namespace, name), proxy}
 			}
 		},
+		Mistakes: map[string]func(*testing.T) leader.Backend{
+			"no right to read": func(t *testing.T) leader.Backend { //nolint:thelper // it makes a backend
+				server := newServer(t)
+				server.Inject(forbidden(apitest.Get))
+				return newBackend(t, server)
+			},
+			"no right to create": func(t *testing.T) leader.Backend { //nolint:thelper // it makes a backend
+				server := newServer(t)
+				server.Inject(forbidden(apitest.Create))
+				return newBackend(t, server)
+			},
+		},
 		Cut: func(_ *testing.T, b leader.Backend) func() {
 			proxy := b.(*node).proxy
 			proxy.Set(faultproxy.Hold)

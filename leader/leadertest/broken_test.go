@@ -2,6 +2,7 @@ package leadertest_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
@@ -24,6 +25,12 @@ type broken struct {
 
 func (b broken) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	ok, err := b.Backend.TryAcquire(ctx, identity, ttl)
+	switch {
+	case err != nil && b.kind == "an outage is permanent":
+		err = leader.Permanent(err)
+	case errors.Is(err, leader.ErrPermanent) && b.kind == "a mistake passes":
+		err = errors.New(err.Error())
+	}
 	return ok || b.kind == "everybody leads", err
 }
 
@@ -77,14 +84,16 @@ func (b broken) Close() error {
 func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	for kind, found := range map[string]string{
-		"everybody leads":      "of_many_nodes_one_leads",
-		"it goes by names":     "a_renewal_after_a_loss_fails",
-		"Release asks nobody":  "a_release_of_nothing",
-		"terms stand still":    "each_leadership_has_a_greater_term",
-		"every start is clean": "a_start_is_clean",
-		"Wait goes on":         "Wait_returns_when_its_ctx_ends",
-		"Close releases":       "a_start_is_clean",
-		"":                     "", // the control of the control
+		"everybody leads":        "of_many_nodes_one_leads",
+		"it goes by names":       "a_renewal_after_a_loss_fails",
+		"Release asks nobody":    "a_release_of_nothing",
+		"terms stand still":      "each_leadership_has_a_greater_term",
+		"every start is clean":   "a_start_is_clean",
+		"Wait goes on":           "Wait_returns_when_its_ctx_ends",
+		"Close releases":         "a_start_is_clean",
+		"an outage is permanent": "an_outage_is_not_told_as_permanent",
+		"a mistake passes":       "a_mistake_that_no_attempt_mends",
+		"":                       "", // the control of the control
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -115,5 +124,15 @@ func TestABrokenBackend(t *testing.T) {
 			return func() leader.Backend { return broken{election.Backend(), election, kind[len("yes "):]} }
 		},
 		Kill: func(_ *testing.T, b leader.Backend) { b.(broken).Kill() },
+		Cut: func(_ *testing.T, b leader.Backend) func() {
+			b.(broken).Cut()
+			return b.(broken).Heal
+		},
+		Mistakes: map[string]func(*testing.T) leader.Backend{"a wrong password": func(*testing.T) leader.Backend {
+			election := leadertest.NewElection()
+			b := broken{election.Backend(), election, kind[len("yes "):]}
+			b.SetUnavailable(leader.Permanent(errors.New("wrong password")))
+			return b
+		}},
 	})
 }

@@ -32,6 +32,11 @@ type Harness struct {
 	// Cut takes the network of backend away until heal is called. nil = not tested.
 	Cut func(t *testing.T, backend leader.Backend) (heal func())
 
+	// Mistakes make backends with which no attempt can succeed until somebody changes
+	// something, such as a wrong password or a missing table, by their names. What they make
+	// is closed by the suite. nil = not tested.
+	Mistakes map[string]func(t *testing.T) leader.Backend
+
 	// WaitSpendsTerms says that what Wait holds has a term already, which nobody leads in
 	// if it is given up: the next leader's term is greater by more than one then.
 	WaitSpendsTerms bool
@@ -43,7 +48,7 @@ type Harness struct {
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leadertest: Harness.New")
 	require.Positive(t, h.TTL, "leadertest: Harness.TTL")
-	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, observeCases, stressCases) {
+	for _, c := range slices.Concat(exclusionCases, leaseCases, termCases, waitCases, cancelCases, observeCases, permanentCases, stressCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := &suite{T: t, h: h, ttl: h.TTL, node: h.New(t)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/pglatch/pglatch/leader"
@@ -34,6 +35,7 @@ var _ interface {
 	leader.Waiter
 	leader.Termer
 	leader.Inspector
+	leader.Labeled
 } = (*Backend)(nil)
 
 // New returns a Backend on a store, which stays the caller's, without asking it
@@ -45,6 +47,9 @@ func New(store Store, config Config) (*Backend, error) {
 	}
 	return &Backend{store: store, config: config}, nil
 }
+
+// LogAttrs is the lock's name.
+func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("lock", b.config.Name)} }
 
 // TryAcquire asks once for the lease, and makes sure that it lasts for ttl. After an
 // error the lease may be held, or the request be under way, all the same: the next TryAcquire with the same
@@ -66,6 +71,8 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	switch err := b.win(ctx); {
 	case errors.Is(err, lease.ErrHeld):
 		return false, nil
+	case permanent(err):
+		return false, leader.Permanent(err)
 	case err != nil:
 		return false, err
 	}
@@ -107,7 +114,7 @@ func (b *Backend) prolong(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("leader: renewing the lease of %s: %w", b.config.Name, err)
 	case l.Remaining < b.ttl:
-		return fmt.Errorf("leader: the store grants a lease of %v on %s: use a LeaseDuration of no more", l.Remaining, b.config.Name)
+		return leader.Permanent(fmt.Errorf("leader: the store grants a lease of %v on %s: use a LeaseDuration of no more", l.Remaining, b.config.Name))
 	}
 	return nil
 }

@@ -41,6 +41,26 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 			store := open(t)
 			return func() leader.Backend { return &node{Backend: newBackend(t, store), behind: store} }
 		},
+		Mistakes: map[string]func(*testing.T) leader.Backend{
+			"a token that the lock server refuses": func(t *testing.T) leader.Backend {
+				t.Helper()
+				s, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+				require.NoError(t, err)
+				server := httptest.NewServer(s.Handler())
+				t.Cleanup(server.Close)
+				client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: server.URL})
+				require.NoError(t, err)
+				t.Cleanup(client.Close)
+				return newBackend(t, client)
+			},
+			"a store that is not set up": func(t *testing.T) leader.Backend {
+				t.Helper()
+				s, err := postgres.New(postgres.Config{DSN: pgtest.DSN(t)})
+				require.NoError(t, err)
+				t.Cleanup(s.Close)
+				return newBackend(t, s)
+			},
+		},
 		Kill: func(t *testing.T, b leader.Backend) {
 			t.Helper()
 			takeAway(t, b.(*node).behind)

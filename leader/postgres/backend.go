@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ var _ interface {
 	leader.Inspector
 	leader.Observer
 	leader.Contest
+	leader.Labeled
 	io.Closer
 } = (*Backend)(nil)
 
@@ -61,9 +63,23 @@ func New(config Config) (*Backend, error) {
 	}
 	b := &Backend{config: config, election: config.Key.Election(), table: quoteTable(config.Table)}
 	config.ConnConfig = cc.Copy()
+	config.Logger = config.Logger.With(slog.String("election", config.Key.String()))
+	for _, a := range b.LogAttrs() {
+		config.Logger = config.Logger.With(a)
+	}
 	b.config = config
 	b.plain = b.newDialer("", 0)
 	return b, nil
+}
+
+// LogAttrs is the key: key1 and key2 of a pair, key of a single one.
+func (b *Backend) LogAttrs() []slog.Attr {
+	tag := b.config.Key.Tag()
+	if k1, k2, ok := tag.Pair(); ok {
+		return []slog.Attr{slog.Int("key1", int(k1)), slog.Int("key2", int(k2))}
+	}
+	k, _ := tag.Single()
+	return []slog.Attr{slog.Int64("key", k)}
 }
 
 func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.Dialer {
@@ -187,7 +203,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			}
 			// An answer to a ping from before this call says too little.
 		case <-ctx.Done():
-			return fmt.Errorf("%w: no answer yet: %w", leader.ErrConnection, context.Cause(ctx))
+			return &connectionError{fmt.Errorf("no answer yet: %w", context.Cause(ctx))}
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (b *Backend) endGuards(t *seat, barrier namespace.Tag, ending []pgsession.G
 	}
 	ended, err := t.session.EndGuards(barrier, ending)
 	if sqlState(err) != "" {
-		b.config.Logger.Warn("guarded transactions could not be ended", slog.String("election", b.config.Key.String()), slog.Any("error", err))
+		b.config.Logger.Warn("guarded transactions could not be ended", slog.Any("error", err))
 		return nil
 	}
 	for _, g := range ending {

@@ -77,7 +77,6 @@ func (b *Backend) blocked(t *seat, by blocker) {
 // about is what is known of a blocker, for the log.
 func (b *Backend) about(by blocker) []any {
 	about := []any{
-		slog.String("election", b.config.Key.String()),
 		slog.Uint64("pid", uint64(by.pid)), slog.String("application_name", by.applicationName),
 	}
 	if by.role != "" {

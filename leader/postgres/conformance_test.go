@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/faultproxy"
@@ -21,6 +22,24 @@ type node struct {
 	*postgres.Backend
 	dsn   string
 	proxy *faultproxy.Proxy
+}
+
+// renamed stands for election with another identity than its caller's.
+type renamed struct {
+	*postgres.Backend
+	identity string
+}
+
+func (r renamed) TryAcquire(ctx context.Context, _ string, ttl time.Duration) (bool, error) {
+	return r.Backend.TryAcquire(ctx, r.identity, ttl)
+}
+
+// toDatabase connects to another database.
+func toDatabase(name string) postgres.ConnectFunc {
+	return func(ctx context.Context, c *pgx.ConnConfig) (*pgx.Conn, error) {
+		c.Database = name
+		return pgx.ConnectConfig(ctx, c)
+	}
 }
 
 func harness(change func(*postgres.Config)) leadertest.Harness {
@@ -43,6 +62,19 @@ func harness(change func(*postgres.Config)) leadertest.Harness {
 			if pid := j.holder(); pid != 0 {
 				j.terminate(pid)
 			}
+		},
+		Mistakes: map[string]func(*testing.T) leader.Backend{
+			"no such database": func(t *testing.T) leader.Backend {
+				t.Helper()
+				return newBackend(t, pgtest.DSN(t), func(c *postgres.Config) {
+					change(c)
+					c.Connect = toDatabase("pglatch_nowhere")
+				})
+			},
+			"an identity that cannot be": func(t *testing.T) leader.Backend {
+				t.Helper()
+				return renamed{newBackend(t, pgtest.DSN(t), change), "a\x00b"}
+			},
 		},
 		Cut: func(_ *testing.T, b leader.Backend) func() {
 			proxy := b.(*node).proxy

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/leader"
 )
@@ -110,10 +111,45 @@ func (e *TxEndedError) Error() string {
 // Unwrap returns the cause.
 func (e *TxEndedError) Unwrap() error { return e.Cause }
 
-// unreachable makes an error of a connection match leader.ErrConnection.
+// A TableError says that the table of terms cannot be used. It matches
+// leader.ErrPermanent.
+type TableError struct {
+	Table   string
+	Missing bool // else the role lacks rights
+	Cause   error
+}
+
+func (e *TableError) Error() string {
+	if e.Missing {
+		return fmt.Sprintf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
+			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %v", e.Table, e.Cause)
+	}
+	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, quoteTable(e.Table), e.Cause)
+}
+
+// Is reports whether target is leader.ErrPermanent.
+func (e *TableError) Is(target error) bool { return target == leader.ErrPermanent }
+
+// Unwrap returns the server's error.
+func (e *TableError) Unwrap() error { return e.Cause }
+
+// unreachable makes an error of a connection match leader.ErrConnection, and of one that
+// will not be better until somebody changes something leader.ErrPermanent. Its text stays.
 func unreachable(err error) error {
 	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
-		return fmt.Errorf("%w: %w", leader.ErrConnection, err)
+		err = &connectionError{err}
+	}
+	if pgsession.Refusal(err) != nil || errors.Is(err, session.ErrPooler) || errors.Is(err, session.ErrUnsupported) {
+		return leader.Permanent(err)
 	}
 	return err
 }
+
+// A connectionError matches leader.ErrConnection.
+type connectionError struct{ err error }
+
+func (e *connectionError) Error() string { return e.err.Error() }
+
+func (e *connectionError) Is(target error) bool { return target == leader.ErrConnection }
+
+func (e *connectionError) Unwrap() error { return e.err }

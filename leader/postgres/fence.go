@@ -19,6 +19,7 @@ const (
 	codeUndefinedTable   = "42P01"
 	codeUndefinedColumn  = "42703"
 	codePrivilege        = "42501"
+	codeInvalidSchema    = "3F000"
 	codeLockNotAvailable = "55P03"
 	codeDuplicateTable   = "42P07"
 	codeDuplicateObject  = "42710" // the table's row type
@@ -71,7 +72,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean b
 	}
 	row, err := b.count(ctx, t)
 	if err != nil {
-		return leader.NoTerm, false, b.fenceError(t, err)
+		return leader.NoTerm, false, err
 	}
 	era, eraErr := strconv.ParseUint(row[0], 10, 64)
 	n, nErr := strconv.ParseUint(row[1], 10, 64)
@@ -94,23 +95,25 @@ func (b *Backend) count(ctx context.Context, t *seat) (row []string, err error) 
 		}
 		row, err = t.session.Query(sql)
 	}
-	if sqlState(err) != codeUndefinedColumn {
-		return row, err
+	switch {
+	case err == nil:
+		return row, nil
+	case sqlState(err) != codeUndefinedColumn:
+		return nil, b.fenceError(t, err)
 	}
 	b.config.Logger.Warn("table of terms is of an earlier version: terms can repeat after a restore until pglatch migrate or postgres.Schema has run",
 		slog.String("table", b.config.Table))
 	b.outdated = true
-	return t.session.Query(rowLockSQL(ctx, b.ttl) + b.countSQL())
+	if row, err = t.session.Query(rowLockSQL(ctx, b.ttl) + b.countSQL()); err != nil {
+		return nil, b.fenceError(t, err)
+	}
+	return row, nil
 }
 
 func (b *Backend) fenceError(t *seat, err error) error {
 	switch sqlState(err) {
-	case codeUndefinedTable:
-		return fmt.Errorf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
-			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %w", b.config.Table, err)
-	case codePrivilege:
-		return fmt.Errorf("leader: the role may not count terms in %s: GRANT SELECT, INSERT, UPDATE ON %s TO the role, and USAGE on its schema: %w",
-			b.config.Table, b.table, err)
+	case codeUndefinedTable, codePrivilege:
+		return &TableError{Table: b.config.Table, Missing: sqlState(err) == codeUndefinedTable, Cause: err}
 	case codeLockNotAvailable:
 		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms%s: %w",
 			b.config.Key, b.config.Table, b.rowBlocker(t), err)
@@ -135,8 +138,7 @@ func (b *Backend) markEnded(ctx context.Context, t *seat) {
 	}
 	term := b.Term()
 	if _, err := t.session.Query(rowLockSQL(ctx, b.ttl) + b.endedSQL(term)); err != nil {
-		b.config.Logger.Warn("end of term not recorded", slog.String("election", b.config.Key.String()),
-			slog.String("term", term.String()), slog.Any("error", err))
+		b.config.Logger.Warn("end of term not recorded", slog.String("term", term.String()), slog.Any("error", err))
 	}
 }
 

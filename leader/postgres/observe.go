@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -50,7 +51,7 @@ func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
 	t := b.seat
 	if t == nil {
-		return fmt.Errorf("%w: there is no session", leader.ErrConnection)
+		return &connectionError{errors.New("there is no session")}
 	}
 	t.settle(ctx)
 	stop := t.within(ctx)
@@ -58,7 +59,7 @@ func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
 	stop()
 	if lost := t.lost(); lost != nil {
 		b.stand()
-		return fmt.Errorf("%w: %w", leader.ErrConnection, lost)
+		return &connectionError{lost}
 	}
 	t.rest()
 	return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
 )
 
 // Schema returns the SQL that makes the table of terms unless it is there, or adds the
@@ -52,13 +53,15 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		}
 		return err
 	})
-	if sqlState(err) == codePrivilege {
-		return fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err)
+	switch state := sqlState(err); {
+	case err == nil:
+		return nil
+	case state == codePrivilege:
+		return leader.Permanent(fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err))
+	case state == codeInvalidSchema:
+		return leader.Permanent(fmt.Errorf("leader: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
 	}
-	if err != nil {
-		return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
-	}
-	return nil
+	return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
 }
 
 // lostRace reports whether an error comes from a creation at the same time: IF NOT

@@ -2,11 +2,9 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
 )
 
 // Wait waits for the election lock in the server's queue, in slices that keep the
@@ -30,7 +28,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 	stop()
 	if lost := t.lost(); lost != nil {
 		b.stand()
-		return fmt.Errorf("%w: %w", leader.ErrConnection, lost)
+		return &connectionError{lost}
 	}
 	t.rest()
 	return err

@@ -10,8 +10,14 @@ import (
 )
 
 // ErrDenied says that the server wants another token, or does not allow the request:
-// nothing was done.
-var ErrDenied = errors.New("lock server denies access")
+// nothing was done. It matches lease.ErrNotReady, because somebody has to grant it.
+var ErrDenied error = deniedError{}
+
+type deniedError struct{}
+
+func (deniedError) Error() string { return "lock server denies access" }
+
+func (deniedError) Is(target error) bool { return target == lease.ErrNotReady }
 
 // A kind is one row of the table of errors: the handler goes from the sentinel to
 // the status and the type, the client from the type to the error.

@@ -1,0 +1,44 @@
+package leadertest
+
+import (
+	"context"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+var permanentCases = []testCase{
+	{"a mistake that no attempt mends is told as permanent", func(s *suite) {
+		if len(s.h.Mistakes) == 0 {
+			s.Skip("Harness.Mistakes is empty")
+		}
+		for name, make := range s.h.Mistakes {
+			b := make(s.T)
+			ok, err := s.try(b, "a")
+			assert.False(s, ok, name)
+			require.ErrorIs(s, err, leader.ErrPermanent, name)
+			require.NotErrorIs(s, err, leader.ErrLost, name)
+			assert.NotContains(s, err.Error(), leader.ErrConnection.Error(), "%s: the text begins with what is wrong", name)
+			assert.NotContains(s, err.Error(), leader.ErrPermanent.Error(), "%s: the text begins with what is wrong", name)
+			_ = b.Release(s.Context(), "a") // an Elector does so after each attempt that failed
+			shut(b)
+		}
+	}},
+	{"an outage is not told as permanent", func(s *suite) {
+		if s.h.Cut == nil {
+			s.Skip("Harness.Cut is nil")
+		}
+		a := s.backend()
+		heal := s.h.Cut(s.T, a)
+		defer heal()
+		ctx, cancel := context.WithTimeout(s.Context(), min(s.ttl, time.Second))
+		defer cancel()
+		ok, err := a.TryAcquire(ctx, "a", s.ttl)
+		assert.False(s, ok)
+		require.Error(s, err)
+		require.NotErrorIs(s, err, leader.ErrPermanent)
+	}},
+}
