@@ -31,7 +31,7 @@ func strictServer(t *testing.T) (address string) {
 	var hba string
 	require.NoError(t, admin.QueryRow(t.Context(), "SHOW hba_file").Scan(&hba))
 	require.NoError(t, os.WriteFile(hba, []byte("host all app 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 trust\n"), 0o600))
-	_, err = admin.Exec(t.Context(), "CREATE ROLE app LOGIN PASSWORD 'right'; SELECT pg_reload_conf()")
+	_, err = admin.Exec(t.Context(), "CREATE ROLE app LOGIN PASSWORD 'right'; REVOKE CREATE ON SCHEMA public FROM PUBLIC; SELECT pg_reload_conf()") // before PostgreSQL 15 all have it
 	require.NoError(t, err)
 	_, err = admin.Exec(t.Context(), postgres.Schema("terms"))
 	require.NoError(t, err)
