@@ -6,46 +6,25 @@ import "time"
 // earliest deadline that it has seen: a wait that is served in time, as most are,
 // pays for none. It is guarded by core.mu.
 type alarm struct {
-	timer       *time.Timer // nil = never set
-	at          time.Time   // when it goes off; zero = not set
-	first, last *request    // those who wait and have a deadline
+	timer *time.Timer   // nil = never set
+	at    time.Time     // when it goes off; zero = not set
+	waits list[request] // with a deadline
 }
 
 // expect has a request's wait end at its deadline.
 func (c *core) expect(r *request) {
-	if r.deadline.IsZero() {
+	if r.deadline.IsZero() || r.inAlarm.in {
 		return
 	}
 	a := &c.alarm
-	r.expected, r.before, r.after = true, a.last, nil
-	if a.last == nil {
-		a.first = r
-	} else {
-		a.last.after = r
-	}
-	a.last = r
+	a.waits.push(&r.inAlarm, r)
 	if a.at.IsZero() || r.deadline.Before(a.at) {
 		a.set(r.deadline, c.ring)
 	}
 }
 
 // forget takes a request back, if it is expected.
-func (a *alarm) forget(r *request) {
-	if !r.expected {
-		return
-	}
-	if r.before == nil {
-		a.first = r.after
-	} else {
-		r.before.after = r.after
-	}
-	if r.after == nil {
-		a.last = r.before
-	} else {
-		r.after.before = r.before
-	}
-	r.expected, r.before, r.after = false, nil, nil
-}
+func (a *alarm) forget(r *request) { a.waits.remove(&r.inAlarm) }
 
 func (a *alarm) set(at time.Time, ring func()) {
 	a.at = at
@@ -68,16 +47,15 @@ func (c *core) ring() {
 	defer c.mu.Unlock()
 	a := &c.alarm
 	now, next := time.Now(), time.Time{}
-	for r := a.first; r != nil; {
-		following := r.after
+	for r := range a.waits.all {
 		switch {
 		case !now.Before(r.deadline):
 			a.forget(r)
-			r.signal(false)
+			r.expired = true
+			r.rouse()
 		case next.IsZero() || r.deadline.Before(next):
 			next = r.deadline
 		}
-		r = following
 	}
 	a.at = time.Time{}
 	if !next.IsZero() && !c.closed {

@@ -2,7 +2,9 @@ package advisory
 
 import (
 	"context"
+	"time"
 
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -23,21 +25,51 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 	if err != nil {
 		return nil, err
 	}
+	defer r.free()
 	r.lock.keys = keys
-	lock, err := l.core.acquireAll(ctx, r, keys)
-	l.core.traceAcquire(ctx, r, result{err: err})
-	return lock, err
-}
-
-func (c *core) acquireAll(ctx context.Context, r *request, keys []namespace.Key) (*Lock, error) {
-	b, err := c.build(ctx, r)
+	err = l.core.acquireAll(ctx, r)
+	l.core.traceAcquire(ctx, r, err)
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range keys {
-		if err := b.take(key, r.mode); err != nil {
-			return nil, b.abort(err)
+	return r.lock, nil
+}
+
+// acquireAll takes the keys of the request's lock one after the other. What it has
+// goes back when one cannot be had, in the background because a canceled caller does
+// not wait for it.
+func (c *core) acquireAll(ctx context.Context, r *request) error {
+	l := r.lock
+	for i, key := range l.keys {
+		one := newRequest(l, key, NoTimeout)
+		one.start, one.deadline, one.part, one.partial = r.start, r.deadline, true, l.keys[:i]
+		err := c.submit(ctx, one)
+		one.free()
+		if err != nil {
+			c.giveUp(l)
+			return err
 		}
 	}
-	return b.finish()
+	if ctx.Err() != nil {
+		c.giveUp(l)
+		return canceled(ctx, r.name)
+	}
+	c.mu.Lock()
+	cause := l.cause
+	if cause == nil {
+		l.begin(time.Now())
+	}
+	c.mu.Unlock()
+	if cause != nil {
+		c.giveUp(l)
+		return c.explain(r, &session.LostError{Cause: cause})
+	}
+	return nil
+}
+
+// giveUp gives back what an incomplete lock has.
+func (c *core) giveUp(l *Lock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.leaves(nil)
 }

@@ -223,20 +223,20 @@ func TestAKeyThatIsLostDuringTheWaitForTheNextFailsThemAll(t *testing.T) {
 
 func TestALateAnswerToAReleaseDoesNotTouchTheNextHolders(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubble(t, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
 		answer := make(chan struct{})
 		f.onUnlocked = func() { <-answer }
 		both := w.granted(w.beginAll(w.Context(), l, 1, 2))
 		released := make(chan error, 1)
 		go func() { released <- both.Release() }()
-		synctest.Wait() // the server has both back
-		w.release(w.acquire(l, 1))
-		next := w.acquire(l, 1)
+		synctest.Wait() // the server has both back, and nobody knows
+		p := w.beginAcquire(w.Context(), l, 1)
 		waiter := w.beginAcquire(w.Context(), l, 1)
 
 		close(answer)
 		require.NoError(w, <-released)
+		next := w.now(p)
 		require.Len(w, held(l), 1)
 		assert.Equal(w, 1, held(l)[0].Waiters)
 		_, err := l.TryAcquire(w.Context(), entity(1))

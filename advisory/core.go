@@ -2,42 +2,49 @@ package advisory
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
-	"github.com/pglatch/pglatch/internal/multiplex"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A core is what all copies of a Locker share.
+// A core is what all copies of a Locker share: the keys that this process holds or
+// asks for, and the connections that they live on.
 //
 // Lock order: core.mu before Lock.mu. No mutex is held over I/O or a tracer.
 type core struct {
 	config  Config
 	source  session.Source
-	virtual *multiplex.Source // the source if sessions are multiplexed, else nil
 	tracers tracers
 	stats   counters
 
-	ctx    context.Context // ends with Close; bounds campaigns
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // campaigns and clean-ups
+	wg     sync.WaitGroup // connections, and what runs in the background
 	done   chan struct{}  // closed when Close is through
 
-	slots chan struct{} // one per session in use; nil if sessions are multiplexed
-
-	requests sync.Pool // of *request
+	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble is of no use in another
 	opened   time.Time
 
 	mu     sync.Mutex
 	closed bool
 	alarm  alarm
 	pauses pauseWatch
-	queues map[namespace.Tag]*queue
-	spare  []*campaign           // that have ended
+	keys   map[namespace.Tag]*key
+	pools  map[namespace.Tag]*key // of semaphores, whose slots are in keys
+	spare  []*key                 // that nobody knows of
+	used   int                    // keys that have a connection
+	limit  int                    // of used; 0 = none
+
+	conns   map[*conn]struct{} // all of them, also those that are being made or closed
+	lines   []line             // of Config.Multiplex connections that try
+	idle    []*conn            // on which nothing is held or asked, the last one used last; none of a line
+	starved list[key]          // without a connection, and none may be made: in order
+	parked  list[key]          // that wait for a key somebody else holds, without a connection to wait on
+	polling bool               // somebody polls for those that are parked
+
 	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
 
@@ -52,19 +59,15 @@ func newCore(config Config, source session.Source) *core {
 		tracers:  newTracers(config.Tracer),
 		done:     make(chan struct{}),
 		opened:   time.Now(),
-		queues:   make(map[namespace.Tag]*queue),
+		keys:     make(map[namespace.Tag]*key),
+		pools:    make(map[namespace.Tag]*key),
+		conns:    make(map[*conn]struct{}),
+		lines:    make([]line, config.Multiplex),
 		nested:   make(map[*request]struct{}),
 		warned:   make(map[namespace.Tag]struct{}),
 		verified: session.Session.Verified,
 	}
-	if config.Multiplex > 0 {
-		c.virtual = multiplex.New(source, multiplex.Config{
-			Lines: config.Multiplex, Lanes: config.MaxConns - config.Multiplex, MaxLocks: config.MaxLocks,
-		})
-		c.source = c.virtual
-	} else {
-		c.slots = make(chan struct{}, config.MaxConns)
-	}
+	c.setLimit()
 	c.pauses.clock = boottime.Now
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -72,6 +75,25 @@ func newCore(config Config, source session.Source) *core {
 
 // now is time.Now, with a wall clock that nobody sets: that one need not be read.
 func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
+
+// dedicated reports whether a connection carries one lock at most.
+func (c *core) dedicated() bool { return len(c.lines) == 0 }
+
+const (
+	share    = 20  // of the server's lock table, the default for one Locker
+	minLocks = 100 // and its minimum
+)
+
+// setLimit follows the server's settings, which can change with a restart.
+func (c *core) setLimit() {
+	switch {
+	case c.dedicated():
+	case c.config.MaxLocks > 0:
+		c.limit = c.config.MaxLocks
+	default:
+		c.limit = max(c.source.Stats().LockTable/share, minLocks)
+	}
+}
 
 // close ends waits with ErrClosed and held locks with a loss, and blocks until
 // nothing of the Locker is left.
@@ -88,77 +110,33 @@ func (c *core) close() {
 		c.pauses.timer.Stop()
 	}
 	c.cancel()
-	var grants []*grant
-	for _, q := range c.queues {
-		q.fail(func(r *request) error { return closedError(r.key) })
-		if q.campaign != nil {
-			q.campaign.stop()
-		}
-		for _, g := range q.grants {
-			if g.users[0].complete { // else its acquisition, which fails now, clears it away
-				grants = append(grants, g)
-			}
+	for _, keys := range []map[namespace.Tag]*key{c.keys, c.pools} {
+		for _, k := range keys {
+			k.failAll(ErrClosed)
 		}
 	}
-	victims := c.dropAll(grants, ErrClosed)
+	for n := range c.conns {
+		n.end(&session.LostError{Cause: ErrClosed})
+	}
 	c.mu.Unlock()
-
-	c.bury(victims, ErrClosed)
 	c.wg.Wait()
 	c.source.Close()
 	close(c.done)
 }
 
-// A victim is a grant that was dropped, with the users it had.
-type victim struct {
-	session session.Session
-	users   []*Lock
-}
-
-// dropAll takes the grants out of their queues, under mu. Each session comes
-// once, with all users of its locks.
-func (c *core) dropAll(grants []*grant, cause error) (victims []victim) {
-	bySession := make(map[session.Session]int)
-	for _, g := range grants {
-		users := slices.Clone(g.users)
-		if !g.drop() {
-			continue
-		}
-		for _, l := range users {
-			l.end()
-		}
-		g.cause = cause
-		i, ok := bySession[g.session]
-		if !ok {
-			i = len(victims)
-			bySession[g.session] = i
-			victims = append(victims, victim{session: g.session})
-		}
-		victims[i].users = append(victims[i].users, users...)
-		c.proceed(g.queue)
-		c.tidy(g.queue)
-	}
-	return victims
-}
-
-// bury tells the users of lost grants and ends their sessions.
-func (c *core) bury(victims []victim, cause error) {
-	for _, v := range victims { // first: to end a session can take a while
-		for _, lock := range v.users {
-			_ = lock.lose(cause) // the lock keeps it
-		}
-	}
-	for _, v := range victims {
-		v.session.Kill(cause) // so that Close need not wait for an answer
-		v.session.Close()
-		c.freeSlot()
-	}
-}
-
-// lost is the report of a session's loss with its grants.
-func (c *core) lost(cause error, grants ...*grant) {
+// background runs f on a goroutine that Close waits for; once Close has begun to
+// wait, on the caller's own.
+func (c *core) background(f func()) {
 	c.mu.Lock()
-	victims := c.dropAll(grants, cause)
+	if c.closed {
+		c.mu.Unlock()
+		f()
+		return
+	}
+	c.wg.Add(1)
 	c.mu.Unlock()
-	c.bury(victims, cause)
+	go func() {
+		defer c.wg.Done()
+		f()
+	}()
 }

@@ -15,12 +15,12 @@ func (c *core) reentrant(ctx context.Context, r *request) error {
 	r.nested = outer != nil || len(r.partial) > 0
 	slot := r.lock.slotOf
 	for l := range outer.carriedAll {
-		held, ok := l.holds(r.key.Tag())
+		held, ok := l.holds(r.name.Tag())
 		if slot.Valid() { // a semaphore and the mutex on its key are two things
 			held, ok = l.keys[0], l.slotOf == slot
 		}
 		if ok {
-			return &ReentrantError{Key: r.key, Held: held}
+			return &ReentrantError{Key: r.name, Held: held}
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func (c *core) deadlock(r *request) error {
 			if c.keeps(r, l) {
 				var cycle []namespace.Key
 				for j := i; j >= 0; j = steps[j].from {
-					cycle = append(cycle, steps[j].request.key)
+					cycle = append(cycle, steps[j].request.name)
 				}
 				slices.Reverse(cycle)
 				return &DeadlockError{Cycle: cycle}
@@ -68,18 +68,18 @@ func (c *core) deadlock(r *request) error {
 // line has a try only while nothing here conflicts with it. One that is not in line
 // yet is taken for the last.
 func (r *request) blockers() (locks []*Lock) {
-	ahead := r.queue.requests
-	if i := slices.Index(ahead, r); i >= 0 {
-		ahead = ahead[:i]
-	}
-	exclusive := r.mode == session.Exclusive ||
-		slices.ContainsFunc(ahead, func(a *request) bool { return a.mode == session.Exclusive })
-	for _, g := range r.queue.grants {
-		if exclusive || g.mode == session.Exclusive {
-			locks = append(locks, g.users...)
+	k := r.key
+	exclusive := r.mode == session.Exclusive || k.mode == session.Exclusive
+	for a := range k.requests.all {
+		if a == r {
+			break
 		}
+		exclusive = exclusive || a.mode == session.Exclusive
 	}
-	return locks
+	if k.phase == held && exclusive {
+		return k.users
+	}
+	return nil
 }
 
 // keeps reports whether a lock stays held until the request is served, under mu: its

@@ -98,13 +98,6 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("advisory: lock %v is held%s", e.Key, by(e.Holder))
 }
 
-// isHeld reports whether err itself, and not something that it wraps, such as the
-// cause of a context, is a HeldError.
-func isHeld(err error) bool {
-	_, ok := err.(*HeldError) //nolint:errorlint // see above
-	return ok
-}
-
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 

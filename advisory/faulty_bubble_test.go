@@ -2,7 +2,6 @@ package advisory_test
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -29,14 +28,14 @@ type faulty struct {
 	onQuestion func()                    // before each; nil = nothing
 	onSession  func()                    // after each; nil = nothing
 	onTry      func(namespace.Tag) error // nil = nothing
-	// onUnlocked comes between what the server did for UnlockAll and its answer; nil = nothing.
+	// onUnlocked comes between what the server did for an unlock and its answer; nil = nothing.
 	onUnlocked func()
-	onHurry    func() // nil = nothing
 }
 
 type faultySession struct {
 	session.Session
-	source *faulty
+	source  *faulty
+	pending chan error // of a batch whose answer takes longer than its patience
 }
 
 func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
@@ -54,7 +53,7 @@ func (f *faulty) Acquire(ctx context.Context, tag namespace.Tag, deadline time.T
 	if f.onSession != nil {
 		f.onSession()
 	}
-	return &faultySession{s, f}, nil
+	return &faultySession{Session: s, source: f, pending: make(chan error, 1)}, nil
 }
 
 func (s *faultySession) State(now time.Time) session.State {
@@ -65,20 +64,6 @@ func (s *faultySession) Verified(now time.Time) bool {
 	return s.State(now) == session.Held && !s.source.unverified.Load() && s.Session.Verified(now)
 }
 
-func (s *faultySession) Verify() error {
-	s.source.asked()
-	return s.Session.Verify()
-}
-
-func (s *faultySession) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
-	if s.source.onTry != nil {
-		if err := s.source.onTry(tag); err != nil {
-			return false, err
-		}
-	}
-	return s.Session.Try(tag, mode)
-}
-
 func (f *faulty) asked() {
 	f.questions.Add(1)
 	if f.onQuestion != nil {
@@ -87,9 +72,23 @@ func (f *faulty) asked() {
 }
 
 func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
+	go func() { s.pending <- s.batch(ops, patience) }()
+	select {
+	case err := <-s.pending:
+		return err
+	case <-time.After(patience):
+		return session.ErrPending
+	}
+}
+
+func (s *faultySession) Resume() error { return <-s.pending }
+
+func (s *faultySession) batch(ops []*session.Op, patience time.Duration) error {
 	for _, op := range ops {
-		if op.Ping {
+		if op.Ping || op.Pass {
 			s.source.asked()
+		}
+		if op.Ping {
 			continue
 		}
 		if s.source.onTry != nil && !op.Unlock {
@@ -102,29 +101,11 @@ func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
 			}
 		}
 	}
-	return s.Session.Batch(ops, patience)
-}
-
-func (s *faultySession) TryAny(tags []namespace.Tag) (int, error) {
-	if s.source.onTry != nil {
-		if err := s.source.onTry(tags[0]); err != nil {
-			return -1, err
+	err := s.Session.Batch(ops, patience)
+	for _, op := range ops {
+		if op.Unlock && s.source.onUnlocked != nil {
+			s.source.onUnlocked()
 		}
-	}
-	return s.Session.TryAny(tags)
-}
-
-func (s *faultySession) Hurry() {
-	if s.source.onHurry != nil {
-		s.source.onHurry()
-	}
-	s.Session.Hurry()
-}
-
-func (s *faultySession) UnlockAll() error {
-	err := s.Session.UnlockAll()
-	if s.source.onUnlocked != nil {
-		s.source.onUnlocked()
 	}
 	return err
 }
@@ -215,7 +196,7 @@ func TestAReaderDoesNotJoinADoubtfulLock(t *testing.T) {
 		first := w.acquire(l.With(shared), 1)
 		f.set(session.Doubtful)
 		second := w.acquire(l.With(shared), 1)
-		assert.Len(w, w.server.Holders(entity(1)), 2)
+		assert.EqualValues(w, 1, f.questions.Load(), "the server is asked first")
 		w.release(first, second)
 	})
 }
@@ -232,6 +213,7 @@ func TestAContextSeesALossBeforeAnybodyTellsIt(t *testing.T) {
 		f.set(session.Lost)
 		require.ErrorIs(w, ctx.Err(), context.Canceled)
 		require.ErrorIs(w, context.Cause(ctx), advisory.ErrLost)
+		synctest.Wait()
 		assert.Empty(w, w.server.Holders(entity(1)), "and its session is ended")
 		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
 	})
@@ -287,53 +269,19 @@ func expired(lock *advisory.Lock) context.Context {
 	return lock.Context()
 }
 
-// The first session of the try dies, and for its second attempt none is free.
-func TestATryWithoutASessionIsRefusedAlone(t *testing.T) {
-	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) { // what Try says is the campaign's to answer; a batch that fails ends its session
-		a, f := w.openFaulty(advisory.Config{})
-		attempts, joined := 0, make(chan struct{})
-		f.onTry = func(namespace.Tag) error {
-			switch attempts++; attempts {
-			case 1:
-				w.server.KillSessions()
-			case 2:
-				<-joined
-				return session.ErrNoSession
-			}
-			return nil
-		}
-		try := w.begin(func() (*advisory.Lock, error) { return a.TryAcquire(w.Context(), entity(1)) })
-		synctest.Wait()
-		behind := w.beginAcquire(w.Context(), a, 1)
-		synctest.Wait()
-		close(joined)
-		require.ErrorIs(w, (<-try).err, advisory.ErrPoolExhausted)
-		w.release(w.granted(behind))
-	})
-}
-
-// In multiplexed mode the one who looks is behind another, whom nobody answers.
 func TestALookForASlotEndsWithTheTimeout(t *testing.T) {
 	t.Parallel()
-	for multiplex, want := range map[int]error{0: advisory.ErrUnavailable, 1: advisory.ErrTimeout} {
-		inBubbleOf(t, multiplex, func(w *world) {
-			l, f := w.openFaulty(advisory.Config{})
-			answer := make(chan struct{})
-			f.onTry = func(namespace.Tag) error {
-				<-answer
-				return nil
-			}
-			if multiplex == 0 {
-				f.onHurry = sync.OnceFunc(func() { close(answer); w.server.KillSessions() })
-			} else {
-				first := w.beginSlot(w.Context(), l, 1)
-				defer func() { close(answer); w.release(w.granted(first)) }()
-			}
-			start := time.Now()
-			_, err := l.With(advisory.Options{Wait: time.Second}).AcquireSlot(w.Context(), entity(1), 1)
-			require.ErrorIs(w, err, want)
-			assert.Equal(w, time.Second, time.Since(start))
-		})
-	}
+	inBubble(t, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{})
+		answer := make(chan struct{})
+		f.onTry = func(namespace.Tag) error {
+			<-answer
+			return nil
+		}
+		start := time.Now()
+		_, err := l.With(advisory.Options{Wait: time.Second}).AcquireSlot(w.Context(), entity(1), 1)
+		require.ErrorIs(w, err, advisory.ErrUnavailable)
+		assert.Equal(w, time.Second, time.Since(start))
+		close(answer)
+	})
 }

@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"context"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -11,53 +12,75 @@ import (
 // that is silent delays an error by it, and by the short grace that Hurry leaves.
 const askTimeout = 250 * time.Millisecond
 
-// holder tells who holds a key, nil if nobody does or a connection to ask with
-// cannot be had soon. It does not wait for one that is in use.
-func (c *core) holder(tag namespace.Tag) *Holder {
-	if h := c.localHolder(tag); h != nil {
-		return h
-	}
-	until := time.Now().Add(askTimeout)
-	s, err := c.takeSession(c.ctx, tag, until, true)
-	if err != nil {
-		return nil
-	}
-	defer c.giveBack(s)
-	return askHolder(s, tag, until)
-}
-
 // maxHolders is how many holders of slots an error names.
 const maxHolders = 10
 
-// slotHolders tells who holds the first slots of a semaphore, as holder does.
-func (c *core) slotHolders(key namespace.Key, n int) (holders []Holder) {
+// holder tells who holds a key, nil if nobody does or a connection to ask with
+// cannot be had soon. It does not wait for one that is in use.
+func (c *core) holder(tag namespace.Tag) *Holder {
+	if holders := c.holders([]namespace.Tag{tag}); len(holders) > 0 {
+		return &holders[0]
+	}
+	return nil
+}
+
+// holders is holder for several keys.
+func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 	until := time.Now().Add(askTimeout)
-	var asked session.Session
+	var asked *conn
 	defer func() {
 		if asked != nil {
-			c.giveBack(asked)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			asked.rounds++
+			asked.next()
 		}
 	}()
-	for i := range min(n, maxHolders) {
-		slot, err := key.Slot(i)
-		if err != nil {
-			return holders
-		}
-		h := c.localHolder(slot.Tag())
+	for _, tag := range tags {
+		c.mu.Lock()
+		h := c.localHolder(tag)
 		if h == nil && asked == nil {
-			if asked, err = c.takeSession(c.ctx, slot.Tag(), until, true); err != nil {
-				asked = nil
+			if asked = c.borrow(until); asked == nil {
+				c.mu.Unlock()
 				return holders
 			}
 		}
+		c.mu.Unlock()
 		if h == nil && time.Now().Before(until) {
-			h = askHolder(asked, slot.Tag(), until)
+			h = askHolder(asked.session, tag, until)
 		}
 		if h != nil {
 			holders = append(holders, *h)
 		}
 	}
 	return holders
+}
+
+// borrow returns a connection of which nobody makes use until next is called, or nil.
+// It is called under mu, which it may give up meanwhile.
+func (c *core) borrow(until time.Time) *conn {
+	for !c.closed {
+		n := c.spareConn()
+		switch {
+		case n == nil:
+			return nil
+		case n.session != nil:
+			n.busy = true
+			return n
+		}
+		r := &request{lock: &Lock{core: c}, left: 1}
+		o := &op{by: r, Op: session.Op{Ping: true}}
+		n.push(o)
+		ctx, cancel := context.WithDeadline(c.ctx, until)
+		made := c.await(ctx, r) && r.err == nil
+		cancel()
+		c.mu.Lock()
+		if !made {
+			o.by = nil
+			return nil
+		}
+	}
+	return nil
 }
 
 func askHolder(s session.Session, tag namespace.Tag, until time.Time) *Holder {
@@ -77,36 +100,23 @@ func holderOf(h session.Holder) *Holder {
 	}
 }
 
-// localHolder describes a lock that this process holds.
+// localHolder describes a lock that this process holds, under mu.
 func (c *core) localHolder(tag namespace.Tag) *Holder {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	q := c.queues[tag]
-	if q == nil || len(q.grants) == 0 {
+	k := c.keys[tag]
+	if k == nil || k.phase != held {
 		return nil
 	}
-	g := q.grants[0]
 	return &Holder{
-		Local: true, PID: g.session.PID(), ApplicationName: c.config.ApplicationName,
-		Shared: g.mode == session.Shared, Since: g.at,
+		Local: true, PID: k.conn.session.PID(), ApplicationName: c.config.ApplicationName,
+		Shared: k.mode == session.Shared, Since: k.at,
 	}
 }
 
-// heldError is for a try that this process itself stands in the way of.
+// heldError is for a try that was refused.
 func (c *core) heldError(r *request) error {
-	e := &HeldError{Key: r.key}
+	e := &HeldError{Key: r.name}
 	if r.explain {
-		e.Holder = c.holder(r.key.Tag())
-	}
-	return e
-}
-
-// heldBySession is for a try that the server refused; the session that was
-// refused asks.
-func (c *core) heldBySession(s session.Session, r *request) error {
-	e := &HeldError{Key: r.key}
-	if r.explain {
-		e.Holder = askHolder(s, r.key.Tag(), time.Now().Add(askTimeout))
+		e.Holder = c.holder(r.name.Tag())
 	}
 	return e
 }

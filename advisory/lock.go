@@ -1,7 +1,6 @@
 package advisory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,9 +25,14 @@ type Lock struct {
 	// guarded by core.mu
 	complete bool
 	released bool
-	grants   []*grant         // fixed once the acquisition is complete
-	room     [1]*grant        // for the usual grant
-	key      [1]namespace.Key // for the usual key
+	cause    error    // why it was lost; nil = it was not
+	on       []*key   // that it uses
+	own      *conn    // on which its further keys are asked, while it is not complete
+	pending  *request // for its next key
+	conns    []*conn  // of all that it used; fixed once the acquisition is complete
+	room     [1]*key  // for the usual one of each
+	connRoom [1]*conn
+	key      [1]namespace.Key
 
 	since time.Time // of the grant; set under core.mu when complete
 
@@ -51,7 +55,7 @@ func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
 // PID returns the number of the PostgreSQL session that the lock was granted to:
 // its pid in pg_stat_activity and pg_locks.
-func (l *Lock) PID() uint32 { return l.grants[0].session.PID() }
+func (l *Lock) PID() uint32 { return l.conns[0].session.PID() }
 
 // Context returns a context for work under the lock: that of the acquisition,
 // which also ends when the lock is lost, with a *LostError as its cause, or
@@ -150,38 +154,58 @@ func (l *Lock) lose(cause error) *LostError {
 // stopped, or the machine suspended.
 func (l *Lock) look() {
 	now := time.Now()
-	i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.session.State(now) == session.Lost })
-	if i < 0 { // grants do not change once the lock is out
+	i := slices.IndexFunc(l.conns, func(n *conn) bool { return n.state(now) == session.Lost })
+	if i < 0 { // they do not change once the lock is out
 		return
 	}
-	c, cause := l.core, lossOf(l.grants[i].session)
+	c := l.core
 	c.mu.Lock()
-	var victims []victim
 	if l.live() {
-		victims = c.dropAll(slices.Clone(l.grants), cause)
+		l.conns[i].expire(now)
 	}
-	i = slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil })
-	lost := i >= 0 && l.complete && !l.released
+	cause := l.cause
+	lost := cause != nil && l.complete && !l.released
 	c.mu.Unlock()
-	c.bury(victims, cause)
 	if lost {
-		_ = l.lose(l.grants[i].cause) // whoever dropped the grant may not have come to this lock yet
+		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
 	}
 }
 
-// lossOf says why a session is lost.
-func lossOf(s session.Session) error { return cmp.Or(s.Loss(), errExpired) }
+// uses makes the lock a user of a key, under core.mu.
+func (l *Lock) uses(k *key) {
+	l.on = append(l.on, k)
+	if !slices.Contains(l.conns, k.conn) {
+		l.conns = append(l.conns, k.conn)
+	}
+	l.pending = nil
+}
 
-var errExpired = errors.New("no answer from the server before the deadline")
+// loses notes the loss of the lock, under core.mu, and reports whether its user is to be
+// told. One that is not complete fails with its request.
+func (l *Lock) loses(cause error) bool {
+	if l.released || l.cause != nil {
+		return false
+	}
+	l.end()
+	l.cause = cause
+	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inLine) {
+		r.key.waiting--
+		delete(l.core.nested, r)
+		r.settle(&session.LostError{Cause: cause})
+		if r.key.waiting == 0 {
+			r.key.abandon()
+		}
+		r.key.advance()
+	}
+	return l.complete
+}
 
 // live reports whether the lock is held, under core.mu.
-func (l *Lock) live() bool {
-	return l.complete && !l.released && !slices.ContainsFunc(l.grants, func(g *grant) bool { return g.cause != nil })
-}
+func (l *Lock) live() bool { return l.complete && !l.released && l.cause == nil }
 
 // begin makes the lock one that is held, under core.mu.
 func (l *Lock) begin(now time.Time) {
-	l.complete, l.since = true, now
+	l.complete, l.since, l.own = true, now, nil
 	l.core.stats.held.Add(1)
 	l.core.watchPauses()
 }

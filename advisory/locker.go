@@ -38,7 +38,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 		MaxSessions:     config.MaxConns,
 		T:               config.SessionTTL,
 		LossDrain:       config.LossDrain,
-		Batches:         config.Multiplex > 0,
+		Batches:         true,
 		ApplicationName: config.ApplicationName,
 	})
 	if err != nil {

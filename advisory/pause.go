@@ -1,10 +1,6 @@
 package advisory
 
-import (
-	"time"
-
-	"github.com/pglatch/pglatch/internal/session"
-)
+import "time"
 
 // pauseEvery is how often a Locker that holds locks looks at the clock. A look costs
 // what it takes to wake an idle Go process, 0.2 ms of a processor at worst, whatever is
@@ -62,23 +58,9 @@ func (c *core) lookForPause() {
 		c.mu.Unlock()
 		return
 	}
-	c.wg.Add(1)
-	defer c.wg.Done()
-	expired := c.expired(time.Now())
+	wall := time.Now()
+	for n := range c.conns {
+		n.expire(wall)
+	}
 	c.mu.Unlock()
-	for _, g := range expired {
-		c.lost(lossOf(g.session), g)
-	}
-}
-
-// expired returns the grants whose sessions are lost, under mu.
-func (c *core) expired(now time.Time) (expired []*grant) {
-	for _, q := range c.queues {
-		for _, g := range q.grants {
-			if len(g.users) > 0 && g.users[0].complete && g.session.State(now) == session.Lost {
-				expired = append(expired, g)
-			}
-		}
-	}
-	return expired
 }

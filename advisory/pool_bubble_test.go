@@ -125,7 +125,8 @@ func TestAnUnavailableServerIsReportedToEverybodyWhoWaits(t *testing.T) {
 		first := w.beginAcquire(w.Context(), a, 2)
 		second := w.beginAcquire(w.Context(), a, 2)
 		w.server.SetUnavailable(errors.New("connection refused"))
-		w.release(one)
+		w.server.KillSessions()
+		require.ErrorIs(w, one.Release(), advisory.ErrLost)
 		for _, p := range []pending{first, second} {
 			err := (<-p).err
 			require.ErrorIs(w, err, advisory.ErrUnavailable)

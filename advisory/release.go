@@ -1,8 +1,11 @@
 package advisory
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
 )
 
 // release gives a lock back: to the next waiter of this process while the budget
@@ -12,98 +15,83 @@ func (c *core) release(l *Lock) error {
 		l.look()
 	}
 	c.mu.Lock()
-	if g := c.outlasted(l, time.Now()); g != nil {
-		c.mu.Unlock()
-		if err := g.session.Verify(); err != nil {
-			c.lost(err, g)
+	if n := c.outlasted(l, time.Now()); n != nil {
+		if err := c.question(n); err != nil {
+			n.end(err)
 		}
-		c.mu.Lock()
 	}
-	if l.released {
+	switch {
+	case l.released:
 		c.mu.Unlock()
 		return ErrReleased
+	case l.cause != nil:
+		l.released = true
+		c.mu.Unlock()
+		return l.lose(l.cause)
 	}
 	l.end()
 	l.released = true
-	if i := slices.IndexFunc(l.grants, func(g *grant) bool { return g.cause != nil }); i >= 0 {
-		cause := l.grants[i].cause
-		c.mu.Unlock()
-		return l.lose(cause)
-	}
-	g := l.grants[0]
-	if g.alone {
-		return c.releaseAll(l) // unlocks mu
-	}
-	g.users = slices.DeleteFunc(g.users, func(u *Lock) bool { return u == l })
-	if len(g.users) > 0 {
+	r := newRequest(l, l.keys[0], NoTimeout)
+	defer r.free()
+	if l.leaves(r); r.left == 0 {
 		c.mu.Unlock()
 		return nil
 	}
-	if len(g.queue.requests) > 0 {
-		now := time.Now()
-		if r := c.heir(g, now); r != nil {
-			g.session.WatchNow()
-			g.give(r, true, now)
-			c.mu.Unlock()
-			return nil
+	c.await(context.Background(), r) // unlocks mu
+	if r.err != nil {
+		return l.lose(r.err)
+	}
+	return nil
+}
+
+// leaves takes the lock from its keys, under mu. r, if not nil, is settled when the
+// server has those back that nobody else uses.
+func (l *Lock) leaves(r *request) {
+	keys := l.on
+	l.on = nil
+	for _, k := range keys {
+		i := slices.Index(k.users, l)
+		if i < 0 {
+			continue // it was lost
 		}
+		k.users = slices.Delete(k.users, i, i+1)
+		if len(k.users) > 0 {
+			continue
+		}
+		if now := time.Now(); len(keys) == 1 && k.waiting > 0 {
+			if heir := k.heir(now); heir != nil {
+				k.conn.watchNow()
+				k.give(heir, true, now)
+				continue
+			}
+		}
+		if r != nil {
+			r.left++
+		}
+		k.giveBack(r)
 	}
-	g.drop()
-	k := c.claim(g.queue, nil, g.session) // newcomers wait until the server has it back
-	c.mu.Unlock()
-
-	err := g.session.Unlock(g.queue.tag, g.mode)
-	switch {
-	case k == nil: // another campaign is under way, or the Locker is closing
-		c.giveBack(g.session)
-		c.mu.Lock()
-		c.proceed(g.queue)
-		c.tidy(g.queue)
-		c.mu.Unlock()
-	case err != nil:
-		k.leave()
-		k.finishOrRun()
-	default:
-		k.finishOrRun() // it goes on with the same session
-	}
-	if err != nil {
-		return l.lose(err)
-	}
-	return nil
 }
 
-// releaseAll gives back the locks of a session that carries several. It is called
-// under mu, and unlocks it.
-func (c *core) releaseAll(l *Lock) error {
-	for _, g := range l.grants {
-		g.drop()
-	}
-	c.mu.Unlock()
-
-	s := l.grants[0].session
-	err := s.UnlockAll()
-	c.giveBack(s)
-
-	c.mu.Lock()
-	for _, g := range l.grants {
-		c.proceed(g.queue)
-		c.tidy(g.queue)
-	}
-	c.mu.Unlock()
-	if err != nil {
-		return l.lose(err)
-	}
-	return nil
-}
-
-// outlasted returns the grant of a reader that leaves it to others, under mu, if the
+// outlasted returns the connection of a reader that leaves it to others, under mu, if the
 // server must be asked first whether it still keeps the lock.
-func (c *core) outlasted(l *Lock, now time.Time) *grant {
+func (c *core) outlasted(l *Lock, now time.Time) *conn {
 	if !l.Shared() || !l.live() {
 		return nil
 	}
-	if g := l.grants[0]; !g.alone && len(g.users) > 1 && !c.verified(g.session, now) {
-		return g
+	for _, k := range l.on {
+		if len(k.users) > 1 && !c.verified(k.conn.session, now) {
+			return k.conn
+		}
 	}
 	return nil
+}
+
+// question asks the server whether the connection lives, under mu, which it gives up
+// meanwhile.
+func (c *core) question(n *conn) error {
+	r := &request{lock: &Lock{core: c}, left: 1}
+	n.push(&op{by: r, Op: session.Op{Ping: true}})
+	c.await(context.Background(), r)
+	c.mu.Lock()
+	return r.err
 }

@@ -43,17 +43,14 @@ type Stats struct {
 }
 
 type counters struct {
-	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices atomic.Int64
+	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices, batches, operations atomic.Int64
 }
 
 // Stats returns the counters now. They are read one by one, not as of one instant.
 func (l *Locker) Stats() Stats {
 	c := l.core
 	sessions := c.source.Stats()
-	inUse := len(c.slots)
-	if sessions.Multiplexed {
-		inUse = sessions.InUse
-	}
+	inUse, locks, maxLocks := c.inUse()
 	return Stats{
 		Held:           int(c.stats.held.Load()),
 		Waiting:        int(c.stats.waiting.Load()),
@@ -71,11 +68,23 @@ func (l *Locker) Stats() Stats {
 		Watches:        sessions.Watches,
 		PIDChecks:      sessions.PIDChecks,
 		SessionsLost:   sessions.Lost,
-		Locks:          sessions.Locks,
-		MaxLocks:       sessions.MaxLocks,
-		Batches:        sessions.Batches,
-		Operations:     sessions.Operations,
+		Locks:          locks,
+		MaxLocks:       maxLocks,
+		Batches:        c.stats.batches.Load(),
+		Operations:     c.stats.operations.Load(),
 	}
+}
+
+// inUse counts connections on which something is held, asked or waited for, and keys.
+func (c *core) inUse() (conns, locks, maxLocks int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n := range c.conns {
+		if n.busy || n.locks > 0 {
+			conns++
+		}
+	}
+	return conns, c.used, c.limit
 }
 
 // A HeldLock describes a lock of this process.
@@ -104,29 +113,30 @@ func (l *Locker) Held() iter.Seq[HeldLock] {
 	}
 }
 
-func (c *core) held() (held []HeldLock) {
+func (c *core) held() (locks []HeldLock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, seen := time.Now(), make(map[*Lock]bool)
-	for _, q := range c.queues {
-		for _, g := range q.grants {
-			for _, l := range g.users {
-				if !l.live() || seen[l] {
-					continue
-				}
-				seen[l] = true
-				h := HeldLock{
-					Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
-					PID: g.session.PID(), Doubtful: g.session.State(now) != session.Held,
-				}
-				for _, g := range l.grants {
-					h.Waiters += len(g.queue.requests)
-				}
-				held = append(held, h)
+	for _, k := range c.keys {
+		if k.phase != held {
+			continue
+		}
+		for _, l := range k.users {
+			if !l.live() || seen[l] {
+				continue
 			}
+			seen[l] = true
+			h := HeldLock{
+				Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
+				PID: k.conn.session.PID(), Doubtful: k.conn.state(now) != session.Held,
+			}
+			for _, k := range l.on {
+				h.Waiters += k.waiting
+			}
+			locks = append(locks, h)
 		}
 	}
-	return held
+	return locks
 }
 
 // HeldSince tells when this process was granted the lock that the server session
@@ -135,15 +145,11 @@ func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	c := l.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q := c.queues[tag]; q != nil {
-		for _, g := range q.grants {
-			if g.session.PID() == pid {
-				if u := g.users[0]; u.complete {
-					return u.since, true
-				}
-				return g.at, true
-			}
+	if k := c.keys[tag]; k != nil && k.phase == held && k.conn.session.PID() == pid {
+		if u := k.users[0]; u.complete {
+			return u.since, true
 		}
+		return k.at, true
 	}
 	return time.Time{}, false
 }

@@ -19,27 +19,27 @@ func (c *core) tell(ctx context.Context, call func()) {
 }
 
 // traceAcquire counts and reports how a request ended.
-func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
+func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	switch {
-	case res.err == nil:
+	case err == nil:
 		c.stats.acquired.Add(1)
-		if res.handOver {
+		if r.handOver {
 			c.stats.handOvers.Add(1)
 		}
-	case errors.Is(res.err, ErrTimeout):
+	case errors.Is(err, ErrTimeout):
 		c.stats.timeouts.Add(1)
 	}
 	if t := c.tracers.acquire; t != nil {
 		c.tell(ctx, func() {
 			t.TraceAcquire(ctx, AcquireData{
-				Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Try: r.try, Waited: time.Since(r.start), Err: res.err,
+				Key: r.name, Label: r.lock.label, Shared: r.lock.Shared(), Try: r.try, Waited: time.Since(r.start), Err: err,
 			})
 		})
 	}
-	if t := c.tracers.hold; t != nil && res.err == nil {
+	if t := c.tracers.hold; t != nil && err == nil {
 		c.tell(ctx, func() {
 			t.TraceHold(ctx, HoldData{
-				Key: r.lock.Key(), Label: r.lock.label, Shared: r.lock.Shared(), PID: r.lock.grants[0].session.PID(), HandOver: res.handOver,
+				Key: r.lock.Key(), Label: r.lock.label, Shared: r.lock.Shared(), PID: r.lock.PID(), HandOver: r.handOver,
 			})
 		})
 	}
@@ -49,7 +49,7 @@ func (c *core) traceAcquire(ctx context.Context, r *request, res result) {
 func (c *core) traceWait(ctx context.Context, r *request, ahead int) {
 	if t := c.tracers.wait; t != nil {
 		c.tell(ctx, func() {
-			t.TraceWait(ctx, WaitData{Key: r.key, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: ahead})
+			t.TraceWait(ctx, WaitData{Key: r.name, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: ahead})
 		})
 	}
 }

@@ -87,6 +87,9 @@ func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
 	for _, op := range ops {
 		switch {
 		case op.Unlock, op.Ping:
+		case op.Turnstile.Valid() && !c.server.passes(op.Turnstile, c.backend):
+		case op.Pass:
+			op.Held = true
 		case op.Any != nil:
 			op.Index = slices.IndexFunc(op.Any, func(tag namespace.Tag) bool {
 				return c.server.try(tag, holder{c.backend, session.Exclusive})

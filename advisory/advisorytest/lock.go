@@ -105,3 +105,10 @@ func (s *Server) leave(tag namespace.Tag, w *waiter) {
 	l.queue = slices.DeleteFunc(l.queue, func(have *waiter) bool { return have == w })
 	s.serve(tag)
 }
+
+// passes reports whether a session could have a lock in shared mode, under mu.
+func (s *Server) passes(tag namespace.Tag, b *backend) bool {
+	r := holder{b, session.Shared}
+	l := s.locks[tag]
+	return l == nil || b.held[hold{tag, session.Exclusive}] > 0 || l.free(r) && !l.overtakes(r)
+}

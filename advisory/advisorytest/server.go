@@ -103,19 +103,27 @@ func (s *Server) Holders(key namespace.Key) []advisory.Holder {
 func (s *Server) Waiters(key namespace.Key) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.locks[key.Tag()]; l != nil {
-		return len(l.queue)
+	n := 0
+	for _, tag := range []namespace.Tag{key.Tag(), key.Tag().Turnstile()} { // all but the first wait for that
+		if l := s.locks[tag]; l != nil {
+			n += len(l.queue)
+		}
 	}
-	return 0
+	return n
 }
 
-// Locked returns the tags of all keys that are held, in their order.
+// Locked returns the tags of all keys that are held, in their order, without the
+// turnstiles of keys that somebody waits for.
 func (s *Server) Locked() []namespace.Tag {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	turnstiles := make(map[namespace.Tag]bool)
+	for tag := range s.locks {
+		turnstiles[tag.Turnstile()] = true
+	}
 	var tags []namespace.Tag
 	for tag, l := range s.locks {
-		if len(l.holders) > 0 {
+		if len(l.holders) > 0 && !turnstiles[tag] {
 			tags = append(tags, tag)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // that the lock is held, whichever attempt took it.
 func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	s.stopWatch()
-	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
+	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.tryParams(tag, mode, namespace.Tag{}))
 	if err != nil {
 		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	}
@@ -49,7 +49,8 @@ func (s *Session) failedAcquire(err error, h hold) error {
 }
 
 // Wait waits in the server's queue for one slice: at most limit, and no longer
-// than keeps the server's snapshots young.
+// than keeps the server's snapshots young. A lock that was granted in the instant in
+// which the wait failed is given back, because the server may count it twice.
 func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
 	s.stopWatch()
 	if lost := s.lost.Load(); lost != nil {
@@ -73,21 +74,24 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	case row[0] == "refused":
 		return false, nil
+	case row[0] == "resolved":
+		return false, s.unlockRest(hold{tag: tag, mode: mode})
 	}
-	s.took(tag, mode, row[0] == "resolved")
+	s.took(tag, mode, false)
 	return true, nil
 }
 
-// resolve asks the session itself whether a failed wait was granted.
+// resolve gives back what a failed wait was granted, which the session itself is asked
+// for: it may count twice, and who waits does so again.
 func (s *Session) resolve(tag namespace.Tag, mode session.Mode) (bool, error) {
-	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.keyParams(tag))
+	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.tryParams(tag, mode, namespace.Tag{}))
 	if err != nil {
 		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
 	}
 	if ok {
-		s.took(tag, mode, true)
+		err = s.unlockRest(hold{tag: tag, mode: mode})
 	}
-	return ok, nil
+	return false, err
 }
 
 // Interrupt ends a Wait that is under way, or the next one, soon.

@@ -39,36 +39,44 @@ func appendElement8(b []byte, tag namespace.Tag) []byte {
 	return binary.BigEndian.AppendUint32(b, tag.ObjID)
 }
 
-// keys are the parameters for operations of one shape, until the next call.
+// keys are the parameters for operations of one shape, until the next call: the keys, the
+// turnstiles of a shared one, and how many are to be unlocked.
 func (b *batch) keys(ops []*session.Op, unlocks int) [][]byte {
 	binary.BigEndian.PutUint64(b.unlocks[:], uint64(unlocks))
-	first, second := b.arrays[0][:0], b.arrays[1][:0]
-	if ops[0].Tag.ObjSubID == namespace.PairForm {
-		first, second = arrayHeader(first, oidInt4, len(ops)), arrayHeader(second, oidInt4, len(ops))
+	params := b.params[:0]
+	shape := shapeOf(ops[0].Tag, ops[0].Mode)
+	if shape.pair {
+		first, second := arrayHeader(b.arrays[0][:0], oidInt4, len(ops)), arrayHeader(b.arrays[1][:0], oidInt4, len(ops))
 		for _, op := range ops {
 			first, second = appendElement4(first, op.Tag.ClassID), appendElement4(second, op.Tag.ObjID)
 		}
-		b.arrays = [2][]byte{first, second}
-		b.params = [3][]byte{first, second, b.unlocks[:]}
-		return b.params[:]
+		b.arrays[0], b.arrays[1] = first, second
+		params = append(params, first, second)
+	} else {
+		b.arrays[0] = arrayHeader(b.arrays[0][:0], oidInt8, len(ops))
+		for _, op := range ops {
+			b.arrays[0] = appendElement8(b.arrays[0], op.Tag)
+		}
+		params = append(params, b.arrays[0])
 	}
-	first = arrayHeader(first, oidInt8, len(ops))
-	for _, op := range ops {
-		first = appendElement8(first, op.Tag)
+	if shape.shared {
+		b.arrays[2] = arrayHeader(b.arrays[2][:0], oidInt8, len(ops))
+		for _, op := range ops {
+			b.arrays[2] = appendElement8(b.arrays[2], op.Turnstile)
+		}
+		params = append(params, b.arrays[2])
 	}
-	b.arrays[0] = first
-	b.params = [3][]byte{first, b.unlocks[:]}
-	return b.params[:2]
+	return append(params, b.unlocks[:])
 }
 
 // anyKeys is keys for the single keys of Any.
-func (b *batch) anyKeys(op *session.Op) [][]byte {
+func (b *batch) anyKeys(op *session.Op, turnstile []byte) [][]byte {
 	first := arrayHeader(b.arrays[0][:0], oidInt8, len(op.Any))
 	for _, tag := range op.Any {
 		first = appendElement8(first, tag)
 	}
-	b.arrays[0], b.params[0] = first, first
-	return b.params[:1]
+	b.arrays[0] = first
+	return append(b.params[:0], first, turnstile)
 }
 
 func oidArray(values []uint32) []byte {

@@ -29,8 +29,8 @@ type batch struct {
 	err     error // the first one that the server sent
 	problem error // an answer that ends the session
 
-	params  [3][]byte
-	arrays  [2][]byte
+	params  [4][]byte
+	arrays  [3][]byte
 	unlocks [8]byte
 }
 
@@ -132,6 +132,8 @@ func (s *Session) send(ops []*session.Op) error {
 		switch {
 		case op.Ping:
 			b.parts = append(b.parts, part{statement: st.ping, ops: []*session.Op{op}})
+		case op.Pass:
+			b.parts = append(b.parts, part{statement: st.pass, ops: []*session.Op{op}})
 		case op.Any != nil:
 			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
 		}
@@ -140,12 +142,16 @@ func (s *Session) send(ops []*session.Op) error {
 		var params [][]byte
 		switch op := p.ops[0]; {
 		case op.Ping:
+		case op.Pass:
+			params = append(s.wire.params[:0], s.turnstileParam(op.Turnstile))
 		case p.many:
 			params = b.keys(p.ops, p.unlocks)
 		case op.Any != nil:
-			params = b.anyKeys(op)
-		default:
+			params = b.anyKeys(op, s.turnstileParam(op.Turnstile))
+		case op.Unlock:
 			params = s.keyParams(op.Tag)
+		default:
+			params = s.tryParams(op.Tag, op.Mode, op.Turnstile)
 		}
 		s.sendStatement(p.statement, params)
 	}
@@ -164,7 +170,7 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 	for _, op := range ops {
 		op.Held, op.Index, op.Err = false, -1, nil
-		if op.Any != nil || op.Ping {
+		if op.Any != nil || op.Ping || op.Pass {
 			continue
 		}
 		k := &b.kinds[shapeOf(op.Tag, op.Mode).index()]
@@ -286,8 +292,11 @@ func (s *Session) conclude() error {
 	}
 	for _, op := range b.ops {
 		switch {
+		case op.Pass:
 		case op.Unlock:
-			s.batched--
+			if _, waited := s.gave(op.Tag, op.Mode); !waited {
+				s.batched--
+			}
 		case op.Held:
 			s.batched++
 		}

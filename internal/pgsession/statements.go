@@ -3,6 +3,7 @@ package pgsession
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -29,15 +30,43 @@ func shapeOf(tag namespace.Tag, mode session.Mode) shape {
 	return shape{pair: tag.ObjSubID == namespace.PairForm, shared: mode == session.Shared}
 }
 
-func (s shape) call(function string) string {
-	suffix, args := "", "($1::pg_catalog.int8)"
+// try is the statement that tries one key; in shared mode the turnstile is the last
+// parameter.
+func (s shape) try() string {
+	call, last := s.one("pg_try_advisory_lock")
 	if s.shared {
-		suffix = "_shared"
+		call = "CASE WHEN " + passes(last) + " THEN " + call + " ELSE false END"
 	}
+	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
+}
+
+// unlock is the statement that gives one key back.
+func (s shape) unlock() string {
+	call, _ := s.one("pg_advisory_unlock")
+	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
+}
+
+// one calls a function for one key, and names the next parameter.
+func (s shape) one(function string) (call, next string) {
+	args, next := "($1::pg_catalog.int8)", "$2"
 	if s.pair {
-		args = "($1::pg_catalog.int4, $2::pg_catalog.int4)"
+		args, next = "($1::pg_catalog.int4, $2::pg_catalog.int4)", "$3"
 	}
-	return "SELECT pg_catalog." + function + suffix + args + ", pg_catalog.pg_backend_pid()"
+	return "pg_catalog." + function + s.suffix() + args, next
+}
+
+func (s shape) suffix() string {
+	if s.shared {
+		return "_shared"
+	}
+	return ""
+}
+
+// passes is whether no other session has a turnstile in exclusive mode, or waits for it
+// so. It takes the turnstile until the end of the transaction, which is that of the
+// statement. 0 is no turnstile.
+func passes(turnstile string) string {
+	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
 }
 
 // batch unlocks the first $n keys of the arrays and tries the others. The
@@ -45,24 +74,33 @@ func (s shape) call(function string) string {
 // calls one function once for each row of the scan; the count proves that for how
 // many, and the ordinals tell which keys the answer false is for.
 func (s shape) batch() string {
-	suffix, keys, names, n := "", "pg_catalog.unnest($1::pg_catalog.int8[])", "a", "$2"
-	if s.shared {
-		suffix = "_shared"
-	}
+	arrays, names := []string{"pg_catalog.unnest($1::pg_catalog.int8[])"}, []string{"a"}
 	if s.pair {
-		keys, names, n = "pg_catalog.unnest($1::pg_catalog.int4[]), pg_catalog.unnest($2::pg_catalog.int4[])", "a, b", "$3"
+		arrays = []string{"pg_catalog.unnest($1::pg_catalog.int4[])", "pg_catalog.unnest($2::pg_catalog.int4[])"}
+		names = append(names, "b")
+	}
+	key := strings.Join(names, ", ")
+	try := "pg_catalog.pg_try_advisory_lock" + s.suffix() + "(" + key + ")"
+	if s.shared { // the turnstiles
+		arrays = append(arrays, fmt.Sprintf("pg_catalog.unnest($%d::pg_catalog.int8[])", len(arrays)+1))
+		names = append(names, "t")
+		try = "CASE WHEN " + passes("t") + " THEN " + try + " ELSE false END"
 	}
 	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(o) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid()
-	FROM (SELECT o, CASE WHEN o OPERATOR(pg_catalog.<=) %[4]s::pg_catalog.int8
-		THEN pg_catalog.pg_advisory_unlock%[1]s(%[3]s) ELSE pg_catalog.pg_try_advisory_lock%[1]s(%[3]s) END AS ok
-	FROM ROWS FROM (%[2]s) WITH ORDINALITY AS k(%[3]s, o)) AS called`, suffix, keys, names, n)
+	FROM (SELECT o, CASE WHEN o OPERATOR(pg_catalog.<=) $%[1]d::pg_catalog.int8
+		THEN pg_catalog.pg_advisory_unlock%[2]s(%[3]s) ELSE %[4]s END AS ok
+	FROM ROWS FROM (%[5]s) WITH ORDINALITY AS k(%[6]s, o)) AS called`,
+		len(arrays)+1, s.suffix(), key, try, strings.Join(arrays, ", "), strings.Join(names, ", "))
 }
 
 // anySQL takes the first free one of single keys: LIMIT pulls one row at a time
 // through the filter of a function scan.
-const anySQL = `SELECT coalesce((
+var anySQL = `SELECT CASE WHEN ` + passes("$2") + ` THEN coalesce((
 	SELECT k.o FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS k(a, o)
-	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0), pg_catalog.pg_backend_pid()`
+	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0) ELSE 0 END, pg_catalog.pg_backend_pid()`
+
+// passSQL tells whether a turnstile is open.
+var passSQL = "SELECT " + passes("$1") + ", pg_catalog.pg_backend_pid()"
 
 // ownSQL is for advisory locks of this session among some with these objids. It
 // asks the function behind pg_locks, because no relation can be opened while the
@@ -92,6 +130,7 @@ type statements struct {
 	batch       [len(shapes)]*pgconn.StatementDescription
 	ping, clear *pgconn.StatementDescription
 	any, own    *pgconn.StatementDescription
+	pass        *pgconn.StatementDescription
 }
 
 // prepareStatements prepares all of them in one round trip.
@@ -105,8 +144,8 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, batches bool) (
 		targets = append(targets, target)
 	}
 	for _, shape := range shapes {
-		send(&s.try[shape.index()], shape.call("pg_try_advisory_lock"))
-		send(&s.unlock[shape.index()], shape.call("pg_advisory_unlock"))
+		send(&s.try[shape.index()], shape.try())
+		send(&s.unlock[shape.index()], shape.unlock())
 		if batches {
 			send(&s.batch[shape.index()], shape.batch())
 		}
@@ -114,6 +153,7 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, batches bool) (
 	if batches {
 		send(&s.any, anySQL)
 		send(&s.own, ownSQL)
+		send(&s.pass, passSQL)
 	}
 	send(&s.ping, pingSQL)
 	send(&s.clear, clearSQL)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -19,7 +20,8 @@ type wire struct {
 	bind    pgproto3.Bind
 	execute pgproto3.Execute
 	key     [8]byte // the parameters of the statement for one key
-	params  [2][]byte
+	gate    [8]byte
+	params  [3][]byte
 	// writeBy is the boottime of the socket's deadline for writing as extend has set
 	// it: one to two bounds of a statement away. 0 = it is another one.
 	writeBy atomic.Int64
@@ -116,8 +118,23 @@ func (s *Session) keyParams(tag namespace.Tag) [][]byte {
 	binary.BigEndian.PutUint32(b[4:], tag.ObjID)
 	if tag.ObjSubID == namespace.PairForm {
 		params[0], params[1] = b[:4], b[4:]
-		return params[:]
+		return params[:2]
 	}
 	params[0] = b
 	return params[:1]
+}
+
+// tryParams are keyParams of a try, which in shared mode has a turnstile.
+func (s *Session) tryParams(tag namespace.Tag, mode session.Mode, turnstile namespace.Tag) [][]byte {
+	params := s.keyParams(tag)
+	if mode == session.Shared {
+		params = append(params, s.turnstileParam(turnstile)) // there is room
+	}
+	return params
+}
+
+func (s *Session) turnstileParam(turnstile namespace.Tag) []byte {
+	binary.BigEndian.PutUint32(s.wire.gate[:], turnstile.ClassID)
+	binary.BigEndian.PutUint32(s.wire.gate[4:], turnstile.ObjID)
+	return s.wire.gate[:]
 }

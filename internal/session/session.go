@@ -131,15 +131,19 @@ type Session interface {
 }
 
 // An Op is one operation of a batch: a try, a try of the first free one of several
-// tags in exclusive mode, an unlock, or a ping.
+// tags in exclusive mode, an unlock, a pass, or a ping.
 type Op struct {
 	Tag    namespace.Tag
 	Mode   Mode
 	Unlock bool
 	Ping   bool            // that it is answered is all
+	Pass   bool            // Held: another session that had the turnstile would not be in the way
 	Any    []namespace.Tag // in place of Tag; nil = none
+	// Turnstile, a single key, must not be held in exclusive mode by another session, or
+	// nothing is tried. It is for a pass, a try of Any and a shared try. Zero = none.
+	Turnstile namespace.Tag
 
-	Held  bool  // the answer to a try
+	Held  bool  // the answer to a try, or a pass
 	Index int   // of Any, if Held
 	Err   error // why a try was not answered: nothing is held
 }

@@ -1,0 +1,459 @@
+package advisory
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A key is what this process knows of one lock: who holds it here, who waits here, and
+// what is asked of the server about it. It exists while there is any of these. All
+// fields are guarded by core.mu.
+//
+// A process has a lock once at the server at most, whoever uses it here, and one
+// operation about it under way at most. So no connection is ever asked for a lock that
+// it has: PostgreSQL would grant it (a session re-enters its own locks), and two
+// holders would have met.
+type key struct {
+	core  *core
+	tag   namespace.Tag
+	pool  bool // of a semaphore: what is asked for is one of its slots, which is then a key of its own
+	phase phase
+
+	conn   *conn        // that the lock lives on, or is asked or waited for on; nil = none
+	inConn node[key]    // in conn.keys
+	inLine node[key]    // in core.starved or core.parked
+	mode   session.Mode // in which it is held, asked or waited for
+	at     time.Time    // when the server granted it
+	passed time.Time    // when the turnstile was last found open, with the lock in shared mode
+	shut   bool         // the turnstile was not open: nobody joins any more
+
+	users    []*Lock // several only if all are shared
+	requests list[request]
+	waiting  int // requests
+	op       op  // the one that is under way
+
+	gate   namespace.Tag // its turnstile, when it was asked for
+	turn   bool          // that is held on conn, in mode
+	stirs  chan struct{} // ends a pause of who waits for it
+	loss   error         // the last loss of a connection that it was asked on
+	losses int           // since it was last granted
+	polls  int           // while it was parked
+
+	room [1]*Lock // for the usual user
+}
+
+// A phase is what becomes of a key.
+type phase uint8
+
+const (
+	free    phase = iota // nothing
+	asking               // a try is under way, or will be when its connection is there
+	starved              // there is no connection for it
+	pausing              // connections died under it, and it is not asked for a moment
+	waiting              // somebody else holds it, and a goroutine waits for it
+	held                 // by users of this process
+	leaving              // it is being given back
+)
+
+// key returns what is known of a tag, under mu.
+func (c *core) key(tag namespace.Tag, pool bool) *key {
+	keys := c.keys
+	if pool {
+		keys = c.pools
+	}
+	if k := keys[tag]; k != nil {
+		return k
+	}
+	var k *key
+	if last := len(c.spare) - 1; last >= 0 {
+		k, c.spare = c.spare[last], c.spare[:last]
+	} else {
+		k = new(key)
+	}
+	k.core, k.tag, k.pool = c, tag, pool
+	k.users = k.room[:0]
+	keys[tag] = k
+	return k
+}
+
+// maxSpare bounds what is kept of a burst.
+const maxSpare = 1024
+
+// tidy forgets a key that nobody needs, under mu.
+func (k *key) tidy() {
+	if k.phase != free || k.waiting > 0 {
+		return
+	}
+	c := k.core
+	keys := c.keys
+	if k.pool {
+		keys = c.pools
+	}
+	if keys[k.tag] != k {
+		return
+	}
+	delete(keys, k.tag)
+	if len(c.spare) < maxSpare {
+		*k = key{}
+		c.spare = append(c.spare, k)
+	}
+}
+
+// conflicts reports whether a lock in this mode cannot exist beside what this process
+// holds.
+func (k *key) conflicts(mode session.Mode) bool {
+	return k.phase == held && (mode == session.Exclusive || k.mode == session.Exclusive)
+}
+
+// advance does what can be done for those who wait, under mu: when something changed.
+func (k *key) advance() {
+	for {
+		r := k.requests.peek()
+		switch {
+		case k.phase == held && r != nil && !k.conflicts(r.mode):
+			if !k.join(r, time.Now()) {
+				return
+			}
+			continue
+		case k.phase == held && r != nil && r.try:
+			k.refuse(r, errTaken)
+			continue
+		case k.phase != free:
+			return
+		case r == nil || k.core.closed:
+			k.tidy()
+			return
+		}
+		if err := k.ask(r); err != nil {
+			k.refuse(r, err)
+			continue
+		}
+		return
+	}
+}
+
+// ask tries the key for the first request, under mu: now, or when there is a connection
+// for it. After an error nothing is under way.
+func (k *key) ask(r *request) error {
+	c := k.core
+	if c.limit > 0 && c.used >= c.limit {
+		return &session.CapError{Locks: c.used, MaxLocks: c.limit, LockTable: c.source.Stats().LockTable}
+	}
+	k.mode = r.mode
+	n := c.connFor(k, r)
+	switch {
+	case n == nil && r.nested: // those who hold the connections may be waiting for its locks
+		return errNoSlot
+	case n == nil:
+		k.phase = starved
+		c.starved.push(&k.inLine, k)
+		return nil
+	}
+	k.move(n)
+	if r.part {
+		r.lock.own = n
+	}
+	k.op = op{key: k, by: r, Op: session.Op{Tag: k.tag, Mode: r.mode}}
+	switch {
+	case k.pool:
+		k.op.Any, k.op.Turnstile = c.freeSlots(r), k.turnstile()
+		if len(k.op.Any) == 0 { // this process has them all
+			k.wait()
+			return nil
+		}
+	case r.mode == session.Shared:
+		k.op.Turnstile = k.turnstile()
+	}
+	k.phase = asking
+	n.push(&k.op)
+	return nil
+}
+
+// freeSlots are those that this process does not hold, from a random one on, so that
+// callers spread.
+func (c *core) freeSlots(r *request) []namespace.Tag {
+	from := rand.IntN(len(r.slots))
+	tags := make([]namespace.Tag, 0, len(r.slots))
+	for _, slot := range slices.Concat(r.slots[from:], r.slots[:from]) {
+		if c.keys[slot.Tag()] == nil {
+			tags = append(tags, slot.Tag())
+		}
+	}
+	return tags
+}
+
+// move makes n the connection of the key, nil for none, under mu.
+func (k *key) move(n *conn) {
+	if k.conn == n {
+		return
+	}
+	if o := k.conn; o != nil {
+		o.keys.remove(&k.inConn)
+		o.locks--
+		k.core.used--
+		defer o.rest()
+	}
+	if k.conn = n; n != nil {
+		n.keys.push(&k.inConn, k)
+		n.locks++
+		k.core.used++
+	}
+}
+
+// tried is the answer to a try, under mu.
+func (k *key) tried(err error) {
+	o := &k.op
+	switch {
+	case err != nil:
+		k.lost(err)
+	case o.Err != nil:
+		k.phase = free
+		k.move(nil)
+		if r := k.requests.peek(); r != nil {
+			k.refuse(r, o.Err)
+		}
+		k.advance()
+	case o.Held && k.pool:
+		k.grantSlot(o.Any[o.Index])
+	case o.Held:
+		k.grant()
+	default:
+		k.denied()
+	}
+}
+
+// denied is for a key that somebody else holds, under mu.
+func (k *key) denied() {
+	for r := k.requests.peek(); r != nil && r.try; r = k.requests.peek() {
+		k.refuse(r, errTaken)
+	}
+	r := k.requests.peek()
+	if r == nil || k.core.closed {
+		k.phase = free
+		k.move(nil)
+		k.advance()
+		return
+	}
+	r.tell(0)
+	k.wait()
+}
+
+// grant gives the lock, which the server has just granted, to the first request and to
+// readers that stand right behind it, under mu. If nobody wants it any more, at least
+// not in this mode, it goes back.
+func (k *key) grant() {
+	now := time.Now()
+	k.phase, k.at, k.passed, k.shut = held, now, now, false
+	k.losses, k.loss, k.polls = 0, nil, 0
+	k.conn.since = now
+	r := k.requests.peek()
+	if r == nil || r.mode != k.mode || k.core.closed {
+		k.giveBack(nil)
+		return
+	}
+	k.give(r, false, now)
+	k.advance()
+}
+
+// give makes the lock of the first request a user of the key, under mu.
+func (k *key) give(r *request, handOver bool, now time.Time) {
+	c, l := k.core, r.lock
+	k.requests.remove(&r.inLine)
+	k.waiting--
+	delete(c.nested, r)
+	k.users = append(k.users, l)
+	l.uses(k)
+	if !r.part {
+		l.begin(now)
+	}
+	r.handOver = handOver
+	r.settle(nil)
+}
+
+// join lets the first request, a reader, use the lock that this process has in shared
+// mode, under mu. A process that kept its lock for ever newer readers would starve a
+// writer elsewhere: from time to time the server is asked whether one waits.
+func (k *key) join(r *request, now time.Time) bool {
+	switch {
+	case k.shut && r.try:
+		k.refuse(r, errTaken)
+		return true
+	case k.shut:
+		return false
+	case now.Sub(k.passed) < k.core.config.HandOverBudget && k.core.verified(k.conn.session, now):
+		k.conn.watchNow()
+		k.give(r, true, now)
+		return true
+	}
+	if !k.conn.passing(k) {
+		k.conn.push(&op{key: k, by: r, pass: true, Op: session.Op{Tag: k.tag, Turnstile: k.turnstile(), Pass: true}})
+	}
+	return false
+}
+
+// pass is the answer to the question whether a writer waits, under mu.
+func (k *key) pass(open bool, err error) {
+	if err != nil || k.phase != held {
+		return // its loss is told elsewhere
+	}
+	k.shut = !open
+	k.passed = time.Now()
+	for r := k.requests.peek(); open && r != nil && r.mode == session.Shared; r = k.requests.peek() {
+		k.give(r, true, k.passed) // also with a budget of nothing
+	}
+	k.advance()
+}
+
+// refuse ends the first request with an error, under mu.
+func (k *key) refuse(r *request, err error) {
+	k.requests.remove(&r.inLine)
+	k.waiting--
+	delete(k.core.nested, r)
+	if k.op.by == r {
+		k.op.by = nil
+	}
+	r.settle(err)
+}
+
+// failAll ends all requests that wait now, under mu.
+func (k *key) failAll(err error) {
+	for r := range k.requests.all {
+		k.refuse(r, err)
+	}
+	k.abandon()
+}
+
+// abandon ends what is under way for a key that nobody wants any more, as far as it can
+// be ended, under mu.
+func (k *key) abandon() {
+	c := k.core
+	switch k.phase {
+	case starved:
+		c.starved.remove(&k.inLine)
+		k.phase = free
+	case waiting:
+		if c.parked.remove(&k.inLine) {
+			k.phase = free
+			k.move(nil)
+			break
+		}
+		k.stir()
+	case asking:
+		if k.conn.drop(&k.op) {
+			k.phase = free
+			k.move(nil)
+		}
+	}
+}
+
+// giveBack returns the lock to the server, under mu. by is who waits for that, or nil.
+func (k *key) giveBack(by *request) {
+	k.phase = leaving
+	k.users = k.room[:0]
+	k.op = op{key: k, by: by, Op: session.Op{Tag: k.tag, Mode: k.mode, Unlock: true}}
+	k.conn.push(&k.op)
+}
+
+// left is the answer to an unlock, under mu.
+func (k *key) left(err error) {
+	if r := k.op.by; r != nil {
+		k.op.by = nil
+		defer r.answered(err)
+	}
+	k.phase = free
+	k.move(nil)
+	k.advance()
+}
+
+// grantSlot is grant for a semaphore: the slot is a key of its own from now on.
+func (k *key) grantSlot(tag namespace.Tag) {
+	c, n, now := k.core, k.conn, time.Now()
+	slot := c.key(tag, false)
+	slot.mode, slot.phase, slot.at = session.Exclusive, held, now
+	slot.move(n)
+	n.since = now
+	k.phase, k.losses, k.loss, k.polls = free, 0, nil, 0
+	k.move(nil)
+	r := k.requests.peek()
+	i := -1
+	if r != nil && !c.closed {
+		i = slices.IndexFunc(r.slots, func(s namespace.Key) bool { return s.Tag() == tag })
+	}
+	if i < 0 {
+		slot.giveBack(nil)
+	} else {
+		r.lock.keys = r.slots[i : i+1 : i+1]
+		k.requests.remove(&r.inLine)
+		k.waiting--
+		slot.waiting++
+		slot.requests.push(&r.inLine, r)
+		slot.give(r, false, now)
+	}
+	k.advance()
+}
+
+// lost is for a key whose connection ended before it was granted, under mu. All that
+// stood idle end when a server restarts, so another one is asked; more than that many
+// are reported, and in between the server is not stormed.
+func (k *key) lost(err error) {
+	k.phase, k.turn = free, false
+	k.move(nil)
+	k.losses, k.loss = k.losses+1, err
+	switch {
+	case k.waiting == 0 || k.core.closed:
+	case k.losses > k.core.config.MaxConns+3:
+		k.failAll(err)
+	case k.losses > 2:
+		k.pause()
+		return
+	}
+	k.advance()
+}
+
+// pause asks for the key again in a while, under mu.
+func (k *key) pause() {
+	c := k.core
+	k.phase = pausing
+	c.wg.Go(func() {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(50*time.Millisecond + rand.N(50*time.Millisecond)):
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		k.phase = free
+		k.advance()
+	})
+}
+
+// reason says why a request for the key had no connection, or no answer; nil = somebody
+// holds it.
+func (k *key) reason() error {
+	switch {
+	case k.phase == starved, k.phase == pausing:
+		return cmp.Or(k.loss, errNoSlot)
+	case k.phase == asking && k.conn.session == nil:
+		return cmp.Or(k.loss, context.DeadlineExceeded)
+	case k.phase == asking:
+		return errNoReply
+	}
+	return nil
+}
+
+// heir returns the request that an exclusive lock may pass to when its user leaves,
+// under mu: never while its connection is in doubt or may have ended, and not beyond the
+// budget, so that other processes get their turn.
+func (k *key) heir(now time.Time) *request {
+	c, r := k.core, k.requests.peek()
+	if r == nil || k.mode != session.Exclusive || r.mode != session.Exclusive || r.part ||
+		c.dedicated() && k.conn.locks > 1 || now.Sub(k.at) >= c.config.HandOverBudget || !c.verified(k.conn.session, now) {
+		return nil
+	}
+	return r
+}

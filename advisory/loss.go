@@ -1,0 +1,93 @@
+package advisory
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// end makes the connection, and all that lives on it, lost, once, under mu. Those who
+// held a lock on it are told before it is closed, in the background.
+func (n *conn) end(cause error) {
+	if n.ended != nil {
+		return
+	}
+	c := n.core
+	lost, ok := errors.AsType[*session.LostError](cause)
+	if !ok {
+		lost = &session.LostError{Cause: cause}
+	}
+	if n.session == nil { // it is being made, and the attempt ends with the core
+		n.ended = lost
+		return
+	}
+	n.leave(true)
+	n.ended = lost
+	c.conns[n] = struct{}{} // until it is closed
+	if !n.busy {
+		n.busy = true
+		close(n.quit)
+	}
+	var locks []*Lock
+	var open []*key
+	for k := range n.keys.all {
+		if k.phase != held {
+			continue // who asks or waits learns it from the answer
+		}
+		for _, l := range k.users {
+			if l.loses(lost.Cause) {
+				locks = append(locks, l)
+			}
+		}
+		k.users = k.room[:0]
+		k.phase = free
+		k.move(nil)
+		open = append(open, k)
+	}
+	pending := n.pending
+	n.pending = nil
+	n.more.Store(0)
+	for _, o := range pending {
+		o.done(lost)
+	}
+	for _, k := range open {
+		k.advance()
+	}
+	c.wg.Go(func() { n.bury(locks, lost.Cause) })
+}
+
+// bury tells the users of lost locks, and closes the connection.
+func (n *conn) bury(locks []*Lock, cause error) {
+	for _, l := range locks {
+		_ = l.lose(cause) // the lock keeps it
+	}
+	n.session.Kill(cause) // so that who drives need not wait for an answer
+	<-n.quit
+	n.session.Close()
+	c := n.core
+	c.mu.Lock()
+	delete(c.conns, n)
+	c.serve()
+	c.mu.Unlock()
+	c.wg.Done()
+}
+
+// state is that of the session, or Doubtful while a statement is overdue.
+func (n *conn) state(now time.Time) session.State {
+	state := n.session.State(now)
+	if n.slow.Load() {
+		state = max(state, session.Doubtful)
+	}
+	return state
+}
+
+var errExpired = errors.New("no answer from the server before the deadline")
+
+// expire ends the connection if its time is over, under mu.
+func (n *conn) expire(now time.Time) {
+	if n.ended == nil && n.session != nil && n.session.State(now) == session.Lost {
+		n.end(cmp.Or(n.session.Loss(), errExpired))
+	}
+}

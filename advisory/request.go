@@ -1,0 +1,221 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A request is a caller who waits for one key, or for the server to take some back.
+// While it sleeps it can be asked to drive a connection.
+type request struct {
+	key      *key
+	lock     *Lock
+	name     namespace.Key
+	mode     session.Mode
+	slots    []namespace.Key // one of which will do; nil = it is for the key itself
+	gate     namespace.Tag   // the semaphore's turnstile
+	deadline time.Time       // zero = none
+	try      bool            // one attempt, no wait
+	explain  bool            // a failed try asks who holds the key
+	part     bool            // of a lock that is not complete with this key
+	nested   bool            // the caller holds locks
+	partial  []namespace.Key // those that it has and will hold together with this one
+	start    time.Time
+
+	// guarded by core.mu
+	inLine   node[request]
+	inAlarm  node[request]
+	settled  bool
+	err      error // what it was settled with, or why it had no connection or answer
+	handOver bool
+	left     int  // operations that are to be answered before it is settled
+	expired  bool // the alarm rang
+	waits    bool // the tracer is to be told that it does
+	told     bool // it was
+	ahead    int  // of it in line then
+
+	asleep bool
+	lead   *conn // to be driven
+	wake   chan struct{}
+}
+
+// rouse wakes the request, if it sleeps, under mu.
+func (r *request) rouse() {
+	if r.asleep {
+		r.asleep = false
+		r.wake <- struct{}{}
+	}
+}
+
+// settle ends the request, under mu, once.
+func (r *request) settle(err error) {
+	if r.settled {
+		return
+	}
+	r.settled, r.err = true, err
+	r.lock.core.alarm.forget(r)
+	r.rouse()
+}
+
+// tell has the tracer told, once, that the request waits, under mu.
+func (r *request) tell(ahead int) {
+	if r.told || r.lock.core.tracers.wait == nil {
+		return
+	}
+	r.told, r.waits, r.ahead = true, true, ahead
+	r.rouse()
+}
+
+// answered counts an operation that was answered, under mu.
+func (r *request) answered(err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.left--; r.left == 0 {
+		r.settle(r.err)
+	}
+}
+
+// grace is for how long a caller whose time is over waits for an answer that is on its
+// way: one that comes says more than a timeout.
+const grace = 200 * time.Millisecond
+
+// await returns true when the request is settled, and false when it was withdrawn because
+// its context or its time ended. It is called under mu, and unlocks it.
+func (c *core) await(ctx context.Context, r *request) (settled bool) {
+	canceled := false
+	for !r.settled {
+		if n := r.lead; n != nil {
+			r.lead = nil
+			n.drive()
+			continue
+		}
+		if r.waits {
+			r.waits = false
+			c.mu.Unlock()
+			c.traceWait(ctx, r, r.ahead)
+			c.mu.Lock()
+			continue
+		}
+		if canceled || r.expired && !c.answerIsDue(r) {
+			if r.key != nil {
+				r.err = c.withdraw(r)
+			}
+			if n := r.lead; n != nil {
+				r.lead = nil
+				n.appoint()
+			}
+			c.mu.Unlock()
+			return false
+		}
+		canceled = c.sleep(ctx, r)
+	}
+	if n := r.lead; n != nil { // it was settled in the same instant
+		r.lead = nil
+		n.appoint()
+	}
+	c.mu.Unlock()
+	return true
+}
+
+// sleep waits until the request is roused, under mu, which it gives up meanwhile, and
+// reports whether the context ended instead.
+func (c *core) sleep(ctx context.Context, r *request) (canceled bool) {
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
+	}
+	c.expect(r)
+	r.asleep = true
+	c.mu.Unlock()
+	if r.key != nil {
+		c.stats.waiting.Add(1)
+		defer c.stats.waiting.Add(-1)
+	}
+	if ctx.Done() == nil {
+		<-r.wake
+		c.mu.Lock()
+		return false
+	}
+	select {
+	case <-r.wake:
+		c.mu.Lock()
+		return false
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	if !r.asleep {
+		<-r.wake
+	}
+	r.asleep = false
+	return true
+}
+
+// answerIsDue reports whether the answer to the request's own try is on its way, once.
+func (c *core) answerIsDue(r *request) bool {
+	k := r.key
+	if k == nil || k.phase != asking || !k.op.sent || k.requests.peek() != r || k.conn.slow.Load() || !r.inGrace() {
+		return false
+	}
+	return true
+}
+
+// inGrace prolongs the request's time for an answer, once, under mu.
+func (r *request) inGrace() bool {
+	if r.left < 0 {
+		return false
+	}
+	r.left = -1 // no request for a key counts answers
+	r.expired = false
+	r.deadline = time.Now().Add(grace)
+	return true
+}
+
+// withdraw takes a request out of its line, under mu, and says why it had no connection,
+// or no answer, if that was so.
+func (c *core) withdraw(r *request) (reason error) {
+	k := r.key
+	reason = k.reason()
+	first := k.requests.peek() == r
+	k.requests.remove(&r.inLine)
+	k.waiting--
+	c.alarm.forget(r)
+	delete(c.nested, r)
+	if k.op.by == r {
+		k.op.by = nil
+	}
+	switch next := k.requests.peek(); {
+	case next == nil:
+		k.abandon()
+	case first && k.phase == waiting:
+		k.stir() // it may wait in the mode of the one that left
+	}
+	k.advance()
+	return reason
+}
+
+// gaveUp is the error of a request that was withdrawn. A canceled caller gets it
+// at once; one whose time ran out also learns who holds the lock.
+func (c *core) gaveUp(ctx context.Context, r *request) error {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return canceled(ctx, r.name)
+	}
+	if r.err != nil {
+		return c.explain(r, r.err)
+	}
+	e := &TimeoutError{Key: r.name, Waited: time.Since(r.start), Cause: context.Cause(ctx), held: true}
+	if r.slots == nil {
+		e.Holder = c.holder(r.name.Tag())
+		return e
+	}
+	e.Slots = len(r.slots)
+	tags := make([]namespace.Tag, 0, maxHolders)
+	for _, slot := range r.slots[:min(len(r.slots), maxHolders)] {
+		tags = append(tags, slot.Tag())
+	}
+	e.Holders = c.holders(tags)
+	return e
+}
