@@ -41,6 +41,7 @@ func (n *conn) end(cause error) {
 				locks = append(locks, l)
 			}
 		}
+		clear(k.users)
 		k.users = k.room[:0]
 		k.phase = free
 		k.move(nil)

@@ -237,6 +237,7 @@ func TestAKeyInUseKeepsNothingOfALostLock(t *testing.T) {
 			return weak.Make(value)
 		}()
 		holder := w.granted(next)
+		synctest.Wait() // who told of the loss is through
 		runtime.GC()
 		assert.Nil(w, value.Value())
 		w.release(holder)
