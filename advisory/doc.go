@@ -58,9 +58,13 @@
 //     PostgreSQL has no lock of ours that no handle owns, and no connection goes back
 //     to the pool with a lock on it or in doubt.
 //   - A waiter gets the lock or a typed error within its timeout, and a canceled one
-//     its cause at once. Waiters of one process are served in order. Between processes
-//     PostgreSQL's queue decides, in slices of a second at most; a process that passes
-//     the lock on inside gives it back after Config.HandOverBudget.
+//     its cause at once (after 100 ms if the server is silent). Waiters of one process are
+//     served in order. Between processes one at a time waits for a key, and readers together: it has
+//     the key's turnstile, a second lock, for which the others stand in line in PostgreSQL's
+//     queue, in slices of a second at most. No reader comes in while a writer has the
+//     turnstile. An exclusive request that finds the key free between two slices of the
+//     waiter can pass it. A process that passes the lock on inside gives it back after
+//     Config.HandOverBudget.
 //   - Waiting harms nobody: it blocks no CREATE INDEX CONCURRENTLY for longer than a
 //     slice, holds no old snapshot, and writes nothing to the server's log.
 //
@@ -75,7 +79,9 @@
 //	                     ▲                                    hand-over inside │ Release
 //	                     └──────────────────────────────────── the process ◀───┴──▶ unlocked
 //
-// Only the first waiter of a process for a key uses a connection. A released lock
+// Only the first waiter of a process for a key uses a connection, and readers of one
+// process share one lock at the server, each HandOverBudget after asking whether a writer
+// waits. A released lock
 // passes to the next waiter of the same process without a round trip, for 10 ms;
 // then other processes get their turn. Before that the Locker looks at the socket:
 // PostgreSQL tells its client why a session ends before it lets the locks of the
@@ -105,13 +111,12 @@
 //     carries such a lock for long waits for other keys meanwhile; the release then
 //     takes some milliseconds longer, because it interrupts a wait. With more keys than
 //     connections to wait on, they take turns of up to 900 ms, and each is tried every 50
-//     ms besides.
+//     to 400 ms besides; then none keeps its turnstile.
 //   - The Locker has a limit of its own, MaxLocks, in place of ErrPoolExhausted:
 //     a process that fills the server's lock table leaves nobody room, not even for a
 //     login or a query.
 //   - The first 5 ms after a statement on a connection are not watched, not only the
-//     first 5 ms of a hold. Callers whose context ends while the server is silent
-//     leave after 100 ms.
+//     first 5 ms of a hold.
 //   - AcquireAll and AcquireSlot share the n connections too, and hold none of their
 //     own. Keys of one AcquireAll for which it had to wait live elsewhere than the
 //     others; the end of any of their connections is the loss of the Lock.

@@ -35,7 +35,6 @@ type Stats struct {
 	PIDChecks     int64 // answers whose backend pid was compared
 	SessionsLost  int64 // sessions that ended before they were given back
 
-	// With Multiplex:
 	Locks      int   // keys that are held or asked for now
 	MaxLocks   int   // their limit
 	Batches    int64 // statements, each of one or more tries and unlocks
