@@ -127,6 +127,7 @@ func (k *key) advance() {
 		case k.phase != free:
 			return
 		case r == nil || k.core.closed:
+			k.move(nil)
 			k.tidy()
 			return
 		}
@@ -142,11 +143,17 @@ func (k *key) advance() {
 // for it. After an error nothing is under way.
 func (k *key) ask(r *request) error {
 	c := k.core
-	if c.limit > 0 && c.used >= c.limit {
+	if c.limit > 0 && c.used >= c.limit && k.conn == nil {
 		return &session.CapError{Locks: c.used, MaxLocks: c.limit, LockTable: c.source.Stats().LockTable}
 	}
 	k.mode = r.mode
-	n := c.connFor(k, r)
+	if own := r.lock.own; own != nil && own != k.conn {
+		k.move(nil)
+	}
+	n := k.conn
+	if n == nil {
+		n = c.connFor(k, r)
+	}
 	switch {
 	case n == nil && r.nested: // those who hold the connections may be waiting for its locks
 		return errNoSlot
@@ -367,7 +374,10 @@ func (k *key) left(err error) {
 		defer r.answered(err)
 	}
 	k.phase = free
-	k.move(nil)
+	c := k.core
+	if err != nil || c.starved.peek() != nil || k.conn.line == nil && !c.dedicated() {
+		k.move(nil) // else who is next goes on with the same connection
+	}
 	k.advance()
 }
 
