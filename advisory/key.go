@@ -270,10 +270,9 @@ func (k *key) grant() {
 
 // give makes the lock of the first request a user of the key, under mu.
 func (k *key) give(r *request, handOver bool, now time.Time) {
-	c, l := k.core, r.lock
+	l := r.lock
 	k.requests.remove(&r.inLine)
 	k.waiting--
-	delete(c.nested, r)
 	k.users = append(k.users, l)
 	l.uses(k)
 	if !r.part {
@@ -299,7 +298,7 @@ func (k *key) join(r *request, now time.Time) bool {
 		return true
 	}
 	if !k.conn.passing(k) {
-		k.conn.push(&op{key: k, by: r, pass: true, Op: session.Op{Tag: k.tag, Turnstile: k.turnstile(), Pass: true}})
+		k.conn.push(&op{key: k, pass: true, Op: session.Op{Tag: k.tag, Turnstile: k.turnstile(), Pass: true}})
 	}
 	return false
 }
@@ -321,10 +320,6 @@ func (k *key) pass(open bool, err error) {
 func (k *key) refuse(r *request, err error) {
 	k.requests.remove(&r.inLine)
 	k.waiting--
-	delete(k.core.nested, r)
-	if k.op.by == r {
-		k.op.by = nil
-	}
 	r.settle(err)
 }
 

@@ -57,7 +57,15 @@ func (l *list[T]) pop() *T {
 	return e
 }
 
-// all yields the elements, of which each may be taken out meanwhile.
+// slice returns the elements, for a walk during which any of them can move.
+func (l *list[T]) slice() (all []*T) {
+	for e := range l.all {
+		all = append(all, e)
+	}
+	return all
+}
+
+// all yields the elements. The one that was yielded may be taken out.
 func (l *list[T]) all(yield func(*T) bool) {
 	for n := l.first; n != nil; {
 		after := n.after

@@ -177,7 +177,6 @@ func (l *Lock) uses(k *key) {
 	if !slices.Contains(l.conns, k.conn) {
 		l.conns = append(l.conns, k.conn)
 	}
-	l.pending = nil
 }
 
 // loses notes the loss of the lock, under core.mu, and reports whether its user is to be
@@ -190,12 +189,12 @@ func (l *Lock) loses(cause error) bool {
 	l.cause = cause
 	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inLine) {
 		r.key.waiting--
-		delete(l.core.nested, r)
+		k := r.key
 		r.settle(&session.LostError{Cause: cause})
-		if r.key.waiting == 0 {
-			r.key.abandon()
+		if k.waiting == 0 {
+			k.abandon()
 		}
-		r.key.advance()
+		k.advance()
 	}
 	return l.complete
 }

@@ -32,8 +32,8 @@ func (n *conn) end(cause error) {
 	}
 	var locks []*Lock
 	var open []*key
-	for k := range n.keys.all {
-		if k.phase != held {
+	for _, k := range n.keys.slice() { // the loss of a lock can change what is asked for
+		if k.conn != n || k.phase != held {
 			continue // who asks or waits learns it from the answer
 		}
 		for _, l := range k.users {
@@ -52,6 +52,9 @@ func (n *conn) end(cause error) {
 	n.more.Store(0)
 	for _, o := range pending {
 		o.done(lost)
+	}
+	for _, l := range locks { // what they have on other connections
+		l.leaves(nil)
 	}
 	for _, k := range open {
 		k.advance()

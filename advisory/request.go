@@ -57,8 +57,21 @@ func (r *request) settle(err error) {
 		return
 	}
 	r.settled, r.err = true, err
-	r.lock.core.alarm.forget(r)
+	r.done()
 	r.rouse()
+}
+
+// done forgets the request where it is known, but in its line, under mu.
+func (r *request) done() {
+	c := r.lock.core
+	c.alarm.forget(r)
+	delete(c.nested, r)
+	if r.lock.pending == r {
+		r.lock.pending = nil
+	}
+	if r.key != nil && r.key.op.by == r {
+		r.key.op.by = nil
+	}
 }
 
 // tell has the tracer told, once, that the request waits, under mu.
@@ -182,11 +195,7 @@ func (c *core) withdraw(r *request) (reason error) {
 	first := k.requests.peek() == r
 	k.requests.remove(&r.inLine)
 	k.waiting--
-	c.alarm.forget(r)
-	delete(c.nested, r)
-	if k.op.by == r {
-		k.op.by = nil
-	}
+	r.done()
 	switch next := k.requests.peek(); {
 	case next == nil:
 		k.abandon()

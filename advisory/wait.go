@@ -64,10 +64,10 @@ func (c *core) poll() {
 			c.mu.Unlock()
 			return
 		}
-		for k := range c.parked.all {
+		for _, k := range c.parked.slice() {
 			r := k.requests.peek()
 			every := 1 << min(k.polls, 3)
-			if r == nil || round%every != 0 {
+			if r == nil || !k.inLine.in || round%every != 0 {
 				continue
 			}
 			k.polls++
@@ -193,6 +193,8 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	n.rounds++
 	n.watched = false
 	switch {
+	case n.ended != nil: // meanwhile, by another goroutine
+		return false, n.ended
 	case err != nil || !ok:
 		return false, err
 	case !k.turn:
@@ -220,6 +222,8 @@ func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	n.rounds++
 	n.watched = false
 	switch {
+	case n.ended != nil:
+		return false, n.ended
 	case err != nil:
 		return false, err
 	case o.Err != nil:
