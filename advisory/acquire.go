@@ -170,7 +170,7 @@ func (c *core) explain(r *request, err error) error {
 		return closedError(r.name)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.name)
-	case errors.Is(err, errNoSlot), errors.Is(err, session.ErrNoSession):
+	case errors.Is(err, errNoSlot):
 		e := &PoolExhaustedError{Key: r.name, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}
 		if r.nested {
 			c.mu.Lock()

@@ -21,6 +21,7 @@ type conn struct {
 	core    *core
 	line    *line              // that it belongs to; nil = none
 	session session.Session    // nil while it is being made
+	pid     uint32             // of the session
 	cancel  context.CancelFunc // ends that
 
 	// guarded by core.mu
@@ -165,17 +166,17 @@ func (n *conn) drive() {
 	}
 	n.take()
 	c.mu.Unlock()
-	err := n.session.Batch(n.args, patience)
+	err := n.session.Do(n.args, patience)
 	c.mu.Lock()
 	if errors.Is(err, session.ErrPending) && n.waiter != nil { // nobody else waits for this goroutine
 		c.mu.Unlock()
-		err = n.session.Resume()
+		err = n.session.Do(nil, 0)
 		c.mu.Lock()
 	}
 	if errors.Is(err, session.ErrPending) {
 		n.slow.Store(true)
 		c.wg.Go(func() {
-			err := n.session.Resume()
+			err := n.session.Do(nil, 0)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			n.settle(err)
@@ -307,7 +308,7 @@ func (n *conn) tick() {
 	default:
 		n.leave(false)
 		c.mu.Unlock()
-		n.session.Release()
+		n.session.Close(true)
 		c.wg.Done()
 		return
 	}
@@ -326,5 +327,4 @@ func (n *conn) watchNow() {
 		defer n.core.mu.Unlock()
 		n.end(err)
 	})
-	n.session.WatchNow()
 }

@@ -48,7 +48,7 @@ type core struct {
 	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
 
-	// verified is session.Session.Verified, but in the controls of tests.
+	// verified is session.Status.Verified, but in the controls of tests.
 	verified func(s session.Session, now time.Time) bool
 }
 
@@ -65,7 +65,7 @@ func newCore(config Config, source session.Source) *core {
 		lines:    make([]line, config.Multiplex),
 		nested:   make(map[*request]struct{}),
 		warned:   make(map[namespace.Tag]struct{}),
-		verified: session.Session.Verified,
+		verified: func(s session.Session, now time.Time) bool { return s.Look(now, true).Verified },
 	}
 	c.setLimit()
 	c.pauses.clock = boottime.Now

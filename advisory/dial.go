@@ -129,11 +129,11 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 		case <-ctx.Done():
 		}
 	}
-	s, err := c.source.Acquire(ctx, namespace.Tag{}, time.Time{})
+	s, err := c.source.Acquire(ctx)
 	c.mu.Lock()
 	if err == nil && n.ended == nil {
 		defer c.mu.Unlock()
-		n.session, n.busy = s, true
+		n.session, n.pid, n.busy = s, s.Look(time.Now(), false).PID, true
 		n.rounds = 1 // so that who connected it comes before the tick that gives it back
 		c.setLimit()
 		if n.waiter != nil {
@@ -145,7 +145,7 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	n.unmade(err)
 	c.mu.Unlock()
 	if s != nil {
-		s.Close()
+		s.Close(false)
 	}
 	c.wg.Done()
 }

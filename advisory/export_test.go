@@ -9,7 +9,7 @@ import (
 // TrustSessions has the Locker believe in its sessions until somebody tells it
 // otherwise: the control of tests in which it looks.
 func (l *Locker) TrustSessions() {
-	l.verifyBy(func(s session.Session, now time.Time) bool { return s.State(now) == session.Held })
+	l.verifyBy(func(s session.Session, now time.Time) bool { return s.Look(now, false).State == session.Held })
 }
 
 // DistrustSessions has the Locker ask the server each time.

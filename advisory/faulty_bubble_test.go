@@ -40,13 +40,13 @@ type faultySession struct {
 
 func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
 
-func (f *faulty) Acquire(ctx context.Context, tag namespace.Tag, deadline time.Time) (session.Session, error) {
+func (f *faulty) Acquire(ctx context.Context) (session.Session, error) {
 	if f.onAcquire != nil {
 		if err := f.onAcquire(); err != nil {
 			return nil, err
 		}
 	}
-	s, err := f.Source.Acquire(ctx, tag, deadline)
+	s, err := f.Source.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +56,11 @@ func (f *faulty) Acquire(ctx context.Context, tag namespace.Tag, deadline time.T
 	return &faultySession{Session: s, source: f, pending: make(chan error, 1)}, nil
 }
 
-func (s *faultySession) State(now time.Time) session.State {
-	return max(s.Session.State(now), session.State(s.source.state.Load()))
-}
-
-func (s *faultySession) Verified(now time.Time) bool {
-	return s.State(now) == session.Held && !s.source.unverified.Load() && s.Session.Verified(now)
+func (s *faultySession) Look(now time.Time, closely bool) session.Status {
+	status := s.Session.Look(now, closely)
+	status.State = max(status.State, session.State(s.source.state.Load()))
+	status.Verified = status.Verified && status.State == session.Held && !s.source.unverified.Load()
+	return status
 }
 
 func (f *faulty) asked() {
@@ -71,7 +70,13 @@ func (f *faulty) asked() {
 	}
 }
 
-func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
+func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
+	switch {
+	case len(ops) == 0:
+		return <-s.pending
+	case ops[0].Wait != 0, ops[0].Holder != nil:
+		return s.Session.Do(ops, patience)
+	}
 	go func() { s.pending <- s.batch(ops, patience) }()
 	select {
 	case err := <-s.pending:
@@ -80,8 +85,6 @@ func (s *faultySession) Batch(ops []*session.Op, patience time.Duration) error {
 		return session.ErrPending
 	}
 }
-
-func (s *faultySession) Resume() error { return <-s.pending }
 
 func (s *faultySession) batch(ops []*session.Op, patience time.Duration) error {
 	for _, op := range ops {
@@ -101,7 +104,7 @@ func (s *faultySession) batch(ops []*session.Op, patience time.Duration) error {
 			}
 		}
 	}
-	err := s.Session.Batch(ops, patience)
+	err := s.Session.Do(ops, patience)
 	for _, op := range ops {
 		if op.Unlock && s.source.onUnlocked != nil {
 			s.source.onUnlocked()

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -9,7 +10,7 @@ import (
 )
 
 // askTimeout bounds the question who holds a lock: the answer is a courtesy. A server
-// that is silent delays an error by it, and by the short grace that Hurry leaves.
+// that is silent delays an error by it.
 const askTimeout = 250 * time.Millisecond
 
 // maxHolders is how many holders of slots an error names.
@@ -28,12 +29,14 @@ func (c *core) holder(tag namespace.Tag) *Holder {
 func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 	until := time.Now().Add(askTimeout)
 	var asked *conn
+	var err error // of the last question
 	defer func() {
-		if asked != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			asked.rounds++
-			asked.next()
+		switch {
+		case asked == nil:
+		case errors.Is(err, session.ErrPending):
+			c.background(func() { asked.giveBack(asked.session.Do(nil, 0)) })
+		default:
+			asked.giveBack(err)
 		}
 	}()
 	for _, tag := range tags {
@@ -46,8 +49,8 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 			}
 		}
 		c.mu.Unlock()
-		if h == nil && time.Now().Before(until) {
-			h = askHolder(asked.session, tag, until)
+		if left := time.Until(until); h == nil && err == nil && left > 0 {
+			h, err = askHolder(asked.session, tag, left)
 		}
 		if h != nil {
 			holders = append(holders, *h)
@@ -83,14 +86,24 @@ func (c *core) borrow(until time.Time) *conn {
 	return nil
 }
 
-func askHolder(s session.Session, tag namespace.Tag, until time.Time) *Holder {
-	timer := time.AfterFunc(time.Until(until), s.Hurry)
-	defer timer.Stop()
-	h, ok, err := s.Holder(tag)
-	if err != nil || !ok {
-		return nil
+// giveBack ends the use of a connection that was borrowed, whose last question ended
+// with err.
+func (n *conn) giveBack(err error) {
+	n.core.mu.Lock()
+	defer n.core.mu.Unlock()
+	n.rounds++
+	if err != nil {
+		n.end(err)
 	}
-	return holderOf(h)
+	n.next()
+}
+
+func askHolder(s session.Session, tag namespace.Tag, patience time.Duration) (*Holder, error) {
+	o := session.Op{Tag: tag, Holder: new(session.Holder)}
+	if err := s.Do([]*session.Op{&o}, patience); err != nil || !o.Held {
+		return nil, err
+	}
+	return holderOf(*o.Holder), nil
 }
 
 func holderOf(h session.Holder) *Holder {
@@ -107,7 +120,7 @@ func (c *core) localHolder(tag namespace.Tag) *Holder {
 		return nil
 	}
 	return &Holder{
-		Local: true, PID: k.conn.session.PID(), ApplicationName: c.config.ApplicationName,
+		Local: true, PID: k.conn.pid, ApplicationName: c.config.ApplicationName,
 		Shared: k.mode == session.Shared, Since: k.at,
 	}
 }

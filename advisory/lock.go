@@ -55,7 +55,7 @@ func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
 // PID returns the number of the PostgreSQL session that the lock was granted to:
 // its pid in pg_stat_activity and pg_locks.
-func (l *Lock) PID() uint32 { return l.conns[0].session.PID() }
+func (l *Lock) PID() uint32 { return l.conns[0].pid }
 
 // Context returns a context for work under the lock: that of the acquisition,
 // which also ends when the lock is lost, with a *LostError as its cause, or

@@ -69,7 +69,7 @@ func (n *conn) bury(locks []*Lock, cause error) {
 	}
 	n.session.Kill(cause) // so that who drives need not wait for an answer
 	<-n.quit
-	n.session.Close()
+	n.session.Close(false)
 	c := n.core
 	c.mu.Lock()
 	delete(c.conns, n)
@@ -80,7 +80,7 @@ func (n *conn) bury(locks []*Lock, cause error) {
 
 // state is that of the session, or Doubtful while a statement is overdue.
 func (n *conn) state(now time.Time) session.State {
-	state := n.session.State(now)
+	state := n.session.Look(now, false).State
 	if n.slow.Load() {
 		state = max(state, session.Doubtful)
 	}
@@ -91,7 +91,10 @@ var errExpired = errors.New("no answer from the server before the deadline")
 
 // expire ends the connection if its time is over, under mu.
 func (n *conn) expire(now time.Time) {
-	if n.ended == nil && n.session != nil && n.session.State(now) == session.Lost {
-		n.end(cmp.Or(n.session.Loss(), errExpired))
+	if n.ended != nil || n.session == nil {
+		return
+	}
+	if status := n.session.Look(now, false); status.State == session.Lost {
+		n.end(cmp.Or(status.Loss, errExpired))
 	}
 }

@@ -127,7 +127,7 @@ func (c *core) held() (locks []HeldLock) {
 			seen[l] = true
 			h := HeldLock{
 				Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
-				PID: k.conn.session.PID(), Doubtful: k.conn.state(now) != session.Held,
+				PID: k.conn.pid, Doubtful: k.conn.state(now) != session.Held,
 			}
 			for _, k := range l.on {
 				h.Waiters += k.waiting
@@ -144,7 +144,7 @@ func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	c := l.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k := c.keys[tag]; k != nil && k.phase == held && k.conn.session.PID() == pid {
+	if k := c.keys[tag]; k != nil && k.phase == held && k.conn.pid == pid {
 		if u := k.users[0]; u.complete {
 			return u.since, true
 		}

@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -181,22 +182,14 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	if k.turn && k.pool {
 		return k.look(n, r)
 	}
-	tag := k.tag
+	o := session.Op{Tag: k.tag, Mode: k.mode, Wait: max(limit, time.Millisecond)}
 	if !k.turn {
-		tag = k.turnstile()
+		o.Tag = k.turnstile()
 	}
 	c.stats.slices.Add(1)
-	mode := k.mode
-	c.mu.Unlock()
-	ok, err := n.session.Wait(tag, mode, limit)
-	c.mu.Lock()
-	n.rounds++
-	n.watched = false
-	switch {
-	case n.ended != nil: // meanwhile, by another goroutine
-		return false, n.ended
-	case err != nil || !ok:
-		return false, err
+	switch err := n.alone(&o); {
+	case err != nil || !o.Held:
+		return false, cmp.Or(err, o.Err)
 	case !k.turn:
 		k.turn = true
 		return false, nil
@@ -206,6 +199,23 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	return true, nil
 }
 
+// alone has one operation done to its end, for who waits on the connection, under mu,
+// which it gives up meanwhile.
+func (n *conn) alone(o *session.Op) error {
+	n.core.mu.Unlock()
+	err := n.session.Do([]*session.Op{o}, patience)
+	if errors.Is(err, session.ErrPending) {
+		err = n.session.Do(nil, 0)
+	}
+	n.core.mu.Lock()
+	n.rounds++
+	n.watched = false
+	if n.ended != nil { // meanwhile, by another goroutine
+		return n.ended
+	}
+	return err
+}
+
 // look takes a free slot, if there is one, or rests a moment, under mu.
 func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	c := k.core
@@ -213,17 +223,7 @@ func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	if len(o.Any) == 0 {
 		o = session.Op{Ping: true} // the server is told that the session lives
 	}
-	c.mu.Unlock()
-	err = n.session.Batch([]*session.Op{&o}, patience)
-	if errors.Is(err, session.ErrPending) {
-		err = n.session.Resume()
-	}
-	c.mu.Lock()
-	n.rounds++
-	n.watched = false
-	switch {
-	case n.ended != nil:
-		return false, n.ended
+	switch err := n.alone(&o); {
 	case err != nil:
 		return false, err
 	case o.Err != nil:

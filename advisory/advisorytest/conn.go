@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A conn is one use of a backend, from Acquire to Release or Close.
+// A conn is one use of a backend, from Acquire to Close.
 type conn struct {
 	server    *Server
 	backend   *backend
@@ -34,44 +34,23 @@ func (c *conn) lostLocked() error {
 	return nil
 }
 
-// PID is the server's number for the session.
-func (c *conn) PID() uint32 { return c.backend.pid }
-
-// State is Held or Lost: nothing is in doubt in memory.
-func (c *conn) State(time.Time) session.State {
+// Look tells whether the session lives: nothing is in doubt in memory.
+func (c *conn) Look(time.Time, bool) session.Status {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	if c.backend.lost != nil {
-		return session.Lost
+	status := session.Status{PID: c.backend.pid, State: session.Held, Verified: true}
+	if lost := c.lostLocked(); lost != nil {
+		status.State, status.Loss, status.Verified = session.Lost, lost, false
 	}
-	return session.Held
+	return status
 }
 
-// Loss says why the session is lost.
-func (c *conn) Loss() error { return c.Verify() }
-
-// Verified reports whether the session lives.
-func (c *conn) Verified(now time.Time) bool { return c.State(now) == session.Held }
-
-// Verify fails if the session does not live.
-func (c *conn) Verify() error {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	return c.lostLocked()
-}
-
-// Try takes the lock if it is free.
-func (c *conn) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if err := c.lostLocked(); err != nil {
-		return false, err
+// Do runs the operations: unlocks, then the others.
+func (c *conn) Do(ops []*session.Op, _ time.Duration) (err error) {
+	if len(ops) == 1 && ops[0].Wait != 0 {
+		ops[0].Held, err = c.wait(ops[0].Tag, ops[0].Mode, ops[0].Wait)
+		return err
 	}
-	return c.server.try(tag, holder{c.backend, mode}), nil
-}
-
-// Batch runs the operations: unlocks, then tries.
-func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	c.report = nil
@@ -87,6 +66,8 @@ func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
 	for _, op := range ops {
 		switch {
 		case op.Unlock, op.Ping:
+		case op.Holder != nil:
+			*op.Holder, op.Held = c.server.holder(op.Tag)
 		case op.Turnstile.Valid() && !c.server.passes(op.Turnstile, c.backend):
 		case op.Pass:
 			op.Held = true
@@ -102,26 +83,12 @@ func (c *conn) Batch(ops []*session.Op, _ time.Duration) error {
 	return nil
 }
 
-// Resume has nothing to wait for: no batch takes time.
-func (*conn) Resume() error { return nil }
-
-// TryAny takes the first free one of the tags.
-func (c *conn) TryAny(tags []namespace.Tag) (int, error) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if err := c.lostLocked(); err != nil {
-		return -1, err
-	}
-	return slices.IndexFunc(tags, func(tag namespace.Tag) bool {
-		return c.server.try(tag, holder{c.backend, session.Exclusive})
-	}), nil
-}
-
-// Wait stands in the queue for one slice.
-func (c *conn) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
+// wait stands in the queue for one slice.
+func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
 	s := c.server
 	w := &waiter{holder: holder{c.backend, mode}, granted: make(chan struct{})}
 	s.mu.Lock()
+	c.report = nil
 	if err := c.lostLocked(); err != nil {
 		s.mu.Unlock()
 		return false, err
@@ -156,63 +123,12 @@ func (c *conn) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (
 	return false, nil
 }
 
-// Interrupt ends a Wait that is under way, or the next one.
+// Interrupt ends a wait that is under way, or the next one.
 func (c *conn) Interrupt() {
 	select {
 	case c.interrupt <- struct{}{}:
 	default: // already asked
 	}
-}
-
-// Hurry has nothing to do: no statement takes time.
-func (c *conn) Hurry() {}
-
-// Unlock gives one lock back.
-func (c *conn) Unlock(tag namespace.Tag, mode session.Mode) error {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.report = nil
-	if err := c.lostLocked(); err != nil {
-		return err
-	}
-	if !c.server.unlock(tag, holder{c.backend, mode}) {
-		return fmt.Errorf("BUG: unlock of %v, which the session does not hold", tag)
-	}
-	return nil
-}
-
-// UnlockAll gives every lock back.
-func (c *conn) UnlockAll() error {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.report = nil
-	if err := c.lostLocked(); err != nil {
-		return err
-	}
-	for h := range c.backend.held {
-		for c.server.unlock(h.tag, holder{c.backend, h.mode}) {
-			continue
-		}
-	}
-	return nil
-}
-
-// Holder tells who holds the lock: of several sessions, the oldest.
-func (c *conn) Holder(tag namespace.Tag) (session.Holder, bool, error) {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if err := c.lostLocked(); err != nil {
-		return session.Holder{}, false, err
-	}
-	l := c.server.locks[tag]
-	if l == nil || len(l.holders) == 0 {
-		return session.Holder{}, false, nil
-	}
-	h := slices.MinFunc(l.holders, func(a, b holder) int { return int(a.backend.pid) - int(b.backend.pid) })
-	return session.Holder{
-		PID: h.backend.pid, ApplicationName: h.backend.source.applicationName, State: stateOf(h.backend),
-		Mode: h.mode, BackendStart: h.backend.since,
-	}, true, nil
 }
 
 // Watch reports the session's loss, once, from another goroutine. One that is
@@ -227,9 +143,6 @@ func (c *conn) Watch(lost func(error)) {
 	}
 }
 
-// WatchNow has nothing to hasten: a loss in memory is known at once.
-func (*conn) WatchNow() {}
-
 // Kill ends the session from any goroutine, unless it was given back.
 func (c *conn) Kill(cause error) {
 	c.server.mu.Lock()
@@ -239,13 +152,9 @@ func (c *conn) Kill(cause error) {
 	}
 }
 
-// Release gives the session back for reuse if it holds no lock and lives.
-func (c *conn) Release() { c.end(true) }
-
-// Close ends the session, and with it every lock.
-func (c *conn) Close() { c.end(false) }
-
-func (c *conn) end(reuse bool) {
+// Close gives the session back, for reuse if that is wanted, it holds no lock and lives;
+// else it ends, and with it every lock.
+func (c *conn) Close(reuse bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	if c.ended {

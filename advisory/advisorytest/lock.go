@@ -112,3 +112,16 @@ func (s *Server) passes(tag namespace.Tag, b *backend) bool {
 	l := s.locks[tag]
 	return l == nil || b.held[hold{tag, session.Exclusive}] > 0 || l.free(r) && !l.overtakes(r)
 }
+
+// holder tells who holds a lock, under mu: of several sessions, the oldest.
+func (s *Server) holder(tag namespace.Tag) (session.Holder, bool) {
+	l := s.locks[tag]
+	if l == nil || len(l.holders) == 0 {
+		return session.Holder{}, false
+	}
+	h := slices.MinFunc(l.holders, func(a, b holder) int { return int(a.backend.pid) - int(b.backend.pid) })
+	return session.Holder{
+		PID: h.backend.pid, ApplicationName: h.backend.source.applicationName, State: stateOf(h.backend),
+		Mode: h.mode, BackendStart: h.backend.since,
+	}, true
+}

@@ -21,10 +21,10 @@ const forever = time.Hour
 func connect(t *testing.T, server *advisorytest.Server) session.Session {
 	t.Helper()
 	source := server.Source("test")
-	s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+	s, err := source.Acquire(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		s.Close()
+		s.Close(false)
 		source.Close()
 	})
 	return s
@@ -32,9 +32,21 @@ func connect(t *testing.T, server *advisorytest.Server) session.Session {
 
 func try(t *testing.T, s session.Session, mode session.Mode) bool {
 	t.Helper()
-	ok, err := s.Try(key.Tag(), mode)
-	require.NoError(t, err)
-	return ok
+	op := &session.Op{Tag: key.Tag(), Mode: mode}
+	require.NoError(t, do(s, op))
+	return op.Held
+}
+
+func do(s session.Session, ops ...*session.Op) error { return s.Do(ops, forever) }
+
+func unlock(s session.Session, mode session.Mode) error {
+	return do(s, &session.Op{Tag: key.Tag(), Mode: mode, Unlock: true})
+}
+
+func waitFor(s session.Session, mode session.Mode, limit time.Duration) (bool, error) {
+	op := &session.Op{Tag: key.Tag(), Mode: mode, Wait: limit}
+	err := do(s, op)
+	return op.Held, err
 }
 
 // wait waits in the background, slice by slice, until the lock is held.
@@ -42,7 +54,7 @@ func wait(t *testing.T, s session.Session, mode session.Mode, then func()) {
 	t.Helper()
 	go func() {
 		for {
-			ok, err := s.Wait(key.Tag(), mode, forever)
+			ok, err := waitFor(s, mode, forever)
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -76,7 +88,7 @@ func TestModesExcludeEachOtherAsInPostgreSQL(t *testing.T) {
 				a, b := connect(t, server), connect(t, server)
 				require.True(t, try(t, a, tt.held))
 				assert.Equal(t, tt.granted, try(t, b, tt.wanted))
-				require.NoError(t, a.Unlock(key.Tag(), tt.held))
+				require.NoError(t, unlock(a, tt.held))
 				assert.True(t, tt.granted || try(t, b, tt.wanted), "free after the unlock")
 			})
 		})
@@ -90,11 +102,11 @@ func TestASessionCountsItsOwnLocks(t *testing.T) {
 		a, b := connect(t, server), connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		require.True(t, try(t, a, session.Exclusive))
-		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		require.NoError(t, unlock(a, session.Exclusive))
 		assert.False(t, try(t, b, session.Exclusive))
-		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		require.NoError(t, unlock(a, session.Exclusive))
 		assert.True(t, try(t, b, session.Exclusive))
-		assert.ErrorContains(t, a.Unlock(key.Tag(), session.Exclusive), "BUG")
+		assert.ErrorContains(t, unlock(a, session.Exclusive), "BUG")
 		assert.Len(t, server.Holders(key), 1)
 	})
 }
@@ -110,11 +122,11 @@ func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 			s := connect(t, server)
 			wait(t, s, session.Exclusive, func() {
 				served <- i
-				assert.NoError(t, s.UnlockAll())
+				assert.NoError(t, unlock(s, session.Exclusive))
 			})
 		}
 		assert.Equal(t, 3, server.Waiters(key))
-		require.NoError(t, holder.UnlockAll())
+		require.NoError(t, unlock(holder, session.Exclusive))
 		for i := range 3 {
 			assert.Equal(t, i, <-served)
 		}
@@ -136,11 +148,12 @@ func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 		wait(t, late, session.Shared, func() { close(read) })
 		assert.True(t, try(t, reader, session.Shared), "a session re-enters its own lock past the queue")
 
-		require.NoError(t, reader.UnlockAll())
+		require.NoError(t, unlock(reader, session.Shared))
+		require.NoError(t, unlock(reader, session.Shared))
 		<-wrote
 		synctest.Wait()
 		assert.Equal(t, 1, server.Waiters(key))
-		require.NoError(t, writer.UnlockAll())
+		require.NoError(t, unlock(writer, session.Exclusive))
 		<-read
 	})
 }
@@ -153,7 +166,7 @@ func TestAWriterThatLeavesLetsTheReadersBehindItThrough(t *testing.T) {
 		require.True(t, try(t, reader, session.Shared))
 		gaveUp := make(chan struct{})
 		go func() {
-			ok, err := writer.Wait(key.Tag(), session.Exclusive, forever)
+			ok, err := waitFor(writer, session.Exclusive, forever)
 			assert.NoError(t, err)
 			assert.False(t, ok)
 			close(gaveUp)
@@ -178,7 +191,7 @@ func TestAWaitEndsWithItsSlice(t *testing.T) {
 			forever: 900 * time.Millisecond, 10 * time.Millisecond: 10 * time.Millisecond, -forever: time.Millisecond,
 		} {
 			start := time.Now()
-			ok, err := b.Wait(key.Tag(), session.Exclusive, limit)
+			ok, err := waitFor(b, session.Exclusive, limit)
 			require.NoError(t, err)
 			assert.False(t, ok)
 			assert.Equal(t, want, time.Since(start))
@@ -186,26 +199,24 @@ func TestAWaitEndsWithItsSlice(t *testing.T) {
 		assert.Zero(t, server.Waiters(key))
 		b.Interrupt() // the next wait
 		start := time.Now()
-		ok, err := b.Wait(key.Tag(), session.Exclusive, forever)
+		ok, err := waitFor(b, session.Exclusive, forever)
 		require.NoError(t, err)
 		assert.False(t, ok)
 		assert.Zero(t, time.Since(start))
 	})
 }
 
-func TestTryAnyTakesTheFirstFreeTag(t *testing.T) {
+func TestATryOfAnyTakesTheFirstFreeTag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		tags := []namespace.Tag{namespace.SingleRaw(1).Tag(), namespace.SingleRaw(2).Tag()}
-		for want := range 2 {
-			i, err := connect(t, server).TryAny(tags)
-			require.NoError(t, err)
-			assert.Equal(t, want, i)
+		for _, want := range []int{0, 1, -1} {
+			op := &session.Op{Any: tags}
+			require.NoError(t, do(connect(t, server), op))
+			assert.Equal(t, want, op.Index)
+			assert.Equal(t, want >= 0, op.Held)
 		}
-		i, err := connect(t, server).TryAny(tags)
-		require.NoError(t, err)
-		assert.Equal(t, -1, i)
 		assert.Equal(t, tags, server.Locked())
 	})
 }
@@ -221,18 +232,16 @@ func TestAKilledSessionLosesItsLocksAndTellsItsWatchOnce(t *testing.T) {
 		granted := make(chan struct{})
 		wait(t, b, session.Exclusive, func() { close(granted) })
 
-		assert.True(t, server.Kill(a.PID()))
-		assert.False(t, server.Kill(a.PID()), "it is gone")
-		assert.Equal(t, session.Lost, a.State(time.Now()))
+		assert.True(t, server.Kill(a.Look(time.Now(), false).PID))
+		assert.False(t, server.Kill(a.Look(time.Now(), false).PID), "it is gone")
+		assert.Equal(t, session.Lost, a.Look(time.Now(), true).State)
 		<-granted
 		synctest.Wait()
 		require.Len(t, reports, 1)
 		require.ErrorIs(t, <-reports, session.ErrLost)
-		require.ErrorIs(t, a.Unlock(key.Tag(), session.Exclusive), session.ErrLost)
-		_, err := a.Try(key.Tag(), session.Exclusive)
-		require.ErrorIs(t, err, session.ErrLost)
-		_, _, err = a.Holder(key.Tag())
-		require.ErrorIs(t, err, session.ErrLost)
+		require.ErrorIs(t, unlock(a, session.Exclusive), session.ErrLost)
+		require.ErrorIs(t, do(a, &session.Op{Tag: key.Tag()}), session.ErrLost)
+		require.ErrorIs(t, do(a, &session.Op{Tag: key.Tag(), Holder: &session.Holder{}}), session.ErrLost)
 	})
 }
 
@@ -244,7 +253,7 @@ func TestAWaitEndsWithItsSession(t *testing.T) {
 		require.True(t, try(t, a, session.Exclusive))
 		failed := make(chan error)
 		go func() {
-			_, err := b.Wait(key.Tag(), session.Exclusive, forever)
+			_, err := waitFor(b, session.Exclusive, forever)
 			failed <- err
 		}()
 		synctest.Wait()
@@ -263,7 +272,7 @@ func TestNoReportFollowsAnUnlock(t *testing.T) {
 		a := connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		a.Watch(func(error) { assert.Fail(t, "reported") })
-		require.NoError(t, a.Unlock(key.Tag(), session.Exclusive))
+		require.NoError(t, unlock(a, session.Exclusive))
 		server.KillSessions()
 		synctest.Wait()
 	})
@@ -274,20 +283,20 @@ func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		a, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		a, err := source.Acquire(t.Context())
 		require.NoError(t, err)
-		a.Release()
+		a.Close(true)
 		a.Kill(errors.New("too late")) // it is not a's any more
-		b, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		b, err := source.Acquire(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, a.PID(), b.PID())
+		assert.Equal(t, a.Look(time.Now(), false).PID, b.Look(time.Now(), false).PID)
 		require.True(t, try(t, b, session.Exclusive))
 		assert.Equal(t, 1, source.Stats().Open)
-		b.Release()
+		b.Close(true)
 		assert.Empty(t, server.Locked())
 		assert.Zero(t, source.Stats().Open)
 		source.Close()
-		_, err = source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		_, err = source.Acquire(t.Context())
 		require.ErrorIs(t, err, session.ErrClosed)
 	})
 }
@@ -297,15 +306,14 @@ func TestAnIdleSessionThatDiedShowsItAtItsFirstUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		s, err := source.Acquire(t.Context())
 		require.NoError(t, err)
-		s.Release()
+		s.Close(true)
 		server.KillSessions()
-		s, err = source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		s, err = source.Acquire(t.Context())
 		require.NoError(t, err)
-		_, err = s.Try(key.Tag(), session.Exclusive)
-		require.ErrorIs(t, err, session.ErrLost)
-		s.Release()
+		require.ErrorIs(t, do(s, &session.Op{Tag: key.Tag()}), session.ErrLost)
+		s.Close(true)
 		assert.Zero(t, source.Stats().Open)
 		source.Close()
 	})
@@ -317,18 +325,18 @@ func TestAnUnavailableServerMakesNoSession(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
 		server.SetUnavailable(errors.New("connection refused"))
-		_, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		_, err := source.Acquire(t.Context())
 		require.ErrorIs(t, err, session.ErrUnavailable)
 		require.ErrorContains(t, err, "connection refused")
 
 		server.SetUnavailable(nil)
 		canceled, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("enough"))
-		_, err = source.Acquire(canceled, namespace.Tag{}, time.Time{})
+		_, err = source.Acquire(canceled)
 		require.EqualError(t, err, "enough")
-		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		s, err := source.Acquire(t.Context())
 		require.NoError(t, err)
-		s.Release()
+		s.Close(true)
 		source.Close()
 	})
 }
@@ -338,7 +346,7 @@ func TestCloseWaitsForSessionsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := advisorytest.NewServer()
 		source := server.Source("test")
-		s, err := source.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		s, err := source.Acquire(t.Context())
 		require.NoError(t, err)
 		closed := make(chan struct{})
 		go func() {
@@ -351,7 +359,7 @@ func TestCloseWaitsForSessionsInUse(t *testing.T) {
 			require.Fail(t, "Close did not wait")
 		default:
 		}
-		s.Release()
+		s.Close(true)
 		<-closed
 	})
 }
@@ -367,15 +375,16 @@ func TestHoldersTellsWhoHoldsAKey(t *testing.T) {
 		require.True(t, try(t, a, session.Shared))
 		holders := server.Holders(key)
 		require.Len(t, holders, 2)
-		assert.Equal(t, b.PID(), holders[0].PID, "in the order of the grants")
+		assert.Equal(t, b.Look(time.Now(), false).PID, holders[0].PID, "in the order of the grants")
 		assert.Equal(t, "test", holders[1].ApplicationName)
 		assert.Equal(t, "idle", holders[1].State)
 		assert.True(t, holders[1].Shared)
 		assert.Equal(t, start, holders[1].SessionSince)
 
-		seen, ok, err := connect(t, server).Holder(key.Tag())
-		require.NoError(t, err)
-		require.True(t, ok)
-		assert.Equal(t, a.PID(), seen.PID, "the oldest session")
+		op := &session.Op{Tag: key.Tag(), Holder: &session.Holder{}}
+		require.NoError(t, do(connect(t, server), op))
+		require.True(t, op.Held)
+		seen := *op.Holder
+		assert.Equal(t, a.Look(time.Now(), false).PID, seen.PID, "the oldest session")
 	})
 }

@@ -43,7 +43,7 @@ type hold struct {
 
 // Acquire returns an idle session or makes one. One that died while it was idle
 // shows that at its first use, as a dead connection does.
-func (p *source) Acquire(ctx context.Context, _ namespace.Tag, _ time.Time) (session.Session, error) {
+func (p *source) Acquire(ctx context.Context) (session.Session, error) {
 	if ctx.Err() != nil { // before mu: a lock's context looks at its session
 		return nil, context.Cause(ctx)
 	}

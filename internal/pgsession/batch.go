@@ -40,6 +40,9 @@ type kind struct {
 	unlocks int
 }
 
+// unnamed is a statement that is parsed for one batch.
+var unnamed = &pgconn.StatementDescription{}
+
 // A part is one statement of a batch.
 type part struct {
 	statement *pgconn.StatementDescription
@@ -48,9 +51,15 @@ type part struct {
 	many      bool // the keys are in arrays
 }
 
-// Batch runs the operations in one round trip. What the watch has asked the server
-// is answered before.
-func (s *Session) Batch(ops []*session.Op, patience time.Duration) error {
+// Do runs the operations in one round trip; without any it goes on waiting for the
+// answer. What the watch has asked the server is answered before.
+func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
+	switch {
+	case len(ops) == 0:
+		return s.resume()
+	case ops[0].Wait != 0:
+		return s.waitFor(ops[0])
+	}
 	if s.batch == nil {
 		s.batch = &batch{}
 	}
@@ -62,8 +71,27 @@ func (s *Session) Batch(ops []*session.Op, patience time.Duration) error {
 	return s.exchange(patience)
 }
 
-// Resume waits for the answer to a Batch that is pending.
-func (s *Session) Resume() error {
+// finish is Do for who waits for the answer in any case.
+func (s *Session) finish(ops ...*session.Op) error {
+	err := s.Do(ops, s.from.config.statementBound())
+	if errors.Is(err, session.ErrPending) {
+		err = s.resume()
+	}
+	return err
+}
+
+// waitFor is Wait for an operation. What ended it without a loss is its own error.
+func (s *Session) waitFor(op *session.Op) (err error) {
+	op.Held, op.Index, op.Err = false, -1, nil
+	if op.Held, err = s.Wait(op.Tag, op.Mode, op.Wait); errors.Is(err, session.ErrLost) {
+		return err
+	}
+	op.Err = err
+	return nil
+}
+
+// resume waits for the answer to a batch that is pending.
+func (s *Session) resume() error {
 	b := s.batch
 	if b.watched != nil {
 		<-b.watched
@@ -136,12 +164,16 @@ func (s *Session) send(ops []*session.Op) error {
 			b.parts = append(b.parts, part{statement: st.pass, ops: []*session.Op{op}})
 		case op.Any != nil:
 			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
+		case op.Holder != nil:
+			b.parts = append(b.parts, part{statement: unnamed, ops: []*session.Op{op}})
 		}
 	}
 	for _, p := range b.parts {
 		var params [][]byte
 		switch op := p.ops[0]; {
 		case op.Ping:
+		case op.Holder != nil:
+			s.link.conn.Frontend().SendParse(&pgproto3.Parse{Query: sessionHolderSQL(op.Tag)})
 		case op.Pass:
 			params = append(s.wire.params[:0], s.turnstileParam(op.Turnstile))
 		case p.many:
@@ -170,7 +202,7 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 	for _, op := range ops {
 		op.Held, op.Index, op.Err = false, -1, nil
-		if op.Any != nil || op.Ping || op.Pass {
+		if op.Any != nil || op.Ping || op.Pass || op.Holder != nil {
 			continue
 		}
 		k := &b.kinds[shapeOf(op.Tag, op.Mode).index()]
@@ -241,7 +273,11 @@ func (b *batch) answer(row [][]byte) {
 		return
 	}
 	op := p.ops[0]
-	if op.Ping {
+	switch {
+	case op.Ping:
+		return
+	case op.Holder != nil:
+		*op.Holder, op.Held = holderOfRow(row)
 		return
 	}
 	if op.Any != nil {
@@ -292,7 +328,7 @@ func (s *Session) conclude() error {
 	}
 	for _, op := range b.ops {
 		switch {
-		case op.Pass:
+		case op.Pass, op.Holder != nil:
 		case op.Unlock:
 			if _, waited := s.gave(op.Tag, op.Mode); !waited {
 				s.batched--

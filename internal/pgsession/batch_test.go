@@ -33,7 +33,7 @@ func unlockOf(op *session.Op) *session.Op {
 // run runs a batch to its end.
 func run(t *testing.T, s *Session, ops ...*session.Op) {
 	t.Helper()
-	require.NoError(t, s.Batch(ops, patience))
+	require.NoError(t, s.Do(ops, patience))
 }
 
 func TestABatchAnswersEachOperation(t *testing.T) {
@@ -67,7 +67,7 @@ func TestABatchAnswersEachOperation(t *testing.T) {
 		run(t, s, unlockOf(next))
 		require.Equal(t, "0", judge.locks(s.PID()))
 	}
-	s.Release()
+	s.Close(true)
 	assert.EqualValues(t, 1, p.pool.Stat().IdleConns(), "it holds nothing and is used again")
 }
 
@@ -95,7 +95,7 @@ func TestASessionThatHoldsThroughBatchesIsNotGivenToOthers(t *testing.T) {
 	s := acquire(t, p)
 	run(t, s, try(pairKey, session.Exclusive))
 	pid := s.PID()
-	s.Release()
+	s.Close(true)
 	judge.gone(pid)
 }
 
@@ -172,7 +172,7 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 					run(t, s, unlocks...)
 				}
 				require.Equal(t, "0", judge.locks(s.PID()), "each was locked once")
-				require.NotEqual(t, session.Lost, s.State(time.Now()))
+				require.NotEqual(t, session.Lost, s.state(time.Now()))
 			})
 		}
 	}
@@ -210,9 +210,9 @@ func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 	s := acquire(t, p)
 	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(a, b)")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive), try(pairOf(3), session.Exclusive)}
-	require.ErrorIs(t, s.Batch(ops, time.Millisecond), session.ErrPending)
+	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
 	done := make(chan error)
-	go func() { done <- s.Resume() }()
+	go func() { done <- s.Do(nil, 0) }()
 	require.NoError(t, <-done)
 	for _, op := range ops {
 		require.True(t, op.Held)
@@ -233,10 +233,10 @@ func TestABatchDoesNotWaitLongForAPing(t *testing.T) {
 	proxy.Set(faultproxy.Hold)
 	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 }, patience, time.Millisecond)
 	op := try(pairOf(1), session.Exclusive)
-	require.ErrorIs(t, s.Batch([]*session.Op{op}, time.Millisecond), session.ErrPending)
+	require.ErrorIs(t, s.Do([]*session.Op{op}, time.Millisecond), session.ErrPending)
 	require.False(t, op.Held)
 	proxy.Set(faultproxy.Pass)
-	require.NoError(t, s.Resume())
+	require.NoError(t, s.Do(nil, 0))
 	require.True(t, op.Held, "it went out after the ping")
 	requireNoLoss(t, s, lost)
 	run(t, s, unlockOf(op))
@@ -248,12 +248,12 @@ func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
 	s, admin := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
 	trip(t, s, 2, "pg_sleep(30) IS NULL")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
-	require.ErrorIs(t, s.Batch(ops, time.Millisecond), session.ErrPending)
+	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
 	admin.terminate(s.PID())
-	err := s.Resume()
+	err := s.Do(nil, 0)
 	require.ErrorIs(t, err, session.ErrLost)
 	require.ErrorContains(t, err, "57P01")
-	require.ErrorIs(t, s.Batch(ops, time.Second), session.ErrLost)
+	require.ErrorIs(t, s.Do(ops, time.Second), session.ErrLost)
 	admin.gone(s.PID())
 }
 
@@ -265,7 +265,7 @@ func TestAnUnlockInABatchOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
 		for i := range others {
 			ops = append(ops, try(pairOf(i+1), session.Exclusive))
 		}
-		err := s.Batch(ops, patience)
+		err := s.Do(ops, patience)
 		require.ErrorIs(t, err, session.ErrLost)
 		require.ErrorContains(t, err, errNotHeld.Error())
 	}

@@ -29,12 +29,13 @@ func (s *Session) resolveBatch(err error) error {
 		}
 		var rest []*session.Op
 		for _, op := range ops {
-			held := !op.Pass && own.find(op)
+			asks := op.Pass || op.Holder != nil
+			held := !asks && own.find(op)
 			switch {
 			case op.Ping, op.Unlock && !held, !op.Unlock && held:
 				// done
-			case op.Pass:
-				op.Held = false // it can be asked again
+			case asks:
+				op.Held, op.Err = false, err // it can be asked again
 			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < batchAttempts-1:
 				rest = append(rest, op)
 			case sqlState(err) == codeOutOfMemory:

@@ -29,7 +29,7 @@ func dial(t *testing.T, dsn string, change func(*Config)) *Session {
 	d := NewDialer(config)
 	s, err := d.Dial(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { s.Close(); d.Close() })
+	t.Cleanup(func() { s.Close(false); d.Close() })
 	return s
 }
 
@@ -206,7 +206,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 	lost := watch(s)
 	watched(t, s)
 	proxy.Set(faultproxy.HoldToClient)
-	require.Eventually(t, func() bool { return s.State(time.Now()) == session.Doubtful }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.state(time.Now()) == session.Doubtful }, patience, time.Millisecond)
 	pinged := make(chan error, 1)
 	go func() { pinged <- s.Ping() }()
 	proxy.Set(faultproxy.Pass)
@@ -215,7 +215,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 
 	proxy.Set(faultproxy.Hold)
 	require.ErrorIs(t, s.Ping(), session.ErrLost)
-	assert.Equal(t, session.Lost, s.State(time.Now()))
+	assert.Equal(t, session.Lost, s.state(time.Now()))
 }
 
 // proxied makes connections go through a proxy.
@@ -242,7 +242,7 @@ func TestADialedSessionIsBoundByItsContextOnlyWhileItIsMade(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := d.Dial(ctx)
 	require.NoError(t, err)
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { s.Close(false) })
 	cancel()
 	require.NoError(t, s.Ping())
 	_, err = d.Dial(ctx)
@@ -262,13 +262,11 @@ func TestASessionThatOnlyListensLastsUntilItsOwnerFailsToPing(t *testing.T) {
 	defer tick.Stop()
 	for range 8 {
 		s.Listen(report)
-		s.WatchNow()
 		<-tick.C
 		require.NoError(t, s.Ping())
 	}
 	pings, last := s.from.counters.pings.Load(), time.Now()
 	s.Listen(report)
-	s.WatchNow()
 	requireLoss(t, s, lost)
 	assert.GreaterOrEqual(t, time.Since(last), s.from.config.T*9/10)
 	assert.Equal(t, pings, s.from.counters.pings.Load())

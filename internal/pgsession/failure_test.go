@@ -33,7 +33,7 @@ func TestAFullLockTableCostsASessionNoneOfItsLocks(t *testing.T) {
 	ok, err := s.Try(singleKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLockTableFull)
 	assert.False(t, ok)
-	assert.Equal(t, session.Held, s.State(time.Now()))
+	assert.Equal(t, session.Held, s.state(time.Now()))
 	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
 }
 
@@ -62,7 +62,7 @@ func TestASessionThatIsKilledWhileItIsReleasedIsNotUsedAgain(t *testing.T) {
 	s := acquire(t, p)
 	s.mu.Lock()
 	released := make(chan struct{})
-	go func() { s.Release(); close(released) }()
+	go func() { s.Close(true); close(released) }()
 	require.Never(t, func() bool { return closedWithin(0, released) }, 50*time.Millisecond, 10*time.Millisecond)
 	_ = s.lose(assert.AnError) // what Kill does under mu
 	s.mu.Unlock()
@@ -97,17 +97,21 @@ func TestADeadlineBoundsTheQuestionToAnIdleConnection(t *testing.T) {
 	t.Parallel()
 	p, proxy := throughProxy(t, pgtest.DSN(t), nil)
 	old, young := acquire(t, p), acquire(t, p)
-	old.Release()
+	old.Close(true)
 	released := boottime.Now()
 	require.Eventually(t, func() bool { return boottime.Now()-released > askAfter*5/4 }, patience, 10*time.Millisecond)
-	young.Release()
+	young.Close(true)
 	proxy.Set(faultproxy.Hold)
 	defer proxy.Set(faultproxy.Pass)
-	first, err := p.Acquire(t.Context(), namespace.Tag{}, time.Now().Add(time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first, err := p.Acquire(ctx)
 	require.NoError(t, err, "it was in use just now")
-	defer first.Close()
+	defer first.Close(false)
 	began := time.Now()
-	_, err = p.Acquire(t.Context(), namespace.Tag{}, began.Add(300*time.Millisecond))
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = p.Acquire(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Less(t, time.Since(began), p.config.statementBound()/2)
 }
@@ -128,9 +132,9 @@ func TestAConnectionThatIsCanceledInTheMakingIsMadeAgain(t *testing.T) {
 		}
 	})
 	for range 100 {
-		s, err := p.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+		s, err := p.Acquire(t.Context())
 		if assert.NoError(t, err) {
-			s.Close()
+			s.Close(false)
 		}
 	}
 	cancel()

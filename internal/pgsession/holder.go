@@ -39,22 +39,36 @@ func whereForm(tag namespace.Tag) string {
 }
 
 // Holder tells who holds the lock: of several shared holders, the session that is
-// oldest as far as can be seen. ok is false if nobody does.
+// oldest as far as can be seen. ok is false if nobody does. It ends a watch.
 func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err error) {
-	if lost := s.lost.Load(); lost != nil {
-		return holder, false, lost
-	}
+	op := &session.Op{Tag: tag, Holder: &holder}
 	for range attempts {
-		s.setDeadline(s.from.config.statementBound())
-		holder, ok, err = HolderOf(context.Background(), s.link.conn, tag)
-		if sqlState(err) != codeQueryCanceled {
+		if err = s.finish(op); err != nil {
+			return holder, false, err
+		}
+		if sqlState(op.Err) != codeQueryCanceled {
 			break // else a late cancel request, meant for a wait before, hit it
 		}
 	}
-	if err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()) {
-		err = s.lose(err)
+	return holder, op.Held, op.Err
+}
+
+// sessionHolderSQL is holderSQL as text in one row, whose last column is the pid.
+func sessionHolderSQL(tag namespace.Tag) string {
+	return `SELECT h.pid::pg_catalog.text, h.mode, h.application_name::pg_catalog.text, h.addr, h.state, h.start::pg_catalog.text,
+	pg_catalog.pg_backend_pid() FROM (SELECT 1) AS one LEFT JOIN (` + holderSQL(tag) + `) AS h ON true`
+}
+
+// holderOfRow reads a row of sessionHolderSQL; ok is false if nobody holds the lock.
+func holderOfRow(row [][]byte) (h session.Holder, ok bool) {
+	if row[0] == nil {
+		return h, false
 	}
-	return holder, ok, err
+	var columns [6]string
+	for i := range columns {
+		columns[i] = string(row[i])
+	}
+	return holderFrom(columns), true
 }
 
 // HolderOf is Holder on any connection.

@@ -52,9 +52,9 @@ func briefly(c *Config) { c.T = 2 * time.Second }
 // acquire takes a session that is closed at the end of the test.
 func acquire(t *testing.T, p *Pool) *Session {
 	t.Helper()
-	s, err := p.Acquire(t.Context(), namespace.Tag{}, time.Time{})
+	s, err := p.Acquire(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { s.Close(false) })
 	return s.(*Session)
 }
 
@@ -83,7 +83,7 @@ func requireLoss(t *testing.T, s *Session, lost <-chan error) *session.LostError
 		var loss *session.LostError
 		require.ErrorAs(t, err, &loss)
 		require.ErrorIs(t, err, session.ErrLost)
-		assert.Equal(t, session.Lost, s.State(time.Now()))
+		assert.Equal(t, session.Lost, s.state(time.Now()))
 		return loss
 	case <-time.After(patience):
 		require.Fail(t, "the loss was not reported")
@@ -98,7 +98,7 @@ func requireNoLoss(t *testing.T, s *Session, lost <-chan error) {
 		require.NoError(t, err)
 	default:
 	}
-	require.NotEqual(t, session.Lost, s.State(time.Now()))
+	require.NotEqual(t, session.Lost, s.state(time.Now()))
 }
 
 // watched waits until the session is under watch.

@@ -2,12 +2,10 @@ package pgsession
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Pool makes sessions on connections of its own: lock sessions have settings
@@ -31,25 +29,20 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	if p.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		return nil, err
 	}
-	s, err := p.Acquire(ctx, namespace.Tag{}, time.Time{})
+	s, err := p.Acquire(ctx)
 	if err != nil {
 		p.Close()
 		return nil, err
 	}
-	s.Release()
+	s.Close(true)
 	return p, nil
 }
 
 // Acquire returns an idle session or connects a new one. It never waits for a
-// session that is in use: the caller keeps to MaxSessions. Nothing but the deadline
-// bounds the whole of it: each of several hosts has a timeout of its own, and a name
-// can stand for several.
-func (p *Pool) Acquire(ctx context.Context, _ namespace.Tag, deadline time.Time) (session.Session, error) {
-	if !deadline.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
+// session that is in use: the caller keeps to MaxSessions. Nothing but ctx bounds the
+// whole of it: each of several hosts has a timeout of its own, and a name can stand for
+// several.
+func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
 	conn, err := p.pool.Acquire(ctx)
 	for i := 1; i < batchAttempts && sqlState(err) == codeQueryCanceled; i++ { // a cancel request hit its first statements
 		conn, err = p.pool.Acquire(ctx)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,8 +23,6 @@ type link struct {
 	checks     bool // the server took the optional settings
 	statements statements
 	received   *receiver // nil = nothing is known of what arrives
-	using      atomic.Pointer[Session]
-	watchTimer *time.Timer // begins the watch of the using session; reset for each
 }
 
 // refuseStandby lets a list of hosts go on to the next one: a standby has a lock
@@ -55,8 +52,6 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
 	l.received, _ = conn.Conn().(*receiver)
-	l.watchTimer = time.AfterFunc(time.Hour, func() { l.using.Load().watch() })
-	l.watchTimer.Stop()
 	if conn.CustomData()[pidKey] != conn.PID() && !m.verdict.Load() {
 		conclusive, err := m.probePooler(ctx, conn)
 		if err != nil {

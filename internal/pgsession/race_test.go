@@ -252,7 +252,7 @@ func (l *lockSession) release(t *testing.T, held bool) {
 	case <-l.interrupt: // it came too late for this wait
 	default:
 	}
-	require.NotEqual(t, session.Lost, l.State(time.Now()))
+	require.NotEqual(t, session.Lost, l.state(time.Now()))
 }
 
 // A naive contender takes an error for "not held".

@@ -96,6 +96,13 @@ func (r *receiver) judged(unread int) {
 	}
 }
 
+// judged notes that a whole answer was received and judged.
+func (l *link) judged() {
+	if l.received != nil {
+		l.received.judged(l.conn.Frontend().ReadBufferLen())
+	}
+}
+
 // longAgo is a deadline at which a Read returns what it has, without a system call.
 var longAgo = time.Unix(1, 0)
 

@@ -18,8 +18,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Session is one use of a connection: of a pooled one from Acquire to Release or
-// Close, of a dialled one until Close.
+// A Session is one use of a connection: of a pooled one from Acquire to Close, of a
+// dialled one until Close.
 type Session struct {
 	from  *maker
 	pool  *Pool // nil for a dialled session, like conn
@@ -37,13 +37,9 @@ type Session struct {
 	batched   int    // locks that are held through batches, beside those in held
 	wire      wire
 
-	verifying sync.Mutex // held by Verify
-
 	mu          sync.Mutex
-	ended       bool        // the connection is not ours any more
-	report      func(error) // nil = nobody asked for a watch
-	quiet       bool        // the watch sends no pings
-	cancelWatch context.CancelFunc
+	ended       bool               // the connection is not ours any more
+	cancelWatch context.CancelFunc // nil = there is no watch
 	watchDone   chan struct{}
 }
 
@@ -62,7 +58,6 @@ const graceInHurry = 200 * time.Millisecond
 func newSession(m *maker, l *link) *Session {
 	s := &Session{from: m, link: l, interrupt: make(chan struct{}, 1)}
 	s.held = s.first[:0]
-	s.link.using.Store(s)
 	return s
 }
 
@@ -73,8 +68,31 @@ func (s *Session) PID() uint32 { return s.link.pid }
 // has gone.
 func (s *Session) Checks() bool { return s.link.checks }
 
-// State is what the owner may believe now, which is time.Now().
-func (s *Session) State(at time.Time) session.State {
+// Look tells what the owner may believe now, which is time.Now(). PostgreSQL tells the
+// client before it gives the locks of a session back, and the kernel closes the socket of
+// a backend that was killed: while nothing has come, the session held its locks, up to the
+// time that the message is on its way. That a network is silent is for the deadline to
+// find out.
+func (s *Session) Look(now time.Time, closely bool) session.Status {
+	status := session.Status{PID: s.link.pid, State: s.state(now), Loss: s.loss()}
+	status.Verified = closely && status.State == session.Held && s.verify(now)
+	return status
+}
+
+// verify looks at the socket if the last look is too old.
+func (s *Session) verify(now time.Time) bool {
+	at := int64(s.from.clock.At(now))
+	if at-s.verified.Load() < int64(session.VerifiedFor) {
+		return true
+	}
+	if s.link.received == nil || !s.link.received.nothingNew() {
+		return false
+	}
+	s.verified.Store(at)
+	return true
+}
+
+func (s *Session) state(at time.Time) session.State {
 	now := int64(s.from.clock.At(at))
 	deadline, ping := s.deadline.Load(), s.pingSent.Load()
 	switch {
@@ -86,8 +104,8 @@ func (s *Session) State(at time.Time) session.State {
 	return session.Held
 }
 
-// Loss says why the session is lost, if it is not only that its time is over.
-func (s *Session) Loss() error {
+// loss says why the session is lost, if it is not only that its time is over.
+func (s *Session) loss() error {
 	if lost := s.lost.Load(); lost != nil {
 		return lost
 	}
@@ -186,31 +204,14 @@ func (s *Session) Kill(cause error) {
 func (s *Session) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.ended && s.report == nil {
+	if !s.ended && s.cancelWatch == nil {
 		s.setDeadline(graceInHurry)
 	}
 }
 
-// Release gives the connection back to the pool, if it is of one and nothing is in
-// doubt.
-func (s *Session) Release() {
-	if s.pool == nil || len(s.held) > 0 || s.batched != 0 || s.lost.Load() != nil {
-		s.Close()
-		return
-	}
-	s.end(func() {
-		if s.lost.Load() != nil { // meanwhile: the pool must not take it for a connection that lives
-			closeNow(s.link.conn)
-		}
-	})
-}
-
-// Close ends the session, and with it every lock.
-func (s *Session) Close() { s.end(func() { closeNow(s.link.conn) }) }
-
-func (s *Session) end(last func()) {
-	s.verifying.Lock() // a ping of Verify ends within its bound, or with a Kill
-	defer s.verifying.Unlock()
+// Close ends the session, and with it every lock; or it gives the connection back to the
+// pool, if reuse is true, it is of one, and nothing is held or in doubt.
+func (s *Session) Close(reuse bool) {
 	s.stopWatch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +219,10 @@ func (s *Session) end(last func()) {
 		return
 	}
 	s.ended = true
-	last()
+	// Under mu: the pool must not take one that was killed for a connection that lives.
+	if !reuse || s.pool == nil || len(s.held) > 0 || s.batched != 0 || s.lost.Load() != nil {
+		closeNow(s.link.conn)
+	}
 	if s.conn != nil {
 		s.conn.Release() // which destroys a closed connection
 	}

@@ -99,8 +99,8 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 			require.NoError(t, s.UnlockAll())
 			require.NoError(t, waiter.UnlockAll())
 			assert.Equal(t, "0", admin.locks(waiter.PID()))
-			s.Release()
-			waiter.Release()
+			s.Close(true)
+			waiter.Close(true)
 		}
 	}
 }

@@ -26,10 +26,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// looks is Verified without the memory of an earlier look.
+// looks is a close look without the memory of an earlier one.
 func looks(s *Session) bool {
 	s.verified.Store(0)
-	return s.Verified(time.Now())
+	return s.Look(time.Now(), true).Verified
 }
 
 // encrypted returns a connection string of a server that speaks TLS.
@@ -103,9 +103,9 @@ func TestASessionIsNotVerifiedOnceAnotherCanHaveItsLock(t *testing.T) {
 				}
 				other.exec("SELECT pg_catalog.pg_advisory_lock(7, 9)")
 				assert.False(t, looks(s), name)
-				require.ErrorIs(t, s.Verify(), session.ErrLost)
+				require.ErrorIs(t, s.Ping(), session.ErrLost)
 				other.exec("SELECT pg_catalog.pg_advisory_unlock(7, 9)")
-				s.Close()
+				s.Close(false)
 			}
 		}
 	})
@@ -114,7 +114,6 @@ func TestASessionIsNotVerifiedOnceAnotherCanHaveItsLock(t *testing.T) {
 func beginWatching(t *testing.T, s *Session) {
 	t.Helper()
 	s.Watch(func(error) {})
-	s.WatchNow()
 	watched(t, s)
 }
 
@@ -132,8 +131,8 @@ func TestAHealthySessionIsVerifiedWithoutAQuestion(t *testing.T) {
 				return err
 			},
 			func() error { _, err := s.TryAny([]namespace.Tag{namespace.Pair(7, 11).Tag()}); return err },
-			func() error { return s.Batch([]*session.Op{op, {Ping: true}}, time.Minute) },
-			func() error { op.Unlock = true; return s.Batch([]*session.Op{op}, time.Minute) },
+			func() error { return s.Do([]*session.Op{op, {Ping: true}}, time.Minute) },
+			func() error { op.Unlock = true; return s.Do([]*session.Op{op}, time.Minute) },
 			func() error { return s.Unlock(namespace.Pair(7, 10).Tag(), session.Exclusive) },
 		} {
 			require.NoError(t, statement())
@@ -160,12 +159,12 @@ func TestWhatIsNotJudgedYetIsAskedAbout(t *testing.T) {
 	require.Eventually(t, func() bool { return !looks(s) }, patience, time.Millisecond)
 	beginWatching(t, s)
 	assert.False(t, looks(s), "the watch has read it, that is all")
-	require.NoError(t, s.Verify())
+	require.NoError(t, s.Ping())
 	assert.True(t, looks(s))
 	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
 }
 
-func TestManyMayAskWhileTheSessionIsWatched(t *testing.T) {
+func TestManyMayLookWhileTheSessionIsWatched(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	s, other := take(t, newPool(t, dsn, nil), pairKey), connect(t, dsn)
@@ -174,8 +173,7 @@ func TestManyMayAskWhileTheSessionIsWatched(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 20 {
-				assert.NoError(t, s.Verify())
-				s.Verified(time.Now())
+				assert.Eventually(t, func() bool { return looks(s) }, patience, time.Millisecond)
 			}
 		})
 	}
@@ -183,9 +181,8 @@ func TestManyMayAskWhileTheSessionIsWatched(t *testing.T) {
 	watched(t, s)
 	other.terminate(s.PID())
 	requireLoss(t, s, lost)
-	require.ErrorIs(t, s.Verify(), session.ErrLost)
-	s.Close()
-	require.ErrorIs(t, s.Verify(), session.ErrLost)
+	assert.False(t, looks(s))
+	require.ErrorIs(t, s.Ping(), session.ErrLost)
 }
 
 func TestAKillEndsAQuestion(t *testing.T) {
@@ -195,9 +192,8 @@ func TestAKillEndsAQuestion(t *testing.T) {
 	s := take(t, newPool(t, dsn, change), pairKey)
 	proxy.Set(faultproxy.Hold)
 	answer := make(chan error, 1)
-	go func() { answer <- s.Verify() }()
+	go func() { answer <- s.Ping() }()
 	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 }, patience, time.Millisecond)
 	s.Kill(context.Canceled)
-	s.Close()
 	require.ErrorIs(t, <-answer, session.ErrLost)
 }

@@ -9,57 +9,35 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// watchDelay is how long a lock is held before its session is watched: to
-// interrupt a watch costs tens of microseconds, which a short critical section
-// need not pay.
-const watchDelay = 5 * time.Millisecond
-
-// Watch begins to watch the session in a while, unless its lock is given back by
-// then. Loss is reported once, from the watching goroutine.
+// Watch begins to watch the session. Its loss is reported once, from the watching
+// goroutine.
 func (s *Session) Watch(report func(error)) { s.beginWatch(report, false) }
 
 // Listen is Watch without pings: unless its owner pings in time, the session ends T
 // after its last statement.
 func (s *Session) Listen(report func(error)) { s.beginWatch(report, true) }
 
+// beginWatch gives the connection to a goroutine until the session is lost or endWatch
+// takes it back.
 func (s *Session) beginWatch(report func(error), quiet bool) {
+	s.stopWatch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report, s.quiet = report, quiet
-	s.link.watchTimer.Reset(watchDelay)
-}
-
-// WatchNow begins the watch at once: a lock that passes to another holder must not
-// have been lost unnoticed.
-func (s *Session) WatchNow() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.report != nil && s.cancelWatch == nil {
-		s.link.watchTimer.Reset(0)
-	}
-}
-
-// watch owns the connection until the session is lost or stopWatch takes it back.
-func (s *Session) watch() {
-	s.mu.Lock()
-	if s.report == nil || s.cancelWatch != nil {
-		s.mu.Unlock()
-		return // stopped before it began
+	if s.ended {
+		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	done, report, quiet := make(chan struct{}), s.report, s.quiet
+	done := make(chan struct{})
 	s.cancelWatch, s.watchDone = cancel, done
-	s.from.watches.Add(1)
-	defer s.from.watches.Done()
-	s.mu.Unlock()
-
 	s.from.counters.watches.Add(1)
-	err := s.listen(ctx, quiet)
-	close(done) // first: the report may take the session back
-	if err != nil {
-		report(err)
-	}
+	s.from.watches.Go(func() {
+		defer cancel()
+		err := s.listen(ctx, quiet)
+		close(done) // first: the report may take the session back
+		if err != nil {
+			report(err)
+		}
+	})
 }
 
 // listen returns nil when ctx ends, and the loss of the session otherwise. A
@@ -163,17 +141,14 @@ func await(done <-chan struct{}) {
 // closed, or nil.
 func (s *Session) endWatch(pinging func()) (ended <-chan struct{}) {
 	s.mu.Lock()
-	wanted, cancel, done := s.report != nil, s.cancelWatch, s.watchDone
-	s.report, s.cancelWatch, s.watchDone = nil, nil, nil
+	defer s.mu.Unlock()
+	cancel, done := s.cancelWatch, s.watchDone
+	s.cancelWatch, s.watchDone = nil, nil
 	if cancel != nil && s.pingSent.Load() != 0 {
 		pinging()
 	}
 	if cancel != nil {
 		cancel() // under mu: a Hurry from now on meets no watch
-	}
-	s.mu.Unlock()
-	if wanted {
-		s.link.watchTimer.Stop()
 	}
 	return done
 }

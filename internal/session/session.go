@@ -43,9 +43,8 @@ func (s State) String() string { return [...]string{"held", "doubtful", "lost"}[
 
 // A Source makes sessions. Its methods are safe for concurrent use.
 type Source interface {
-	// Acquire returns a session without locks, on which the tag will be tried first.
-	// ctx and deadline, which can be zero, bound the call only.
-	Acquire(ctx context.Context, tag namespace.Tag, deadline time.Time) (Session, error)
+	// Acquire returns a session without locks. ctx bounds the call only.
+	Acquire(ctx context.Context) (Session, error)
 	// Stats returns counters that only rise, but for Open.
 	Stats() Stats
 	// Close ends idle sessions at once and blocks until the others are given back.
@@ -60,78 +59,51 @@ type Stats struct {
 	PIDChecks int64 // answers whose backend pid was compared
 	Lost      int64 // sessions that were lost, with or without a lock on them
 	LockTable int   // locks that the server has room for, of all sessions; 0 = not known
+}
 
-	// Of multiplexed sessions.
-	Multiplexed bool
-	InUse       int   // sessions on which something is held or waited for
-	Locks       int   // held, tried or waited for
-	MaxLocks    int   // the cap on Locks
-	Batches     int64 // statements of one or more tries and unlocks
-	Operations  int64 // in them
+// A Session carries locks. One goroutine at a time uses it: calls Do, Watch and Close.
+// Look, Interrupt and Kill are for any goroutine at any time. Every method that talks
+// to the server is bounded in time and takes no context: a statement about a lock is
+// answered, or its session is closed. After a *LostError the session holds nothing.
+type Session interface {
+	// Do runs the operations, of which no two have one tag, and no try one that the
+	// session holds, in one round trip, and fills in their results. Its error is a
+	// *LostError, or ErrPending if the answer does not come within patience: then the
+	// session is for nobody, until Do(nil, 0), which goes on waiting, has returned, on any
+	// goroutine. It ends a watch.
+	Do(ops []*Op, patience time.Duration) error
+	// Interrupt ends an Op.Wait that is under way, or the next one, soon.
+	Interrupt()
+	// Look tells what the owner may believe now, which is time.Now(). If closely, it also
+	// looks at what the server has sent, which can cost a system call.
+	Look(now time.Time, closely bool) Status
+	// Watch reports the session's loss to lost, once, from another goroutine, until the
+	// next Do or Close.
+	Watch(lost func(error))
+	// Kill ends the session; its Watch, and a Do that is under way, report the cause.
+	Kill(cause error)
+	// Close gives the session back. It is used again if reuse is true, it lives and holds
+	// no lock; else it ends, and with it every lock.
+	Close(reuse bool)
+}
+
+// A Status is what the owner of a session may believe of it.
+type Status struct {
+	PID   uint32 // the server's number for the session
+	State State
+	Loss  error // why it is Lost. nil: it is not, or only its time is over
+	// Verified: a close look found it Held, and that the server had not ended it, by what
+	// had reached this machine VerifiedFor ago, or later. false can also mean that this is
+	// not known without a question to the server.
+	Verified bool
 }
 
 // VerifiedFor is for how long a look at what the server sent is good. To look costs a
 // system call, and a lock can pass on a million times in a second.
 const VerifiedFor = 100 * time.Microsecond
 
-// A Session carries locks. One goroutine at a time uses it, but State, Loss,
-// Verified, Interrupt, Hurry and Kill are for any goroutine at any time. Every method that talks to the server is
-// bounded in time and takes no context: a statement about a lock is answered, or
-// its session is closed. After a *LostError the session holds nothing.
-type Session interface {
-	// PID is the server's number for the session.
-	PID() uint32
-	// State is what the owner may believe now, which is time.Now().
-	State(now time.Time) State
-	// Loss says why the session is Lost. nil: it is not, or only its time is over.
-	Loss() error
-	// Verified reports whether the session is Held and the server had not ended it: by
-	// what had reached this machine VerifiedFor ago, or later. false can also mean that
-	// this is not known without a question to the server.
-	Verified(now time.Time) bool
-	// Verify asks the server. nil means that the session lived, and held its locks, after
-	// Verify was called. Several goroutines may call it at a time, on a session that is
-	// watched or not, if no other statement is under way.
-	Verify() error
-	// Try takes the lock if it is free, in one round trip.
-	Try(tag namespace.Tag, mode Mode) (bool, error)
-	// Batch runs the operations, of which no two have one tag, and no try one that
-	// the session holds, in one round trip, and fills in their results. Its error is a
-	// *LostError, or ErrPending if the answer does not come within patience: then the
-	// session is for nobody, until Resume, on any goroutine, has returned.
-	Batch(ops []*Op, patience time.Duration) error
-	// Resume waits for the answer to a Batch that is pending.
-	Resume() error
-	// TryAny takes the first free one of the tags and returns its index, or -1.
-	TryAny(tags []namespace.Tag) (int, error)
-	// Wait waits for the lock in the server's queue for one slice: at most limit,
-	// and less if the server needs it. false means that the lock is not held.
-	Wait(tag namespace.Tag, mode Mode, limit time.Duration) (bool, error)
-	// Interrupt ends a Wait that is under way, or the next one, soon.
-	Interrupt()
-	// Hurry bounds the statement that is under way, if any, to a short grace.
-	Hurry()
-	// Unlock gives one lock back. nil means that the server said that it was held.
-	Unlock(tag namespace.Tag, mode Mode) error
-	// UnlockAll gives every lock of the session back, like Unlock.
-	UnlockAll() error
-	// Holder tells who holds the lock, as far as this session may see.
-	Holder(tag namespace.Tag) (Holder, bool, error)
-	// Watch reports the session's loss to lost, once, from another goroutine. It
-	// ends with the next Try, TryAny, Wait, Unlock, UnlockAll, Release or Close.
-	Watch(lost func(error))
-	// WatchNow begins at once a watch that Watch would let begin in a while.
-	WatchNow()
-	// Kill ends the session from any goroutine; its Watch reports the cause.
-	Kill(cause error)
-	// Release gives the session back for reuse if it holds no lock, else closes it.
-	Release()
-	// Close ends the session, and with it every lock.
-	Close()
-}
-
-// An Op is one operation of a batch: a try, a try of the first free one of several
-// tags in exclusive mode, an unlock, a pass, or a ping.
+// An Op is one operation: a try, a wait, a try of the first free one of several tags in
+// exclusive mode, an unlock, a pass, a ping, or the question who holds a lock.
 type Op struct {
 	Tag    namespace.Tag
 	Mode   Mode
@@ -139,13 +111,20 @@ type Op struct {
 	Ping   bool            // that it is answered is all
 	Pass   bool            // Held: another session that had the turnstile would not be in the way
 	Any    []namespace.Tag // in place of Tag; nil = none
+	// Holder, if it is not nil, is filled in with who holds the lock, as far as this
+	// session may see, if anybody does: Held.
+	Holder *Holder
+	// Wait, if it is not 0, is for how long at most the lock is waited for in the server's
+	// queue: for one slice, which is shorter if the server needs it. Such an operation is
+	// alone, and awaited to its end.
+	Wait time.Duration
 	// Turnstile, a single key, must not be held in exclusive mode by another session, or
 	// nothing is tried. It is for a pass, a try of Any and a shared try. Zero = none.
 	Turnstile namespace.Tag
 
-	Held  bool  // the answer to a try, or a pass
+	Held  bool  // the answer to a try, a wait, a pass or a question
 	Index int   // of Any, if Held
-	Err   error // why a try was not answered: nothing is held
+	Err   error // why it was not answered: nothing is held
 }
 
 // A Holder is what can be seen of a session that holds a lock. What the role may
@@ -173,10 +152,8 @@ var (
 	ErrNoTransaction = errors.New("not in a transaction")
 	ErrUnsupported   = errors.New("the server has no advisory locks")
 
-	// ErrPending: the answer to a batch has not come yet.
+	// ErrPending: the answer has not come yet.
 	ErrPending = errors.New("no answer yet")
-	// ErrNoSession: every session that may be opened has something else to do.
-	ErrNoSession = errors.New("no session is free")
 )
 
 // A CapError says that a Source has as many locks as it may. It is an

@@ -141,7 +141,7 @@ func (b *Backend) sit(ctx context.Context) (*seat, error) {
 	}
 	start, err := introduce(s)
 	if err != nil {
-		s.Close()
+		s.Close(false)
 		return nil, unreachable(err)
 	}
 	b.seat = newSeat(s, start, pgsession.ApplicationName(b.identity))

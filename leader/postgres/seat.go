@@ -59,7 +59,6 @@ func newSeat(s *pgsession.Session, backendStart time.Time, applicationName strin
 func (t *seat) rest() {
 	if t.leads {
 		t.session.Listen(t.report)
-		t.session.WatchNow()
 		return
 	}
 	t.session.Watch(t.report)
@@ -72,7 +71,7 @@ func (t *seat) lost() error {
 		return t.cause
 	default:
 	}
-	if t.session.State(time.Now()) == session.Lost {
+	if t.session.Look(time.Now(), false).State == session.Lost {
 		return errSilent
 	}
 	return nil
@@ -124,7 +123,7 @@ func (t *seat) close() {
 	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
 	defer kill.Stop()
 	t.settle(context.Background())
-	t.session.Close()
+	t.session.Close(false)
 }
 
 // introduce makes the settings of a new session that only elections need. A term
