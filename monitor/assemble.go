@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -20,12 +21,14 @@ type holding struct {
 // An assembler makes Snapshots of rows and remembers when it first saw each lock.
 type assembler struct {
 	config    Config
-	firstSeen map[holding]time.Time // the holdings of the newest Snapshot
+	firstSeen map[holding]time.Time           // the holdings of the newest Snapshot
+	keys      map[namespace.Tag]namespace.Tag // its keys, by their turnstiles
 }
 
 // assemble makes a Snapshot of what was read at the local time at.
 func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 	server.Now = server.Now.UTC()
+	rows = a.mergeTurnstiles(rows)
 	s := Snapshot{Locks: make([]Lock, len(rows)), Total: len(rows), Server: server}
 	seen := make(map[holding]time.Time, len(rows))
 	for i, r := range rows {
@@ -51,12 +54,11 @@ func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 
 // lock is what a row says by itself.
 func (a *assembler) lock(r row) Lock {
-	tag := namespace.Tag{ClassID: r.ClassID, ObjID: r.ObjID, ObjSubID: r.ObjSubID}
 	l := Lock{
 		PID: r.PID, ApplicationName: r.ApplicationName, State: r.State,
 		QueryStart: utc(r.QueryStart), BackendStart: utc(r.BackendStart), ClientAddr: r.ClientAddr,
 		Mode: r.Mode, Granted: r.Granted, WaitStart: utc(r.WaitStart),
-		BlockedBy: []uint32{}, Blocks: []uint32{}, Tag: tag,
+		BlockedBy: []uint32{}, Blocks: []uint32{}, Tag: r.tag(),
 	}
 	if len(r.BlockedBy) > 0 {
 		l.BlockedBy = distinct(r.BlockedBy)
@@ -114,25 +116,36 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 	l.Duration = seconds(now.Sub(first))
 }
 
-// fillBlocks turns BlockedBy around, key by key: locks is ordered by key.
+// fillBlocks turns BlockedBy around, key by key.
 func fillBlocks(locks []Lock) {
-	for len(locks) > 0 {
-		n := 1
-		for n < len(locks) && locks[n].Tag == locks[0].Tag {
-			n++
-		}
+	for group := range byKey(locks, func(l Lock) namespace.Tag { return l.Tag }) {
 		blocks := map[uint32][]uint32{}
-		for _, w := range locks[:n] {
+		for _, w := range group {
 			for _, pid := range w.BlockedBy {
 				blocks[pid] = append(blocks[pid], w.PID)
 			}
 		}
-		for i := range locks[:n] {
-			if b := blocks[locks[i].PID]; b != nil {
-				locks[i].Blocks = b
+		for i := range group {
+			if b := blocks[group[i].PID]; b != nil {
+				group[i].Blocks = b
 			}
 		}
-		locks = locks[n:]
+	}
+}
+
+// byKey yields what belongs to each key. all is ordered by key.
+func byKey[T any](all []T, tag func(T) namespace.Tag) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for rest := all; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && tag(rest[n]) == tag(rest[0]) {
+				n++
+			}
+			if !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
 	}
 }
 

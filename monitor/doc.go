@@ -37,6 +37,14 @@
 //     be read back.
 //   - Waiters inside a process that queue for its one session are not in the server:
 //     only the head of that queue is seen.
+//   - Who waits does so in slices of under a second, and between two of them is in no
+//     queue for about a round trip: a waiter that is not the first of its key may be
+//     missing from a Snapshot.
+//   - The first waiter of a key has its turnstile, another lock, for which the others
+//     wait (see docs/operations.md). They are shown as waiters of the key. When the
+//     key is free for that instant, a Monitor that did not see it in its Snapshot
+//     before cannot tell whose turnstile it is, and shows an unknown single key.
+//     The turnstile of a semaphore is always shown so.
 //
 // # Failures
 //

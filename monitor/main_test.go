@@ -93,12 +93,18 @@ func lock(t *testing.T, conn *pgx.Conn, k namespace.Key) {
 // The wait ends with the test.
 func wait(t *testing.T, dsn string, conn *pgx.Conn, k namespace.Key) {
 	t.Helper()
+	waitIn(t, dsn, conn, lockSQL("pg_advisory_lock", k))
+}
+
+// waitIn is wait in a statement.
+func waitIn(t *testing.T, dsn string, conn *pgx.Conn, sql string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	waiter := pid(conn)
 	go func() {
 		defer close(ended)
-		_, _ = conn.Exec(ctx, lockSQL("pg_advisory_lock", k))
+		_, _ = conn.Exec(ctx, sql)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // applicationName is what pg_stat_activity shows of the monitor's own session.
@@ -57,6 +59,12 @@ type row struct {
 	BackendStart    *time.Time
 	ClientAddr      *netip.Addr
 	Hidden          bool
+
+	place place // not a column
+}
+
+func (r row) tag() namespace.Tag {
+	return namespace.Tag{ClassID: r.ClassID, ObjID: r.ObjID, ObjSubID: r.ObjSubID}
 }
 
 // read asks the server once.

@@ -13,7 +13,8 @@ import (
 // field names of the tags.
 type Snapshot struct {
 	// Locks stands in the order of the keys; for each key first those who hold it,
-	// then those who wait, in the order of their queue.
+	// then those who wait, in the order of their queue: also those of pglatch, of whom
+	// all but the first wait for another lock in PostgreSQL, the key's turnstile.
 	Locks []Lock `json:"locks"`
 	// Total is the number of Locks.
 	Total  int    `json:"total"`
@@ -60,9 +61,9 @@ type Lock struct {
 	Mode string `json:"mode"`
 
 	Granted bool `json:"granted"`
-	// WaitStart is when the present wait began; nil for a holder, and for an instant
-	// after a wait began. pglatch waits in slices of under a second, and each is a
-	// wait of its own.
+	// WaitStart is when the present wait began; nil for a holder, for an instant after
+	// a wait began, and between two waits of the first in the queue. pglatch waits in
+	// slices of under a second, and each is a wait of its own.
 	WaitStart *time.Time `json:"wait_start"`
 	// HeldSince is nil for a waiter.
 	HeldSince *HeldSince `json:"held_since"`
