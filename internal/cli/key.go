@@ -19,11 +19,14 @@ type keyDocument struct {
 	ObjSubID uint16 `json:"objsubid"`
 	// Key1, Key2 and Bigint are the key's 64 bits in both forms. Only Form's names
 	// this lock: PostgreSQL keeps the two forms apart.
-	Key1   int32  `json:"key1"`
-	Key2   int32  `json:"key2"`
-	Bigint int64  `json:"bigint,string"` // JSON's numbers are exact to 2⁵³ only
-	Lock   string `json:"lock_sql"`
-	Query  string `json:"query_sql"`
+	Key1   int32 `json:"key1"`
+	Key2   int32 `json:"key2"`
+	Bigint int64 `json:"bigint,string"` // JSON's numbers are exact to 2⁵³ only
+	// Turnstile is the single key that whoever waits for this one takes first: its
+	// queue is the queue of this one but for the first.
+	Turnstile int64  `json:"turnstile,string"`
+	Lock      string `json:"lock_sql"`
+	Query     string `json:"query_sql"`
 }
 
 func describeKey(k namespace.Key) keyDocument {
@@ -38,11 +41,17 @@ func describeKey(k namespace.Key) keyDocument {
 		d.Form, argument = "pair", fmt.Sprintf("%d, %d", d.Key1, d.Key2)
 	}
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_lock(%s);", argument)
-	d.Query = fmt.Sprintf("SELECT l.pid, l.mode, l.granted, a.application_name, a.state, now() - l.waitstart AS waiting "+
-		"FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid) "+
-		"WHERE l.locktype = 'advisory' AND l.classid = %d AND l.objid = %d AND l.objsubid = %d "+
-		"AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());", t.ClassID, t.ObjID, t.ObjSubID)
+	turnstile := t.Turnstile()
+	d.Turnstile, _ = turnstile.Single()
+	d.Query = fmt.Sprintf("SELECT CASE WHEN %[1]s THEN 'key' ELSE 'turnstile' END AS lock, l.pid, l.mode, l.granted, a.application_name, a.state, now() - l.waitstart AS waiting "+
+		"FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND (%[1]s OR %[2]s) "+
+		"AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());", whereTag(t), whereTag(turnstile))
 	return d
+}
+
+// whereTag selects a lock in pg_locks l.
+func whereTag(t namespace.Tag) string {
+	return fmt.Sprintf("l.classid = %d AND l.objid = %d AND l.objsubid = %d", t.ClassID, t.ObjID, t.ObjSubID)
 }
 
 func newKey(app *App) *cobra.Command {
@@ -50,6 +59,8 @@ func newKey(app *App) *cobra.Command {
 		Use:   "key KEY",
 		Short: "Show a key as SQL and pg_locks have it",
 		Long: `Show a key as SQL and pg_locks have it, and a query for psql. It needs no database.
+Whoever waits for a key takes its turnstile first, another lock, and keeps that until it
+has the key; those behind it wait for the turnstile. The query shows both.
 
 PostgreSQL keeps the two forms of a key apart: pg_advisory_lock(1, 42) and
 pg_advisory_lock(4294967338) have the same 64 bits and are different locks.`,
@@ -73,5 +84,6 @@ func (d keyDocument) text(w *bytes.Buffer) {
 	}
 	fmt.Fprintf(w, "key       %s\nclassid   %d\nobjid     %d\nobjsubid  %d\n", printable(d.Key), d.ClassID, d.ObjID, d.ObjSubID)
 	fmt.Fprintf(w, "two int4  %d, %d%s\nbigint    %d%s\n", d.Key1, d.Key2, pair, d.Bigint, single)
+	fmt.Fprintf(w, "turnstile %d\n", d.Turnstile)
 	fmt.Fprintf(w, "take      %s\nlook      %s\n", d.Lock, d.Query)
 }
