@@ -1,0 +1,62 @@
+package advisory_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgtest"
+)
+
+func TestErrorsNameTheHolderOfTheKeyAndNotWhoWaitsFirst(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		for _, c := range []struct {
+			name   string
+			shared bool
+		}{{"among writers", false}, {"a reader behind a writer", true}} {
+			t.Run(c.name, func(t *testing.T) {
+				dsn := pgtest.DSN(t)
+				key, work := agents.ID(42), workPool(t, dsn)
+				named := func(name string, shared bool) *advisory.Locker {
+					return open(t, advisory.Config{DSN: dsn, ApplicationName: name}).With(advisory.Options{Shared: shared})
+				}
+				lock, err := named("holder", c.shared).Acquire(t.Context(), key)
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan struct{})
+				first := named("first", false)
+				go func() {
+					defer close(ended)
+					_, _ = first.Acquire(ctx, key)
+				}()
+				eventually(t, func() bool { return locks(t, work, true) == 2 }) // the second is the turnstile
+
+				late := named("late", c.shared)
+				var held *advisory.HeldError
+				for tries := 0; tries < 10 && (held == nil || held.Holder == nil); tries++ { // a busy machine does not always say who
+					_, err = late.TryAcquire(t.Context(), key)
+					require.ErrorAs(t, err, &held)
+				}
+				require.NotNil(t, held.Holder)
+				require.Equal(t, "holder", held.Holder.ApplicationName)
+				require.Equal(t, lock.PID(), held.Holder.PID)
+
+				var timeout *advisory.TimeoutError
+				for tries := 0; tries < 10 && (timeout == nil || timeout.Holder == nil); tries++ {
+					_, err = late.With(advisory.Options{Shared: c.shared, Wait: time.Second}).Acquire(t.Context(), key)
+					require.ErrorAs(t, err, &timeout)
+				}
+				require.NotNil(t, timeout.Holder)
+				require.Equal(t, "holder", timeout.Holder.ApplicationName)
+				require.Equal(t, lock.PID(), timeout.Holder.PID)
+				cancel()
+				<-ended
+			})
+		}
+	})
+}
