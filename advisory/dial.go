@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -61,8 +62,7 @@ func (c *core) connFor(k *key, r *request) *conn {
 
 // spareConn returns a connection on which there is nothing, under mu, or nil.
 func (c *core) spareConn() *conn {
-	for last := len(c.idle) - 1; last >= 0; last-- {
-		n := c.idle[last]
+	for last, n := range slices.Backward(c.idle) {
 		c.idle, n.inIdle = c.idle[:last], false
 		if n.ended == nil && n.locks == 0 && !n.busy {
 			return n
@@ -203,12 +203,7 @@ func (n *conn) leave(lost bool) {
 	}
 	if n.inIdle {
 		n.inIdle = false
-		for i, o := range c.idle {
-			if o == n {
-				c.idle = append(c.idle[:i], c.idle[i+1:]...)
-				break
-			}
-		}
+		c.idle = slices.DeleteFunc(c.idle, func(o *conn) bool { return o == n })
 	}
 }
 

@@ -48,15 +48,6 @@ func (l *list[T]) peek() *T {
 	return l.first.of
 }
 
-// pop takes the first element out, or returns nil.
-func (l *list[T]) pop() *T {
-	e := l.peek()
-	if e != nil {
-		l.remove(l.first)
-	}
-	return e
-}
-
 // slice returns the elements, for a walk during which any of them can move.
 func (l *list[T]) slice() (all []*T) {
 	for e := range l.all {

@@ -31,6 +31,11 @@ func (c *core) release(l *Lock) error {
 	}
 	l.end()
 	l.released = true
+	if len(l.on) == 1 && l.passes(l.on[0]) {
+		l.on = nil
+		c.mu.Unlock()
+		return nil
+	}
 	r := newRequest(l, l.keys[0], NoTimeout)
 	defer r.free()
 	if l.leaves(r); r.left == 0 {
@@ -50,26 +55,44 @@ func (l *Lock) leaves(r *request) {
 	keys := l.on
 	l.on = nil
 	for _, k := range keys {
-		i := slices.Index(k.users, l)
-		if i < 0 {
-			continue // it was lost
-		}
-		k.users = slices.Delete(k.users, i, i+1)
-		if len(k.users) > 0 {
+		if !l.without(k) {
 			continue
-		}
-		if now := time.Now(); len(keys) == 1 && k.waiting > 0 {
-			if heir := k.heir(now); heir != nil {
-				k.conn.watchNow()
-				k.give(heir, true, now)
-				continue
-			}
 		}
 		if r != nil {
 			r.left++
 		}
 		k.giveBack(r)
 	}
+}
+
+// without takes the lock from a key, under mu, and reports whether it was its last user.
+func (l *Lock) without(k *key) bool {
+	i := slices.Index(k.users, l)
+	if i < 0 {
+		return false // it was lost
+	}
+	k.users = slices.Delete(k.users, i, i+1)
+	return len(k.users) == 0
+}
+
+// passes takes the lock from its only key, under mu, if others use that too, or if it passes
+// to the next who waits, without a round trip.
+func (l *Lock) passes(k *key) bool {
+	if len(k.users) > 1 {
+		l.without(k)
+		return true
+	}
+	if k.waiting == 0 {
+		return false
+	}
+	now := time.Now()
+	heir := k.heir(now)
+	if heir == nil || !l.without(k) {
+		return false
+	}
+	k.conn.watchNow()
+	k.give(heir, true, now)
+	return true
 }
 
 // outlasted returns the connection of a reader that leaves it to others, under mu, if the
