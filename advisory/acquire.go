@@ -118,18 +118,18 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	if err := c.reentrant(ctx, r); err != nil {
 		return err
 	}
+	if cause := r.lock.cause; cause != nil { // what it has is lost already
+		return &session.LostError{Cause: cause}
+	}
 	k := c.key(r.name.Tag(), r.slots != nil)
 	r.key = k
 	if k.pool {
 		k.gate = r.gate
 	}
-	if r.part {
-		r.lock.pending = r
-	}
 	mustWait := k.waiting > 0 || k.conflicts(r.mode) || k.phase == waiting
 	var err error
 	switch {
-	case r.try && (k.waiting > 0 || k.conflicts(r.mode)):
+	case r.try && (k.conflicts(r.mode) || k.waiting > 0 && k.phase != starved && k.phase != pausing):
 		err = errTaken
 	case mustWait && r.nested && k.phase == starved:
 		err = errNoSlot // it would wait behind one that waits for a connection
@@ -143,9 +143,14 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	if r.nested {
 		c.nested[r] = struct{}{}
 	}
+	if r.part {
+		r.lock.pending = r
+	}
 	k.requests.push(&r.inLine, r)
 	k.waiting++
-	if mustWait {
+	if mustWait && r.try { // nobody may hold it: those before it have no connection
+		k.tries = true
+	} else if mustWait {
 		r.tell(k.waiting - 1)
 	}
 	k.advance()

@@ -30,6 +30,7 @@ type faulty struct {
 	onTry      func(namespace.Tag) error // nil = nothing
 	// onUnlocked comes between what the server did for an unlock and its answer; nil = nothing.
 	onUnlocked func()
+	onWon      func() // after each wait that succeeded; nil = nothing
 }
 
 type faultySession struct {
@@ -75,7 +76,11 @@ func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
 	case len(ops) == 0:
 		return <-s.pending
 	case ops[0].Wait != 0, ops[0].Holder != nil:
-		return s.Session.Do(ops, patience)
+		err := s.Session.Do(ops, patience)
+		if ops[0].Wait != 0 && ops[0].Held && s.source.onWon != nil {
+			s.source.onWon()
+		}
+		return err
 	}
 	go func() { s.pending <- s.batch(ops, patience) }()
 	select {

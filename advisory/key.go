@@ -35,15 +35,16 @@ type key struct {
 
 	users    []*Lock // several only if all are shared
 	requests list[request]
-	waiting  int // requests
-	op       op  // the one that is under way
+	waiting  int  // requests
+	tries    bool // of which some stand behind others and do not wait for more than a connection
+	op       op   // the one that is under way
 
 	gate   namespace.Tag // its turnstile, when it was asked for
 	turn   bool          // that is held on conn, in mode
 	stirs  chan struct{} // ends a pause of who waits for it
 	loss   error         // the last loss of a connection that it was asked on
 	losses int           // since it was last granted
-	polls  int           // while it was parked
+	polls  int           // while it was parked, or its turnstile was shut
 
 	room [1]*Lock // for the usual user
 }
@@ -237,9 +238,7 @@ func (k *key) tried(err error) {
 
 // denied is for a key that somebody else holds, under mu.
 func (k *key) denied() {
-	for r := k.requests.peek(); r != nil && r.try; r = k.requests.peek() {
-		k.refuse(r, errTaken)
-	}
+	k.refuseTries()
 	r := k.requests.peek()
 	if r == nil || k.core.closed {
 		k.phase = free
@@ -249,6 +248,18 @@ func (k *key) denied() {
 	}
 	r.tell(0)
 	k.wait()
+}
+
+// refuseTries is for a key that somebody turned out to hold, under mu.
+func (k *key) refuseTries() {
+	for r := range k.requests.all {
+		if r.try {
+			k.refuse(r, errTaken)
+		} else if !k.tries {
+			break // only the first can be one
+		}
+	}
+	k.tries = false
 }
 
 // grant gives the lock, which the server has just granted, to the first request and to
@@ -266,6 +277,9 @@ func (k *key) grant() {
 	}
 	k.give(r, false, now)
 	k.advance()
+	if k.tries {
+		k.refuseTries()
+	}
 }
 
 // give makes the lock of the first request a user of the key, under mu.
@@ -309,11 +323,35 @@ func (k *key) pass(open bool, err error) {
 		return // its loss is told elsewhere
 	}
 	k.shut = !open
+	if k.shut {
+		k.reopen()
+	} else {
+		k.polls = 0
+	}
 	k.passed = time.Now()
 	for r := k.requests.peek(); open && r != nil && r.mode == session.Shared; r = k.requests.peek() {
 		k.give(r, true, k.passed) // also with a budget of nothing
 	}
 	k.advance()
+}
+
+// reopen has the server asked again in a while, under mu, if a reader waits then: who had
+// the turnstile may have given up, and nobody tells that.
+func (k *key) reopen() {
+	c, tag, pause := k.core, k.tag, parkedPause<<min(k.polls, 3)
+	k.polls++
+	c.wg.Go(func() {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(pause):
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if k := c.keys[tag]; k != nil && k.phase == held && k.shut {
+			k.shut, k.passed = false, time.Time{}
+			k.advance()
+		}
+	})
 }
 
 // refuse ends the first request with an error, under mu.
@@ -370,7 +408,7 @@ func (k *key) left(err error) {
 	}
 	k.phase = free
 	c := k.core
-	if err != nil || c.starved.peek() != nil || k.conn.line == nil && !c.dedicated() {
+	if err != nil || c.starved.peek() != nil || k.conn.line == nil && !c.dedicated() || k.conn.locks > 1 && c.dedicated() {
 		k.move(nil) // else who is next goes on with the same connection
 	}
 	k.advance()

@@ -53,9 +53,6 @@ func (n *conn) end(cause error) {
 	for _, o := range pending {
 		o.done(lost)
 	}
-	for _, l := range locks { // what they have on other connections
-		l.leaves(nil)
-	}
 	for _, k := range open {
 		k.advance()
 	}

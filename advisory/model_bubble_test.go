@@ -65,7 +65,7 @@ func (m *model) leave(l *advisory.Lock) {
 // expected are the errors that random calls may end with.
 var expected = []error{
 	advisory.ErrTimeout, advisory.ErrHeld, advisory.ErrReentrant, advisory.ErrDeadlock, advisory.ErrPoolExhausted,
-	advisory.ErrUnavailable, advisory.ErrLost, context.Canceled, context.DeadlineExceeded,
+	advisory.ErrUnavailable, advisory.ErrLost, advisory.ErrClosed, context.Canceled, context.DeadlineExceeded,
 }
 
 func (m *model) check(err error) {
@@ -153,8 +153,10 @@ func (s step) run(ctx context.Context, m *model, lockers []*advisory.Locker) {
 type plan struct {
 	Goroutines [][]step
 	Kills      []kill
-	MaxConns   int
+	Multiplex  int
+	MaxConns   int // beside those
 	Budget     time.Duration
+	Close      time.Duration // when the first Locker is closed; 0 = at the end
 }
 
 type kill struct {
@@ -168,8 +170,10 @@ var drawPlan = rapid.Custom(func(t *rapid.T) plan {
 		Kills: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) kill {
 			return kill{time.Duration(rapid.IntRange(0, 30).Draw(t, "after")) * time.Millisecond, rapid.Uint32Range(0, 8).Draw(t, "pid")}
 		}), 0, 4).Draw(t, "kills"),
-		MaxConns: rapid.IntRange(1, 6).Draw(t, "max conns"),
-		Budget:   rapid.SampledFrom([]time.Duration{-1, 0, time.Hour}).Draw(t, "budget"),
+		Multiplex: rapid.IntRange(0, 2).Draw(t, "multiplex"),
+		MaxConns:  rapid.IntRange(1, 6).Draw(t, "max conns"),
+		Budget:    rapid.SampledFrom([]time.Duration{-1, 0, time.Hour}).Draw(t, "budget"),
+		Close:     time.Duration(max(0, rapid.IntRange(-60, 60).Draw(t, "close"))) * time.Millisecond,
 	}
 })
 
@@ -181,7 +185,7 @@ func (p plan) run(t *testing.T) []string {
 		server := advisorytest.NewServer()
 		var lockers []*advisory.Locker
 		for range 2 {
-			l, err := server.Open(advisory.Config{MaxConns: p.MaxConns, HandOverBudget: p.Budget})
+			l, err := server.Open(advisory.Config{Multiplex: p.Multiplex, MaxConns: p.Multiplex + p.MaxConns, HandOverBudget: p.Budget})
 			require.NoError(t, err)
 			lockers = append(lockers, l)
 		}
@@ -191,6 +195,12 @@ func (p plan) run(t *testing.T) []string {
 				for _, s := range steps {
 					s.run(context.Background(), &m, lockers)
 				}
+			})
+		}
+		if p.Close > 0 {
+			wg.Go(func() {
+				time.Sleep(p.Close)
+				lockers[0].Close()
 			})
 		}
 		wg.Go(func() {
@@ -204,6 +214,9 @@ func (p plan) run(t *testing.T) []string {
 			}
 		})
 		wg.Wait()
+		if p.Multiplex > 0 { // a connection may still be on its way that nobody needs any more
+			time.Sleep(2 * time.Second)
+		}
 		synctest.Wait()
 		if locked := server.Locked(); len(locked) > 0 {
 			m.violated("left locked: %v", locked)

@@ -26,6 +26,7 @@ func (c *core) release(l *Lock) error {
 		return ErrReleased
 	case l.cause != nil:
 		l.released = true
+		l.leaves(nil) // what it has on other connections, until its user is through
 		c.mu.Unlock()
 		return l.lose(l.cause)
 	}

@@ -118,6 +118,7 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 			if r.key != nil {
 				r.err = c.withdraw(r)
 			}
+			r.settled = true // nobody is to appoint it
 			if n := r.lead; n != nil {
 				r.lead = nil
 				n.appoint()

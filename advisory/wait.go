@@ -155,16 +155,20 @@ func (k *key) campaign(n *conn) {
 			continue
 		}
 		k.mode = r.mode
+		came := !k.turn
 		granted, err := k.slice(n, r)
 		switch {
 		case errors.Is(err, session.ErrLost):
 			n.end(err)
 		case err != nil:
-			k.refuse(r, err)
+			if r := k.requests.peek(); r != nil { // the one of before may have left
+				k.refuse(r, err)
+			}
 		case granted:
 			n.waiter = nil
 			n.next()
 			return
+		case came && k.turn: // it has just got the turnstile, and waits for the key next
 		case k.outOfTurn(n):
 			return
 		}
@@ -254,8 +258,12 @@ func (k *key) rest(pause time.Duration) {
 // stop ends the wait for a key that nobody waits for any more, under mu.
 func (k *key) stop(n *conn) {
 	n.waiter = nil
-	if k.turn {
-		k.leaveTurnstile(n)
+	if k.turn { // a try on another connection may not find it shut
+		k.turn, k.phase = false, leaving
+		k.op = op{key: k, Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}}
+		n.add(&k.op)
+		n.next()
+		return
 	}
 	if n.session == nil && n.line == nil && len(n.pending) == 0 {
 		n.cancel()
