@@ -80,7 +80,7 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	defer r.free()
 	lock, err := r.lock, c.submit(ctx, r)
 	if err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
-		c.background(func() { _ = c.release(lock) })
+		c.giveUp(lock)
 		err = canceled(ctx, r.name)
 	}
 	c.traceAcquire(ctx, r, err)

@@ -67,9 +67,12 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	return nil
 }
 
-// giveUp gives back what an incomplete lock has.
+// giveUp gives back what a lock has that nobody gets, without waiting for the server: from
+// now on it is not held.
 func (c *core) giveUp(l *Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	l.end()
+	l.released = true
 	l.leaves(nil)
 }

@@ -54,7 +54,9 @@ func (n *conn) end(cause error) {
 		o.done(lost)
 	}
 	for _, k := range open {
-		k.advance()
+		if k.core != nil { // else it is forgotten already
+			k.advance()
+		}
 	}
 	c.wg.Go(func() { n.bury(locks, lost.Cause) })
 }
