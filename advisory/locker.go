@@ -38,7 +38,6 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 		MaxSessions:     config.MaxConns,
 		T:               config.SessionTTL,
 		LossDrain:       config.LossDrain,
-		Batches:         true,
 		ApplicationName: config.ApplicationName,
 	})
 	if err != nil {

@@ -2,50 +2,29 @@ package pgsession
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Try takes the lock if it is free. A canceled try is repeated: true then means
-// that the lock is held, whichever attempt took it.
+// Try takes the lock if it is free.
 func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
-	s.stopWatch()
-	ok, again, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.tryParams(tag, mode, namespace.Tag{}))
-	if err != nil {
-		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
+	op := &session.Op{Tag: tag, Mode: mode}
+	if err := s.Run(op); err != nil {
+		return false, err
 	}
-	if ok {
-		s.took(tag, mode, again)
-	}
-	return ok, nil
+	return op.Held, op.Err
 }
 
-// failedAcquire types an error after which the lock is not held: the session is
-// cleared, or of this lock only if it carries others, and closed if that fails.
-func (s *Session) failedAcquire(err error, h hold) error {
-	if lost := s.lost.Load(); lost != nil {
-		return lost
-	}
-	if sqlState(err) == codeOutOfMemory {
-		err = lockTableFull(err)
-	}
-	if len(s.held) > 0 {
-		if !h.tag.Valid() || s.unlockRest(h) != nil {
-			return s.lose(err)
-		}
-		return err
-	}
-	if _, _, clearErr := s.retry(s.link.statements.clear, nil); clearErr != nil {
-		return s.lose(err)
-	}
-	return err
+// Unlock gives one lock back. nil means that the server said that it was held; a
+// *session.LostError that it was not, or that the session is gone.
+func (s *Session) Unlock(tag namespace.Tag, mode session.Mode) error {
+	return s.Run(&session.Op{Tag: tag, Mode: mode, Unlock: true})
 }
 
 // Wait waits in the server's queue for one slice: at most limit, and no longer
@@ -57,41 +36,46 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 		return false, lost
 	}
 	slice := max(min(limit, s.link.slice), time.Millisecond)
-	sent := boottime.Now()
-	s.setDeadline(s.within(slice+s.from.config.statementBound(), sent))
 	stop := s.cancelOnInterrupt()
-	row, err := queryRow(context.Background(), s.link.conn, waitSQL(tag, mode, ms(slice)))
+	row, err := s.text(waitSQL(tag, mode, ms(slice)), slice+s.from.config.statementBound())
 	stop()
-	pid := uint32(0)
-	if err == nil {
-		pid = parsePID(row[1])
-	}
-	err = s.settle(sent, pid, err)
 	switch {
-	case inDoubt(err):
-		return s.resolve(tag, mode)
+	case errors.Is(err, session.ErrLost):
+		return false, err
 	case err != nil:
-		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
+		if undone := s.unlockRest(tag, mode); undone != nil || inDoubt(err) {
+			return false, undone
+		}
+		return false, typed(err)
 	case row[0] == "refused":
 		return false, nil
 	case row[0] == "resolved":
-		return false, s.unlockRest(hold{tag: tag, mode: mode})
+		return false, s.unlockRest(tag, mode)
 	}
-	s.took(tag, mode, false)
+	s.locks++
 	return true, nil
 }
 
-// resolve gives back what a failed wait was granted, which the session itself is asked
-// for: it may count twice, and who waits does so again.
-func (s *Session) resolve(tag namespace.Tag, mode session.Mode) (bool, error) {
-	ok, _, err := s.retry(s.link.statements.try[shapeOf(tag, mode).index()], s.tryParams(tag, mode, namespace.Tag{}))
-	if err != nil {
-		return false, s.failedAcquire(err, hold{tag: tag, mode: mode})
+// unlockRest gives back every count of a lock that a wait may have left, on a session
+// that goes on holding others. The condition avoids the warning that PostgreSQL
+// logs for an unlock of what is not held. It opens no relation, which can fail while
+// the lock table is full.
+func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
+	suffix, args := literals(tag, mode)
+	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
+	FROM pg_catalog.pg_lock_status() WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`,
+		suffix, args, whereForm(tag)+whereObject(tag))
+	for range attempts {
+		var row []string
+		row, err = s.text(sql, s.from.config.statementBound())
+		switch {
+		case err == nil && row[0] == "0":
+			return nil
+		case err != nil && sqlState(err) != codeQueryCanceled:
+			return s.lose(err)
+		}
 	}
-	if ok {
-		err = s.unlockRest(hold{tag: tag, mode: mode})
-	}
-	return false, err
+	return s.lose(errors.Join(errors.New("a lock could not be given back entirely"), err))
 }
 
 // Interrupt ends a Wait that is under way, or the next one, soon.
@@ -133,54 +117,6 @@ func (s *Session) cancelOnInterrupt() (stop func()) {
 		}
 	})
 	return func() { cancel(); wg.Wait() }
-}
-
-// TryAny takes the first free one of the tags in one round trip.
-func (s *Session) TryAny(tags []namespace.Tag) (int, error) {
-	s.stopWatch()
-	if lost := s.lost.Load(); lost != nil {
-		return -1, lost
-	}
-	sql, row, err := tryAnySQL(tags), []string(nil), error(nil)
-	for range attempts {
-		sent, pid := boottime.Now(), uint32(0)
-		s.setDeadline(s.within(s.from.config.statementBound(), sent))
-		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
-			pid = parsePID(row[1])
-		}
-		if err = s.settle(sent, pid, err); err == nil {
-			break
-		}
-		canceled := sqlState(err) == codeQueryCanceled && len(s.held) == 0 // by a request meant for an earlier one
-		if err = s.failedAcquire(err, hold{}); !canceled || s.lost.Load() != nil {
-			break
-		}
-	}
-	if err != nil {
-		return -1, err
-	}
-	i, err := strconv.Atoi(row[0])
-	if err != nil {
-		return -1, s.lose(fmt.Errorf("BUG: %q from a try", row[0]))
-	}
-	if i == 0 {
-		return -1, nil
-	}
-	s.took(tags[i-1], session.Exclusive, false)
-	return i - 1, nil
-}
-
-// tryAnySQL tries single keys in order; LIMIT pulls one row at a time through the
-// filter of a function scan, so that no try follows the first that succeeds.
-func tryAnySQL(tags []namespace.Tag) string {
-	keys := make([]string, len(tags))
-	for i, tag := range tags {
-		k, _ := tag.Single()
-		keys[i] = strconv.FormatInt(k, 10)
-	}
-	return fmt.Sprintf(`SELECT coalesce((
-	SELECT k.i FROM ROWS FROM (pg_catalog.unnest('{%s}'::pg_catalog.int8[])) WITH ORDINALITY AS k(key, i)
-	WHERE pg_catalog.pg_try_advisory_lock(k.key) LIMIT 1), 0), pg_catalog.pg_backend_pid()`, strings.Join(keys, ","))
 }
 
 func parsePID(text string) uint32 {

@@ -47,8 +47,9 @@ var unnamed = &pgconn.StatementDescription{}
 type part struct {
 	statement *pgconn.StatementDescription
 	ops       []*session.Op
-	unlocks   int  // so many come first
-	many      bool // the keys are in arrays
+	unlocks   int            // so many come first
+	many      bool           // the keys are in arrays
+	row       func([][]byte) // gets each row; nil = the row is the answer to ops
 }
 
 // Do runs the operations in one round trip; without any it goes on waiting for the
@@ -71,8 +72,8 @@ func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
 	return s.exchange(patience)
 }
 
-// finish is Do for who waits for the answer in any case.
-func (s *Session) finish(ops ...*session.Op) error {
+// Run is Do for who waits for the answer in any case.
+func (s *Session) Run(ops ...*session.Op) error {
 	err := s.Do(ops, s.from.config.statementBound())
 	if errors.Is(err, session.ErrPending) {
 		err = s.resume()
@@ -119,7 +120,7 @@ func (s *Session) exchange(patience time.Duration) error {
 		return lost
 	}
 	b := s.batch
-	if err := s.send(b.ops); err != nil {
+	if err := s.send(b, b.ops); err != nil {
 		return s.lose(err)
 	}
 	if soon := time.Now().Add(patience); patience != 0 && soon.Before(b.until) {
@@ -136,8 +137,7 @@ func (s *Session) receiveAll() error {
 }
 
 // send sends the statements for the operations.
-func (s *Session) send(ops []*session.Op) error {
-	b := s.batch
+func (s *Session) send(b *batch, ops []*session.Op) error {
 	b.sort(ops)
 	st := &s.link.statements
 	b.parts = b.parts[:0]
@@ -187,11 +187,30 @@ func (s *Session) send(ops []*session.Op) error {
 		}
 		s.sendStatement(p.statement, params)
 	}
+	return s.dispatch(b, s.from.config.statementBound())
+}
+
+// dispatch sends what is in the buffer as a batch, whose answer may take as long as bound.
+func (s *Session) dispatch(b *batch, bound time.Duration) error {
 	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
 	now := time.Now()
 	b.sent = s.from.clock.At(now)
-	b.until = now.Add(s.within(s.from.config.statementBound(), b.sent))
+	b.until = now.Add(s.within(bound, b.sent))
 	return s.flush(b.sent)
+}
+
+// drain reads the answer to a batch to its end, and judges it.
+func (s *Session) drain(b *batch) error {
+	_ = s.link.conn.Conn().SetReadDeadline(b.until)
+	for {
+		done, err := s.step(b)
+		switch {
+		case err != nil:
+			return s.broken(b, err)
+		case done:
+			return s.judge(b)
+		}
+	}
 }
 
 // sort puts the operations with their shapes, unlocks first, and clears their results.
@@ -218,12 +237,12 @@ func (b *batch) sort(ops []*session.Op) {
 // receive reads the answer, which it finishes, or ErrPending if it may be pending.
 func (s *Session) receive(mayPend bool) error {
 	for {
-		done, err := s.step()
+		done, err := s.step(s.batch)
 		switch {
 		case mayPend && errors.Is(err, os.ErrDeadlineExceeded):
 			return session.ErrPending
 		case err != nil:
-			return s.broken(err)
+			return s.broken(s.batch, err)
 		case done:
 			return s.conclude()
 		}
@@ -232,10 +251,10 @@ func (s *Session) receive(mayPend bool) error {
 
 // broken is the loss of the session by an error of the connection, or by what the
 // server said before it ended it.
-func (s *Session) broken(err error) error {
+func (s *Session) broken(b *batch, err error) error {
 	switch {
-	case s.batch.err != nil:
-		err = s.batch.err
+	case b.err != nil:
+		err = b.err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = fmt.Errorf("%w: %w", errSilent, err)
 	}
@@ -243,8 +262,7 @@ func (s *Session) broken(err error) error {
 }
 
 // step reads one message; done says that it was the last one.
-func (s *Session) step() (done bool, err error) {
-	b := s.batch
+func (s *Session) step(b *batch) (done bool, err error) {
 	message, err := s.link.conn.Frontend().Receive()
 	if err != nil {
 		return false, err
@@ -264,12 +282,16 @@ func (s *Session) step() (done bool, err error) {
 
 var errRows = errors.New("BUG: a batch was not answered once for each key")
 
-// answer notes the one row of the part that is being answered.
+// answer notes a row of the part that is being answered.
 func (b *batch) answer(row [][]byte) {
 	p := b.parts[b.at]
 	pid := binary.BigEndian.Uint32(row[len(row)-1])
 	if b.pid != pid {
 		b.problem = fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, b.pid)
+		return
+	}
+	if p.row != nil {
+		p.row(row)
 		return
 	}
 	op := p.ops[0]
@@ -321,7 +343,7 @@ func (b *batch) note(op *session.Op, ok bool) {
 // far it came.
 func (s *Session) conclude() error {
 	b := s.batch
-	if err := s.judge(); err != nil {
+	if err := s.judge(b); err != nil {
 		if err = s.resolveBatch(err); err != nil {
 			return err
 		}
@@ -330,20 +352,18 @@ func (s *Session) conclude() error {
 		switch {
 		case op.Pass, op.Holder != nil:
 		case op.Unlock:
-			if _, waited := s.gave(op.Tag, op.Mode); !waited {
-				s.batched--
-			}
+			s.locks--
 		case op.Held:
-			s.batched++
+			s.locks++
 		}
 	}
 	return nil
 }
 
 // judge is settle for a batch.
-func (s *Session) judge() error {
-	if s.batch.problem != nil {
-		return s.lose(s.batch.problem)
+func (s *Session) judge(b *batch) error {
+	if b.problem != nil {
+		return s.lose(b.problem)
 	}
-	return s.settle(s.batch.sent, s.link.pid, s.batch.err)
+	return s.settle(b.sent, s.link.pid, b.err)
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func batches(c *Config) { c.Batches = true }
-
 func pairOf(i int) namespace.Tag {
 	return namespace.Tag{ClassID: 7, ObjID: uint32(i), ObjSubID: namespace.PairForm}
 }
@@ -39,7 +37,7 @@ func run(t *testing.T, s *Session, ops ...*session.Op) {
 func TestABatchAnswersEachOperation(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := acquire(t, p)
 	for i := range 7 { // some keys of each kind belong to others
 		judge.exec(fmt.Sprintf("SELECT pg_advisory_lock(7, %d), pg_advisory_lock(%d)", 3*i+1, int64(1<<20)<<32|int64(3*i+1)))
@@ -74,7 +72,7 @@ func TestABatchAnswersEachOperation(t *testing.T) {
 func TestABatchTakesTheFirstFreeOne(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	s, judge := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
 	judge.exec(fmt.Sprintf("SELECT pg_advisory_lock(%d)", int64(1<<20)<<32))
 	first := &session.Op{Any: []namespace.Tag{singleOf(0), singleOf(1), singleOf(2)}}
 	other := try(pairOf(1), session.Exclusive)
@@ -91,7 +89,7 @@ func TestABatchTakesTheFirstFreeOne(t *testing.T) {
 func TestASessionThatHoldsThroughBatchesIsNotGivenToOthers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := acquire(t, p)
 	run(t, s, try(pairKey, session.Exclusive))
 	pid := s.PID()
@@ -129,7 +127,7 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 			t.Run(fmt.Sprintf("%s at %d", how, ordinal), func(t *testing.T) {
 				t.Parallel()
 				dsn := pgtest.DSN(t)
-				s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+				s, judge := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
 				judge.exec("SELECT pg_advisory_lock(7, 2)")
 				var old, ops []*session.Op
 				for i := range n {
@@ -183,20 +181,20 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 func TestWithoutResolutionABatchThatFailsLeavesPhantoms(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s, judge := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	s, judge := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
 	trip(t, s, 5, dividing)
 	s.batch = &batch{}
 	var ops []*session.Op
 	for i := range 8 {
 		ops = append(ops, try(pairOf(i), session.Exclusive))
 	}
-	require.NoError(t, s.send(ops))
+	require.NoError(t, s.send(s.batch, ops))
 	for done := false; !done; {
 		var err error
-		done, err = s.step()
+		done, err = s.step(s.batch)
 		require.NoError(t, err)
 	}
-	require.Error(t, s.judge())
+	require.Error(t, s.judge(s.batch))
 	for _, op := range ops {
 		require.False(t, op.Held)
 	}
@@ -206,7 +204,7 @@ func TestWithoutResolutionABatchThatFailsLeavesPhantoms(t *testing.T) {
 func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p, judge := newPool(t, dsn, batches), connect(t, dsn)
+	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := acquire(t, p)
 	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(a, b)")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive), try(pairOf(3), session.Exclusive)}
@@ -226,7 +224,7 @@ func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 func TestABatchDoesNotWaitLongForAPing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p, proxy := throughProxy(t, dsn, func(c *Config) { c.Batches, c.T = true, 6*time.Second })
+	p, proxy := throughProxy(t, dsn, func(c *Config) { c.T = 6 * time.Second })
 	s := acquire(t, p)
 	lost := watch(s)
 	watched(t, s)
@@ -245,7 +243,7 @@ func TestABatchDoesNotWaitLongForAPing(t *testing.T) {
 func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s, admin := acquire(t, newPool(t, dsn, batches)), connect(t, dsn)
+	s, admin := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
 	trip(t, s, 2, "pg_sleep(30) IS NULL")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
 	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
@@ -260,7 +258,7 @@ func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
 func TestAnUnlockInABatchOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{0, 3} { // the plain statement, and the one for many
-		s := acquire(t, newPool(t, pgtest.DSN(t), batches))
+		s := acquire(t, newPool(t, pgtest.DSN(t), nil))
 		ops := []*session.Op{{Tag: pairOf(0), Unlock: true}}
 		for i := range others {
 			ops = append(ops, try(pairOf(i+1), session.Exclusive))

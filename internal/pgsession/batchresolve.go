@@ -1,16 +1,11 @@
 package pgsession
 
 import (
-	"context"
 	"encoding/binary"
 
-	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-// batchAttempts is attempts for a session that others depend on.
-const batchAttempts = 20
 
 // resolveBatch finds out, after an error, what the server did: locks that a failed
 // statement took stay held, and those that it gave back are gone. What is held is
@@ -19,7 +14,7 @@ const batchAttempts = 20
 // result.
 func (s *Session) resolveBatch(err error) error {
 	ops := s.batch.ops
-	for attempt := range batchAttempts {
+	for attempt := range attempts {
 		if lost := s.lost.Load(); lost != nil {
 			return lost
 		}
@@ -36,40 +31,24 @@ func (s *Session) resolveBatch(err error) error {
 				// done
 			case asks:
 				op.Held, op.Err = false, err // it can be asked again
-			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < batchAttempts-1:
+			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < attempts-1:
 				rest = append(rest, op)
-			case sqlState(err) == codeOutOfMemory:
-				op.Err = lockTableFull(err)
 			default:
-				op.Err = err
+				op.Err = typed(err)
 			}
 		}
 		if len(rest) == 0 {
 			return nil
 		}
-		if err = s.again(rest); err == nil {
+		if sendErr := s.send(s.batch, rest); sendErr != nil {
+			return s.lose(sendErr)
+		}
+		if err = s.drain(s.batch); err == nil {
 			return nil
 		}
 		ops = rest
 	}
 	return s.lose(err)
-}
-
-// again is a batch inside a batch, which waits for its answer.
-func (s *Session) again(ops []*session.Op) error {
-	if err := s.send(ops); err != nil {
-		return s.lose(err)
-	}
-	_ = s.link.conn.Conn().SetReadDeadline(s.batch.until)
-	for {
-		done, err := s.step()
-		switch {
-		case err != nil:
-			return s.broken(err)
-		case done:
-			return s.judge()
-		}
-	}
 }
 
 // An owned set is what the server says that the session holds.
@@ -107,30 +86,26 @@ func (s *Session) own(ops []*session.Op) (own owned, err error) {
 		}
 	}
 	params := [][]byte{oidArray(objids)}
-	for range batchAttempts {
-		sent := boottime.Now()
-		s.setDeadline(s.within(s.from.config.statementBound(), sent))
+	for range attempts {
 		own = make(owned)
-		pid := uint32(0)
-		result := s.link.conn.ExecStatement(context.Background(), s.link.statements.own, params, binaryFormat, binaryFormat)
-		for result.NextRow() {
-			row := result.Values()
-			pid = binary.BigEndian.Uint32(row[4])
-			if row[0] == nil {
-				continue
-			}
-			key := ownedKey{tag: namespace.Tag{
-				ClassID: binary.BigEndian.Uint32(row[0]), ObjID: binary.BigEndian.Uint32(row[1]), ObjSubID: binary.BigEndian.Uint16(row[2]),
-			}}
-			if row[3][0] == 1 {
-				key.mode = session.Shared
-			}
-			own[key] = struct{}{}
-		}
-		_, err = result.Close()
-		if err = s.settle(sent, pid, err); sqlState(err) != codeQueryCanceled {
+		err = s.statement(s.link.statements.own, params, s.from.config.statementBound(), own.add)
+		if sqlState(err) != codeQueryCanceled {
 			break
 		}
 	}
 	return own, err
+}
+
+// add notes a row of ownSQL.
+func (o owned) add(row [][]byte) {
+	if row[0] == nil {
+		return // none is held
+	}
+	key := ownedKey{tag: namespace.Tag{
+		ClassID: binary.BigEndian.Uint32(row[0]), ObjID: binary.BigEndian.Uint32(row[1]), ObjSubID: binary.BigEndian.Uint16(row[2]),
+	}}
+	if row[3][0] == 1 {
+		key.mode = session.Shared
+	}
+	o[key] = struct{}{}
 }

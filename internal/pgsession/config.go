@@ -19,7 +19,6 @@ type Config struct {
 	LossDrain       time.Duration                                // belief ends so much earlier than it must
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
-	Batches         bool                                         // sessions will be asked for a Batch
 	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
 }
 

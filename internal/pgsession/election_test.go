@@ -56,7 +56,7 @@ func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
 	require.True(t, found)
 	assert.False(t, shared)
 	assert.Equal(t, session.Holder{PID: other.PID(), ApplicationName: "pglatch test"}, holder)
-	require.NoError(t, other.UnlockAll())
+	unlockAll(t, other)
 	none()
 	for _, tag := range []namespace.Tag{election.Guard(), election.Incarnation(3)} { // what guards share, and what those try that are refused
 		k, _ := tag.Single()
@@ -95,7 +95,7 @@ func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
 	assert.True(t, found)
 	assert.True(t, shared)
 	assert.Equal(t, own.PID(), holder.PID)
-	require.NoError(t, own.UnlockAll())
+	unlockAll(t, own)
 
 	require.NoError(t, foreign.Unlock(theirs.Tag(), session.Exclusive))
 	_, found, _, err = s.Incarnation(ours)

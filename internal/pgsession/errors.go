@@ -44,6 +44,14 @@ func inDoubt(err error) bool {
 	return false
 }
 
+// typed is an error of the server's, as callers know it.
+func typed(err error) error {
+	if sqlState(err) == codeOutOfMemory {
+		return lockTableFull(err)
+	}
+	return err
+}
+
 func lockTableFull(err error) error {
 	return fmt.Errorf("%w: the server has no room for another lock of any session; "+
 		"it has max_locks_per_transaction × (max_connections + max_prepared_transactions): %w", session.ErrLockTableFull, err)

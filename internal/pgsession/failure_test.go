@@ -39,17 +39,17 @@ func TestAFullLockTableCostsASessionNoneOfItsLocks(t *testing.T) {
 
 func TestTheErrorOfABatchWhoseSessionIsLostMeanwhileIsTheLoss(t *testing.T) {
 	t.Parallel()
-	s := acquire(t, newPool(t, pgtest.DSN(t), batches))
+	s := acquire(t, newPool(t, pgtest.DSN(t), nil))
 	trip(t, s, 2, dividing)
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
 	s.batch = &batch{ops: ops}
-	require.NoError(t, s.send(ops))
+	require.NoError(t, s.send(s.batch, ops))
 	for done := false; !done; {
 		var err error
-		done, err = s.step()
+		done, err = s.step(s.batch)
 		require.NoError(t, err)
 	}
-	failed := s.judge()
+	failed := s.judge(s.batch)
 	require.Error(t, failed)
 	require.NotErrorIs(t, failed, session.ErrLost)
 	s.Kill(assert.AnError)
@@ -86,8 +86,11 @@ func TestALookThatIsCanceledIsMadeAgain(t *testing.T) {
 	}
 	for range 500 {
 		hail.kick()
-		i, err := s.TryAny(tags)
-		require.NoError(t, err)
+		op := &session.Op{Any: tags}
+		require.NoError(t, s.Run(op))
+		require.NoError(t, op.Err)
+		require.True(t, op.Held)
+		i := op.Index
 		require.Equal(t, "1", judge.locks(s.PID()), "a key of a canceled look stays locked")
 		require.NoError(t, s.Unlock(tags[i], session.Exclusive))
 	}

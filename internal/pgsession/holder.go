@@ -43,7 +43,7 @@ func whereForm(tag namespace.Tag) string {
 func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err error) {
 	op := &session.Op{Tag: tag, Holder: &holder}
 	for range attempts {
-		if err = s.finish(op); err != nil {
+		if err = s.Run(op); err != nil {
 			return holder, false, err
 		}
 		if sqlState(op.Err) != codeQueryCanceled {

@@ -43,7 +43,7 @@ func TestHolderTellsWhatTheRoleMaySee(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestTryAnyTakesTheFirstFreeKeyAndNoOther(t *testing.T) {
+func TestATryOfAnyTakesTheFirstFreeKeyAndNoOther(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
@@ -58,15 +58,16 @@ func TestTryAnyTakesTheFirstFreeKeyAndNoOther(t *testing.T) {
 		require.True(t, ok)
 	}
 	s := acquire(t, p)
-	i, err := s.TryAny(tags)
-	require.NoError(t, err)
-	assert.Equal(t, 20, i)
+	op := &session.Op{Any: tags}
+	require.NoError(t, s.Run(op))
+	assert.Equal(t, 20, op.Index)
 	assert.True(t, judge.holds(s.PID(), tags[20]))
 	assert.Equal(t, "1", judge.locks(s.PID()))
 
-	for _, none := range [][]namespace.Tag{tags[:20], nil} {
-		i, err = acquire(t, p).TryAny(none)
-		require.NoError(t, err)
-		assert.Equal(t, -1, i)
+	for _, none := range [][]namespace.Tag{tags[:20], {}} {
+		op = &session.Op{Any: none}
+		require.NoError(t, acquire(t, p).Run(op))
+		assert.Equal(t, -1, op.Index)
+		assert.False(t, op.Held)
 	}
 }

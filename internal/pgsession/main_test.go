@@ -68,6 +68,14 @@ func take(t *testing.T, p *Pool, tag namespace.Tag) *Session {
 	return s
 }
 
+// unlockAll gives back all that the session holds, behind its back.
+func unlockAll(t *testing.T, s *Session) {
+	t.Helper()
+	_, err := s.Query("SELECT pg_catalog.pg_advisory_unlock_all(), pg_catalog.pg_backend_pid()")
+	require.NoError(t, err)
+	s.locks = 0
+}
+
 // watch watches the session and returns where its loss is reported.
 func watch(s *Session) <-chan error {
 	lost := make(chan error, 1)

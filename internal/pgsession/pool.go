@@ -44,7 +44,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 // several.
 func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
 	conn, err := p.pool.Acquire(ctx)
-	for i := 1; i < batchAttempts && sqlState(err) == codeQueryCanceled; i++ { // a cancel request hit its first statements
+	for i := 1; i < attempts && sqlState(err) == codeQueryCanceled; i++ { // a cancel request hit its first statements
 		conn, err = p.pool.Acquire(ctx)
 	}
 	if err != nil {

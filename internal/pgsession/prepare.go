@@ -72,7 +72,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
 	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
-	if l.statements, err = prepareStatements(ctx, conn, m.config.Batches); err != nil {
+	if l.statements, err = prepareStatements(ctx, conn); err != nil {
 		return fmt.Errorf("preparing lock statements: %w", err)
 	}
 	conn.CustomData()[linkKey] = l

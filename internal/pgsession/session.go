@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Session is one use of a connection: of a pooled one from Acquire to Close, of a
@@ -25,8 +22,7 @@ type Session struct {
 	pool  *Pool // nil for a dialled session, like conn
 	conn  *pgxpool.Conn
 	link  *link
-	held  []hold  // by the using goroutine
-	first [1]hold // room for the usual one
+	locks int // that are held, by the using goroutine
 
 	deadline  atomic.Int64 // boottime at which belief ends; 0 before the first answer
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
@@ -34,7 +30,6 @@ type Session struct {
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
 	batch     *batch // nil before the first one
-	batched   int    // locks that are held through batches, beside those in held
 	wire      wire
 
 	mu          sync.Mutex
@@ -45,19 +40,11 @@ type Session struct {
 
 var _ session.Session = (*Session)(nil)
 
-// A hold is one lock of the session.
-type hold struct {
-	tag     namespace.Tag
-	mode    session.Mode
-	doubled bool // the server may count it twice
-}
-
 // graceInHurry is how long a statement may still take when nobody waits for it.
 const graceInHurry = 200 * time.Millisecond
 
 func newSession(m *maker, l *link) *Session {
 	s := &Session{from: m, link: l, interrupt: make(chan struct{}, 1)}
-	s.held = s.first[:0]
 	return s
 }
 
@@ -132,20 +119,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 }
 
 // attempts is how often a statement that a cancel request hit is sent.
-const attempts = 5
-
-// retry is run for statements that a late cancel request, meant for an earlier
-// one, may hit. again tells that an attempt failed, whose effect is unknown.
-func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answer, again bool, err error) {
-	for range attempts {
-		answer, err = s.run(st, params, s.from.config.statementBound())
-		if sqlState(err) != codeQueryCanceled {
-			return answer, again, err
-		}
-		again = true
-	}
-	return false, again, err
-}
+const attempts = 20
 
 // Query runs a statement of one row whose last column is pg_backend_pid() and
 // returns the other columns as text. An error of the server's leaves the session
@@ -153,26 +127,31 @@ func (s *Session) retry(st *pgconn.StatementDescription, params [][]byte) (answe
 func (s *Session) Query(sql string) (row []string, err error) {
 	s.stopWatch()
 	for range attempts {
-		if lost := s.lost.Load(); lost != nil {
-			return nil, lost
-		}
-		sent, pid := boottime.Now(), uint32(0)
-		s.setDeadline(s.from.config.statementBound())
-		if row, err = queryRow(context.Background(), s.link.conn, sql); err == nil {
-			pid = parsePID(row[len(row)-1])
-			row = row[:len(row)-1]
-		}
-		if err = s.settle(sent, pid, err); sqlState(err) != codeQueryCanceled {
+		if row, err = s.text(sql, s.from.config.statementBound()); sqlState(err) != codeQueryCanceled {
 			break // else a late cancel request, meant for a wait before, undid it
 		}
 	}
 	return row, err
 }
 
+// text runs SQL without parameters, as one message, and is Query without a second attempt.
+func (s *Session) text(sql string, bound time.Duration) ([]string, error) {
+	if lost := s.lost.Load(); lost != nil {
+		return nil, lost
+	}
+	sent, pid := boottime.Now(), uint32(0)
+	s.setDeadline(s.within(bound, sent))
+	row, err := queryRow(context.Background(), s.link.conn, sql)
+	if err == nil {
+		pid, row = parsePID(row[len(row)-1]), row[:len(row)-1]
+	}
+	return row, s.settle(sent, pid, err)
+}
+
 // within cuts a bound to the time for which the owners of the locks that the
 // session holds may believe in them: a silent server is a loss for them by then.
 func (s *Session) within(bound, now time.Duration) time.Duration {
-	if len(s.held) == 0 && s.batched == 0 {
+	if s.locks == 0 {
 		return bound
 	}
 	return max(min(bound, time.Duration(s.deadline.Load())-now), time.Millisecond)
@@ -220,26 +199,10 @@ func (s *Session) Close(reuse bool) {
 	}
 	s.ended = true
 	// Under mu: the pool must not take one that was killed for a connection that lives.
-	if !reuse || s.pool == nil || len(s.held) > 0 || s.batched != 0 || s.lost.Load() != nil {
+	if !reuse || s.pool == nil || s.locks != 0 || s.lost.Load() != nil {
 		closeNow(s.link.conn)
 	}
 	if s.conn != nil {
 		s.conn.Release() // which destroys a closed connection
 	}
-}
-
-// took records a lock that the server granted.
-func (s *Session) took(tag namespace.Tag, mode session.Mode, doubled bool) {
-	s.held = append(s.held, hold{tag: tag, mode: mode, doubled: doubled})
-}
-
-// gave removes a lock from the record.
-func (s *Session) gave(tag namespace.Tag, mode session.Mode) (hold, bool) {
-	i := slices.IndexFunc(s.held, func(h hold) bool { return h.tag == tag && h.mode == mode })
-	if i < 0 {
-		return hold{}, false
-	}
-	h := s.held[i]
-	s.held = slices.Delete(s.held, i, i+1)
-	return h, true
 }

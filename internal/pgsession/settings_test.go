@@ -92,12 +92,14 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 			_, ok, err = s.Holder(tag)
 			require.NoError(t, err)
 			require.True(t, ok)
-			i, err := s.TryAny([]namespace.Tag{namespace.SingleRaw(5).Tag()})
+			anyOf := &session.Op{Any: []namespace.Tag{namespace.SingleRaw(5).Tag()}}
+			err = s.Run(anyOf)
+			i := anyOf.Index
 			require.NoError(t, err)
 			require.Zero(t, i)
 			assert.True(t, admin.holds(s.PID(), namespace.SingleRaw(5).Tag()))
-			require.NoError(t, s.UnlockAll())
-			require.NoError(t, waiter.UnlockAll())
+			unlockAll(t, s)
+			unlockAll(t, waiter)
 			assert.Equal(t, "0", admin.locks(waiter.PID()))
 			s.Close(true)
 			waiter.Close(true)

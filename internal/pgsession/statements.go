@@ -13,12 +13,7 @@ import (
 
 // Every statement's answer ends with the backend pid. Parameters and results are
 // binary; the halves of a Tag are the bytes of the parameters.
-const (
-	pingSQL = "SELECT true, pg_catalog.pg_backend_pid()"
-	// clearSQL gives back everything, without a warning in the server's log for
-	// what is not held.
-	clearSQL = "SELECT true, pg_catalog.pg_backend_pid(), pg_catalog.pg_advisory_unlock_all()"
-)
+const pingSQL = "SELECT pg_catalog.pg_backend_pid()"
 
 // A shape is the kind of statement that a key and a mode need.
 type shape struct {
@@ -128,13 +123,12 @@ var shapes = [...]shape{{}, {pair: true}, {shared: true}, {pair: true, shared: t
 type statements struct {
 	try, unlock [len(shapes)]*pgconn.StatementDescription
 	batch       [len(shapes)]*pgconn.StatementDescription
-	ping, clear *pgconn.StatementDescription
 	any, own    *pgconn.StatementDescription
-	pass        *pgconn.StatementDescription
+	pass, ping  *pgconn.StatementDescription
 }
 
 // prepareStatements prepares all of them in one round trip.
-func prepareStatements(ctx context.Context, conn *pgconn.PgConn, batches bool) (statements, error) {
+func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, error) {
 	var s statements
 	pipeline := conn.StartPipeline(ctx)
 	var targets []**pgconn.StatementDescription
@@ -146,17 +140,12 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, batches bool) (
 	for _, shape := range shapes {
 		send(&s.try[shape.index()], shape.try())
 		send(&s.unlock[shape.index()], shape.unlock())
-		if batches {
-			send(&s.batch[shape.index()], shape.batch())
-		}
+		send(&s.batch[shape.index()], shape.batch())
 	}
-	if batches {
-		send(&s.any, anySQL)
-		send(&s.own, ownSQL)
-		send(&s.pass, passSQL)
-	}
+	send(&s.any, anySQL)
+	send(&s.own, ownSQL)
+	send(&s.pass, passSQL)
 	send(&s.ping, pingSQL)
-	send(&s.clear, clearSQL)
 	if err := pipeline.Sync(); err != nil {
 		return s, errFirst(pipeline.Close(), err)
 	}

@@ -57,10 +57,11 @@ func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
 				again := 0
 				for i := 0; i < 300 || again < 3 && i < 20_000; i++ {
 					hail.kick()
+					checks := p.Stats().PIDChecks
 					ok, err := s.Try(tag, mode)
 					require.NoError(t, err)
 					require.True(t, ok)
-					if s.held[0].doubled {
+					if p.Stats().PIDChecks > checks+1 {
 						again++
 					}
 					lost := watch(s)
@@ -87,10 +88,11 @@ func TestCanceledStatementsOnASessionOfSeveralKeys(t *testing.T) {
 	again := 0
 	for i := 0; i < 300 || again < 3 && i < 20_000; i++ {
 		hail.kick()
+		checks := p.Stats().PIDChecks
 		ok, err := s.Try(pairKey, session.Exclusive)
 		require.NoError(t, err)
 		require.True(t, ok)
-		if s.held[1].doubled {
+		if p.Stats().PIDChecks > checks+1 {
 			again++
 		}
 		hail.kick()
@@ -99,7 +101,7 @@ func TestCanceledStatementsOnASessionOfSeveralKeys(t *testing.T) {
 		require.True(t, judge.holds(s.PID(), singleKey), "the other key is gone")
 	}
 	assert.Positive(t, again, "no try was hit")
-	require.NoError(t, s.UnlockAll())
+	require.NoError(t, s.Unlock(singleKey, session.Exclusive))
 	assert.Equal(t, "0", judge.locks(s.PID()))
 }
 
@@ -142,7 +144,7 @@ func TestAnUnlockThatIsCanceledIsSentAgain(t *testing.T) {
 		"before its effect, several keys":  {call: "($1, $2, 4, false)", several: true},
 		"after its effect, several keys":   {call: "($1, $2, 1, true)", several: true},
 		"always":                           {call: "($1, $2, 1000, false)", lost: true},
-		"always after its effect, several": {call: "($1, $2, 1000, true)", several: true, lost: true},
+		"always after its effect, several": {call: "($1, $2, 1000, true)", several: true}, // who asks knows that it was given back
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -172,48 +174,29 @@ func TestAnUnlockThatIsCanceledIsSentAgain(t *testing.T) {
 	}
 }
 
-// double makes the server count a lock of the session twice, as a resolved
-// acquire may.
-func double(t *testing.T, s *Session, sql string, tag namespace.Tag) {
-	t.Helper()
-	_, err := queryRow(t.Context(), s.link.conn, sql)
-	require.NoError(t, err)
-	for i := range s.held {
-		s.held[i].doubled = s.held[i].doubled || s.held[i].tag == tag
-	}
-}
-
-func TestALockThatTheServerCountsSeveralTimesIsGivenBackEntirely(t *testing.T) {
+func TestWhatAWaitLeavesIsGivenBackEntirely(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	const again = "SELECT pg_advisory_lock(7, 9)"
-
-	s := take(t, p, pairKey)
-	double(t, s, again, pairKey)
-	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
-	assert.Equal(t, "0", judge.locks(s.PID()))
-
-	s = take(t, p, pairKey)
-	ok, err := s.Try(singleKey, session.Exclusive)
-	require.NoError(t, err)
-	require.True(t, ok)
-	double(t, s, again, pairKey)
-	double(t, s, again, pairKey)
-	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
-	assert.False(t, judge.holds(s.PID(), pairKey))
-	assert.True(t, judge.holds(s.PID(), singleKey), "another key of the session stays locked")
-
-	ok, err = s.Try(pairKey, session.Exclusive)
-	require.NoError(t, err)
-	require.True(t, ok)
-	double(t, s, again, pairKey)
-	require.NoError(t, s.UnlockAll())
-	assert.Equal(t, "0", judge.locks(s.PID()))
-
+	for _, several := range []bool{false, true} {
+		s := acquire(t, p)
+		if several {
+			ok, err := s.Try(singleKey, session.Exclusive)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		for range 3 {
+			_, err := queryRow(t.Context(), s.link.conn, again)
+			require.NoError(t, err)
+		}
+		require.NoError(t, s.unlockRest(pairKey, session.Exclusive))
+		assert.False(t, judge.holds(s.PID(), pairKey))
+		assert.Equal(t, several, judge.holds(s.PID(), singleKey), "another key of the session stays locked")
+	}
 	// The control: one unlock is not enough.
-	s = take(t, p, pairKey)
-	_, err = queryRow(t.Context(), s.link.conn, again)
+	s := take(t, p, pairKey)
+	_, err := queryRow(t.Context(), s.link.conn, again)
 	require.NoError(t, err)
 	require.NoError(t, s.Unlock(pairKey, session.Exclusive))
 	assert.Equal(t, "1", judge.locks(s.PID()))
@@ -221,30 +204,25 @@ func TestALockThatTheServerCountsSeveralTimesIsGivenBackEntirely(t *testing.T) {
 
 func TestAnUnlockOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
 	t.Parallel()
-	for name, unlock := range map[string]func(*Session) error{
-		"one": func(s *Session) error { return s.Unlock(pairKey, session.Exclusive) },
-		"all": (*Session).UnlockAll,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := take(t, newPool(t, pgtest.DSN(t), nil), pairKey)
-			_, err := queryRow(t.Context(), s.link.conn, "SELECT pg_advisory_unlock_all()")
-			require.NoError(t, err)
-			err = unlock(s)
-			require.ErrorIs(t, err, session.ErrLost)
-			require.ErrorIs(t, err, errNotHeld)
-		})
-	}
+	s := take(t, newPool(t, pgtest.DSN(t), nil), pairKey)
+	_, err := queryRow(t.Context(), s.link.conn, "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
+	err = s.Unlock(pairKey, session.Exclusive)
+	require.ErrorIs(t, err, session.ErrLost)
+	require.ErrorIs(t, err, errNotHeld)
 }
 
 func TestAnotherBackendsAnswerIsALoss(t *testing.T) {
 	t.Parallel()
 	answers := map[string]func(*Session) error{
 		"unlock":  func(s *Session) error { return s.Unlock(pairKey, session.Exclusive) },
-		"all":     (*Session).UnlockAll,
 		"try":     func(s *Session) error { _, err := s.Try(singleKey, session.Exclusive); return err },
 		"wait":    func(s *Session) error { _, err := s.Wait(singleKey, session.Exclusive, time.Second); return err },
-		"try any": func(s *Session) error { _, err := s.TryAny([]namespace.Tag{singleKey}); return err },
+		"try any": func(s *Session) error { return s.Run(&session.Op{Any: []namespace.Tag{singleKey}}) },
+		"many": func(s *Session) error {
+			return s.Run(try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive))
+		},
+		"holder": func(s *Session) error { _, _, err := s.Holder(pairKey); return err },
 	}
 	dsn := pgtest.DSN(t)
 	for name, ask := range answers {

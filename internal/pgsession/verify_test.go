@@ -83,7 +83,7 @@ func TestASessionIsNotVerifiedOnceAnotherCanHaveItsLock(t *testing.T) {
 	t.Parallel()
 	onBothTransports(t, func(t *testing.T, dsn string, watch bool) {
 		t.Helper()
-		p, other := newPool(t, dsn, func(c *Config) { c.Batches = true }), connect(t, dsn)
+		p, other := newPool(t, dsn, nil), connect(t, dsn)
 		for name, end := range map[string]func(s *Session){
 			"terminated": func(s *Session) { other.terminate(s.PID()) },
 			"idle": func(s *Session) {
@@ -121,7 +121,7 @@ func TestAHealthySessionIsVerifiedWithoutAQuestion(t *testing.T) {
 	t.Parallel()
 	onBothTransports(t, func(t *testing.T, dsn string, watch bool) {
 		t.Helper()
-		p := newPool(t, dsn, func(c *Config) { briefly(c); c.Batches = true })
+		p := newPool(t, dsn, briefly)
 		s := take(t, p, pairKey)
 		op := &session.Op{Tag: singleKey}
 		for i, statement := range []func() error{
@@ -130,7 +130,7 @@ func TestAHealthySessionIsVerifiedWithoutAQuestion(t *testing.T) {
 				_, err := s.Wait(namespace.Pair(7, 10).Tag(), session.Exclusive, time.Second)
 				return err
 			},
-			func() error { _, err := s.TryAny([]namespace.Tag{namespace.Pair(7, 11).Tag()}); return err },
+			func() error { return s.Run(&session.Op{Any: []namespace.Tag{namespace.SingleRaw(11).Tag()}}) },
 			func() error { return s.Do([]*session.Op{op, {Ping: true}}, time.Minute) },
 			func() error { op.Unlock = true; return s.Do([]*session.Op{op}, time.Minute) },
 			func() error { return s.Unlock(namespace.Pair(7, 10).Tag(), session.Exclusive) },

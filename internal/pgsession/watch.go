@@ -105,7 +105,7 @@ func (s *Session) ping() error {
 		if left <= 0 {
 			return s.lose(errSilent)
 		}
-		_, err := s.run(s.link.statements.ping, nil, left)
+		err := s.statement(s.link.statements.ping, nil, left, func([][]byte) {})
 		switch {
 		case err == nil:
 			s.from.counters.pings.Add(1)

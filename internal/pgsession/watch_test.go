@@ -75,8 +75,8 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	p := newPool(t, dsn, briefly)
 	s := take(t, p, pairKey)
-	lost := watch(s)
 	start, before := time.Now(), p.Stats()
+	lost := watch(s)
 
 	// The control: the server ends a session that is as silent and does not ping.
 	silent := connect(t, dsn)

@@ -59,44 +59,17 @@ func (s *Session) extend(now time.Duration) {
 	s.wire.writeBy.Store(int64(now + 2*bound))
 }
 
-// run executes a prepared statement whose answer is a boolean and the pid.
-func (s *Session) run(st *pgconn.StatementDescription, params [][]byte, bound time.Duration) (bool, error) {
+// statement runs one prepared statement to its end and calls row for each row.
+func (s *Session) statement(st *pgconn.StatementDescription, params [][]byte, bound time.Duration, row func([][]byte)) error {
 	if lost := s.lost.Load(); lost != nil {
-		return false, lost
+		return lost
 	}
-	now := time.Now()
-	sent := s.from.clock.At(now)
-	_ = s.link.conn.Conn().SetReadDeadline(now.Add(s.within(bound, sent)))
+	b := &batch{parts: []part{{statement: st, row: row}}}
 	s.sendStatement(st, params)
-	err := s.flush(sent)
-	if err != nil {
-		return false, s.settle(sent, 0, err)
+	if err := s.dispatch(b, bound); err != nil {
+		return s.lose(err)
 	}
-	answer, pid, err := s.receiveRow()
-	return answer, s.settle(sent, pid, err)
-}
-
-// receiveRow reads an answer to its end. The error is what the server said, also
-// if it ended the session then, or that of the connection.
-func (s *Session) receiveRow() (answer bool, pid uint32, err error) {
-	var said error
-	for {
-		message, err := s.link.conn.Frontend().Receive()
-		if err != nil {
-			if said != nil {
-				return false, 0, s.lose(said)
-			}
-			return false, 0, err
-		}
-		switch message := message.(type) {
-		case *pgproto3.DataRow:
-			answer, pid = message.Values[0][0] == 1, binary.BigEndian.Uint32(message.Values[1])
-		case *pgproto3.ErrorResponse:
-			said = pgconn.ErrorResponseToPgError(message)
-		case *pgproto3.ReadyForQuery:
-			return answer, pid, said
-		}
-	}
+	return s.drain(b)
 }
 
 // setDeadline bounds the I/O that follows; zero lifts the bound.

@@ -168,7 +168,7 @@ func (b *Backend) stand() {
 
 // letGo gives back what the session holds, or ends the session.
 func (b *Backend) letGo(t *seat) {
-	if t.main && t.session.UnlockAll() != nil || t.lost() != nil {
+	if t.main && b.unlock(t) != nil || t.lost() != nil {
 		b.stand()
 		return
 	}
@@ -243,7 +243,8 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 		b.markEnded(ctx, t)
 	}
 	b.own = ownTerm{} // others may lead now
-	err := t.release()
+	t.leads, t.guards = false, guards{}
+	err := b.unlock(t)
 	stop()
 	if err != nil {
 		b.stand()
@@ -253,17 +254,17 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	return nil
 }
 
-// release unlocks the incarnation first: whoever is granted the election lock then
-// finds nothing left to wait for.
-func (t *seat) release() error {
+// unlock gives back what the session holds, the incarnation first: whoever is granted the
+// election lock then finds nothing left to wait for.
+func (b *Backend) unlock(t *seat) error {
 	incarnation := t.incarnation
-	t.incarnation, t.leads, t.guards = namespace.Tag{}, false, guards{}
+	t.incarnation = namespace.Tag{}
 	if incarnation != (namespace.Tag{}) {
 		if err := t.session.Unlock(incarnation, session.Exclusive); err != nil {
 			return err
 		}
 	}
-	if err := t.session.UnlockAll(); err != nil {
+	if err := t.session.Unlock(b.config.Key.Tag(), session.Exclusive); err != nil {
 		return err
 	}
 	t.main = false
