@@ -24,10 +24,16 @@
 //   - It has a client-side deadline; past it the socket is closed.
 //   - Its answer carries pg_backend_pid(). Another pid means that a pooler moved
 //     us to another server session: everything held is lost.
-//   - An error after which a lock may be held is resolved by asking the session
-//     itself: its own pg_try_advisory_lock says true if and only if the lock is
-//     held when the call returns (PostgreSQL grants a lock and fails the
-//     statement in one instant; bug #17686 on the pgsql-bugs list).
+//   - An error after which a lock may be held is resolved by asking the server
+//     what the session holds (PostgreSQL grants a lock and fails the statement in
+//     one instant; bug #17686 on the pgsql-bugs list). Inside a wait it is the
+//     session's own pg_try_advisory_lock that says so: true if and only if the lock
+//     is held when the call returns. That may count it twice, so it is given back.
+//
+// Operations on locks, pings and questions are batches of prepared statements, which
+// send and step bring through the wire; only a wait, and the statements of elections,
+// are SQL text. What the session holds is a count: which locks they are is for its owner
+// to know, and for the server to say.
 //
 // A wait blocks in the server's queue, so a hand-over is as fast as the server,
 // but only in slices below deadlock_timeout: a blocked statement holds a

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/faultproxy"
 	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/session"
@@ -70,4 +71,22 @@ func TestATryOfAnyTakesTheFirstFreeKeyAndNoOther(t *testing.T) {
 		assert.Equal(t, -1, op.Index)
 		assert.False(t, op.Held)
 	}
+}
+
+func TestAQuestionWhoHoldsALockGoesOnWhenItsAnswerComesLate(t *testing.T) {
+	t.Parallel()
+	p, proxy := throughProxy(t, pgtest.DSN(t), nil)
+	holder, s := take(t, p, pairKey), acquire(t, p)
+	proxy.Set(faultproxy.Hold)
+	ask := &session.Op{Tag: pairKey, Holder: &session.Holder{}}
+	free, taken := &session.Op{Tag: singleKey, Holder: &session.Holder{}}, try(pairOf(1), session.Exclusive)
+	require.ErrorIs(t, s.Do([]*session.Op{ask, free, taken}, time.Millisecond), session.ErrPending)
+	proxy.Set(faultproxy.Pass)
+	require.NoError(t, s.Do(nil, 0))
+	require.True(t, ask.Held)
+	assert.Equal(t, holder.PID(), ask.Holder.PID)
+	assert.False(t, free.Held)
+	require.True(t, taken.Held, "a question beside a try")
+	run(t, s, unlockOf(taken))
+	assert.Zero(t, s.locks)
 }
