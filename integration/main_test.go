@@ -67,8 +67,8 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 // waited for.
 func locks(t *testing.T, conn *pgx.Conn) (granted, waiting int) {
 	t.Helper()
-	require.NoError(t, conn.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM pg_locks
-		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&granted, &waiting))
+	granted, waiting, err := pgtest.CountLocks(context.Background(), conn, agents.ID(1))
+	require.NoError(t, err)
 	return granted, waiting
 }
 

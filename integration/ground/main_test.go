@@ -87,9 +87,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 func requireLocks(t *testing.T, conn *pgx.Conn, granted, waiting int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		var g, w int
-		err := conn.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE granted), count(*) FILTER (WHERE NOT granted) FROM pg_locks
-			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&g, &w)
+		g, w, err := pgtest.CountLocks(context.Background(), conn, agents.ID(1))
 		return err == nil && g == granted && w == waiting
 	}, patience, 5*time.Millisecond, "%d granted and %d waiting", granted, waiting)
 }

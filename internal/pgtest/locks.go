@@ -1,0 +1,46 @@
+package pgtest
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// CountLocks counts the advisory locks of a connection's database, granted and waited for.
+// The turnstiles of the keys, and of all keys that are locked, are not counted as granted:
+// whoever waits for one waits for its key.
+func CountLocks(ctx context.Context, conn *pgx.Conn, keys ...namespace.Key) (granted, waiting int, err error) {
+	rows, err := conn.Query(ctx, `SELECT classid::int8, objid::int8, objsubid, granted FROM pg_locks
+		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if err != nil {
+		return 0, 0, err
+	}
+	type row struct {
+		tag     namespace.Tag
+		granted bool
+	}
+	locks, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (l row, err error) {
+		var class, object int64
+		err = r.Scan(&class, &object, &l.tag.ObjSubID, &l.granted)
+		l.tag.ClassID, l.tag.ObjID = uint32(class), uint32(object)
+		return l, err
+	})
+	turnstiles := make(map[namespace.Tag]bool)
+	for _, k := range keys {
+		turnstiles[k.Tag().Turnstile()] = true
+	}
+	for _, l := range locks {
+		turnstiles[l.tag.Turnstile()] = true
+	}
+	for _, l := range locks {
+		switch {
+		case !l.granted:
+			waiting++
+		case !turnstiles[l.tag]:
+			granted++
+		}
+	}
+	return granted, waiting, err
+}
