@@ -90,11 +90,19 @@ func (s *settings) newLogger(w io.Writer) *slog.Logger {
 	case s.verbose:
 		level = slog.LevelDebug
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: inFlags}
 	if s.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// inFlags has errors of elections logged as the command tells them.
+func inFlags(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(electionError(err).Error())
+	}
+	return a
 }
 
 // resolveNamespaces reads the definitions of the flag, else those of the environment.
