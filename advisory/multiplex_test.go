@@ -280,7 +280,7 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 			done <- lock
 		}()
 	}
-	eventually(t, func() bool { return l.Stats().Waiting == n && l.Stats().Slices >= n })
+	eventually(t, func() bool { return l.Stats().Waiting == n && l.Stats().Slices >= 6 }) // three at the server, the others in turns
 	for i := range 1000 {
 		require.NoError(t, l.Do(t.Context(), agents.ID(int64(1_000_000+i)), func(context.Context) error { return nil }))
 	}
