@@ -11,3 +11,6 @@ func (c Command) Outlives() Command {
 	c.outlives = true
 	return c
 }
+
+// GoOnUntilStarted is goOnUntilStarted.
+func GoOnUntilStarted() (started func()) { return goOnUntilStarted() }

@@ -25,3 +25,5 @@ func stopSelf(bool)                          {}
 func orphaned() bool                         { return false }
 
 func hasLiving(int) bool { return true }
+
+func goOnUntilStarted() func() { return func() {} }

@@ -78,6 +78,7 @@ func (c Command) start() (*group, error) {
 	if !c.outlives {
 		dieWithParent(attr)
 	}
+	defer goOnUntilStarted()()
 	child, err := os.StartProcess(path, c.Args, &os.ProcAttr{
 		Env: c.Env, Files: []*os.File{stdin, c.Stdout, c.Stderr}, Sys: attr,
 	})
