@@ -72,7 +72,12 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
 	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
-	if l.statements, err = prepareStatements(ctx, conn); err != nil {
+	for attempt := range attempts {
+		if l.statements, err = prepareStatements(ctx, conn, attempt); sqlState(err) != codeQueryCanceled {
+			break // else a cancel request that was meant for an earlier statement hit it
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("preparing lock statements: %w", err)
 	}
 	conn.CustomData()[linkKey] = l

@@ -127,12 +127,13 @@ type statements struct {
 	pass, ping  *pgconn.StatementDescription
 }
 
-// prepareStatements prepares all of them in one round trip.
-func prepareStatements(ctx context.Context, conn *pgconn.PgConn) (statements, error) {
+// prepareStatements prepares all of them in one round trip. A failed attempt leaves some
+// behind, so that each has names of its own.
+func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (statements, error) {
 	var s statements
 	pipeline := conn.StartPipeline(ctx)
 	var targets []**pgconn.StatementDescription
-	name := func(i int) string { return fmt.Sprintf("pglatch_%d", i) }
+	name := func(i int) string { return fmt.Sprintf("pglatch_%d_%d", attempt, i) }
 	send := func(target **pgconn.StatementDescription, sql string) {
 		pipeline.SendPrepare(name(len(targets)), sql, nil)
 		targets = append(targets, target)
