@@ -88,8 +88,8 @@ func TestMisuseEndsWith64AndNamesTheFlag(t *testing.T) {
 	server, file := cluster(t)
 	config := "--kubeconfig " + file
 	for args, want := range map[string]string{
-		"run job --backend kubernetes --lease-duration 1500ms -v " + config:                 "LeaseDuration is 1.5s: use whole seconds",
-		"run job --backend kubernetes --lease-duration 1500ms " + config + " -- true":       "LeaseDuration is 1.5s: use whole seconds",
+		"run job --backend kubernetes --lease-duration 1500ms -v " + config:                 "--lease-duration is 1.5s: use whole seconds",
+		"run job --backend kubernetes --lease-duration 1500ms " + config + " -- true":       "--lease-duration is 1.5s: use whole seconds",
 		"run job --backend kubernetes --no-auto-reacquire --lease-duration 1s1ms " + config: "use whole seconds",
 		"run --backend kubernetes " + config:                                                "give one NAME",
 		"run Job --backend kubernetes " + config:                                            `NAME is "Job"`,
