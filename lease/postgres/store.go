@@ -211,7 +211,10 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 		return conn, nil
 	}
 	conn.Release()
-	if err != nil {
+	switch {
+	case err != nil && sqlState(err) == "": // the connection ended, and nothing was asked for yet
+		return nil, busyError(err)
+	case err != nil:
 		return nil, failed(err)
 	}
 	return nil, outdated(fmt.Errorf("its version is %d, and %d is needed", version, schemaVersion))
