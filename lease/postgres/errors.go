@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -62,6 +63,13 @@ func unreachable(err error) error {
 		return busyError(err)
 	}
 	return fmt.Errorf("lease: %w: connecting: %w", lease.ErrNotReady, err)
+}
+
+// brokeOff reports whether an error says that the connection ended under a statement.
+func brokeOff(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return sqlState(err) == "" && (network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // failed is the error of a statement, which was its transaction: an error that the

@@ -151,6 +151,8 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	}
 	a, err := s.ask(ctx, getSQL, name)
 	switch {
+	case brokeOff(err): // it changes nothing
+		return lease.Record{}, busyError(err)
 	case err != nil:
 		return lease.Record{}, err
 	case a.outcome != done:
@@ -212,7 +214,7 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 	conn.Release()
 	switch {
-	case err != nil && sqlState(err) == "": // the connection ended, and nothing was asked for yet
+	case brokeOff(err): // nothing was asked for yet
 		return nil, busyError(err)
 	case err != nil:
 		return nil, failed(err)
