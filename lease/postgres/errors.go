@@ -33,6 +33,8 @@ const (
 	codeUnknownCompletion = "40003"
 	classRollback         = "40" // serialization failure, deadlock
 	classResources        = "53" // too many connections, disk full, out of memory
+	classConnection       = "08"
+	classIntervention     = "57" // a shutdown, a crash, a session that was ended
 )
 
 var (
@@ -57,9 +59,8 @@ func unreachable(err error) error {
 		return fmt.Errorf("lease: %w", lease.ErrClosed)
 	}
 	code := sqlState(err)
-	_, network := errors.AsType[net.Error](err)
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
-	if isBusy(code) || (code == "" && (network || ended)) {
+	if isBusy(code) || strings.HasPrefix(code, classConnection) || strings.HasPrefix(code, classIntervention) || ended || brokeOff(err) {
 		return busyError(err)
 	}
 	return fmt.Errorf("lease: %w: connecting: %w", lease.ErrNotReady, err)
