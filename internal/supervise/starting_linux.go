@@ -4,31 +4,33 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // goOnUntilStarted lets a child go on that was stopped between fork and exec, until what it
 // returns is called. Ctrl-Z in the moment in which the child is still in this process's group
 // stops it there, and the thread that starts it in vfork(2) with it; this process, which
 // catches the signal, then stops both once the child has started.
+//
+// The runtime does not know that the thread is blocked, and gives the rest of this process no
+// reason to run: so this goroutine runs before the start, and sleeps in the kernel.
 func goOnUntilStarted() (started func()) {
-	done := make(chan struct{})
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		look := time.NewTicker(lookEvery)
-		defer look.Stop()
+	var over atomic.Bool
+	ready := make(chan struct{})
+	go func() {
+		close(ready)
+		pause := syscall.NsecToTimespec(int64(lookEvery))
 		for {
-			select {
-			case <-done:
+			_ = syscall.Nanosleep(&pause, nil)
+			if over.Load() {
 				return
-			case <-look.C:
-				continueUnstarted()
 			}
+			continueUnstarted()
 		}
-	})
-	return func() { close(done); looking.Wait() }
+	}()
+	<-ready
+	return func() { over.Store(true) } // it ends by itself
 }
 
 // continueUnstarted continues stopped children of this process that are still this program.
