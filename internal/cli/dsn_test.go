@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ var entries = map[string]func(t *testing.T, dsn string) error{
 	},
 	"leader": func(t *testing.T, dsn string) error {
 		t.Helper()
-		b, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(9, 9), CreateTable: true})
+		b, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(9, lastKey.Add(1)), CreateTable: true})
 		if err != nil {
 			return err
 		}
@@ -114,6 +115,9 @@ func lockOnce(t *testing.T, config advisory.Config) error {
 	defer locker.Close()
 	return locker.Do(t.Context(), namespace.Pair(9, 1), func(context.Context) error { return nil })
 }
+
+// lastKey is that of the last election: who has just left one is not in the way of the next.
+var lastKey atomic.Int32
 
 func TestEveryEntryTakesTheConnectionStringsOfLibpqAndPgxpool(t *testing.T) {
 	t.Parallel()
