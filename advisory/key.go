@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -183,19 +182,6 @@ func (k *key) ask(r *request) error {
 	return nil
 }
 
-// freeSlots are those that this process does not hold, from a random one on, so that
-// callers spread.
-func (c *core) freeSlots(r *request) []namespace.Tag {
-	from := rand.IntN(len(r.slots))
-	tags := make([]namespace.Tag, 0, len(r.slots))
-	for _, slot := range slices.Concat(r.slots[from:], r.slots[:from]) {
-		if c.keys[slot.Tag()] == nil {
-			tags = append(tags, slot.Tag())
-		}
-	}
-	return tags
-}
-
 // move makes n the connection of the key, nil for none, under mu.
 func (k *key) move(n *conn) {
 	if k.conn == n {
@@ -262,98 +248,6 @@ func (k *key) refuseTries() {
 	k.tries = false
 }
 
-// grant gives the lock, which the server has just granted, to the first request and to
-// readers that stand right behind it, under mu. If nobody wants it any more, at least
-// not in this mode, it goes back.
-func (k *key) grant() {
-	now := time.Now()
-	k.phase, k.at, k.passed, k.shut = held, now, now, false
-	k.losses, k.loss, k.polls = 0, nil, 0
-	k.conn.since = now
-	r := k.requests.peek()
-	if r == nil || r.mode != k.mode || k.core.closed {
-		k.giveBack(nil)
-		return
-	}
-	k.give(r, false, now)
-	k.advance()
-	if k.tries {
-		k.refuseTries()
-	}
-}
-
-// give makes the lock of the first request a user of the key, under mu.
-func (k *key) give(r *request, handOver bool, now time.Time) {
-	l := r.lock
-	k.requests.remove(&r.inLine)
-	k.waiting--
-	k.users = append(k.users, l)
-	l.uses(k)
-	if !r.part {
-		l.begin(now)
-	}
-	r.handOver = handOver
-	r.settle(nil)
-}
-
-// join lets the first request, a reader, use the lock that this process has in shared
-// mode, under mu. A process that kept its lock for ever newer readers would starve a
-// writer elsewhere: from time to time the server is asked whether one waits.
-func (k *key) join(r *request, now time.Time) bool {
-	switch {
-	case k.shut && r.try:
-		k.refuse(r, errTaken)
-		return true
-	case k.shut:
-		return false
-	case now.Sub(k.passed) < k.core.config.HandOverBudget && k.core.verified(k.conn.session, now):
-		k.conn.watchNow()
-		k.give(r, true, now)
-		return true
-	}
-	if !k.conn.passing(k) {
-		k.conn.push(&op{key: k, pass: true, Op: session.Op{Tag: k.tag, Turnstile: k.turnstile(), Pass: true}})
-	}
-	return false
-}
-
-// pass is the answer to the question whether a writer waits, under mu.
-func (k *key) pass(open bool, err error) {
-	if err != nil || k.phase != held {
-		return // its loss is told elsewhere
-	}
-	k.shut = !open
-	if k.shut {
-		k.reopen()
-	} else {
-		k.polls = 0
-	}
-	k.passed = time.Now()
-	for r := k.requests.peek(); open && r != nil && r.mode == session.Shared; r = k.requests.peek() {
-		k.give(r, true, k.passed) // also with a budget of nothing
-	}
-	k.advance()
-}
-
-// reopen has the server asked again in a while, under mu, if a reader waits then: who had
-// the turnstile may have given up, and nobody tells that.
-func (k *key) reopen() {
-	c, tag, pause := k.core, k.tag, parkedPause<<min(k.polls, 3)
-	k.polls++
-	c.wg.Go(func() {
-		select {
-		case <-c.ctx.Done():
-		case <-time.After(pause):
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if k := c.keys[tag]; k != nil && k.phase == held && k.shut {
-			k.shut, k.passed = false, time.Time{}
-			k.advance()
-		}
-	})
-}
-
 // refuse ends the first request with an error, under mu.
 func (k *key) refuse(r *request, err error) {
 	k.requests.remove(&r.inLine)
@@ -390,55 +284,6 @@ func (k *key) abandon() {
 			k.move(nil)
 		}
 	}
-}
-
-// giveBack returns the lock to the server, under mu. by is who waits for that, or nil.
-func (k *key) giveBack(by *request) {
-	k.phase = leaving
-	k.users = k.room[:0]
-	k.op = op{key: k, by: by, Op: session.Op{Tag: k.tag, Mode: k.mode, Unlock: true}}
-	k.conn.push(&k.op)
-}
-
-// left is the answer to an unlock, under mu.
-func (k *key) left(err error) {
-	if r := k.op.by; r != nil {
-		k.op.by = nil
-		defer r.answered(err)
-	}
-	k.phase = free
-	c := k.core
-	if err != nil || c.starved.peek() != nil || k.conn.line == nil && !c.dedicated() || k.conn.locks > 1 && c.dedicated() {
-		k.move(nil) // else who is next goes on with the same connection
-	}
-	k.advance()
-}
-
-// grantSlot is grant for a semaphore: the slot is a key of its own from now on.
-func (k *key) grantSlot(tag namespace.Tag) {
-	c, n, now := k.core, k.conn, time.Now()
-	slot := c.key(tag, false)
-	slot.mode, slot.phase, slot.at = session.Exclusive, held, now
-	slot.move(n)
-	n.since = now
-	k.phase, k.losses, k.loss, k.polls = free, 0, nil, 0
-	k.move(nil)
-	r := k.requests.peek()
-	i := -1
-	if r != nil && !c.closed {
-		i = slices.IndexFunc(r.slots, func(s namespace.Key) bool { return s.Tag() == tag })
-	}
-	if i < 0 {
-		slot.giveBack(nil)
-	} else {
-		r.lock.keys = r.slots[i : i+1 : i+1]
-		k.requests.remove(&r.inLine)
-		k.waiting--
-		slot.waiting++
-		slot.requests.push(&r.inLine, r)
-		slot.give(r, false, now)
-	}
-	k.advance()
 }
 
 // lost is for a key whose connection ended before it was granted, under mu. All that
@@ -487,16 +332,4 @@ func (k *key) reason() error {
 		return errNoReply
 	}
 	return nil
-}
-
-// heir returns the request that an exclusive lock may pass to when its user leaves,
-// under mu: never while its connection is in doubt or may have ended, and not beyond the
-// budget, so that other processes get their turn.
-func (k *key) heir(now time.Time) *request {
-	c, r := k.core, k.requests.peek()
-	if r == nil || k.mode != session.Exclusive || r.mode != session.Exclusive || r.part ||
-		c.dedicated() && k.conn.locks > 1 || now.Sub(k.at) >= c.config.HandOverBudget || !c.verified(k.conn.session, now) {
-		return nil
-	}
-	return r
 }
