@@ -119,7 +119,8 @@
 //     first 5 ms of a hold.
 //   - AcquireAll and AcquireSlot share the n connections too, and hold none of their
 //     own. Keys of one AcquireAll for which it had to wait live elsewhere than the
-//     others; the end of any of their connections is the loss of the Lock.
+//     others; the end of any of their connections is the loss of the Lock, whose other
+//     keys go back when it is released.
 //
 // # When things go wrong
 //
