@@ -27,16 +27,17 @@ type request struct {
 	start    time.Time
 
 	// guarded by core.mu
-	inLine   node[request]
-	inAlarm  node[request]
-	settled  bool
-	err      error // what it was settled with, or why it had no connection or answer
-	handOver bool
-	left     int  // operations that are to be answered before it is settled
-	expired  bool // the alarm rang
-	waits    bool // the tracer is to be told that it does
-	told     bool // it was
-	ahead    int  // of it in line then
+	inLine    node[request]
+	inAlarm   node[request]
+	settled   bool
+	err       error // what it was settled with, or why it had no connection or answer
+	handOver  bool
+	left      int  // operations that are to be answered before it is settled
+	expired   bool // the alarm rang
+	prolonged bool // for an answer that is on its way
+	waits     bool // the tracer is to be told that it does
+	told      bool // it was
+	ahead     int  // of it in line then
 
 	asleep bool
 	lead   *conn // to be driven
@@ -168,22 +169,14 @@ func (c *core) sleep(ctx context.Context, r *request) (canceled bool) {
 	return true
 }
 
-// answerIsDue reports whether the answer to the request's own try is on its way, once.
+// answerIsDue reports whether the answer to the request's own try is on its way, once, and
+// prolongs its time for that, under mu.
 func (c *core) answerIsDue(r *request) bool {
 	k := r.key
-	if k == nil || k.phase != asking || !k.op.sent || k.requests.peek() != r || k.conn.slow.Load() || !r.inGrace() {
+	if r.prolonged || k == nil || k.phase != asking || !k.op.sent || k.requests.peek() != r || k.conn.slow.Load() {
 		return false
 	}
-	return true
-}
-
-// inGrace prolongs the request's time for an answer, once, under mu.
-func (r *request) inGrace() bool {
-	if r.left < 0 {
-		return false
-	}
-	r.left = -1 // no request for a key counts answers
-	r.expired = false
+	r.prolonged, r.expired = true, false
 	r.deadline = time.Now().Add(grace)
 	return true
 }
