@@ -1,8 +1,8 @@
 # Every target works on a machine with Go and make, and PostgreSQL or npm, with which it is fetched into a cache.
 GO     ?= go
-WITHPG := $(GO) run ./internal/pgtest/cmd/withpg --
+WITHPG := $(GO) run ./internal/test/cmd/withpg --
 # go test, with a line for each package that has ended and one every ten seconds about what runs.
-GOTEST := $(GO) run ./internal/pgtest/cmd/gotest
+GOTEST := $(GO) run ./internal/test/cmd/gotest
 TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
@@ -42,7 +42,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector
 
 .PHONY: test-short
 test-short: ## run what takes no long time, without the race detector: for while one works
-	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/pgtest -e /examples/)
+	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/test/pgtest -e /internal/test/cmd -e /examples/)
 
 # The packages that send SQL; the others know no server's version.
 SERVED := ./namespace ./internal/pgsession ./advisory ./leader/postgres ./lease/postgres ./monitor

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/internal/faultproxy"
-	"github.com/pglatch/pglatch/internal/pgtest"
-	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // A crowd takes and releases locks in many goroutines.

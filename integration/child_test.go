@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/internal/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
 
 const childTTL = 2 * time.Second

@@ -3,7 +3,7 @@ package namespace_test
 import (
 	"testing"
 
-	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

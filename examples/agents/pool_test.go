@@ -8,7 +8,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/examples/agents"
-	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 func TestScenario_PoolConfiguration(t *testing.T) {

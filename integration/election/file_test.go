@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/leader/file"
 )
 

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/pgtest"
 	"github.com/pglatch/pglatch/internal/supervise"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 // patience is how long a test waits for an event.

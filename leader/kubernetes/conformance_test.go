@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 	"github.com/pglatch/pglatch/leader/kubernetes/internal/apitest"

@@ -3,8 +3,8 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/pglatch/pglatch/internal/pgtest"
-	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 func startServer(t *testing.T, settings map[string]string) *pgserver.Server {

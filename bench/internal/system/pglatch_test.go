@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/bench/internal/system"
-	"github.com/pglatch/pglatch/internal/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

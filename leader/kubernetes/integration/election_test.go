@@ -13,7 +13,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
-	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 )
 
 // longest is how long the lease of a leader that is gone lasts, ours or client-go's:

@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 )
 
 const patience = 60 * time.Second // how long a test waits for an event

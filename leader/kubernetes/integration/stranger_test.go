@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/pglatch/pglatch/internal/electiontest"
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/leader"
 )
 

@@ -1,6 +1,6 @@
 // Command withpg runs a command with a PostgreSQL server for tests:
 //
-//	go run ./internal/pgtest/cmd/withpg -- go test ./...
+//	go run ./internal/test/cmd/withpg -- go test ./...
 //
 // It starts one server, hands its URL to the command in PGLATCH_TEST_DATABASE_URL, and removes it when the
 // command has ended. If that variable or TEST_DATABASE_URL is set, it starts no server. The exit code is that
@@ -18,7 +18,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 const (

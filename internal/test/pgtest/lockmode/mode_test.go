@@ -43,7 +43,7 @@ func TestEachRestrictionIsOfATestThatExists(t *testing.T) {
 	t.Parallel()
 	for name, r := range onlyIn {
 		require.NotEmpty(t, r.why, name)
-		out, err := exec.CommandContext(t.Context(), "grep", "-rl", "--include=*_test.go", "^func "+name+"(", "../../..").Output()
+		out, err := exec.CommandContext(t.Context(), "grep", "-rl", "--include=*_test.go", "^func "+name+"(", "../../../..").Output()
 		require.NoError(t, err, "%s: no such test", name)
 		require.Equal(t, 1, strings.Count(string(out), "\n"), "%s: %s", name, out)
 	}

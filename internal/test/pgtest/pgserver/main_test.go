@@ -7,8 +7,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/pglatch/pglatch/internal/pgtest"
-	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // helperVariable makes the test binary a helper process instead, see helper.

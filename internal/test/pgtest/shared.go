@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
 // shared is the one server of this test binary. The process is the scope here: TestMain and the tests of a

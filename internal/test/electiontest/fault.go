@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
 )
 
 // A Fault is what happens to a leader in a round.

@@ -1,6 +1,6 @@
 // Command gotest runs go test with its arguments, and tells how far it is:
 //
-//	go run ./internal/pgtest/cmd/gotest -race ./...
+//	go run ./internal/test/cmd/gotest -race ./...
 //
 // It prints a line for each package when its tests have ended, with the output of what failed, and, when it has
 // printed nothing for ten seconds, which tests run. The exit code is that of go test.
