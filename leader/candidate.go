@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
 )
 
 // After maxRushed attempts in a row that came sooner the next ones are kept
@@ -124,7 +126,7 @@ func (d *drive) attempt(quit context.Context) input {
 	defer d.occupied()()
 	ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 	defer cancel()
-	from := now()
+	from := boottime.Present()
 	ok, err := d.backend.TryAcquire(ctx, d.config.Identity, d.config.LeaseDuration)
 	d.err, d.pending = err, errors.Is(err, ErrPending)
 	switch {
@@ -147,12 +149,12 @@ func (d *drive) attempt(quit context.Context) input {
 		return refused
 	}
 	d.stood, d.unsettled = true, d.config.SettleDelay > 0
-	if time.Since(from.until) > d.config.RenewInterval/2 {
+	if from.Since() > d.config.RenewInterval/2 {
 		// The attempt took long. Its end proves more than its start. The renewal has a
 		// time of its own: what is left of the attempt's may be nothing.
 		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 		defer cancel()
-		from = now()
+		from = boottime.Present()
 		if err := d.backend.Renew(ctx, d.config.Identity, d.config.LeaseDuration); err != nil {
 			d.err = &failure{"renewing after a long attempt", err}
 			return failed

@@ -27,10 +27,7 @@ func (e *Elector) Healthz(tolerance time.Duration) error {
 }
 
 // overdue is since when the last good renewal cannot be trusted; negative if it can.
-func (t *tenure) overdue() time.Duration {
-	b := t.belief.Load()
-	return max(time.Since(b.until), boottime.Now()-b.boot)
-}
+func (t *tenure) overdue() time.Duration { return t.until.Load().Since() }
 
 // minStuck is how long the lifecycle goroutine may be busy, at least, before it
 // counts as stuck.

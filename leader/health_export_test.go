@@ -19,6 +19,6 @@ func (e *Elector) SetBusyFor(d time.Duration) {
 // Busy reports whether the lifecycle goroutine is busy.
 func (e *Elector) Busy() bool { return e.busy.Load() != 0 }
 
-// Distrust ends the belief in the current leadership before any timer knows it, as
+// Distrust ends the lease of the current leadership before any timer knows it, as
 // it happens to a process that was stopped.
-func (e *Elector) Distrust() { e.current.Load().belief.Store(&belief{}) }
+func (e *Elector) Distrust() { e.current.Load().until.Store(new(boottime.Moment)) }

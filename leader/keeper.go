@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
 )
 
 // keep renews a tenure until ctx ends or it is lost, and then ends its context.
@@ -26,7 +28,7 @@ type keeper struct {
 	e        *Elector
 	t        *tenure
 	results  chan error
-	sent     belief             // start of the renewal under way
+	sent     boottime.Moment    // start of the renewal under way
 	cancel   context.CancelFunc // of it; nil = there is none
 	failures int                // in a row
 	last     error              // of them
@@ -73,7 +75,7 @@ func (k *keeper) run(ctx context.Context) error {
 func (k *keeper) renew() {
 	var ctx context.Context
 	ctx, k.cancel = context.WithTimeout(context.Background(), k.e.config.RenewTimeout)
-	k.sent = now()
+	k.sent = boottime.Present()
 	go func() {
 		k.results <- k.e.backend.Renew(ctx, k.e.config.Identity, k.e.config.LeaseDuration)
 	}()
@@ -89,7 +91,7 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 		}
 		k.failures, k.last = 0, nil
 		k.tell(nil)
-		return max(e.config.RenewInterval-time.Since(k.sent.until), 0), nil
+		return max(e.config.RenewInterval-time.Since(k.sent.Mono), 0), nil
 	case errors.Is(err, ErrLost):
 		return 0, err
 	}

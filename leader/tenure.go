@@ -13,13 +13,13 @@ import (
 type tenure struct {
 	term   Term
 	began  time.Time
-	trust  time.Duration // how long a good renewal is believed in, from its start
+	trust  time.Duration // how long a good renewal is good for, from its start
 	ctx    *tenureContext
 	cancel context.CancelCauseFunc
-	belief atomic.Pointer[belief]
-	clean  bool                    // the leader before ended in good order
-	gone   <-chan struct{}         // closed when the backend knows of a loss; nil = it does not tell
-	lost   func(cause error) error // makes a LostError
+	until  atomic.Pointer[boottime.Moment] // the deadline of the lease, as the last good renewal set it
+	clean  bool                            // the leader before ended in good order
+	gone   <-chan struct{}                 // closed when the backend knows of a loss; nil = it does not tell
+	lost   func(cause error) error         // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
 	kept   chan struct{}      // closed when the keeper has ended
@@ -27,46 +27,29 @@ type tenure struct {
 	loss   chan error         // one: leadership is gone
 }
 
-// A belief ends at the first of two moments: the clock of package time stands still
-// while a machine is suspended, the other is not there in every test.
-type belief struct {
-	until time.Time
-	boot  time.Duration
-}
-
-// now is the start of what may prolong a belief.
-func now() belief { return belief{until: time.Now(), boot: boottime.Now()} }
-
-// after is the belief that ends d later.
-func (b belief) after(d time.Duration) *belief {
-	return &belief{until: b.until.Add(d), boot: b.boot + d}
-}
-
-func (b *belief) holds() bool { return time.Now().Before(b.until) && boottime.Now() < b.boot }
-
-// renew believes for trust from a moment that now returned. It returns false if
-// the belief before has ended: somebody may have acted on that already.
-func (t *tenure) renew(from belief) bool {
-	b := t.belief.Load()
-	return b.holds() && t.belief.CompareAndSwap(b, from.after(t.trust))
+// renew moves the deadline to trust after from. It returns false if the deadline
+// before has passed: somebody may have acted on that already.
+func (t *tenure) renew(from boottime.Moment) bool {
+	until := t.until.Load()
+	return !until.Passed() && t.until.CompareAndSwap(until, new(from.Add(t.trust)))
 }
 
 // alive reports whether the last good renewal can still be trusted. Once it was
 // false it stays so.
 func (t *tenure) alive() bool {
 	for {
-		b := t.belief.Load()
-		if b.holds() {
+		until := t.until.Load()
+		if !until.Passed() {
 			return true
 		}
-		if t.belief.CompareAndSwap(b, &belief{}) {
+		if t.until.CompareAndSwap(until, new(boottime.Moment)) {
 			return false
 		}
 	}
 }
 
 // left is how long it can be.
-func (t *tenure) left() time.Duration { return time.Until(t.belief.Load().until) }
+func (t *tenure) left() time.Duration { return t.until.Load().Until() }
 
 // end ends the context; the first cause stays.
 func (t *tenure) end(cause error) { t.cancel(cause) }
@@ -91,7 +74,7 @@ func (c *tenureContext) Err() error {
 
 // newTenure begins a tenure that is not in office yet. from is the start of the
 // attempt or renewal that proved it.
-func (e *Elector) newTenure(l *life, from belief) *tenure {
+func (e *Elector) newTenure(l *life, from boottime.Moment) *tenure {
 	t := &tenure{
 		began: time.Now(), trust: e.config.trust(), kept: make(chan struct{}),
 		health: make(chan error, 1), loss: make(chan error, 1),
@@ -114,7 +97,7 @@ func (e *Elector) newTenure(l *life, from belief) *tenure {
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
 	t.ctx = &tenureContext{Context: ctx, tenure: t}
-	t.belief.Store(from.after(t.trust))
+	t.until.Store(new(from.Add(t.trust)))
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
 	go e.keep(keeping, t)

@@ -8,38 +8,40 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-func newBelief(t *testing.T, trust time.Duration, from belief) *tenure {
+func tenureFrom(t *testing.T, trust time.Duration, from boottime.Moment) *tenure {
 	t.Helper()
 	v := &tenure{trust: trust, lost: func(cause error) error { return &LostError{Cause: cause} }}
-	v.belief.Store(from.after(trust))
+	v.until.Store(new(from.Add(trust)))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	v.ctx, v.cancel = &tenureContext{Context: ctx, tenure: v}, cancel
 	return v
 }
 
-func TestABeliefThatEndedIsNotRevivedByALateRenewal(t *testing.T) {
+func TestALeaseThatEndedIsNotRevivedByALateRenewal(t *testing.T) {
 	t.Parallel()
-	v := newBelief(t, time.Minute, belief{until: time.Now().Add(-time.Hour), boot: now().boot})
-	assert.False(t, v.renew(now()))
+	v := tenureFrom(t, time.Minute, boottime.Moment{Mono: time.Now().Add(-time.Hour), Boot: boottime.Now()})
+	assert.False(t, v.renew(boottime.Present()))
 	assert.False(t, v.alive())
-	assert.False(t, v.renew(now()), "nor after somebody asked")
+	assert.False(t, v.renew(boottime.Present()), "nor after somebody asked")
 	assert.ErrorIs(t, v.ctx.Err(), context.Canceled)
 	assert.ErrorIs(t, context.Cause(v.ctx), ErrLost)
 }
 
-func TestEitherClockEndsABelief(t *testing.T) {
+func TestEitherClockEndsALease(t *testing.T) {
 	t.Parallel()
-	from := now()
-	assert.True(t, newBelief(t, time.Minute, from).alive())
-	assert.False(t, newBelief(t, time.Minute, belief{until: from.until.Add(-time.Minute), boot: from.boot}).alive())
-	assert.False(t, newBelief(t, time.Minute, belief{until: from.until, boot: from.boot - time.Minute}).alive(), "the machine was suspended")
+	from := boottime.Present()
+	assert.True(t, tenureFrom(t, time.Minute, from).alive())
+	assert.False(t, tenureFrom(t, time.Minute, boottime.Moment{Mono: from.Mono.Add(-time.Minute), Boot: from.Boot}).alive())
+	assert.False(t, tenureFrom(t, time.Minute, boottime.Moment{Mono: from.Mono, Boot: from.Boot - time.Minute}).alive(), "the machine was suspended")
 }
 
 func TestAContextMadeFromTheLeadersEndsWithItsClock(t *testing.T) {
 	t.Parallel()
-	v := newBelief(t, time.Minute, belief{until: now().until, boot: now().boot - time.Minute}) // no timer has run
+	v := tenureFrom(t, time.Minute, boottime.Moment{Mono: time.Now(), Boot: boottime.Now() - time.Minute}) // no timer has run
 	child, cancel := context.WithCancel(v.ctx)
 	defer cancel()
 	assert.NoError(t, child.Err(), "it has no clock of its own")
@@ -66,7 +68,7 @@ func TestWorkThatSleptThroughASuspensionIsToldBeforeAnyTimerRuns(t *testing.T) {
 		defer cancel()
 		assert.NoError(t, ctx.Err())
 		v := e.current.Load()
-		v.belief.Store(&belief{until: time.Now().Add(time.Hour), boot: now().boot - 1}) // only one clock ran on
+		v.until.Store(&boottime.Moment{Mono: time.Now().Add(time.Hour), Boot: boottime.Now() - 1}) // only one clock ran on
 		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		assert.ErrorIs(t, context.Cause(ctx), ErrLost)
 		assert.False(t, e.IsLeader())

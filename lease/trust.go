@@ -13,33 +13,23 @@ const marginPart = 10
 // A Moment is a time on this process's own clocks: they are never set, so what
 // people and time servers do to the wall clock changes nothing, and on Linux one of
 // them runs on while the machine is suspended. The zero Moment is long past.
-type Moment struct {
-	mono time.Time     // package time's clock, which stands still in a suspend
-	boot time.Duration // package boottime's, which does not
-}
+type Moment struct{ at boottime.Moment }
 
 // Now returns the present Moment.
-func Now() Moment { return Moment{mono: time.Now(), boot: boottime.Now()} }
+func Now() Moment { return Moment{boottime.Present()} }
 
 // Add returns the Moment that is d later.
-func (m Moment) Add(d time.Duration) Moment {
-	return Moment{mono: m.mono.Add(d), boot: m.boot + d}
-}
+func (m Moment) Add(d time.Duration) Moment { return Moment{m.at.Add(d)} }
 
 // Remaining is how long it is until m; 0 if m has passed.
-func (m Moment) Remaining() time.Duration {
-	if m.mono.IsZero() {
-		return 0
-	}
-	return max(min(time.Until(m.mono), m.boot-boottime.Now()), 0)
-}
+func (m Moment) Remaining() time.Duration { return max(m.at.Until(), 0) }
 
 // Passed reports whether m has come.
-func (m Moment) Passed() bool { return m.Remaining() == 0 }
+func (m Moment) Passed() bool { return m.at.Passed() }
 
 // Time is m for context.WithDeadline and timers. They run late if the machine was
 // suspended, so look at Passed where it matters.
-func (m Moment) Time() time.Time { return m.mono }
+func (m Moment) Time() time.Time { return m.at.Mono }
 
 // Trust returns the Moment until which a client may act on a lease. sent is Now from
 // right before the client sent the request that was answered with l: the store cannot

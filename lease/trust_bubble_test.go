@@ -35,6 +35,17 @@ func TestTrustGoesByWhatRemainedNotByTheWallClock(t *testing.T) {
 	}
 }
 
+func TestTrustEndsWhileTheMachineIsSuspended(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		until := lease.Trust(lease.Now(), lease.Lease{Remaining: time.Hour}, -1)
+		assert.False(t, until.Suspended(time.Minute).Passed(), "the control")
+		assert.LessOrEqual(t, until.Suspended(time.Minute).Remaining(), 59*time.Minute)
+		assert.True(t, until.Suspended(time.Hour).Passed())
+		assert.Zero(t, until.Suspended(time.Hour).Remaining())
+	})
+}
+
 func TestNothingIsTrustedByDefault(t *testing.T) {
 	t.Parallel()
 	assert.True(t, lease.Moment{}.Passed())

@@ -11,7 +11,7 @@ import (
 // it never goes back.
 type clock struct {
 	start time.Time
-	boot  time.Duration
+	at    boottime.Moment // when it showed start
 }
 
 // startClock reads the wall clock and the other one at one moment, as near as a
@@ -20,12 +20,12 @@ type clock struct {
 func startClock(wall func() time.Time, seen time.Time) clock {
 	var c clock
 	for best, try := time.Duration(-1), 0; try < clockReadings; try++ {
-		before := boottime.Now()
+		before := boottime.Present()
 		start := wall()
-		took := boottime.Now() - before
+		took := before.Since()
 		if best < 0 || took < best {
 			best = took
-			c = clock{start: start.Round(0).UTC(), boot: before + took/2}
+			c = clock{start: start.Round(0).UTC(), at: before.Add(took / 2)}
 		}
 	}
 	if c.start.Before(seen) {
@@ -36,4 +36,4 @@ func startClock(wall func() time.Time, seen time.Time) clock {
 
 const clockReadings = 5
 
-func (c clock) now() time.Time { return c.start.Add(boottime.Now() - c.boot) }
+func (c clock) now() time.Time { return c.start.Add(c.at.Since()) }

@@ -90,10 +90,11 @@ func Version1() []string {
 	return []string{migrations[0], fmt.Sprintf("PRAGMA application_id = %d", applicationID), "PRAGMA user_version = 1"}
 }
 
-// Advance lets the clock of a store that nobody uses jump.
+// Advance lets the clock of a store that nobody uses jump, as a machine does that was
+// suspended: only one of its clocks ran on.
 func (s *Store) Advance(d time.Duration) {
 	_ = s.do(context.Background(), func(t *txn) error {
-		t.w.clock.start = t.w.clock.start.Add(d)
+		t.w.clock.at.Boot -= d
 		s.clock = t.w.clock
 		return nil
 	})
