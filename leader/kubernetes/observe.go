@@ -19,7 +19,7 @@ import (
 // machine's clock is trusted.
 type sight struct {
 	lease *coordinationv1.Lease // nil = there is none, or none was seen
-	since time.Duration         // when its spec was first seen, by boottime
+	since boottime.Moment       // when its spec was first seen
 }
 
 // see notes the Lease as it is now, and returns what is known of it.
@@ -71,7 +71,7 @@ func (s sight) after(lease *coordinationv1.Lease) sight {
 	case lease == nil:
 		return sight{}
 	case s.lease == nil || s.lease.UID != lease.UID || !equality.Semantic.DeepEqual(s.lease.Spec, lease.Spec):
-		return sight{lease, boottime.Now()}
+		return sight{lease, boottime.Present()}
 	}
 	return sight{lease, s.since}
 }
@@ -91,7 +91,7 @@ func (s sight) left(ttl time.Duration) time.Duration {
 	if seconds := s.lease.Spec.LeaseDurationSeconds; seconds != nil {
 		ttl = time.Duration(*seconds) * time.Second
 	}
-	return max(ttl-(boottime.Now()-s.since), 0)
+	return max(s.since.Add(ttl).Until(), 0)
 }
 
 // outdates reports whether an event of a watch is older than what was seen.
