@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -12,7 +13,7 @@ func (q *queue) note(ln *line, w *waiter, o outcome) {
 	if held, ok := errors.AsType[*lease.HeldError](o.err); ok {
 		q.believe(ln, w, o.asked, lease.Record{Lease: lease.Lease{Claim: lease.Claim{Holder: held.Holder}}, AvailableIn: held.Remaining})
 	} else if busy, ok := errors.AsType[*lease.BusyError](o.err); ok {
-		q.expect(ln, time.Now().Add(max(busy.Retry, shortest)))
+		q.expect(ln, boottime.Present().Add(max(busy.Retry, shortest)))
 	}
 }
 
@@ -23,7 +24,7 @@ var errNotSaid = errors.New("the store has not said whether the lock is kept")
 // keptFor asks the store for how long the lock is kept; 0 = it can be free, or the
 // request's own.
 func (q *queue) keptFor(w *waiter, ln *line) time.Duration {
-	asked := time.Now()
+	asked := boottime.Present()
 	q.doubt(w.request.Name)
 	record, err := q.meter.get(w.ctx, w.request.Name)
 	if err != nil { // unknown, or the store fails: let the acquire tell
@@ -43,7 +44,7 @@ func (q *queue) renewed(l lease.Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ln := q.lines[l.Name]; ln != nil && ln.holder == l.Holder {
-		if due := time.Now().Add(l.Remaining); due.After(ln.due) && !ln.due.IsZero() {
+		if due := boottime.Present().Add(l.Remaining); due.Sub(ln.due) > 0 && ln.due != (boottime.Moment{}) {
 			ln.due = due
 		}
 	}
@@ -64,10 +65,10 @@ func (ln *line) mayBeOf(r lease.AcquireRequest) bool {
 
 // believe notes what the store said, when it was asked, of a lock that is kept. It
 // reports whether w should ask for its own lease.
-func (q *queue) believe(ln *line, w *waiter, asked time.Time, r lease.Record) bool {
+func (q *queue) believe(ln *line, w *waiter, asked boottime.Moment, r lease.Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln.due, ln.heard = time.Now().Add(max(r.AvailableIn, shortest)), asked
+	ln.due, ln.heard = boottime.Present().Add(max(r.AvailableIn, shortest)), asked
 	if r.ID == "" && r.Holder == ln.holder || r.ID != "" && r.ID == ln.id { // what is known of it is more
 		return false
 	}
@@ -81,11 +82,11 @@ func (q *queue) doubt(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ln := q.lines[name]; ln != nil {
-		ln.heard = time.Time{}
+		ln.heard = boottime.Moment{}
 	}
 }
 
-func (q *queue) expect(ln *line, due time.Time) {
+func (q *queue) expect(ln *line, due boottime.Moment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln.due = due

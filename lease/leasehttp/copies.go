@@ -3,8 +3,8 @@ package leasehttp
 import (
 	"errors"
 	"slices"
-	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -118,6 +118,6 @@ func (q *queue) expectIfLooking(ln *line, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.look {
-		w.look, ln.due = false, time.Time{}
+		w.look, ln.due = false, boottime.Moment{}
 	}
 }

@@ -103,6 +103,8 @@
 //	                             request had no idempotency key, else it expires
 //	the server                   waiters, not leases; a client's heartbeat goes on until it is back, or the lease ends
 //	a client's clock             plays no part: it trusts a lease by its monotonic clock, from before it asked
+//	time, while a machine is     the work's context ends at the first look at its Err; its Done and contexts
+//	suspended                    made from it after an Interval at most
 //
 // # Who may ask
 //

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -21,7 +21,7 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 		}
 		return err
 	}
-	o := outcome{asked: time.Now(), err: errNotTold}
+	o := outcome{asked: boottime.Present(), err: errNotTold}
 	defer func() {
 		w.told <- o
 		runtime.Gosched() // the lock is what others wait for, not this answer

@@ -55,7 +55,9 @@ type heartbeat struct {
 // Close is called. The context that it returns is for the work: it ends with ctx, with
 // the release, and, with a *LostError as its cause, when the lease can no longer be
 // trusted, before the server gives it to another, whatever became of the
-// renewals. The channel tells each renewal that failed, at last the *LostError if
+// renewals. Its Err looks at the clock: after a suspension of the machine it is not nil
+// before any timer has run, whereas Done, and contexts made from it, can be late by an
+// Interval, unless Err is asked. The channel tells each renewal that failed, at last the *LostError if
 // there is one, and is closed at the end; it need not be read.
 //
 // A second heartbeat of a lease takes the place of the first.
@@ -63,8 +65,8 @@ func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options Heartbeat
 	l.stopHeartbeat()
 	options.TTL = cmp.Or(options.TTL, l.request.TTL)
 	options.Interval = cmp.Or(options.Interval, options.TTL/3)
-	work, lost := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, l))
-	renewals, stop := context.WithCancel(work)
+	inner, lost := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, l))
+	renewals, stop := context.WithCancel(inner)
 	h := &heartbeat{
 		client: c, lease: l, HeartbeatOptions: options,
 		errs: make(chan error, maxErrors+1), lost: lost, stop: stop, ended: make(chan struct{}),
@@ -79,10 +81,33 @@ func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options Heartbeat
 	})
 	if !started {
 		unhook()
-		h.end(work, errors.New("the client is closed"))
+		h.end(inner, errors.New("the client is closed"))
 	}
-	return work, h.errs
+	return &workContext{Context: inner, beat: h}, h.errs
 }
+
+// A workContext is the context of a heartbeat's work.
+type workContext struct {
+	context.Context
+
+	beat *heartbeat
+}
+
+// Err looks at the clock: work on a machine that was suspended must not go on before
+// the timers have run.
+func (c *workContext) Err() error {
+	if c.Context.Err() == nil && c.beat.lease.trusted().Passed() {
+		c.beat.lost(c.beat.late())
+	}
+	return c.Context.Err()
+}
+
+// late is the loss at the end of what is trusted.
+func (h *heartbeat) late() *LostError {
+	return &LostError{Name: h.lease.request.Name, Cause: errLate}
+}
+
+var errLate = errors.New("it was not renewed in time")
 
 func (l *Lease) stopHeartbeat() {
 	l.mu.Lock()
@@ -109,7 +134,7 @@ func (h *heartbeat) run(ctx context.Context) {
 			return
 		}
 		if h.lease.trusted().Passed() {
-			h.end(ctx, errors.New("it was not renewed in time"))
+			h.end(ctx, errLate)
 			return
 		}
 		err := h.renew(ctx)
@@ -147,7 +172,7 @@ func (h *heartbeat) guard() *time.Timer {
 			timer.Reset(remaining)
 			return
 		}
-		h.lost(&LostError{Name: h.lease.request.Name, Cause: errors.New("it was not renewed in time")})
+		h.lost(h.late())
 	})
 	close(set)
 	return timer

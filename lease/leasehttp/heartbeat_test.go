@@ -241,3 +241,26 @@ func TestCloseEndsHeartbeats(t *testing.T) {
 	<-work.Done()
 	require.ErrorIs(t, <-errs, leasehttp.ErrLost)
 }
+
+// Machine and process stood still while the lease ended: nothing but the clock knows.
+func TestWorkIsLostAtTheFirstLookAfterASuspension(t *testing.T) {
+	t.Parallel()
+	for _, suspended := range []time.Duration{time.Minute, time.Hour} {
+		cl, _ := lossyClient(t, leasetest.NewStore(), leasehttp.ClientConfig{})
+		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Hour})
+		require.NoError(t, err)
+		work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{})
+		derived, cancel := context.WithCancel(work)
+		defer cancel()
+		require.NoError(t, work.Err())
+		l.Suspend(suspended)
+		if suspended < time.Hour {
+			require.NoError(t, work.Err(), "the control")
+			continue
+		}
+		require.NoError(t, derived.Err(), "it has no clock of its own")
+		require.ErrorIs(t, work.Err(), context.Canceled)
+		require.ErrorIs(t, context.Cause(work), leasehttp.ErrLost)
+		require.ErrorIs(t, derived.Err(), context.Canceled)
+	}
+}

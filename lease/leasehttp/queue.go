@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -31,11 +32,11 @@ type line struct {
 	wake    chan struct{} // of size one: the first should ask now
 
 	// What is believed of the lock, guarded by queue.mu.
-	due    time.Time // it can be granted; the zero Time = ask
-	holder string    // "" = not known
-	key    string    // the idempotency key of the holder; "" = not known
-	id     string    // the lease that is current; "" = not known
-	heard  time.Time // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
+	due    boottime.Moment // it can be granted; the zero Moment = ask
+	holder string          // "" = not known
+	key    string          // the idempotency key of the holder; "" = not known
+	id     string          // the lease that is current; "" = not known
+	heard  boottime.Moment // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
 
 	copies map[identity][]*waiter // those that have an idempotency key, guarded by queue.mu
 }
@@ -45,7 +46,7 @@ type waiter struct {
 	ctx     context.Context // of the request, and the time to wait
 	request lease.AcquireRequest
 	place   *list.Element
-	joined  time.Time
+	joined  boottime.Moment
 	turn    chan struct{} // closed when it becomes the first
 	told    chan outcome  // of size one: what came of a hand-over
 	news    chan struct{} // of size one: got or look was set
@@ -62,7 +63,7 @@ type waiter struct {
 // An outcome is what the store answered to a waiter's request.
 type outcome struct {
 	lease lease.Lease
-	asked time.Time // before the store was
+	asked boottime.Moment // before the store was
 	err   error
 }
 
@@ -75,7 +76,7 @@ func newQueue(c *Config, m *meter) *queue {
 // acquire asks for a lease, and waits for it for as long as wait. The duration is the
 // time between the call and the operation of the store that got the lease.
 func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, time.Duration, error) {
-	start := time.Now()
+	start := boottime.Present()
 	if wait <= 0 {
 		l, err := q.try(ctx, r)
 		if err == nil {
@@ -94,19 +95,26 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 		o = q.ask(ln, w)
 	}
 	o = q.leave(ln, w, o)
+	return o.since(start)
+}
+
+// since is the outcome for a request that came at start: a lease counts from there, or
+// from so much later.
+func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error) {
 	if o.err != nil {
 		return lease.Lease{}, 0, o.err
 	}
-	if early := start.Sub(o.asked); early > 0 { // another sending of the request asked, before this one came
-		o.lease.Remaining = max(o.lease.Remaining-early, 0)
-		return o.lease, 0, nil
+	if waited := o.asked.Mono.Sub(start.Mono); waited >= 0 {
+		return o.lease, waited, nil
 	}
-	return o.lease, o.asked.Sub(start), nil
+	// Another sending of the request asked, before this one came.
+	o.lease.Remaining = max(o.lease.Remaining-start.Sub(o.asked), 0)
+	return o.lease, 0, nil
 }
 
 // ask asks the store, and notes what it says of the lock.
 func (q *queue) ask(ln *line, w *waiter) outcome {
-	o := outcome{asked: time.Now()}
+	o := outcome{asked: boottime.Present()}
 	o.lease, o.err = q.try(w.ctx, w.request)
 	q.note(ln, w, o)
 	return o
@@ -174,11 +182,11 @@ const shortest = time.Millisecond
 func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
-		remaining := time.Until(ln.due)
+		remaining := ln.due.Until()
 		w.own = !w.handed && (remaining <= 0 || w.got != nil)
 		handed, own, got := w.handed, w.own, w.got
 		if own && got == nil {
-			ln.heard = time.Time{}
+			ln.heard = boottime.Moment{}
 		}
 		q.mu.Unlock()
 		switch {
@@ -204,10 +212,10 @@ func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 		case <-w.news:
 			q.expectIfLooking(ln, w)
 		case <-ln.wake:
-			q.expect(ln, time.Time{})
+			q.expect(ln, boottime.Moment{})
 		case <-timer.C:
 			if sleep < remaining && q.keptFor(w, ln) == 0 {
-				q.expect(ln, time.Time{})
+				q.expect(ln, boottime.Moment{})
 			}
 		case <-w.ctx.Done():
 			err = q.giveUp(ln, w)
@@ -265,7 +273,7 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*line, *waite
 		ln = &line{wake: make(chan struct{}, 1)}
 		q.lines[r.Name] = ln
 	}
-	w := &waiter{ctx: ctx, request: r, joined: time.Now(), turn: make(chan struct{}), told: make(chan outcome, 1), news: make(chan struct{}, 1)}
+	w := &waiter{ctx: ctx, request: r, joined: boottime.Present(), turn: make(chan struct{}), told: make(chan outcome, 1), news: make(chan struct{}, 1)}
 	w.place = ln.waiters.PushBack(w)
 	ln.enter(w)
 	if ln.waiters.Front() == w.place {
@@ -309,7 +317,7 @@ func (q *queue) granted(r lease.AcquireRequest, o outcome) {
 }
 
 func (ln *line) grant(r lease.AcquireRequest, o outcome) {
-	ln.due, ln.heard = time.Now().Add(o.lease.Remaining+r.LockDelay), o.asked
+	ln.due, ln.heard = boottime.Present().Add(o.lease.Remaining+r.LockDelay), o.asked
 	ln.holder, ln.key, ln.id = r.Holder, r.IdempotencyKey, o.lease.ID
 	ln.tellCopies(r, o)
 }
@@ -334,8 +342,8 @@ func (q *queue) giveUp(ln *line, w *waiter) error {
 	if gone(w.ctx) {
 		return context.Cause(w.ctx)
 	}
-	remaining := time.Until(ln.due)
-	if ln.heard.Before(w.joined) || remaining <= 0 {
+	remaining := ln.due.Until()
+	if ln.heard.Mono.Before(w.joined.Mono) || remaining <= 0 {
 		return errNotSaid
 	}
 	return &lease.HeldError{Name: w.request.Name, Holder: ln.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
