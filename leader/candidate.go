@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // After maxRushed attempts in a row that came sooner the next ones are kept
@@ -128,7 +129,7 @@ func (d *drive) attempt(quit context.Context) input {
 	defer cancel()
 	from := boottime.Present()
 	ok, err := d.backend.TryAcquire(ctx, d.config.Identity, d.config.LeaseDuration)
-	d.err, d.pending = err, errors.Is(err, ErrPending)
+	d.err, d.pending = err, errors.Is(err, driver.ErrPending)
 	switch {
 	case d.pending:
 		return pending

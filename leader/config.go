@@ -8,15 +8,14 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// The defaults of a Config, and the limits of LeaseDuration.
+// The defaults of a Config.
 const (
-	DefaultLeaseDuration = 15 * time.Second
+	DefaultLeaseDuration = driver.DefaultLeaseDuration
 	DefaultDrainTimeout  = 30 * time.Second
-
-	MinLeaseDuration = 500 * time.Millisecond
-	MaxLeaseDuration = 24 * time.Hour
 )
 
 // minStandAside is how long a node that stepped down lets others try, at least.
@@ -149,17 +148,17 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Name == "":
-		return c, &ConfigError{"Name", `""`, "name the election, for logs and errors"}
+		return c, wrong("Name", `""`, "name the election, for logs and errors")
 	case c.Backend == nil:
-		return c, &ConfigError{"Backend", nil, "pass one, such as that of leader/postgres"}
+		return c, wrong("Backend", nil, "pass one, such as that of leader/postgres")
 	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
-		return c, &ConfigError{"Identity", fmt.Sprintf("%q", c.Identity), "use printable characters"}
-	case c.LeaseDuration < MinLeaseDuration || c.LeaseDuration > MaxLeaseDuration:
-		return c, &ConfigError{"LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s"}
+		return c, wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
+	case c.LeaseDuration < driver.MinLeaseDuration || c.LeaseDuration > driver.MaxLeaseDuration:
+		return c, wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
 	case c.MaxRenewFailures < 0:
-		return c, &ConfigError{"MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for"}
+		return c, wrong("MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for")
 	case c.OnDrainExceeded > KeepHolding:
-		return c, &ConfigError{"OnDrainExceeded", c.OnDrainExceeded, "use ReleaseAnyway, ExitProcess or KeepHolding"}
+		return c, wrong("OnDrainExceeded", c.OnDrainExceeded, "use ReleaseAnyway, ExitProcess or KeepHolding")
 	}
 	for _, d := range []struct {
 		field string
@@ -172,24 +171,28 @@ func (c Config) withDefaults() (Config, error) {
 		{"SettleDelay", c.SettleDelay},
 	} {
 		if d.value < 0 {
-			return c, &ConfigError{d.field, d.value, "use a positive duration, or 0 for the default"}
+			return c, wrong(d.field, d.value, "use a positive duration, or 0 for the default")
 		}
 	}
 	switch least := 10 * time.Millisecond; { // less is a number without its unit
 	case c.RenewInterval < least:
-		return c, &ConfigError{"RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration"}
+		return c, wrong("RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration")
 	case c.RenewTimeout < least:
-		return c, &ConfigError{"RenewTimeout", c.RenewTimeout, "use 10ms at least, or 0 for a third of LeaseDuration"}
+		return c, wrong("RenewTimeout", c.RenewTimeout, "use 10ms at least, or 0 for a third of LeaseDuration")
 	}
 	return c, c.checkTimes()
+}
+
+func wrong(field string, value any, remedy string) error {
+	return &ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
 // checkTimes refuses times by which one slow renewal would cost leadership.
 func (c Config) checkTimes() error {
 	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
-		return &ConfigError{"LeaseDuration", c.LeaseDuration, fmt.Sprintf(
+		return wrong("LeaseDuration", c.LeaseDuration, fmt.Sprintf(
 			"LossDrain %v + RenewInterval %v + RenewTimeout %v = %v, which must be less than LeaseDuration %v - margin %v = %v: lengthen the lease or shorten one of them",
-			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.LeaseDuration, c.margin(), c.LeaseDuration-c.margin())}
+			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.LeaseDuration, c.margin(), c.LeaseDuration-c.margin()))
 	}
 	return nil
 }

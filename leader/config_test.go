@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -62,7 +63,7 @@ func TestAConfigThatCannotWorkNamesFieldValueAndRemedy(t *testing.T) {
 func TestAnyDrainTimeoutFitsAnyLease(t *testing.T) {
 	t.Parallel()
 	_, err := leader.New(leader.Config{
-		Name: "scheduler", Backend: leadertest.NewElection().Backend(), LeaseDuration: leader.MinLeaseDuration, DrainTimeout: time.Hour,
+		Name: "scheduler", Backend: leadertest.NewElection().Backend(), LeaseDuration: driver.MinLeaseDuration, DrainTimeout: time.Hour,
 		LossDrain: -1,
 	})
 	require.NoError(t, err)

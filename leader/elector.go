@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // An Elector takes part in one election for its process. Its methods are safe for
@@ -21,12 +23,12 @@ import (
 type Elector struct {
 	config  Config
 	backend Backend
-	waiter  Waiter       // nil if the backend is none, and so below
-	losses  LossNotifier //
-	termer  Termer
-	clean   Successor
-	binder  Binder
-	contest Contest
+	waiter  driver.Waiter // nil if the backend is none, and so below
+	losses  driver.LossNotifier
+	termer  driver.Termer
+	clean   driver.Successor
+	binder  driver.Binder
+	contest driver.Contest
 	closer  io.Closer
 	log     *slog.Logger                                // with the election's name and key
 	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
@@ -65,17 +67,17 @@ func New(config Config) (*Elector, error) {
 		return nil, err
 	}
 	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), log: labeled(config.Logger, config)}
-	e.waiter, _ = e.backend.(Waiter)
-	e.losses, _ = e.backend.(LossNotifier)
-	e.termer, _ = e.backend.(Termer)
-	e.clean, _ = e.backend.(Successor)
-	e.binder, _ = e.backend.(Binder)
-	e.contest, _ = e.backend.(Contest)
+	e.waiter, _ = e.backend.(driver.Waiter)
+	e.losses, _ = e.backend.(driver.LossNotifier)
+	e.termer, _ = e.backend.(driver.Termer)
+	e.clean, _ = e.backend.(driver.Successor)
+	e.binder, _ = e.backend.(driver.Binder)
+	e.contest, _ = e.backend.(driver.Contest)
 	e.closer, _ = e.backend.(io.Closer)
 	switch b := e.backend.(type) {
-	case Observer:
+	case driver.Observer:
 		e.inspect = b.Observe
-	case Inspector:
+	case driver.Inspector:
 		e.inspect = b.Leader
 	}
 	return e, nil
@@ -84,7 +86,7 @@ func New(config Config) (*Elector, error) {
 // labeled returns the logger of an election.
 func labeled(log *slog.Logger, c Config) *slog.Logger {
 	attrs := []any{slog.String("election", c.Name)}
-	if b, ok := c.Backend.(Labeled); ok {
+	if b, ok := c.Backend.(driver.Labeled); ok {
 		for _, a := range b.LogAttrs() {
 			attrs = append(attrs, a)
 		}
@@ -285,18 +287,18 @@ func (e *Elector) Context() context.Context {
 	return ctx
 }
 
-// Term returns the term in which the node leads, or NoTerm.
+// Term returns the term in which the node leads, or the zero Term.
 func (e *Elector) Term() Term {
 	if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
 		return t.term
 	}
-	return NoTerm
+	return Term{}
 }
 
 // Leader asks the backend who leads. ok is false if nobody does. The error matches
 // errors.ErrUnsupported if the backend cannot tell.
 func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error) {
-	inspector, known := e.backend.(Inspector)
+	inspector, known := e.backend.(driver.Inspector)
 	if !known {
 		return Holder{}, false, fmt.Errorf("leader: %T does not tell who leads: %w", e.backend, errors.ErrUnsupported)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -133,7 +134,7 @@ func TestAReaderThatIsFarBehindMissesNoLoss(t *testing.T) {
 		backend := election.Backend()
 		polling := struct { // a hundred refused attempts, with two changes of state each, for each loss
 			leader.Backend
-			leader.LossNotifier
+			driver.LossNotifier
 		}{backend, backend}
 		s := prepare(t, leader.Config{Backend: polling, Retry: leader.FixedInterval{Interval: time.Millisecond}})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -272,7 +273,7 @@ func TestABackendWithoutTermsNeverRecovers(t *testing.T) {
 		backend := leadertest.NewElection().Backend()
 		s := open(t, leader.Config{Backend: struct {
 			leader.Backend
-			leader.LossNotifier
+			driver.LossNotifier
 		}{backend, backend}, ReconnectGrace: 10 * time.Second})
 		synctest.Wait()
 		backend.Kill()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -155,7 +156,7 @@ func TestANodeThatStepsDownStandsAsideOnlyForAnother(t *testing.T) {
 		{"alone, and the backend does not know it", false, func(b *leadertest.Backend) leader.Backend {
 			return struct {
 				leader.Backend
-				leader.Termer
+				driver.Termer
 			}{b, b}
 		}, false},
 	} {

@@ -4,16 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // The conditions that an Elector reports.
 var (
-	ErrNotLeader       = errors.New("not the leader")
-	ErrLost            = errors.New("leadership lost")
-	ErrReleased        = errors.New("leadership released")
-	ErrConnection      = errors.New("backend unreachable") // or of no use; the text of what matches it says what is wrong
-	ErrPermanent       = errors.New("no attempt can succeed")
-	ErrPending         = errors.New("takeover under way")
+	ErrNotLeader       = driver.ErrNotLeader
+	ErrLost            = driver.ErrLost
+	ErrReleased        = driver.ErrReleased
+	ErrConnection      = driver.ErrConnection // the text of what matches it says what is wrong
+	ErrPermanent       = driver.ErrPermanent
 	ErrShutdownTimeout = errors.New("leadership not given up in time")
 	ErrDrainExceeded   = errors.New("work did not end within DrainTimeout")
 	ErrGaveUp          = errors.New("election given up")
@@ -39,16 +40,5 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// A ConfigError names a field of a Config, its value and the remedy.
-type ConfigError struct {
-	Field  string
-	Value  any
-	Remedy string
-}
-
-func (e *ConfigError) Error() string {
-	return fmt.Sprintf("leader: %s is %v: %s", e.Field, e.Value, e.Remedy)
-}
-
-// Is reports whether target is ErrPermanent.
-func (e *ConfigError) Is(target error) bool { return target == ErrPermanent }
+// A ConfigError names a field of a Config, or of a backend's, its value and the remedy.
+type ConfigError = driver.ConfigError

@@ -202,7 +202,7 @@ func ExampleServices() {
 }
 
 func ExampleTerm() {
-	seen := leader.NoTerm // the greatest term that wrote, kept where the writes arrive
+	seen := leader.Term{} // the greatest term that wrote, kept where the writes arrive
 	write := func(t leader.Term) {
 		if t.Compare(seen) < 0 {
 			fmt.Println(t, "refused: a later leader has written")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -26,7 +27,7 @@ func (b *eager) TryAcquire(ctx context.Context, _ string, _ time.Duration) (bool
 		<-ctx.Done()
 	}
 	if b.pending {
-		return false, leader.ErrPending
+		return false, driver.ErrPending
 	}
 	return false, nil
 }

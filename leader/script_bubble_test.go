@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A call is one call of a Backend that a script expects, and the answer. A call
@@ -34,7 +35,7 @@ func acquires(n uint64) call {
 }
 func refuses() call      { return call{method: "TryAcquire"} }
 func fails() call        { return call{method: "TryAcquire", err: errBroken} }
-func pends() call        { return call{method: "TryAcquire", err: leader.ErrPending} }
+func pends() call        { return call{method: "TryAcquire", err: driver.ErrPending} }
 func renews() call       { return call{method: "Renew"} }
 func failsToRenew() call { return call{method: "Renew", err: errBroken} }
 func isDeposed() call {

@@ -47,13 +47,13 @@ func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
 	config.StopTimeout = cmp.Or(config.StopTimeout, DefaultStopTimeout)
 	switch {
 	case e == nil:
-		return nil, &ConfigError{"Elector", nil, "pass one"}
+		return nil, wrong("Elector", nil, "pass one")
 	case len(config.Services) == 0:
-		return nil, &ConfigError{"Services", "empty", "list one at least"}
+		return nil, wrong("Services", "empty", "list one at least")
 	case config.StartTimeout < 0:
-		return nil, &ConfigError{"StartTimeout", config.StartTimeout, "use a positive duration, or 0 for 30s"}
+		return nil, wrong("StartTimeout", config.StartTimeout, "use a positive duration, or 0 for 30s")
 	case config.StopTimeout < 0:
-		return nil, &ConfigError{"StopTimeout", config.StopTimeout, "use a positive duration, or 0 for 10s"}
+		return nil, wrong("StopTimeout", config.StopTimeout, "use a positive duration, or 0 for 10s")
 	}
 	specs := slices.Clone(config.Services)
 	names := map[string]bool{}
@@ -64,13 +64,13 @@ func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
 		field := func(name string) string { return fmt.Sprintf("Services[%d].%s", i, name) }
 		switch {
 		case s.Name == "" || names[s.Name]:
-			return nil, &ConfigError{field("Name"), fmt.Sprintf("%q", s.Name), "give each service a name of its own"}
+			return nil, wrong(field("Name"), fmt.Sprintf("%q", s.Name), "give each service a name of its own")
 		case s.New == nil:
-			return nil, &ConfigError{field("New"), nil, "pass the function that makes " + s.Name}
+			return nil, wrong(field("New"), nil, "pass the function that makes "+s.Name)
 		case s.StartTimeout < 0:
-			return nil, &ConfigError{field("StartTimeout"), s.StartTimeout, "use a positive duration, or 0 for that of all"}
+			return nil, wrong(field("StartTimeout"), s.StartTimeout, "use a positive duration, or 0 for that of all")
 		case s.StopTimeout < 0:
-			return nil, &ConfigError{field("StopTimeout"), s.StopTimeout, "use a positive duration, or 0 for that of all"}
+			return nil, wrong(field("StopTimeout"), s.StopTimeout, "use a positive duration, or 0 for that of all")
 		}
 		names[s.Name] = true
 	}

@@ -11,9 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
-var errRefused = leader.Permanent(errors.New("leader: password authentication failed"))
+var errRefused = driver.Permanent(errors.New("leader: password authentication failed"))
 
 func refusesForEver() call { return call{method: "TryAcquire", err: errRefused} }
 

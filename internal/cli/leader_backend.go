@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/namespace"
@@ -29,7 +30,7 @@ type Election struct {
 	Name    string // in logs, in documents and as PGLATCH_KEY
 	Backend interface {
 		leader.Backend
-		leader.Inspector
+		driver.Inspector
 	}
 	Close func() // is called when the Backend is not used any more; nil = nothing is to be closed
 

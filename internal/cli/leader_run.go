@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/supervise"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 const leaderRunHelp = `Take part in an election until interrupted, and log every transition.
@@ -146,7 +147,7 @@ func logAttempts(app *App, election *Election, elector *leader.Elector) {
 		return
 	}
 	log = log.With(slog.String("election", election.Name))
-	if labeled, ok := election.Backend.(leader.Labeled); ok {
+	if labeled, ok := election.Backend.(driver.Labeled); ok {
 		for _, a := range labeled.LogAttrs() {
 			log = log.With(a)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/internal/supervise"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // The end of a command is fitted into the lease, after which another node can lead.
@@ -63,7 +63,7 @@ func (r *leaderRun) fit(flags *pflag.FlagSet) error {
 		return nil
 	}
 	remedy := "shorten one of them"
-	for lease := longer(t.lease); lease <= leader.MaxLeaseDuration; lease = longer(lease) {
+	for lease := longer(t.lease); lease <= driver.MaxLeaseDuration; lease = longer(lease) {
 		if r.times(flags, lease).fit() {
 			remedy = fmt.Sprintf("shorten one of them, or use a --lease-duration of %v", lease)
 			break

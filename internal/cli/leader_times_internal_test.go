@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -67,7 +68,7 @@ func TestTheCommandIsKilledTooLateWithTheTimesOfTheLibraryControl(t *testing.T) 
 
 func TestTheDefaultsFitIntoEveryLease(t *testing.T) {
 	t.Parallel()
-	for lease := leader.MinLeaseDuration; lease <= leader.MaxLeaseDuration; lease += lease / 7 {
+	for lease := driver.MinLeaseDuration; lease <= driver.MaxLeaseDuration; lease += lease / 7 {
 		r, f := parse(t, "--lease-duration", lease.String())
 		assert.NoError(t, r.fit(f), lease)
 	}

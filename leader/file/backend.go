@@ -15,14 +15,14 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // maxIdentity is the most bytes of an identity, so that every record can be read.
 const maxIdentity = 1024
 
-// A Backend elects a leader with one file. It implements leader.Backend,
-// leader.Waiter, leader.Termer, leader.Successor, leader.Inspector and io.Closer. Its
+// A Backend elects a leader with one file. It implements driver.Backend,
+// driver.Waiter, driver.Termer, driver.Successor, driver.Inspector and io.Closer. Its
 // methods are for one goroutine at a time, but for Leader, which is for any.
 type Backend struct {
 	path   string
@@ -40,17 +40,17 @@ type Backend struct {
 	attempts int    // that got so far as to write
 	holds    bool   // the record may have one of its incarnations
 	leads    bool   // the last attempt succeeded, and nothing has ended its leadership
-	term     leader.Term
+	term     driver.Term
 	clean    bool
 }
 
 var _ interface {
-	leader.Backend
-	leader.Waiter
-	leader.Termer
-	leader.Successor
-	leader.Inspector
-	leader.Labeled
+	driver.Backend
+	driver.Waiter
+	driver.Termer
+	driver.Successor
+	driver.Inspector
+	driver.Labeled
 	io.Closer
 } = (*Backend)(nil)
 
@@ -88,7 +88,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	if err := b.check(identity, ttl); err != nil {
 		return false, err
 	}
-	var next leader.Term
+	var next driver.Term
 	var clean bool
 	b.leads = false
 	done, err := b.change(ctx, "acquire", func(v view) ([]*draft, error) {
@@ -104,7 +104,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 			return nil, err // else the record knows as much
 		}
 		b.sweep()
-		next, clean = following(leader.Term(v.Term), known.term), v.clean
+		next, clean = following(driver.Term(v.Term), known.term), v.clean
 		b.attempts++
 		b.holds = true // also if the change fails
 		r, err := b.draft(record{
@@ -126,11 +126,11 @@ func (b *Backend) incarnation() string { return fmt.Sprintf("%s-%d", b.id, b.att
 func (b *Backend) made(r record) bool { return strings.HasPrefix(r.Incarnation, b.id+"-") }
 
 // following is the term after those.
-func following(t, u leader.Term) leader.Term {
+func following(t, u driver.Term) driver.Term {
 	if t.Compare(u) < 0 {
 		t = u
 	}
-	return leader.Term{Era: cmp.Or(t.Era, 1), N: t.N + 1}
+	return driver.Term{Era: cmp.Or(t.Era, 1), N: t.N + 1}
 }
 
 // draft returns the record, renewed now.
@@ -151,7 +151,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 		return err
 	}
 	if !b.leads {
-		return failed("renew", b.path, fmt.Errorf("%w: %s does not lead", leader.ErrLost, identity))
+		return failed("renew", b.path, fmt.Errorf("%w: %s does not lead", driver.ErrLost, identity))
 	}
 	var old view
 	_, err := b.change(ctx, "renew", func(v view) ([]*draft, error) {
@@ -161,21 +161,21 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			return nil, v.damage
 		case v.Holder != identity || v.Incarnation != b.incarnation():
 			b.leads = false
-			return nil, fmt.Errorf("%w: the leader is %q, in term %v", leader.ErrLost, v.Holder, leader.Term(v.Term))
+			return nil, fmt.Errorf("%w: the leader is %q, in term %v", driver.ErrLost, v.Holder, driver.Term(v.Term))
 		case v.free():
 			b.leads = false
-			return nil, fmt.Errorf("%w: its lease ended %v ago", leader.ErrLost, -v.left)
+			return nil, fmt.Errorf("%w: its lease ended %v ago", driver.ErrLost, -v.left)
 		}
 		r, err := b.draft(v.record, ttl)
 		if err != nil || ttl <= time.Duration(v.LeaseDuration) {
 			return []*draft{r}, err
 		}
 		known, _ := readLedger(b.ledgerPath()) // if that fails, the record knows as much
-		return []*draft{{path: b.ledgerPath(), data: known.grown(leader.Term(v.Term), ttl).encode()}, r}, nil
+		return []*draft{{path: b.ledgerPath(), data: known.grown(driver.Term(v.Term), ttl).encode()}, r}, nil
 	})
 	if late := b.now().time - old.at.time - old.left; err == nil && late >= 0 {
 		b.leads = false // the process was stopped between the look and the change
-		return failed("renew", b.path, fmt.Errorf("%w: its lease ended %v ago, while it was renewed", leader.ErrLost, late))
+		return failed("renew", b.path, fmt.Errorf("%w: its lease ended %v ago, while it was renewed", driver.ErrLost, late))
 	}
 	return err
 }
@@ -214,8 +214,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Term returns the last leadership's term, or leader.NoTerm.
-func (b *Backend) Term() leader.Term { return b.term }
+// Term returns the last leadership's term, or the zero Term.
+func (b *Backend) Term() driver.Term { return b.term }
 
 // CleanStart reports whether the term before was released, or there was none.
 func (b *Backend) CleanStart() bool { return b.clean }
@@ -224,13 +224,13 @@ func (b *Backend) CleanStart() bool { return b.clean }
 func (b *Backend) check(identity string, ttl time.Duration) error {
 	switch {
 	case b.path == "":
-		return &leader.ConfigError{Field: "path", Value: `""`, Remedy: "name the file of the election"}
+		return &driver.ConfigError{Field: "path", Value: `""`, Remedy: "name the file of the election"}
 	case reserved(filepath.Base(b.path)):
-		return &leader.ConfigError{Field: "path", Value: fmt.Sprintf("%q", b.path), Remedy: "use another name: elections keep files of such names beside theirs"}
+		return &driver.ConfigError{Field: "path", Value: fmt.Sprintf("%q", b.path), Remedy: "use another name: elections keep files of such names beside theirs"}
 	case identity == "" || len(identity) > maxIdentity || !utf8.ValidString(identity):
-		return &leader.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text of at most 1024 bytes"}
-	case ttl <= 0 || ttl > leader.MaxLeaseDuration:
-		return &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use more than 0, to 24h"}
+		return &driver.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text of at most 1024 bytes"}
+	case ttl <= 0 || ttl > driver.MaxLeaseDuration:
+		return &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use more than 0, to 24h"}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
 )
 
@@ -111,7 +112,7 @@ func freeze(ctx context.Context, b *file.Backend, act func(string, leader.Term))
 		if err := os.Link(from, kept); err != nil {
 			fail(err)
 		}
-		act("frozen", leader.NoTerm)
+		act("frozen", leader.Term{})
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		for {
 			if _, err := os.Stat(os.Getenv(childGo)); err == nil {
@@ -208,7 +209,7 @@ func actsOf(t *testing.T, path string) []act {
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		require.Len(t, f, 3, "a line is one write: %q", line)
-		term, err := leader.ParseTerm(f[2])
+		term, err := driver.ParseTerm(f[2])
 		require.NoError(t, err)
 		acts = append(acts, act{f[0], f[1], term})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -18,22 +19,22 @@ func TestTheBackendConforms(t *testing.T) {
 	t.Parallel()
 	leadertest.Run(t, leadertest.Harness{
 		TTL: time.Second,
-		New: func(t *testing.T) func() leader.Backend {
+		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			path := newPath(t)
-			return func() leader.Backend { return file.NewBackend(path) }
+			return func() driver.Backend { return file.NewBackend(path) }
 		},
-		Mistakes: map[string]func(*testing.T) leader.Backend{
-			"no directory": func(t *testing.T) leader.Backend {
+		Mistakes: map[string]func(*testing.T) driver.Backend{
+			"no directory": func(t *testing.T) driver.Backend {
 				t.Helper()
 				return file.NewBackend(filepath.Join(t.TempDir(), "missing", "leader.json"))
 			},
-			"a corrupt file": func(t *testing.T) leader.Backend { //nolint:thelper // it makes a backend
+			"a corrupt file": func(t *testing.T) driver.Backend { //nolint:thelper // it makes a backend
 				path := newPath(t)
 				require.NoError(t, os.WriteFile(path, []byte(`{"holder":`), 0o600))
 				return file.NewBackend(path)
 			},
-			"no path": func(*testing.T) leader.Backend { return file.NewBackend("") },
+			"no path": func(*testing.T) driver.Backend { return file.NewBackend("") },
 		},
 	})
 }
@@ -43,10 +44,10 @@ func TestTheBackendConformsWithoutACommonClock(t *testing.T) {
 	t.Parallel()
 	leadertest.Run(t, leadertest.Harness{
 		TTL: time.Second,
-		New: func(t *testing.T) func() leader.Backend {
+		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			path := newPath(t)
-			return func() leader.Backend { return stranger(path) }
+			return func() driver.Backend { return stranger(path) }
 		},
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"syscall"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A CorruptError says that a file of the election is not what a Backend writes: it is
@@ -39,7 +39,7 @@ var remedies = []struct {
 
 // Is reports whether target is leader.ErrPermanent, unless WithRepair is going to replace
 // the file.
-func (e *CorruptError) Is(target error) bool { return target == leader.ErrPermanent && !e.passing }
+func (e *CorruptError) Is(target error) bool { return target == driver.ErrPermanent && !e.passing }
 
 // failed names the operation that an error ended, and the remedy if it is known.
 func failed(op, path string, err error) error {
@@ -50,7 +50,7 @@ func failed(op, path string, err error) error {
 		if errors.Is(err, r.condition) {
 			err = fmt.Errorf("leader/file: %s %s: %w: %s", op, path, err, r.remedy)
 			if r.permanent {
-				return leader.Permanent(err)
+				return driver.Permanent(err)
 			}
 			return err
 		}

@@ -4,24 +4,24 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // Leader tells who leads. It reads the file and needs no lock. ok is false if nobody
 // leads or the lease has ended; a lease that was written by another clock counts from
 // the first look of this Backend. Since is by the wall clock of the leader's host.
-func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	if ctx.Err() != nil {
-		return leader.Holder{}, false, failed("inspect", b.path, context.Cause(ctx))
+		return driver.Holder{}, false, failed("inspect", b.path, context.Cause(ctx))
 	}
 	v, err := b.look()
 	if v.damage != nil {
 		err = v.damage
 	}
 	if err != nil || v.Holder == "" || v.free() {
-		return leader.Holder{}, false, failed("inspect", b.path, err)
+		return driver.Holder{}, false, failed("inspect", b.path, err)
 	}
-	holder = leader.Holder{Identity: v.Holder, Term: leader.Term(v.Term), Since: v.AcquireTime}
+	holder = driver.Holder{Identity: v.Holder, Term: driver.Term(v.Term), Since: v.AcquireTime}
 	if v.PID != 0 {
 		holder.Detail = fmt.Sprintf("pid %d", v.PID)
 	}

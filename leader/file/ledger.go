@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // ledgerSuffix is what the ledger's name has after that of the record.
@@ -14,7 +14,7 @@ const ledgerSuffix = ".term"
 // A ledger is the file of the greatest term and its lease. It is written before the
 // record is, so that terms rise and a leader is waited for when the record is lost.
 type ledger struct {
-	term  leader.Term
+	term  driver.Term
 	lease time.Duration
 }
 
@@ -36,7 +36,7 @@ func readLedger(path string) (ledger, error) {
 
 func decodeLedger(data []byte) (ledger, error) {
 	text, lease, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), " ")
-	t, err := leader.ParseTerm(text)
+	t, err := driver.ParseTerm(text)
 	if err != nil {
 		return ledger{}, err
 	}
@@ -44,14 +44,14 @@ func decodeLedger(data []byte) (ledger, error) {
 	if err != nil {
 		return ledger{}, err
 	}
-	if d <= 0 || d > leader.MaxLeaseDuration || t.N == leader.MaxN {
+	if d <= 0 || d > driver.MaxLeaseDuration || t.N == driver.MaxN {
 		return ledger{}, fmt.Errorf("%q is out of range", data)
 	}
 	return ledger{t, d}, nil
 }
 
 // grown is the ledger with at least that term and lease.
-func (l ledger) grown(t leader.Term, lease time.Duration) ledger {
+func (l ledger) grown(t driver.Term, lease time.Duration) ledger {
 	if l.term.Compare(t) > 0 {
 		t = l.term
 	}

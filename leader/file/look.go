@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A view is what one look at the file tells.
@@ -64,7 +64,7 @@ func (b *Backend) lookInDark(v view) (view, error) {
 	}
 	v.state += fmt.Sprint(known)
 	v.at = b.now()
-	v.left = cmp.Or(known.lease, leader.DefaultLeaseDuration) - b.seen.unchanged(v.state, v.at)
+	v.left = cmp.Or(known.lease, driver.DefaultLeaseDuration) - b.seen.unchanged(v.state, v.at)
 	return v, nil
 }
 

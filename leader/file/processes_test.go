@@ -26,7 +26,7 @@ func contention(t *testing.T, acts string, env ...string) (all []process) {
 // overlaps are leaderships that begin before the last one ended, or not in the next
 // term; with gaps, in no later one.
 func overlaps(acts []act, gaps bool) (faults []string) {
-	leads, last := "", leader.NoTerm
+	leads, last := "", leader.Term{}
 	for _, a := range acts {
 		switch {
 		case a.what == "begin" && leads != "":
@@ -143,7 +143,7 @@ func (e *election) stop() {
 // stopped, or had to wait for a busy machine, may have looked at its context just
 // before: it has one for each stop, and one more.
 func (e *election) faults() (faults []string) {
-	last := leader.NoTerm
+	last := leader.Term{}
 	stale := make(map[string]int)
 	for _, a := range actsOf(e.T, e.acts) {
 		if a.term.Compare(last) >= 0 {

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 const (
@@ -72,16 +72,16 @@ func (r record) invalid() string {
 	switch {
 	case r.Version < 0:
 		return fmt.Sprintf("its version is %d", r.Version)
-	case r.LeaseDuration < 0 || time.Duration(r.LeaseDuration) > leader.MaxLeaseDuration:
-		return fmt.Sprintf("its leaseDuration is %v, and not from 0 to %v", time.Duration(r.LeaseDuration), leader.MaxLeaseDuration)
+	case r.LeaseDuration < 0 || time.Duration(r.LeaseDuration) > driver.MaxLeaseDuration:
+		return fmt.Sprintf("its leaseDuration is %v, and not from 0 to %v", time.Duration(r.LeaseDuration), driver.MaxLeaseDuration)
 	case r.Holder != "" && r.LeaseDuration == 0:
 		return "it has a holder and no leaseDuration"
 	case r.Holder != "" && r.RenewTime.IsZero():
 		return "it has a holder and no renewTime"
 	case r.ClockTime < 0:
 		return fmt.Sprintf("its clockTime is %v", time.Duration(r.ClockTime))
-	case r.Term.N == leader.MaxN:
-		return fmt.Sprintf("no term can follow its term %v", leader.Term(r.Term))
+	case r.Term.N == driver.MaxN:
+		return fmt.Sprintf("no term can follow its term %v", driver.Term(r.Term))
 	}
 	return ""
 }
@@ -103,12 +103,12 @@ func (d *duration) UnmarshalText(text []byte) error {
 }
 
 // A term is text in JSON, as in "1.42".
-type term leader.Term
+type term driver.Term
 
-func (t term) MarshalText() ([]byte, error) { return []byte(leader.Term(t).String()), nil }
+func (t term) MarshalText() ([]byte, error) { return []byte(driver.Term(t).String()), nil }
 
 func (t *term) UnmarshalText(text []byte) error {
-	v, err := leader.ParseTerm(string(text))
+	v, err := driver.ParseTerm(string(text))
 	*t = term(v)
 	return err
 }

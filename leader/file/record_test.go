@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
 )
 
@@ -143,7 +144,7 @@ func TestArgumentsThatNoRecordCanHoldAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, "Identity", invalid.Field)
 	}
-	for _, d := range []time.Duration{-1, 0, leader.MaxLeaseDuration + 1} {
+	for _, d := range []time.Duration{-1, 0, driver.MaxLeaseDuration + 1} {
 		_, err := b.TryAcquire(t.Context(), "b", d)
 		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, "LeaseDuration", invalid.Field)
@@ -151,7 +152,7 @@ func TestArgumentsThatNoRecordCanHoldAreRefused(t *testing.T) {
 	_, err := file.NewBackend("").TryAcquire(t.Context(), "b", ttl)
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, "path", invalid.Field)
-	ok, err := b.TryAcquire(t.Context(), strings.Repeat("\x01", 1024), leader.MaxLeaseDuration)
+	ok, err := b.TryAcquire(t.Context(), strings.Repeat("\x01", 1024), driver.MaxLeaseDuration)
 	require.NoError(t, err, "the longest record")
 	require.True(t, ok)
 	require.NoError(t, b.Renew(t.Context(), strings.Repeat("\x01", 1024), 1))

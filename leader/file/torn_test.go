@@ -60,7 +60,7 @@ func TestATornRecordIsRepairedWhenItsLeaseHasEnded(t *testing.T) {
 			path := newPath(t)
 			var s setting
 			b := repairing(path, &s)
-			last := leader.NoTerm
+			last := leader.Term{}
 			for offset := 0; ; offset++ {
 				s.pass(ttl)
 				if _, err := b.TryAcquire(within(t), "b", ttl); err != nil { // the first look at it

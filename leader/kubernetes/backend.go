@@ -14,7 +14,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // maxOvertaken is how often a write is made again that another one came before.
@@ -24,7 +24,7 @@ const maxOvertaken = 5
 var errLate = errors.New("an earlier request of this Backend was executed late")
 
 // A Backend keeps the leadership of one election in a Lease of the Kubernetes API.
-// It belongs to one Elector. It implements leader.Backend, and of the optional
+// It belongs to one Elector. It implements driver.Backend, and of the optional
 // interfaces Waiter, Termer, Successor, Inspector and io.Closer.
 type Backend struct {
 	// Logger gets a warning when the API forbids to watch the Lease. nil = discard. Set
@@ -39,7 +39,7 @@ type Backend struct {
 	held  *coordinationv1.Lease // as it was written last; nil = nothing is held
 	sure  bool                  // else held may not have been written: its resourceVersion is the one before
 	stamp stamp                 // of the last claim or renewal
-	term  leader.Term           // of the last success
+	term  driver.Term           // of the last success
 	clean bool                  // the leader before it released
 	ttl   time.Duration         // of the last attempt
 	watch *watching             // nil = none is open
@@ -54,12 +54,12 @@ type Backend struct {
 }
 
 var _ interface {
-	leader.Backend
-	leader.Waiter
-	leader.Termer
-	leader.Successor
-	leader.Inspector
-	leader.Labeled
+	driver.Backend
+	driver.Waiter
+	driver.Termer
+	driver.Successor
+	driver.Inspector
+	driver.Labeled
 } = (*Backend)(nil)
 
 // NewBackend returns a Backend on the Lease of that namespace and name, which the
@@ -70,7 +70,7 @@ var _ interface {
 func NewBackend(client clientset.Interface, namespace, name string) *Backend {
 	return &Backend{
 		leases: client.CoordinationV1().Leases(namespace), namespace: namespace, name: name,
-		suffix: newSuffix(), ttl: leader.DefaultLeaseDuration,
+		suffix: newSuffix(), ttl: driver.DefaultLeaseDuration,
 	}
 }
 
@@ -79,7 +79,7 @@ func (b *Backend) LogAttrs() []slog.Attr {
 	return []slog.Attr{slog.String("namespace", b.namespace), slog.String("lease", b.name)}
 }
 
-// TryAcquire implements leader.Backend. It reads the Lease and takes it if nobody
+// TryAcquire implements driver.Backend. It reads the Lease and takes it if nobody
 // holds it, or if its record did not change for as long as it says, by this
 // process's clock. A write that another one came before is a lost race: false.
 // After an error the Lease may be taken; Release and the next attempt know it by
@@ -103,7 +103,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	}
 	last := b.highest()
 	if last == math.MaxInt32 {
-		return false, leader.Permanent(fmt.Errorf("leader: Lease %s/%s: no term can follow its leaseTransitions %d: delete it, terms then begin again", b.namespace, b.name, last))
+		return false, driver.Permanent(fmt.Errorf("leader: Lease %s/%s: no term can follow its leaseTransitions %d: delete it, terms then begin again", b.namespace, b.name, last))
 	}
 	b.stamp = stampNow()
 	claim := claimed(current.lease, b.name, identity+b.suffix, b.stamp, seconds, last+1)
@@ -127,7 +127,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, nil
 	case apierrors.IsNotFound(err):
 		b.held = nil
-		return false, leader.Permanent(fmt.Errorf("leader: Lease %s/%s cannot be created: is there a namespace %s?: %w", b.namespace, b.name, b.namespace, err))
+		return false, driver.Permanent(fmt.Errorf("leader: Lease %s/%s cannot be created: is there a namespace %s?: %w", b.namespace, b.name, b.namespace, err))
 	case err != nil:
 		return false, err
 	}
@@ -136,7 +136,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// Renew implements leader.Backend. It fails with leader.ErrLost if anybody else
+// Renew implements driver.Backend. It fails with leader.ErrLost if anybody else
 // held the Lease in between, another Backend of the same identity too, or
 // if it is gone.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
@@ -145,7 +145,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 		return err
 	}
 	if b.held == nil || !b.sure {
-		return fmt.Errorf("leader: Lease %s/%s: %w: it is not held", b.namespace, b.name, leader.ErrLost)
+		return fmt.Errorf("leader: Lease %s/%s: %w: it is not held", b.namespace, b.name, driver.ErrLost)
 	}
 	for range maxOvertaken {
 		next := b.renewal(seconds)
@@ -174,7 +174,7 @@ func (b *Backend) renewal(seconds int32) *coordinationv1.Lease {
 	return renewed(b.held, b.stamp, seconds)
 }
 
-// Release implements leader.Backend. It empties the Lease's holder, as client-go's
+// Release implements driver.Backend. It empties the Lease's holder, as client-go's
 // electors do, so that anybody may take it at once. Of an attempt that failed it
 // makes sure that it does not succeed later.
 func (b *Backend) Release(ctx context.Context, _ string) error {
@@ -235,11 +235,11 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Term implements leader.Termer. It is leaseTransitions, in era 0. Terms begin
+// Term implements driver.Termer. It is leaseTransitions, in era 0. Terms begin
 // again if somebody deletes the Lease and one creates it that never saw it.
-func (b *Backend) Term() leader.Term { return b.term }
+func (b *Backend) Term() driver.Term { return b.term }
 
-// CleanStart implements leader.Successor. It is true if the leader before was one
+// CleanStart implements driver.Successor. It is true if the leader before was one
 // of this package and released, but not for client-go's electors, which do not
 // wait for work to end, nor for a Lease that was created.
 func (b *Backend) CleanStart() bool { return b.clean }
@@ -274,14 +274,14 @@ func (b *Backend) lost(now *coordinationv1.Lease) error {
 	if now != nil {
 		what = fmt.Sprintf("its holder is %q, in term %v", value(now.Spec.HolderIdentity), termOf(now))
 	}
-	return fmt.Errorf("leader: Lease %s/%s: %w: %s", b.namespace, b.name, leader.ErrLost, what)
+	return fmt.Errorf("leader: Lease %s/%s: %w: %s", b.namespace, b.name, driver.ErrLost, what)
 }
 
 // failed names what an error ended. What the API forbids, or finds wrong, is permanent.
 func (b *Backend) failed(doing string, err error) error {
 	failure := fmt.Errorf("leader: %s Lease %s/%s: %w", doing, b.namespace, b.name, err)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
-		return leader.Permanent(failure)
+		return driver.Permanent(failure)
 	}
 	return failure
 }
@@ -289,7 +289,7 @@ func (b *Backend) failed(doing string, err error) error {
 // wholeSeconds is ttl as a Lease stores it.
 func wholeSeconds(ttl time.Duration) (int32, error) {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second >= math.MaxInt32 {
-		return 0, &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use whole seconds: a Lease stores its duration in them"}
+		return 0, &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use whole seconds: a Lease stores its duration in them"}
 	}
 	return int32(ttl / time.Second), nil
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pglatch/pglatch/internal/boottime"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // The annotations of a Lease.
@@ -49,8 +49,8 @@ func value[T any](p *T) (v T) {
 }
 
 // termOf is leaseTransitions. client-go creates a Lease with 0, which is no term.
-func termOf(l *coordinationv1.Lease) leader.Term {
-	return leader.TermOf(uint64(max(value(l.Spec.LeaseTransitions), 0)))
+func termOf(l *coordinationv1.Lease) driver.Term {
+	return driver.TermOf(uint64(max(value(l.Spec.LeaseTransitions), 0)))
 }
 
 // isClean reports whether nobody holds the Lease because its last leader, one of

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -10,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/pglatch/pglatch/leader"
 )
 
 const (
 	// deafness is how long followers poll before they try again whether they may
 	// watch: rights are often granted a moment after a program was started.
 	deafness = time.Minute
+	// pollInterval is the time between two looks where no watch is allowed.
+	pollInterval = 2 * time.Second
 	// rewatch is the pause before a watch that ended is begun again.
 	rewatch = 200 * time.Millisecond
 )
@@ -28,7 +29,7 @@ type watching struct {
 	cancel context.CancelFunc
 }
 
-// Wait implements leader.Waiter. It returns nil when the Lease is released,
+// Wait implements driver.Waiter. It returns nil when the Lease is released,
 // deleted, or has expired. It holds nothing; the watch that it leaves open ends
 // with the next success, Release or Close. Where to watch is forbidden it polls,
 // about every two seconds. Other failures are its error.
@@ -56,7 +57,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 // next waits for news, or for the Lease to expire.
 func (b *Backend) next(ctx context.Context, left time.Duration) error {
 	if b.watch == nil {
-		return b.look(ctx, min(left, jittered(leader.DefaultRetryInterval)))
+		return b.look(ctx, min(left, jittered(pollInterval)))
 	}
 	expiry := time.NewTimer(left)
 	defer expiry.Stop()
@@ -141,7 +142,7 @@ func (b *Backend) stopWatching() {
 	b.watch = nil
 }
 
+// jittered is d, more or less a fifth of it.
 func jittered(d time.Duration) time.Duration {
-	d, _ = leader.FixedInterval{Interval: d}.NextDelay(leader.RetryContext{})
-	return d
+	return d*4/5 + rand.N(d*2/5)
 }

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A Backend is one node's way to an Election. Beside the contract of
-// leader.Backend, all its methods are safe for concurrent use.
+// driver.Backend, all its methods are safe for concurrent use.
 type Backend struct {
 	election *Election
 
@@ -26,13 +26,13 @@ type Backend struct {
 }
 
 var _ interface {
-	leader.Backend
-	leader.Waiter
-	leader.LossNotifier
-	leader.Termer
-	leader.Successor
-	leader.Inspector
-	leader.Contest
+	driver.Backend
+	driver.Waiter
+	driver.LossNotifier
+	driver.Termer
+	driver.Successor
+	driver.Inspector
+	driver.Contest
 	io.Closer
 } = (*Backend)(nil)
 
@@ -76,7 +76,7 @@ func (b *Backend) Heal() {
 	}
 }
 
-// TryAcquire implements leader.Backend.
+// TryAcquire implements driver.Backend.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := b.reachLocked(ctx); err != nil {
 		return false, fmt.Errorf("leadertest: acquire: %w", err)
@@ -103,10 +103,10 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// Renew implements leader.Backend.
+// Renew implements driver.Backend.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	if b.knowsLoss() {
-		return fmt.Errorf("leadertest: renew: %w", leader.ErrLost)
+		return fmt.Errorf("leadertest: renew: %w", driver.ErrLost)
 	}
 	if err := b.reachLocked(ctx); err != nil {
 		return fmt.Errorf("leadertest: renew: %w", err)
@@ -114,7 +114,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 	e := b.election
 	defer e.mu.Unlock()
 	if e.tenure == nil || e.tenure != b.tenure || e.tenure.term.IsZero() {
-		return fmt.Errorf("leadertest: renew: %w", leader.ErrLost)
+		return fmt.Errorf("leadertest: renew: %w", driver.ErrLost)
 	}
 	e.tenure.renewLocked(ttl)
 	return nil
@@ -130,7 +130,7 @@ func (b *Backend) knowsLoss() bool {
 	}
 }
 
-// Release implements leader.Backend.
+// Release implements driver.Backend.
 func (b *Backend) Release(ctx context.Context, _ string) error {
 	if err := b.reachLocked(ctx); err != nil {
 		return fmt.Errorf("leadertest: release: %w", err)
@@ -151,7 +151,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Wait implements leader.Waiter. It returns holding leadership.
+// Wait implements driver.Waiter. It returns holding leadership.
 func (b *Backend) Wait(ctx context.Context) error {
 	e := b.election
 	b.addWait(1)
@@ -175,7 +175,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 	}
 }
 
-// Lost implements leader.LossNotifier.
+// Lost implements driver.LossNotifier.
 func (b *Backend) Lost() <-chan struct{} {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
@@ -185,17 +185,17 @@ func (b *Backend) Lost() <-chan struct{} {
 	return b.tenure.lost
 }
 
-// Term implements leader.Termer.
-func (b *Backend) Term() leader.Term {
+// Term implements driver.Termer.
+func (b *Backend) Term() driver.Term {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
 	if b.tenure == nil {
-		return leader.NoTerm
+		return driver.Term{}
 	}
 	return b.tenure.term
 }
 
-// CleanStart implements leader.Successor.
+// CleanStart implements driver.Successor.
 func (b *Backend) CleanStart() bool {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
@@ -208,7 +208,7 @@ func (b *Backend) addWait(n int) {
 	b.waits += n
 }
 
-// Contested implements leader.Contest: whether another node leads, or is in Wait.
+// Contested implements driver.Contest: whether another node leads, or is in Wait.
 func (b *Backend) Contested(ctx context.Context) (bool, error) {
 	if err := b.reachLocked(ctx); err != nil {
 		return false, fmt.Errorf("leadertest: contested: %w", err)
@@ -219,10 +219,10 @@ func (b *Backend) Contested(ctx context.Context) (bool, error) {
 	return others || e.tenure != nil && e.tenure.owner != b, nil
 }
 
-// Leader implements leader.Inspector.
-func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+// Leader implements driver.Inspector.
+func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	if err := b.reachLocked(ctx); err != nil {
-		return leader.Holder{}, false, fmt.Errorf("leadertest: leader: %w", err)
+		return driver.Holder{}, false, fmt.Errorf("leadertest: leader: %w", err)
 	}
 	b.election.mu.Unlock()
 	holder, ok = b.election.Leader()

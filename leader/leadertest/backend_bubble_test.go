@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
-func try(t *testing.T, b leader.Backend, identity string) bool {
+func try(t *testing.T, b driver.Backend, identity string) bool {
 	t.Helper()
 	ok, err := b.TryAcquire(t.Context(), identity, time.Hour)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
@@ -27,7 +28,7 @@ func (b broken) TryAcquire(ctx context.Context, identity string, ttl time.Durati
 	ok, err := b.Backend.TryAcquire(ctx, identity, ttl)
 	switch {
 	case err != nil && b.kind == "an outage is permanent":
-		err = leader.Permanent(err)
+		err = driver.Permanent(err)
 	case errors.Is(err, leader.ErrPermanent) && b.kind == "a mistake passes":
 		err = errors.New(err.Error())
 	}
@@ -119,19 +120,19 @@ func TestABrokenBackend(t *testing.T) {
 	}
 	leadertest.Run(t, leadertest.Harness{
 		TTL: 200 * time.Millisecond,
-		New: func(*testing.T) func() leader.Backend {
+		New: func(*testing.T) func() driver.Backend {
 			election := leadertest.NewElection()
-			return func() leader.Backend { return broken{election.Backend(), election, kind[len("yes "):]} }
+			return func() driver.Backend { return broken{election.Backend(), election, kind[len("yes "):]} }
 		},
-		Kill: func(_ *testing.T, b leader.Backend) { b.(broken).Kill() },
-		Cut: func(_ *testing.T, b leader.Backend) func() {
+		Kill: func(_ *testing.T, b driver.Backend) { b.(broken).Kill() },
+		Cut: func(_ *testing.T, b driver.Backend) func() {
 			b.(broken).Cut()
 			return b.(broken).Heal
 		},
-		Mistakes: map[string]func(*testing.T) leader.Backend{"a wrong password": func(*testing.T) leader.Backend {
+		Mistakes: map[string]func(*testing.T) driver.Backend{"a wrong password": func(*testing.T) driver.Backend {
 			election := leadertest.NewElection()
 			b := broken{election.Backend(), election, kind[len("yes "):]}
-			b.SetUnavailable(leader.Permanent(errors.New("wrong password")))
+			b.SetUnavailable(driver.Permanent(errors.New("wrong password")))
 			return b
 		}},
 	})

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // An Election is a store in memory in which one election is held. Its methods are
@@ -12,7 +12,7 @@ import (
 type Election struct {
 	mu      sync.Mutex
 	tenure  *tenure // nil = nobody leads
-	term    leader.Term
+	term    driver.Term
 	clean   bool          // the last leader released
 	changed chan struct{} // closed, and made anew, when leadership may be free
 	all     []*Backend
@@ -23,7 +23,7 @@ type Election struct {
 type tenure struct {
 	owner    *Backend // nil if it was stolen
 	identity string
-	term     leader.Term // zero: a Wait took it, for the next TryAcquire to adopt
+	term     driver.Term // zero: a Wait took it, for the next TryAcquire to adopt
 	since    time.Time
 	until    time.Time // renewed until
 	expiry   *time.Timer
@@ -33,12 +33,12 @@ type tenure struct {
 // NewElection returns an election that nobody has led yet: its first term is 1.1,
 // and has a clean start.
 func NewElection() *Election {
-	return &Election{term: leader.Term{Era: 1}, clean: true, changed: make(chan struct{})}
+	return &Election{term: driver.Term{Era: 1}, clean: true, changed: make(chan struct{})}
 }
 
 // Backend returns another node's way to the election.
 func (e *Election) Backend() *Backend {
-	b := &Backend{election: e, ttl: leader.DefaultLeaseDuration, heal: make(chan struct{})}
+	b := &Backend{election: e, ttl: driver.DefaultLeaseDuration, heal: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all = append(e.all, b)
@@ -56,7 +56,7 @@ func (e *Election) Kill() {
 }
 
 // Steal makes somebody outside lead for ttl, in a new term, whoever led before.
-func (e *Election) Steal(identity string, ttl time.Duration) leader.Term {
+func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.tenure != nil {
@@ -78,14 +78,14 @@ func (e *Election) SetUnavailable(err error) {
 }
 
 // Leader tells who leads.
-func (e *Election) Leader() (holder leader.Holder, ok bool) {
+func (e *Election) Leader() (holder driver.Holder, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.expireLocked()
 	if e.tenure == nil || e.tenure.term.IsZero() {
-		return leader.Holder{}, false
+		return driver.Holder{}, false
 	}
-	return leader.Holder{Identity: e.tenure.identity, Term: e.tenure.term, Since: e.tenure.since, Detail: "in memory"}, true
+	return driver.Holder{Identity: e.tenure.identity, Term: e.tenure.term, Since: e.tenure.since, Detail: "in memory"}, true
 }
 
 // beginLocked takes leadership, which is free.

@@ -4,7 +4,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 var exclusionCases = []testCase{
@@ -73,20 +73,20 @@ var exclusionCases = []testCase{
 	}},
 	{"everybody can see who leads", func(s *suite) {
 		a, b := s.backend(), s.backend()
-		needs[leader.Inspector](s, a)
-		look := func(who leader.Backend) (leader.Holder, bool) {
-			holder, ok, err := who.(leader.Inspector).Leader(s.Context())
+		needs[driver.Inspector](s, a)
+		look := func(who driver.Backend) (driver.Holder, bool) {
+			holder, ok, err := who.(driver.Inspector).Leader(s.Context())
 			require.NoError(s, err)
 			return holder, ok
 		}
 		_, ok := look(b)
 		assert.False(s, ok, "nobody leads yet")
 		s.lead(a, "node-a")
-		for _, who := range []leader.Backend{a, b} {
+		for _, who := range []driver.Backend{a, b} {
 			holder, ok := look(who)
 			require.True(s, ok)
 			assert.Equal(s, "node-a", holder.Identity)
-			if termer, ok := a.(leader.Termer); ok && !holder.Term.IsZero() {
+			if termer, ok := a.(driver.Termer); ok && !holder.Term.IsZero() {
 				assert.Equal(s, termer.Term(), holder.Term)
 			}
 		}

@@ -4,25 +4,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
-func harness(wrap func(*leadertest.Backend) leader.Backend) leadertest.Harness {
+func harness(wrap func(*leadertest.Backend) driver.Backend) leadertest.Harness {
 	return leadertest.Harness{
 		TTL: 400 * time.Millisecond,
-		New: func(*testing.T) func() leader.Backend {
+		New: func(*testing.T) func() driver.Backend {
 			election := leadertest.NewElection()
-			return func() leader.Backend { return wrap(election.Backend()) }
+			return func() driver.Backend { return wrap(election.Backend()) }
 		},
 	}
 }
 
 func TestTheElectionInMemoryConforms(t *testing.T) {
 	t.Parallel()
-	h := harness(func(b *leadertest.Backend) leader.Backend { return b })
-	h.Kill = func(_ *testing.T, b leader.Backend) { b.(*leadertest.Backend).Kill() }
-	h.Cut = func(_ *testing.T, b leader.Backend) func() {
+	h := harness(func(b *leadertest.Backend) driver.Backend { return b })
+	h.Kill = func(_ *testing.T, b driver.Backend) { b.(*leadertest.Backend).Kill() }
+	h.Cut = func(_ *testing.T, b driver.Backend) func() {
 		b.(*leadertest.Backend).Cut()
 		return b.(*leadertest.Backend).Heal
 	}
@@ -31,5 +31,5 @@ func TestTheElectionInMemoryConforms(t *testing.T) {
 
 func TestABackendWithoutAbilitiesConforms(t *testing.T) {
 	t.Parallel()
-	leadertest.Run(t, harness(func(b *leadertest.Backend) leader.Backend { return struct{ leader.Backend }{b} }))
+	leadertest.Run(t, harness(func(b *leadertest.Backend) driver.Backend { return struct{ driver.Backend }{b} }))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 var leaseCases = []testCase{
@@ -37,7 +37,7 @@ var leaseCases = []testCase{
 		s.lead(a, "a")
 		s.succeed(b, "b")
 		assert.GreaterOrEqual(s, time.Since(began), s.ttl)
-		assert.ErrorIs(s, s.renew(a, "a"), leader.ErrLost)
+		assert.ErrorIs(s, s.renew(a, "a"), driver.ErrLost)
 		assert.NoError(s, s.renew(b, "b"))
 	}},
 	{"a renewal after a loss fails, also if the same identity leads again", func(s *suite) {
@@ -56,7 +56,7 @@ var leaseCases = []testCase{
 	}},
 	{"a loss is told", func(s *suite) {
 		a := s.backend()
-		losses := needs[leader.LossNotifier](s, a)
+		losses := needs[driver.LossNotifier](s, a)
 		for range 2 {
 			s.succeed(a, "a")
 			lost := losses.Lost()
@@ -73,7 +73,7 @@ var leaseCases = []testCase{
 			}
 			ended, cancel := context.WithCancel(s.Context())
 			cancel()
-			require.ErrorIs(s, a.Renew(ended, "a", s.ttl), leader.ErrLost, "also if ctx has ended")
+			require.ErrorIs(s, a.Renew(ended, "a", s.ttl), driver.ErrLost, "also if ctx has ended")
 			s.release(a, "a")
 		}
 	}},
@@ -88,8 +88,8 @@ var leaseCases = []testCase{
 		defer cancel()
 		require.Error(s, a.Renew(ctx, "a", s.ttl))
 		s.succeed(b, "b")
-		term := leader.NoTerm
-		if termer, ok := b.(leader.Termer); ok {
+		term := driver.Term{}
+		if termer, ok := b.(driver.Termer); ok {
 			term = termer.Term()
 		}
 		heal()
@@ -106,7 +106,7 @@ var leaseCases = []testCase{
 			}
 			return err == nil
 		}, "a node that is healed never takes part again")
-		if termer, ok := b.(leader.Termer); ok {
+		if termer, ok := b.(driver.Termer); ok {
 			assert.Equal(s, term, termer.Term())
 		}
 	}},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // within bounds a look.
@@ -19,8 +20,8 @@ func (s *suite) within() (context.Context, context.CancelFunc) {
 var observeCases = []testCase{
 	{"a follower observes who leads", func(s *suite) {
 		a, b := s.backend(), s.backend()
-		observer := needs[leader.Observer](s, b)
-		observe := func() (leader.Holder, bool) {
+		observer := needs[driver.Observer](s, b)
+		observe := func() (driver.Holder, bool) {
 			s.Helper()
 			ctx, cancel := s.within()
 			defer cancel()
@@ -34,7 +35,7 @@ var observeCases = []testCase{
 		holder, ok := observe()
 		require.True(s, ok)
 		assert.Equal(s, "a", holder.Identity)
-		if termer, counts := a.(leader.Termer); counts {
+		if termer, counts := a.(driver.Termer); counts {
 			assert.Equal(s, termer.Term(), holder.Term)
 		}
 		ctx, cancel := context.WithCancel(s.Context())
@@ -53,7 +54,7 @@ var observeCases = []testCase{
 	}},
 	{"a node knows whether another candidate waits", func(s *suite) {
 		a, b := s.backend(), s.backend()
-		contest := needs[leader.Contest](s, a)
+		contest := needs[driver.Contest](s, a)
 		contested := func() bool {
 			s.Helper()
 			ctx, cancel := s.within()
@@ -84,13 +85,13 @@ var observeCases = []testCase{
 	}},
 	{"Electors tell of each new leader", func(s *suite) {
 		first, second := s.backend(), s.backend()
-		needs[leader.Inspector](s, first)
+		needs[driver.Inspector](s, first)
 		var mu sync.Mutex
 		seen := make(map[string][]string)
-		start := func(b leader.Backend, identity string) *leader.Elector {
-			e, err := leader.New(leader.Config{Name: "test", Backend: b, Identity: identity, LeaseDuration: max(s.ttl, leader.MinLeaseDuration)})
+		start := func(b driver.Backend, identity string) *leader.Elector {
+			e, err := leader.New(leader.Config{Name: "test", Backend: b, Identity: identity, LeaseDuration: max(s.ttl, driver.MinLeaseDuration)})
 			require.NoError(s, err)
-			e.OnNewLeader(func(h leader.Holder) {
+			e.OnNewLeader(func(h driver.Holder) {
 				mu.Lock()
 				defer mu.Unlock()
 				seen[identity] = append(seen[identity], h.Identity)

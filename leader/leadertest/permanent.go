@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 var permanentCases = []testCase{
@@ -19,10 +19,10 @@ var permanentCases = []testCase{
 			b := make(s.T)
 			ok, err := s.try(b, "a")
 			assert.False(s, ok, name)
-			require.ErrorIs(s, err, leader.ErrPermanent, name)
-			require.NotErrorIs(s, err, leader.ErrLost, name)
-			assert.NotContains(s, err.Error(), leader.ErrConnection.Error(), "%s: the text begins with what is wrong", name)
-			assert.NotContains(s, err.Error(), leader.ErrPermanent.Error(), "%s: the text begins with what is wrong", name)
+			require.ErrorIs(s, err, driver.ErrPermanent, name)
+			require.NotErrorIs(s, err, driver.ErrLost, name)
+			assert.NotContains(s, err.Error(), driver.ErrConnection.Error(), "%s: the text begins with what is wrong", name)
+			assert.NotContains(s, err.Error(), driver.ErrPermanent.Error(), "%s: the text begins with what is wrong", name)
 			_ = b.Release(s.Context(), "a") // an Elector does so after each attempt that failed
 			shut(b)
 		}
@@ -39,6 +39,6 @@ var permanentCases = []testCase{
 		ok, err := a.TryAcquire(ctx, "a", s.ttl)
 		assert.False(s, ok)
 		require.Error(s, err)
-		require.NotErrorIs(s, err, leader.ErrPermanent)
+		require.NotErrorIs(s, err, driver.ErrPermanent)
 	}},
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // stressRounds is how many leaderships a stress test has.
@@ -21,7 +21,7 @@ const stressRounds = 100
 type spell struct {
 	who      string
 	from, to time.Time
-	term     leader.Term
+	term     driver.Term
 }
 
 // spells are collected from many nodes.
@@ -59,9 +59,9 @@ var stressCases = []testCase{
 }
 
 // compete is one node: it leads for a moment, again and again.
-func (s *suite) compete(ctx context.Context, enough func(), b leader.Backend, identity string, held *spells) {
-	waiter, _ := b.(leader.Waiter)
-	termer, _ := b.(leader.Termer)
+func (s *suite) compete(ctx context.Context, enough func(), b driver.Backend, identity string, held *spells) {
+	waiter, _ := b.(driver.Waiter)
+	termer, _ := b.(driver.Termer)
 	for round := 0; ctx.Err() == nil; round++ {
 		asked := time.Now()
 		ok, err := s.try(b, identity)

@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A Harness says how to test an implementation of leader.Backend.
+// A Harness says how to test an implementation of driver.Backend.
 type Harness struct {
 	// New begins a fresh election and returns a function that makes one node's backend
 	// for each call. The suite releases and closes what it makes. Required.
-	New func(t *testing.T) func() leader.Backend
+	New func(t *testing.T) func() driver.Backend
 
 	// TTL is the lease that the suite asks for. It should be short, since the suite
 	// waits for its end a few times, but several times longer than a call can take on a
@@ -27,15 +27,15 @@ type Harness struct {
 	// Kill ends the session, or whatever carries the leadership of backend, from
 	// outside. Leadership must be free at once, or after TTL. nil = leadership is
 	// left to expire instead.
-	Kill func(t *testing.T, backend leader.Backend)
+	Kill func(t *testing.T, backend driver.Backend)
 
 	// Cut takes the network of backend away until heal is called. nil = not tested.
-	Cut func(t *testing.T, backend leader.Backend) (heal func())
+	Cut func(t *testing.T, backend driver.Backend) (heal func())
 
 	// Mistakes make backends with which no attempt can succeed until somebody changes
 	// something, such as a wrong password or a missing table, by their names. What they make
 	// is closed by the suite. nil = not tested.
-	Mistakes map[string]func(t *testing.T) leader.Backend
+	Mistakes map[string]func(t *testing.T) driver.Backend
 
 	// WaitSpendsTerms says that what Wait holds has a term already, which nobody leads in
 	// if it is given up: the next leader's term is greater by more than one then.
@@ -43,7 +43,7 @@ type Harness struct {
 }
 
 // Run runs the conformance suite as parallel subtests of t. It checks the contract
-// of leader.Backend and of each optional interface that the backends implement; for
+// of driver.Backend and of each optional interface that the backends implement; for
 // one that counts no terms, what needs terms is left out.
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leadertest: Harness.New")
@@ -68,14 +68,14 @@ type suite struct {
 	*testing.T
 	h    Harness
 	ttl  time.Duration
-	node func() leader.Backend
+	node func() driver.Backend
 }
 
 // bound is how long anything may take that should come soon.
 func (s *suite) bound() time.Duration { return 20*s.ttl + 10*time.Second }
 
 // backend makes a node's backend, which is closed at the end.
-func (s *suite) backend() leader.Backend {
+func (s *suite) backend() driver.Backend {
 	b := s.node()
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.bound())
@@ -86,28 +86,28 @@ func (s *suite) backend() leader.Backend {
 	return b
 }
 
-func shut(b leader.Backend) {
+func shut(b driver.Backend) {
 	if closer, ok := b.(io.Closer); ok {
 		_ = closer.Close()
 	}
 }
 
 // try makes attempts until one is not pending.
-func (s *suite) try(b leader.Backend, identity string) (bool, error) {
+func (s *suite) try(b driver.Backend, identity string) (bool, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
 	defer cancel()
 	for {
 		attempt, end := context.WithTimeout(ctx, max(s.ttl, time.Second))
 		ok, err := b.TryAcquire(attempt, identity, s.ttl)
 		end()
-		if !errors.Is(err, leader.ErrPending) || ctx.Err() != nil {
+		if !errors.Is(err, driver.ErrPending) || ctx.Err() != nil {
 			return ok, err
 		}
 	}
 }
 
 // lead makes b lead, which must succeed at once.
-func (s *suite) lead(b leader.Backend, identity string) {
+func (s *suite) lead(b driver.Backend, identity string) {
 	s.Helper()
 	ok, err := s.try(b, identity)
 	require.NoError(s, err, "%s acquires leadership that is free", identity)
@@ -115,7 +115,7 @@ func (s *suite) lead(b leader.Backend, identity string) {
 }
 
 // refuse checks that b cannot lead, because somebody else does.
-func (s *suite) refuse(b leader.Backend, identity string) {
+func (s *suite) refuse(b driver.Backend, identity string) {
 	s.Helper()
 	ok, err := s.try(b, identity)
 	require.NoError(s, err, "%s asks for leadership that is taken", identity)
@@ -124,7 +124,7 @@ func (s *suite) refuse(b leader.Backend, identity string) {
 
 // succeed makes b lead as soon as it can. An attempt may fail, since sessions were
 // killed before: then b is told what an Elector tells it.
-func (s *suite) succeed(b leader.Backend, identity string) {
+func (s *suite) succeed(b driver.Backend, identity string) {
 	s.Helper()
 	s.eventually(func() bool {
 		ok, err := s.try(b, identity)
@@ -137,21 +137,21 @@ func (s *suite) succeed(b leader.Backend, identity string) {
 	}, "%s never leads", identity)
 }
 
-func (s *suite) release(b leader.Backend, identity string) {
+func (s *suite) release(b driver.Backend, identity string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
 	defer cancel()
 	require.NoError(s, b.Release(ctx, identity), "%s releases", identity)
 }
 
-func (s *suite) renew(b leader.Backend, identity string) error {
+func (s *suite) renew(b driver.Backend, identity string) error {
 	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
 	defer cancel()
 	return b.Renew(ctx, identity, s.ttl)
 }
 
 // depose takes leadership from b, without b's help.
-func (s *suite) depose(b leader.Backend) {
+func (s *suite) depose(b driver.Backend) {
 	if s.h.Kill != nil {
 		s.h.Kill(s.T, b)
 	}
@@ -171,7 +171,7 @@ func (s *suite) eventually(condition func() bool, message string, args ...any) {
 }
 
 // needs skips a case that the backend has no interface for.
-func needs[Ability any](s *suite, b leader.Backend) Ability {
+func needs[Ability any](s *suite, b driver.Backend) Ability {
 	s.Helper()
 	ability, ok := b.(Ability)
 	if !ok {
@@ -181,9 +181,9 @@ func needs[Ability any](s *suite, b leader.Backend) Ability {
 }
 
 // term is the term of b's last leadership; the case is skipped if there are none.
-func (s *suite) term(b leader.Backend) leader.Term {
+func (s *suite) term(b driver.Backend) driver.Term {
 	s.Helper()
-	term := needs[leader.Termer](s, b).Term()
+	term := needs[driver.Termer](s, b).Term()
 	if term.IsZero() {
 		s.Skipf("%T counts no terms here", b)
 	}

@@ -4,13 +4,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 var termCases = []testCase{
 	{"each leadership has a greater term, the next one if nobody led between", func(s *suite) {
-		nodes := []leader.Backend{s.backend(), s.backend(), s.backend()}
-		var last leader.Term
+		nodes := []driver.Backend{s.backend(), s.backend(), s.backend()}
+		var last driver.Term
 		for i := range 9 {
 			b := nodes[i%3]
 			s.succeed(b, "node")
@@ -34,7 +34,7 @@ var termCases = []testCase{
 		s.lead(a, "a")
 		term := s.term(a)
 		s.refuse(b, "b")
-		if waiter, ok := b.(leader.Waiter); ok {
+		if waiter, ok := b.(driver.Waiter); ok {
 			s.release(a, "a")
 			require.NoError(s, waiter.Wait(s.Context()))
 			s.release(b, "b") // it may have held it
@@ -50,12 +50,12 @@ var termCases = []testCase{
 	}},
 	{"a start is clean after a release, and not after a loss", func(s *suite) {
 		a, b := s.backend(), s.backend()
-		needs[leader.Successor](s, a)
-		clean := func(b leader.Backend) bool { return b.(leader.Successor).CleanStart() }
+		needs[driver.Successor](s, a)
+		clean := func(b driver.Backend) bool { return b.(driver.Successor).CleanStart() }
 		s.lead(a, "a")
 		s.release(a, "a")
 		s.lead(b, "b")
-		if termer, ok := b.(leader.Termer); ok && !termer.Term().IsZero() {
+		if termer, ok := b.(driver.Termer); ok && !termer.Term().IsZero() {
 			assert.True(s, clean(b), "after a release")
 		}
 		s.depose(b)

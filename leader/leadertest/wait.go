@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // waiting starts Wait and returns its outcome.
-func (s *suite) waiting(ctx context.Context, b leader.Backend) <-chan error {
+func (s *suite) waiting(ctx context.Context, b driver.Backend) <-chan error {
 	s.Helper()
-	waiter := needs[leader.Waiter](s, b)
+	waiter := needs[driver.Waiter](s, b)
 	over := make(chan error, 1)
 	go func() { over <- waiter.Wait(ctx) }()
 	return over
@@ -31,7 +31,7 @@ func (s *suite) outcome(over <-chan error) error {
 }
 
 // keepLeading renews a's leadership until the returned function is called.
-func (s *suite) keepLeading(a leader.Backend, identity string) (stop func()) {
+func (s *suite) keepLeading(a driver.Backend, identity string) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

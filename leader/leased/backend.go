@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/lease"
 )
 
 // A Backend elects a leader with the lease of one name. It implements
-// leader.Backend, leader.Waiter, leader.Termer and leader.Inspector. Its methods are
+// driver.Backend, driver.Waiter, driver.Termer and driver.Inspector. Its methods are
 // for one goroutine at a time, but for Leader, which is for any.
 type Backend struct {
 	store  Store
@@ -27,15 +27,15 @@ type Backend struct {
 	stale bool         // what is held or asked for is of an earlier leadership, to be ended
 	asked *asking      // nil = nothing
 
-	term leader.Term // of the last successful TryAcquire
+	term driver.Term // of the last successful TryAcquire
 }
 
 var _ interface {
-	leader.Backend
-	leader.Waiter
-	leader.Termer
-	leader.Inspector
-	leader.Labeled
+	driver.Backend
+	driver.Waiter
+	driver.Termer
+	driver.Inspector
+	driver.Labeled
 } = (*Backend)(nil)
 
 // New returns a Backend on a store, which stays the caller's, without asking it
@@ -72,18 +72,18 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	case errors.Is(err, lease.ErrHeld):
 		return false, nil
 	case permanent(err):
-		return false, leader.Permanent(err)
+		return false, driver.Permanent(err)
 	case err != nil:
 		return false, err
 	}
-	b.leads, b.term = true, leader.TermOf(b.held.Token)
+	b.leads, b.term = true, driver.TermOf(b.held.Token)
 	return true, nil
 }
 
 // win gets a lease that lasts for ttl.
 func (b *Backend) win(ctx context.Context) error {
 	if b.held != nil { // Wait got it, some time ago
-		if err := b.prolong(ctx); !errors.Is(err, leader.ErrLost) {
+		if err := b.prolong(ctx); !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (b *Backend) win(ctx context.Context) error {
 // Renew prolongs the lease of the last successful TryAcquire, and no other.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	if !b.leads {
-		return fmt.Errorf("%w: no lease of %s is held", leader.ErrLost, b.config.Name)
+		return fmt.Errorf("%w: no lease of %s is held", driver.ErrLost, b.config.Name)
 	}
 	b.ttl = ttl
 	return b.prolong(ctx)
@@ -110,11 +110,11 @@ func (b *Backend) prolong(ctx context.Context) error {
 	switch {
 	case over(err):
 		b.held, b.leads = nil, false
-		return fmt.Errorf("%w: %w", leader.ErrLost, err)
+		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	case err != nil:
 		return fmt.Errorf("leader: renewing the lease of %s: %w", b.config.Name, err)
 	case l.Remaining < b.ttl:
-		return leader.Permanent(fmt.Errorf("leader: the store grants a lease of %v on %s: use a LeaseDuration of no more", l.Remaining, b.config.Name))
+		return driver.Permanent(fmt.Errorf("leader: the store grants a lease of %v on %s: use a LeaseDuration of no more", l.Remaining, b.config.Name))
 	}
 	return nil
 }
@@ -124,22 +124,22 @@ func (b *Backend) prolong(ctx context.Context) error {
 func (b *Backend) Release(ctx context.Context, _ string) error { return b.settle(ctx) }
 
 // Term returns the fencing token of the last leadership's lease, which is its
-// Uint64, or leader.NoTerm.
-func (b *Backend) Term() leader.Term { return b.term }
+// Uint64, or the zero Term.
+func (b *Backend) Term() driver.Term { return b.term }
 
 // Leader tells who has the lease. That can be a candidate that got it this moment and
 // does not know yet.
-func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	r, err := b.store.Get(ctx, b.config.Name)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
-		return leader.Holder{}, false, nil
+		return driver.Holder{}, false, nil
 	case err != nil:
-		return leader.Holder{}, false, fmt.Errorf("leader: looking for the holder of %s: %w", b.config.Name, err)
+		return driver.Holder{}, false, fmt.Errorf("leader: looking for the holder of %s: %w", b.config.Name, err)
 	case r.State != lease.Held:
-		return leader.Holder{}, false, nil
+		return driver.Holder{}, false, nil
 	}
-	holder = leader.Holder{Identity: r.Holder, Term: leader.TermOf(r.Token), Since: r.AcquiredAt}
+	holder = driver.Holder{Identity: r.Holder, Term: driver.TermOf(r.Token), Since: r.AcquiredAt}
 	if r.ID != "" { // a lock server without tokens tells it only to the leader
 		holder.Detail = "lease " + r.ID
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -197,12 +198,12 @@ func (c counting) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Le
 
 func TestATermIsTheTokenWhateverItsSize(t *testing.T) {
 	t.Parallel()
-	for _, token := range []uint64{1, leader.MaxN, leader.MaxN + 1, lease.MaxToken} {
+	for _, token := range []uint64{1, driver.MaxN, driver.MaxN + 1, lease.MaxToken} {
 		a := newBackend(t, counting{leasetest.NewStore(), token - 1})
-		assert.Equal(t, leader.NoTerm, a.Term())
+		assert.Equal(t, leader.Term{}, a.Term())
 		lead(t, a, "a")
 		assert.Equal(t, token, a.Term().Uint64())
-		parsed, err := leader.ParseTerm(a.Term().String())
+		parsed, err := driver.ParseTerm(a.Term().String())
 		require.NoError(t, err)
 		assert.Equal(t, a.Term(), parsed)
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -51,10 +51,10 @@ func (c Config) validated(store Store) (Config, error) {
 		return c, errors.New("leader: the store is nil: pass one, such as that of lease/postgres")
 	}
 	if invalid, ok := errors.AsType[*lease.InvalidError](lease.ValidateName(c.Name)); ok {
-		return c, &leader.ConfigError{Field: "Name", Value: invalid.Value, Remedy: invalid.Remedy}
+		return c, &driver.ConfigError{Field: "Name", Value: invalid.Value, Remedy: invalid.Remedy}
 	}
 	if c.PollInterval < MinPollInterval {
-		return c, &leader.ConfigError{Field: "PollInterval", Value: c.PollInterval, Remedy: fmt.Sprintf("use %v at least, or 0 for the default of %v", MinPollInterval, DefaultPollInterval)}
+		return c, &driver.ConfigError{Field: "PollInterval", Value: c.PollInterval, Remedy: fmt.Sprintf("use %v at least, or 0 for the default of %v", MinPollInterval, DefaultPollInterval)}
 	}
 	return c, nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
@@ -36,13 +36,13 @@ type node struct {
 func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 	return leadertest.Harness{
 		TTL: time.Second,
-		New: func(t *testing.T) func() leader.Backend {
+		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			store := open(t)
-			return func() leader.Backend { return &node{Backend: newBackend(t, store), behind: store} }
+			return func() driver.Backend { return &node{Backend: newBackend(t, store), behind: store} }
 		},
-		Mistakes: map[string]func(*testing.T) leader.Backend{
-			"a token that the lock server refuses": func(t *testing.T) leader.Backend {
+		Mistakes: map[string]func(*testing.T) driver.Backend{
+			"a token that the lock server refuses": func(t *testing.T) driver.Backend {
 				t.Helper()
 				s, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
 				require.NoError(t, err)
@@ -53,7 +53,7 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 				t.Cleanup(client.Close)
 				return newBackend(t, client)
 			},
-			"a store that is not set up": func(t *testing.T) leader.Backend {
+			"a store that is not set up": func(t *testing.T) driver.Backend {
 				t.Helper()
 				s, err := postgres.New(postgres.Config{DSN: pgtest.DSN(t)})
 				require.NoError(t, err)
@@ -61,7 +61,7 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 				return newBackend(t, s)
 			},
 		},
-		Kill: func(t *testing.T, b leader.Backend) {
+		Kill: func(t *testing.T, b driver.Backend) {
 			t.Helper()
 			takeAway(t, b.(*node).behind)
 		},
@@ -129,18 +129,18 @@ func TestTheBackendConformsOnALockServer(t *testing.T) {
 	t.Parallel()
 	h := harness(nil)
 	h.WaitSpendsTerms = true
-	h.New = func(t *testing.T) func() leader.Backend {
+	h.New = func(t *testing.T) func() driver.Backend {
 		t.Helper()
 		server, behind := serve(t)
 		var mu sync.Mutex // the suite may make nodes from several goroutines
-		return func() leader.Backend {
+		return func() driver.Backend {
 			mu.Lock()
 			defer mu.Unlock()
 			client, proxy := dial(t, server)
 			return &node{newBackend(t, client), behind, proxy}
 		}
 	}
-	h.Cut = func(_ *testing.T, b leader.Backend) func() {
+	h.Cut = func(_ *testing.T, b driver.Backend) func() {
 		proxy := b.(*node).proxy
 		proxy.Set(faultproxy.Hold)
 		return func() { proxy.Set(faultproxy.Pass) }

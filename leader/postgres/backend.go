@@ -11,12 +11,12 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Backend elects a leader with a session lock of PostgreSQL. It implements
-// leader.Backend and all the optional interfaces beside it. Its methods are for
+// driver.Backend and all the optional interfaces beside it. Its methods are for
 // one goroutine at a time, but for Leader and Migrate, which are for any.
 type Backend struct {
 	config   Config
@@ -41,16 +41,16 @@ type Backend struct {
 }
 
 var _ interface {
-	leader.Backend
-	leader.Waiter
-	leader.LossNotifier
-	leader.Termer
-	leader.Successor
-	leader.Binder
-	leader.Inspector
-	leader.Observer
-	leader.Contest
-	leader.Labeled
+	driver.Backend
+	driver.Waiter
+	driver.LossNotifier
+	driver.Termer
+	driver.Successor
+	driver.Binder
+	driver.Inspector
+	driver.Observer
+	driver.Contest
+	driver.Labeled
 	io.Closer
 } = (*Backend)(nil)
 
@@ -118,7 +118,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	if !won && err == nil {
 		b.own = ownTerm{} // somebody else has the lock
 	}
-	if err != nil && !errors.Is(err, leader.ErrPending) {
+	if err != nil && !errors.Is(err, driver.ErrPending) {
 		b.letGo(t)
 		return false, unreachable(err)
 	}
@@ -182,10 +182,10 @@ func (b *Backend) letGo(t *seat) {
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	t := b.seat
 	if t == nil || !t.leads || identity != b.identity || ttl != b.ttl {
-		return fmt.Errorf("%w: %s in a lease of %v does not lead", leader.ErrLost, identity, ttl)
+		return fmt.Errorf("%w: %s in a lease of %v does not lead", driver.ErrLost, identity, ttl)
 	}
 	if lost := t.lost(); lost != nil {
-		return fmt.Errorf("%w: %w", leader.ErrLost, lost)
+		return fmt.Errorf("%w: %w", driver.ErrLost, lost)
 	}
 	for fresh := false; ; {
 		if t.ping == nil {
@@ -197,7 +197,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			t.ping = nil
 			switch {
 			case err != nil:
-				return fmt.Errorf("%w: %w", leader.ErrLost, err)
+				return fmt.Errorf("%w: %w", driver.ErrLost, err)
 			case fresh:
 				return nil
 			}
@@ -286,10 +286,10 @@ func (b *Backend) Close() error {
 // has ended: at once if the server says so, else at the end of the lease.
 func (b *Backend) Lost() <-chan struct{} { return b.gone }
 
-// Term returns the last leadership's term, or leader.NoTerm.
-func (b *Backend) Term() leader.Term {
+// Term returns the last leadership's term, or the zero Term.
+func (b *Backend) Term() driver.Term {
 	if b.token == nil {
-		return leader.NoTerm
+		return driver.Term{}
 	}
 	return b.token.term
 }

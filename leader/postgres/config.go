@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -60,7 +60,7 @@ type Config struct {
 	// connection. false = an error that says how to make it.
 	CreateTable bool
 
-	// NoTerms does without the table: terms are leader.NoTerm, and a leader does not
+	// NoTerms does without the table: terms are driver.Term{}, and a leader does not
 	// know whether its predecessor ended in good order. Guards work all the same.
 	NoTerms bool
 
@@ -86,13 +86,13 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	}
 	switch {
 	case !c.Key.Valid():
-		return c, nil, &leader.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
+		return c, nil, &driver.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
 	case !tableName.MatchString(c.Table):
-		return c, nil, &leader.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
+		return c, nil, &driver.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
 	}
 	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)
 	if problem != nil {
-		return c, nil, &leader.ConfigError{Field: problem.Field, Value: problem.Value, Remedy: problem.Remedy}
+		return c, nil, &driver.ConfigError{Field: problem.Field, Value: problem.Value, Remedy: problem.Remedy}
 	}
 	return c, cc, nil
 }
@@ -112,9 +112,9 @@ func quoteTable(table string) string {
 func checkCandidate(identity string, ttl time.Duration) error {
 	switch {
 	case identity == "" || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		return &leader.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text that no other candidate has"}
+		return &driver.ConfigError{Field: "Identity", Value: fmt.Sprintf("%q", identity), Remedy: "use text that no other candidate has"}
 	case ttl < MinTTL || ttl > MaxTTL:
-		return &leader.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use 500ms to 24h"}
+		return &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use 500ms to 24h"}
 	}
 	return nil
 }

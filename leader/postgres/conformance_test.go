@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/leadertest"
 	"github.com/pglatch/pglatch/leader/postgres"
 )
@@ -45,38 +46,38 @@ func toDatabase(name string) postgres.ConnectFunc {
 func harness(change func(*postgres.Config)) leadertest.Harness {
 	return leadertest.Harness{
 		TTL: time.Second,
-		New: func(t *testing.T) func() leader.Backend {
+		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			dsn := pgtest.DSN(t)
 			var mu sync.Mutex // the suite may make nodes from several goroutines
-			return func() leader.Backend {
+			return func() driver.Backend {
 				mu.Lock()
 				defer mu.Unlock()
 				proxy, _, through := throughProxy(t, dsn)
 				return &node{newBackend(t, dsn, func(c *postgres.Config) { through(c); change(c) }), dsn, proxy}
 			}
 		},
-		Kill: func(t *testing.T, b leader.Backend) {
+		Kill: func(t *testing.T, b driver.Backend) {
 			t.Helper()
 			j := judge{t, newJudge(t, b.(*node).dsn).pool}
 			if pid := j.holder(); pid != 0 {
 				j.terminate(pid)
 			}
 		},
-		Mistakes: map[string]func(*testing.T) leader.Backend{
-			"no such database": func(t *testing.T) leader.Backend {
+		Mistakes: map[string]func(*testing.T) driver.Backend{
+			"no such database": func(t *testing.T) driver.Backend {
 				t.Helper()
 				return newBackend(t, pgtest.DSN(t), func(c *postgres.Config) {
 					change(c)
 					c.Connect = toDatabase("pglatch_nowhere")
 				})
 			},
-			"an identity that cannot be": func(t *testing.T) leader.Backend {
+			"an identity that cannot be": func(t *testing.T) driver.Backend {
 				t.Helper()
 				return renamed{newBackend(t, pgtest.DSN(t), change), "a\x00b"}
 			},
 		},
-		Cut: func(_ *testing.T, b leader.Backend) func() {
+		Cut: func(_ *testing.T, b driver.Backend) func() {
 			proxy := b.(*node).proxy
 			proxy.Set(faultproxy.Hold)
 			return func() { proxy.Set(faultproxy.Pass) }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // EraStep is by how much NewEra raises the era: by more than the promotions that a
@@ -18,7 +18,7 @@ const EraStep = 16
 // restores that nothing on the server tells of: of a copy from before a promotion, or where the
 // clock goes back. Run it before candidates start on what was restored; a leader keeps
 // its term until it ends. An election whose row was lost begins again at 1.1. If an era would be
-// greater than leader.MaxEra nothing is changed.
+// greater than driver.MaxEra nothing is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 	err = b.onConn(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -32,8 +32,8 @@ func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 			if err := tx.QueryRow(ctx, `SELECT coalesce(max(era), 0) FROM `+b.table).Scan(&greatest); err != nil {
 				return err
 			}
-			if greatest > leader.MaxEra {
-				return fmt.Errorf("era %d is beyond %d", greatest, leader.MaxEra)
+			if greatest > driver.MaxEra {
+				return fmt.Errorf("era %d is beyond %d", greatest, driver.MaxEra)
 			}
 			return nil
 		})

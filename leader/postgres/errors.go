@@ -7,7 +7,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // The connections that an election cannot live on.
@@ -23,7 +23,7 @@ var (
 // ended with its own statement. Nothing is guarded. It says nothing about the term.
 var ErrNoTransaction = session.ErrNoTransaction
 
-// A PendingError says what a takeover waits for. It matches leader.ErrPending, and
+// A PendingError says what a takeover waits for. It matches driver.ErrPending, and
 // the cause of the context that ended the attempt; the next attempt goes on. What the
 // role may not see is zero.
 type PendingError struct {
@@ -56,8 +56,8 @@ func (e *PendingError) Error() string {
 	return fmt.Sprintf("leader: takeover of %s waits for %s%s: %v", e.Election, what, by, e.Cause)
 }
 
-// Is reports whether target is leader.ErrPending.
-func (e *PendingError) Is(target error) bool { return target == leader.ErrPending }
+// Is reports whether target is driver.ErrPending.
+func (e *PendingError) Is(target error) bool { return target == driver.ErrPending }
 
 // Unwrap returns the cause of the context.
 func (e *PendingError) Unwrap() error { return e.Cause }
@@ -67,7 +67,7 @@ func (e *PendingError) Unwrap() error { return e.Cause }
 // ended with its term.
 type NotLeaderError struct {
 	Election string      // "" if the context is not of a leader
-	Term     leader.Term // of the context
+	Term     driver.Term // of the context
 	Cause    error
 }
 
@@ -79,7 +79,7 @@ func (e *NotLeaderError) Error() string {
 }
 
 // Is reports whether target is leader.ErrNotLeader.
-func (e *NotLeaderError) Is(target error) bool { return target == leader.ErrNotLeader }
+func (e *NotLeaderError) Is(target error) bool { return target == driver.ErrNotLeader }
 
 // Unwrap returns the cause.
 func (e *NotLeaderError) Unwrap() error { return e.Cause }
@@ -95,7 +95,7 @@ func (e *NotLeaderError) Unwrap() error { return e.Cause }
 // nothing but for a warning of the server's, and is no error.
 type TxEndedError struct {
 	Election string
-	Term     leader.Term
+	Term     driver.Term
 	Cause    error // what the driver said, if it knew; else nil
 }
 
@@ -128,7 +128,7 @@ func (e *TableError) Error() string {
 }
 
 // Is reports whether target is leader.ErrPermanent.
-func (e *TableError) Is(target error) bool { return target == leader.ErrPermanent }
+func (e *TableError) Is(target error) bool { return target == driver.ErrPermanent }
 
 // Unwrap returns the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }
@@ -140,7 +140,7 @@ func unreachable(err error) error {
 		err = &connectionError{err}
 	}
 	if pgsession.Refusal(err) != nil || errors.Is(err, session.ErrPooler) || errors.Is(err, session.ErrUnsupported) {
-		return leader.Permanent(err)
+		return driver.Permanent(err)
 	}
 	return err
 }
@@ -150,6 +150,6 @@ type connectionError struct{ err error }
 
 func (e *connectionError) Error() string { return e.err.Error() }
 
-func (e *connectionError) Is(target error) bool { return target == leader.ErrConnection }
+func (e *connectionError) Is(target error) bool { return target == driver.ErrConnection }
 
 func (e *connectionError) Unwrap() error { return e.err }

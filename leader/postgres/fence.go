@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // SQLSTATEs, PostgreSQL manual, appendix A.
@@ -66,21 +66,21 @@ WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchrono
 SELECT pg_catalog.pg_backend_pid()`
 
 // fence counts a new term and tells whether the one before ended in good order.
-func (b *Backend) fence(ctx context.Context, t *seat) (term leader.Term, clean bool, err error) {
+func (b *Backend) fence(ctx context.Context, t *seat) (term driver.Term, clean bool, err error) {
 	if b.config.NoTerms {
-		return leader.NoTerm, false, nil
+		return driver.Term{}, false, nil
 	}
 	row, err := b.count(ctx, t)
 	if err != nil {
-		return leader.NoTerm, false, err
+		return driver.Term{}, false, err
 	}
 	era, eraErr := strconv.ParseUint(row[0], 10, 64)
 	n, nErr := strconv.ParseUint(row[1], 10, 64)
-	if eraErr != nil || nErr != nil || era > leader.MaxEra || n > leader.MaxN {
-		return leader.NoTerm, false, fmt.Errorf("leader: term %s.%s of %s in %s is beyond %d.%d: no greater one can be counted",
-			row[0], row[1], b.config.Key, b.config.Table, leader.MaxEra, leader.MaxN)
+	if eraErr != nil || nErr != nil || era > driver.MaxEra || n > driver.MaxN {
+		return driver.Term{}, false, fmt.Errorf("leader: term %s.%s of %s in %s is beyond %d.%d: no greater one can be counted",
+			row[0], row[1], b.config.Key, b.config.Table, driver.MaxEra, driver.MaxN)
 	}
-	return leader.Term{Era: uint16(era), N: n}, row[2] == "t", nil
+	return driver.Term{Era: uint16(era), N: n}, row[2] == "t", nil
 }
 
 // count writes the row. A table of an earlier version is counted in as that did.
@@ -153,7 +153,7 @@ func (b *Backend) countSQL() string {
 		", server_start = excluded.server_start, written = excluded.written")
 }
 
-func (b *Backend) endedSQL(term leader.Term) string {
+func (b *Backend) endedSQL(term driver.Term) string {
 	written := ", written = " + writtenSQL
 	if b.outdated {
 		written = ""
@@ -168,13 +168,13 @@ const ownFor = time.Minute
 // An ownTerm is the last term of this process, as long as nobody else is known to have
 // led since.
 type ownTerm struct {
-	term leader.Term
+	term driver.Term
 	lost time.Time // zero = it lasts
 }
 
-func (o ownTerm) last() leader.Term {
+func (o ownTerm) last() driver.Term {
 	if !o.lost.IsZero() && time.Since(o.lost) > ownFor {
-		return leader.NoTerm
+		return driver.Term{}
 	}
 	return o.term
 }
@@ -189,7 +189,7 @@ func (b *Backend) warm(t *seat) {
 	t.warm = true
 	_, _, _, _ = t.session.Incarnation(b.config.Key)
 	if !b.config.NoTerms {
-		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(leader.NoTerm))
+		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(driver.Term{}))
 	}
 }
 

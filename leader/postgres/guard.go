@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
@@ -23,7 +23,7 @@ type SQLTx = pgsession.SQLTx
 // A token is what a guard must know of a term.
 type token struct {
 	election string
-	term     leader.Term
+	term     driver.Term
 	guarding pgsession.Guarding
 }
 
@@ -105,7 +105,7 @@ func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgsession.Guarding) 
 
 // ended is the error for a context that ended for a reason.
 func (t *token) ended(cause error) error {
-	if errors.Is(cause, leader.ErrLost) || errors.Is(cause, leader.ErrReleased) || errors.Is(cause, leader.ErrNotLeader) {
+	if errors.Is(cause, driver.ErrLost) || errors.Is(cause, driver.ErrReleased) || errors.Is(cause, driver.ErrNotLeader) {
 		return &NotLeaderError{t.election, t.term, cause}
 	}
 	return fmt.Errorf("leader: guard of %s: %w", t.election, cause)

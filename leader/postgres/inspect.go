@@ -10,14 +10,14 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // Leader tells who holds the election lock, on a short-lived connection of its
 // own. ok is false if nobody does. A holder without a term, where terms are
 // counted, has the lock but does not lead: it is a candidate that is taking over,
 // or no candidate at all. What the role may not see is zero.
-func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = b.onConn(ctx, func(conn *pgx.Conn) error {
 		var h session.Holder
 		if h, ok, err = pgsession.HolderOf(ctx, conn.PgConn(), b.config.Key.Tag()); err != nil || !ok {
@@ -30,7 +30,7 @@ func (b *Backend) Leader(ctx context.Context) (holder leader.Holder, ok bool, er
 		return b.readTerm(ctx, conn, h, &holder)
 	})
 	if err != nil {
-		return leader.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, err)
+		return driver.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, err)
 	}
 	return holder, ok, nil
 }
@@ -43,10 +43,10 @@ func detail(h session.Holder) string {
 }
 
 // readTerm adds what the table knows of the session that holds the lock.
-func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder, holder *leader.Holder) error {
+func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder, holder *driver.Holder) error {
 	var (
 		identity string
-		term     leader.Term
+		term     driver.Term
 		since    time.Time
 		start    = &h.BackendStart
 	)

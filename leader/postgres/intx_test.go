@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -142,7 +143,7 @@ func heldUp(t *testing.T, b *postgres.Backend, identity string) {
 		defer cancel()
 		won, err := b.TryAcquire(ctx, identity, ttl)
 		require.False(t, won)
-		return errors.Is(err, leader.ErrPending)
+		return errors.Is(err, driver.ErrPending)
 	})
 }
 

@@ -9,12 +9,12 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // Observe is Leader on the session on which this node stands for election: it needs no
 // connection of its own.
-func (b *Backend) Observe(ctx context.Context) (holder leader.Holder, ok bool, err error) {
+func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = b.onSeat(ctx, func(t *seat) error {
 		if err := t.session.Ping(); err != nil { // which ends the watch
 			return err
@@ -30,7 +30,7 @@ func (b *Backend) Observe(ctx context.Context) (holder leader.Holder, ok bool, e
 		return b.readTermOn(t.session, h, &holder)
 	})
 	if err != nil {
-		return leader.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, unreachable(err))
+		return driver.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, unreachable(err))
 	}
 	return holder, ok, nil
 }
@@ -66,7 +66,7 @@ func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
 }
 
 // readTermOn is readTerm on a session.
-func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *leader.Holder) error {
+func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *driver.Holder) error {
 	start := ""
 	if !h.BackendStart.IsZero() { // else it is hidden from this role
 		start = fmt.Sprintf(` AND (pg_catalog.date_part('epoch', backend_start) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`,

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // Schema returns the SQL that makes the table of terms unless it is there, or adds the
@@ -57,9 +57,9 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case state == codePrivilege:
-		return leader.Permanent(fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err))
+		return driver.Permanent(fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err))
 	case state == codeInvalidSchema:
-		return leader.Permanent(fmt.Errorf("leader: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
+		return driver.Permanent(fmt.Errorf("leader: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
 	}
 	return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/postgres"
 )
 
@@ -190,7 +191,7 @@ func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 
 	for range 2 {
 		pending := awaitPending(t, judge, b, "b")
-		require.ErrorIs(t, pending, leader.ErrPending)
+		require.ErrorIs(t, pending, driver.ErrPending)
 		require.ErrorIs(t, pending, context.DeadlineExceeded)
 		assert.True(t, pending.Guarded)
 		assert.Equal(t, pidOf(t, tx), pending.PID)
@@ -225,7 +226,7 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 	}()
 	judge.queued()
 	cancel()
-	require.ErrorIs(t, <-tried, leader.ErrPending)
+	require.ErrorIs(t, <-tried, driver.ErrPending)
 	release(t, b, "b")
 	assert.Equal(t, 1, judge.locks(), "the guard's")
 
@@ -234,7 +235,7 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		_, err := b.TryAcquire(ctx, "b", ttl)
-		return errors.Is(err, leader.ErrPending)
+		return errors.Is(err, driver.ErrPending)
 	}
 	judge.eventually(pending)
 	pid := judge.holder()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // An act is one thing that a leader does to the outside world.
@@ -32,7 +33,7 @@ func (a act) encode() []byte {
 func decodeAct(b []byte, at time.Time) act {
 	number := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
 	return act{
-		node: int(number(0)), pid: int(number(1)), term: leader.TermOf(number(2)), n: number(3), at: at,
+		node: int(number(0)), pid: int(number(1)), term: driver.TermOf(number(2)), n: number(3), at: at,
 		looked: time.Unix(0, int64(number(4))),
 	}
 }

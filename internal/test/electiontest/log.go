@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // A log is what the processes of a node said.
@@ -98,7 +99,7 @@ func (l *log) judgeLocked(word, rest string) (wrong string) {
 
 // riseLocked notes a term and reports whether it is later than the one before.
 func (l *log) riseLocked(text string) bool {
-	term, err := leader.ParseTerm(text)
+	term, err := driver.ParseTerm(text)
 	rises := err == nil && term.Compare(l.term) > 0
 	l.term = term
 	return rises

@@ -1,27 +1,6 @@
 package leader
 
-import (
-	"errors"
-	"strings"
-)
-
-// Permanent returns an error with the text of err that matches ErrPermanent, and err.
-// A Backend marks with it what no later attempt mends: a wrong password, a missing
-// table, rights that were not granted. nil stays nil.
-func Permanent(err error) error {
-	if err == nil || errors.Is(err, ErrPermanent) {
-		return err
-	}
-	return &permanentError{err}
-}
-
-type permanentError struct{ err error }
-
-func (e *permanentError) Error() string { return e.err.Error() }
-
-func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
-
-func (e *permanentError) Unwrap() error { return e.err }
+import "strings"
 
 // A failure is an error of the backend, as the Elector tells it. It matches
 // ErrConnection; its text begins with what is wrong.

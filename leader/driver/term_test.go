@@ -1,4 +1,4 @@
-package leader_test
+package driver_test
 
 import (
 	"cmp"
@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
 )
 
 func TestTermsCompareAsTheirNumbersDo(t *testing.T) {
 	t.Parallel()
-	ordered := []leader.Term{
-		leader.NoTerm, {N: 1}, {N: 2}, {N: leader.MaxN}, {Era: 1}, {Era: 1, N: 7}, {Era: 2, N: 1}, {Era: leader.MaxEra, N: leader.MaxN},
+	ordered := []driver.Term{
+		{}, {N: 1}, {N: 2}, {N: driver.MaxN}, {Era: 1}, {Era: 1, N: 7}, {Era: 2, N: 1}, {Era: driver.MaxEra, N: driver.MaxN},
 	}
 	for i, a := range ordered {
 		for j, b := range ordered {
@@ -26,25 +26,25 @@ func TestTermsCompareAsTheirNumbersDo(t *testing.T) {
 
 func TestOnlyTheNextTermOfTheSameEraFollows(t *testing.T) {
 	t.Parallel()
-	a := leader.Term{Era: 3, N: 7}
-	assert.True(t, leader.Term{Era: 3, N: 8}.Follows(a))
-	assert.False(t, leader.Term{Era: 3, N: 9}.Follows(a))
+	a := driver.Term{Era: 3, N: 7}
+	assert.True(t, driver.Term{Era: 3, N: 8}.Follows(a))
+	assert.False(t, driver.Term{Era: 3, N: 9}.Follows(a))
 	assert.False(t, a.Follows(a))
-	assert.False(t, leader.Term{Era: 4, N: 8}.Follows(a), "who knows what the other era forgot")
+	assert.False(t, driver.Term{Era: 4, N: 8}.Follows(a), "who knows what the other era forgot")
 }
 
 func TestATermIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	for text, term := range map[string]leader.Term{
-		"none": leader.NoTerm, "1.42": {Era: 1, N: 42}, "0.1": {N: 1}, "32767.281474976710655": {Era: leader.MaxEra, N: leader.MaxN},
+	for text, term := range map[string]driver.Term{
+		"none": {}, "1.42": {Era: 1, N: 42}, "0.1": {N: 1}, "32767.281474976710655": {Era: driver.MaxEra, N: driver.MaxN},
 	} {
-		parsed, err := leader.ParseTerm(text)
+		parsed, err := driver.ParseTerm(text)
 		require.NoError(t, err)
 		assert.Equal(t, term, parsed)
 		assert.Equal(t, text, term.String())
 	}
 	for _, text := range []string{"", "1", "1.", ".1", "1.2.3", "01.2", "1.02", "+1.2", "-1.2", "0.0", "32768.1", "1.281474976710656", "1.x", " 1.2", "None"} {
-		_, err := leader.ParseTerm(text)
+		_, err := driver.ParseTerm(text)
 		assert.ErrorContains(t, err, "is no term", "%q", text)
 	}
 }
@@ -54,13 +54,13 @@ func FuzzParseTerm(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		term, err := leader.ParseTerm(s)
+		term, err := driver.ParseTerm(s)
 		if err != nil {
 			assert.True(t, term.IsZero())
 			return
 		}
 		assert.Equal(t, s, term.String())
-		assert.Equal(t, term, leader.TermOf(term.Uint64()))
+		assert.Equal(t, term, driver.TermOf(term.Uint64()))
 	})
 }
 
@@ -69,10 +69,10 @@ func FuzzTermOf(f *testing.F) {
 	f.Add(uint64(1)<<48, uint64(1)<<63-1)
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		a, b = a&(1<<63-1), b&(1<<63-1) // of a positive bigint
-		s, u := leader.TermOf(a), leader.TermOf(b)
+		s, u := driver.TermOf(a), driver.TermOf(b)
 		assert.Equal(t, a, s.Uint64())
 		assert.Equal(t, cmp.Compare(a, b), s.Compare(u))
-		parsed, err := leader.ParseTerm(s.String())
+		parsed, err := driver.ParseTerm(s.String())
 		require.NoError(t, err)
 		assert.Equal(t, s, parsed)
 	})

@@ -1,0 +1,67 @@
+package driver
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Term numbers a leadership: each is greater than all before it, in every
+// process. It is a fencing token: whoever receives a write with a term refuses
+// it if it has seen a greater one. Where the store that counts N may have forgotten
+// some of what it counted (a standby was promoted, a backup restored), Era rises, or
+// N goes on far above, so that terms rise even then, as far as the backend can tell: its
+// documentation says what it cannot. The zero Term is none: its backend does not
+// count, or nobody leads.
+type Term struct {
+	Era uint16 // at most MaxEra
+	N   uint64 // at most MaxN
+}
+
+// The limits of a Term's parts, by which its Uint64 is a positive int64.
+const (
+	MaxEra = 1<<15 - 1
+	MaxN   = 1<<48 - 1
+)
+
+// IsZero reports whether t is no term.
+func (t Term) IsZero() bool { return t == Term{} }
+
+// Compare returns -1, 0 or 1 as t was before, is, or came after u.
+func (t Term) Compare(u Term) int {
+	return cmp.Or(cmp.Compare(t.Era, u.Era), cmp.Compare(t.N, u.N))
+}
+
+// Follows reports whether t came directly after u, with no term between them.
+func (t Term) Follows(u Term) bool { return t.Era == u.Era && t.N == u.N+1 }
+
+// Uint64 is the term as one number, which compares as terms do and fits a
+// PostgreSQL bigint.
+func (t Term) Uint64() uint64 { return uint64(t.Era)<<48 | t.N }
+
+// TermOf is the inverse of Uint64.
+func TermOf(v uint64) Term { return Term{Era: uint16(v >> 48), N: v & MaxN} }
+
+// String is "era.n", as in "1.42", or "none".
+func (t Term) String() string {
+	if t.IsZero() {
+		return "none"
+	}
+	return strconv.Itoa(int(t.Era)) + "." + strconv.FormatUint(t.N, 10)
+}
+
+// ParseTerm is the inverse of String.
+func ParseTerm(s string) (Term, error) {
+	if s == "none" {
+		return Term{}, nil
+	}
+	era, n, _ := strings.Cut(s, ".")
+	e, eraErr := strconv.ParseUint(era, 10, 15)
+	c, nErr := strconv.ParseUint(n, 10, 48)
+	t := Term{Era: uint16(e), N: c}
+	if eraErr != nil || nErr != nil || t.String() != s {
+		return Term{}, fmt.Errorf("leader: %q is no term: a term is era.n, as in 1.42, or none", s)
+	}
+	return t, nil
+}
