@@ -131,7 +131,7 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	switch {
 	case r.try && (k.conflicts(r.mode) || k.waiting > 0 && k.phase != starved && k.phase != pausing):
 		err = errTaken
-	case mustWait && r.nested && k.phase == starved:
+	case mustWait && r.nested && k.phase == starved && !c.yield():
 		err = errNoSlot // it would wait behind one that waits for a connection
 	case mustWait:
 		err = c.deadlock(r)

@@ -8,11 +8,12 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// AcquireAll takes the locks on all keys, or none: one Lock, and without Config.Multiplex one connection. It
-// takes them in a fixed order, whatever the order of the arguments, so that two
-// calls never deadlock; equal keys count once. The wait, of at most the Locker's
-// Timeout, is for all together, and each waiting call has a connection (without Config.Multiplex). No key, or an invalid one, is an error that
-// matches namespace.ErrInvalidKey; other errors are those of Acquire.
+// AcquireAll takes the locks on all keys, or none: one Lock. It takes them in a fixed order,
+// whatever the order of the arguments, so that two calls never deadlock; equal keys count
+// once. The wait, of at most the Locker's Timeout, is for all together. With one lock for
+// each connection the keys have one together, and so has each waiting call. No key, or an
+// invalid one, is an error that matches namespace.ErrInvalidKey; other errors are those of
+// Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
 	keys, err := inOrder(keys)
 	if err != nil {

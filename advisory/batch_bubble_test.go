@@ -27,7 +27,7 @@ func (f *faulty) stall() (goOn func()) {
 
 func TestTheLossOfAConnectionInABatchIsToldToItsHoldersAndTheTriesGoToAnother(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{MaxLocks: 500})
 		holder := w.acquire(l, 0)
 		goOn := f.stall()
@@ -57,7 +57,7 @@ func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 	t.Parallel()
 	for round := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := advisorytest.NewServer().Open(advisory.Config{Multiplex: 1 + round%2})
+			l, err := advisorytest.NewServer().Open(advisory.Config{LocksPerConn: []int{many, 20}[round%2]})
 			require.NoError(t, err)
 			locks := make([]*advisory.Lock, 40)
 			for i := range locks {
@@ -136,7 +136,7 @@ func TestALossWhileOneGathersLeavesNoSignalBehind(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	for range 300 {
-		inBubbleOf(t, 1, func(w *world) {
+		inBubbleOf(t, many, func(w *world) {
 			l, f := w.openFaulty(advisory.Config{})
 			together := func(from, n int64) (locks []*advisory.Lock) { // one batch of the first, then one of the others
 				goOn := f.stall()

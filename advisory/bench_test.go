@@ -47,10 +47,10 @@ func handwritten(b *testing.B, dsn string) cycle {
 	}
 }
 
-// pglatch has a connection for each lock, or multiplex for all.
-func pglatch(b *testing.B, dsn string, multiplex int) (cycle, *advisory.Locker) {
+// pglatch has connections of some locks each.
+func pglatch(b *testing.B, dsn string, locksPerConn int) (cycle, *advisory.Locker) {
 	b.Helper()
-	locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, MaxConns: benchConns, Multiplex: multiplex})
+	locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, MaxConns: benchConns, LocksPerConn: locksPerConn})
 	require.NoError(b, err)
 	b.Cleanup(locker.Close)
 	return func(ctx context.Context, entity int32) error {
@@ -106,8 +106,8 @@ var benchCases = []benchCase{
 // BenchmarkCycle gives time and memory of one cycle for each system.
 func BenchmarkCycle(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	dedicated, _ := pglatch(b, dsn, 0)
-	multiplexed, _ := pglatch(b, dsn, 1)
+	dedicated, _ := pglatch(b, dsn, 1)
+	multiplexed, _ := pglatch(b, dsn, 1024)
 	for _, system := range []struct {
 		name string
 		c    cycle
@@ -129,9 +129,9 @@ func BenchmarkCycle(b *testing.B) {
 func BenchmarkRatio(b *testing.B) {
 	dsn := pgtest.DSN(b)
 	theirs := handwritten(b, dsn)
-	for _, multiplex := range []int{0, 1, 2} {
-		ours, locker := pglatch(b, dsn, multiplex)
-		b.Run(fmt.Sprintf("multiplex=%d", multiplex), func(b *testing.B) { benchRatios(b, theirs, ours, locker, multiplex > 0) })
+	for _, locksPerConn := range []int{1, 1024, 256} {
+		ours, locker := pglatch(b, dsn, locksPerConn)
+		b.Run(fmt.Sprintf("locksPerConn=%d", locksPerConn), func(b *testing.B) { benchRatios(b, theirs, ours, locker, locksPerConn > 1) })
 	}
 }
 
@@ -168,7 +168,7 @@ func benchRatios(b *testing.B, theirs, ours cycle, locker *advisory.Locker, mult
 // lock's context.
 func BenchmarkLoss(b *testing.B) {
 	dsn := pgtest.DSN(b)
-	_, locker := pglatch(b, dsn, 0)
+	_, locker := pglatch(b, dsn, 1)
 	admin, err := pgxpool.New(b.Context(), dsn)
 	require.NoError(b, err)
 	defer admin.Close()

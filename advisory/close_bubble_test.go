@@ -26,7 +26,7 @@ func TestCloseEndsHoldersAndWaiters(t *testing.T) {
 			w.beginAcquire(w.Context(), a, 2),
 			w.beginAcquire(w.Context(), a, 9), // at the server
 		}
-		if w.multiplex == 0 {
+		if w.locksPerConn == 1 {
 			waiters = append(waiters, w.beginAcquire(w.Context(), a, 10), w.beginAcquire(w.Context(), a, 10)) // for a connection
 		}
 		for range 2 { // it is idempotent

@@ -22,14 +22,14 @@ const (
 	DefaultMaxConns       = 10
 	DefaultSessionTTL     = 15 * time.Second
 	DefaultHandOverBudget = 10 * time.Millisecond
-	// DefaultWaitConns is how many connections wait, beside those of Multiplex.
-	DefaultWaitConns = 8
-	// MaxMultiplex is the most that Multiplex can be.
-	MaxMultiplex = 64
 
 	MinSessionTTL = 500 * time.Millisecond
 	MaxSessionTTL = 24 * time.Hour
 )
+
+// maxLocksPerConn is as many locks as PostgreSQL walks in a tenth of a second, at the end of
+// each statement on their session.
+const maxLocksPerConn = 1 << 17
 
 // A Config says how to open a Locker. The zero value of every field but DSN and
 // ConnConfig, of which one is required, is a good default.
@@ -47,23 +47,34 @@ type Config struct {
 	// made, for passwords that rotate. nil = nothing.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
-	// MaxConns is the size of the Locker's own connection pool: the number of locks
-	// that can be held at one time, and of keys that can be waited for. 0 = 10. With
-	// Multiplex = n it is all connections: n that carry locks, and the others that wait
-	// for keys that another process holds; at least n + 1, 0 = n + 8.
+	// MaxConns is the size of the Locker's own connection pool, which bounds the locks that
+	// can be held at one time, MaxConns × LocksPerConn, and the keys that can be waited for at
+	// the server, one on each connection. Connections are made when they are needed, and
+	// given back when nothing is on them. 0 = 10; at least 2 if LocksPerConn is more than 1,
+	// because a connection that waits takes no new locks; at most 32767.
 	MaxConns int
 
-	// Multiplex is the number of connections that carry all locks of the Locker
-	// together; see the package's documentation. 0 = each lock has one of its own; at
-	// most 64.
-	Multiplex int
+	// LocksPerConn is how many locks one connection carries at most; see the package's
+	// documentation. 0 = 1: each lock has a connection of its own, which can be ended
+	// without harm to other locks. With more, all locks of a connection are lost when it
+	// ends, also when a person ends one session with pg_terminate_backend; in return,
+	// requests that come together share statements, and thousands of locks need a few
+	// connections. The first connection with room gets the next lock, so that a large number
+	// makes large batches, and a small one spreads the work over more server processes.
+	//
+	// Use some hundreds to some thousands: PostgreSQL walks all locks of a session at the end of
+	// each transaction (LockReleaseAll), so that each statement on it takes longer, by some
+	// 0.1 ms with 1,000 locks, 7 ms with 10,000 and 0.1 s with 131,072, which is the
+	// most that is allowed. The keys of one AcquireAll stay on one connection, also
+	// beyond this number.
+	LocksPerConn int
 
-	// MaxLocks bounds the locks that a Locker with Multiplex holds or asks for at one
-	// time: a process that fills the server's lock table stops everybody. Beyond it
-	// requests fail with a *LockTableFullError. 0 = 5 % of the locks that the server has
-	// room for, max_locks_per_transaction × (max_connections +
-	// max_prepared_transactions), but at least 100. Without Multiplex it is not looked
-	// at: there are never more than MaxConns.
+	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds
+	// or asks for at one time: a process that fills the server's lock table stops everybody.
+	// Beyond it requests fail with a *LockTableFullError. 0 = 5 % of the locks that the server
+	// has room for, max_locks_per_transaction × (max_connections +
+	// max_prepared_transactions), but at least 100. With one lock per connection it is not
+	// looked at: there are never more than MaxConns.
 	MaxLocks int
 
 	// Timeout bounds a wait for a lock, with all that it needs: a connection of the
@@ -119,10 +130,8 @@ func (e *ConfigError) Error() string {
 
 // withDefaults validates a config and fills its defaults.
 func (c Config) withDefaults() (Config, error) {
-	if c.Multiplex > 0 {
-		c.MaxConns = cmp.Or(c.MaxConns, c.Multiplex+DefaultWaitConns)
-	}
 	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
+	c.LocksPerConn = cmp.Or(c.LocksPerConn, 1)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
 	c.HandOverBudget = cmp.Or(c.HandOverBudget, DefaultHandOverBudget)
@@ -130,10 +139,10 @@ func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.MaxConns < 0 || c.MaxConns > math.MaxInt16:
 		return c, &ConfigError{"MaxConns", c.MaxConns, "use 1 to 32767, or 0 for the default of 10"}
-	case c.Multiplex < 0 || c.Multiplex > MaxMultiplex:
-		return c, &ConfigError{"Multiplex", c.Multiplex, "use 1 to 64 connections, or 0 for one per lock"}
-	case c.MaxConns <= c.Multiplex:
-		return c, &ConfigError{"MaxConns", c.MaxConns, "use more than Multiplex, at least one for waits, or 0 for Multiplex + 8"}
+	case c.LocksPerConn < 0 || c.LocksPerConn > maxLocksPerConn:
+		return c, &ConfigError{"LocksPerConn", c.LocksPerConn, fmt.Sprintf("use 1 to %d locks, or 0 for a connection of its own for each", maxLocksPerConn)}
+	case c.LocksPerConn > 1 && c.MaxConns < 2:
+		return c, &ConfigError{"MaxConns", c.MaxConns, "use at least 2 with LocksPerConn above 1, because a connection that waits takes no new locks, or 0 for the default of 10"}
 	case c.MaxLocks < 0:
 		return c, &ConfigError{"MaxLocks", c.MaxLocks, "use a positive number, or 0 for a twentieth of the server's lock table"}
 	case c.Timeout < 0:

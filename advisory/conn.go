@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A conn is one connection, and the keys that live on it or are asked on it: with
-// Config.Multiplex many, else those of one Lock.
+// A conn is one connection, and the keys that live on it or are asked on it: up to
+// Config.LocksPerConn, and the further ones of a Lock on several keys.
 //
 // Operations that come while a statement is under way go out together in the next. The
 // goroutine that finds the connection with nothing to do drives it; when its statement
@@ -19,15 +19,16 @@ import (
 // for no other goroutine, and is the plain statement.
 type conn struct {
 	core    *core
-	line    *line              // that it belongs to; nil = none
 	session session.Session    // nil while it is being made
 	pid     uint32             // of the session
 	cancel  context.CancelFunc // ends that
 
 	// guarded by core.mu
 	busy    bool               // somebody drives it, or waits on it
-	inIdle  bool               // it is in core.idle
+	inRoom  node[conn]         // in core.room
+	lent    bool               // for a question who holds a lock
 	waiter  *key               // that a slice of waiting is under way for
+	yields  bool               // it is asked to leave the connection to a key that has none
 	pending []*op              // in order
 	keys    list[key]          // that live on it, are asked or waited for
 	locks   int                // in keys
@@ -114,7 +115,7 @@ func (n *conn) drop(o *op) bool {
 		if p == o {
 			n.pending = append(n.pending[:i], n.pending[i+1:]...)
 			n.more.Store(int32(len(n.pending)))
-			if len(n.pending) == 0 && n.session == nil && n.line == nil {
+			if len(n.pending) == 0 && n.session == nil && n.core.dedicated() { // else others will come
 				n.cancel()
 			}
 			return true
@@ -231,8 +232,9 @@ func (n *conn) settle(err error) {
 		err = n.ended
 	case n.ended != nil: // meanwhile, by another goroutine
 		err = n.ended
-	default:
+	case !n.proven:
 		n.proven = true
+		n.core.redial = backoff{}
 	}
 	batch := n.batch
 	n.crowd = len(batch) + len(n.pending)
@@ -273,22 +275,36 @@ func (n *conn) next() {
 	}
 }
 
-// rest is for a connection that may have nothing to do now, under mu: who needs one gets
-// it, and after a while it is watched or given back.
+// rest is for a connection that may have nothing to do now, or room, under mu: who needs
+// one gets it, and after a while it is watched or given back.
 func (n *conn) rest() {
-	if n.busy || n.ended != nil || n.session == nil {
-		return
-	}
-	c := n.core
-	if !n.armed {
+	if !n.busy && !n.armed && n.ended == nil && n.session != nil {
 		n.armed = true
 		n.timer.Reset(idleAfter)
 	}
-	if n.line == nil && n.locks == 0 && !n.inIdle {
-		n.inIdle = true
-		c.idle = append(c.idle, n)
-		c.serve()
+	if n.place() {
+		n.core.serve()
 	}
+}
+
+// place keeps core.room right, under mu, and reports whether the connection has just come
+// in: one that waits takes no key, and a key that shall have a connection of its own
+// waits until that has nothing to do.
+func (n *conn) place() bool {
+	c := n.core
+	room := n.ended == nil && n.waiter == nil && !n.lent && n.locks < c.config.LocksPerConn
+	if c.dedicated() {
+		room = room && !n.busy && n.session != nil
+	}
+	if room == n.inRoom.in {
+		return false
+	}
+	if !room {
+		c.room.remove(&n.inRoom)
+		return false
+	}
+	c.room.push(&n.inRoom, n)
+	return true
 }
 
 // tick comes a while after the connection was used. One that did nothing since is

@@ -14,7 +14,7 @@ import (
 // one connection together.
 func TestWaitersForTheKeysOfOneLockDoNotShareItsConnection(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		l, other := w.open(advisory.Config{HandOverBudget: -1}), w.open(advisory.Config{})
 		both := w.now(w.beginAll(w.Context(), l, 1, 2))
 		foreign := []pending{w.beginAcquire(w.Context(), other, 1), w.beginAcquire(w.Context(), other, 2)}

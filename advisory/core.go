@@ -39,8 +39,8 @@ type core struct {
 	limit  int                    // of used; 0 = none
 
 	conns   map[*conn]struct{} // all of them, also those that are being made or closed
-	lines   []line             // of Config.Multiplex connections that try
-	idle    []*conn            // on which nothing is held or asked, the last one used last; none of a line
+	room    list[conn]         // that take another key; the next goes to the last of them
+	redial  backoff            // between attempts to connect
 	starved list[key]          // without a connection, and none may be made: in order
 	parked  list[key]          // that wait for a key somebody else holds, without a connection to wait on
 	polling bool               // somebody polls for those that are parked
@@ -62,7 +62,6 @@ func newCore(config Config, source session.Source) *core {
 		keys:     make(map[namespace.Tag]*key),
 		pools:    make(map[namespace.Tag]*key),
 		conns:    make(map[*conn]struct{}),
-		lines:    make([]line, config.Multiplex),
 		nested:   make(map[*request]struct{}),
 		warned:   make(map[namespace.Tag]struct{}),
 		verified: func(s session.Session, now time.Time) bool { return s.Look(now, true).Verified },
@@ -77,7 +76,7 @@ func newCore(config Config, source session.Source) *core {
 func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
 // dedicated reports whether a connection carries one lock at most.
-func (c *core) dedicated() bool { return len(c.lines) == 0 }
+func (c *core) dedicated() bool { return c.config.LocksPerConn == 1 }
 
 const (
 	share    = 20  // of the server's lock table, the default for one Locker

@@ -16,9 +16,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// entitiesOnLine returns n entities that live on the same one of two connections, in the
+// entitiesOnOne returns n entities that live on one connection, in the
 // order in which AcquireAll takes them.
-func (w *world) entitiesOnLine(l *advisory.Locker, n int) (entities []int64) {
+func (w *world) entitiesOnOne(l *advisory.Locker, n int) (entities []int64) {
 	w.Helper()
 	var pid uint32
 	for i := int64(100); len(entities) < n; i++ {
@@ -39,9 +39,9 @@ func (w *world) entitiesOnLine(l *advisory.Locker, n int) (entities []int64) {
 // been sent there yet.
 func TestAConnectionThatDiesBetweenTheKeysOfAnAcquireAllEndsIt(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 2, func(w *world) {
+	inBubbleOf(t, 5, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
-		on := w.entitiesOnLine(l, 3)
+		on := w.entitiesOnOne(l, 3)
 		before, first := w.acquire(l, on[2]), w.acquire(l.With(shared), on[0])
 		answer, released := make(chan struct{}), make(chan error, 1)
 		f.onUnlocked = func() { <-answer }
@@ -92,7 +92,7 @@ func TestTheReleaseOfALostLockGivesItsOtherKeysBack(t *testing.T) {
 // A connection that ends in the instant in which a wait on it succeeds grants nothing.
 func TestAWaitThatSucceedsOnAConnectionThatHasEndedIsNoGrant(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{MaxConns: 1})
 		other := w.open(advisory.Config{})
 		var won atomic.Pointer[advisory.Lock] // whose connection is lost then
@@ -125,7 +125,7 @@ func TestAWaitThatSucceedsOnAConnectionThatHasEndedIsNoGrant(t *testing.T) {
 // Keys that are parked are asked again and again; without room for them that ends too.
 func TestParkedKeysWithoutRoomForTheirLocksHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, other := w.open(advisory.Config{MaxConns: 1, MaxLocks: 3}), w.open(advisory.Config{})
 		var foreign []*advisory.Lock
 		var waits []pending
@@ -149,7 +149,7 @@ func TestParkedKeysWithoutRoomForTheirLocksHoldUpNobody(t *testing.T) {
 // not taken for somebody who would drive the connection.
 func TestAReaderThatLeavesBeforeItsQuestionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
 		first := w.acquire(l.With(shared), 1)
 		time.Sleep(time.Second)
@@ -172,7 +172,7 @@ func TestAReaderThatLeavesBeforeItsQuestionHoldsUpNobody(t *testing.T) {
 func TestATryThatStandsBehindOneWithoutAConnectionIsNotToldOfAHeldLock(t *testing.T) {
 	t.Parallel()
 	for _, exclusive := range []bool{true, false} {
-		inBubbleOf(t, 0, func(w *world) {
+		inBubbleOf(t, 1, func(w *world) {
 			l := w.open(advisory.Config{MaxConns: 1, Timeout: time.Second})
 			options := advisory.Options{Shared: !exclusive}
 			used := w.acquire(l, 1) // the only connection

@@ -4,23 +4,20 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // errNoSlot: every connection is in use, and the caller may not, or could not
 // any longer, wait for one.
 var errNoSlot = errors.New("no slot")
 
-// A line is the place of one of the connections that try, which has one while it is
-// needed. A key goes to the line that its hash says.
-type line struct {
-	conn      *conn     // nil = none
-	failures  int       // in a row: attempts to connect, and sessions that died before their first answer
-	notBefore time.Time // of the next attempt
+// A backoff puts attempts to connect off, so that a server that is away is not stormed by
+// all who share a connection.
+type backoff struct {
+	failures  int       // in a row: attempts, and sessions that died before their first answer
+	notBefore time.Time // the next one
 }
 
 const (
@@ -29,65 +26,48 @@ const (
 )
 
 // failed puts off the next attempt, under mu.
-func (l *line) failed() {
-	pause := min(firstPause<<min(l.failures, 10), maxPause)
-	l.failures++
-	l.notBefore = time.Now().Add(pause/2 + rand.N(pause/2))
-}
-
-// spread is a hash of a tag that is the same in every process.
-func spread(tag namespace.Tag) uint64 {
-	h := uint64(tag.ClassID)<<32 | uint64(tag.ObjID)
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd // of MurmurHash3's finalizer
-	h ^= h >> 33
-	return h
+func (b *backoff) failed() {
+	pause := min(firstPause<<min(b.failures, 10), maxPause)
+	b.failures++
+	b.notBefore = time.Now().Add(pause/2 + rand.N(pause/2))
 }
 
 // connFor returns the connection to ask for a key on, under mu, which it may begin to
 // make; nil = there is none, and no room for one.
-func (c *core) connFor(k *key, r *request) *conn {
+func (c *core) connFor(r *request) *conn {
 	if n := r.lock.own; n != nil && n.ended == nil {
 		return n
 	}
-	if !c.dedicated() {
-		l := &c.lines[spread(k.tag)%uint64(len(c.lines))]
-		if l.conn == nil {
-			l.conn = c.dial(l)
-		}
-		return l.conn
+	if n := c.room.top(); n != nil {
+		return n
 	}
-	return c.spareConn()
-}
-
-// spareConn returns a connection on which there is nothing, under mu, or nil.
-func (c *core) spareConn() *conn {
-	for last, n := range slices.Backward(c.idle) {
-		c.idle, n.inIdle = c.idle[:last], false
-		if n.ended == nil && n.locks == 0 && !n.busy {
-			return n
-		}
-	}
-	if c.outside() < c.config.MaxConns-len(c.lines) {
-		return c.dial(nil)
+	if len(c.conns) < c.config.MaxConns {
+		return c.dial()
 	}
 	return nil
 }
 
-// outside counts the connections that are of no line, under mu.
-func (c *core) outside() int {
-	n := len(c.conns)
-	for i := range c.lines {
-		if c.lines[i].conn != nil {
-			n--
+// unused returns a connection on which there is nothing, under mu, or nil. next is the one
+// that the next key goes to: it is not taken, and if there is none, one can still be made.
+func (c *core) unused(next *conn) *conn {
+	for n := range c.room.all {
+		if n != next && n.locks == 0 && !n.busy && n.session != nil {
+			return n
 		}
 	}
-	return n
+	left := c.config.MaxConns - len(c.conns)
+	if !c.dedicated() && c.room.top() == nil {
+		left--
+	}
+	if left > 0 {
+		return c.dial()
+	}
+	return nil
 }
 
 // serve gives connections to keys that have none, in order, under mu.
 func (c *core) serve() {
-	for k := c.starved.peek(); k != nil && !c.closed && (len(c.idle) > 0 || c.outside() < c.config.MaxConns); k = c.starved.peek() {
+	for k := c.starved.peek(); k != nil && !c.closed && (c.room.top() != nil || len(c.conns) < c.config.MaxConns); k = c.starved.peek() {
 		c.starved.remove(&k.inLine)
 		k.phase = free
 		k.advance()
@@ -103,8 +83,8 @@ func (c *core) serve() {
 }
 
 // dial makes a connection in the background, under mu.
-func (c *core) dial(l *line) *conn {
-	n := &conn{core: c, line: l, busy: true, quit: make(chan struct{})}
+func (c *core) dial() *conn {
+	n := &conn{core: c, busy: true, quit: make(chan struct{})}
 	ctx, cancel := context.WithCancel(c.ctx)
 	n.cancel = cancel
 	n.timer = time.AfterFunc(time.Hour, n.tick)
@@ -112,8 +92,8 @@ func (c *core) dial(l *line) *conn {
 	c.conns[n] = struct{}{}
 	c.wg.Add(1) // until it is closed
 	pause := time.Duration(0)
-	if l != nil {
-		pause = time.Until(l.notBefore)
+	if !c.dedicated() {
+		pause = time.Until(c.redial.notBefore)
 	}
 	c.wg.Go(func() { n.connect(ctx, pause) })
 	return n
@@ -154,10 +134,7 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 // learn why.
 func (n *conn) unmade(err error) {
 	c := n.core
-	if n.line != nil && n.line.conn == n {
-		n.line.conn = nil
-		n.line.failed()
-	}
+	c.redial.failed()
 	delete(c.conns, n)
 	pending := n.pending
 	n.pending = nil
@@ -167,6 +144,7 @@ func (n *conn) unmade(err error) {
 	if n.ended == nil {
 		n.ended = &session.LostError{Cause: err}
 	}
+	n.place()
 	if k := n.waiter; k != nil {
 		k.failAll(err)
 	}
@@ -192,19 +170,10 @@ func (n *conn) leave(lost bool) {
 	if n.ended == nil {
 		n.ended = errGone
 	}
-	if l := n.line; l != nil && l.conn == n {
-		l.conn = nil
-		switch {
-		case n.proven:
-			l.failures, l.notBefore = 0, time.Time{}
-		case lost:
-			l.failed()
-		}
+	if lost && !n.proven {
+		c.redial.failed()
 	}
-	if n.inIdle {
-		n.inIdle = false
-		c.idle = slices.DeleteFunc(c.idle, func(o *conn) bool { return o == n })
-	}
+	n.place()
 }
 
 var errGone = &session.LostError{Cause: errors.New("the session was given back")}

@@ -95,32 +95,32 @@
 //
 // # Many locks on few connections
 //
-// With Config.Multiplex = n, at most n connections carry all locks of a Locker.
-// Tries and releases that come while a statement is on its way go out together in
-// the next, so that a connection carries thousands of locks and a round trip serves
-// many callers; a single one is the same plain statement as without. Guarantees,
-// errors and methods are the same, and Lockers of both kinds exclude each other.
-// What differs:
+// With Config.LocksPerConn = K, a connection carries up to K locks. A new lock goes to a
+// connection that has room, and another one is made when none has. Tries and releases that
+// come while a statement is on its way go out together in the next, so that a round trip
+// serves many callers; a single one is the same plain statement as with one lock for each
+// connection. Guarantees, errors and methods are the same, and Lockers of any K exclude
+// each other. What differs:
 //
-//   - A connection that ends takes all locks that it carries with it. Each holder is
-//     told. Keys are spread over the n by a hash, so that one costs about 1/n.
-//   - A key that another process holds waits on one of the MaxConns − n other
-//     connections, so that it holds up nobody. A lock that is won there lives there
+//   - A connection that ends takes all locks that it carries with it, K at most. Each holder
+//     is told. A person who ends a session with pg_terminate_backend ends them all.
+//   - A key that another process holds waits on a connection that takes no new locks
+//     meanwhile, so that it holds up nobody. A lock that is won there lives there
 //     until it is released. It is never moved, because that would be a release and
 //     an acquisition, between which another process could take it. A connection that
-//     carries such a lock for long waits for other keys meanwhile; the release then
-//     takes some milliseconds longer, because it interrupts a wait. With more keys than
+//     carries locks and has nothing to do can wait for other keys; a release on it then
+//     takes some milliseconds longer, because it interrupts the wait. With more keys than
 //     connections to wait on, they take turns of up to 900 ms, and each is tried every 50
-//     to 400 ms besides; then none keeps its turnstile.
-//   - The Locker has a limit of its own, MaxLocks, in place of ErrPoolExhausted:
+//     to 400 ms besides; then none keeps its turnstile. A new lock for which no connection has
+//     room interrupts a wait.
+//   - The Locker has a limit of its own, MaxLocks, beside MaxConns × LocksPerConn:
 //     a process that fills the server's lock table leaves nobody room, not even for a
 //     login or a query.
 //   - The first 5 ms after a statement on a connection are not watched, not only the
 //     first 5 ms of a hold.
-//   - AcquireAll and AcquireSlot share the n connections too, and hold none of their
-//     own. Keys of one AcquireAll for which it had to wait live elsewhere than the
-//     others; the end of any of their connections is the loss of the Lock, whose other
-//     keys go back when it is released.
+//   - AcquireAll and AcquireSlot share connections with other locks. Keys of one AcquireAll
+//     for which it had to wait live elsewhere than the others; the end of any of their
+//     connections is the loss of the Lock, whose other keys go back when it is released.
 //
 // # When things go wrong
 //

@@ -258,6 +258,7 @@ func TestANestedRequestEndsAlthoughTheOuterLockExpiresMeanwhile(t *testing.T) {
 				inBubble(t, func(w *world) {
 					a, f := w.openFaulty(advisory.Config{})
 					outer := w.acquire(a, 1)
+					defer w.fill(a)()
 					arm(f, func() { f.set(session.Lost) })
 					if inner, err := call(a, outer.Context()); err != nil {
 						require.ErrorIs(w, err, advisory.ErrLost) // the cause of its context

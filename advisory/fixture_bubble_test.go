@@ -19,26 +19,28 @@ import (
 // while anybody can run.
 type world struct {
 	*testing.T
-	server    *advisorytest.Server
-	multiplex int // sessions that carry the locks of each Locker; 0 = one per lock
+	server       *advisorytest.Server
+	locksPerConn int // of each Locker
 }
 
 // inBubble runs a test of what is so in both modes.
 func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
-	lockmode.InTurn(t, func(t *testing.T) { t.Helper(); inBubbleOf(t, lockmode.Of(t).Multiplex, test) })
+	lockmode.InTurn(t, func(t *testing.T) { t.Helper(); inBubbleOf(t, lockmode.Of(t).LocksPerConn, test) })
 }
+
+// many is more than any test has locks on one connection.
+const many = 10_000
 
 // inBubbleOf runs a test of one mode.
-func inBubbleOf(t *testing.T, multiplex int, test func(w *world)) {
+func inBubbleOf(t *testing.T, locksPerConn int, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer(), multiplex: multiplex}) })
+	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer(), locksPerConn: locksPerConn}) })
 }
 
-// config is that of a Locker of the world's mode. A pool of connections is then for
-// waits.
+// config is that of a Locker of the world's mode.
 func (w *world) config(config advisory.Config) advisory.Config {
-	return lockmode.Mode{Multiplex: w.multiplex}.Config(config)
+	return lockmode.Mode{LocksPerConn: w.locksPerConn}.Config(config)
 }
 
 // open returns the Locker of one more process. At the end of the test nothing may
@@ -72,6 +74,23 @@ func (w *world) acquire(l *advisory.Locker, i int64) *advisory.Lock {
 	lock, err := l.Acquire(w.Context(), entity(i))
 	require.NoError(w, err)
 	return lock
+}
+
+// fill takes locks until the connection that has one lock is full, so that the next goes to
+// another connection, and returns what gives back those that are not lost.
+func (w *world) fill(l *advisory.Locker) (empty func()) {
+	w.Helper()
+	locks := make([]*advisory.Lock, w.locksPerConn-1)
+	for i := range locks {
+		locks[i] = w.acquire(l, 9000+int64(i))
+	}
+	return func() {
+		for _, lock := range locks {
+			if err := lock.Release(); err != nil {
+				require.ErrorIs(w, err, advisory.ErrLost)
+			}
+		}
+	}
 }
 
 // release gives locks back without a loss.

@@ -46,7 +46,7 @@ func (k *key) give(r *request, handOver bool, now time.Time) {
 func (k *key) heir(now time.Time) *request {
 	c, r := k.core, k.requests.peek()
 	if r == nil || k.mode != session.Exclusive || r.mode != session.Exclusive || r.part ||
-		c.dedicated() && k.conn.locks > 1 || now.Sub(k.at) >= c.config.HandOverBudget || !c.verified(k.conn.session, now) {
+		k.conn.locks > c.config.LocksPerConn || now.Sub(k.at) >= c.config.HandOverBudget || !c.verified(k.conn.session, now) {
 		return nil
 	}
 	return r
@@ -68,7 +68,7 @@ func (k *key) left(err error) {
 	}
 	k.phase = free
 	c := k.core
-	if err != nil || c.starved.peek() != nil || k.conn.line == nil && !c.dedicated() || k.conn.locks > 1 && c.dedicated() {
+	if err != nil || c.starved.peek() != nil || k.conn.waiter != nil || k.conn.locks > c.config.LocksPerConn {
 		k.move(nil) // else who is next goes on with the same connection
 	}
 	k.advance()

@@ -63,12 +63,13 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 // It is called under mu, which it may give up meanwhile.
 func (c *core) borrow(until time.Time) *conn {
 	for !c.closed {
-		n := c.spareConn()
+		n := c.unused(nil)
 		switch {
 		case n == nil:
 			return nil
 		case n.session != nil:
-			n.busy = true
+			n.busy, n.lent = true, true
+			n.place()
 			return n
 		}
 		r := &request{lock: &Lock{core: c}, left: 1}
@@ -92,6 +93,7 @@ func (n *conn) giveBack(err error) {
 	n.core.mu.Lock()
 	defer n.core.mu.Unlock()
 	n.rounds++
+	n.lent = false
 	if err != nil {
 		n.end(err)
 	}

@@ -24,14 +24,14 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 	t.Parallel()
 	const dsn = "postgres://127.0.0.1:1/db"
 	for field, config := range map[string]advisory.Config{
-		"DSN":        {},
-		"ConnConfig": {ConnConfig: &pgx.ConnConfig{}},
-		"MaxConns":   {DSN: dsn, MaxConns: -1},
-		"Multiplex":  {DSN: dsn, Multiplex: 65},
-		"MaxLocks":   {DSN: dsn, Multiplex: 1, MaxLocks: -1},
-		"Timeout":    {DSN: dsn, Timeout: -time.Second},
-		"SessionTTL": {DSN: dsn, SessionTTL: time.Millisecond},
-		"Tracer":     {DSN: dsn, Tracer: 42},
+		"DSN":          {},
+		"ConnConfig":   {ConnConfig: &pgx.ConnConfig{}},
+		"MaxConns":     {DSN: dsn, MaxConns: -1},
+		"LocksPerConn": {DSN: dsn, LocksPerConn: 131_073},
+		"MaxLocks":     {DSN: dsn, LocksPerConn: 2, MaxLocks: -1},
+		"Timeout":      {DSN: dsn, Timeout: -time.Second},
+		"SessionTTL":   {DSN: dsn, SessionTTL: time.Millisecond},
+		"Tracer":       {DSN: dsn, Tracer: 42},
 	} {
 		_, err := advisory.Open(t.Context(), config)
 		var configError *advisory.ConfigError
@@ -40,13 +40,13 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 	}
 }
 
-func TestMultiplexedSessionsNeedAnotherForWaits(t *testing.T) {
+func TestConnectionsOfManyLocksNeedAnotherForWaits(t *testing.T) {
 	t.Parallel()
-	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://127.0.0.1:1/db", Multiplex: 3, MaxConns: 3})
+	_, err := advisory.Open(t.Context(), advisory.Config{DSN: "postgres://127.0.0.1:1/db", LocksPerConn: 3, MaxConns: 1})
 	var configError *advisory.ConfigError
 	require.ErrorAs(t, err, &configError)
 	require.Equal(t, "MaxConns", configError.Field)
-	require.ErrorContains(t, err, "Multiplex")
+	require.ErrorContains(t, err, "LocksPerConn")
 }
 
 func TestErrorsOfOpenNeverCarryThePassword(t *testing.T) {

@@ -152,10 +152,10 @@ func (k *key) ask(r *request) error {
 	}
 	n := k.conn
 	if n == nil {
-		n = c.connFor(k, r)
+		n = c.connFor(r)
 	}
 	switch {
-	case n == nil && r.nested: // those who hold the connections may be waiting for its locks
+	case n == nil && !c.yield() && r.nested: // those who hold the connections may be waiting for its locks
 		return errNoSlot
 	case n == nil:
 		k.phase = starved
@@ -197,6 +197,7 @@ func (k *key) move(n *conn) {
 		n.keys.push(&k.inConn, k)
 		n.locks++
 		k.core.used++
+		n.place()
 	}
 }
 

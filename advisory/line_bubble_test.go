@@ -18,7 +18,7 @@ import (
 
 func TestOperationsThatArriveTogetherGoOutTogether(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		const n = 2500
 		l, f := w.openFaulty(advisory.Config{MaxLocks: 5000})
 		answer := make(chan struct{})
@@ -48,7 +48,7 @@ func TestOperationsThatArriveTogetherGoOutTogether(t *testing.T) {
 
 func TestKeysAreSpreadSoThatALossCostsItsShare(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 4, func(w *world) {
+	inBubbleOf(t, 250, func(w *world) {
 		const n = 1000
 		l := w.open(advisory.Config{MaxLocks: n})
 		on := make(map[uint32][]*advisory.Lock)
@@ -96,7 +96,7 @@ func TestALockBeyondTheCapIsRefused(t *testing.T) {
 
 func TestCallersWhoLeaveASilentServerLeaveNothing(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
 		keep := w.acquire(l, 0)
 		answer := make(chan struct{})
@@ -139,7 +139,7 @@ func TestADeadlineEndsATryOfASilentServer(t *testing.T) {
 
 func TestAServerThatIsAwayIsNotStormed(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, f := w.openFaulty(advisory.Config{})
 		var dials atomic.Int32
 		var up atomic.Bool

@@ -48,6 +48,14 @@ func (l *list[T]) peek() *T {
 	return l.first.of
 }
 
+// top is the last element, or nil.
+func (l *list[T]) top() *T {
+	if l.last == nil {
+		return nil
+	}
+	return l.last.of
+}
+
 // slice returns the elements, for a walk during which any of them can move.
 func (l *list[T]) slice() (all []*T) {
 	for e := range l.all {

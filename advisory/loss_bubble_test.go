@@ -57,7 +57,9 @@ func TestOneSessionsLossIsNoOthers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		a := w.open(advisory.Config{})
-		one, two := w.acquire(a, 1), w.acquire(a, 2)
+		one := w.acquire(a, 1)
+		defer w.fill(a)()
+		two := w.acquire(a, 2)
 		w.server.Kill(w.pidOf(1))
 		<-one.Lost()
 		require.NoError(w, two.Context().Err())
@@ -141,8 +143,8 @@ func TestIdleSessionsThatDiedAreReplaced(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		sessions := advisory.DefaultMaxConns
-		if w.multiplex > 0 {
-			sessions = w.multiplex
+		if w.locksPerConn > 1 {
+			sessions /= w.locksPerConn
 		}
 		a := w.open(advisory.Config{})
 		var locks []*advisory.Lock

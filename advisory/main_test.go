@@ -27,7 +27,7 @@ func inBothModes(t *testing.T, test func(t *testing.T)) {
 // open opens a Locker of the test's mode, unless the config names one.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
-	if config.Multiplex == 0 {
+	if config.LocksPerConn == 0 {
 		config = lockmode.Of(t).Config(config)
 	}
 	return openAs(t, config)

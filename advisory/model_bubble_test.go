@@ -18,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -151,12 +152,12 @@ func (s step) run(ctx context.Context, m *model, lockers []*advisory.Locker) {
 
 // A plan is what several goroutines do, and when sessions end.
 type plan struct {
-	Goroutines [][]step
-	Kills      []kill
-	Multiplex  int
-	MaxConns   int // beside those
-	Budget     time.Duration
-	Close      time.Duration // when the first Locker is closed; 0 = at the end
+	Goroutines   [][]step
+	Kills        []kill
+	LocksPerConn int
+	MaxConns     int
+	Budget       time.Duration
+	Close        time.Duration // when the first Locker is closed; 0 = at the end
 }
 
 type kill struct {
@@ -170,10 +171,10 @@ var drawPlan = rapid.Custom(func(t *rapid.T) plan {
 		Kills: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) kill {
 			return kill{time.Duration(rapid.IntRange(0, 30).Draw(t, "after")) * time.Millisecond, rapid.Uint32Range(0, 8).Draw(t, "pid")}
 		}), 0, 4).Draw(t, "kills"),
-		Multiplex: rapid.IntRange(0, 2).Draw(t, "multiplex"),
-		MaxConns:  rapid.IntRange(1, 6).Draw(t, "max conns"),
-		Budget:    rapid.SampledFrom([]time.Duration{-1, 0, time.Hour}).Draw(t, "budget"),
-		Close:     time.Duration(max(0, rapid.IntRange(-60, 60).Draw(t, "close"))) * time.Millisecond,
+		LocksPerConn: rapid.SampledFrom([]int{1, 2, many}).Draw(t, "locks per connection"),
+		MaxConns:     rapid.IntRange(1, 6).Draw(t, "max conns"),
+		Budget:       rapid.SampledFrom([]time.Duration{-1, 0, time.Hour}).Draw(t, "budget"),
+		Close:        time.Duration(max(0, rapid.IntRange(-60, 60).Draw(t, "close"))) * time.Millisecond,
 	}
 })
 
@@ -185,7 +186,7 @@ func (p plan) run(t *testing.T) []string {
 		server := advisorytest.NewServer()
 		var lockers []*advisory.Locker
 		for range 2 {
-			l, err := server.Open(advisory.Config{Multiplex: p.Multiplex, MaxConns: p.Multiplex + p.MaxConns, HandOverBudget: p.Budget})
+			l, err := server.Open(lockmode.Mode{LocksPerConn: p.LocksPerConn}.Config(advisory.Config{MaxConns: p.MaxConns, HandOverBudget: p.Budget}))
 			require.NoError(t, err)
 			lockers = append(lockers, l)
 		}
@@ -214,7 +215,7 @@ func (p plan) run(t *testing.T) []string {
 			}
 		})
 		wg.Wait()
-		if p.Multiplex > 0 { // a connection may still be on its way that nobody needs any more
+		if p.LocksPerConn > 1 { // a connection may still be on its way that nobody needs any more
 			time.Sleep(2 * time.Second)
 		}
 		synctest.Wait()

@@ -69,7 +69,7 @@ func TestSessionsThatEndDuringBatchesLoseLocksAndLeaveNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, Multiplex: 2, ApplicationName: "crowd"}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd"}), workPool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range 30 {
 		seen := c.cycles.Load()
@@ -90,7 +90,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, Multiplex: 2, ApplicationName: "crowd"}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd"}), workPool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range 500 {
 		_, err := work.Exec(t.Context(), "SELECT pg_cancel_backend(pid), pg_sleep(0.001) FROM pg_stat_activity WHERE "+lockSessions)
@@ -106,7 +106,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "256"}})
-	l := open(t, advisory.Config{DSN: server.DSN(""), Multiplex: 2, MaxLocks: 10_000})
+	l := open(t, advisory.Config{DSN: server.DSN(""), LocksPerConn: 5_000, MaxLocks: 10_000})
 	work := workPool(t, server.DSN(""))
 	const n = 10_000
 	runtime.GC()
@@ -190,7 +190,7 @@ func takeMany(t *testing.T, l *advisory.Locker, n int) []*advisory.Lock {
 
 func TestTheCapIsATwentiethOfTheLockTableByDefault(t *testing.T) {
 	t.Parallel()
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Multiplex: 1})
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), LocksPerConn: many})
 	assert.Equal(t, 64*300/20, l.Stats().MaxLocks)
 }
 
@@ -198,7 +198,7 @@ func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 	dsn := server.DSN("")
-	l, work := open(t, advisory.Config{DSN: dsn, Multiplex: 1, MaxLocks: 1_000_000}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxLocks: 1_000_000}), workPool(t, dsn)
 	conn, err := work.Acquire(t.Context()) // before the server takes no new connections
 	require.NoError(t, err)
 	defer conn.Release()
@@ -245,7 +245,7 @@ func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
 func TestModesOfSessionsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	a, b := openAs(t, advisory.Config{DSN: dsn}), openAs(t, advisory.Config{DSN: dsn, Multiplex: 1})
+	a, b := openAs(t, advisory.Config{DSN: dsn}), openAs(t, advisory.Config{DSN: dsn, LocksPerConn: many})
 	for _, pair := range [][2]*advisory.Locker{{a, b}, {b, a}} {
 		lock, err := pair[0].Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
@@ -270,7 +270,7 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	const n = 300
-	other, l := open(t, advisory.Config{DSN: dsn, Multiplex: 1}), open(t, advisory.Config{DSN: dsn, Multiplex: 1, MaxConns: 4, Timeout: advisory.NoTimeout})
+	other, l := open(t, advisory.Config{DSN: dsn, LocksPerConn: many}), open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxConns: 4, Timeout: advisory.NoTimeout})
 	foreign := takeMany(t, other, n)
 	done := make(chan *advisory.Lock, n)
 	for i := range n {
@@ -297,14 +297,14 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 func TestTwoProcessesShareAHotKey(t *testing.T) {
 	pgtest.Long(t)
 	dsn := pgtest.DSN(t)
-	for _, multiplex := range [][2]int{{1, 1}, {0, 1}} {
-		t.Run(fmt.Sprint(multiplex), func(t *testing.T) {
+	for _, locksPerConn := range [][2]int{{many, many}, {1, many}} {
+		t.Run(fmt.Sprint(locksPerConn), func(t *testing.T) {
 			var grants [2]atomic.Int64
 			var stop atomic.Bool
 			var wg sync.WaitGroup
 			var longest atomic.Int64
-			for i, n := range multiplex {
-				l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Multiplex: n})
+			for i, n := range locksPerConn {
+				l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: n})
 				require.NoError(t, err)
 				defer l.Close()
 				for range 32 {
@@ -347,7 +347,7 @@ func TestASilentServerIsALossForAllBeforeTheServerLetsGo(t *testing.T) {
 			t.Cleanup(proxy.Close)
 			proxied, err := proxy.URL(dsn)
 			require.NoError(t, err)
-			l := open(t, advisory.Config{DSN: proxied, Multiplex: 1, SessionTTL: 2 * time.Second})
+			l := open(t, advisory.Config{DSN: proxied, LocksPerConn: many, SessionTTL: 2 * time.Second})
 			work := workPool(t, dsn)
 			const n = 50
 			taken := takeMany(t, l, n)

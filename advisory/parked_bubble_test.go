@@ -14,7 +14,7 @@ import (
 
 func TestAWonWaitLivesOnItsConnectionUntilItIsReleased(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
 		foreign := w.acquire(other, 1)
 		p := w.beginAcquire(w.Context(), l, 1)
@@ -32,7 +32,7 @@ func TestAWonWaitLivesOnItsConnectionUntilItIsReleased(t *testing.T) {
 
 func TestKeysBeyondTheWaitingConnectionsTakeTurnsAndAreTriedTogether(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		const n, conns = 10, 2
 		l, other := w.open(advisory.Config{MaxConns: conns, Timeout: time.Hour}), w.open(advisory.Config{MaxConns: n})
 		var foreign []*advisory.Lock
@@ -69,7 +69,7 @@ func TestKeysBeyondTheWaitingConnectionsTakeTurnsAndAreTriedTogether(t *testing.
 
 func TestLocksThatAreHeldForEverDoNotUseTheWaitingConnectionsUp(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 1, func(w *world) {
+	inBubbleOf(t, many, func(w *world) {
 		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
 		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
 		first, second := w.beginAcquire(w.Context(), l, 1), w.beginAcquire(w.Context(), l, 2)

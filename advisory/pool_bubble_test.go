@@ -15,7 +15,7 @@ import (
 
 func TestANestedRequestOnAFullPoolFailsAtOnceAndNamesTheOuterLocks(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a := w.open(advisory.Config{MaxConns: 2})
 		one := w.acquire(a, 1)
 		two, err := a.Acquire(one.Context(), entity(2))
@@ -43,7 +43,7 @@ func TestANestedRequestOnAFullPoolFailsAtOnceAndNamesTheOuterLocks(t *testing.T)
 
 func TestARequestOnAFullPoolWaitsForAConnection(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a := w.open(advisory.Config{MaxConns: 1, Timeout: time.Second})
 		one := w.acquire(a, 1)
 		start := time.Now()
@@ -65,7 +65,7 @@ func TestARequestOnAFullPoolWaitsForAConnection(t *testing.T) {
 
 func TestOneWhoWaitsForAConnectionCanLeave(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a := w.open(advisory.Config{MaxConns: 1})
 		one := w.acquire(a, 1)
 		ctx, cancel := context.WithCancelCause(w.Context())
@@ -88,7 +88,7 @@ func TestOneWhoWaitsForAConnectionCanLeave(t *testing.T) {
 
 func TestANestedRequestDoesNotWaitBehindOneThatWaitsForAConnection(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a := w.open(advisory.Config{MaxConns: 1})
 		one := w.acquire(a, 1)
 		p := w.beginAcquire(w.Context(), a, 2)
@@ -119,7 +119,7 @@ func TestManyWaitersOfOneKeyNeedOneConnection(t *testing.T) {
 
 func TestAnUnavailableServerIsReportedToEverybodyWhoWaits(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a := w.open(advisory.Config{MaxConns: 1})
 		one := w.acquire(a, 1)
 		first := w.beginAcquire(w.Context(), a, 2)
@@ -139,7 +139,7 @@ func TestAnUnavailableServerIsReportedToEverybodyWhoWaits(t *testing.T) {
 
 func TestAFullPoolDelaysNoRefusalAndNoTimeout(t *testing.T) {
 	t.Parallel()
-	inBubbleOf(t, 0, func(w *world) {
+	inBubbleOf(t, 1, func(w *world) {
 		a, b := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
 		lock := w.acquire(b, 1)
 		first := w.beginAcquire(w.Context(), a, 1) // with the only connection

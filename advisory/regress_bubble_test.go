@@ -91,6 +91,7 @@ func TestAnAcquireAllWhoseSessionDiesWhileItWaitsIsToldAtOnce(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a := w.open(advisory.Config{})
 		blocker := w.acquire(a, 2)
+		defer w.fill(a)()
 		done := make(chan error, 1)
 		go func() {
 			_, err := a.AcquireAll(w.Context(), entity(1), entity(2))

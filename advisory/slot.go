@@ -9,8 +9,8 @@ import (
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
 // at most n callers hold one at a time, in all processes. The semaphore and the
 // mutex on one key have nothing to do with each other. A *TimeoutError names the holders. Processes that disagree on
-// n get the largest n. Without Config.Multiplex each waiting call has a connection
-// of the lock pool. key must belong to a namespace. A request for a slot of a
+// n get the largest n. With one lock for each connection (Config.LocksPerConn) each
+// waiting call has one, too. key must belong to a namespace. A request for a slot of a
 // semaphore that the context already has a slot of is re-entrant. Options.Shared
 // has no meaning here and is an error. Other errors are those of Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {

@@ -26,7 +26,7 @@ const (
 func (k *key) wait() {
 	c := k.core
 	k.phase = waiting
-	if n := k.conn; n != nil && c.dedicated() {
+	if n := k.conn; c.dedicated() || n.locks == 1 && n != c.room.top() {
 		k.waitOn(n)
 		return
 	}
@@ -83,18 +83,39 @@ func (c *core) poll() {
 	}
 }
 
-// connToWait returns a connection on which a key can be waited for, under mu, or nil.
-func (c *core) connToWait(k *key) *conn {
-	if n := c.spareConn(); n != nil {
+// connToWait returns a connection on which a key can be waited for, under mu, or nil: never
+// the one that the next key goes to.
+func (c *core) connToWait(k *key) (best *conn) {
+	next := c.room.top()
+	if n := c.unused(next); n != nil {
 		return n
 	}
 	now := time.Now()
 	for n := range c.conns {
-		if n.line == nil && n.session != nil && n.ended == nil && !n.busy && n != k.conn && now.Sub(n.since) >= settled && !c.dedicated() {
-			return n
+		if n.session != nil && n.ended == nil && !n.busy && n != next && n != k.conn && now.Sub(n.since) >= settled && (best == nil || n.locks < best.locks) {
+			best = n
 		}
 	}
-	return nil
+	return best
+}
+
+// yield has one who waits leave its connection to a key that has none, under mu, if there
+// is such a connection.
+func (c *core) yield() bool {
+	if c.dedicated() {
+		return false
+	}
+	for n := range c.conns {
+		if n.ended != nil || n.waiter == nil || n.locks > c.config.LocksPerConn {
+			continue
+		}
+		if !n.yields {
+			n.yields = true
+			n.waiter.stir()
+		}
+		return true
+	}
+	return false
 }
 
 // waitOn begins to wait for the key on a connection, under mu.
@@ -104,7 +125,8 @@ func (k *key) waitOn(n *conn) {
 	if n.waiter == nil && n.session != nil && !n.busy {
 		n.busy = true
 	}
-	n.waiter = k
+	n.waiter, n.yields = k, false
+	n.place()
 	if k.stirs == nil {
 		k.stirs = make(chan struct{}, 1)
 	}
@@ -150,6 +172,8 @@ func (k *key) campaign(n *conn) {
 		case n.session == nil:
 			k.rest(parkedPause)
 			continue
+		case n.yields && k.outOfTurn(n):
+			return
 		case k.turn && k.mode != r.mode:
 			k.leaveTurnstile(n)
 			continue
@@ -265,7 +289,7 @@ func (k *key) stop(n *conn) {
 		n.next()
 		return
 	}
-	if n.session == nil && n.line == nil && len(n.pending) == 0 {
+	if n.session == nil && len(n.pending) == 0 {
 		n.cancel()
 	}
 	k.phase = free
@@ -284,7 +308,7 @@ func (k *key) leaveTurnstile(n *conn) {
 // they take turns, slice by slice.
 func (k *key) outOfTurn(n *conn) bool {
 	c := k.core
-	if c.dedicated() || c.parked.peek() == nil {
+	if c.dedicated() || c.parked.peek() == nil && (c.starved.peek() == nil || n.locks > c.config.LocksPerConn) {
 		return false
 	}
 	n.waiter = nil

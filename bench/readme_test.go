@@ -54,8 +54,8 @@ func TestTheFiguresOfTheReadmeAreThoseOfTheResults(t *testing.T) {
 	columns := []int{0, 2, 3, 5, 7, 8} // of the results: those that README shows
 	for row, system := range map[string]string{
 		"by hand": "by hand: pgxpool", "bsm/redislock": "bsm/redislock", "cirello.io/pglock": "cirello.io/pglock", "etcd concurrency": "etcd concurrency |",
-		"**pglatch, a connection per lock**": "**pglatch, dedicated**", "**pglatch, `Multiplex: 1`**": "**pglatch, multiplexed on 1**",
-		"**pglatch, `Multiplex: 2`**": "**pglatch, multiplexed on 2**",
+		"**pglatch, a connection per lock**": "**pglatch, dedicated**", "**pglatch, all on 1 connection**": "**pglatch, multiplexed on 1**",
+		"**pglatch, all on 2 connections**": "**pglatch, multiplexed on 2**",
 	} {
 		told, measured := cells(t, readme, "| "+row), cells(t, results, "| "+system)
 		require.Len(t, told, len(columns), row)

@@ -129,7 +129,10 @@ func inAllModes(t *testing.T, test func(t *testing.T, a *arena)) {
 		for _, other := range lockmode.All[i:] {
 			t.Run(mode.Name+" and "+other.Name, func(t *testing.T) {
 				a := newArena(t)
-				a.multiplex = [processes]int{(mode.Multiplex + 1) / 2, other.Multiplex} // all locks on one session, too
+				a.locksPerConn = [processes]int{mode.LocksPerConn, other.LocksPerConn}
+				if mode.LocksPerConn > 1 {
+					a.locksPerConn[0] = 1000 // all locks on one session, too
+				}
 				test(t, a)
 			})
 		}
@@ -138,11 +141,11 @@ func inAllModes(t *testing.T, test func(t *testing.T, a *arena)) {
 
 // An arena is a database with the counters.
 type arena struct {
-	dsn       string
-	pool      *pgxpool.Pool
-	multiplex [processes]int
-	killing   bool // sessions end meanwhile
-	kills     atomic.Int64
+	dsn          string
+	pool         *pgxpool.Pool
+	locksPerConn [processes]int
+	killing      bool // sessions end meanwhile
+	kills        atomic.Int64
 }
 
 func newArena(t *testing.T) *arena {
@@ -175,7 +178,7 @@ func (a *arena) fight(t *testing.T, d time.Duration, j job) []report {
 	reports := make([]report, processes)
 	var wg sync.WaitGroup
 	for i := range reports {
-		j.Process, j.Multiplex = int64(i+1), a.multiplex[i]
+		j.Process, j.LocksPerConn = int64(i+1), a.locksPerConn[i]
 		text, err := json.Marshal(j)
 		require.NoError(t, err)
 		wg.Go(func() {

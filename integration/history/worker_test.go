@@ -35,8 +35,8 @@ type job struct {
 	Process int64  `json:"process"`
 	Close   bool   `json:"close"` // Lockers are closed and opened meanwhile
 	NoLock  bool   `json:"no_lock"`
-	// Multiplex is that of the process's Lockers.
-	Multiplex int `json:"multiplex"`
+	// LocksPerConn is that of the process's Lockers.
+	LocksPerConn int `json:"locks_per_conn"`
 	// HandOver lets locks pass on inside a process. A session that is killed is then
 	// found out up to a few milliseconds late, by another worker than the one whose
 	// hold it cut short, so that the history is not exact.
@@ -109,7 +109,7 @@ func fight(j job, in io.Reader, out io.Writer) error {
 }
 
 func (f *fighter) open(i int) error {
-	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i), Multiplex: f.job.Multiplex}
+	config := advisory.Config{DSN: f.job.DSN, ApplicationName: fmt.Sprintf("fighter-%d-%d", f.job.Process, i), LocksPerConn: f.job.LocksPerConn}
 	if !f.job.HandOver {
 		config.HandOverBudget = -1
 	}

@@ -36,7 +36,7 @@ var entries = map[string]func(t *testing.T, dsn string) error{
 	},
 	"advisory, multiplexed": func(t *testing.T, dsn string) error {
 		t.Helper()
-		return lockOnce(t, advisory.Config{DSN: dsn, Multiplex: 1})
+		return lockOnce(t, advisory.Config{DSN: dsn, LocksPerConn: 100})
 	},
 	"monitor": func(t *testing.T, dsn string) error {
 		t.Helper()

@@ -22,13 +22,16 @@ func pglatches() []System {
 // pglatchTTL makes a ping go out each second, so that each cell sees some.
 const pglatchTTL = 3 * time.Second
 
+// cycling is how many workers take one lock each, at most.
+const cycling = 512
+
 // sentinelKey is a key of this process alone: loads use those below 2³⁰.
 func sentinelKey() int64 { return 1<<30 + int64(os.Getpid())%(1<<30) }
 
 // pglatchClient is a Locker.
 type pglatchClient struct {
 	env       Env
-	multiplex int
+	multiplex int // connections that carry all locks; 0 = one for each lock
 	locker    *advisory.Locker
 	space     namespace.Namespace
 	sentinel  *advisory.Lock // nil = none
@@ -54,14 +57,16 @@ func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
 func (p *pglatchClient) config() advisory.Config {
 	config := advisory.Config{
 		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: pglatchTTL, Timeout: advisory.NoTimeout,
-		Multiplex: p.multiplex, MaxLocks: p.env.Locks,
+		MaxLocks: p.env.Locks,
 	}
 	if p.multiplex == 0 {
 		config.MaxConns = max(p.env.Conns, p.env.Locks)
 		if p.env.Sentinel {
 			config.MaxConns++
 		}
+		return config
 	}
+	config.LocksPerConn = max(p.env.Locks+1, cycling)/p.multiplex + 1 // with the sentinel
 	return config
 }
 

@@ -12,14 +12,14 @@ import (
 
 // A Mode says what sessions a Locker has.
 type Mode struct {
-	Name      string // of the subtests
-	Multiplex int    // advisory.Config.Multiplex
+	Name         string // of the subtests
+	LocksPerConn int    // advisory.Config.LocksPerConn
 }
 
-// The modes. Two sessions, so that a test meets keys on one and on several.
+// The modes. Two locks, so that a test meets keys on one session and on several.
 var (
-	Dedicated   = Mode{Name: "dedicated"}
-	Multiplexed = Mode{Name: "multiplexed", Multiplex: 2}
+	Dedicated   = Mode{Name: "dedicated", LocksPerConn: 1}
+	Multiplexed = Mode{Name: "multiplexed", LocksPerConn: 2}
 )
 
 // All are the modes in which a test runs.
@@ -82,9 +82,9 @@ func Named(name string) (m Mode, ok bool) { return of(name) }
 // Config is a Locker's configuration in the mode, with as many connections for
 // waits as it had for locks.
 func (m Mode) Config(config advisory.Config) advisory.Config {
-	config.Multiplex = m.Multiplex
-	if config.MaxConns > 0 {
-		config.MaxConns += m.Multiplex
+	config.LocksPerConn = m.LocksPerConn
+	if config.MaxConns > 0 && m.LocksPerConn > 1 {
+		config.MaxConns++ // the one that new locks go to
 	}
 	return config
 }

@@ -19,7 +19,7 @@ func TestATestRunsInEachModeWithItsSessions(t *testing.T) {
 		t.Run("deeper", func(t *testing.T) {
 			seen = append(seen, Of(t))
 			config := Of(t).Config(advisory.Config{MaxConns: 3})
-			assert.Equal(t, 3, config.MaxConns-config.Multiplex, "connections for locks, or for waits")
+			assert.Equal(t, 3, config.MaxConns-min(1, config.LocksPerConn-1), "connections for locks, or for waits")
 		})
 	})
 	require.Equal(t, All, seen)

@@ -1,0 +1,69 @@
+package advisory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+func TestAConnectionCarriesAsManyLocksAsItMay(t *testing.T) {
+	t.Parallel()
+	for _, locksPerConn := range []int{1, 2, 3} {
+		inBubbleOf(t, locksPerConn, func(w *world) {
+			l := w.open(advisory.Config{MaxConns: 4})
+			on := make(map[uint32][]*advisory.Lock)
+			for i := range 3 * locksPerConn {
+				lock := w.acquire(l, int64(i))
+				on[lock.PID()] = append(on[lock.PID()], lock)
+			}
+			require.Len(w, on, 3)
+			for _, locks := range on {
+				assert.Len(w, locks, locksPerConn)
+				w.release(locks[0])
+				again := w.acquire(l, 100) // takes the room of the one that left
+				assert.Equal(w, locks[0].PID(), again.PID())
+				w.release(again)
+				w.release(locks[1:]...)
+			}
+		})
+	}
+}
+
+// All connections are full, or wait. The wait is interrupted, not the new lock held up.
+func TestAWaitLeavesItsConnectionToALockThatHasNone(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 2, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1, Timeout: time.Hour}), w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		waiter := w.beginAcquire(w.Context(), l, 1)
+		outer, second := w.acquire(l, 2), w.acquire(l, 3)
+		time.Sleep(time.Second)
+		start := time.Now()
+		nested, err := l.Acquire(outer.Context(), entity(4))
+		require.NoError(w, err)
+		assert.Less(w, time.Since(start), 100*time.Millisecond)
+		assert.Equal(w, 2, l.Stats().Sessions)
+		w.assertWaits(waiter)
+		w.release(foreign)
+		w.release(nested, outer, second, w.granted(waiter))
+	})
+}
+
+func TestALockBeyondAllConnectionsEndsAsThePoolExhausted(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 2, func(w *world) {
+		l := w.open(advisory.Config{MaxConns: 1}) // and one more
+		locks := []*advisory.Lock{w.acquire(l, 1), w.acquire(l, 2), w.acquire(l, 3), w.acquire(l, 4)}
+		_, err := l.With(advisory.Options{Wait: time.Second}).Acquire(w.Context(), entity(5))
+		require.ErrorIs(w, err, advisory.ErrPoolExhausted)
+		require.ErrorIs(w, err, advisory.ErrTimeout)
+		_, err = l.Acquire(locks[0].Context(), entity(5))
+		require.ErrorIs(w, err, advisory.ErrPoolExhausted, "those who hold the others may be waiting, too")
+		w.release(locks...)
+		w.release(w.acquire(l, 5))
+	})
+}
