@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
 // hint adds to an error of cobra's own, which is about the arguments, where to read on.
@@ -49,5 +51,5 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	if len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError("%w", hint(cmd, errors.New(text)))
+	return program.UsageError("%w", hint(cmd, errors.New(text)))
 }

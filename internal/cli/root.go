@@ -1,33 +1,44 @@
 package cli
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/doctorcmd"
+	"github.com/pglatch/pglatch/internal/cli/leadercmd"
+	"github.com/pglatch/pglatch/internal/cli/leasecmd"
+	"github.com/pglatch/pglatch/internal/cli/loadcmd"
+	"github.com/pglatch/pglatch/internal/cli/lockcmd"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/cli/servecmd"
 )
 
 // commands are what pglatch can do.
-func commands() []func(*App) *cobra.Command {
-	return []func(*App) *cobra.Command{
-		newRun,
-		newTry,
-		newLs,
-		newTree,
-		newWatch,
-		newStatus,
-		newKey,
-		newDoctor,
-		newLeader,
-		newServe,
-		newLease,
-		newLoad,
-		newMigrate,
-		newVersion,
+func commands(app *program.App, o Options) []*cobra.Command {
+	return []*cobra.Command{
+		lockcmd.NewRun(app),
+		lockcmd.NewTry(app),
+		lockcmd.NewLs(app),
+		lockcmd.NewTree(app),
+		lockcmd.NewWatch(app),
+		lockcmd.NewStatus(app),
+		lockcmd.NewKey(app),
+		doctorcmd.New(app),
+		leadercmd.New(app, o.Backends),
+		servecmd.New(app),
+		leasecmd.New(app),
+		loadcmd.New(app),
+		leadercmd.NewMigrate(app),
+		newVersion(app),
 	}
 }
 
 // New returns the program's command tree.
-func New(app *App) *cobra.Command {
+func New(app *program.App, o Options) *cobra.Command {
+	app.Program = cmp.Or(o.Program, app.Program)
 	root := &cobra.Command{
-		Use:           app.options.Program,
+		Use:           app.Program,
 		Short:         "PostgreSQL advisory locks, elections, and a lock server",
 		Long:          rootHelp,
 		SilenceUsage:  true,
@@ -37,13 +48,11 @@ func New(app *App) *cobra.Command {
 	root.SetIn(app.Stdin)
 	root.SetOut(app.Stdout)
 	root.SetErr(app.Stderr)
-	app.settings.addFlags(root.PersistentFlags())
-	for _, command := range commands() {
-		root.AddCommand(command(app))
-	}
+	app.AddFlags(root.PersistentFlags())
+	root.AddCommand(commands(app, o)...)
 	root.SetFlagErrorFunc(hint)
 	root.InitDefaultCompletionCmd()
-	app.settle(root)
+	settle(app, root)
 	return root
 }
 
@@ -65,12 +74,9 @@ user (a password, a missing database or right: trying again does not help),
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 
-// annotationFilter marks commands for which --namespace without a number is a filter.
-const annotationFilter = "filter"
-
 // settle makes a command check the settings before it runs, and its errors *ranErrors:
 // the others are cobra's own.
-func (a *App) settle(cmd *cobra.Command) {
+func settle(app *program.App, cmd *cobra.Command) {
 	run := cmd.RunE
 	if run == nil {
 		run, cmd.Args = group, cobra.ArbitraryArgs
@@ -79,7 +85,7 @@ func (a *App) settle(cmd *cobra.Command) {
 	}
 	takeSeconds(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := a.resolve(cmd); err != nil {
+		if err := app.Resolve(cmd); err != nil {
 			return err
 		}
 		if err := run(cmd, args); err != nil {
@@ -88,7 +94,7 @@ func (a *App) settle(cmd *cobra.Command) {
 		return nil
 	}
 	for _, sub := range cmd.Commands() {
-		a.settle(sub)
+		settle(app, sub)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
 func TestADurationFlagTakesABareNumberOfSeconds(t *testing.T) {
@@ -33,7 +35,7 @@ func TestADurationFlagTakesABareNumberOfSeconds(t *testing.T) {
 
 func TestEveryDurationFlagTakesSeconds(t *testing.T) {
 	t.Parallel()
-	root := New(NewApp(Options{}))
+	root := New(program.New(), Options{})
 	found := 0
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
 // A Version says what was built, and of what.
@@ -48,19 +50,19 @@ func buildVersion() Version {
 	return v
 }
 
-func newVersion(app *App) *cobra.Command {
+func newVersion(app *program.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
-			return app.Print(Output{Document: v, Text: text(func(w *bytes.Buffer) {
+			return app.Print(program.Output{Document: v, Text: program.Text(func(w *bytes.Buffer) {
 				revision := v.Revision
 				if v.Modified {
 					revision += " with changes"
 				}
-				fmt.Fprintln(w, strings.Join(strings.Fields(app.options.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
+				fmt.Fprintln(w, strings.Join(strings.Fields(app.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
 			})})
 		},
 	}

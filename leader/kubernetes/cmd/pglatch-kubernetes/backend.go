@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -11,37 +10,38 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/pglatch/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/cli/leadercmd"
+	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/leader/kubernetes"
 )
 
 // flags adds those of the backend, and returns what makes an election of them.
-func flags(f *pflag.FlagSet) cli.OpenFunc {
+func flags(f *pflag.FlagSet) leadercmd.OpenFunc {
 	var file, namespace string
 	f.StringVar(&file, "kubeconfig", "", "`file` of the cluster and its credentials (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)")
 	f.StringVar(&namespace, "kube-namespace", "", "`namespace` of the Lease (default: "+kubernetes.NamespaceVariable+", else that of the kubeconfig or the pod)")
-	return func(app *cli.App, args []string) (*cli.Election, error) {
-		name, err := cli.ElectionName(args)
+	return func(app *program.App, args []string) (*leadercmd.Election, error) {
+		name, err := leadercmd.ElectionName(args)
 		if err != nil {
 			return nil, err
 		}
 		config, context, err := load(file)
 		if err != nil {
-			return nil, usageError("--kubeconfig: %w", err)
+			return nil, program.UsageError("--kubeconfig: %w", err)
 		}
 		namespace := cmp.Or(namespace, app.Getenv(kubernetes.NamespaceVariable), context)
 		if wrong := validation.IsDNS1123Subdomain(name); wrong != nil {
-			return nil, usageError("NAME is %q: %s", name, strings.Join(wrong, ", "))
+			return nil, program.UsageError("NAME is %q: %s", name, strings.Join(wrong, ", "))
 		}
 		if wrong := validation.IsDNS1123Label(namespace); wrong != nil {
-			return nil, usageError("--kube-namespace is %q: %s", namespace, strings.Join(wrong, ", "))
+			return nil, program.UsageError("--kube-namespace is %q: %s", namespace, strings.Join(wrong, ", "))
 		}
 		backend, err := kubernetes.NewFromConfig(config, namespace, name)
 		if err != nil {
-			return nil, usageError("--kubeconfig: %w", err)
+			return nil, program.UsageError("--kubeconfig: %w", err)
 		}
 		backend.Logger = app.Logger()
-		return &cli.Election{Name: name, Backend: backend}, nil
+		return &leadercmd.Election{Name: name, Backend: backend}, nil
 	}
 }
 
@@ -59,8 +59,4 @@ func load(file string) (config *rest.Config, namespace string, err error) {
 	}
 	namespace, _, err = loader.Namespace()
 	return config, namespace, err
-}
-
-func usageError(format string, args ...any) error {
-	return &cli.ExitError{Code: cli.ExitUsage, Err: fmt.Errorf(format, args...)}
 }

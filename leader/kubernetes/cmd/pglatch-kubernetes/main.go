@@ -8,11 +8,12 @@ import (
 	"os"
 
 	"github.com/pglatch/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/cli/leadercmd"
 )
 
 func main() {
 	os.Exit(cli.Main(cli.Options{
 		Program:  "pglatch-kubernetes",
-		Backends: []cli.Backend{{Name: "kubernetes", Flags: flags}},
+		Backends: []leadercmd.Backend{{Name: "kubernetes", Flags: flags}},
 	}))
 }

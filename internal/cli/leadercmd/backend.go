@@ -1,0 +1,168 @@
+package leadercmd
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/internal/cli/child"
+	"github.com/pglatch/pglatch/internal/cli/leasecmd"
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/file"
+	"github.com/pglatch/pglatch/leader/leased"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Backend is one that "leader --backend" can name.
+type Backend struct {
+	Name string
+	// Flags adds the flags that this backend alone has, and returns what makes an
+	// election of them when they are parsed. It is called for each command.
+	Flags func(*pflag.FlagSet) OpenFunc
+}
+
+// An OpenFunc returns the election that the arguments of a command and its flags
+// name, without I/O to it. Errors are of usage.
+type OpenFunc func(app *program.App, args []string) (*Election, error)
+
+// An Election is what a command takes part in, or looks at.
+type Election struct {
+	Name    string // in logs, in documents and as PGLATCH_KEY
+	Backend interface {
+		leader.Backend
+		driver.Inspector
+	}
+	Close func() // is called when the Backend is not used any more; nil = nothing is to be closed
+
+	key *namespace.Key // nil = it is no lock of PostgreSQL's
+}
+
+func (e *Election) close() {
+	if e.Close != nil {
+		e.Close()
+	}
+}
+
+// env is what the command of a leader learns of the election.
+func (e *Election) env() []string {
+	if e.key != nil {
+		return child.KeyEnv(*e.key)
+	}
+	return []string{"PGLATCH_LOCK_HELD=true", "PGLATCH_KEY=" + e.Name}
+}
+
+// electionFlags say which election a command is about.
+type electionFlags struct {
+	postgres postgresElection
+	name     string // of the backend
+	names    []string
+	open     map[string]OpenFunc // by the backend's name
+	owner    map[string]string   // the backend that alone has a flag
+}
+
+const (
+	postgresBackend   = "postgres"
+	kubernetesBackend = "kubernetes" // which only its own program has
+)
+
+func (e *electionFlags) backends(more []Backend) []Backend {
+	return append([]Backend{
+		{postgresBackend, e.postgres.flags},
+		{"lease", leasedFlags},
+		{"file", fileFlags},
+	}, more...)
+}
+
+func (e *electionFlags) addFlags(app *program.App, cmd *cobra.Command, more []Backend) {
+	e.open, e.owner = make(map[string]OpenFunc), make(map[string]string)
+	for _, b := range e.backends(more) {
+		e.names = append(e.names, b.Name)
+		own := pflag.NewFlagSet(b.Name, pflag.ContinueOnError)
+		e.open[b.Name] = b.Flags(own)
+		own.VisitAll(func(flag *pflag.Flag) {
+			flag.Usage = b.Name + ": " + flag.Usage
+			e.owner[flag.Name] = b.Name
+		})
+		cmd.Flags().AddFlagSet(own)
+	}
+	cmd.Flags().StringVar(&e.name, "backend", postgresBackend, "`where` leadership lives: "+strings.Join(e.names, ", "))
+	app.AddKeyFlags(cmd)
+	for _, flag := range []string{"key1", "key2", "create-table", "guard-timeout", "database-url", "dsn", "database-url-file", "connect-timeout", "application-name", "namespace"} {
+		e.owner[flag] = postgresBackend
+	}
+}
+
+// election is what the flags and the arguments name; it is to be closed.
+func (e *electionFlags) election(app *program.App, cmd *cobra.Command, args []string) (*Election, error) {
+	open, known := e.open[e.name]
+	switch {
+	case !known && e.name == kubernetesBackend:
+		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/leader/kubernetes", e.name)
+	case !known:
+		return nil, program.UsageError("--backend is %q: use one of %s", e.name, strings.Join(e.names, ", "))
+	}
+	var err error
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if owner := e.owner[flag.Name]; err == nil && owner != "" && owner != e.name {
+			err = program.UsageError("--%s is for --backend %s: leave it out with --backend %s", flag.Name, owner, e.name)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return open(app, args)
+}
+
+// ElectionName is the one argument of those backends for which it is any text.
+func ElectionName(args []string) (string, error) {
+	if len(args) != 1 || args[0] == "" {
+		return "", program.UsageError("give one NAME of an election (got %d arguments)", len(args))
+	}
+	return args[0], nil
+}
+
+func leasedFlags(f *pflag.FlagSet) OpenFunc {
+	var server lockserver.ClientFlags
+	server.AddFlags(f)
+	return func(app *program.App, args []string) (*Election, error) {
+		name, err := leasecmd.LockName(args)
+		if err != nil {
+			return nil, err
+		}
+		client, err := server.Client(app, 0)
+		if err != nil {
+			return nil, err
+		}
+		backend, err := leased.New(client, leased.Config{Name: name})
+		if err != nil {
+			client.Close()
+			return nil, err
+		}
+		return &Election{Name: name, Backend: backend, Close: client.Close}, nil
+	}
+}
+
+func fileFlags(f *pflag.FlagSet) OpenFunc {
+	var path string
+	var repair bool
+	f.StringVar(&path, "file", "", "`path` of the election's file, in a directory that exists")
+	f.BoolVar(&repair, "repair", false, "replace a corrupt file when a lease has passed, and keep it beside")
+	return func(_ *program.App, args []string) (*Election, error) {
+		name, err := ElectionName(args)
+		if err != nil {
+			return nil, err
+		}
+		if path == "" {
+			return nil, program.UsageError("--backend file needs --file, the path of the election's file")
+		}
+		backend := file.NewBackend(path)
+		if repair {
+			backend = backend.WithRepair()
+		}
+		return &Election{Name: name, Backend: backend}, nil
+	}
+}

@@ -1,0 +1,48 @@
+package leadercmd
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/cli/supervise"
+	"github.com/pglatch/pglatch/internal/test/duel"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// candidate starts a node of an election.
+func candidate(d *duel.Duel, dsn string) {
+	d.Helper()
+	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(7, 200), CreateTable: true})
+	require.NoError(d, err)
+	r, flags := parse(d.T, "--lease-duration", duel.CutLease.String())
+	require.NoError(d, r.fit(flags))
+	if d.Old {
+		r.KillAfter, r.config.LossDrain = supervise.DefaultKillAfter, 0
+	}
+	r.config.Name, r.config.Backend = "test", backend
+	elector, err := leader.New(r.config)
+	require.NoError(d, err)
+	o := &office{runCommand: r, app: program.New(), election: &Election{Name: "test"}, elector: elector, command: d.Deaf()}
+	o.command.KillAfter, o.command.Drain = r.KillAfter, -1
+	d.Start(func(ctx context.Context) { _ = o.run(ctx) })
+}
+
+func TestTheCommandOfALeaderThatIsCutOffIsGoneWhenTheNextOneRuns(t *testing.T) {
+	t.Parallel()
+	duel.RequireNoOverlap(t, candidate)
+}
+
+func TestTheCommandOfALeaderThatIsCutOffGoesOnWithTheTimesOfTheLibraryControl(t *testing.T) {
+	t.Parallel()
+	d := duel.New(t, candidate)
+	d.Old = true
+	overlap, _ := d.Cut()
+	t.Log(overlap, "acts of the old command after the first of the new one")
+	assert.NotZero(t, overlap)
+}

@@ -1,0 +1,179 @@
+package leasecmd
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease"
+)
+
+func newAcquire(app *program.App) *cobra.Command {
+	var (
+		server lockserver.ClientFlags
+		terms  terms
+		wait   time.Duration
+		key    string
+		export bool
+	)
+	cmd := &cobra.Command{
+		Use:   "acquire NAME",
+		Short: "Acquire a lease",
+		Long: `Acquire a lease, and print it. Nobody renews it: its owner does so with "lease
+renew", or "lease run" does everything.`,
+		Example: `  eval "$(pglatch lease acquire job-lock --ttl 5m --export)" && ./job && pglatch lease release job-lock`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := LockName(args)
+			if err != nil {
+				return err
+			}
+			request, err := terms.request(app, name)
+			if err != nil {
+				return err
+			}
+			request.IdempotencyKey = key
+			if wait < 0 {
+				return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", wait)
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			held, err := lockserver.Wait{Bounded: true, Wait: wait}.Acquire(cmd.Context(), app, client, request)
+			switch {
+			case err != nil:
+				return lockserver.Error(cmd.Context(), err)
+			case export:
+				_, err := io.WriteString(app.Stdout, exports(held.Last()))
+				return err
+			}
+			return printLease(app, "acquired", held.Last())
+		},
+	}
+	f := cmd.Flags()
+	server.AddFlags(f)
+	terms.addFlags(f)
+	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for the lock, and for a server that cannot be reached or used")
+	f.StringVar(&key, "idempotency-key", "", "`text` that lets the same request be sent again without getting a second lease")
+	f.BoolVar(&export, "export", false, "print shell commands that set PGLATCH_LEASE_ID, PGLATCH_LEASE_OWNER and PGLATCH_FENCING_TOKEN, which renew and release read")
+	return cmd
+}
+
+// exports is what a shell evaluates.
+func exports(l lease.Lease) string {
+	var b strings.Builder
+	for _, v := range variables(l.Claim) {
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
+	}
+	return b.String()
+}
+
+// leaseVariables are of the environment of those who work under a lease.
+func variables(c lease.Claim) []string {
+	return []string{
+		"PGLATCH_LEASE_NAME=" + c.Name, "PGLATCH_LEASE_OWNER=" + c.Holder, "PGLATCH_LEASE_ID=" + c.ID,
+		"PGLATCH_FENCING_TOKEN=" + strconv.FormatUint(c.Token, 10),
+	}
+}
+
+// A claimFlags says which lease is meant.
+type claimFlags struct {
+	owner, id string
+	token     uint64
+}
+
+func (c *claimFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.owner, "owner", "", "`name` of who has the lease (default: PGLATCH_LEASE_OWNER, else host name and process id)")
+	f.StringVar(&c.id, "lease-id", "", "`id` of the lease (default: PGLATCH_LEASE_ID)")
+	f.Uint64Var(&c.token, "fencing-token", 0, "of the lease (default: PGLATCH_FENCING_TOKEN)")
+}
+
+func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error) {
+	name, err := LockName(args)
+	if err != nil {
+		return lease.Claim{}, err
+	}
+	claim := lease.Claim{Name: name, Holder: ownerName(app, c.owner), ID: cmp.Or(c.id, app.Getenv("PGLATCH_LEASE_ID")), Token: c.token}
+	if text := app.Getenv("PGLATCH_FENCING_TOKEN"); claim.Token == 0 && text != "" {
+		if claim.Token, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return claim, program.UsageError("PGLATCH_FENCING_TOKEN is %q: use a number", text)
+		}
+	}
+	if claim.ID == "" || claim.Token == 0 {
+		return claim, program.UsageError("give --lease-id and --fencing-token, as acquire printed them")
+	}
+	if err := claim.Validate(); err != nil {
+		return claim, &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	return claim, nil
+}
+
+func newRenew(app *program.App) *cobra.Command {
+	var (
+		server lockserver.ClientFlags
+		flags  claimFlags
+		ttl    time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "renew NAME",
+		Short: "Renew a lease, once",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			claim, err := flags.claim(app, args)
+			if err != nil {
+				return err
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			l, err := client.Renew(cmd.Context(), lease.RenewRequest{Claim: claim, TTL: ttl})
+			if err != nil {
+				return lockserver.Error(cmd.Context(), err)
+			}
+			return printLease(app, "renewed", l)
+		},
+	}
+	f := cmd.Flags()
+	server.AddFlags(f)
+	flags.addFlags(f)
+	f.DurationVar(&ttl, "ttl", defaultLeaseTTL, "how long the lease lasts from now unless it is renewed again")
+	return cmd
+}
+
+func newRelease(app *program.App) *cobra.Command {
+	var (
+		server lockserver.ClientFlags
+		flags  claimFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "release NAME",
+		Short: "Release a lease; once more is no error",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			claim, err := flags.claim(app, args)
+			if err != nil {
+				return err
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return lockserver.Error(cmd.Context(), client.Release(cmd.Context(), claim))
+		},
+	}
+	f := cmd.Flags()
+	server.AddFlags(f)
+	flags.addFlags(f)
+	return cmd
+}

@@ -1,0 +1,122 @@
+package leasecmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A recordDocument has the names of the server's own answers.
+type recordDocument struct {
+	document
+	State         string `json:"state"`
+	Version       uint64 `json:"version"`
+	AvailableInMS int64  `json:"available_in_ms"`
+}
+
+func newRecordDocument(r lease.Record) recordDocument {
+	return recordDocument{newDocument(r.Lease), r.State.String(), r.Version, r.AvailableIn.Milliseconds()}
+}
+
+func newGet(app *program.App) *cobra.Command {
+	var server lockserver.ClientFlags
+	cmd := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Show who has a lock, or had it last",
+		Long:  "Show who has a lock, or had it last.\n\nExit codes: 0 somebody has it, 3 nobody.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := LockName(args)
+			if err != nil {
+				return err
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			record, err := client.Get(cmd.Context(), name)
+			if errors.Is(err, lease.ErrNotFound) {
+				return &program.ExitError{Code: program.ExitFree, Err: err}
+			}
+			if err != nil {
+				return lockserver.Error(cmd.Context(), err)
+			}
+			if err := printRecords(app, newRecordDocument(record), []lease.Record{record}); err != nil {
+				return err
+			}
+			if record.State != lease.Held {
+				return &program.ExitError{Code: program.ExitFree}
+			}
+			return nil
+		},
+	}
+	server.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func newList(app *program.App) *cobra.Command {
+	var (
+		server  lockserver.ClientFlags
+		request lease.ListRequest
+	)
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the locks that the server knows",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := request.Validate(); err != nil {
+				return &program.ExitError{Code: program.ExitUsage, Err: err}
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			var records []lease.Record
+			documents := []recordDocument{}
+			for record, err := range client.List(cmd.Context(), request) {
+				if err != nil {
+					return lockserver.Error(cmd.Context(), err)
+				}
+				records = append(records, record)
+				documents = append(documents, newRecordDocument(record))
+			}
+			return printRecords(app, documents, records)
+		},
+	}
+	f := cmd.Flags()
+	server.AddFlags(f)
+	f.StringVar(&request.Prefix, "prefix", "", "list names that begin with this `text` only")
+	f.StringVar(&request.After, "after", "", "list names after this one")
+	f.IntVar(&request.Limit, "limit", 0, "list this many at most; 0 = all")
+	return cmd
+}
+
+func printRecords(app *program.App, document any, records []lease.Record) error {
+	documents := make([]recordDocument, len(records))
+	for i, r := range records {
+		documents[i] = newRecordDocument(r)
+	}
+	return app.Print(program.Output{Document: document, Lines: program.Lines(documents), Text: program.Text(func(w *bytes.Buffer) {
+		t := app.NewTable("LOCK", "STATE", "OWNER", "TOKEN", "REMAINING", "ACQUIRED")
+		for _, r := range records {
+			colour, remaining := "", ""
+			switch r.State {
+			case lease.Held:
+				colour, remaining = program.Green, r.Remaining.Round(time.Millisecond).String()
+			case lease.Expired:
+				colour = program.Yellow
+			}
+			t.Add(colour, r.Name, r.State.String(), r.Holder, fmt.Sprint(r.Token), remaining, r.AcquiredAt.UTC().Format(time.RFC3339))
+		}
+		t.WriteTo(w)
+	})})
+}

@@ -1,0 +1,116 @@
+package lockcmd_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		env := clitest.At(dsn, names)
+		queueOfLockers(t, dsn, namespace.Must(1, "agent").ID(42))
+
+		var stdout string
+		list := func(args ...string) func() bool { // who waits is in no queue for a moment after each slice
+			return func() bool {
+				var code int
+				stdout, _, code = clitest.Run(t, env, args...)
+				require.Zero(t, code)
+				require.NotContains(t, stdout, "@", "an unknown lock")
+				return strings.Contains(stdout, "second")
+			}
+		}
+		said := func() string { return stdout }
+		clitest.Eventually(t, list("ls", "-o", "jsonl"), said)
+		var got []string
+		for _, l := range clitest.DecodeLines[monitor.Lock](t, stdout) {
+			got = append(got, fmt.Sprintf("%s %s %v", l.ApplicationName, l.Key.Text, l.Granted))
+		}
+		assert.Equal(t, []string{"holder agent/42 true", "first agent/42 false", "second agent/42 false"}, got)
+
+		clitest.Eventually(t, list("tree"), said)
+		assert.Equal(t, "agent/42\n● held by holder\n├─ waits: first\n└─ waits: second\n",
+			regexp.MustCompile(`backend \d+ \((\w+)\).*`).ReplaceAllString(stdout, "$1"))
+
+		clitest.Eventually(t, list("status", "--json", "agent/42"), said)
+		status := clitest.Decode[struct{ Holders, Waiters []monitor.Lock }](t, stdout)
+		assert.Len(t, status.Holders, 1)
+		assert.Len(t, status.Waiters, 2)
+	})
+}
+
+func TestTheQueryOfKeyShowsTheWholeQueue(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	key := namespace.Must(1, "agent").ID(42)
+	holder, first, second := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "first"), clitest.Connect(t, dsn, "second")
+	turnstile, _ := key.Tag().Turnstile().Single()
+	clitest.Execute(t, holder, "SELECT pg_advisory_lock(1, 42)")
+	clitest.Execute(t, first, fmt.Sprintf("SELECT pg_advisory_lock(%d)", turnstile))
+	clitest.WaitFor(t, dsn, first, "SELECT pg_advisory_lock(1, 42)")
+	clitest.WaitFor(t, dsn, second, fmt.Sprintf("SELECT pg_advisory_lock(%d)", turnstile))
+
+	stdout, _, code := clitest.Run(t, clitest.At(dsn, names), "key", "--json", "agent/42")
+	require.Zero(t, code)
+	d := clitest.Decode[struct {
+		Turnstile int64  `json:"turnstile,string"`
+		Query     string `json:"query_sql"`
+	}](t, stdout)
+	assert.Equal(t, turnstile, d.Turnstile)
+	rows, err := clitest.Connect(t, dsn, "look").Query(t.Context(), "SELECT lock, application_name, granted FROM ("+strings.TrimSuffix(d.Query, ";")+") AS q")
+	require.NoError(t, err)
+	var got []string
+	for rows.Next() {
+		values, err := rows.Values()
+		require.NoError(t, err)
+		got = append(got, fmt.Sprintf("%v: %v %v", values...))
+	}
+	require.NoError(t, rows.Err())
+	assert.ElementsMatch(t, []string{"key: holder true", "turnstile: first true", "key: first false", "turnstile: second false"}, got)
+}
+
+// queueOfLockers has three Lockers, as of three processes, at a key until the test
+// ends: the holder, the first and the second.
+func queueOfLockers(t *testing.T, dsn string, key namespace.Key) {
+	t.Helper()
+	m, err := monitor.Open(monitor.Config{DSN: dsn, MinInterval: 1})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	for i, name := range []string{"holder", "first", "second"} {
+		locker, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: dsn, ApplicationName: name}))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if _, err := locker.Acquire(ctx, key); err == nil {
+				<-ctx.Done()
+			}
+		}()
+		t.Cleanup(func() {
+			cancel()
+			<-ended
+			locker.Close()
+		})
+		clitest.Eventually(t, func() bool {
+			s, err := m.Snapshot(t.Context())
+			return err == nil && len(s.Locks) > i
+		}, func() string { return name + " is not seen" })
+	}
+}

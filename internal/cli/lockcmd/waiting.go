@@ -1,0 +1,57 @@
+package lockcmd
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// tellAfter is how long a command waits for a lock before it says for whom.
+const tellAfter = time.Second
+
+// tellWait says on stderr whom a wait is for, once it has lasted for a while. The
+// caller calls stop when the wait is over.
+func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		select {
+		case <-time.After(tellAfter):
+			names := holders(ctx, app, key)
+			if ctx.Err() == nil {
+				app.Logger().Info("waiting for the lock", slog.String("key", key.String()), slog.String("held_by", names))
+			}
+		case <-ctx.Done():
+		}
+	})
+	return func() {
+		cancel()
+		telling.Wait()
+	}
+}
+
+// holders are the sessions that hold a key, for people.
+func holders(ctx context.Context, app *program.App, key namespace.Key) string {
+	m, err := openMonitor(app, nil)
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	defer m.Close()
+	s, err := m.Snapshot(ctx)
+	if err != nil {
+		return "unknown: " + program.OneLine(err.Error())
+	}
+	var names []string
+	for _, l := range statusOf(key, s).Holders {
+		names = append(names, sessionText(l))
+	}
+	if names == nil {
+		return "nobody at this moment"
+	}
+	return strings.Join(names, "; ")
+}

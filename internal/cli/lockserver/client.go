@@ -1,0 +1,184 @@
+// Package lockserver has what commands share that ask a lock server or are one: the flags
+// that name the server and its store, and the errors.
+package lockserver
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+const defaultLockServer = "http://127.0.0.1:8080"
+
+// ClientFlags are the flags that say which lock server to ask, and how.
+type ClientFlags struct {
+	URL       string
+	tokenFile string
+	authority string
+	noTLS     bool
+	Resends   int // as of leasehttp.ClientConfig; no flag
+}
+
+// AddFlags adds them.
+func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.URL, "server", "", "`URL` of the lock server (default: PGLATCH_LOCK_SERVER, else "+defaultLockServer+")")
+	s.addTokenFlag(f)
+	f.StringVar(&s.authority, "tls-ca", "", "`file` of the certificates in PEM that vouch for the server's (default: those of the system)")
+	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: send the token in clear text to a server that is not on this machine")
+}
+
+func (s *ClientFlags) addTokenFlag(f *pflag.FlagSet) {
+	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer token, its first line (default: the token in PGLATCH_LOCK_TOKEN)")
+}
+
+// Client returns a client that has not connected yet. margin is that of
+// leasehttp.ClientConfig.
+func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp.Client, error) {
+	config := leasehttp.ClientConfig{
+		BaseURL: cmp.Or(s.URL, app.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
+		AllowInsecure: s.noTLS, Margin: margin, Resends: s.Resends,
+	}
+	tokens, err := ReadTokens("--auth-token-file", s.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	if tokens != nil {
+		config.Token = tokens[0]
+	}
+	if s.authority != "" {
+		if config.HTTPClient, err = trusting(s.authority); err != nil {
+			return nil, err
+		}
+	}
+	client, err := leasehttp.NewClient(config)
+	if err != nil {
+		return nil, program.UsageError("--server: %w", err)
+	}
+	return client, nil
+}
+
+// firstContact is how long a command that waits for a lock without a bound looks for a
+// server: one that restarts is back then, and a wrong address is not waited for.
+const firstContact = 30 * time.Second
+
+// getUntil asks for the lease of a name, at most until then: a server that takes
+// connections and never answers would use up the client's own time, which alone bounds
+// it if until is zero.
+func getUntil(ctx context.Context, client *leasehttp.Client, name string, until time.Time) (lease.Record, error) {
+	if until.IsZero() {
+		return client.Get(ctx, name)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, until, errNoAnswer)
+	defer cancel()
+	return client.Get(ctx, name)
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// Reach finds out whether there is a server that can be used, and tries again until
+// then; once, if until is zero.
+func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name string, until time.Time) error {
+	for attempt := 0; ; attempt++ {
+		_, err := getUntil(ctx, client, name, until)
+		if err == nil || errors.Is(err, lease.ErrNotFound) {
+			return nil
+		}
+		pause := min(100*time.Millisecond<<min(attempt, 4), time.Second)
+		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < pause {
+			return err
+		}
+		if attempt == 0 {
+			app.Logger().Warn("the lock server cannot be used: trying again", slog.Duration("for", time.Until(until).Round(time.Second)), slog.Any("error", err))
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Wait is how long a command waits for a lock.
+type Wait struct {
+	Bounded bool
+	Wait    time.Duration // if bounded; 0 = one attempt
+}
+
+// Acquire gets a lease, and waits for it, and for the server, as w says.
+func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, r lease.AcquireRequest) (*leasehttp.Lease, error) {
+	o := leasehttp.AcquireOptions{
+		TTL: r.TTL, Metadata: r.Metadata, LockDelay: r.LockDelay, MinHold: r.MinHold, IdempotencyKey: r.IdempotencyKey, MaxWait: -1,
+	}
+	end := time.Now().Add(firstContact)
+	if w.Bounded {
+		end = time.Now().Add(w.Wait)
+	}
+	if w.Bounded && w.Wait == 0 {
+		o.NoLongPoll, o.MaxAttempts = true, 1
+	} else if err := Reach(ctx, app, client, r.Name, end); err != nil {
+		return nil, err
+	}
+	if w.Bounded && w.Wait > 0 {
+		o.MaxWait = max(time.Until(end), time.Nanosecond)
+	}
+	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
+}
+
+// trusting makes a client that trusts the certificates of a file alone.
+func trusting(file string) (*http.Client, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, program.UsageError("--tls-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, program.UsageError("--tls-ca: %s has no certificate in PEM", file)
+	}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: program.DefaultConnectTimeout}).DialContext,
+		TLSClientConfig:     &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: program.DefaultConnectTimeout,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: 100,
+		IdleConnTimeout:     time.Minute,
+	}}, nil
+}
+
+// Error gives an error of the lock server its exit code; the interruption of
+// ctx is stronger.
+func Error(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, c := range []struct {
+		is   error
+		code int
+	}{
+		{lease.ErrHeld, program.ExitBusy},
+		{lease.ErrBusy, program.ExitUnavailable}, // so that 75 says that somebody has the lock
+		{lease.ErrStale, program.ExitLost},
+		{lease.ErrExpired, program.ExitLost},
+		{lease.ErrNotFound, program.ExitLost},
+		{lease.ErrInvalid, program.ExitUsage},
+		{err, program.ExitUnavailable},
+	} {
+		if err != nil && errors.Is(err, c.is) {
+			return &program.ExitError{Code: c.code, Err: err}
+		}
+	}
+	return nil
+}

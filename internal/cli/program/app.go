@@ -1,0 +1,74 @@
+// Package program has what all commands share: the streams and the environment, the
+// settings, output in its forms, the database and the key that they name, and the exit
+// statuses, in one table.
+package program
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// An App is one run of the program: its streams, its environment and the settings
+// that all commands share. The settings are valid inside a command's RunE, not before.
+type App struct {
+	Stdin  io.Reader
+	Stdout io.Writer // data
+	// Stderr is the raw stream, for children. What pglatch itself has to say goes
+	// through Logger and errors, from which passwords are taken out.
+	Stderr io.Writer
+	Getenv func(string) string // of pglatch's own variables; pgx reads PG* itself
+
+	Program string // its name, as it stands before errors
+
+	command    *cobra.Command // that runs
+	settings   settings
+	key1, key2 int32
+	redactor   *redactor
+	logger     *slog.Logger
+	namespaces *namespace.Set
+	connConfig *pgx.ConnConfig // nil until ConnConfig was called
+}
+
+// New returns an App on the streams and the environment of the process.
+func New() *App {
+	return &App{
+		Program: "pglatch",
+		Stdin:   os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
+		redactor: &redactor{to: os.Stderr}, logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// Report writes what err says to stderr, on one line, and returns the exit code that
+// it means. A signal that ended ctx, which WithSignals made, counts more than an error
+// that follows from it.
+func (a *App) Report(ctx context.Context, err error) int {
+	err = interruption(ctx, err)
+	if text := message(err); text != "" {
+		_, _ = fmt.Fprintf(a.redactor, "%s: %s\n", a.Program, text)
+	}
+	return Code(err)
+}
+
+// Logger returns the logger to stderr.
+func (a *App) Logger() *slog.Logger { return a.logger }
+
+// Namespaces returns the namespaces of --namespace or PGLATCH_NAMESPACES.
+func (a *App) Namespaces() *namespace.Set { return a.namespaces }
+
+// OneLine makes one line of text that has several, as errors of pgx have.
+func OneLine(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.TrimSpace(strings.Join(lines, " "))
+}

@@ -1,0 +1,46 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// flagNames are the flags of leader run for the fields of the library's Configs, which a
+// user of the command never wrote.
+var flagNames = strings.NewReplacer(
+	"leader: ", "",
+	"LeaseDuration", "--lease-duration",
+	"RenewInterval", "--health-interval",
+	"RenewTimeout", "--renew-timeout",
+	"ReconnectGrace", "--reconnect-grace",
+	"DrainTimeout", "--drain-timeout",
+	"SettleDelay", "--settle-delay",
+	"LossDrain", "loss drain",
+	"Identity", "--id",
+	"Table", "--table",
+)
+
+// ElectionError is an error of an election as the command tells it: with its flags and with
+// the exit code of what is wrong. Others stay as they are.
+func ElectionError(err error) error {
+	if wrong, ok := errors.AsType[*leader.ConfigError](err); ok {
+		return &ExitError{ExitUsage, errors.New(flagNames.Replace(wrong.Error()))}
+	}
+	if wrong, ok := errors.AsType[*lease.InvalidError](err); ok {
+		return &ExitError{ExitUsage, wrong}
+	}
+	if table, ok := errors.AsType[*postgres.TableError](err); ok && table.Missing {
+		return &ExitError{ExitUnavailable, fmt.Errorf(
+			`the table %s, which counts terms, does not exist: run "pglatch migrate", or use --create-table, or --no-terms to do without: %w`, table.Table, table.Cause)}
+	}
+	if errors.Is(err, leader.ErrPermanent) && pgsession.Refusal(err) != nil {
+		return &ExitError{ExitRefused, err}
+	}
+	return err
+}

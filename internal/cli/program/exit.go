@@ -1,0 +1,151 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// The exit codes. Those from 64 to 78 are of sysexits.h, those from 125 of timeout(1).
+const (
+	ExitOK            = 0
+	ExitFree          = 3   // status: nobody holds the lock
+	ExitUsage         = 64  // a flag, an argument or a setting
+	ExitUnavailable   = 69  // the database cannot be used
+	ExitInternal      = 70  // internal error, or a check of doctor failed
+	ExitBusy          = 75  // held by another, or the wait timed out
+	ExitLost          = 76  // lock or leadership lost; the child was stopped
+	ExitRefused       = 77  // the database refuses the user: trying again does not help
+	ExitFailure       = 125 // own failure before the child ran
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+	ExitSignal        = 128 // and the number of the signal
+)
+
+// An ExitError is an error with the exit code that it means. A nil Err, or one
+// with an empty text, prints nothing.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// A SignalError is the cause of a context that a signal ended.
+type SignalError struct{ Signal syscall.Signal }
+
+func (e *SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
+
+// UsageError is an error of the caller's.
+func UsageError(format string, args ...any) error {
+	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
+}
+
+// Unavailable is an error of the database, which is a refusal if it says so, or of the signal that ended ctx meanwhile.
+func Unavailable(ctx context.Context, err error) error {
+	var ended *SignalError
+	if err = interruption(ctx, err); err == nil || errors.As(err, &ended) {
+		return err
+	}
+	if refused := pgsession.Refusal(err); refused != nil {
+		return &ExitError{ExitRefused, refused}
+	}
+	return &ExitError{ExitUnavailable, err}
+}
+
+// exitCodes maps conditions to codes; the first that matches counts. A loss wraps
+// what ended the session, and a timeout the end of a context.
+func exitCodes() []struct {
+	err  error
+	code int
+} {
+	return []struct {
+		err  error
+		code int
+	}{
+		{advisory.ErrLost, ExitLost},
+		{advisory.ErrHeld, ExitBusy},
+		{advisory.ErrTimeout, ExitBusy},
+		{advisory.ErrRefused, ExitRefused},
+		{advisory.ErrUnavailable, ExitUnavailable},
+		{advisory.ErrPooler, ExitUnavailable},
+		{advisory.ErrStandby, ExitUnavailable},
+		{advisory.ErrLockTableFull, ExitUnavailable},
+		{leader.ErrLost, ExitLost},
+		{leader.ErrConnection, ExitUnavailable},
+		{leader.ErrGaveUp, ExitBusy},
+		{namespace.ErrInvalidKey, ExitUsage},
+		{namespace.ErrInvalidNamespace, ExitUsage},
+		{namespace.ErrUnknownNamespace, ExitUsage},
+		{namespace.ErrClash, ExitUsage},
+	}
+}
+
+// Code returns the exit code of a command's error: that of an *ExitError in it, else
+// of the condition that it matches, else 70.
+func Code(err error) int {
+	var (
+		exit    *ExitError
+		ended   *SignalError
+		config  *advisory.ConfigError
+		times   *leader.ConfigError
+		connect *pgconn.ConnectError
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.As(err, &ended):
+		return ExitSignal + int(ended.Signal)
+	case errors.As(err, &config), errors.As(err, &times):
+		return ExitUsage
+	}
+	for _, c := range exitCodes() {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
+	}
+	switch {
+	case pgsession.Refusal(err) != nil:
+		return ExitRefused
+	case errors.As(err, &connect):
+		return ExitUnavailable
+	}
+	return ExitInternal
+}
+
+// message is what is printed of an error. It begins with what is wrong, not with what
+// could not be done because of it: the command says that.
+func message(err error) string {
+	if refused, ok := errors.AsType[*session.RefusedError](err); ok && Code(err) == ExitRefused {
+		err = refused
+	}
+	return OneLine(err.Error())
+}
+
+// interruption makes err that of the signal that ended ctx, if this is what err is about.
+func interruption(ctx context.Context, err error) error {
+	var ended *SignalError
+	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &ended) {
+		return ended
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+package program
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// AddKeyFlags gives cmd the flags --key1 and --key2, which Key reads.
+func (a *App) AddKeyFlags(cmd *cobra.Command) {
+	cmd.Flags().Int32Var(&a.key1, "key1", 0, "first int4 of the key, instead of KEY")
+	cmd.Flags().Int32Var(&a.key2, "key2", 0, "second int4 of the key, instead of KEY")
+	cmd.MarkFlagsRequiredTogether("key1", "key2")
+}
+
+// Key returns the key that the arguments of a command name: one KEY, or none
+// beside --key1 and --key2. Leave out what stands after "--". Errors are of usage.
+func (a *App) Key(args []string) (namespace.Key, error) {
+	flags := a.command.Flags().Changed("key1")
+	switch {
+	case flags && len(args) == 0:
+		return namespace.Pair(a.key1, a.key2), nil
+	case flags:
+		return namespace.Key{}, UsageError("give KEY or --key1 and --key2, not both")
+	case len(args) != 1:
+		return namespace.Key{}, UsageError("give one KEY: namespace/entity, 1:100 or @12345; or --key1 and --key2 (got %d arguments)", len(args))
+	}
+	key, err := a.namespaces.Parse(args[0])
+	if errors.Is(err, namespace.ErrUnknownNamespace) {
+		return key, UsageError("%w: say its number with --namespace name=number, or in PGLATCH_NAMESPACES", err)
+	}
+	if err != nil {
+		return key, &ExitError{ExitUsage, err}
+	}
+	return key, nil
+}

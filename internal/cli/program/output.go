@@ -1,0 +1,127 @@
+package program
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+)
+
+// An Output is a command's data in all its forms.
+type Output struct {
+	Document any   // --output json
+	Lines    []any // --output jsonl; nil = Document on one line
+	Text     func(io.Writer) error
+}
+
+// Print writes data to stdout in the form that --output asks for.
+func (a *App) Print(o Output) error {
+	switch a.settings.output {
+	case "json":
+		e := json.NewEncoder(a.Stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(o.Document)
+	case "jsonl":
+		if o.Lines == nil {
+			o.Lines = []any{o.Document}
+		}
+		for _, line := range o.Lines {
+			if err := a.PrintLine(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return o.Text(a.Stdout)
+}
+
+// Text makes an Output.Text of what cannot fail.
+func Text(write func(*bytes.Buffer)) func(io.Writer) error {
+	return func(w io.Writer) error {
+		var b bytes.Buffer
+		write(&b)
+		_, err := w.Write(b.Bytes())
+		return err
+	}
+}
+
+// PrintLine writes one line of JSON.
+func (a *App) PrintLine(v any) error {
+	e := json.NewEncoder(a.Stdout)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// Lines makes Output.Lines of a list; never nil.
+func Lines[T any](list []T) []any {
+	all := make([]any, len(list))
+	for i, v := range list {
+		all[i] = v
+	}
+	return all
+}
+
+// The colours of text, as ANSI escape sequences.
+const (
+	Bold   = "\x1b[1m"
+	Red    = "\x1b[31m"
+	Green  = "\x1b[32m"
+	Yellow = "\x1b[33m"
+	plain  = "\x1b[0m"
+)
+
+// Paint colours text if the output has colours.
+func (a *App) Paint(colour, text string) string {
+	if colour == "" || !a.colored() {
+		return text
+	}
+	return colour + text + plain
+}
+
+// A table is text in columns. Colours are of whole rows: tabwriter would take
+// escape sequences for width.
+type table struct {
+	app     *App
+	rows    []string
+	colours []string
+}
+
+// NewTable returns a table with a header.
+func (a *App) NewTable(header ...string) *table {
+	t := &table{app: a}
+	t.Add(Bold, header...)
+	return t
+}
+
+func (t *table) Add(colour string, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = Printable(cell)
+	}
+	t.rows = append(t.rows, strings.Join(cells, "\t"))
+	t.colours = append(t.colours, colour)
+}
+
+// WriteTo writes the columns aligned.
+func (t *table) WriteTo(w *bytes.Buffer) {
+	var aligned bytes.Buffer
+	columns := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	_, _ = io.WriteString(columns, strings.Join(t.rows, "\n")) // a Buffer takes all
+	_ = columns.Flush()
+	for i, line := range strings.Split(aligned.String(), "\n") {
+		fmt.Fprintln(w, t.app.Paint(t.colours[i], strings.TrimRight(line, " ")))
+	}
+}
+
+// Printable keeps what others named from steering the terminal.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}

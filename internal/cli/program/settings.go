@@ -1,0 +1,203 @@
+package program
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// settings are the flags of every command.
+type settings struct {
+	databaseURL, databaseURLFile string
+	connectTimeout               time.Duration
+	applicationName              string
+	output                       string
+	json                         bool
+	color                        string
+	quiet, verbose               bool
+	logLevel, logFormat          string
+	namespaces                   []string
+
+	only []string // the --namespace values without a number
+
+	databaseSource string // the flag that databaseURL comes from; "" = --database-url
+}
+
+// annotationFilter marks commands for which --namespace without a number is a filter.
+const annotationFilter = "filter"
+
+// DefaultConnectTimeout bounds connecting to one host where nothing else does.
+const DefaultConnectTimeout = 5 * time.Second
+
+func (s *settings) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.databaseURL, "database-url", "", "PostgreSQL `URL` or keyword/value string; others may see it in the list of processes")
+	f.StringVar(&s.databaseURL, "dsn", "", "alias of --database-url")
+	f.StringVar(&s.databaseURLFile, "database-url-file", "", "`file` that holds the database URL")
+	f.DurationVar(&s.connectTimeout, "connect-timeout", 0, "bound for connecting to one host (default: connect_timeout of the URL, else 5s)")
+	f.StringVar(&s.applicationName, "application-name", "", "what others see of this session (default: that of the URL, else program@host)")
+	f.StringVarP(&s.output, "output", "o", "text", "`format` of data: text, json or jsonl")
+	f.BoolVar(&s.json, "json", false, "the same as --output json")
+	f.StringVar(&s.color, "color", "auto", "`when` to colour text: auto, always or never")
+	f.BoolVarP(&s.quiet, "quiet", "q", false, "log errors only")
+	f.BoolVarP(&s.verbose, "verbose", "v", false, "log details")
+	f.StringVar(&s.logLevel, "log-level", "", "debug, info, warn or error (default info)")
+	f.StringVar(&s.logFormat, "log-format", "text", "`format` of logs: text or json")
+	f.StringSliceVar(&s.namespaces, "namespace", nil, "`name=number` of a namespace, repeatable; replaces PGLATCH_NAMESPACES; a name alone filters ls, tree and watch")
+}
+
+// Resolve checks the settings and makes what hangs on them.
+func (a *App) Resolve(cmd *cobra.Command) error {
+	a.command = cmd
+	s := &a.settings
+	if s.json {
+		s.output = "json"
+	}
+	for _, choice := range []struct {
+		flag, value string
+		values      []string
+	}{
+		{"output", s.output, []string{"text", "json", "jsonl"}},
+		{"color", s.color, []string{"auto", "always", "never"}},
+		{"log-format", s.logFormat, []string{"text", "json"}},
+		{"log-level", s.logLevel, []string{"", "debug", "info", "warn", "error"}},
+	} {
+		if !slices.Contains(choice.values, choice.value) {
+			return UsageError("--%s is %q: use %s", choice.flag, choice.value, strings.TrimPrefix(strings.Join(choice.values, ", "), ", "))
+		}
+	}
+	if s.connectTimeout < 0 {
+		return UsageError("--connect-timeout is %v: use a positive duration", s.connectTimeout)
+	}
+	a.logger = s.newLogger(a.redactor)
+	if err := a.resolveNamespaces(); err != nil {
+		return err
+	}
+	return a.checkFilter(cmd.Annotations[annotationFilter] != "")
+}
+
+func (s *settings) newLogger(w io.Writer) *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case s.logLevel != "":
+		_ = level.UnmarshalText([]byte(s.logLevel)) // one of the choices
+	case s.quiet:
+		level = slog.LevelError
+	case s.verbose:
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: inFlags}
+	if s.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Format is the format of data: text, json or jsonl.
+func (a *App) Format() string { return a.settings.output }
+
+// Quiet reports whether errors only are to be told.
+func (a *App) Quiet() bool { return a.settings.quiet }
+
+// Filtered are the namespaces that a command with AddNamespaceFilter is to show, by name or
+// number; none = all.
+func (a *App) Filtered() []string { return a.settings.only }
+
+// AddFlags gives the program the flags of every command.
+func (a *App) AddFlags(f *pflag.FlagSet) { a.settings.addFlags(f) }
+
+// AddNamespaceFilter makes --namespace without a number a filter of cmd.
+func (a *App) AddNamespaceFilter(cmd *cobra.Command) {
+	cmd.Annotations = map[string]string{annotationFilter: "true"}
+}
+
+// inFlags has errors of elections logged as the command tells them.
+func inFlags(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.StringValue(ElectionError(err).Error())
+	}
+	return a
+}
+
+// resolveNamespaces reads the definitions of the flag, else those of the environment.
+func (a *App) resolveNamespaces() error {
+	a.settings.only = nil
+	var definitions []string
+	for _, value := range a.settings.namespaces {
+		if strings.Contains(value, "=") {
+			definitions = append(definitions, value)
+		} else {
+			a.settings.only = append(a.settings.only, value)
+		}
+	}
+	source := "--namespace"
+	if list := a.Getenv("PGLATCH_NAMESPACES"); definitions == nil && list != "" {
+		definitions, source = strings.Split(list, ","), "PGLATCH_NAMESPACES"
+	}
+	all := make([]namespace.Namespace, len(definitions))
+	for i, definition := range definitions {
+		name, number, _ := strings.Cut(strings.TrimSpace(definition), "=")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return UsageError("%s is %q: use name=number, as in agent=1", source, definition)
+		}
+		if all[i], err = namespace.New(n, name); err != nil {
+			return UsageError("%s is %q: %w", source, definition, err)
+		}
+	}
+	var err error
+	if a.namespaces, err = namespace.NewSet(all...); err != nil {
+		return UsageError("%s: %w", source, err)
+	}
+	return nil
+}
+
+// checkFilter refuses filters that cannot match: nothing shown must mean that
+// nothing is locked.
+func (a *App) checkFilter(filters bool) error {
+	for _, name := range a.settings.only {
+		if !filters {
+			return UsageError("--namespace is %q: use name=number, as in agent=1", name)
+		}
+		_, known := a.namespaces.Named(name)
+		if _, err := strconv.ParseInt(name, 10, 32); err != nil && !known {
+			return UsageError("--namespace is %q: say its number, as in --namespace agent=1 --namespace agent", name)
+		}
+	}
+	return nil
+}
+
+// colored reports whether text for w is to have colours.
+func (a *App) colored() bool {
+	switch a.settings.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb" && a.Terminal()
+}
+
+// Terminal reports whether stdout is one.
+func (a *App) Terminal() bool {
+	file, ok := a.Stdout.(*os.File)
+	return ok && IsTerminal(file)
+}
+
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}

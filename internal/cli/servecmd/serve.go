@@ -1,0 +1,165 @@
+// Package servecmd has the command serve.
+package servecmd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// New makes the command serve.
+func New(app *program.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve locks to programs of all languages",
+	}
+	cmd.AddCommand(newLocks(app))
+	return cmd
+}
+
+const locksHelp = `Serve leases of locks, with fencing tokens, by HTTP until interrupted:
+
+  POST /v1/locks/{lock}/acquire, /renew and /release, GET /v1/locks/{lock} and
+  /v1/locks, /v1/openapi.json, /metrics, /healthz, /readyz
+
+Leases are kept in a SQLite file unless --store says otherwise: locks.db in
+$STATE_DIRECTORY (which systemd sets), else in pglatch/ in $XDG_STATE_HOME, else in
+~/.local/state/pglatch. Only one server can have a file; any number of servers
+can have one PostgreSQL, in whose schema pglatch_lease they make their tables.
+
+Without --auth-token-file the server answers only clients on the same machine. On an
+address that is not loopback it needs tokens and TLS, or else the flag that says
+that it is to do without. A token gives every right; the file has one a line, of 16
+bytes at least, and lines that begin with # say nothing.
+
+Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
+store or the address cannot be used.`
+
+// A serveLocks is one use of the command serve locks.
+type locksCommand struct {
+	lockserver.StoreFlags
+	listen              string
+	tokenFile           string
+	certificate, key    string
+	noAuth, noTLS       bool
+	sweepEvery, retains time.Duration
+	shutdown            time.Duration
+}
+
+func newLocks(app *program.App) *cobra.Command {
+	var s locksCommand
+	cmd := &cobra.Command{
+		Use:     "locks",
+		Short:   "Serve leases with fencing tokens by HTTP",
+		Long:    locksHelp,
+		Example: "  pglatch serve locks\n  pglatch serve locks --store postgres://localhost/app --listen :8443 --tls-cert c.pem --tls-key k.pem --auth-token-file tokens",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd.Context(), app)
+		},
+	}
+	s.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (s *locksCommand) addFlags(f *pflag.FlagSet) {
+	s.StoreFlags.AddFlags(f)
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
+	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
+	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
+	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
+	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
+	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
+	f.DurationVar(&s.sweepEvery, "sweep-interval", leasehttp.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
+	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
+	f.DurationVar(&s.shutdown, "shutdown-timeout", leasehttp.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
+}
+
+func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
+	config := leasehttp.Config{
+		AllowInsecure: s.noAuth || s.noTLS, SweepInterval: s.sweepEvery, Retention: s.retains, ShutdownTimeout: s.shutdown, Logger: app.Logger(),
+	}
+	if config.Tokens, err = lockserver.ReadTokens("--auth-token-file", s.tokenFile); err != nil {
+		return err
+	}
+	if config.TLS, err = s.tls(); err != nil {
+		return err
+	}
+	switch {
+	case s.sweepEvery <= 0:
+		return program.UsageError("--sweep-interval is %v: use a positive duration", s.sweepEvery)
+	case s.retains <= 0:
+		return program.UsageError("--retention is %v: use a positive duration", s.retains)
+	case s.shutdown <= 0:
+		return program.UsageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
+	case s.noAuth && config.Tokens != nil:
+		return program.UsageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")
+	case s.noTLS && !s.noAuth && config.Tokens == nil:
+		return program.UsageError("--insecure-no-tls is for tokens in clear text: give them with --auth-token-file")
+	}
+	file := ""
+	if s.Store == "" {
+		if file, err = lockserver.StateFile(app); err != nil {
+			return err
+		}
+	}
+	opened, err := s.Open(ctx, app, file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	config.Store = opened.Store
+	server, err := leasehttp.New(config)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
+	}
+	if err := s.checkExposure(listener.Addr(), config); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("store", opened.Name))
+	if s.noAuth {
+		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
+	}
+	return server.Serve(ctx, listener)
+}
+
+// checkExposure says what is missing in terms of flags; leasehttp has the same rule.
+func (s *locksCommand) checkExposure(address net.Addr, config leasehttp.Config) error {
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	switch {
+	case config.Tokens == nil && !s.noAuth:
+		return program.UsageError("--listen is %s, which others can reach: give --auth-token-file, or --insecure-no-auth to let everybody in", s.listen)
+	case config.TLS == nil && !config.AllowInsecure:
+		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", s.listen)
+	}
+	return nil
+}
+
+// tls is how the server speaks TLS, nil if it does not.
+func (s *locksCommand) tls() (*tls.Config, error) {
+	if s.certificate == "" && s.key == "" {
+		return nil, nil //nolint:nilnil // no TLS, no error
+	}
+	pair, err := tls.LoadX509KeyPair(s.certificate, s.key)
+	if err != nil {
+		return nil, program.UsageError("--tls-cert and --tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}

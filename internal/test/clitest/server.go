@@ -1,0 +1,55 @@
+package clitest
+
+import (
+	"net"
+	"net/http/httptest"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// Serve starts serve locks, and returns its address.
+func Serve(t *testing.T, env []string, args ...string) (*Program, string) {
+	t.Helper()
+	p := Start(t, env, append([]string{"serve", "locks", "--listen", "127.0.0.1:0"}, args...)...)
+	p.Saying(&p.Stderr, "msg=serving")
+	return p, regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.Stderr.String())[1]
+}
+
+// LockServer serves a store in the test's process, and returns the environment in
+// which the program asks it.
+func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Server, []string) {
+	t.Helper()
+	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	require.NoError(t, err)
+	s := httptest.NewServer(server.Handler())
+	t.Cleanup(s.Close)
+	return s, append(more, "PGLATCH_LOCK_SERVER="+s.URL)
+}
+
+// A LeaseAnswer is a lease as the program prints it.
+type LeaseAnswer struct {
+	Lock           string `json:"lock"`
+	OwnerID        string `json:"owner_id"`
+	LeaseID        string `json:"lease_id"`
+	FencingToken   uint64 `json:"fencing_token"`
+	State          string `json:"state"`
+	TTLRemainingMS int64  `json:"ttl_remaining_ms"`
+	Metadata       map[string]string
+}
+
+// SilentHost is an address where connections are accepted, and nobody ever answers.
+func SilentHost(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
+}
+
+// Nowhere is a database that is not there.
+const Nowhere = "postgres://u:s3cret@127.0.0.1:1/d"

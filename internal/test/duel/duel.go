@@ -1,0 +1,174 @@
+// Package duel cuts a node off that runs a command, and sees whether the command goes on
+// when that of the next node runs.
+package duel
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/cli/child"
+	"github.com/pglatch/pglatch/internal/cli/supervise"
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+)
+
+// Patience bounds what must happen soon on a slow and busy machine.
+const Patience = 60 * time.Second
+
+// CutLease is the lease of the elections whose leader is cut off.
+const CutLease = 5 * time.Second
+
+// A Duel is two nodes of which one at a time may run its command. The commands ignore
+// TERM and note their acts, in the order in which they happen, in one file. The network of the first goes through the proxy.
+type Duel struct {
+	*testing.T
+	dsn   string
+	acts  string
+	proxy *faultproxy.Proxy
+	Old   bool                      // with the times that did not fit
+	join  func(d *Duel, dsn string) // starts a node with d.start
+}
+
+// New makes a duel of two nodes that join starts.
+func New(t *testing.T, join func(d *Duel, dsn string)) *Duel {
+	t.Helper()
+	d := &Duel{T: t, dsn: pgtest.DSN(t), acts: filepath.Join(t.TempDir(), "acts"), join: join}
+	cc, err := pgx.ParseConfig(d.dsn)
+	require.NoError(t, err)
+	d.proxy, err = faultproxy.New(t.Context(), cc.Host+":"+strconv.Itoa(int(cc.Port)))
+	require.NoError(t, err)
+	t.Cleanup(d.proxy.Close)
+	return d
+}
+
+// Deaf is a command that ignores TERM and notes its acts.
+func (d *Duel) Deaf() supervise.Command {
+	return supervise.Command{
+		Args:       []string{"/bin/sh", "-c", `trap "" TERM; while :; do echo $$ >> ` + d.acts + `; sleep 0.01; done`},
+		CloseStdin: true,
+	}
+}
+
+// Start starts what runs commands, and ends it and them at the end of the test.
+func (d *Duel) Start(run func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var node sync.WaitGroup
+	node.Go(func() { run(ctx) })
+	d.Cleanup(func() {
+		for _, pid := range d.all() { // which a signal of the program would have reached
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
+		cancel()
+		node.Wait()
+	})
+}
+
+// all are the commands that acted, by their process ids, in the order of the acts.
+func (d *Duel) all() (acts []int) {
+	d.Helper()
+	data, err := os.ReadFile(d.acts)
+	if !os.IsNotExist(err) {
+		require.NoError(d, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		text, complete := strings.CutSuffix(line, "\n")
+		if !complete {
+			continue // it is being written
+		}
+		pid, err := strconv.Atoi(text)
+		require.NoError(d, err)
+		acts = append(acts, pid)
+	}
+	return acts
+}
+
+func (d *Duel) eventually(condition func() bool, what string) {
+	d.Helper()
+	require.Eventually(d, condition, Patience, 5*time.Millisecond, what)
+}
+
+// Cut cuts the first node off and returns how many acts it did after its successor's
+// first. late is by how much a goroutine that was due had to wait meanwhile, at most.
+func (d *Duel) Cut() (overlap int, late time.Duration) {
+	d.Helper()
+	url, err := d.proxy.URL(d.dsn)
+	require.NoError(d, err)
+	d.join(d, url)
+	d.eventually(func() bool { return len(d.all()) > 0 }, "the first node's command runs")
+	first := d.all()[0]
+	d.join(d, d.dsn)
+	pool, err := pgx.Connect(d.Context(), d.dsn)
+	require.NoError(d, err)
+	defer func() { _ = pool.Close(context.Background()) }()
+	d.eventually(func() bool {
+		var waits bool
+		err := pool.QueryRow(d.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits)
+		return err == nil && waits
+	}, "the second node waits")
+	lateness := measureLateness()
+	d.proxy.Set(faultproxy.Hold)
+	d.eventually(func() bool {
+		acts := d.all()
+		return acts[len(acts)-1] != first && syscall.Kill(first, 0) == syscall.ESRCH
+	}, "the second node's command runs, and the first one's has ended")
+	succeeded := false
+	for _, pid := range d.all() {
+		switch {
+		case pid != first:
+			succeeded = true
+		case succeeded:
+			overlap++
+		}
+	}
+	return overlap, lateness()
+}
+
+// measureLateness measures, until the returned function is called, how long a timer
+// that is due has to wait for a processor.
+func measureLateness() (worst func() time.Duration) {
+	quit, result := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		const interval = 5 * time.Millisecond
+		worst, last := time.Duration(0), time.Now()
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				worst, last = max(worst, time.Since(last)-interval), time.Now()
+			case <-quit:
+				result <- worst
+				return
+			}
+		}
+	}()
+	return func() time.Duration { close(quit); return <-result }
+}
+
+// RequireNoOverlap cuts nodes off until the machine was not too busy to judge it.
+func RequireNoOverlap(t *testing.T, join func(d *Duel, dsn string)) {
+	t.Helper()
+	for range 5 {
+		overlap, late := 0, time.Duration(0)
+		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).Cut() })
+		if overlap > 0 && late > CutLease/child.ClockShare/4 { // the kernel had signals to deliver meanwhile, too
+			t.Logf("%d acts overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
+			continue
+		}
+		assert.Zero(t, overlap, "acts of the old command after the first of the new one; timers were late by %v", late)
+		return
+	}
+	require.Fail(t, "this machine was too busy in each of five attempts: nothing is known")
+}
