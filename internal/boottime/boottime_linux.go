@@ -2,12 +2,10 @@ package boottime
 
 import (
 	"sync/atomic"
-	"syscall"
 	"time"
-	"unsafe"
-)
 
-const clockBoottime = 7 // CLOCK_BOOTTIME of linux/time.h
+	"golang.org/x/sys/unix"
+)
 
 // unreadable is set for good when the kernel refused the clock, as under a seccomp
 // filter: two clocks are never mixed.
@@ -37,8 +35,8 @@ func read() (now time.Duration, ok bool) {
 	if unreadable.Load() {
 		return 0, false
 	}
-	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
 		unreadable.Store(true)
 		return 0, false
 	}

@@ -2,11 +2,10 @@ package pgsession
 
 import (
 	"net"
-	"syscall"
 	"time"
-)
 
-const tcpUserTimeout = 18 // TCP_USER_TIMEOUT of linux/tcp.h
+	"golang.org/x/sys/unix"
+)
 
 func limitUnacknowledged(conn *net.TCPConn, limit time.Duration) {
 	raw, err := conn.SyscallConn()
@@ -14,6 +13,6 @@ func limitUnacknowledged(conn *net.TCPConn, limit time.Duration) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(limit.Milliseconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
 	})
 }

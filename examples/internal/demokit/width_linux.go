@@ -2,16 +2,15 @@ package demokit
 
 import (
 	"os"
-	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // widthOf is how many columns a terminal has now, 0 if the file is none.
 func widthOf(file *os.File) int {
-	var size struct{ rows, columns, x, y uint16 } // struct winsize of ioctl_tty(2)
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, file.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
-	if errno != 0 {
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
 		return 0
 	}
-	return int(size.columns)
+	return int(size.Col)
 }

@@ -4,7 +4,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A terminal is the controlling one. It is lent to the child's group when this
@@ -50,19 +51,15 @@ func (t *terminal) close() {
 // foreground returns the terminal's foreground group, 0 if the file is not the
 // controlling terminal.
 func (t *terminal) foreground() int {
-	var id int32
-	if err := t.ioctl(syscall.TIOCGPGRP, &id); err != nil {
+	id, err := unix.IoctlGetUint32(int(t.file.Fd()), unix.TIOCGPGRP)
+	if err != nil {
 		return 0
 	}
 	return int(id)
 }
 
-func (t *terminal) ioctl(request uintptr, id *int32) error {
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, t.file.Fd(), request, uintptr(unsafe.Pointer(id)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
+func (t *terminal) setForeground(group int) error {
+	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
 }
 
 // giveTo lends the terminal, if it is this process's to lend, and reports whether
@@ -76,8 +73,7 @@ func (t *terminal) giveTo(group int) bool {
 		t.group = group
 		return true
 	case t.own:
-		id := int32(group)
-		if t.ioctl(syscall.TIOCSPGRP, &id) == nil {
+		if t.setForeground(group) == nil {
 			t.group = group
 			return true
 		}
@@ -98,16 +94,11 @@ func (t *terminal) takeBack() {
 	}
 	// A process in the background may do it only while its thread blocks SIGTTOU.
 	// (signal.Ignore would do too, but signal.Reset does not undo it for this signal.)
-	const block, restore = 0, 2
-	set, old := uint64(1)<<(syscall.SIGTTOU-1), uint64(0)
-	setMask(block, &set, &old)
-	defer setMask(restore, &old, nil)
-	id := int32(t.own)
-	_ = t.ioctl(syscall.TIOCSPGRP, &id) // fails when the terminal is gone
-}
-
-func setMask(how uintptr, set, old *uint64) {
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, how, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(*set), 0, 0)
+	var set, old unix.Sigset_t
+	set.Val[0] = 1 << (unix.SIGTTOU - 1)
+	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old)
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }()
+	_ = t.setForeground(t.own) // fails when the terminal is gone
 }
 
 // notifyStop returns a channel that gets what would stop this process and not the
