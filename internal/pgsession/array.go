@@ -11,7 +11,6 @@ import (
 // Object identifiers of types, from pg_type.dat.
 const (
 	oidInt8 = 20
-	oidInt4 = 23
 	oidOID  = 26
 )
 
@@ -35,48 +34,42 @@ func appendElement4(b []byte, v uint32) []byte {
 
 func appendElement8(b []byte, tag namespace.Tag) []byte {
 	b = binary.BigEndian.AppendUint32(b, 8)
-	b = binary.BigEndian.AppendUint32(b, tag.ClassID)
-	return binary.BigEndian.AppendUint32(b, tag.ObjID)
+	return binary.BigEndian.AppendUint64(b, int8Of(tag))
 }
 
-// keys are the parameters for operations of one shape, until the next call: the keys, the
-// turnstiles of a shared one, and how many are to be unlocked.
-func (b *batch) keys(ops []*session.Op, unlocks int) [][]byte {
-	binary.BigEndian.PutUint64(b.unlocks[:], uint64(unlocks))
-	params := b.params[:0]
-	shape := shapeOf(ops[0].Tag, ops[0].Mode)
-	if shape.pair {
-		first, second := arrayHeader(b.arrays[0][:0], oidInt4, len(ops)), arrayHeader(b.arrays[1][:0], oidInt4, len(ops))
-		for _, op := range ops {
-			first, second = appendElement4(first, op.Tag.ClassID), appendElement4(second, op.Tag.ObjID)
-		}
-		b.arrays[0], b.arrays[1] = first, second
-		params = append(params, first, second)
-	} else {
-		b.arrays[0] = arrayHeader(b.arrays[0][:0], oidInt8, len(ops))
-		for _, op := range ops {
-			b.arrays[0] = appendElement8(b.arrays[0], op.Tag)
-		}
-		params = append(params, b.arrays[0])
+// int8Of is a tag as one int8: a single key, or the two halves of a pair.
+func int8Of(tag namespace.Tag) uint64 { return uint64(tag.ClassID)<<32 | uint64(tag.ObjID) }
+
+// tags is an array of int8, in the buffer that it gets.
+func tags[T any](b []byte, from []T, tag func(T) namespace.Tag) []byte {
+	b = arrayHeader(b[:0], oidInt8, len(from))
+	for _, v := range from {
+		b = appendElement8(b, tag(v))
 	}
-	if shape.shared {
-		b.arrays[2] = arrayHeader(b.arrays[2][:0], oidInt8, len(ops))
-		for _, op := range ops {
-			b.arrays[2] = appendElement8(b.arrays[2], op.Turnstile)
-		}
+	return b
+}
+
+func tagOf(op *session.Op) namespace.Tag       { return op.Tag }
+func turnstileOf(op *session.Op) namespace.Tag { return op.Turnstile }
+func itself(tag namespace.Tag) namespace.Tag   { return tag }
+
+// keys are the parameters for operations of one shape, until the next call: the keys to
+// unlock, those to try, and the turnstiles of these if they are shared.
+func (b *batch) keys(k *kind) [][]byte {
+	unlocks, tries := k.ops[:k.unlocks], k.ops[k.unlocks:]
+	b.arrays[0], b.arrays[1] = tags(b.arrays[0], unlocks, tagOf), tags(b.arrays[1], tries, tagOf)
+	params := append(b.params[:0], b.arrays[0], b.arrays[1])
+	if k.ops[0].Mode == session.Shared {
+		b.arrays[2] = tags(b.arrays[2], tries, turnstileOf)
 		params = append(params, b.arrays[2])
 	}
-	return append(params, b.unlocks[:])
+	return params
 }
 
 // anyKeys is keys for the single keys of Any.
 func (b *batch) anyKeys(op *session.Op, turnstile []byte) [][]byte {
-	first := arrayHeader(b.arrays[0][:0], oidInt8, len(op.Any))
-	for _, tag := range op.Any {
-		first = appendElement8(first, tag)
-	}
-	b.arrays[0] = first
-	return append(b.params[:0], first, turnstile)
+	b.arrays[0] = tags(b.arrays[0], op.Any, itself)
+	return append(b.params[:0], b.arrays[0], turnstile)
 }
 
 func oidArray(values []uint32) []byte {
@@ -87,15 +80,15 @@ func oidArray(values []uint32) []byte {
 	return b
 }
 
-// ordinals reads an int8[] of row numbers; nil is empty.
-func ordinals(array []byte) (values iter.Seq[int], ok bool) {
+// int8s reads an int8[]; nil is empty.
+func int8s(array []byte) (values iter.Seq[uint64], ok bool) {
 	const header, element = 20, 12
 	if len(array) > header && (len(array)-header)%element != 0 {
 		return nil, false
 	}
-	return func(yield func(int) bool) {
+	return func(yield func(uint64) bool) {
 		for at := header; at+element <= len(array); at += element {
-			if !yield(int(binary.BigEndian.Uint64(array[at+4:]))) {
+			if !yield(binary.BigEndian.Uint64(array[at+4:])) {
 				return
 			}
 		}

@@ -23,15 +23,16 @@ type batch struct {
 	sent  time.Duration // boottime
 	until time.Time     // when the session is given up
 
+	leaves bool // it ends the transaction
+
 	watched <-chan struct{} // nothing was sent yet, until the watch has ended; nil = it was
 
 	pid     uint32
 	err     error // the first one that the server sent
 	problem error // an answer that ends the session
 
-	params  [4][]byte
-	arrays  [3][]byte
-	unlocks [8]byte
+	params [3][]byte
+	arrays [3][]byte
 }
 
 // A kind is the operations of one shape: unlocks, then tries.
@@ -46,8 +47,7 @@ var unnamed = &pgconn.StatementDescription{}
 // A part is one statement of a batch.
 type part struct {
 	statement *pgconn.StatementDescription
-	ops       []*session.Op
-	unlocks   int            // so many come first
+	ops       []*session.Op  // none of one that has no row
 	many      bool           // the keys are in arrays
 	row       func([][]byte) // gets each row; nil = the row is the answer to ops
 }
@@ -139,54 +139,43 @@ func (s *Session) receiveAll() error {
 // send sends the statements for the operations.
 func (s *Session) send(b *batch, ops []*session.Op) error {
 	b.sort(ops)
-	st := &s.link.statements
 	b.parts = b.parts[:0]
+	share, st := s.shares(ops), &s.link.statements
+	s.enter(b, share)
 	for i := range b.kinds {
-		k := &b.kinds[i]
-		p := part{ops: k.ops, unlocks: k.unlocks}
-		switch {
+		switch k := &b.kinds[i]; {
 		case len(k.ops) == 0:
-			continue
 		case len(k.ops) > 1:
-			p.statement, p.many = st.batch[i], true
+			s.put(b, part{statement: st.batch[i], ops: k.ops, many: true}, b.keys(k))
 		case k.unlocks == 1:
-			p.statement = st.unlock[i]
+			s.put(b, part{statement: st.unlock[i], ops: k.ops}, s.keyParams(k.ops[0].Tag))
 		default:
-			p.statement = st.try[i]
+			op := k.ops[0]
+			s.put(b, part{statement: st.try[i], ops: k.ops}, s.tryParams(op.Tag, op.Mode, op.Turnstile))
 		}
-		b.parts = append(b.parts, p)
 	}
 	for _, op := range ops {
+		if plain(op) {
+			continue
+		}
+		p := part{ops: []*session.Op{op}}
 		switch {
 		case op.Ping:
-			b.parts = append(b.parts, part{statement: st.ping, ops: []*session.Op{op}})
+			p.statement = st.ping
+			s.put(b, p, nil)
 		case op.Pass:
-			b.parts = append(b.parts, part{statement: st.pass, ops: []*session.Op{op}})
+			p.statement = st.pass
+			s.put(b, p, append(s.wire.params[:0], s.turnstileParam(op.Turnstile)))
 		case op.Any != nil:
-			b.parts = append(b.parts, part{statement: st.any, ops: []*session.Op{op}})
-		case op.Holder != nil:
-			b.parts = append(b.parts, part{statement: unnamed, ops: []*session.Op{op}})
-		}
-	}
-	for _, p := range b.parts {
-		var params [][]byte
-		switch op := p.ops[0]; {
-		case op.Ping:
-		case op.Holder != nil:
-			s.link.conn.Frontend().SendParse(&pgproto3.Parse{Query: sessionHolderSQL(op.Tag)})
-		case op.Pass:
-			params = append(s.wire.params[:0], s.turnstileParam(op.Turnstile))
-		case p.many:
-			params = b.keys(p.ops, p.unlocks)
-		case op.Any != nil:
-			params = b.anyKeys(op, s.turnstileParam(op.Turnstile))
-		case op.Unlock:
-			params = s.keyParams(op.Tag)
+			p.statement = st.any
+			s.put(b, p, b.anyKeys(op, s.turnstileParam(op.Turnstile)))
 		default:
-			params = s.tryParams(op.Tag, op.Mode, op.Turnstile)
+			p.statement = unnamed
+			s.link.conn.Frontend().SendParse(&pgproto3.Parse{Query: sessionHolderSQL(op.Tag)})
+			s.put(b, p, nil)
 		}
-		s.sendStatement(p.statement, params)
 	}
+	s.leave(b, share)
 	return s.dispatch(b, s.from.config.statementBound())
 }
 
@@ -213,6 +202,11 @@ func (s *Session) drain(b *batch) error {
 	}
 }
 
+// plain is a try or an unlock of one tag, which goes with others of its shape.
+func plain(op *session.Op) bool {
+	return op.Any == nil && !op.Ping && !op.Pass && op.Holder == nil
+}
+
 // sort puts the operations with their shapes, unlocks first, and clears their results.
 func (b *batch) sort(ops []*session.Op) {
 	for i := range b.kinds {
@@ -221,7 +215,7 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 	for _, op := range ops {
 		op.Held, op.Index, op.Err = false, -1, nil
-		if op.Any != nil || op.Ping || op.Pass || op.Holder != nil {
+		if !plain(op) {
 			continue
 		}
 		k := &b.kinds[shapeOf(op.Tag, op.Mode).index()]
@@ -275,6 +269,7 @@ func (s *Session) step(b *batch) (done bool, err error) {
 	case *pgproto3.ErrorResponse:
 		b.err = pgconn.ErrorResponseToPgError(message)
 	case *pgproto3.ReadyForQuery:
+		s.transaction = message.TxStatus
 		return true, nil
 	}
 	return false, nil
@@ -311,20 +306,25 @@ func (b *batch) answer(row [][]byte) {
 		b.note(op, row[0][0] == 1)
 		return
 	}
-	refused, ok := ordinals(row[1])
-	if !ok || int(binary.BigEndian.Uint64(row[0])) != len(p.ops) {
-		b.problem = errRows
-		return
-	}
 	for _, op := range p.ops {
 		op.Held = !op.Unlock
 	}
-	for ordinal := range refused {
-		if ordinal < 1 || ordinal > len(p.ops) {
-			b.problem = errRows
-			return
+	refused, ok := int8s(row[1])
+	ok = ok && int(binary.BigEndian.Uint64(row[0])) == len(p.ops)
+	rest := p.ops
+	for key := range refused { // in the order of the operations
+		for len(rest) > 0 && int8Of(rest[0].Tag) != key {
+			rest = rest[1:]
 		}
-		b.note(p.ops[ordinal-1], false)
+		if len(rest) == 0 {
+			ok = false
+			break
+		}
+		b.note(rest[0], false)
+		rest = rest[1:]
+	}
+	if !ok {
+		b.problem = errRows
 	}
 }
 

@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -102,13 +103,15 @@ func TestASessionThatHoldsThroughBatchesIsNotGivenToOthers(t *testing.T) {
 func trip(t *testing.T, s *Session, ordinal int, how string) {
 	t.Helper()
 	name := fmt.Sprintf("trip_%d", ordinal)
+	require.NoError(t, s.endTransaction()) // it would take the sequence back
 	_, err := queryRow(t.Context(), s.link.conn, `DO $$ BEGIN CREATE TEMPORARY SEQUENCE IF NOT EXISTS trips; END $$;
 		SELECT setval('pg_temp.trips', 1, false)`)
 	require.NoError(t, err)
-	sql := fmt.Sprintf(`SELECT count(*), array_agg(o) FILTER (WHERE NOT ok), pg_backend_pid() FROM (SELECT o, CASE
+	const a, b = "(k >> 32)::int4", "((k << 32) >> 32)::int4"
+	sql := fmt.Sprintf(`SELECT count(*), array_agg(k) FILTER (WHERE NOT ok), pg_backend_pid() FROM (SELECT k, CASE
 		WHEN o = %d AND nextval('pg_temp.trips') = 1 THEN %s
-		WHEN o <= $3::int8 THEN pg_advisory_unlock(a, b) ELSE pg_try_advisory_lock(a, b) END AS ok
-		FROM ROWS FROM (unnest($1::int4[]), unnest($2::int4[])) WITH ORDINALITY AS k(a, b, o)) AS called`, ordinal, how)
+		WHEN o <= cardinality($1::int8[]) THEN pg_advisory_unlock(%[3]s, %[4]s) ELSE pg_try_advisory_lock(%[3]s, %[4]s) END AS ok
+		FROM unnest($1::int8[] || $2::int8[]) WITH ORDINALITY AS keys(k, o)) AS called`, ordinal, how, a, b)
 	st, err := s.link.conn.Prepare(t.Context(), name, sql, nil)
 	require.NoError(t, err)
 	s.link.statements.batch[shape{pair: true}.index()] = st
@@ -124,10 +127,15 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 	const n = 6
 	for _, how := range []string{canceling, dividing} {
 		for ordinal := 1; ordinal <= 2*n; ordinal++ {
-			t.Run(fmt.Sprintf("%s at %d", how, ordinal), func(t *testing.T) {
+			others := 0
+			if ordinal%n == 2 { // an unlock and a try, in a transaction that batches share
+				others = manyLocks
+			}
+			t.Run(fmt.Sprintf("%s at %d beside %d locks", how, ordinal, others), func(t *testing.T) {
 				t.Parallel()
 				dsn := pgtest.DSN(t)
 				s, judge := acquire(t, newPool(t, dsn, nil)), connect(t, dsn)
+				fill(t, s, others)
 				judge.exec("SELECT pg_advisory_lock(7, 2)")
 				var old, ops []*session.Op
 				for i := range n {
@@ -169,7 +177,7 @@ func TestABatchThatFailsAnywhereLeavesNothingThatNobodyOwns(t *testing.T) {
 				if len(unlocks) > 0 {
 					run(t, s, unlocks...)
 				}
-				require.Equal(t, "0", judge.locks(s.PID()), "each was locked once")
+				require.Equal(t, strconv.Itoa(others), judge.locks(s.PID()), "each was locked once")
 				require.NotEqual(t, session.Lost, s.state(time.Now()))
 			})
 		}
@@ -201,12 +209,24 @@ func TestWithoutResolutionABatchThatFailsLeavesPhantoms(t *testing.T) {
 	require.Equal(t, "4", judge.locks(s.PID()))
 }
 
+// fill takes so many locks.
+func fill(t *testing.T, s *Session, n int) {
+	t.Helper()
+	var ops []*session.Op
+	for i := range n {
+		ops = append(ops, try(pairOf(10_000+i), session.Exclusive))
+	}
+	if n > 0 {
+		run(t, s, ops...)
+	}
+}
+
 func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := acquire(t, p)
-	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(a, b)")
+	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(7, 2)")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive), try(pairOf(3), session.Exclusive)}
 	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
 	done := make(chan error)

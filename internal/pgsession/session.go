@@ -22,7 +22,10 @@ type Session struct {
 	pool  *Pool // nil for a dialled session, like conn
 	conn  *pgxpool.Conn
 	link  *link
-	locks int // that are held, by the using goroutine
+	locks int // that are held, by the using goroutine, which alone knows of the next two
+
+	transaction byte      // of the last answer: none, open or failed
+	begun       time.Time // the transaction
 
 	deadline  atomic.Int64 // boottime at which belief ends; 0 before the first answer
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
@@ -138,6 +141,9 @@ func (s *Session) Query(sql string) (row []string, err error) {
 func (s *Session) text(sql string, bound time.Duration) ([]string, error) {
 	if lost := s.lost.Load(); lost != nil {
 		return nil, lost
+	}
+	if err := s.endTransaction(); err != nil {
+		return nil, err
 	}
 	sent, pid := boottime.Now(), uint32(0)
 	s.setDeadline(s.within(bound, sent))

@@ -25,11 +25,11 @@ type Setting struct {
 func Settings(t time.Duration, applicationName string, major int) []Setting {
 	probe := strconv.Itoa(probe(t))
 	s := []Setting{
-		{Name: "idle_session_timeout", Value: ms(t)}, // the lease
-		{Name: "search_path", Value: "pg_catalog"},   // nobody's pg_advisory_lock but PostgreSQL's
+		{Name: "idle_session_timeout", Value: ms(t)},                // the lease
+		{Name: "idle_in_transaction_session_timeout", Value: ms(t)}, // the same, inside one
+		{Name: "search_path", Value: "pg_catalog"},                  // nobody's pg_advisory_lock but PostgreSQL's
 		{Name: "lock_timeout", Value: "0"},
 		{Name: "statement_timeout", Value: "0"}, // a role's default would end waits
-		{Name: "idle_in_transaction_session_timeout", Value: "10s"},
 		{Name: "default_transaction_read_only", Value: "off"},
 		{Name: "default_transaction_isolation", Value: "read committed"},
 		{Name: "client_min_messages", Value: "error"},

@@ -3,7 +3,6 @@ package pgsession
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -64,28 +63,23 @@ func passes(turnstile string) string {
 	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
 }
 
-// batch unlocks the first $n keys of the arrays and tries the others. The
-// subquery, which volatile functions keep from being merged with what is around it,
-// calls one function once for each row of the scan; the count proves that for how
-// many, and the ordinals tell which keys the answer false is for.
+// batch unlocks the keys of the first array and tries those of the second, each of which
+// is an int8. The subquery, which volatile functions keep from being merged with what is
+// around it, calls one function once for each key; the count proves that for how many,
+// and the others are those that the answer false is for.
 func (s shape) batch() string {
-	arrays, names := []string{"pg_catalog.unnest($1::pg_catalog.int8[])"}, []string{"a"}
+	key, tries := "k", "pg_catalog.unnest($2::pg_catalog.int8[]) AS k"
 	if s.pair {
-		arrays = []string{"pg_catalog.unnest($1::pg_catalog.int4[])", "pg_catalog.unnest($2::pg_catalog.int4[])"}
-		names = append(names, "b")
+		key = "(k OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4, ((k OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4"
 	}
-	key := strings.Join(names, ", ")
 	try := "pg_catalog.pg_try_advisory_lock" + s.suffix() + "(" + key + ")"
-	if s.shared { // the turnstiles
-		arrays = append(arrays, fmt.Sprintf("pg_catalog.unnest($%d::pg_catalog.int8[])", len(arrays)+1))
-		names = append(names, "t")
+	if s.shared {
+		tries += ", pg_catalog.unnest($3::pg_catalog.int8[]) AS t" // the turnstiles
 		try = "CASE WHEN " + passes("t") + " THEN " + try + " ELSE false END"
 	}
-	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(o) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid()
-	FROM (SELECT o, CASE WHEN o OPERATOR(pg_catalog.<=) $%[1]d::pg_catalog.int8
-		THEN pg_catalog.pg_advisory_unlock%[2]s(%[3]s) ELSE %[4]s END AS ok
-	FROM ROWS FROM (%[5]s) WITH ORDINALITY AS k(%[6]s, o)) AS called`,
-		len(arrays)+1, s.suffix(), key, try, strings.Join(arrays, ", "), strings.Join(names, ", "))
+	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(k) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid() FROM (
+	SELECT k, pg_catalog.pg_advisory_unlock%s(%s) AS ok FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS k) AS unlocks
+	UNION ALL SELECT k, %s FROM (SELECT %s) AS tries) AS called`, s.suffix(), key, try, tries)
 }
 
 // anySQL takes the first free one of single keys: LIMIT pulls one row at a time
@@ -125,6 +119,8 @@ type statements struct {
 	batch       [len(shapes)]*pgconn.StatementDescription
 	any, own    *pgconn.StatementDescription
 	pass, ping  *pgconn.StatementDescription
+	begin       *pgconn.StatementDescription
+	commit      *pgconn.StatementDescription // ROLLBACK, in a transaction that failed
 }
 
 // prepareStatements prepares all of them in one round trip. A failed attempt leaves some
@@ -147,6 +143,8 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (s
 	send(&s.own, ownSQL)
 	send(&s.pass, passSQL)
 	send(&s.ping, pingSQL)
+	send(&s.begin, "BEGIN")
+	send(&s.commit, "COMMIT")
 	if err := pipeline.Sync(); err != nil {
 		return s, errFirst(pipeline.Close(), err)
 	}

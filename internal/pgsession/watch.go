@@ -44,6 +44,11 @@ func (s *Session) beginWatch(report func(error), quiet bool) {
 // server that ends the session is heard at once; a silent one is pinged, unless
 // quiet.
 func (s *Session) listen(ctx context.Context, quiet bool) error {
+	if ctx.Err() == nil {
+		if err := s.endTransaction(); err != nil {
+			return err
+		}
+	}
 	s.setDeadline(0)
 	last := time.Now()
 	for {

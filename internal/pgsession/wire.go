@@ -64,8 +64,10 @@ func (s *Session) statement(st *pgconn.StatementDescription, params [][]byte, bo
 	if lost := s.lost.Load(); lost != nil {
 		return lost
 	}
-	b := &batch{parts: []part{{statement: st, row: row}}}
-	s.sendStatement(st, params)
+	b := &batch{}
+	s.enter(b, false)
+	s.put(b, part{statement: st, row: row}, params)
+	s.leave(b, false)
 	if err := s.dispatch(b, bound); err != nil {
 		return s.lose(err)
 	}
