@@ -51,12 +51,12 @@ func standOnPostgres(ctx context.Context, child *electiontest.Child) error {
 }
 
 // lead writes for as long as the node leads.
-func (c *candidate) lead(office context.Context) {
-	term := leader.TermOfContext(office)
+func (c *candidate) lead(leading context.Context) {
+	term := leader.TermOfContext(leading)
 	if c.Stubborn {
-		c.defying.Go(func() { c.defy(office, term) })
+		c.defying.Go(func() { c.defy(leading, term) })
 	}
-	ctx := c.Outlasting(office)
+	ctx := c.Outlasting(leading)
 	// From here on no older term may write, not only from the first write on.
 	_, _ = c.work.Exec(ctx, announceSQL, int64(term.Uint64()))
 	for ctx.Err() == nil {

@@ -38,10 +38,10 @@ func newElectionFile(t *testing.T) electionFile {
 	return electionFile{path, flock.New(path + ".lock")}
 }
 
-// ground is eight processes on one file. What a dead leader held must expire.
-func (f electionFile) ground() electiontest.Ground {
+// setup is eight processes on one file. What a dead leader held must expire.
+func (f electionFile) setup() electiontest.Setup {
 	killed, suspended := electiontest.Killed(ttl, attempt), electiontest.Suspended(ttl, attempt)
-	return electiontest.Ground{
+	return electiontest.Setup{
 		Least: 8, Most: 8,
 		Join: func(n *electiontest.Node) {
 			n.Job.Role, n.Job.Settings = "file", map[string]string{"path": f.path}
@@ -62,8 +62,8 @@ func (f electionFile) ground() electiontest.Ground {
 func (f electionFile) held() electiontest.Fault {
 	return electiontest.Fault{
 		Name: "lock held", Fixed: ttl, Quick: attempt, Survivable: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			f.locked(a.T, func() { <-time.After(ttl * 3 / 2) })
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			f.locked(c.T, func() { <-time.After(ttl * 3 / 2) })
 			return func() {}
 		},
 	}
@@ -74,18 +74,18 @@ func (f electionFile) held() electiontest.Fault {
 func (f electionFile) torn() electiontest.Fault {
 	return electiontest.Fault{
 		Name: "torn", Fixed: ttl, Quick: attempt, Outage: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			whole, part := f.tear(a)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			whole, part := f.tear(c)
 			<-time.After(ttl * 3 / 2)
-			for _, n := range a.Nodes {
-				assert.Contains(a.T, n.LastError(), "is corrupt", "node %d", n.Job.Node)
+			for _, n := range c.Nodes {
+				assert.Contains(c.T, n.LastError(), "is corrupt", "node %d", n.Job.Node)
 			}
-			f.locked(a.T, func() {
-				assert.Equal(a.T, part, f.read(a.T), "what could not be read was overwritten")
-				if a.Random.IntN(2) == 0 {
-					require.NoError(a.T, os.WriteFile(f.path, whole, 0o600))
+			f.locked(c.T, func() {
+				assert.Equal(c.T, part, f.read(c.T), "what could not be read was overwritten")
+				if c.Random.IntN(2) == 0 {
+					require.NoError(c.T, os.WriteFile(f.path, whole, 0o600))
 				} else {
-					require.NoError(a.T, os.Remove(f.path))
+					require.NoError(c.T, os.Remove(f.path))
 				}
 			})
 			return func() {}
@@ -94,12 +94,12 @@ func (f electionFile) torn() electiontest.Fault {
 }
 
 // tear cuts the record off. The last two bytes can be missed.
-func (f electionFile) tear(a *electiontest.Arena) (whole, part []byte) {
-	a.T.Helper()
-	f.locked(a.T, func() {
-		whole = f.read(a.T)
-		part = whole[:a.Random.IntN(len(whole)-2)]
-		require.NoError(a.T, os.WriteFile(f.path, part, 0o600))
+func (f electionFile) tear(c *electiontest.Cluster) (whole, part []byte) {
+	c.T.Helper()
+	f.locked(c.T, func() {
+		whole = f.read(c.T)
+		part = whole[:c.Random.IntN(len(whole)-2)]
+		require.NoError(c.T, os.WriteFile(f.path, part, 0o600))
 	})
 	return whole, part
 }
@@ -123,10 +123,10 @@ func (f electionFile) locked(t *testing.T, work func()) {
 }
 
 func TestOneLeadsOnAFileWhateverHappens(t *testing.T) {
-	electiontest.Play(t, newElectionFile(t).ground())
+	electiontest.Play(t, newElectionFile(t).setup())
 }
 
 func TestWithoutContextsLeadersOnAFileOverlap(t *testing.T) {
 	f := newElectionFile(t)
-	electiontest.Control(t, f.ground(), electiontest.Suspended(ttl, attempt))
+	electiontest.Control(t, f.setup(), electiontest.Suspended(ttl, attempt))
 }

@@ -26,12 +26,12 @@ func standOnLease(ctx context.Context, c *electiontest.Child, store leased.Store
 	return c.Stand(ctx, backend, nil)
 }
 
-// leaseGround is what all stores of leases have in common, through a server that
+// leaseSetup is what all stores of leases have in common, through a server that
 // each node reaches by its proxy. A follower may be given the lease as it dies.
-func leaseGround(role, server string, store leased.Store, faults ...electiontest.Fault) electiontest.Ground {
+func leaseSetup(role, server string, store leased.Store, faults ...electiontest.Fault) electiontest.Setup {
 	killed := electiontest.Killed(ttl, hand)
 	suspended, cut := electiontest.Suspended(ttl, hand), electiontest.CutOff(ttl, hand)
-	return electiontest.Ground{
+	return electiontest.Setup{
 		Least: 2, Most: 9,
 		Join: func(n *electiontest.Node) {
 			n.Job.Role, n.Job.Settings = role, map[string]string{"server": n.Through(server)}
@@ -57,13 +57,13 @@ func isFree(store leased.Store) bool {
 func slow() electiontest.Fault {
 	return electiontest.Fault{
 		Name: "slow", Fixed: ttl, Quick: hand, Outage: true, Survivable: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			delay := time.Duration(a.Random.Int64N(int64(electiontest.RenewTimeout)))
-			for _, n := range a.Nodes {
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			delay := time.Duration(c.Random.Int64N(int64(electiontest.RenewTimeout)))
+			for _, n := range c.Nodes {
 				n.Proxy.Delay(delay)
 			}
 			<-time.After(2 * ttl)
-			for _, n := range a.Nodes {
+			for _, n := range c.Nodes {
 				n.Proxy.Delay(0)
 			}
 			return func() {}
@@ -72,24 +72,24 @@ func slow() electiontest.Fault {
 }
 
 // down is a server that is away for longer than the lease, which ends meanwhile.
-func down(name string, stop, start func(a *electiontest.Arena)) electiontest.Fault {
+func down(name string, stop, start func(c *electiontest.Cluster)) electiontest.Fault {
 	return electiontest.Fault{
 		Name: name, Quick: 2 * hand, Outage: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			stop(a)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			stop(c)
 			<-time.After(ttl * 3 / 2)
-			start(a)
+			start(c)
 			return func() {}
 		},
 	}
 }
 
 // bounced is a server that is back soon, so that the leader mostly goes on.
-func bounced(name string, bounce func(a *electiontest.Arena)) electiontest.Fault {
+func bounced(name string, bounce func(c *electiontest.Cluster)) electiontest.Fault {
 	return electiontest.Fault{
 		Name: name, Fixed: ttl, Quick: 2 * hand, Outage: true, Survivable: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			bounce(a)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			bounce(c)
 			return func() {}
 		},
 	}

@@ -24,23 +24,25 @@ func standOnPostgresLease(ctx context.Context, c *electiontest.Child) error {
 	return standOnLease(ctx, c, store)
 }
 
-func newLeaseServer(t *testing.T) electiontest.Ground {
+func newLeaseServer(t *testing.T) electiontest.Setup {
 	t.Helper()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"synchronous_commit": "on"}})
 	store, err := postgres.New(postgres.Config{DSN: server.DSN("")})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	require.NoError(t, store.Migrate(t.Context()))
-	return leaseGround("lease/postgres", server.DSN(""), store,
-		bounced("sessions ended", func(a *electiontest.Arena) {
-			_, err := connect(a.T, server.DSN("")).Exec(a.T.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	return leaseSetup("lease/postgres", server.DSN(""), store,
+		bounced("sessions ended", func(c *electiontest.Cluster) {
+			_, err := connect(c.T, server.DSN("")).Exec(c.T.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 				WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
-			require.NoError(a.T, err)
+			require.NoError(c.T, err)
 		}),
-		bounced("server restarted", func(a *electiontest.Arena) { restart(a, server) }),
+		bounced("server restarted", func(c *electiontest.Cluster) { restart(c, server) }),
 		down("server down",
-			func(a *electiontest.Arena) { require.NoError(a.T, server.Kill()) },
-			func(a *electiontest.Arena) { require.NoError(a.T, server.Start(context.WithoutCancel(a.T.Context()))) }),
+			func(c *electiontest.Cluster) { require.NoError(c.T, server.Kill()) },
+			func(c *electiontest.Cluster) {
+				require.NoError(c.T, server.Start(context.WithoutCancel(c.T.Context())))
+			}),
 	)
 }
 

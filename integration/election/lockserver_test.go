@@ -82,30 +82,30 @@ func (s *lockServer) start(t *testing.T) {
 	})
 }
 
-func (s *lockServer) ground() electiontest.Ground {
-	return leaseGround("lock client", "http://"+s.Job.Settings["address"], s.client,
-		bounced("server killed", func(a *electiontest.Arena) {
+func (s *lockServer) setup() electiontest.Setup {
+	return leaseSetup("lock client", "http://"+s.Job.Settings["address"], s.client,
+		bounced("server killed", func(c *electiontest.Cluster) {
 			s.Kill()
-			s.start(a.T)
+			s.start(c.T)
 		}),
-		bounced("server stopped", func(a *electiontest.Arena) {
+		bounced("server stopped", func(c *electiontest.Cluster) {
 			s.Stop()
-			s.start(a.T)
+			s.start(c.T)
 		}),
-		down("server down", func(*electiontest.Arena) { s.Kill() }, func(a *electiontest.Arena) { s.start(a.T) }),
-		down("server hangs", func(*electiontest.Arena) { s.Signal(syscall.SIGSTOP) }, func(*electiontest.Arena) { s.Signal(syscall.SIGCONT) }),
-		bounced("server pauses", func(a *electiontest.Arena) {
+		down("server down", func(*electiontest.Cluster) { s.Kill() }, func(c *electiontest.Cluster) { s.start(c.T) }),
+		down("server hangs", func(*electiontest.Cluster) { s.Signal(syscall.SIGSTOP) }, func(*electiontest.Cluster) { s.Signal(syscall.SIGCONT) }),
+		bounced("server pauses", func(c *electiontest.Cluster) {
 			s.Signal(syscall.SIGSTOP)
-			<-time.After(time.Duration(a.Random.Int64N(int64(ttl))))
+			<-time.After(time.Duration(c.Random.Int64N(int64(ttl))))
 			s.Signal(syscall.SIGCONT)
 		}),
 	)
 }
 
 func TestOneLeadsOnALockServerWhateverHappens(t *testing.T) {
-	electiontest.Play(t, newLockServer(t).ground())
+	electiontest.Play(t, newLockServer(t).setup())
 }
 
 func TestWithoutContextsLeadersOnALockServerOverlap(t *testing.T) {
-	electiontest.Control(t, newLockServer(t).ground(), electiontest.Suspended(ttl, hand))
+	electiontest.Control(t, newLockServer(t).setup(), electiontest.Suspended(ttl, hand))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// noticeBound is how long after its successor's first act a leader may act whose
+// noticeBound is how long after its successor's first operation a leader may act whose
 // session the server has ended: it is told in about a millisecond. 5 ms × 20, for
 // machines that have other work.
 const noticeBound = 20 * 5 * time.Millisecond
@@ -26,15 +26,15 @@ var terminateSQL = fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_locks W
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = %d AND objid = %d AND objsubid = %d`,
 	election.Tag().ClassID, election.Tag().ObjID, election.Tag().ObjSubID)
 
-// newGround is a server with a ledger of guarded transactions.
-func newGround(t *testing.T) (electiontest.Ground, *ledger) {
+// newSetup is a server with a ledger of guarded transactions.
+func newSetup(t *testing.T) (electiontest.Setup, *ledger) {
 	t.Helper()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"synchronous_commit": "on"}})
 	l := newLedger(t, server.DSN(""))
 	// The server hears nothing for a lease and ends the session, and for another one
 	// before it ends a guarded transaction that was stopped half way.
 	suspended, cut := electiontest.Suspended(2*ttl, attempt), electiontest.CutOff(2*ttl, attempt)
-	return electiontest.Ground{
+	return electiontest.Setup{
 		Least: 2, Most: 9,
 		Join: func(n *electiontest.Node) {
 			n.Job.Role = "postgres"
@@ -57,9 +57,9 @@ func newGround(t *testing.T) (electiontest.Ground, *ledger) {
 func terminated(l *ledger) electiontest.Fault {
 	return electiontest.Fault{
 		Name: "terminated", Quick: attempt, Notice: noticeBound,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			_, err := l.pool.Exec(a.T.Context(), terminateSQL)
-			require.NoError(a.T, err)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			_, err := l.pool.Exec(c.T.Context(), terminateSQL)
+			require.NoError(c.T, err)
 			return func() {}
 		},
 	}
@@ -70,8 +70,8 @@ func terminated(l *ledger) electiontest.Fault {
 func restarted(server *pgserver.Server, l *ledger) electiontest.Fault {
 	return electiontest.Fault{
 		Name: "restarted", Quick: 2 * attempt, Notice: noticeBound, Outage: true,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			restart(a, server)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			restart(c, server)
 			l.pool.Reset()
 			return func() {}
 		},
@@ -79,17 +79,17 @@ func restarted(server *pgserver.Server, l *ledger) electiontest.Fault {
 }
 
 // restart restarts a server in one of three ways.
-func restart(a *electiontest.Arena, server *pgserver.Server) {
-	a.T.Helper()
-	ctx := context.WithoutCancel(a.T.Context())
-	switch a.Random.IntN(3) {
+func restart(c *electiontest.Cluster, server *pgserver.Server) {
+	c.T.Helper()
+	ctx := context.WithoutCancel(c.T.Context())
+	switch c.Random.IntN(3) {
 	case 0:
-		require.NoError(a.T, server.Restart(ctx, pgserver.Fast))
+		require.NoError(c.T, server.Restart(ctx, pgserver.Fast))
 	case 1:
-		require.NoError(a.T, server.Restart(ctx, pgserver.Immediate))
+		require.NoError(c.T, server.Restart(ctx, pgserver.Immediate))
 	case 2:
-		require.NoError(a.T, server.Kill())
-		require.NoError(a.T, server.Start(ctx))
+		require.NoError(c.T, server.Kill())
+		require.NoError(c.T, server.Start(ctx))
 	}
 }
 
@@ -97,51 +97,51 @@ func restart(a *electiontest.Arena, server *pgserver.Server) {
 // has begun, nobody acts in an ended term for longer than is stated, and somebody
 // leads again soon.
 func TestNoTermOutlivesItsEndWhateverHappensToLeaders(t *testing.T) {
-	ground, l := newGround(t)
-	a := electiontest.Play(t, ground)
+	setup, l := newSetup(t)
+	c := electiontest.Play(t, setup)
 	writes, stale, back := l.verdict(t)
 	t.Logf("%d guarded writes, %d of them stale", writes, stale)
 	t.Logf("in ended contexts: %d writes refused, %d committed; in hidden ones, before anybody else led: %d committed",
-		a.Count("refused"), a.Count("committed"), a.Count("hidden"))
+		c.Count("refused"), c.Count("committed"), c.Count("hidden"))
 	assert.Zero(t, stale, "writes of a term after a later one had begun")
 	assert.Zero(t, back, "writes after those of a later term")
-	assert.Zero(t, a.Count("committed"), "writes in a context that had ended")
+	assert.Zero(t, c.Count("committed"), "writes in a context that had ended")
 	assert.Positive(t, writes)
-	assert.Positive(t, a.Count("refused"), "nobody went on after the end of a term")
+	assert.Positive(t, c.Count("refused"), "nobody went on after the end of a term")
 }
 
 // A leader that never rests is stopped just before it looks. One that does not
 // look is the control.
 func TestTheFirstLookOfAWokenLeaderFindsItsContextEnded(t *testing.T) {
-	ground, _ := newGround(t)
+	setup, _ := newSetup(t)
 	suspended := electiontest.Suspended(2*ttl, attempt)
-	a := electiontest.NewArena(t, ground)
-	a.Open(2, func(j *electiontest.Job) { j.Busy = true })
+	c := electiontest.NewCluster(t, setup)
+	c.Open(2, func(j *electiontest.Job) { j.Busy = true })
 	for range 5 {
-		a.Round(suspended)
+		c.Round(suspended)
 	}
-	a.Close()
-	assert.Empty(t, a.Late())
+	c.Close()
+	assert.Empty(t, c.Late())
 
-	a.Open(2, func(j *electiontest.Job) { j.Busy, j.Reckless = true, true })
-	a.Round(suspended)
-	a.Close()
-	require.NotEmpty(t, a.Late(), "the witness sees nothing")
-	t.Log("control:", a.Late()[0])
+	c.Open(2, func(j *electiontest.Job) { j.Busy, j.Reckless = true, true })
+	c.Round(suspended)
+	c.Close()
+	require.NotEmpty(t, c.Late(), "the observer sees nothing")
+	t.Log("control:", c.Late()[0])
 }
 
 // The control: without guards, and with leaders that do not look at their
-// context, both judges find what they look for.
+// context, both checkers find what they look for.
 func TestWithoutGuardsTermsOutliveTheirEnds(t *testing.T) {
-	ground, l := newGround(t)
-	a := electiontest.NewArena(t, ground)
-	a.Open(3, func(j *electiontest.Job) { j.Stubborn, j.Reckless = true, true })
+	setup, l := newSetup(t)
+	c := electiontest.NewCluster(t, setup)
+	c.Open(3, func(j *electiontest.Job) { j.Stubborn, j.Reckless = true, true })
 	stale, back := 0, 0
-	for round := 0; stale == 0 || back == 0 || len(a.Late()) == 0; round++ {
-		require.Less(t, round, 20, "nothing went wrong: the judges see nothing")
-		a.Round(terminated(l))
+	for round := 0; stale == 0 || back == 0 || len(c.Late()) == 0; round++ {
+		require.Less(t, round, 20, "nothing went wrong: the checkers see nothing")
+		c.Round(terminated(l))
 		_, stale, back = l.verdict(t)
 	}
-	t.Logf("control: %d stale writes, %d acts too late, such as: %s", stale, len(a.Late()), a.Late()[0])
-	a.Close()
+	t.Logf("control: %d stale writes, %d operations too late, such as: %s", stale, len(c.Late()), c.Late()[0])
+	c.Close()
 }

@@ -21,27 +21,27 @@ import (
 // waited for: its context ends lease after its last renewal at the latest.
 func TestCandidatesThatRepairReplaceATornRecord(t *testing.T) {
 	f := newElectionFile(t)
-	ground := f.ground()
-	join := ground.Join
-	ground.Join = func(n *electiontest.Node) {
+	setup := f.setup()
+	join := setup.Join
+	setup.Join = func(n *electiontest.Node) {
 		join(n)
 		n.Job.Settings["repair"] = "yes"
 	}
 	torn := electiontest.Fault{
 		Name: "torn", Fixed: 2 * ttl, Quick: attempt,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			f.tear(a)
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			f.tear(c)
 			return func() {}
 		},
 	}
-	a := electiontest.NewArena(t, ground)
-	a.Open(4, func(*electiontest.Job) {})
+	c := electiontest.NewCluster(t, setup)
+	c.Open(4, func(*electiontest.Job) {})
 	const rounds = 5
 	for range rounds {
-		a.Round(torn)
+		c.Round(torn)
 	}
-	a.Close()
-	assert.Empty(t, a.Late())
+	c.Close()
+	assert.Empty(t, c.Late())
 	kept, err := filepath.Glob(f.path + ".corrupt-*")
 	require.NoError(t, err)
 	assert.Len(t, kept, rounds)
@@ -75,7 +75,7 @@ func hammerFile(ctx context.Context, c *electiontest.Child) error {
 // Wherever a process dies in a write, the next one can read the file, and terms rise.
 func TestAProcessThatIsKilledInTheMiddleOfAWriteLeavesAWholeFile(t *testing.T) {
 	f := newElectionFile(t)
-	random := electiontest.NewArena(t, electiontest.Ground{}).Random
+	random := electiontest.NewCluster(t, electiontest.Setup{}).Random
 	kills, drafts := electiontest.Rounds(t), make(map[string]bool)
 	for range kills {
 		n := electiontest.NewNode(t, electiontest.Job{Role: "hammer", Settings: map[string]string{"path": f.path}})

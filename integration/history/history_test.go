@@ -50,64 +50,64 @@ func TestMain(m *testing.M) {
 }
 
 func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
-	inAllModes(t, func(t *testing.T, a *arena) {
+	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
-		stop := a.terminateSessions(t)
-		reports := a.fight(t, duration(t), job{Close: true})
+		stop := c.terminateSessions(t)
+		reports := c.fight(t, duration(t), job{Close: true})
 		stop()
 		events, total := merge(t, reports)
 		require.Positive(t, total.Lost, "no lock was lost: the faults did not happen")
 		require.Equal(t, porcupine.Ok, check(events))
-		require.Equal(t, total.InTx, a.counter(t, "counter_tx"), "increments under LockTx lose nothing")
+		require.Equal(t, total.InTx, c.counter(t, "counter_tx"), "increments under LockTx lose nothing")
 		t.Logf("%d acquisitions, %d of them lost; client-side read-modify-writes lost: %d of %d (what a guarded transaction is for)",
-			len(events)/2, total.Lost, total.Client-a.counter(t, "counter_client"), total.Client)
-		a.requireNothingLeft(t)
+			len(events)/2, total.Lost, total.Client-c.counter(t, "counter_client"), total.Client)
+		c.requireNothingLeft(t)
 	})
 }
 
 func TestNeverTwoHoldersWithHandOverWhileLockersClose(t *testing.T) {
-	inAllModes(t, func(t *testing.T, a *arena) {
+	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
-		events, total := merge(t, a.fight(t, duration(t)/2, job{Close: true, HandOver: true}))
+		events, total := merge(t, c.fight(t, duration(t)/2, job{Close: true, HandOver: true}))
 		require.Equal(t, porcupine.Ok, check(events))
-		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-		a.requireNothingLeft(t)
+		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
+		c.requireNothingLeft(t)
 	})
 }
 
 func TestHoldersOverlapForTheDetectionTimeAtMostWhenHandOversMeetKills(t *testing.T) {
-	inAllModes(t, func(t *testing.T, a *arena) {
+	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
-		stop := a.terminateSessions(t)
-		reports := a.fight(t, duration(t)/2, job{Close: true, HandOver: true, Slack: 100 * time.Millisecond})
+		stop := c.terminateSessions(t)
+		reports := c.fight(t, duration(t)/2, job{Close: true, HandOver: true, Slack: 100 * time.Millisecond})
 		stop()
 		events, total := merge(t, reports)
 		require.Positive(t, total.Lost)
 		require.Equal(t, porcupine.Ok, check(events))
-		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-		a.requireNothingLeft(t)
+		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
+		c.requireNothingLeft(t)
 	})
 }
 
 func TestNoUpdateIsLostWhenNoSessionDies(t *testing.T) {
-	inAllModes(t, func(t *testing.T, a *arena) {
+	inAllModes(t, func(t *testing.T, c *counters) {
 		t.Helper()
-		events, total := merge(t, a.fight(t, duration(t)/2, job{HandOver: true}))
+		events, total := merge(t, c.fight(t, duration(t)/2, job{HandOver: true}))
 		require.Zero(t, total.Lost)
 		require.Equal(t, porcupine.Ok, check(events))
-		require.Equal(t, total.Client, a.counter(t, "counter_client"))
-		require.Equal(t, total.InTx, a.counter(t, "counter_tx"))
-		a.requireNothingLeft(t)
+		require.Equal(t, total.Client, c.counter(t, "counter_client"))
+		require.Equal(t, total.InTx, c.counter(t, "counter_tx"))
+		c.requireNothingLeft(t)
 	})
 }
 
 // The control: without the lock, everything that the other tests look at goes wrong.
 func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
-	a := newArena(t)
-	events, total := merge(t, a.fight(t, 3*time.Second, job{NoLock: true}))
+	c := newCounters(t)
+	events, total := merge(t, c.fight(t, 3*time.Second, job{NoLock: true}))
 	require.Equal(t, porcupine.Illegal, check(events[:min(len(events), 2000)]))
-	require.Less(t, a.counter(t, "counter_client"), total.Client)
-	require.Less(t, a.counter(t, "counter_tx"), total.InTx)
+	require.Less(t, c.counter(t, "counter_client"), total.Client)
+	require.Less(t, c.counter(t, "counter_tx"), total.InTx)
 }
 
 func duration(t *testing.T) time.Duration {
@@ -123,24 +123,24 @@ func duration(t *testing.T) time.Duration {
 
 // inAllModes runs a fight between processes of each pair of modes. All hand each other the
 // same keys, so that a lock means the same in both.
-func inAllModes(t *testing.T, test func(t *testing.T, a *arena)) {
+func inAllModes(t *testing.T, test func(t *testing.T, c *counters)) {
 	t.Helper()
 	for i, mode := range lockmode.All {
 		for _, other := range lockmode.All[i:] {
 			t.Run(mode.Name+" and "+other.Name, func(t *testing.T) {
-				a := newArena(t)
-				a.locksPerConn = [processes]int{mode.LocksPerConn, other.LocksPerConn}
+				c := newCounters(t)
+				c.locksPerConn = [processes]int{mode.LocksPerConn, other.LocksPerConn}
 				if mode.LocksPerConn > 1 {
-					a.locksPerConn[0] = 1000 // all locks on one session, too
+					c.locksPerConn[0] = 1000 // all locks on one session, too
 				}
-				test(t, a)
+				test(t, c)
 			})
 		}
 	}
 }
 
-// An arena is a database with the counters.
-type arena struct {
+// counters are two tables of a database of their own, which holders of locks count up.
+type counters struct {
 	dsn          string
 	pool         *pgxpool.Pool
 	locksPerConn [processes]int
@@ -148,37 +148,37 @@ type arena struct {
 	kills        atomic.Int64
 }
 
-func newArena(t *testing.T) *arena {
+func newCounters(t *testing.T) *counters {
 	t.Helper()
-	a := &arena{dsn: pgtest.DSN(t)}
+	c := &counters{dsn: pgtest.DSN(t)}
 	var err error
-	a.pool, err = pgxpool.New(t.Context(), a.dsn)
+	c.pool, err = pgxpool.New(t.Context(), c.dsn)
 	require.NoError(t, err)
-	t.Cleanup(a.pool.Close)
+	t.Cleanup(c.pool.Close)
 	for _, table := range []string{"counter_tx", "counter_client"} {
-		_, err := a.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT key::bigint, 0::bigint AS n FROM generate_series(0, 7) AS key")
+		_, err := c.pool.Exec(t.Context(), "CREATE TABLE "+table+" AS SELECT key::bigint, 0::bigint AS n FROM generate_series(0, 7) AS key")
 		require.NoError(t, err)
 	}
-	return a
+	return c
 }
 
 // fight runs the job in several processes, for the time and, if sessions are killed,
 // for as long as it takes to kill enough, and returns their reports.
-func (a *arena) fight(t *testing.T, d time.Duration, j job) []report {
+func (c *counters) fight(t *testing.T, d time.Duration, j job) []report {
 	t.Helper()
-	j.DSN = a.dsn
+	j.DSN = c.dsn
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		<-time.After(d)
-		for limit := time.Now().Add(patience); a.killing && a.kills.Load() < enoughKills && time.Now().Before(limit); {
+		for limit := time.Now().Add(patience); c.killing && c.kills.Load() < enoughKills && time.Now().Before(limit); {
 			<-time.After(10 * time.Millisecond)
 		}
 	}()
 	reports := make([]report, processes)
 	var wg sync.WaitGroup
 	for i := range reports {
-		j.Process, j.LocksPerConn = int64(i+1), a.locksPerConn[i]
+		j.Process, j.LocksPerConn = int64(i+1), c.locksPerConn[i]
 		text, err := json.Marshal(j)
 		require.NoError(t, err)
 		wg.Go(func() {
@@ -205,26 +205,26 @@ func (a *arena) fight(t *testing.T, d time.Duration, j job) []report {
 		})
 	}
 	wg.Wait()
-	require.True(t, !a.killing || a.kills.Load() >= enoughKills, "the machine is too busy: only %d sessions were killed", a.kills.Load())
+	require.True(t, !c.killing || c.kills.Load() >= enoughKills, "the machine is too busy: only %d sessions were killed", c.kills.Load())
 	return reports
 }
 
 // terminateSessions ends a random lock session several times a second, until stop:
 // at most one for each hold, so that a slow machine gets on, too.
-func (a *arena) terminateSessions(t *testing.T) (stop func()) {
+func (c *counters) terminateSessions(t *testing.T) (stop func()) {
 	t.Helper()
-	a.killing = true
+	c.killing = true
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for holds := int64(0); pause(ctx, 30*time.Millisecond); {
 			before := holds
-			err := a.pool.QueryRow(ctx, "SELECT sum(n)::bigint FROM counter_client").Scan(&holds)
+			err := c.pool.QueryRow(ctx, "SELECT sum(n)::bigint FROM counter_client").Scan(&holds)
 			if err == nil && holds != before {
 				var tag pgconn.CommandTag
-				tag, err = a.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				tag, err = c.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE application_name LIKE 'fighter-%' ORDER BY random() LIMIT 1`)
-				a.kills.Add(tag.RowsAffected())
+				c.kills.Add(tag.RowsAffected())
 			}
 			if err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -234,14 +234,14 @@ func (a *arena) terminateSessions(t *testing.T) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-func (a *arena) counter(t *testing.T, table string) (n int64) {
+func (c *counters) counter(t *testing.T, table string) (n int64) {
 	t.Helper()
-	require.NoError(t, a.pool.QueryRow(t.Context(), "SELECT sum(n)::bigint FROM "+table).Scan(&n))
+	require.NoError(t, c.pool.QueryRow(t.Context(), "SELECT sum(n)::bigint FROM "+table).Scan(&n))
 	return n
 }
 
 // requireNothingLeft: the processes have ended, and PostgreSQL has nothing of them.
-func (a *arena) requireNothingLeft(t *testing.T) {
+func (c *counters) requireNothingLeft(t *testing.T) {
 	t.Helper()
 	for what, sql := range map[string]string{
 		"locks":       "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
@@ -249,7 +249,7 @@ func (a *arena) requireNothingLeft(t *testing.T) {
 	} {
 		require.Eventually(t, func() bool {
 			var n int
-			require.NoError(t, a.pool.QueryRow(t.Context(), sql).Scan(&n))
+			require.NoError(t, c.pool.QueryRow(t.Context(), sql).Scan(&n))
 			return n == 0
 		}, 30*time.Second, 10*time.Millisecond, what)
 	}

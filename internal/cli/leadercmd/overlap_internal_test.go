@@ -9,18 +9,18 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/supervise"
-	"github.com/pglatch/pglatch/internal/test/duel"
+	"github.com/pglatch/pglatch/internal/test/overlap"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // candidate starts a node of an election.
-func candidate(d *duel.Duel, dsn string) {
+func candidate(d *overlap.Pair, dsn string) {
 	d.Helper()
 	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(7, 200), CreateTable: true})
 	require.NoError(d, err)
-	r, flags := parse(d.T, "--lease-duration", duel.CutLease.String())
+	r, flags := parse(d.T, "--lease-duration", overlap.Lease.String())
 	require.NoError(d, r.fit(flags))
 	if d.Old {
 		r.KillAfter, r.config.LossDrain = supervise.DefaultKillAfter, 0
@@ -35,12 +35,12 @@ func candidate(d *duel.Duel, dsn string) {
 
 func TestTheCommandOfALeaderThatIsCutOffIsGoneWhenTheNextOneRuns(t *testing.T) {
 	t.Parallel()
-	duel.RequireNoOverlap(t, candidate)
+	overlap.RequireNone(t, candidate)
 }
 
 func TestTheCommandOfALeaderThatIsCutOffGoesOnWithTheTimesOfTheLibraryControl(t *testing.T) {
 	t.Parallel()
-	d := duel.New(t, candidate)
+	d := overlap.New(t, candidate)
 	d.Old = true
 	overlap, _ := d.Cut()
 	t.Log(overlap, "acts of the old command after the first of the new one")

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/supervise"
-	"github.com/pglatch/pglatch/internal/test/duel"
+	"github.com/pglatch/pglatch/internal/test/overlap"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -58,9 +58,9 @@ func TestTheCommandIsKilledBeforeTheServerGivesTheLockAwayWhateverTheTimes(t *te
 }
 
 // runUnderLock starts a pglatch run.
-func runUnderLock(d *duel.Duel, dsn string) {
+func runUnderLock(d *overlap.Pair, dsn string) {
 	d.Helper()
-	r, cmd := parseRun(d.T, "--session-ttl", duel.CutLease.String())
+	r, cmd := parseRun(d.T, "--session-ttl", overlap.Lease.String())
 	require.NoError(d, r.fit(cmd.Flags()))
 	if d.Old {
 		r.KillAfter, r.lossDrain = supervise.DefaultKillAfter, 0
@@ -68,7 +68,7 @@ func runUnderLock(d *duel.Duel, dsn string) {
 	app := program.New()
 	settings := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	app.AddFlags(settings)
-	require.NoError(d, settings.Parse([]string{"--database-url", dsn, "--connect-timeout", duel.Patience.String()}))
+	require.NoError(d, settings.Parse([]string{"--database-url", dsn, "--connect-timeout", overlap.Patience.String()}))
 	command := d.Deaf()
 	command.KillAfter = r.KillAfter
 	d.Start(func(ctx context.Context) {
@@ -85,12 +85,12 @@ func runUnderLock(d *duel.Duel, dsn string) {
 
 func TestTheCommandOfAHolderThatIsCutOffIsGoneWhenTheNextOneRuns(t *testing.T) {
 	t.Parallel()
-	duel.RequireNoOverlap(t, runUnderLock)
+	overlap.RequireNone(t, runUnderLock)
 }
 
 func TestTheCommandOfAHolderThatIsCutOffGoesOnWithTheTimesOfTheLibraryControl(t *testing.T) {
 	t.Parallel()
-	d := duel.New(t, runUnderLock)
+	d := overlap.New(t, runUnderLock)
 	d.Old = true
 	overlap, _ := d.Cut()
 	t.Log(overlap, "acts of the old command after the first of the new one")

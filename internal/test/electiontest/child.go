@@ -18,25 +18,25 @@ import (
 // A Child is a candidate at work, in its own process.
 type Child struct {
 	Job
-	witness net.Conn
-	defying sync.WaitGroup
+	observer   net.Conn
+	afterwards sync.WaitGroup
 }
 
 func newChild(ctx context.Context, job Job) (*Child, error) {
-	if job.Witness == "" { // it only uses the log
+	if job.Observer == "" { // it only uses the log
 		return &Child{Job: job}, nil
 	}
-	witness, err := new(net.Dialer).DialContext(ctx, "udp4", job.Witness)
+	observer, err := new(net.Dialer).DialContext(ctx, "udp4", job.Observer)
 	if err != nil {
 		return nil, err
 	}
-	return &Child{Job: job, witness: witness}, nil
+	return &Child{Job: job, observer: observer}, nil
 }
 
 // Stand takes part in the election of a backend with an Elector. also, if it is not nil,
-// is called for each term with the leader's context, beside the acts, and returns
+// is called for each term with the leader's context, beside the operations, and returns
 // when that has ended.
-func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(office context.Context)) error {
+func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(leading context.Context)) error {
 	e, err := leader.New(c.Config(backend))
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(off
 	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads to the end of the process
 	return e.Run(ctx, func(ctx context.Context) error {
 		var wg sync.WaitGroup
-		wg.Go(func() { c.Act(ctx, leader.TermOfContext(ctx)) })
+		wg.Go(func() { c.Lead(ctx, leader.TermOfContext(ctx)) })
 		if also != nil {
 			wg.Go(func() { also(ctx) })
 		}
@@ -93,11 +93,11 @@ func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) e
 }
 
 // Act is the work of a leader: until its context ends it looks at it, and tells the
-// witness.
-func (c *Child) Act(ctx context.Context, term leader.Term) {
+// observer.
+func (c *Child) Lead(ctx context.Context, term leader.Term) {
 	if c.Stubborn {
-		office := ctx
-		c.defying.Go(func() { c.defy(office, term) })
+		leading := ctx
+		c.afterwards.Go(func() { c.overrun(leading, term) })
 	}
 	ctx = c.Outlasting(ctx)
 	for n := uint64(1); ; n++ {
@@ -105,7 +105,7 @@ func (c *Child) Act(ctx context.Context, term leader.Term) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.send(act{term: term, n: n, looked: looked})
+		c.send(operation{term: term, n: n, looked: looked})
 		next := time.Millisecond + rand.N(time.Millisecond)
 		for c.Busy && time.Since(looked) < next && ctx.Err() == nil {
 		}
@@ -115,17 +115,17 @@ func (c *Child) Act(ctx context.Context, term leader.Term) {
 	}
 }
 
-// defy goes on after the end of a term with acts that only the fence may refuse.
-func (c *Child) defy(office context.Context, term leader.Term) {
-	<-office.Done()
+// overrun goes on after the end of a term with operations that only the fence may refuse.
+func (c *Child) overrun(leading context.Context, term leader.Term) {
+	<-leading.Done()
 	for began := time.Now(); time.Since(began) < defiance; Pause(context.Background(), rand.N(5*time.Millisecond)) {
-		c.send(act{term: term})
+		c.send(operation{term: term})
 	}
 }
 
-func (c *Child) send(a act) {
-	a.node, a.pid = c.Node, os.Getpid()
-	_, _ = c.witness.Write(a.encode()) // one that is lost was never done
+func (c *Child) send(op operation) {
+	op.node, op.pid = c.Node, os.Getpid()
+	_, _ = c.observer.Write(op.encode()) // one that is lost was never done
 }
 
 // Outlasting returns ctx, or for a reckless node one that ends when ctx has been over

@@ -1,20 +1,20 @@
-// Package electiontest judges elections among processes that are killed, stopped,
+// Package electiontest checks elections among processes that are killed, stopped,
 // cut off and told to go, on any backend of leader. Candidates are child processes
-// of the test; acts are judged where they arrive, at a witness outside of all of
+// of the test; operations are checked where they arrive, at an observer outside of all of
 // them, never by what a candidate believes. It needs Linux: the kernel tells when an
-// act arrived.
+// operation arrived.
 //
-// # The judgement
+// # The checks
 //
 // A leader acts every millisecond or so: it looks at its context, and sends the
-// witness a datagram with its term. The witness has two verdicts about each.
+// observer a datagram with its term. The observer has two checks about each.
 //
-//   - An act is late if it arrives after the first act of a later term. Nothing excuses
+//   - An operation is late if it arrives after the first operation of a later term. Nothing excuses
 //     it, but for one that a process was about to do when it was stopped by a signal
 //     (it looked before it was woken), and what a Fault states as its Notice.
-//   - The fence accepts an act unless it has seen a greater term. An accepted act is stale if
+//   - The fence accepts an operation unless it has seen a greater term. An accepted operation is stale if
 //     another has been accepted since that leader's last: none may be, whatever the
-//     fault. Stubborn leaders go on for a second after their context ended with acts that are
+//     fault. Stubborn leaders go on for a second after their context ended with operations that are
 //     meant for the fence alone.
 //
 // Beside these, terms rise, one term has one leader, another leads within the bound of
@@ -22,7 +22,7 @@
 // held when all have stopped. Controls, with leaders that do not look at their context and
 // a fence that is open, must be found guilty: see Control.
 //
-// # How to write a ground
+// # How to write a setup
 //
 // A test binary says in TestMain which roles its children can play. A role makes a
 // backend from the settings of its job and stands for election with it:
@@ -36,13 +36,13 @@
 //		return c.Stand(ctx, file.NewBackend(c.Settings["path"]), nil)
 //	}
 //
-// A test describes the ground, which is where the election lives, what can go
+// A test describes the setup, which is where the election lives, what can go
 // wrong there and how soon another leads then, and plays:
 //
 //	func TestOneLeadsWhateverHappens(t *testing.T) {
 //		path := filepath.Join(t.TempDir(), "leader.json")
 //		quick := electiontest.RetryAtMost + electiontest.RenewTimeout
-//		electiontest.Play(t, electiontest.Ground{
+//		electiontest.Play(t, electiontest.Setup{
 //			Least: 2, Most: 9,
 //			Join: func(n *electiontest.Node) {
 //				n.Job.Role, n.Job.Settings = "file", map[string]string{"path": path}
@@ -58,9 +58,9 @@
 //
 // Each Fault has two bounds: what passes before another can lead on the
 // fastest machine, such as the lease, and what the machine's speed decides, which may
-// take twenty times as long before a test fails. A ground whose nodes reach a server puts
+// take twenty times as long before a test fails. A setup whose nodes reach a server puts
 // a faultproxy before it for each node, with Node.Through, and can then be CutOff.
-// What happens to the server is an Outage of the ground's own. Its Strike stops the
+// What happens to the server is an Outage of the setup's own. Its Strike stops the
 // server and starts it again; it is Survivable if the leader may go on leading.
 //
 // Candidates that are no leader.Elector play a role too: it calls Child.Say with the
@@ -70,7 +70,7 @@
 //	acquired TERM    recovered TERM    released TERM    lost TERM [error]
 //	follows          somebody else leads
 //	error TEXT       stopped [error]
-//	count NAME N     adds to what Arena.Count tells
+//	count NAME N     adds to what Cluster.Count tells
 //	failed TEXT      and everything else fails the test
 //
 // PGLATCH_ROUNDS is how many rounds are played, 20 without it; PGLATCH_SEED repeats the

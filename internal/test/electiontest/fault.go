@@ -15,7 +15,7 @@ type Fault struct {
 
 	// Strike makes it happen to a node. undo makes it good, once there is a successor.
 	// It must not be nil.
-	Strike func(a *Arena, n *Node) (undo func())
+	Strike func(c *Cluster, n *Node) (undo func())
 
 	// Outage: it happens to all nodes, and is over when Strike returns, from when on the
 	// bounds are counted.
@@ -45,7 +45,7 @@ func (f Fault) fits(j Job) bool { return f.Fits == nil || f.Fits(j) }
 
 // Killed is kill -9. The process is started again.
 func Killed(fixed, quick time.Duration) Fault {
-	return Fault{Name: "killed", Fixed: fixed, Quick: quick, Strike: func(_ *Arena, n *Node) func() {
+	return Fault{Name: "killed", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.Kill()
 		return n.Start
 	}}
@@ -53,12 +53,12 @@ func Killed(fixed, quick time.Duration) Fault {
 
 // Suspended is SIGSTOP for longer than the lease, then SIGCONT.
 func Suspended(fixed, quick time.Duration) Fault {
-	return Fault{Name: "suspended", Fixed: fixed, Quick: quick, Strike: func(a *Arena, n *Node) func() {
+	return Fault{Name: "suspended", Fixed: fixed, Quick: quick, Strike: func(c *Cluster, n *Node) func() {
 		began := time.Now()
 		n.Signal(syscall.SIGSTOP)
 		return func() {
-			<-time.After(time.Until(began.Add(Lease + time.Duration(a.Random.Int64N(int64(Lease/2))))))
-			a.woken[n.Job.Node] = time.Now()
+			<-time.After(time.Until(began.Add(Lease + time.Duration(c.Random.Int64N(int64(Lease/2))))))
+			c.woken[n.Job.Node] = time.Now()
 			n.Signal(syscall.SIGCONT)
 		}
 	}}
@@ -66,7 +66,7 @@ func Suspended(fixed, quick time.Duration) Fault {
 
 // CutOff is a silent cut of a node's Proxy: nothing arrives, and nobody is told.
 func CutOff(fixed, quick time.Duration) Fault {
-	return Fault{Name: "cut off", Fixed: fixed, Quick: quick, Strike: func(_ *Arena, n *Node) func() {
+	return Fault{Name: "cut off", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.Proxy.Set(faultproxy.Hold)
 		return func() { n.Proxy.Set(faultproxy.Pass) }
 	}}
@@ -74,7 +74,7 @@ func CutOff(fixed, quick time.Duration) Fault {
 
 // Deposed is a leader that steps down.
 func Deposed(fixed, quick time.Duration) Fault {
-	return Fault{Name: "deposed", Fixed: fixed, Quick: quick, Strike: func(_ *Arena, n *Node) func() {
+	return Fault{Name: "deposed", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.tell(tellStepDown)
 		return func() {}
 	}}
@@ -82,7 +82,7 @@ func Deposed(fixed, quick time.Duration) Fault {
 
 // Retired is a process that stops in good order, and is started again.
 func Retired(fixed, quick time.Duration) Fault {
-	return Fault{Name: retired, Fixed: fixed, Quick: quick, Strike: func(_ *Arena, n *Node) func() {
+	return Fault{Name: retired, Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.tell(tellStop)
 		return func() {
 			n.exit()

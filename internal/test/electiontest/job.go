@@ -31,7 +31,7 @@ type Job struct {
 	Role     string            `json:"role"` // of those given to Main
 	Node     int               `json:"node"`
 	Settings map[string]string `json:"settings"` // what the role needs
-	Witness  string            `json:"witness"`
+	Observer string            `json:"observer"`
 	Grace    time.Duration     `json:"grace"` // ReconnectGrace
 	// Stubborn nodes go on after the end of their term with what is fenced.
 	Stubborn bool `json:"stubborn"`
@@ -84,6 +84,6 @@ func play(ctx context.Context, text string, roles map[string]Role) error {
 		return err
 	}
 	err = role(ctx, c)
-	c.defying.Wait()
+	c.afterwards.Wait()
 	return err
 }

@@ -53,14 +53,14 @@ func (l *log) add(line string) {
 	defer l.mu.Unlock()
 	word, rest, _ := strings.Cut(line, " ")
 	l.said[word]++
-	if wrong := l.judgeLocked(word, rest); wrong != "" {
+	if wrong := l.checkLocked(word, rest); wrong != "" {
 		l.faulty = append(l.faulty, fmt.Sprintf("%s, after term %v: %s", line, l.term, wrong))
 	}
 	l.notifyLocked()
 }
 
 // judgeLocked returns what is wrong about a line.
-func (l *log) judgeLocked(word, rest string) (wrong string) {
+func (l *log) checkLocked(word, rest string) (wrong string) {
 	led := l.leads
 	switch word {
 	case "acquired":

@@ -30,9 +30,9 @@ func leases(t *testing.T) coordinationclient.LeaseInterface {
 	return client.CoordinationV1().Leases(cluster.namespace)
 }
 
-// newGround has five candidates of ours and five of client-go's on one Lease, or as
+// newSetup has five candidates of ours and five of client-go's on one Lease, or as
 // many as most says.
-func newGround(t *testing.T, most int, roles ...string) electiontest.Ground {
+func newSetup(t *testing.T, most int, roles ...string) electiontest.Setup {
 	t.Helper()
 	name := leaseName()
 	api := leases(t)
@@ -43,7 +43,7 @@ func newGround(t *testing.T, most int, roles ...string) electiontest.Ground {
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &nobody, LeaseDurationSeconds: &seconds, LeaseTransitions: &first},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return electiontest.Ground{
+	return electiontest.Setup{
 		Least: most, Most: most,
 		Join: func(n *electiontest.Node) { prepare(n, name, roles[n.Job.Node%len(roles)]) },
 		Free: func() bool {
@@ -59,10 +59,10 @@ func oursOnly(j electiontest.Job) bool { return j.Role == "ours" }
 func apiStopped() electiontest.Fault {
 	return electiontest.Fault{
 		Name: "API stopped", Outage: true, Fixed: longest, Quick: 2 * quick,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
 			cluster.stop()
-			<-time.After(longest + time.Duration(a.Random.Int64N(int64(time.Second))))
-			require.NoError(a.T, cluster.start())
+			<-time.After(longest + time.Duration(c.Random.Int64N(int64(time.Second))))
+			require.NoError(c.T, cluster.start())
 			return func() {}
 		},
 	}
@@ -72,13 +72,13 @@ func apiStopped() electiontest.Fault {
 func apiSlow() electiontest.Fault {
 	return electiontest.Fault{
 		Name: "API slow", Outage: true, Survivable: true, Fixed: longest, Quick: 2 * quick,
-		Strike: func(a *electiontest.Arena, _ *electiontest.Node) func() {
-			delay := time.Duration(a.Random.Int64N(int64(electiontest.RenewTimeout)))
-			for _, n := range a.Nodes {
+		Strike: func(c *electiontest.Cluster, _ *electiontest.Node) func() {
+			delay := time.Duration(c.Random.Int64N(int64(electiontest.RenewTimeout)))
+			for _, n := range c.Nodes {
 				n.Proxy.Delay(delay)
 			}
 			<-time.After(theirLease)
-			for _, n := range a.Nodes {
+			for _, n := range c.Nodes {
 				n.Proxy.Delay(0)
 			}
 			return func() {}
@@ -101,7 +101,7 @@ func faults() []electiontest.Fault {
 
 // Five candidates of ours and five of client-go's stand for one election.
 func TestOneLeadsOfOursAndClientGosWhateverHappens(t *testing.T) {
-	g := newGround(t, 10, "ours", "client-go")
+	g := newSetup(t, 10, "ours", "client-go")
 	g.Faults = faults()
 	g.Also = []electiontest.Fault{g.Faults[0], g.Faults[1]}
 	electiontest.Play(t, g)
@@ -109,5 +109,5 @@ func TestOneLeadsOfOursAndClientGosWhateverHappens(t *testing.T) {
 
 // The control: leaders that do not look at their context are caught.
 func TestRecklessLeadersAreCaught(t *testing.T) {
-	electiontest.Control(t, newGround(t, 3, "ours"), electiontest.Suspended(longest, quick))
+	electiontest.Control(t, newSetup(t, 3, "ours"), electiontest.Suspended(longest, quick))
 }

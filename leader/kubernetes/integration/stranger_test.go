@@ -47,9 +47,9 @@ func (s *stranger) stand(ctx context.Context, client clientset.Interface) error 
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: theirLease, RenewDeadline: theirRenewDeadline, RetryPeriod: theirRetry, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(office context.Context) {
+			OnStartedLeading: func(leading context.Context) {
 				defer close(s.worked)
-				s.work(office, leader.Term{N: uint64(lock.term.Load())})
+				s.work(leading, leader.Term{N: uint64(lock.term.Load())})
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -83,9 +83,9 @@ func (s *stranger) stand(ctx context.Context, client clientset.Interface) error 
 	return nil
 }
 
-// work acts until its office ends, or it resigns.
-func (s *stranger) work(office context.Context, term leader.Term) {
-	ctx, cancel := context.WithCancel(office)
+// work acts until it leads no more, or it resigns.
+func (s *stranger) work(leading context.Context, term leader.Term) {
+	ctx, cancel := context.WithCancel(leading)
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		select {
@@ -95,7 +95,7 @@ func (s *stranger) work(office context.Context, term leader.Term) {
 		}
 	})
 	s.Say("acquired", term)
-	s.Act(ctx, term)
+	s.Lead(ctx, term)
 	cancel()
 	ending.Wait()
 }

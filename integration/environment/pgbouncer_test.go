@@ -1,6 +1,6 @@
 //go:build integration
 
-package ground
+package environment
 
 import (
 	"context"

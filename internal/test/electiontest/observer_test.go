@@ -14,75 +14,75 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A court hears acts a millisecond apart.
-type court struct {
-	*witness
+// A recorder observes operations a millisecond apart.
+type recorder struct {
+	*observer
 	now time.Time
 }
 
-func newCourt() *court {
-	return &court{&witness{changed: make(chan struct{}), fence: fence{over: make(map[author]bool)}}, time.Unix(1, 0)}
+func newRecorder() *recorder {
+	return &recorder{&observer{changed: make(chan struct{}), fence: fence{over: make(map[writer]bool)}}, time.Unix(1, 0)}
 }
 
-// hear lets a node act in a term; n = 0 is an act for the fence alone.
-func (c *court) hear(node int, term, n uint64) {
-	c.now = c.now.Add(time.Millisecond)
-	c.see(decodeAct(act{node: node, pid: 100 + node, term: leader.Term{Era: 1, N: term}, n: n, looked: c.now}.encode(), c.now))
+// record has a node act in a term; n = 0 is an operation for the fence alone.
+func (r *recorder) record(node int, term, n uint64) {
+	r.now = r.now.Add(time.Millisecond)
+	r.see(decodeOperation(operation{node: node, pid: 100 + node, term: leader.Term{Era: 1, N: term}, n: n, looked: r.now}.encode(), r.now))
 }
 
 func TestAnActAfterThatOfALaterTermIsLate(t *testing.T) {
 	t.Parallel()
-	c := newCourt()
-	c.hear(1, 1, 1)
-	c.hear(2, 2, 1)
-	c.hear(1, 1, 2)
-	c.hear(2, 2, 2)
-	acts, faulty := c.drain()
+	r := newRecorder()
+	r.record(1, 1, 1)
+	r.record(2, 2, 1)
+	r.record(1, 1, 2)
+	r.record(2, 2, 2)
+	operations, faulty := r.drain()
 	assert.Empty(t, faulty)
-	if assert.Len(t, acts, 1) {
-		assert.Equal(t, 1, acts[0].node)
-		assert.Equal(t, time.Millisecond, acts[0].by())
+	if assert.Len(t, operations, 1) {
+		assert.Equal(t, 1, operations[0].node)
+		assert.Equal(t, time.Millisecond, operations[0].by())
 	}
-	accepted, refused, stale := c.verdict()
+	accepted, refused, stale := r.verdict()
 	assert.Equal(t, []int{3, 1}, []int{accepted, refused})
 	assert.Empty(t, stale)
 }
 
 func TestAnActInDefianceIsForTheFenceAlone(t *testing.T) {
 	t.Parallel()
-	c := newCourt()
-	c.hear(1, 1, 1)
-	c.hear(1, 1, 0) // nobody leads yet: it may
-	c.hear(2, 2, 1)
-	c.hear(1, 1, 0)
-	acts, _ := c.drain()
-	assert.Empty(t, acts)
-	accepted, refused, stale := c.verdict()
+	r := newRecorder()
+	r.record(1, 1, 1)
+	r.record(1, 1, 0) // nobody leads yet: it may
+	r.record(2, 2, 1)
+	r.record(1, 1, 0)
+	operations, _ := r.drain()
+	assert.Empty(t, operations)
+	accepted, refused, stale := r.verdict()
 	assert.Equal(t, []int{3, 1}, []int{accepted, refused})
 	assert.Empty(t, stale)
 }
 
 func TestAFenceCannotTellLeadersOfOneTermApartAndItsJudgeCan(t *testing.T) {
 	t.Parallel()
-	c := newCourt()
-	c.hear(1, 1, 1)
-	c.hear(2, 1, 1)
-	c.hear(1, 1, 2)
-	_, faulty := c.drain()
+	r := newRecorder()
+	r.record(1, 1, 1)
+	r.record(2, 1, 1)
+	r.record(1, 1, 2)
+	_, faulty := r.drain()
 	assert.NotEmpty(t, faulty)
-	_, refused, stale := c.verdict()
+	_, refused, stale := r.verdict()
 	assert.Zero(t, refused)
 	assert.Len(t, stale, 1)
 }
 
 func TestAnOpenFenceAcceptsWhatIsStale(t *testing.T) {
 	t.Parallel()
-	c := newCourt()
-	c.openFence()
-	c.hear(1, 1, 1)
-	c.hear(2, 2, 1)
-	c.hear(1, 1, 2)
-	_, refused, stale := c.verdict()
+	r := newRecorder()
+	r.openFence()
+	r.record(1, 1, 1)
+	r.record(2, 2, 1)
+	r.record(1, 1, 2)
+	_, refused, stale := r.verdict()
 	assert.Zero(t, refused)
 	assert.Len(t, stale, 1)
 }

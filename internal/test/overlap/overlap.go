@@ -1,6 +1,6 @@
-// Package duel cuts a node off that runs a command, and sees whether the command goes on
+// Package overlap cuts a node off that runs a command, and sees whether the command goes on
 // when that of the next node runs.
-package duel
+package overlap
 
 import (
 	"context"
@@ -26,24 +26,24 @@ import (
 // Patience bounds what must happen soon on a slow and busy machine.
 const Patience = 60 * time.Second
 
-// CutLease is the lease of the elections whose leader is cut off.
-const CutLease = 5 * time.Second
+// Lease is the lease of the elections whose leader is cut off.
+const Lease = 5 * time.Second
 
-// A Duel is two nodes of which one at a time may run its command. The commands ignore
-// TERM and note their acts, in the order in which they happen, in one file. The network of the first goes through the proxy.
-type Duel struct {
+// A Pair is two nodes of which one at a time may run its command. The commands ignore
+// TERM and note their operations, in the order in which they happen, in one file. The network of the first goes through the proxy.
+type Pair struct {
 	*testing.T
-	dsn   string
-	acts  string
-	proxy *faultproxy.Proxy
-	Old   bool                      // with the times that did not fit
-	join  func(d *Duel, dsn string) // starts a node with d.start
+	dsn        string
+	operations string
+	proxy      *faultproxy.Proxy
+	Old        bool                      // with the times that did not fit
+	join       func(d *Pair, dsn string) // starts a node with d.start
 }
 
-// New makes a duel of two nodes that join starts.
-func New(t *testing.T, join func(d *Duel, dsn string)) *Duel {
+// New makes a Pair of nodes that join starts.
+func New(t *testing.T, join func(d *Pair, dsn string)) *Pair {
 	t.Helper()
-	d := &Duel{T: t, dsn: pgtest.DSN(t), acts: filepath.Join(t.TempDir(), "acts"), join: join}
+	d := &Pair{T: t, dsn: pgtest.DSN(t), operations: filepath.Join(t.TempDir(), "operations"), join: join}
 	cc, err := pgx.ParseConfig(d.dsn)
 	require.NoError(t, err)
 	d.proxy, err = faultproxy.New(t.Context(), cc.Host+":"+strconv.Itoa(int(cc.Port)))
@@ -52,16 +52,16 @@ func New(t *testing.T, join func(d *Duel, dsn string)) *Duel {
 	return d
 }
 
-// Deaf is a command that ignores TERM and notes its acts.
-func (d *Duel) Deaf() supervise.Command {
+// Deaf is a command that ignores TERM and notes its operations.
+func (d *Pair) Deaf() supervise.Command {
 	return supervise.Command{
-		Args:       []string{"/bin/sh", "-c", `trap "" TERM; while :; do echo $$ >> ` + d.acts + `; sleep 0.01; done`},
+		Args:       []string{"/bin/sh", "-c", `trap "" TERM; while :; do echo $$ >> ` + d.operations + `; sleep 0.01; done`},
 		CloseStdin: true,
 	}
 }
 
 // Start starts what runs commands, and ends it and them at the end of the test.
-func (d *Duel) Start(run func(ctx context.Context)) {
+func (d *Pair) Start(run func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var node sync.WaitGroup
 	node.Go(func() { run(ctx) })
@@ -74,10 +74,10 @@ func (d *Duel) Start(run func(ctx context.Context)) {
 	})
 }
 
-// all are the commands that acted, by their process ids, in the order of the acts.
-func (d *Duel) all() (acts []int) {
+// all are the commands that acted, by their process ids, in the order of the operations.
+func (d *Pair) all() (operations []int) {
 	d.Helper()
-	data, err := os.ReadFile(d.acts)
+	data, err := os.ReadFile(d.operations)
 	if !os.IsNotExist(err) {
 		require.NoError(d, err)
 	}
@@ -88,19 +88,19 @@ func (d *Duel) all() (acts []int) {
 		}
 		pid, err := strconv.Atoi(text)
 		require.NoError(d, err)
-		acts = append(acts, pid)
+		operations = append(operations, pid)
 	}
-	return acts
+	return operations
 }
 
-func (d *Duel) eventually(condition func() bool, what string) {
+func (d *Pair) eventually(condition func() bool, what string) {
 	d.Helper()
 	require.Eventually(d, condition, Patience, 5*time.Millisecond, what)
 }
 
-// Cut cuts the first node off and returns how many acts it did after its successor's
+// Cut cuts the first node off and returns how many operations it did after its successor's
 // first. late is by how much a goroutine that was due had to wait meanwhile, at most.
-func (d *Duel) Cut() (overlap int, late time.Duration) {
+func (d *Pair) Cut() (overlap int, late time.Duration) {
 	d.Helper()
 	url, err := d.proxy.URL(d.dsn)
 	require.NoError(d, err)
@@ -120,8 +120,8 @@ func (d *Duel) Cut() (overlap int, late time.Duration) {
 	lateness := measureLateness()
 	d.proxy.Set(faultproxy.Hold)
 	d.eventually(func() bool {
-		acts := d.all()
-		return acts[len(acts)-1] != first && syscall.Kill(first, 0) == syscall.ESRCH
+		operations := d.all()
+		return operations[len(operations)-1] != first && syscall.Kill(first, 0) == syscall.ESRCH
 	}, "the second node's command runs, and the first one's has ended")
 	succeeded := false
 	for _, pid := range d.all() {
@@ -157,17 +157,17 @@ func measureLateness() (worst func() time.Duration) {
 	return func() time.Duration { close(quit); return <-result }
 }
 
-// RequireNoOverlap cuts nodes off until the machine was not too busy to judge it.
-func RequireNoOverlap(t *testing.T, join func(d *Duel, dsn string)) {
+// RequireNone cuts nodes off until the machine was not too busy to judge it.
+func RequireNone(t *testing.T, join func(d *Pair, dsn string)) {
 	t.Helper()
 	for range 5 {
 		overlap, late := 0, time.Duration(0)
 		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).Cut() })
-		if overlap > 0 && late > CutLease/child.ClockShare/4 { // the kernel had signals to deliver meanwhile, too
-			t.Logf("%d acts overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
+		if overlap > 0 && late > Lease/child.ClockShare/4 { // the kernel had signals to deliver meanwhile, too
+			t.Logf("%d operations overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
 			continue
 		}
-		assert.Zero(t, overlap, "acts of the old command after the first of the new one; timers were late by %v", late)
+		assert.Zero(t, overlap, "operations of the old command after the first of the new one; timers were late by %v", late)
 		return
 	}
 	require.Fail(t, "this machine was too busy in each of five attempts: nothing is known")

@@ -1,0 +1,176 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+const (
+	roundsVariable = "PGLATCH_ROUNDS" // how many rounds; 20 without it
+	seedVariable   = "PGLATCH_SEED"   // repeats the faults of a run
+)
+
+// A Setup is where an election lives, and what can happen there.
+type Setup struct {
+	// Least and Most are how many nodes play.
+	Least, Most int
+	// Join prepares a node: the Role and Settings of its Job, and its Proxy.
+	Join func(n *Node)
+	// Faults happen to leaders, each as often as the others.
+	Faults []Fault
+	// Also are those that can happen to another node at the same time. Its bounds are
+	// added: that node may have just begun to lead.
+	Also []Fault
+	// Free reports that nothing is held, after all nodes have stopped. nil = not known.
+	Free func() bool
+}
+
+// A Cluster is a setup, and the nodes that stand for election there.
+type Cluster struct {
+	T      *testing.T
+	Random *rand.Rand
+	Nodes  []*Node // of the game
+
+	setup    Setup
+	observer *observer
+	last     leader.Term       // of games before
+	woken    map[int]time.Time // nodes that were stopped
+	late     []string          // operations that nothing excuses
+
+	events, counts map[string]int
+	stats          map[string]*faultStats // by fault
+	rounds, slow   int                    // slow took longer than the bound without generosity
+}
+
+// faultStats is what rounds of one fault came to.
+type faultStats struct {
+	count, survived int
+	longest         time.Duration // until somebody led again
+	overlap         time.Duration // of late operations
+}
+
+// NewCluster opens a setup that is closed at the end of the test.
+func NewCluster(t *testing.T, s Setup) *Cluster {
+	t.Helper()
+	seed := uint64(number(t, seedVariable, int(time.Now().UnixNano()&0xffffffff)))
+	t.Logf("%s=%d", seedVariable, seed)
+	return &Cluster{
+		T: t, Random: rand.New(rand.NewPCG(seed, 0)), setup: s, observer: newObserver(t),
+		woken: make(map[int]time.Time), events: make(map[string]int), counts: make(map[string]int), stats: make(map[string]*faultStats),
+	}
+}
+
+// Rounds is how many rounds are played.
+func Rounds(t *testing.T) int {
+	t.Helper()
+	return number(t, roundsVariable, 20)
+}
+
+// number is a variable's value.
+func number(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, variable)
+	return n
+}
+
+// Open starts a game of n nodes, whose jobs set may change, and waits until all take
+// part.
+func (c *Cluster) Open(n int, set func(*Job)) {
+	c.T.Helper()
+	c.observer.begin("")
+	c.Nodes = nil
+	clear(c.woken)
+	for i := range n {
+		node := NewNode(c.T, Job{Node: i, Observer: c.observer.address()})
+		set(&node.Job)
+		c.setup.Join(node)
+		node.Start()
+		c.Nodes = append(c.Nodes, node)
+	}
+	for _, node := range c.Nodes {
+		node.awaitStanding(0, c.observer.leads)
+	}
+	c.last = c.observer.awaitTerm(c.T, c.last).term
+}
+
+// Close ends a game: all nodes stop in good order, and nothing is held.
+func (c *Cluster) Close() {
+	c.T.Helper()
+	c.observer.begin(retired)
+	for _, node := range c.Nodes {
+		node.tell(tellStop)
+	}
+	for _, node := range c.Nodes {
+		node.exit()
+		assert.Empty(c.T, node.log.faulty, "node %d", node.Job.Node)
+		for word, n := range node.log.said {
+			c.events[word] += n
+		}
+		for name, n := range node.log.counts {
+			c.counts[name] += n
+		}
+	}
+	if c.setup.Free != nil {
+		require.Eventually(c.T, c.setup.Free, Patience, time.Millisecond, "something is held")
+	}
+	c.check()
+	c.last = c.observer.begin("").term
+}
+
+// Count is the sum of what nodes of closed games counted under a name.
+func (c *Cluster) Count(name string) int { return c.counts[name] }
+
+// Late tells of operations that nothing excuses.
+func (c *Cluster) Late() []string { return c.late }
+
+// tallyOf returns that of a fault.
+func (c *Cluster) statsOf(fault string) *faultStats {
+	if c.stats[fault] == nil {
+		c.stats[fault] = new(faultStats)
+	}
+	return c.stats[fault]
+}
+
+// check looks at what was late until now.
+func (c *Cluster) check() {
+	c.T.Helper()
+	operations, faulty := c.observer.drain()
+	assert.Empty(c.T, faulty)
+	for _, l := range operations {
+		t := c.statsOf(l.successor.after)
+		t.overlap = max(t.overlap, l.by())
+		if !c.excused(l) {
+			c.late = append(c.late, l.String())
+		}
+	}
+}
+
+// excused reports whether an operation may be late: see Fault.Notice. A process can
+// be stopped between its last look at its context and the act.
+func (c *Cluster) excused(l lateOperation) bool {
+	woken := c.woken[l.node]
+	if l.looked.Before(woken) && l.at.After(woken) {
+		return true
+	}
+	for _, f := range c.setup.Faults {
+		if f.Name == l.successor.after {
+			return l.by() <= f.Notice
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+//go:build linux
+
+package electiontest
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+)
+
+// An observer receives the operations of all nodes in one queue of the kernel, in the order
+// in which they happen.
+type observer struct {
+	conn *net.UDPConn
+	done chan struct{}
+
+	mu          sync.Mutex
+	changed     chan struct{} // closed by the next leadership
+	during      string        // the fault of this round
+	leaderships []leadership  // by term
+	late        []lateOperation
+	faulty      []string // what must not be, whatever happens
+	fence       fence
+}
+
+func newObserver(t *testing.T) *observer {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	raw, err := conn.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
+		// Root may have a long queue; anybody else has what the system allows.
+		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 8<<20)
+	}))
+	require.NoError(t, err)
+	o := &observer{conn: conn, done: make(chan struct{}), changed: make(chan struct{}), fence: fence{over: make(map[writer]bool)}}
+	go o.receive()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-o.done
+	})
+	return o
+}
+
+func (o *observer) address() string { return o.conn.LocalAddr().String() }
+
+func (o *observer) receive() {
+	defer close(o.done)
+	b, control := make([]byte, 2*operationSize), make([]byte, 256)
+	for {
+		n, c, _, _, err := o.conn.ReadMsgUDP(b, control)
+		if err != nil {
+			return // closed
+		}
+		at := arrival(control[:c])
+		if n != operationSize || at.IsZero() {
+			panic("BUG: no operation, or no time")
+		}
+		o.see(decodeOperation(b, at))
+	}
+}
+
+// arrival is the kernel's timestamp.
+func arrival(control []byte) time.Time {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Time{}
+	}
+	for _, m := range messages {
+		if m.Header.Level == syscall.SOL_SOCKET && m.Header.Type == syscall.SO_TIMESTAMPNS {
+			ts := *(*syscall.Timespec)(unsafe.Pointer(&m.Data[0]))
+			return time.Unix(ts.Unix())
+		}
+	}
+	return time.Time{}
+}
+
+// see checks one operation.
+func (o *observer) see(op operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fence.see(op)
+	if op.n == 0 {
+		return
+	}
+	i, known := slices.BinarySearchFunc(o.leaderships, op.term, func(r leadership, t leader.Term) int { return r.term.Compare(t) })
+	if !known {
+		o.leaderships = slices.Insert(o.leaderships, i, leadership{term: op.term, node: op.node, pid: op.pid, began: op.at, after: o.during})
+		close(o.changed)
+		o.changed = make(chan struct{})
+	}
+	r := &o.leaderships[i]
+	r.operations++
+	r.last = op.at
+	r.sent = max(r.sent, op.n)
+	if r.node != op.node || r.pid != op.pid {
+		o.faulty = append(o.faulty, fmt.Sprintf("term %v has two leaders: node %d (process %d) and node %d (process %d)", op.term, r.node, r.pid, op.node, op.pid))
+	}
+	if i+1 < len(o.leaderships) {
+		first := slices.MinFunc(o.leaderships[i+1:], func(x, y leadership) int { return x.began.Compare(y.began) })
+		o.late = append(o.late, lateOperation{op, first})
+	}
+}
+
+// begin says which fault comes now, and returns the leadership that it meets, the
+// latest.
+func (o *observer) begin(fault string) leadership {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.during = fault
+	return o.latestLocked()
+}
+
+func (o *observer) openFence() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fence.open = true
+}
+
+// leads reports whether a node is the last that began to lead.
+func (o *observer) leads(node int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.latestLocked()
+	return !r.term.IsZero() && r.node == node
+}
+
+func (o *observer) latestLocked() leadership {
+	if len(o.leaderships) == 0 {
+		return leadership{}
+	}
+	return o.leaderships[len(o.leaderships)-1]
+}
+
+// awaitTerm waits for the first operation of a term after another.
+func (o *observer) awaitTerm(t *testing.T, after leader.Term) leadership {
+	t.Helper()
+	timeout := time.After(Patience)
+	for {
+		o.mu.Lock()
+		changed, last := o.changed, o.latestLocked()
+		o.mu.Unlock()
+		if last.term.Compare(after) > 0 {
+			return last
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			require.Fail(t, "nobody leads", "after term %v", after)
+		}
+	}
+}
+
+// awaitOperation waits for an operation of the latest term after a moment.
+func (o *observer) awaitOperation(t *testing.T, after time.Time) (last leadership) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		last = o.latestLocked()
+		return last.last.After(after)
+	}, Patience, time.Millisecond, "nobody leads")
+	return last
+}
+
+// drain takes what was late, and what is wrong in any case.
+func (o *observer) drain() (operations []lateOperation, faulty []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	operations, faulty = o.late, o.faulty
+	o.late, o.faulty = nil, nil
+	return operations, faulty
+}
+
+// verdict is that of the fence.
+func (o *observer) verdict() (accepted, refused int, stale []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.fence.accepted, o.fence.refused, slices.Clone(o.fence.stale)
+}
+
+// total counts the operations, and those that the queue lost.
+func (o *observer) total() (terms, operations, lost int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range o.leaderships {
+		operations += r.operations
+		lost += int(r.sent) - r.operations
+	}
+	return len(o.leaderships), operations, lost
+}
