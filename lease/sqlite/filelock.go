@@ -18,8 +18,8 @@ const mark = "The file beside this one is a lease store. To begin anew, remove b
 // An owner is who has the file: the lock of its name, in a file beside it, and that of
 // the file itself, which has the same content by whatever name.
 type owner struct {
-	lock *os.File // beside the file
-	file *os.File // nil = not locked yet
+	lock *fileLock // beside the file
+	file *fileLock // nil = not locked, yet or on this system
 	info os.FileInfo
 }
 
@@ -53,7 +53,7 @@ func ownFile(path string) (string, *owner, error) {
 
 // create makes an empty file that survives a crash, if there never was one. SQLite
 // gives its other files the same mode. It opens none that exists: see owned.
-func create(path string, lock *os.File) error {
+func create(path string, lock *fileLock) error {
 	locked, err := lock.Stat()
 	if err != nil {
 		return err
@@ -62,9 +62,9 @@ func create(path string, lock *os.File) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.Size() == 0 && existed:
-		return fmt.Errorf("%w: it is empty, and %s says that it was not", ErrCorrupt, lock.Name())
+		return fmt.Errorf("%w: it is empty, and %s says that it was not", ErrCorrupt, lock.Path())
 	case errors.Is(err, fs.ErrNotExist) && existed:
-		return fmt.Errorf("%w: %s says that it existed", ErrCorrupt, lock.Name())
+		return fmt.Errorf("%w: %s says that it existed", ErrCorrupt, lock.Path())
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -97,14 +97,10 @@ func (o *owner) ownInode(path string) error {
 	if slices.ContainsFunc(owned.files, func(other *owner) bool { return os.SameFile(info, other.info) }) {
 		return ErrInUse
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
+	if o.file, err = lockInode(path); err != nil {
 		return err
 	}
-	if err := lockInode(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	o.file, o.info = f, info
+	o.info = info
 	owned.files = append(owned.files, o)
 	return nil
 }
@@ -116,15 +112,7 @@ func (o *owner) Close() error {
 	owned.files = slices.DeleteFunc(owned.files, func(other *owner) bool { return other == o })
 	var err error
 	if o.file != nil {
-		err = unlock(o.file)
+		err = o.file.Unlock()
 	}
-	return errors.Join(err, unlock(o.lock))
-}
-
-// markCreated notes in the lock file that the store exists.
-func markCreated(lock *os.File) error {
-	if _, err := lock.WriteAt([]byte(mark), 0); err != nil {
-		return err
-	}
-	return lock.Sync()
+	return errors.Join(err, o.lock.Unlock())
 }

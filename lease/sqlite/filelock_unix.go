@@ -6,36 +6,42 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"github.com/gofrs/flock"
 )
 
-// lockFile takes the lock that keeps other processes, and other Stores of this one,
-// away. It is on a file of its own, which is never renamed or deleted.
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+// A fileLock keeps other processes, and other Stores of this one, away from a file. Its
+// Unlock ends it also for a process that was forked at this moment and has not closed its
+// copy of the descriptor yet.
+type fileLock struct{ *flock.Flock }
+
+// lockFile takes the lock beside a store's file. It is on a file of its own, which is
+// never renamed or deleted.
+func lockFile(path string) (*fileLock, error) {
+	return tryLock(flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(fileMode)))
 }
 
-// flock locks the open file, which is another lock than those of fcntl, on Linux.
-func flock(f *os.File) error {
+func tryLock(l *flock.Flock) (*fileLock, error) {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		locked, err := l.TryLock()
 		switch {
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return ErrInUse
-		case !errors.Is(err, syscall.EINTR):
-			return err
+		case errors.Is(err, syscall.EINTR):
+			continue // a file system may need the network for it
+		case err != nil:
+			return nil, err
+		case !locked:
+			return nil, ErrInUse
 		}
+		return &fileLock{l}, nil
 	}
 }
 
-// unlock ends the lock also for a process that was forked at this moment and has not
-// closed its copy of the descriptor yet.
-func unlock(f *os.File) error {
-	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+// write writes the file, by another descriptor: flock(2) keeps nobody from that.
+func (l *fileLock) write(text string) error {
+	f, err := os.OpenFile(l.Path(), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
 }

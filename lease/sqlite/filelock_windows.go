@@ -3,27 +3,40 @@ package sqlite
 import (
 	"errors"
 	"os"
-	"syscall"
+
+	"golang.org/x/sys/windows"
 )
 
-const errorSharingViolation syscall.Errno = 32
+// A fileLock keeps other processes, and other Stores of this one, away: while a file is
+// open that shares nothing, nobody else can open it. It is not gofrs/flock's, which locks
+// the first byte: here such a lock keeps every other descriptor from writing that byte,
+// and flock gives away none of its own; and others could remove the file meanwhile.
+type fileLock struct{ *os.File }
 
-// lockFile takes the lock that keeps other processes, and other Stores of this one,
-// away: while a file is open that shares nothing, nobody else can open it.
-func lockFile(path string) (*os.File, error) {
-	name, err := syscall.UTF16PtrFromString(path)
+// lockFile takes the lock beside a store's file. It is on a file of its own, which is
+// never renamed or deleted.
+func lockFile(path string) (*fileLock, error) {
+	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, err
 	}
-	handle, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil,
-		syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
-	if errors.Is(err, errorSharingViolation) {
+	handle, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil,
+		windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
 		return nil, ErrInUse
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(handle), path), nil
+	return &fileLock{os.NewFile(uintptr(handle), path)}, nil
 }
 
-func unlock(f *os.File) error { return f.Close() }
+func (l *fileLock) Path() string { return l.Name() }
+
+func (l *fileLock) Unlock() error { return l.Close() }
+
+// write writes the file.
+func (l *fileLock) write(text string) error {
+	_, err := l.WriteAt([]byte(text), 0)
+	return errors.Join(err, l.Sync())
+}

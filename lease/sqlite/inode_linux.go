@@ -1,6 +1,13 @@
 package sqlite
 
-import "os"
+import (
+	"os"
 
-// lockInode locks the file itself, whatever its name.
-func lockInode(f *os.File) error { return flock(f) }
+	"github.com/gofrs/flock"
+)
+
+// lockInode locks the file itself, whatever its name. On Linux flock(2) is another lock
+// than those of fcntl(2), which SQLite takes.
+func lockInode(path string) (*fileLock, error) {
+	return tryLock(flock.New(path, flock.SetFlag(os.O_RDWR)))
+}

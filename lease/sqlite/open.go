@@ -74,7 +74,7 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err := w.start(ctx, set.wall); err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	if err := markCreated(own.lock); err != nil {
+	if err := own.lock.write(mark); err != nil {
 		return nil, errors.Join(explainSystem(path, err), w.close())
 	}
 	reader, err := openReader(ctx, path, cfg, &w.gate)
