@@ -92,7 +92,7 @@ func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) e
 	}
 }
 
-// Act is the work of a leader: until its context ends it looks at it, and tells the
+// Lead is the work of a leader: until its context ends it looks at it, and tells the
 // observer.
 func (c *Child) Lead(ctx context.Context, term leader.Term) {
 	if c.Stubborn {

@@ -46,6 +46,7 @@ func (j Job) Config(backend leader.Backend) leader.Config {
 	return leader.Config{
 		Name: "election", Backend: backend, Identity: j.Identity(),
 		LeaseDuration: Lease, ReconnectGrace: j.Grace, Retry: leader.FixedInterval{Interval: Retry},
+		KeepTrying: true, // a fault that no attempt survives can come before a node has followed for long
 	}
 }
 

@@ -172,7 +172,7 @@ func (n *Node) awaitStanding(before int, leads func(node int) bool) {
 		if n.standing() > before || believes && leads(n.Job.Node) {
 			return
 		}
-		require.False(n.t, ended, "node %d ended", n.Job.Node)
+		require.False(n.t, ended, "node %d ended; its last error: %s; what must not be: %v", n.Job.Node, n.LastError(), n.log.faulty)
 		select {
 		case <-changed:
 		case <-time.After(Retry):
