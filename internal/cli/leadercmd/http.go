@@ -1,7 +1,6 @@
 package leadercmd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/leader"
@@ -43,36 +44,28 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	}, nil
 }
 
-// leaderMetrics writes an Elector's metrics in Prometheus' text format 0.0.4, with
-// the names that dashboards for client-go know.
-type metrics struct {
-	elector     *leader.Elector
-	transitions [len(transitionNames)]atomic.Int64
-}
-
-var transitionNames = [...]string{"leader", "recovered", "released", "lost"}
-
-func newMetrics(e *leader.Elector) *metrics {
-	m := &metrics{elector: e}
-	e.OnAcquired(func(leader.Term) { m.transitions[0].Add(1) })
-	e.OnRecovered(func(leader.Term) { m.transitions[1].Add(1) })
-	e.OnReleased(func(leader.Term) { m.transitions[2].Add(1) })
-	e.OnLost(func(leader.Term, error) { m.transitions[3].Add(1) })
-	return m
-}
-
-func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	status, name := 0, m.elector.Name()
-	if m.elector.IsLeader() {
-		status = 1
-	}
-	var b bytes.Buffer
-	b.WriteString("# HELP leader_election_master_status 1 if this node leads.\n# TYPE leader_election_master_status gauge\n")
-	fmt.Fprintf(&b, "leader_election_master_status{name=%q} %d\n", name, status)
-	b.WriteString("# HELP leader_election_transitions_total What became of this node.\n# TYPE leader_election_transitions_total counter\n")
-	for i, to := range transitionNames {
-		fmt.Fprintf(&b, "leader_election_transitions_total{name=%q,to=%q} %d\n", name, to, m.transitions[i].Load())
-	}
-	_, _ = w.Write(b.Bytes()) // the client has gone, else
+// newMetrics answers with an Elector's metrics, by the names that dashboards for
+// client-go know.
+func newMetrics(e *leader.Elector) http.Handler {
+	name := prometheus.Labels{"name": e.Name()}
+	status := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leader_election_master_status", Help: "1 if this node leads.", ConstLabels: name,
+	}, func() float64 {
+		if e.IsLeader() {
+			return 1
+		}
+		return 0
+	})
+	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "leader_election_transitions_total", Help: "What became of this node.", ConstLabels: name,
+	}, []string{"to"})
+	to := func(what string) func() { return transitions.WithLabelValues(what).Inc }
+	leads, recovered, released, lost := to("leader"), to("recovered"), to("released"), to("lost")
+	e.OnAcquired(func(leader.Term) { leads() })
+	e.OnRecovered(func(leader.Term) { recovered() })
+	e.OnReleased(func(leader.Term) { released() })
+	e.OnLost(func(leader.Term, error) { lost() })
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(status, transitions)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
