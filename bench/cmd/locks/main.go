@@ -68,7 +68,7 @@ const (
 
 func parse() options {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "one round of 200ms, and no 100,000 locks: a smoke test")
+	flag.BoolVar(&o.quick, "quick", false, "one round of 200ms, and no 100,000 locks or more: a smoke test")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds, in which each system has its turn")
 	flag.DurationVar(&o.duration, "duration", 800*time.Millisecond, "time of a system's turn")
 	flag.StringVar(&o.systems, "systems", "", "names with commas between; default all: "+strings.Join(names(), ","))
@@ -88,7 +88,7 @@ func parse() options {
 }
 
 func allWorkloads() []string {
-	return []string{report.Random, report.Hot, report.TwoProcesses, report.Zipf, report.Hold, report.Loss}
+	return []string{report.Random, report.Hot, report.TwoProcesses, report.Zipf, report.Beside, report.Hold, report.Loss}
 }
 
 func names() (all []string) {
@@ -145,7 +145,7 @@ func bench(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, set.Close()) }()
 	p := &plan.Plan{
-		Systems: systems, Workloads: workloads, Rounds: o.rounds, Duration: o.duration, Stocks: []int{1000, 10_000, 100_000},
+		Systems: systems, Workloads: workloads, Rounds: o.rounds, Duration: o.duration, Stocks: []int{1000, 10_000, 100_000, 1_000_000},
 		Servers: set, Table: table, Log: os.Stderr,
 	}
 	if o.quick {

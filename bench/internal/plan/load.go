@@ -19,6 +19,7 @@ import (
 // A team is the processes of one system in a cell.
 type team struct {
 	system    system.System
+	beside    int // locks that it holds meanwhile
 	processes []*worker.Process
 	rounds    [][]workload.Sample // of each process
 	cost      worker.Cost
@@ -38,14 +39,17 @@ func (p *Plan) measure(ctx context.Context, c cell) (report.Rows, error) {
 			t.close()
 		}
 	}()
+	besides := c.beside
+	if besides == nil {
+		besides = []int{0}
+	}
 	for _, s := range p.Systems {
-		t := &team{system: s, notRun: p.missing(s)}
-		if t.notRun == "" && s.LoadOnly && c.workload != report.Random && c.workload != report.Hot {
-			t.notRun = "it has no such load"
-		}
-		teams = append(teams, t)
-		if t.notRun == "" {
-			t.start(ctx, p, c)
+		for _, n := range besides {
+			t := &team{system: s, beside: n, notRun: p.noLoad(s, c)}
+			teams = append(teams, t)
+			if t.notRun == "" {
+				t.start(ctx, p, c)
+			}
 		}
 	}
 	for round := range p.Rounds {
@@ -66,6 +70,24 @@ func (p *Plan) measure(ctx context.Context, c cell) (report.Rows, error) {
 	return rows, nil
 }
 
+// noLoad is why a system has no part in a cell, "" if it has.
+func (p *Plan) noLoad(s system.System, c cell) string {
+	switch {
+	case p.missing(s) != "":
+		return p.missing(s)
+	case s.LoadOnly && c.workload != report.Random && c.workload != report.Hot:
+		return "it has no such load"
+	case c.beside == nil:
+		return ""
+	}
+	for _, n := range c.beside {
+		if reason := p.noStock(s, n); n > 0 && reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
 // fit tells whether the team can go on.
 func (t *team) fit() bool { return t.notRun == "" && t.err == nil }
 
@@ -73,12 +95,20 @@ func (t *team) start(ctx context.Context, p *Plan, c cell) {
 	for i := range c.processes {
 		env := p.env(t.system, i)
 		env.Workers, env.Sentinel = c.load.Workers, t.system.Ours
+		if t.beside > 0 {
+			env.Locks = t.beside + 2*c.load.Workers // with the sentinel
+		}
 		process, err := worker.Start(ctx, worker.Open{System: t.system.Name, Env: env, Table: p.Table})
 		if err != nil {
 			t.err = err
 			return
 		}
 		t.processes = append(t.processes, process)
+		if t.beside > 0 {
+			if _, t.err = process.Hold(t.beside, stockBound); t.err != nil {
+				return
+			}
+		}
 	}
 	if t.system.LoadOnly {
 		return
@@ -122,7 +152,7 @@ func (t *team) close() {
 }
 
 func (t *team) row(c cell) report.Row {
-	r := report.Row{Workload: c.workload, System: t.system.Name, Workers: c.workers(), NotRun: t.notRun}
+	r := report.Row{Workload: c.workload, System: t.system.Name, Workers: c.workers(), Locks: t.beside, NotRun: t.notRun}
 	if t.err != nil {
 		r.NotRun, r.Failed = t.err.Error(), true
 	}

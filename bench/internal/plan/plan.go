@@ -30,11 +30,15 @@ type Plan struct {
 // poolSize is the size of every system's pool of connections, in each process.
 const poolSize = 64
 
+// besideLocks are held beside a load.
+const besideLocks = 10_000
+
 // A cell is a load with a number of workers.
 type cell struct {
 	workload  string
 	load      workload.Load // of each process
 	processes int
+	beside    []int // locks that it holds meanwhile: a team for each number; none = 0
 }
 
 func (c cell) workers() int { return c.load.Workers * c.processes }
@@ -42,7 +46,7 @@ func (c cell) workers() int { return c.load.Workers * c.processes }
 // cells are the loads of a workload, for one turn.
 func (p *Plan) cells(name string) []cell {
 	load := func(keys workload.Keys, workers int) cell {
-		return cell{name, workload.Load{Keys: keys, Workers: workers, Duration: p.Duration}, 1}
+		return cell{name, workload.Load{Keys: keys, Workers: workers, Duration: p.Duration}, 1, nil}
 	}
 	switch name {
 	case report.Random:
@@ -50,9 +54,13 @@ func (p *Plan) cells(name string) []cell {
 	case report.Hot:
 		return []cell{load(workload.Hot, 8), load(workload.Hot, 64), load(workload.Hot, 512)}
 	case report.TwoProcesses: // longer, because fairness is between spells of many milliseconds: 10 s in all rounds
-		return []cell{{name, workload.Load{Keys: workload.Hot, Workers: 32, Duration: p.Duration * 5 / 2, Waits: true}, 2}}
+		return []cell{{name, workload.Load{Keys: workload.Hot, Workers: 32, Duration: p.Duration * 5 / 2, Waits: true}, 2, nil}}
 	case report.Zipf:
-		return []cell{{name, workload.Load{Keys: workload.Zipf, Workers: 64, Duration: p.Duration, Waits: true, Work: true}, 1}}
+		return []cell{{name, workload.Load{Keys: workload.Zipf, Workers: 64, Duration: p.Duration, Waits: true, Work: true}, 1, nil}}
+	case report.Beside:
+		c := load(workload.Random, 64)
+		c.beside = []int{0, besideLocks}
+		return []cell{c}
 	}
 	return nil
 }
@@ -102,7 +110,7 @@ func (p *Plan) special(ctx context.Context, name string) (rows report.Rows, err 
 // env is what a client is told.
 func (p *Plan) env(s system.System, number int) system.Env {
 	return system.Env{
-		Addresses: p.Servers.Addresses, PIDs: p.Servers.PIDs, Conns: poolSize,
+		Addresses: p.Servers.Addresses, PIDs: p.Servers.PIDs, Conns: poolSize, Idle: time.Duration(len(p.Systems)) * p.Duration,
 		Tag: fmt.Sprintf("bench-%s-%d", s.Name, number),
 	}
 }

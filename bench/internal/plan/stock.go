@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func (p *Plan) stock(ctx context.Context, n int) (report.Rows, error) {
 	for i, s := range p.Systems {
 		rows[i] = report.Row{Workload: report.Hold, System: s.Name, Workers: workload.Takers, Locks: n, NotRun: p.noStock(s, n)}
 	}
-	taken := make([][]float64, len(p.Systems))
+	taken, released := make([][]float64, len(p.Systems)), make([][]float64, len(p.Systems))
 	for range rounds {
 		for i, s := range p.Systems {
 			r := &rows[i]
@@ -49,6 +50,8 @@ func (p *Plan) stock(ctx context.Context, n int) (report.Rows, error) {
 			r.TakenSeconds = gauge.Median(taken[i])
 			r.Rounds = append(r.Rounds, float64(n)/got.Seconds)
 			r.OpsPerS = gauge.Median(r.Rounds)
+			released[i] = append(released[i], got.Released)
+			r.ReleasedSeconds = gauge.Median(released[i])
 			r.HeapPerLock = got.HeapBytes / int64(n)
 			r.Connections, r.RSSBytes, r.ServerBytes = cost.Connections, cost.RSSBytes, cost.ServerBytes
 		}
@@ -65,6 +68,8 @@ func (p *Plan) noStock(s system.System, n int) string {
 		return s.Stock
 	case s.PerLock && n > p.Servers.Limits.Connections:
 		return fmt.Sprintf("it needs %d connections", n)
+	case n > cmp.Or(s.MaxStock, largeStock):
+		return fmt.Sprintf("not asked for more than %d locks", cmp.Or(s.MaxStock, largeStock))
 	case s.Ours && n > p.Servers.Limits.Locks:
 		return fmt.Sprintf("the server has room for %d locks: raise max_locks_per_transaction", p.Servers.Limits.Locks)
 	}
@@ -82,7 +87,10 @@ func (p *Plan) hold(ctx context.Context, s system.System, n int) (got workload.S
 	if err == nil {
 		cost, err = process.Finish()
 	}
-	process.Kill() // the release of all is no part of it
+	if err == nil && s.Ours {
+		got.Released, err = process.Drop()
+	}
+	process.Kill() // the release of the others' is no part of it
 	return got, cost, errors.Join(err, p.gone(ctx, env.Tag))
 }
 

@@ -16,6 +16,7 @@ const (
 	Zipf         = "zipf"
 	Hold         = "hold"
 	Loss         = "loss"
+	Beside       = "beside" // others that are held
 )
 
 // A Row is one system under one workload. Numbers are medians of the rounds.
@@ -23,7 +24,7 @@ type Row struct {
 	Workload string `json:"workload"`
 	System   string `json:"system"`
 	Workers  int    `json:"workers"`         // of all processes
-	Locks    int    `json:"locks,omitempty"` // held at one time, for hold and loss
+	Locks    int    `json:"locks,omitempty"` // held at one time, for hold, loss and beside
 
 	// OpsPerS is cycles per second; for hold, locks taken per second.
 	OpsPerS float64 `json:"ops_per_s"`
@@ -39,6 +40,9 @@ type Row struct {
 	ServerBytes  int64   `json:"server_rss_bytes"` // anonymous memory of the server's processes for it
 	HeapPerLock  int64   `json:"heap_bytes_per_lock,omitempty"`
 	TakenSeconds float64 `json:"taken_seconds,omitempty"` // to take all locks, for hold
+
+	// ReleasedSeconds is the time to give all back, for hold; 0 = not measured.
+	ReleasedSeconds float64 `json:"released_seconds,omitempty"`
 
 	// Ratio is the median of the rounds' ratios to the hand-written loop; 0 = none.
 	Ratio float64 `json:"ratio_to_handwritten"`

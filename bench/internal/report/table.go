@@ -46,6 +46,7 @@ func (r *Report) Markdown() string {
 	})
 	r.twoProcesses(&b)
 	r.stocks(&b)
+	r.beside(&b)
 	r.losses(&b)
 	r.missing(&b)
 	r.figures(&b)
@@ -96,10 +97,24 @@ func (r *Report) twoProcesses(b *strings.Builder) {
 func (r *Report) stocks(b *strings.Builder) {
 	r.details(b, Hold, "Locks taken and held at one time", func(row Row) []string {
 		return []string{
-			fmt.Sprintf("%.2f s", row.TakenSeconds), fmt.Sprint(row.Connections), fmt.Sprintf("%d B", row.HeapPerLock),
+			fmt.Sprintf("%.2f s", row.TakenSeconds), seconds(row.ReleasedSeconds), fmt.Sprint(row.Connections), fmt.Sprintf("%d B", row.HeapPerLock),
 			fmt.Sprintf("%.0f MB", float64(row.RSSBytes)/1e6), fmt.Sprintf("%.0f MB", float64(row.ServerBytes)/1e6),
 		}
-	}, "time", "connections", "Go heap for each", "client RSS", "server memory")
+	}, "taken in", "given back in", "connections", "Go heap for each", "client RSS", "server memory")
+}
+
+// seconds shows a time that was measured or not.
+func seconds(s float64) string {
+	if s == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f s", s)
+}
+
+func (r *Report) beside(b *strings.Builder) {
+	r.details(b, Beside, "Cycles on random keys by 64 workers, beside locks that are held", func(row Row) []string {
+		return []string{number(row.OpsPerS), duration(row.P50US), duration(row.P99US), fmt.Sprint(row.Connections)}
+	}, "per second", "p50", "p99", "connections")
 }
 
 func (r *Report) losses(b *strings.Builder) {
@@ -111,14 +126,13 @@ func (r *Report) losses(b *strings.Builder) {
 // details is a table with a line for each row of a workload.
 func (r *Report) details(b *strings.Builder, workload, title string, cells func(Row) []string, heads ...string) {
 	var lines [][]string
-	locks := false
+	locks := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Workload == workload && row.Locks > 0 })
 	for _, row := range r.Rows {
 		if row.Workload != workload {
 			continue
 		}
-		locks = locks || row.Locks > 0
 		l := []string{r.Titles[row.System]}
-		if row.Locks > 0 {
+		if locks {
 			l = append(l, number(float64(row.Locks)))
 		}
 		if row.NotRun != "" {
@@ -146,7 +160,7 @@ func (r *Report) details(b *strings.Builder, workload, title string, cells func(
 }
 
 func (r *Report) figures(b *strings.Builder) {
-	header(b, "Figures to reach", "figure", "system", "goal", "got", "")
+	header(b, "Figures to reach", "figure", "system", "goal", "got", "ceiling", "")
 	for _, f := range r.Figures {
 		sign, verdict := "≥", "PASS"
 		if f.AtMost {
@@ -158,7 +172,11 @@ func (r *Report) figures(b *strings.Builder) {
 		case !f.Pass:
 			verdict = fmt.Sprintf("SHORT: %s of the goal", percent(f.Got/f.Goal))
 		}
-		line(b, f.Text, f.System, sign+" "+decimal(f.Goal), decimal(f.Got), verdict)
+		top := ""
+		if f.Ceiling > 0 {
+			top = decimal(f.Ceiling)
+		}
+		line(b, f.Text, f.System, sign+" "+decimal(f.Goal), decimal(f.Got), top, verdict)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// settings leave room for 1,000 locks on a connection each, and for 100,000 locks.
+// settings leave room for 1,000 locks on a connection each, and for 1,000,000 locks.
 // Whether it syncs is of no concern to advisory locks; to locks in tables it is, and
 // the server's default here, not to, flatters them.
-var settings = map[string]string{"max_connections": "1200", "max_locks_per_transaction": "256"}
+var settings = map[string]string{"max_connections": "1200", "max_locks_per_transaction": "1024"}
 
 // Limits are what a PostgreSQL server has room for.
 type Limits struct {

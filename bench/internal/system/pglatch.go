@@ -15,12 +15,16 @@ func pglatches() []System {
 	return []System{
 		{Name: Dedicated, Title: "**pglatch, dedicated**", Needs: Postgres, Ours: true, PerLock: true, Open: pglatchOpener(0)},
 		{Name: Multiplexed1, Title: "**pglatch, multiplexed on 1**", Needs: Postgres, Ours: true, Open: pglatchOpener(1)},
-		{Name: Multiplexed2, Title: "**pglatch, multiplexed on 2**", Needs: Postgres, Ours: true, Open: pglatchOpener(2)},
+		{Name: Multiplexed2, Title: "**pglatch, multiplexed on 2**", Needs: Postgres, Ours: true, MaxStock: 1_000_000, Open: pglatchOpener(2)},
 	}
 }
 
-// pglatchTTL makes a ping go out each second, so that each cell sees some.
-const pglatchTTL = 3 * time.Second
+// ttl lets a session outlive the time between two turns, after half of it, and makes a ping
+// go out in most of them.
+func (p *pglatchClient) ttl() time.Duration { return max(3*time.Second, p.env.Idle*5/2) }
+
+// mostOnOne is how many locks a connection may carry.
+const mostOnOne = 1 << 17
 
 // cycling is how many workers take one lock each, at most.
 const cycling = 512
@@ -56,7 +60,7 @@ func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
 
 func (p *pglatchClient) config() advisory.Config {
 	config := advisory.Config{
-		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: pglatchTTL, Timeout: advisory.NoTimeout,
+		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: p.ttl(), Timeout: advisory.NoTimeout,
 		MaxLocks: p.env.Locks,
 	}
 	if p.multiplex == 0 {
@@ -66,7 +70,7 @@ func (p *pglatchClient) config() advisory.Config {
 		}
 		return config
 	}
-	config.LocksPerConn = max(p.env.Locks+1, cycling)/p.multiplex + 1 // with the sentinel
+	config.LocksPerConn = min(max(p.env.Locks+1, cycling)/p.multiplex+1, mostOnOne) // with the sentinel
 	return config
 }
 

@@ -8,6 +8,7 @@ const (
 	Dedicated    = "pglatch"
 	Multiplexed1 = "pglatch-mux1"
 	Multiplexed2 = "pglatch-mux2"
+	Ceiling      = "ceiling"
 )
 
 // All returns the systems, in the order of the tables.
@@ -21,5 +22,6 @@ func All() []System {
 		{Name: "etcd", Title: "etcd concurrency", Needs: Etcd, Open: etcdOpener(Etcd)},
 		{Name: "etcd-nofsync", Title: "etcd concurrency, no fsync", Needs: EtcdNoFsync, Open: etcdOpener(EtcdNoFsync)},
 		{Name: PGBench, Title: "pgbench, the same statements", Needs: PGBenchTools, LoadOnly: true, Stock: "it runs loads only", Open: openPGBench},
+		{Name: Ceiling, Title: "the ceiling: batches without any guard", Needs: Postgres, LoadOnly: true, Stock: "it runs loads only", Open: openCeiling},
 	}, pglatches()...)
 }

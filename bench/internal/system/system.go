@@ -33,6 +33,8 @@ type System struct {
 	PerLock bool
 	// LoadOnly: it runs loads on random keys and on one key, and nothing else.
 	LoadOnly bool
+	// MaxStock is how many locks it may be asked to hold at one time; 0 = 100,000.
+	MaxStock int
 	// Stock is why it cannot hold many locks, "" if it can.
 	Stock string
 
@@ -47,6 +49,7 @@ type Env struct {
 	Workers   int               // that call Cycle
 	Conns     int               // size of a pool
 	Locks     int               // to be held at once, at most
+	Idle      time.Duration     // about the time between two turns
 	Sentinel  bool              // pglatch: hold a lock all the time, so that something is watched and pinged
 }
 

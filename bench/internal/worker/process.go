@@ -99,6 +99,15 @@ func (p *Process) Hold(n int, bound time.Duration) (workload.Stock, error) {
 	return *a.Stock, nil
 }
 
+// Drop gives back what is held and returns the seconds that it took.
+func (p *Process) Drop() (seconds float64, err error) {
+	a, err := p.call(request{Drop: true, Bound: setUp})
+	if err != nil {
+		return 0, err
+	}
+	return a.Stock.Released, nil
+}
+
 // Lose takes n locks and returns the times until their holders knew of their loss.
 func (p *Process) Lose(n int) (*gauge.Histogram, error) {
 	a, err := p.call(request{Lose: n, Bound: setUp})

@@ -22,6 +22,7 @@ type request struct {
 	Open   *Open          `json:"open,omitempty"`
 	Load   *workload.Load `json:"load,omitempty"`
 	Hold   int            `json:"hold,omitempty"` // locks
+	Drop   bool           `json:"drop,omitempty"` // what is held
 	Lose   int            `json:"lose,omitempty"` // locks
 	Finish bool           `json:"finish,omitempty"`
 	Bound  time.Duration  `json:"bound_ns"` // of the work

@@ -63,6 +63,11 @@ func (w *served) answer(ctx context.Context, r request) (a reply, err error) {
 		var s workload.Stock
 		s, w.held, err = workload.Hold(bound, holder, r.Hold)
 		return reply{Stock: &s}, err
+	case r.Drop:
+		var s workload.Stock
+		s.Released, err = workload.Release(w.held)
+		w.held = nil
+		return reply{Stock: &s}, err
 	case r.Lose > 0:
 		guarded, ok := w.client.(system.Guarded)
 		if !ok {

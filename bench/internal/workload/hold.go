@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -17,6 +18,7 @@ type Stock struct {
 	Locks     int     `json:"locks"`
 	Seconds   float64 `json:"seconds"`    // to take them all
 	HeapBytes int64   `json:"heap_bytes"` // that they take in this process
+	Released  float64 `json:"released"`   // seconds to give them all back; 0 = that was not measured
 }
 
 // Takers is how many goroutines take the locks.
@@ -52,6 +54,23 @@ func Hold(ctx context.Context, holder system.Holder, n int) (s Stock, keep []sys
 		return s, keep, fmt.Errorf("took %d of %d locks: %w", taken.Load(), n, context.Cause(ctx))
 	}
 	return s, keep, nil
+}
+
+// Release gives back what Hold took, and returns the seconds that it took.
+func Release(keep []system.Held) (seconds float64, err error) {
+	began := time.Now()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	errs := make([]error, min(Takers, len(keep)))
+	for w := range errs {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(keep)) && errs[w] == nil; i = next.Add(1) - 1 {
+				errs[w] = keep[i].Release()
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began).Seconds(), errors.Join(errs...)
 }
 
 // heap is the live heap.
