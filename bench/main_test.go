@@ -69,22 +69,23 @@ func newNode(b *testing.B, target string, ttl time.Duration) *node {
 	backend, shut, err := newBackend(target)
 	require.NoError(b, err)
 	b.Cleanup(shut)
-	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
-	require.NoError(b, err)
-	n := &node{Elector: elector, acquired: make(chan time.Time, 1), lost: make(chan time.Time, 1), refused: make(chan struct{}, 1)}
-	elector.OnAcquired(func(leader.Term) {
-		n.acquired <- time.Now()
-		context.AfterFunc(elector.Context(), func() { n.lost <- time.Now() })
-	})
-	elector.OnAcquireFailed(func(err error) {
-		if err == nil {
-			select {
-			case n.refused <- struct{}{}:
-			default:
+	n := &node{acquired: make(chan time.Time, 1), lost: make(chan time.Time, 1), refused: make(chan struct{}, 1)}
+	n.Elector, err = leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl, Callbacks: leader.Callbacks{
+		OnAcquired: func(leader.Term) {
+			n.acquired <- time.Now()
+			context.AfterFunc(n.Elector.Context(), func() { n.lost <- time.Now() })
+		},
+		OnAcquireFailed: func(err error) {
+			if err == nil {
+				select {
+				case n.refused <- struct{}{}:
+				default:
+				}
 			}
-		}
-	})
-	require.NoError(b, elector.Start(context.Background()))
+		},
+	}})
+	require.NoError(b, err)
+	require.NoError(b, n.Elector.Start(context.Background()))
 	b.Cleanup(func() { n.stop(b) })
 	return n
 }

@@ -98,7 +98,7 @@ func leadAndGuard(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	elector, err := guardedElector(dsn, "child", 0)
+	elector, err := guardedElector(dsn, "child", 0, leader.Callbacks{})
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func leadAndGuard(ctx context.Context, dsn string) error {
 	})
 }
 
-func guardedElector(dsn, identity string, guardTimeout time.Duration) (*leader.Elector, error) {
+func guardedElector(dsn, identity string, guardTimeout time.Duration, callbacks leader.Callbacks) (*leader.Elector, error) {
 	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(9, 9), CreateTable: true, GuardTimeout: guardTimeout})
 	if err != nil {
 		return nil, err
 	}
-	return leader.New(leader.Config{Name: "guarded", Identity: identity, Backend: backend, LeaseDuration: guardedLease})
+	return leader.New(leader.Config{Name: "guarded", Identity: identity, Backend: backend, LeaseDuration: guardedLease, Callbacks: callbacks})
 }
 
 // A hold-up is a leader whose guarded transaction is inside a statement.
@@ -169,15 +169,14 @@ func (h *holdUp) eventually(what string, condition func() bool) {
 // candidate starts one, which waits for leadership.
 func (h *holdUp) candidate(guardTimeout time.Duration) (*leader.Elector, func() *postgres.PendingError) {
 	h.t.Helper()
-	elector, err := guardedElector(h.dsn, "candidate", guardTimeout)
-	require.NoError(h.t, err)
 	var mu sync.Mutex
 	var pending *postgres.PendingError
-	elector.OnAcquireFailed(func(err error) {
+	elector, err := guardedElector(h.dsn, "candidate", guardTimeout, leader.Callbacks{OnAcquireFailed: func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		errors.As(err, &pending)
-	})
+	}})
+	require.NoError(h.t, err)
 	require.NoError(h.t, elector.Start(context.Background()))
 	h.t.Cleanup(func() { require.NoError(h.t, elector.Shutdown(context.Background())) })
 	h.began = time.Now()

@@ -5,134 +5,114 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
-	"slices"
-	"sync"
 	"time"
 )
 
 // slowCallback is how long a callback may take before it is logged by name.
 const slowCallback = time.Second
 
-// A hook is one registered callback.
-type hook struct {
-	kind EventKind
-	name string
-	call func(Event)
+// Callbacks are called for what Events gives, one after the other, and the next transition
+// waits for them: they should be quick, and must not wait for a transition themselves. nil =
+// nobody is called. Who wants to know only for a time, or comes later, reads Events.
+type Callbacks struct {
+	// OnAcquired is for the begin of leadership. IsLeader is true by then, and work has begun.
+	OnAcquired func(Term)
+
+	// OnRecovered is for leadership that was regained within ReconnectGrace, in a new term,
+	// while nobody else led.
+	OnRecovered func(Term)
+
+	// OnReleased is for leadership that was given up.
+	OnReleased func(Term)
+
+	// OnLost is for leadership that was taken away, with the reason. The leader's context has
+	// ended before.
+	OnLost func(Term, error)
+
+	// OnAcquireFailed is for attempts that did not succeed: nil means that somebody else leads.
+	OnAcquireFailed func(error)
+
+	// OnStateChange is for every change of state.
+	OnStateChange func(from, to State)
+
+	// OnError is for everything that went wrong.
+	OnError func(error)
+
+	// OnNewLeader is for each change of who leads, as LeaderSeen sees it: for another identity
+	// than the last one, that of this node too, and not for a new term of the same, nor when
+	// nobody leads.
+	OnNewLeader func(Holder)
+
+	// OnStopped is for the end. The error is nil if a stop was requested, and else matches
+	// ErrGaveUp.
+	OnStopped func(error)
 }
 
-// hooks are the registered callbacks, in order.
-type hooks struct {
-	mu  sync.Mutex
-	all []*hook // copied on change
-}
-
-// OnAcquired registers callbacks for the begin of leadership. IsLeader is true by
-// then, and work has begun.
-func (e *Elector) OnAcquired(fns ...func(Term)) (unregister func()) {
-	return register(e, EventAcquired, fns, func(fn func(Term), v Event) { fn(v.Term) })
-}
-
-// OnRecovered registers callbacks for leadership that was regained within
-// ReconnectGrace, in a new term, while nobody else led.
-func (e *Elector) OnRecovered(fns ...func(Term)) (unregister func()) {
-	return register(e, EventRecovered, fns, func(fn func(Term), v Event) { fn(v.Term) })
-}
-
-// OnReleased registers callbacks for leadership that was given up.
-func (e *Elector) OnReleased(fns ...func(Term)) (unregister func()) {
-	return register(e, EventReleased, fns, func(fn func(Term), v Event) { fn(v.Term) })
-}
-
-// OnLost registers callbacks for leadership that was taken away, with the reason.
-// The leader's context has ended before.
-func (e *Elector) OnLost(fns ...func(Term, error)) (unregister func()) {
-	return register(e, EventLost, fns, func(fn func(Term, error), v Event) { fn(v.Term, v.Err) })
-}
-
-// OnAcquireFailed registers callbacks for attempts that did not succeed: nil means
-// that somebody else leads.
-func (e *Elector) OnAcquireFailed(fns ...func(error)) (unregister func()) {
-	return register(e, EventAcquireFailed, fns, func(fn func(error), v Event) { fn(v.Err) })
-}
-
-// OnStateChange registers callbacks for every change of state.
-func (e *Elector) OnStateChange(fns ...func(from, to State)) (unregister func()) {
-	return register(e, EventStateChange, fns, func(fn func(from, to State), v Event) { fn(v.From, v.To) })
-}
-
-// OnError registers callbacks for everything that went wrong.
-func (e *Elector) OnError(fns ...func(error)) (unregister func()) {
-	return register(e, EventError, fns, func(fn func(error), v Event) { fn(v.Err) })
-}
-
-// OnNewLeader registers callbacks for each change of who leads, as LeaderSeen tells
-// it: for another identity than the last one, that of this node too, and not for a new term
-// of the same, nor when nobody leads.
-func (e *Elector) OnNewLeader(fns ...func(Holder)) (unregister func()) {
-	e.watches.Store(true)
-	return register(e, EventNewLeader, fns, func(fn func(Holder), v Event) { fn(v.Holder) })
-}
-
-// OnStopped registers callbacks for the end. The error is nil if a stop was
-// requested, and else matches ErrGaveUp.
-func (e *Elector) OnStopped(fns ...func(error)) (unregister func()) {
-	return register(e, EventStopped, fns, func(fn func(error), v Event) { fn(v.Err) })
-}
-
-func register[F any](e *Elector, kind EventKind, fns []F, call func(F, Event)) func() {
-	added := make([]*hook, len(fns))
-	for i, fn := range fns {
-		added[i] = &hook{kind: kind, name: nameOf(fn), call: func(v Event) { call(fn, v) }}
+// of returns the callback for an event, as its name and what calls it, which is nil if there is
+// none.
+func (c *Callbacks) of(v Event) (name string, call func()) {
+	switch v.Kind {
+	case EventAcquired:
+		return named(c.OnAcquired, func() { c.OnAcquired(v.Term) })
+	case EventRecovered:
+		return named(c.OnRecovered, func() { c.OnRecovered(v.Term) })
+	case EventReleased:
+		return named(c.OnReleased, func() { c.OnReleased(v.Term) })
+	case EventLost:
+		return named(c.OnLost, func() { c.OnLost(v.Term, v.Err) })
+	case EventAcquireFailed:
+		return named(c.OnAcquireFailed, func() { c.OnAcquireFailed(v.Err) })
+	case EventStateChange:
+		return named(c.OnStateChange, func() { c.OnStateChange(v.From, v.To) })
+	case EventError:
+		return named(c.OnError, func() { c.OnError(v.Err) })
+	case EventNewLeader:
+		return named(c.OnNewLeader, func() { c.OnNewLeader(v.Holder) })
+	case EventStopped:
+		return named(c.OnStopped, func() { c.OnStopped(v.Err) })
 	}
-	h := &e.hooks
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.all = slices.Concat(h.all, added)
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.all = slices.DeleteFunc(slices.Clone(h.all), func(k *hook) bool { return slices.Contains(added, k) })
-	}
+	panic(fmt.Sprintf("BUG: nobody is called for event %d", v.Kind))
 }
 
-func nameOf(fn any) string {
-	if f := runtime.FuncForPC(reflect.ValueOf(fn).Pointer()); f != nil {
-		return f.Name()
+// named adds the name of a callback to what calls it.
+func named(callback any, call func()) (string, func()) {
+	v := reflect.ValueOf(callback)
+	if v.IsNil() {
+		return "", nil
 	}
-	return "unknown"
+	if f := runtime.FuncForPC(v.Pointer()); f != nil {
+		return f.Name(), call
+	}
+	return "unknown", call
 }
 
-// tell tells an event to all streams and callbacks.
-func (e *Elector) tell(v Event) {
+// emit gives an event to all streams, and to its callback.
+func (e *Elector) emit(v Event) {
 	v.Time = time.Now()
 	e.streams.send(v)
-	e.hooks.mu.Lock()
-	all := e.hooks.all
-	e.hooks.mu.Unlock()
-	for _, h := range all {
-		if h.kind != v.Kind {
-			continue
-		}
-		if err := e.call(h, v); err != nil && v.Kind != EventError {
-			e.tell(Event{Kind: EventError, Err: err})
-		}
+	name, call := e.config.Callbacks.of(v)
+	if call == nil {
+		return
+	}
+	if err := e.call(name, call, v.Kind); err != nil && v.Kind != EventError {
+		e.emit(Event{Kind: EventError, Err: err})
 	}
 }
 
-func (e *Elector) call(h *hook, v Event) error {
-	log := e.log.With(slog.String("callback", h.name), slog.String("event", v.Kind.String()))
+func (e *Elector) call(name string, call func(), kind EventKind) error {
+	log := e.log.With(slog.String("callback", name), slog.String("event", kind.String()))
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
 	result := make(chan error, 1)
 	go func() { // the lifecycle goroutine must survive a runtime.Goexit, as of FailNow
-		err := fmt.Errorf("%w: %s: it has ended its goroutine", ErrPanic, h.name)
+		err := fmt.Errorf("%w: %s: it has ended its goroutine", ErrPanic, name)
 		defer func() {
 			if r := recover(); r != nil {
-				err = fmt.Errorf("%w: %s: %v", ErrPanic, h.name, r)
+				err = fmt.Errorf("%w: %s: %v", ErrPanic, name, r)
 				log.Error("a callback panicked", slog.Any("panic", r))
 			}
 			result <- err
 		}()
-		h.call(v)
+		call()
 		err = nil
 	}()
 	return <-result

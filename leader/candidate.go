@@ -11,7 +11,7 @@ import (
 )
 
 // After maxRushed attempts in a row that came sooner the next ones are kept
-// minAttemptInterval apart, whatever a RetryStrategy or a Backend says.
+// minAttemptInterval apart, whatever a Backoff or a Backend says.
 const (
 	maxRushed          = 5
 	minAttemptInterval = 50 * time.Millisecond

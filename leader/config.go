@@ -21,30 +21,6 @@ const (
 // minStandAside is how long a node that stepped down lets others try, at least.
 const minStandAside = 2 * time.Second
 
-// A Switch is a setting that is on unless it is set to Off.
-type Switch uint8
-
-// The positions of a Switch.
-const (
-	On Switch = iota
-	Off
-)
-
-// A DrainPolicy says what happens when work goes on DrainTimeout after it was told
-// to end.
-type DrainPolicy uint8
-
-// The drain policies. In each case the fact is logged.
-const (
-	// ReleaseAnyway gives leadership up: a successor may overlap with the work. With
-	// terms it learns that this end was not in order, and waits its SettleDelay.
-	ReleaseAnyway DrainPolicy = iota
-	// ExitProcess ends the process with code 1, and so the work.
-	ExitProcess
-	// KeepHolding keeps leadership until the work ends. StepDown still bounds it.
-	KeepHolding
-)
-
 // A Config says how an Elector takes part in its election. The zero value of every
 // field but Name and Backend is a good default.
 type Config struct {
@@ -80,7 +56,7 @@ type Config struct {
 	LossDrain time.Duration
 
 	// Retry says when to try again, to acquire and to reconnect. nil = FixedInterval{}.
-	Retry RetryStrategy
+	Retry Backoff
 
 	// ReconnectGrace is how long a leader that was lost tries to recover before it
 	// reports the loss. It does not lead meanwhile: its context has ended. With a
@@ -88,9 +64,9 @@ type Config struct {
 	// 0 = it reports at once.
 	ReconnectGrace time.Duration
 
-	// AutoReacquire says whether the node stands for election again after it led, or
-	// after an attempt failed with an error. Off = it stops then.
-	AutoReacquire Switch
+	// LeadOnce ends the Elector after it led, or after an attempt failed with an error. false =
+	// the node stands for election again.
+	LeadOnce bool
 
 	// KeepTrying says what follows if no attempt can succeed until somebody changes
 	// something: a wrong password, no such database, no table, no rights; see ErrPermanent.
@@ -103,14 +79,22 @@ type Config struct {
 	// renewed meanwhile. 0 = 30 s.
 	DrainTimeout time.Duration
 
-	// OnDrainExceeded says what happens then. The default is ReleaseAnyway.
-	OnDrainExceeded DrainPolicy
+	// KeepUntilDrained says what happens then. false = leadership is released: a successor may
+	// overlap with the work, but with terms it learns that this end was not in order, and waits its
+	// SettleDelay. true = leadership is kept, and renewed, until the work has ended; StepDown's ctx
+	// still bounds it. In both cases it is logged, and OnError gets an error that matches
+	// ErrDrainExceeded: with true while this node still leads, so that a program whose work hangs
+	// can end itself there, by os.Exit, and no successor overlaps with it.
+	KeepUntilDrained bool
 
 	// SettleDelay is how long a new leader waits before it leads, unless it knows that
 	// its predecessor ended in order. A server that ends a leader's session tells the leader
 	// a moment after the successor; a delay longer than that moment (ten milliseconds
 	// on a good network) covers it. 0 = none.
 	SettleDelay time.Duration
+
+	// Callbacks are told what happens.
+	Callbacks Callbacks
 
 	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once (Warn), and that
 	// they succeed again (Info); lost leaderships and slow callbacks (Warn); panics (Error). Each line has the election's name,
@@ -127,7 +111,7 @@ func NewConfig(identity string) Config {
 		Identity:         identity,
 		LeaseDuration:    DefaultLeaseDuration,
 		RenewInterval:    DefaultLeaseDuration / 3,
-		Retry:            FixedInterval{Interval: DefaultRetryInterval},
+		Retry:            FixedInterval{Interval: defaultRetryInterval},
 		MaxRenewFailures: 3,
 	}
 }
@@ -157,8 +141,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
 	case c.MaxRenewFailures < 0:
 		return c, wrong("MaxRenewFailures", c.MaxRenewFailures, "use a positive number, or 0 for as many as the lease has time for")
-	case c.OnDrainExceeded > KeepHolding:
-		return c, wrong("OnDrainExceeded", c.OnDrainExceeded, "use ReleaseAnyway, ExitProcess or KeepHolding")
 	}
 	for _, d := range []struct {
 		field string
@@ -204,7 +186,7 @@ func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
 func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
 
 func (c Config) rules() rules {
-	return rules{grace: c.ReconnectGrace > 0, reacquire: c.AutoReacquire == On}
+	return rules{grace: c.ReconnectGrace > 0, reacquire: !c.LeadOnce}
 }
 
 // randomIdentity has a suffix of 40 random bits.

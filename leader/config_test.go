@@ -36,7 +36,6 @@ func TestAConfigThatCannotWorkNamesFieldValueAndRemedy(t *testing.T) {
 		{"a negative drain", func(c *leader.Config) { c.DrainTimeout = -1 }, "DrainTimeout", "-1ns"},
 		{"a negative settle delay", func(c *leader.Config) { c.SettleDelay = -1 }, "SettleDelay", "-1ns"},
 		{"a negative number of failures", func(c *leader.Config) { c.MaxRenewFailures = -1 }, "MaxRenewFailures", "-1"},
-		{"an unknown policy", func(c *leader.Config) { c.OnDrainExceeded = 7 }, "OnDrainExceeded", "KeepHolding"},
 		{
 			"renewals that come too late", func(c *leader.Config) { c.RenewInterval = 10 * time.Second }, "LeaseDuration",
 			"LossDrain 1.5s + RenewInterval 10s + RenewTimeout 5s = 16.5s, which must be less than LeaseDuration 15s - margin 1.5s = 13.5s",

@@ -36,7 +36,7 @@
 // programs whose framework starts and stops things (fx, run groups, a main of hooks): its
 // ctx bounds the start only, as in those frameworks, and Shutdown ends the Elector. A
 // ctx that ends after Start has returned, as fx's does when all has started, ends
-// nothing; see the example of Start. Services have Run only.
+// nothing; see the example of Start. Package services starts and stops what only the leader runs.
 //
 // Start waits for the first attempt, and both return its error if no attempt can succeed
 // before somebody mends something: a wrong password, no such database, no table, no rights.
@@ -49,7 +49,7 @@
 //   - One leader at a time, but for what is said above.
 //   - IsLeader, Context and Term answer from the moment of the last good renewal and a
 //     clock that runs on during a suspend, never from a flag alone.
-//   - In good order first the context ends, then Run and Services wait for their work,
+//   - In good order first the context ends, then Run waits for its work,
 //     still renewing, then leadership is released. Never the other way round.
 //   - Every Acquired is followed by exactly one Released or Lost before the next
 //     Acquired or Stopped, and Lost never comes without an Acquired before it. A test
@@ -73,28 +73,26 @@
 //	                                └────────────────────────────────┘
 //	                                  led by another, grace over
 //
-// The table is in machine.go, and is all that decides. Without AutoReacquire the
+// The table is in machine.go, and is all that decides. With LeadOnce the
 // ways to Follower that follow a leadership or an error lead to Stopped. So does a first
 // attempt that fails if no other can succeed.
 //
 // In Reconnecting the node does not lead: its context has ended, because the lock is not held. If
 // it leads again within ReconnectGrace and no other term came between, that is
-// told as Recovered in place of Lost and Acquired, and Run and Services begin
+// told as Recovered in place of Lost and Acquired, and Run calls work
 // again. A backend without terms cannot know that, and so never recovers: there it is
 // always Lost, then Acquired.
 //
 // # Callbacks
 //
-// The On methods register callbacks, before or after Start, and return a function
-// that removes them again; a call that is under way goes on. Callbacks run one after
-// the other, in the order of what happens and of their registration, and the next
+// Config.Callbacks are called one after the other, in the order of what happens, and the next
 // transition waits for them: they should be quick. So they must not wait for a
 // transition either. Shutdown, StepDown, Run and Start do, and in a
-// callback wait for as long as their ctx lets them: use a goroutine.
+// callback wait for as long as their ctx lets them: use Resign, or a goroutine. Events gives the
+// same to who comes later, or for a time, and nothing waits for its readers.
 //
 // Work must not call Shutdown or StepDown and wait, because they wait for work. It gives
-// leadership up when it returns, if Run started the Elector; else another goroutine
-// has to call StepDown.
+// leadership up when it returns, if Run started the Elector; else it calls Resign.
 //
 // # Who leads
 //
@@ -145,7 +143,7 @@
 //	the backend says that leadership is gone   context ends at once; Lost, or Reconnecting
 //	renewals fail                              context ends LossDrain before the lease can
 //	the process is stopped, then goes on       context found ended at the first look; Lost
-//	work ignores its context, on a stop        released after DrainTimeout, or as OnDrainExceeded says
+//	work ignores its context, on a stop        released after DrainTimeout, or as KeepUntilDrained says
 //	work ignores its context, after a loss     the node stands for election again when it has returned
 //	a release fails                            Released and Error; the node goes on as a follower
 //	an attempt fails                           AcquireFailed and Error, each new reason logged; again after Retry's delay

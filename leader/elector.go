@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,6 @@ type Elector struct {
 	state    atomic.Uint32
 	current  atomic.Pointer[tenure] // nil while not leading
 	busy     atomic.Int64           // boottime since which the lifecycle goroutine is busy; 0 = it waits
-	hooks    hooks
 	streams  streams
 	lastTerm Term // by the lifecycle goroutine: of the last tenure
 
@@ -67,6 +67,7 @@ func New(config Config) (*Elector, error) {
 		return nil, err
 	}
 	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), log: labeled(config.Logger, config)}
+	e.watches.Store(config.Callbacks.OnNewLeader != nil)
 	e.waiter, _ = e.backend.(driver.Waiter)
 	e.losses, _ = e.backend.(driver.LossNotifier)
 	e.termer, _ = e.backend.(driver.Termer)
@@ -103,7 +104,7 @@ func labeled(log *slog.Logger, c Config) *slog.Logger {
 // nil says that the node takes part: it leads, another does, or the attempt failed for a
 // reason that can pass. An error says that it does not. If no attempt can succeed it
 // matches ErrPermanent and ErrGaveUp, and the Elector has stopped; see Config.KeepTrying. If
-// AutoReacquire is Off and the attempt failed it matches ErrGaveUp. If ctx ends first it is ctx's cause, and
+// LeadOnce is set and the attempt failed it matches ErrGaveUp. If ctx ends first it is ctx's cause, and
 // the Elector stops, unless another call started it; Shutdown waits for that.
 //
 // A second Start is no error and changes nothing, unless the Elector is just
@@ -156,7 +157,7 @@ func (e *Elector) begin(ctx, bound context.Context) (l *life, began bool) {
 }
 
 // Shutdown stops taking part: if the node leads, the leader's context ends, Run
-// and Services wait for their work to return, at most for DrainTimeout and
+// waits for its work to return, at most for DrainTimeout and
 // renewing meanwhile, and only then is leadership released. It returns nil when
 // the Elector is stopped, which it also is before Start. If ctx ends first the
 // error matches ErrShutdownTimeout and ctx's cause, and the stop goes on.
@@ -181,7 +182,7 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 
 // StepDown gives leadership up in good order, as Shutdown does, and lets others
 // lead: this node stands aside for two seconds, or its retry interval if that is
-// longer, and with AutoReacquire takes part again. A backend that is a Contest knows
+// longer, and unless LeadOnce is set takes part again. A backend that is a Contest knows
 // when nobody else waits to lead: then that is after 0.4 s. It returns nil when leadership
 // has been given up or lost, and when the node did not lead. If ctx ends first
 // it no longer waits for work: it drops the backend's connection, which frees the
@@ -221,6 +222,26 @@ func (e *Elector) StepDown(ctx context.Context) error {
 	return fmt.Errorf("leader: stepping down from %s: %s: %w: %w", e.config.Name, what, ErrShutdownTimeout, context.Cause(ctx))
 }
 
+// Resign asks for a StepDown and does not wait for it, so work may call it. A reason, such as a
+// service that cannot start, is reported to OnError and, with LeadOnce, is why the Elector gave
+// up. It does nothing if the node does not lead.
+func (e *Elector) Resign(reason error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.life == nil || e.life.reign == nil {
+		return
+	}
+	if reason != nil {
+		reason = &resignation{reason}
+	}
+	e.life.reign.stepDown(reason)
+}
+
+// A resignation is the cause of a step-down that has a reason.
+type resignation struct{ reason error }
+
+func (r *resignation) Error() string { return r.reason.Error() }
+
 // WaitForLeadership returns nil when the node leads. The error is ctx's cause if
 // ctx ends first, and matches ErrGaveUp if the Elector stops of itself, or
 // ErrNotLeader if it is shut down. Before Start it waits.
@@ -254,6 +275,12 @@ func (e *Elector) awaitTenure(ctx context.Context, l *life) (*tenure, error) {
 		case <-changed: // the end of a life, too
 		}
 	}
+}
+
+// Logger returns log, or Config.Logger if log is nil, with what each line about this election
+// has: its name, and its key if the backend has one.
+func (e *Elector) Logger(log *slog.Logger) *slog.Logger {
+	return labeled(cmp.Or(log, e.config.Logger), e.config)
 }
 
 // Name is the election's name.

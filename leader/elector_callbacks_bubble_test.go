@@ -3,6 +3,7 @@ package leader_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -37,35 +38,34 @@ func (l *logbook) String() string {
 
 func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-func TestCallbacksRunInTheOrderOfTheirRegistration(t *testing.T) {
+func TestCallbacksGetWhatEventsGivesInTheSameOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, acquires(1), releases(), closes())
-		s.OnAcquired(
-			func(leader.Term) { s.note("one") },
-			func(leader.Term) { s.note("two") },
-		)
-		s.OnAcquired(func(leader.Term) { s.note("three") })
+		s := prepare(t, leader.Config{Retry: leader.FixedInterval{Jitter: -1}, ReconnectGrace: 10 * time.Second}, refuses(), acquires(1), failsToRenew(),
+			isDeposed(), closes(), acquires(2), isDeposed(), closes(), refuses(), fails(), releases(), closes(), acquires(4), releases(), closes())
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := s.Events(ctx)
 		require.NoError(t, s.Start(t.Context()))
-		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "one", "two", "three"}, s.heard())
+		s.at(20 * time.Second)
 		s.finish()
-	})
-}
-
-func TestACallbackThatIsUnregisteredIsNotCalledAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, refuses(), refuses(), releases(), closes())
-		calls := 0
-		unregister := s.OnAcquireFailed(func(error) { calls++ }, func(error) { calls++ })
-		require.NoError(t, s.Start(t.Context()))
-		synctest.Wait()
-		unregister()
-		unregister()
-		s.OnAcquireFailed()() // no callback is none
-		s.at(2 * time.Second)
-		assert.Equal(t, 2, calls)
-		s.finish()
+		cancel()
+		var events []string
+		for v := range stream {
+			switch v.Kind {
+			case leader.EventStateChange:
+				events = append(events, fmt.Sprintf("%v→%v", v.From, v.To))
+			case leader.EventAcquireFailed:
+				events = append(events, map[bool]string{true: "refused", false: "attempt failed"}[v.Err == nil])
+			case leader.EventAcquired, leader.EventRecovered, leader.EventReleased, leader.EventLost:
+				events = append(events, fmt.Sprintf("%v %v", v.Kind, v.Term))
+			default:
+				events = append(events, v.Kind.String())
+			}
+		}
+		assert.Equal(t, events, s.heard())
+		for _, once := range []string{"acquired 1.1", "recovered 1.2", "lost 1.2", "acquired 1.4", "released 1.4", "refused", "attempt failed", "error", "stopped"} {
+			assert.Contains(t, events, once)
+		}
 	})
 }
 
@@ -73,20 +73,22 @@ func TestAPanicInACallbackIsReportedAndHurtsNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var book logbook
-		s := prepare(t, leader.Config{Logger: book.logger()}, acquires(1), releases(), closes())
-		var reported error
-		s.OnAcquired(func(leader.Term) { panic("oops") }, func(leader.Term) { s.note("the next one") })
-		s.OnError(func(err error) { reported = err }, func(error) { panic("again") }, func(error) { s.note("the last one") })
+		var reported []error
+		s := prepare(t, leader.Config{Logger: book.logger(), Callbacks: leader.Callbacks{
+			OnAcquired: func(leader.Term) { panic("oops") },
+			OnError:    func(err error) { reported = append(reported, err); panic("again") },
+		}}, acquires(1), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
-		told := s.heard()
-		require.ErrorIs(t, reported, leader.ErrPanic)
-		assert.ErrorContains(t, reported, "oops")
-		assert.Contains(t, told, "the next one")
-		assert.Contains(t, told, "the last one")
+		synctest.Wait()
+		require.Len(t, reported, 1, "the panic of OnError itself is logged only")
+		require.ErrorIs(t, reported[0], leader.ErrPanic)
+		require.ErrorContains(t, reported[0], "oops")
 		assert.True(t, s.IsLeader())
 		assert.Contains(t, book.String(), "a callback panicked")
+		assert.Contains(t, book.String(), "panic=again")
 		assert.Contains(t, book.String(), "TestAPanicInACallback", "it is named")
 		s.finish()
+		assert.Contains(t, s.heard(), "released 1.1", "the other callbacks go on")
 	})
 }
 
@@ -94,8 +96,10 @@ func TestASlowCallbackIsNamedAndCostsNoLeadership(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var book logbook
-		s := prepare(t, leader.Config{Logger: book.logger()}, acquires(1), renews(), renews(), renews(), renews(), releases(), closes())
-		s.OnAcquired(func(leader.Term) { time.Sleep(20500 * time.Millisecond) })
+		s := prepare(t, leader.Config{
+			Logger:    book.logger(),
+			Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { time.Sleep(20500 * time.Millisecond) }},
+		}, acquires(1), renews(), renews(), renews(), renews(), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		s.at(999 * time.Millisecond)
 		assert.NotContains(t, book.String(), "a callback takes long")
@@ -111,8 +115,8 @@ func TestASlowCallbackIsNamedAndCostsNoLeadership(t *testing.T) {
 func TestANodeKnowsThatItLeadsNoMoreWhileACallbackHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, acquires(1), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
-		s.OnAcquired(func(leader.Term) { time.Sleep(time.Minute) })
+		s := prepare(t, leader.Config{Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { time.Sleep(time.Minute) }}},
+			acquires(1), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		s.at(12*time.Second - 1)
 		ctx := s.Context()

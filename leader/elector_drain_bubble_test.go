@@ -37,13 +37,16 @@ func TestAStopEndsTheContextThenWaitsForWorkThenReleases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
-		s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: time.Minute})
+		var s *scene
+		s = open(t, leader.Config{Backend: election.Backend(), DrainTimeout: time.Minute, Callbacks: leader.Callbacks{
+			OnReleased: func(term leader.Term) {
+				_, led := election.Leader()
+				assert.False(t, led, "OnReleased comes after the release")
+				s.note("released %v", term)
+			},
+		}})
 		ran := s.employ(40 * time.Second)
 		s.heard()
-		s.OnReleased(func(leader.Term) {
-			_, led := election.Leader()
-			assert.False(t, led, "OnReleased comes after the release")
-		})
 		go s.Shutdown(context.Background())
 		s.at(39 * time.Second)
 		holder, led := election.Leader()
@@ -66,20 +69,20 @@ func TestAStopEndsTheContextThenWaitsForWorkThenReleases(t *testing.T) {
 func TestWorkThatGoesOnTooLong(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		policy leader.DrainPolicy
-		free   time.Duration // when leadership is
-		clean  bool
+		name  string
+		keep  bool
+		free  time.Duration // when leadership is
+		clean bool
 	}{
-		{"may overlap, and the successor knows", leader.ReleaseAnyway, 10 * time.Second, false},
-		{"keeps leadership", leader.KeepHolding, 70 * time.Second, true},
+		{"may overlap, and the successor knows", false, 10 * time.Second, false},
+		{"keeps leadership", true, 70 * time.Second, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var book logbook
 				election := leadertest.NewElection()
-				s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: 10 * time.Second, OnDrainExceeded: c.policy, Logger: book.logger()})
+				s := open(t, leader.Config{Backend: election.Backend(), DrainTimeout: 10 * time.Second, KeepUntilDrained: c.keep, Logger: book.logger()})
 				ran := s.employ(70 * time.Second)
 				stopped := make(chan struct{})
 				go func() {
@@ -123,7 +126,7 @@ func TestTheReleasedEventTellsThatWorkGoesOn(t *testing.T) {
 	})
 }
 
-// The process of this test is run again, and ends itself.
+// The process of this test is run again, and ends itself while it leads.
 func TestWorkThatGoesOnTooLongCanEndTheProcess(t *testing.T) {
 	if os.Getenv("PGLATCH_TEST_EXIT") == "" {
 		t.Parallel()
@@ -133,18 +136,26 @@ func TestWorkThatGoesOnTooLongCanEndTheProcess(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%s", out)
 		assert.Equal(t, 1, exit.ExitCode())
-		assert.Contains(t, string(out), "exiting the process")
+		assert.Contains(t, string(out), "keeping leadership until it does")
 		assert.NotContains(t, string(out), "FAIL")
 		assert.NotContains(t, string(out), "released")
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
+		election := leadertest.NewElection()
 		s := open(t, leader.Config{
-			Backend: leadertest.NewElection().Backend(), DrainTimeout: time.Second, OnDrainExceeded: leader.ExitProcess,
+			Backend: election.Backend(), DrainTimeout: time.Second, KeepUntilDrained: true,
 			Logger: slog.New(slog.NewTextHandler(os.Stdout, nil)),
+			Callbacks: leader.Callbacks{
+				OnError: func(err error) {
+					if _, led := election.Leader(); led && errors.Is(err, leader.ErrDrainExceeded) {
+						os.Exit(1)
+					}
+				},
+				OnReleased: func(leader.Term) { os.Stdout.WriteString("released") },
+			},
 		})
 		s.employ(time.Hour)
-		s.OnReleased(func(leader.Term) { os.Stdout.WriteString("released") })
 		_ = s.Shutdown(context.Background())
 		t.Fatal("it goes on")
 	})
@@ -187,11 +198,11 @@ func TestAStepDownWhoseTimeEndsDuringTheReleaseCyclesTheBackend(t *testing.T) {
 	})
 }
 
-func TestAStepDownWhoseTimeEndsEndsKeepHolding(t *testing.T) {
+func TestAStepDownWhoseTimeEndsEndsTheWaitForWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
-		s := open(t, leader.Config{Backend: election.Backend(), OnDrainExceeded: leader.KeepHolding, DrainTimeout: time.Second})
+		s := open(t, leader.Config{Backend: election.Backend(), KeepUntilDrained: true, DrainTimeout: time.Second})
 		ran := s.employ(20 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -207,7 +218,7 @@ func TestANodeThatSteppedDownStandsAside(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		retry leader.RetryStrategy
+		retry leader.Backoff
 		want  time.Duration
 	}{
 		{"for two seconds", leader.FixedInterval{Interval: time.Millisecond, Jitter: -1}, 2 * time.Second},

@@ -53,8 +53,10 @@ func TestStartWhileStoppingWaitsAndBeginsAnew(t *testing.T) {
 func TestStartWhileTheElectorGivesUpIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{Retry: leader.FixedInterval{MaxAttempts: 1}}, refuses(), releases(), closes(), acquires(1), releases(), closes())
-		s.OnStopped(func(error) { time.Sleep(time.Second) })
+		s := prepare(t, leader.Config{
+			Retry:     leader.FixedInterval{MaxAttempts: 1},
+			Callbacks: leader.Callbacks{OnStopped: func(error) { time.Sleep(time.Second) }},
+		}, refuses(), releases(), closes(), acquires(1), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		synctest.Wait()
 		assert.Equal(t, leader.Stopped, s.State(), "and OnStopped is running")
@@ -88,9 +90,11 @@ type valueKey struct{}
 func TestAStrategyWithNoMoreAttemptsGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{Retry: leader.FixedInterval{MaxAttempts: 2, Jitter: -1}}, refuses(), fails(), releases(), closes(), releases(), closes())
 		var cause error
-		s.OnStopped(func(err error) { cause = err })
+		s := prepare(t, leader.Config{
+			Retry:     leader.FixedInterval{MaxAttempts: 2, Jitter: -1},
+			Callbacks: leader.Callbacks{OnStopped: func(err error) { cause = err }},
+		}, refuses(), fails(), releases(), closes(), releases(), closes())
 		ran := make(chan error, 1)
 		go func() { ran <- s.Run(t.Context(), func(context.Context) error { return nil }) }()
 		err := s.WaitForLeadership(t.Context())
@@ -117,27 +121,34 @@ func TestAStrategyWithNoMoreAttemptsEndsAReconnectionToo(t *testing.T) {
 func TestTheStrategyLearnsWhatItMayGoBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var asked []leader.RetryContext
-		strategy := strategyFunc(func(c leader.RetryContext) (time.Duration, bool) {
-			asked = append(asked, c)
+		type question struct {
+			attempt int
+			last    time.Duration
+			err     error
+		}
+		var asked []question
+		strategy := strategyFunc(func(attempt int, last time.Duration, err error) (time.Duration, bool) {
+			asked = append(asked, question{attempt, last, err})
 			return time.Duration(len(asked)) * time.Second, len(asked) < 3
 		})
 		s := open(t, leader.Config{Retry: strategy}, refuses(), slowly(fails(), time.Second), releases(), closes(), refuses(), releases(), closes())
 		s.at(time.Minute)
 		require.Len(t, asked, 3)
-		assert.Equal(t, leader.RetryContext{Attempt: 1}, asked[0])
-		assert.ErrorIs(t, asked[1].LastError, errBroken)
-		assert.ErrorIs(t, asked[1].LastError, leader.ErrConnection)
-		asked[1].LastError = nil
-		assert.Equal(t, leader.RetryContext{Attempt: 2, Elapsed: 2 * time.Second, LastDelay: time.Second}, asked[1])
-		assert.Equal(t, leader.RetryContext{Attempt: 3, Elapsed: 4 * time.Second, LastDelay: 2 * time.Second}, asked[2])
+		assert.Equal(t, question{attempt: 1}, asked[0])
+		assert.ErrorIs(t, asked[1].err, errBroken)
+		assert.ErrorIs(t, asked[1].err, leader.ErrConnection)
+		asked[1].err = nil
+		assert.Equal(t, question{attempt: 2, last: time.Second}, asked[1])
+		assert.Equal(t, question{attempt: 3, last: 2 * time.Second}, asked[2])
 		s.finish()
 	})
 }
 
-type strategyFunc func(leader.RetryContext) (time.Duration, bool)
+type strategyFunc func(int, time.Duration, error) (time.Duration, bool)
 
-func (f strategyFunc) NextDelay(c leader.RetryContext) (time.Duration, bool) { return f(c) }
+func (f strategyFunc) NextDelay(attempt int, last time.Duration, err error) (time.Duration, bool) {
+	return f(attempt, last, err)
+}
 
 func TestWaitForLeadershipTellsWhyThereIsNone(t *testing.T) {
 	t.Parallel()

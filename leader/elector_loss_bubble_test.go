@@ -160,10 +160,13 @@ func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := prepare(t, leader.Config{LossDrain: 2 * time.Second, RenewInterval: 4 * time.Second, RenewTimeout: 4 * time.Second},
-					acquires(1), renews(), failsToRenew(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
+				var s *scene
 				var told time.Duration
-				s.OnLost(func(leader.Term, error) { told = time.Since(s.began) })
+				s = prepare(t, leader.Config{
+					LossDrain: 2 * time.Second, RenewInterval: 4 * time.Second, RenewTimeout: 4 * time.Second,
+					Callbacks: leader.Callbacks{OnLost: func(leader.Term, error) { told = time.Since(s.began) }},
+				},
+					acquires(1), renews(), failsToRenew(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
 				ran := make(chan error, 1)
 				go func() {
 					ran <- s.Run(t.Context(), func(ctx context.Context) error {

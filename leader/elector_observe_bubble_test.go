@@ -17,25 +17,33 @@ import (
 // newNode is an Elector on the election, which is stopped at the end of the test.
 func newNode(t *testing.T, backend leader.Backend, identity string) *leader.Elector {
 	t.Helper()
-	e, err := leader.New(leader.Config{Name: "test", Backend: backend, Identity: identity, Retry: leader.FixedInterval{Jitter: -1}})
+	return newNodeOf(t, leader.Config{Backend: backend, Identity: identity})
+}
+
+func newNodeOf(t *testing.T, config leader.Config) *leader.Elector {
+	t.Helper()
+	config.Name, config.Retry = "test", leader.FixedInterval{Jitter: -1}
+	e, err := leader.New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.Background())) })
 	return e
 }
 
-// newLeaders collects the identities that an Elector tells of.
-func newLeaders(e *leader.Elector) *[]string {
+// newWatcher is a node, and the new leaders that it reports.
+func newWatcher(t *testing.T, backend leader.Backend, identity string) (*leader.Elector, *[]string) {
+	t.Helper()
 	seen := new([]string)
-	e.OnNewLeader(func(h leader.Holder) { *seen = append(*seen, h.Identity+" "+h.Term.String()) })
-	return seen
+	return newNodeOf(t, leader.Config{Backend: backend, Identity: identity, Callbacks: leader.Callbacks{
+		OnNewLeader: func(h leader.Holder) { *seen = append(*seen, h.Identity+" "+h.Term.String()) },
+	}}), seen
 }
 
 func TestEachNodeIsToldOfEachNewLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
-		a, b := newNode(t, election.Backend(), "a"), newNode(t, election.Backend(), "b")
-		seenByA, seenByB := newLeaders(a), newLeaders(b)
+		a, seenByA := newWatcher(t, election.Backend(), "a")
+		b, seenByB := newWatcher(t, election.Backend(), "b")
 		_, ok, at := b.LeaderSeen()
 		assert.False(t, ok)
 		assert.Zero(t, at, "it has not looked yet")
@@ -81,10 +89,10 @@ func TestWhatAFollowerHasSeenIsNoOlderThanTwoAttempts(t *testing.T) {
 			h, ok, at := e.LeaderSeen()
 			require.True(t, ok)
 			assert.Equal(t, "x", h.Identity)
-			assert.LessOrEqual(t, time.Since(at), leader.DefaultRetryInterval)
+			assert.LessOrEqual(t, time.Since(at), retryInterval)
 		}
 		election.Steal("y", time.Hour) // the identity changes while it follows
-		time.Sleep(leader.DefaultRetryInterval)
+		time.Sleep(retryInterval)
 		synctest.Wait()
 		h, _, _ := e.LeaderSeen()
 		assert.Equal(t, "y", h.Identity)
@@ -113,6 +121,9 @@ func TestALeaderKnowsOfItselfFromItsLastRenewal(t *testing.T) {
 	})
 }
 
+// retryInterval is that of the default strategy.
+const retryInterval = 2 * time.Second
+
 // counting counts who asks for the leader.
 type counting struct {
 	*leadertest.Backend
@@ -131,10 +142,11 @@ func TestNobodyLooksForTheLeaderUnlessSomebodyWantsToKnow(t *testing.T) {
 			election := leadertest.NewElection()
 			election.Steal("x", time.Hour)
 			backend := &counting{Backend: election.Backend()}
-			e := newNode(t, backend, "a")
+			config := leader.Config{Backend: backend, Identity: "a"}
 			if wanted {
-				defer e.OnNewLeader(func(leader.Holder) {})()
+				config.Callbacks.OnNewLeader = func(leader.Holder) {}
 			}
+			e := newNodeOf(t, config)
 			require.NoError(t, e.Start(t.Context()))
 			time.Sleep(time.Minute)
 			synctest.Wait()

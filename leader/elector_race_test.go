@@ -124,8 +124,7 @@ func TestEverythingAtOnceKeepsTheHistoryLegal(t *testing.T) {
 				break
 			}
 		},
-		func() { e.OnAcquired(func(leader.Term) {}, func(leader.Term) { panic("now and then") })() },
-		func() { e.OnStateChange(func(leader.State, leader.State) {})() },
+		func() { e.Resign(nil) },
 		func() {
 			lead := e.Context()
 			if lead.Err() == nil {

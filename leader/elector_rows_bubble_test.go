@@ -14,7 +14,7 @@ import (
 
 var (
 	reacquires = leader.Config{}
-	leadsOnce  = leader.Config{AutoReacquire: leader.Off}
+	leadsOnce  = leader.Config{LeadOnce: true}
 	isDamped   = leader.Config{ReconnectGrace: 10 * time.Second}
 )
 
@@ -117,7 +117,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 			after: []string{"leader→releasing", "releasing→stopped", "released 1.3", "stopped"},
 		},
 		{
-			name: "somebody else led meanwhile, and the node does not reacquire", config: leader.Config{ReconnectGrace: time.Second, AutoReacquire: leader.Off},
+			name: "somebody else led meanwhile, and the node does not reacquire", config: leader.Config{ReconnectGrace: time.Second, LeadOnce: true},
 			calls: []call{acquires(1), isDeposed(), closes(), acquires(3), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "leader→reconnecting", "error",

@@ -16,7 +16,7 @@ const (
 	EventAcquireFailed // somebody else leads, or the attempt failed
 	EventError         // something went wrong; Err says what
 	EventStopped
-	EventNewLeader // another identity leads than the last one that was seen; see OnNewLeader
+	EventNewLeader // another identity leads than the last one that was seen; see Callbacks.OnNewLeader
 )
 
 var eventNames = [...]string{"", "state_change", "acquired", "recovered", "released", "lost", "acquire_failed", "error", "stopped", "new_leader"}

@@ -171,36 +171,6 @@ func ExampleElector_Events() {
 	// <nil>
 }
 
-type timer struct {
-	name    string
-	started func()
-}
-
-func (t timer) Start(context.Context) error { fmt.Println(t.name, "started"); t.started(); return nil }
-func (t timer) Stop(context.Context) error  { fmt.Println(t.name, "stopped"); return nil }
-
-func ExampleServices() {
-	ctx, stop := context.WithCancel(context.Background())
-	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
-	if err != nil {
-		log.Fatal(err)
-	}
-	services, err := leader.NewServices(elector, leader.ServicesConfig{Services: []leader.ServiceSpec{
-		{Name: "refresh", New: func(context.Context) (leader.Service, error) { return timer{"refresh", func() {}}, nil }},
-		{Name: "retention", New: func(context.Context) (leader.Service, error) { return timer{"retention", stop}, nil }},
-	}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(services.Run(ctx))
-	// Output:
-	// refresh started
-	// retention started
-	// retention stopped
-	// refresh stopped
-	// <nil>
-}
-
 func ExampleTerm() {
 	seen := leader.Term{} // the greatest term that wrote, kept where the writes arrive
 	write := func(t leader.Term) {

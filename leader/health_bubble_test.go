@@ -24,44 +24,96 @@ func node(t *testing.T, backend leader.Backend, identity string) *leader.Elector
 }
 
 // probe asks a node's Handler.
-func probe(t *testing.T, e *leader.Elector, path string) (int, leader.Health) {
+func probe(t *testing.T, e *leader.Elector, path string) (int, health) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	e.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	var h leader.Health
+	var h health
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &h), w.Body)
 	return w.Code, h
 }
 
-func TestHealthzFailsOnlyWhenTheLoopHangsInOfficeForLongerThanTolerated(t *testing.T) {
+// A health is the body of an answer.
+type health struct {
+	State    string     `json:"state"`
+	Name     string     `json:"name"`
+	Identity string     `json:"identity"`
+	Term     string     `json:"term"`
+	Since    *time.Time `json:"since"`
+}
+
+// A stubbornBackend is one whose Renew does not heed its context once it is stuck.
+type stubbornBackend struct {
+	*leadertest.Backend
+	stuck chan struct{} // closed = Renew blocks
+	free  chan struct{}
+}
+
+func (b *stubbornBackend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
+	select {
+	case <-b.stuck:
+		<-b.free
+	default:
+	}
+	return b.Backend.Renew(ctx, identity, ttl)
+}
+
+func TestLivezFailsWhenANodeCountsAsLeaderForLongAfterItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		backend := leadertest.NewElection().Backend()
-		e := node(t, backend, "a")
-		require.NoError(t, e.Healthz(0), "not started")
-		resume := make(chan struct{})
-		e.OnAcquired(func(leader.Term) { <-resume })
+		b := &stubbornBackend{leadertest.NewElection().Backend(), make(chan struct{}), make(chan struct{})}
+		e := node(t, b, "a")
+		alive := func() bool { code, _ := probe(t, e, "/livez"); return code == http.StatusOK }
+		require.True(t, alive(), "not started")
 		require.NoError(t, e.Start(t.Context()))
-		synctest.Wait()
+		require.NoError(t, e.WaitForLeadership(t.Context()))
 		time.Sleep(time.Hour)
-		require.True(t, e.IsLeader())
-		require.NoError(t, e.Healthz(0), "renewals go on beside a slow callback")
+		require.True(t, alive(), "renewals go on")
 
-		backend.Cut()
-		time.Sleep(leader.DefaultLeaseDuration)
+		close(b.stuck)
+		b.Kill() // the backend announces the loss, and does not say why
+		time.Sleep(lease)
 		require.False(t, e.IsLeader())
-		require.ErrorContains(t, e.Healthz(0), "scheduler")
-		require.NoError(t, e.Healthz(time.Minute), "tolerated")
-		time.Sleep(time.Minute)
-		require.Error(t, e.Healthz(time.Minute))
+		require.Equal(t, leader.Leader, e.State(), "the loop waits for the reason")
+		require.True(t, alive(), "tolerated")
+		time.Sleep(lease)
+		require.False(t, alive())
 
-		close(resume)
+		close(b.free)
 		synctest.Wait()
-		require.NoError(t, e.Healthz(0), "the loop turns: a follower is healthy, whatever the network does")
+		require.True(t, alive(), "the loop goes on: a follower is alive, whatever the network does")
 		require.NoError(t, e.Shutdown(t.Context()))
 	})
 }
+
+func TestLivezFailsWhenACallbackHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		backend := leadertest.NewElection().Backend()
+		resume := make(chan struct{})
+		e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { <-resume }}})
+		require.NoError(t, err)
+		alive := func() bool { code, _ := probe(t, e, "/livez"); return code == http.StatusOK }
+		require.NoError(t, e.Start(t.Context()))
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		require.True(t, e.IsLeader(), "renewals go on beside a slow callback")
+
+		backend.Cut()
+		time.Sleep(lease)
+		require.False(t, e.IsLeader())
+		time.Sleep(lease)
+		require.False(t, alive(), "nobody has ended the leadership")
+
+		close(resume)
+		synctest.Wait()
+		require.True(t, alive(), "the loop goes on")
+		require.NoError(t, e.Shutdown(t.Context()))
+	})
+}
+
+const lease = leader.DefaultLeaseDuration
 
 func TestHandlerTellsWhereANodeStands(t *testing.T) {
 	t.Parallel()
@@ -71,7 +123,7 @@ func TestHandlerTellsWhereANodeStands(t *testing.T) {
 		for _, path := range []string{"/leader", "/readyz"} {
 			code, h := probe(t, a, path)
 			assert.Equal(t, http.StatusServiceUnavailable, code, path)
-			assert.Equal(t, leader.Health{State: "stopped", Name: "scheduler", Identity: "a"}, h)
+			assert.Equal(t, health{State: "stopped", Name: "scheduler", Identity: "a"}, h)
 		}
 		code, _ := probe(t, a, "/livez")
 		assert.Equal(t, http.StatusOK, code, "nothing hangs")
@@ -86,10 +138,10 @@ func TestHandlerTellsWhereANodeStands(t *testing.T) {
 		require.NotNil(t, h.Since)
 		assert.Equal(t, start, h.Since.UTC())
 		h.Since = nil
-		assert.Equal(t, leader.Health{State: "leader", Name: "scheduler", Identity: "a", Term: "1.1"}, h)
+		assert.Equal(t, health{State: "leader", Name: "scheduler", Identity: "a", Term: "1.1"}, h)
 		code, h = probe(t, b, "/leader")
 		assert.Equal(t, http.StatusServiceUnavailable, code)
-		assert.Equal(t, leader.Health{State: "follower", Name: "scheduler", Identity: "b"}, h)
+		assert.Equal(t, health{State: "follower", Name: "scheduler", Identity: "b"}, h)
 
 		election.SetUnavailable(context.DeadlineExceeded)
 		time.Sleep(time.Minute)

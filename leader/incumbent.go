@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 )
 
 // lead waits for the end of leadership, or news of it.
@@ -24,8 +23,8 @@ func (d *drive) lead() input {
 		if d.life.quit.Err() != nil {
 			return stop
 		}
-		if failed, ok := errors.AsType[*ServiceError](context.Cause(r.quit)); ok {
-			d.err, d.resigned = failed, failed
+		if why, ok := errors.AsType[*resignation](context.Cause(r.quit)); ok {
+			d.err, d.resigned = why.reason, why.reason
 		}
 		return stepDown
 	case err := <-t.health:
@@ -71,7 +70,7 @@ func (d *drive) release() input {
 	d.dropTenure()
 	if !drained {
 		// Not in order: a successor should know.
-		d.err = fmt.Errorf("%s: %w", d.config.Name, ErrDrainExceeded)
+		d.err = d.drainExceeded()
 		if d.closer != nil {
 			d.closeNow()
 			return released
@@ -89,6 +88,8 @@ func (d *drive) release() input {
 	return released
 }
 
+func (d *drive) drainExceeded() error { return fmt.Errorf("%s: %w", d.config.Name, ErrDrainExceeded) }
+
 // overrun is for work that went on too long, or leadership that was lost or
 // dropped meanwhile. It returns true if the work ended after all.
 func (d *drive) overrun(gone <-chan struct{}) bool {
@@ -101,15 +102,11 @@ func (d *drive) overrun(gone <-chan struct{}) bool {
 	default:
 	}
 	log := d.log.With(slog.Duration("drain_timeout", d.config.DrainTimeout))
-	switch d.config.OnDrainExceeded {
-	case ExitProcess:
-		log.Error("work did not end: exiting the process")
-		os.Exit(1)
-	case KeepHolding:
-		log.Warn("work did not end: keeping leadership until it does")
-		return d.awaitWork(0, r.force.Done(), gone)
-	case ReleaseAnyway:
+	if !d.config.KeepUntilDrained {
 		log.Warn("work did not end: a successor may overlap with it")
+		return false
 	}
-	return false
+	log.Warn("work did not end: keeping leadership until it does")
+	d.emit(Event{Kind: EventError, Err: d.drainExceeded()})
+	return d.awaitWork(0, r.force.Done(), gone)
 }

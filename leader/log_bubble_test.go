@@ -22,12 +22,12 @@ type keyed struct{ able }
 func (keyed) LogAttrs() []slog.Attr { return []slog.Attr{slog.Int("key1", 1), slog.Int("key2", 100)} }
 
 // logging is a Config with a backend that has a key, and what is logged.
-func logging(t *testing.T, calls ...call) (*leader.Elector, *scripted, *bytes.Buffer) {
+func logging(t *testing.T, callbacks leader.Callbacks, calls ...call) (*leader.Elector, *scripted, *bytes.Buffer) {
 	t.Helper()
 	script := &scripted{t: t, calls: calls}
 	var log bytes.Buffer
 	e, err := leader.New(leader.Config{
-		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1},
+		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1}, Callbacks: callbacks,
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
@@ -65,7 +65,7 @@ func TestEachNewReasonWhyAttemptsFailIsLoggedOnceAndThatItIsGone(t *testing.T) {
 			calls = append(calls, refuses())
 		}
 		calls = append(calls, refusesForEver(), releases(), closes(), acquires(1), releases(), closes())
-		e, _, log := logging(t, calls...)
+		e, _, log := logging(t, leader.Callbacks{}, calls...)
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.WaitForLeadership(t.Context()))
 		require.NoError(t, e.Shutdown(t.Context()))
@@ -87,7 +87,7 @@ func TestALongFailureIsOneLine(t *testing.T) {
 		for range 100 {
 			calls = append(calls, fails(), releases(), closes())
 		}
-		e, _, log := logging(t, append(calls, releases(), closes())...)
+		e, _, log := logging(t, leader.Callbacks{}, append(calls, releases(), closes())...)
 		require.NoError(t, e.Start(t.Context()))
 		time.Sleep(199 * time.Second)
 		require.NoError(t, e.Shutdown(t.Context()))
@@ -100,8 +100,7 @@ func TestALongFailureIsOneLine(t *testing.T) {
 func TestEachLineOfAnElectionHasItsNameAndKeyAndEachTransitionIsOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, _, log := logging(t, acquires(1), failsToRenew(), isDeposed(), closes(), refuses(), failsBy("leader: gone"), releases(), closes(), releases(), closes())
-		e.OnError(func(error) { panic("now and then") })
+		e, _, log := logging(t, leader.Callbacks{OnError: func(error) { panic("now and then") }}, acquires(1), failsToRenew(), isDeposed(), closes(), refuses(), failsBy("leader: gone"), releases(), closes(), releases(), closes())
 		require.NoError(t, e.Start(t.Context()))
 		time.Sleep(9 * time.Second)
 		require.NoError(t, e.Shutdown(t.Context()))
@@ -116,7 +115,7 @@ func TestEachLineOfAnElectionHasItsNameAndKeyAndEachTransitionIsOne(t *testing.T
 func TestAReleaseThatFailsIsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, _, log := logging(t, acquires(1), failsToRelease(), closes(), closes())
+		e, _, log := logging(t, leader.Callbacks{}, acquires(1), failsToRelease(), closes(), closes())
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.Shutdown(t.Context()))
 		assert.Contains(t, log.String(), `level=WARN msg="release failed: leadership ends by its lease" election=scheduler key1=1 key2=100 error="broken pipe"`)
@@ -126,9 +125,9 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 func TestTheErrorOfAnAttemptBeginsWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, _, _ := logging(t, failsBy("leader: %w", errors.New("connection refused")), releases(), closes(), releases(), closes())
 		var told error
-		e.OnError(func(err error) { told = err })
+		e, _, _ := logging(t, leader.Callbacks{OnError: func(err error) { told = err }},
+			failsBy("leader: %w", errors.New("connection refused")), releases(), closes(), releases(), closes())
 		require.NoError(t, e.Start(t.Context()))
 		synctest.Wait()
 		require.EqualError(t, told, "connection refused")

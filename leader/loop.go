@@ -20,9 +20,8 @@ type drive struct {
 	why    error     // of the last loss
 	grace  time.Time // end of Reconnecting
 
-	took      int       // attempts for the last success
-	attempts  int       // since resetRetry
-	first     time.Time // of them
+	took      int // attempts for the last success
+	attempts  int // since resetRetry
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
 	pending   bool      // the last attempt is half done
@@ -89,7 +88,7 @@ func (d *drive) take(in input) {
 	if from != to.State {
 		d.log.LogAttrs(context.Background(), levelOf(from, to.State), "state_change",
 			slog.Group("state", slog.String("from", from.String()), slog.String("to", to.State.String())))
-		d.tell(Event{Kind: EventStateChange, From: from, To: to.State})
+		d.emit(Event{Kind: EventStateChange, From: from, To: to.State})
 	}
 	for _, a := range actions {
 		d.observe(a)
@@ -153,12 +152,12 @@ func (d *drive) effect(a action) {
 		d.grace = time.Now().Add(d.config.ReconnectGrace)
 	case resetRetry:
 		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
-		d.first, d.next = time.Now(), time.Now()
+		d.next = time.Now()
 	case backOff:
 		d.backOff()
 	case standAside:
-		delay, _ := d.config.Retry.NextDelay(RetryContext{Attempt: 1})
-		d.attempts, d.lastDelay, d.exhausted, d.first = 0, 0, false, time.Now()
+		delay, _ := d.config.Retry.NextDelay(1, 0, nil)
+		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
 		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
 		d.aside = d.contest != nil
 	}
@@ -169,24 +168,24 @@ func (d *drive) observe(a action) {
 	switch a {
 	case tellAcquired:
 		d.log.Info("lock_acquired", slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
-		d.tell(Event{Kind: EventAcquired, Term: d.lastTerm})
+		d.emit(Event{Kind: EventAcquired, Term: d.lastTerm})
 		d.sees(sighting{d.self(d.tenure), true, time.Now()})
 	case tellRecovered:
 		d.log.Info("leadership recovered", slog.String("term", d.lastTerm.String()))
-		d.tell(Event{Kind: EventRecovered, Term: d.lastTerm})
+		d.emit(Event{Kind: EventRecovered, Term: d.lastTerm})
 	case tellReleased:
 		d.endReign(Event{Kind: EventReleased, Term: d.lastTerm, Err: d.err})
 	case tellLost:
 		d.log.Warn("leadership lost", slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
 		d.endReign(Event{Kind: EventLost, Term: d.lastTerm, Err: d.why})
 	case tellAcquireFailed:
-		d.tell(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
+		d.emit(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
 	case tellError:
 		if d.err != nil {
-			d.tell(Event{Kind: EventError, Err: d.err})
+			d.emit(Event{Kind: EventError, Err: d.err})
 		}
 	case tellStopped:
-		d.tell(Event{Kind: EventStopped, Err: d.life.err})
+		d.emit(Event{Kind: EventStopped, Err: d.life.err})
 	}
 }
 
@@ -225,7 +224,7 @@ func (d *drive) endReign(event Event) {
 	r.stepDown(nil)
 	r.hurry()
 	d.sees(sighting{at: time.Now()})
-	d.tell(event)
+	d.emit(event)
 	close(r.done)
 }
 
@@ -258,9 +257,7 @@ func (d *drive) closeNow() {
 
 // backOff asks the strategy when to try again.
 func (d *drive) backOff() {
-	delay, ok := d.config.Retry.NextDelay(RetryContext{
-		Attempt: d.attempts, Elapsed: time.Since(d.first), LastDelay: d.lastDelay, LastError: d.err,
-	})
+	delay, ok := d.config.Retry.NextDelay(d.attempts, d.lastDelay, d.err)
 	d.lastDelay, d.exhausted = delay, !ok
 	d.next = time.Now().Add(delay)
 }

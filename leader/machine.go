@@ -54,7 +54,7 @@ const (
 // A destination is a state, or one that depends on how the node was set up.
 type destination uint8
 
-// again is Follower; but Stopped while stopping, or without AutoReacquire.
+// again is Follower; but Stopped while stopping, or with LeadOnce.
 const again = destination(Releasing) + 1
 
 // A condition chooses between two rows for one input.
@@ -78,7 +78,7 @@ type row struct {
 }
 
 // table is the machine. What has no row changes nothing. Whatever goes to Stopped
-// also closes the backend and tells OnStopped, after the row's own actions.
+// also closes the backend and calls OnStopped, after the row's own actions.
 var table = []row{
 	{Stopped, start, always, destination(Follower), do(resetRetry)},
 
@@ -128,7 +128,7 @@ type position struct {
 // rules are what the machine must know of a Config.
 type rules struct {
 	grace     bool // ReconnectGrace is set
-	reacquire bool // AutoReacquire is on
+	reacquire bool // LeadOnce is not set
 }
 
 // step is the machine at work: a pure function. The actions are not to be changed.

@@ -65,7 +65,7 @@ func (d *drive) sees(s sighting) {
 		return
 	}
 	d.lastLeader = s.holder.Identity
-	d.tell(Event{Kind: EventNewLeader, Holder: s.holder})
+	d.emit(Event{Kind: EventNewLeader, Holder: s.holder})
 }
 
 // asideLook is the time after each of two looks of a node that stands aside: one of

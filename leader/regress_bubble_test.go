@@ -42,14 +42,16 @@ func (eagerWaiter) Wait(context.Context) error { return nil }
 // always retries after the same time.
 type always time.Duration
 
-func (a always) NextDelay(leader.RetryContext) (time.Duration, bool) { return time.Duration(a), true }
+func (a always) NextDelay(int, time.Duration, error) (time.Duration, bool) {
+	return time.Duration(a), true
+}
 
 func TestNothingMakesAnElectorSpin(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]struct {
 		pending bool
 		waits   bool
-		retry   leader.RetryStrategy
+		retry   leader.Backoff
 	}{
 		"a backend whose Wait returns at once, and whose attempts are refused": {waits: true},
 		"a backend that is always half done":                                   {pending: true},
@@ -131,13 +133,13 @@ func TestAStepDownThatMustHurryReleasesABackendThatCannotBeClosed(t *testing.T) 
 func TestAStepDownInACallbackEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, acquires(1), renews(), failsToRelease(), closes(), releases(), closes())
+		var s *scene
 		var err error
-		s.OnAcquired(func(leader.Term) {
+		s = prepare(t, leader.Config{Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err = s.StepDown(ctx)
-		})
+		}}}, acquires(1), renews(), failsToRelease(), closes(), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		s.at(8 * time.Second)
 		require.ErrorIs(t, err, leader.ErrShutdownTimeout)
@@ -189,12 +191,15 @@ func TestRenewalsThatFailWhileWorkEndsAreTold(t *testing.T) {
 func TestACallbackThatEndsItsGoroutineDoesNotEndTheElector(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, acquires(1), releases(), closes())
-		s.OnAcquired(func(leader.Term) { runtime.Goexit() }) // as FailNow does
-		s.OnError(func(err error) { assert.ErrorIs(t, err, leader.ErrPanic) })
+		var reported []error
+		s := prepare(t, leader.Config{Callbacks: leader.Callbacks{
+			OnAcquired: func(leader.Term) { runtime.Goexit() }, // as FailNow does
+			OnError:    func(err error) { reported = append(reported, err) },
+		}}, acquires(1), releases(), closes())
 		require.NoError(t, s.Start(t.Context()))
 		synctest.Wait()
-		assert.Contains(t, s.heard(), "error")
+		require.Len(t, reported, 1)
+		require.ErrorIs(t, reported[0], leader.ErrPanic)
 		s.finish()
 	})
 }

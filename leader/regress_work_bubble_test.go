@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/leader/services"
 )
 
 func TestRunWithAnEndedContextDoesNotBeginItsWork(t *testing.T) {
@@ -45,7 +46,7 @@ func stubborn(until <-chan struct{}) func(context.Context) error {
 func TestRunDoesNotWaitForAStopLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{OnDrainExceeded: leader.KeepHolding}, acquires(1), renews(), releases(), closes())
+		s := open(t, leader.Config{KeepUntilDrained: true}, acquires(1), renews(), releases(), closes())
 		free := make(chan struct{})
 		go func() { _ = s.Run(context.Background(), stubborn(free)) }()
 		synctest.Wait()
@@ -122,8 +123,8 @@ type starter func(ctx context.Context) error
 func (s starter) Start(ctx context.Context) error { return s(ctx) }
 func (starter) Stop(context.Context) error        { return nil }
 
-func serviceOf(name string, start func(context.Context) error) leader.ServiceSpec {
-	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) { return starter(start), nil }}
+func serviceOf(name string, start func(context.Context) error) services.Spec {
+	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) { return starter(start), nil }}
 }
 
 func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
@@ -135,16 +136,18 @@ func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend(), AutoReacquire: leader.Off})
-				require.NoError(t, err)
 				var told []error
-				e.OnError(func(err error) { told = append(told, err) })
-				services, err := leader.NewServices(e, leader.ServicesConfig{Services: []leader.ServiceSpec{serviceOf("mailer", start)}})
+				e, err := leader.New(leader.Config{
+					Name: "scheduler", Backend: leadertest.NewElection().Backend(), LeadOnce: true,
+					Callbacks: leader.Callbacks{OnError: func(err error) { told = append(told, err) }},
+				})
+				require.NoError(t, err)
+				group, err := services.New(e, services.Config{Services: []services.Spec{serviceOf("mailer", start)}})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				err = services.Run(ctx)
-				var failed *leader.ServiceError
+				err = group.Run(ctx)
+				var failed *services.Error
 				require.Len(t, told, 1)
 				require.ErrorAs(t, told[0], &failed)
 				assert.Equal(t, "mailer", failed.Service)
@@ -165,15 +168,15 @@ func TestNoServiceIsMadeOnceLeadershipHasEnded(t *testing.T) {
 				e.Distrust()
 				return nil
 			})
-			second := leader.ServiceSpec{Name: "second", New: func(context.Context) (leader.Service, error) {
+			second := services.Spec{Name: "second", New: func(context.Context) (services.Service, error) {
 				assert.Fail(t, "made on a follower")
 				return nil, errors.New("not here")
 			}}
-			services, err := leader.NewServices(e, leader.ServicesConfig{Services: []leader.ServiceSpec{first, second}})
+			group, err := services.New(e, services.Config{Services: []services.Spec{first, second}})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			require.NoError(t, services.Run(ctx))
+			require.NoError(t, group.Run(ctx))
 		})
 	}
 }

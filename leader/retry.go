@@ -7,25 +7,18 @@ import (
 	"time"
 )
 
-// A RetryStrategy says when to try again after an attempt that failed, to acquire
+// A Backoff says when to try again after an attempt that failed, to acquire
 // leadership or to reconnect. It must be safe for concurrent use if Electors share
 // it; those of this package are values and are.
-type RetryStrategy interface {
-	// NextDelay returns how long to wait before the next attempt. ok = false means no
-	// more attempts: the Elector stops with ErrGaveUp.
-	NextDelay(RetryContext) (delay time.Duration, ok bool)
+type Backoff interface {
+	// NextDelay returns how long to wait before the next attempt. attempt counts those so far
+	// and is 1 after the first, last is what NextDelay said before, 0 at first, and err is that
+	// of the last attempt, nil if somebody else leads. ok = false means no more attempts: the
+	// Elector stops with ErrGaveUp.
+	NextDelay(attempt int, last time.Duration, err error) (delay time.Duration, ok bool)
 }
 
-// A RetryContext is what a RetryStrategy may go by.
-type RetryContext struct {
-	Attempt   int           // attempts so far; 1 after the first
-	Elapsed   time.Duration // since the first attempt
-	LastDelay time.Duration // what the strategy said last; 0 at first
-	LastError error         // of the last attempt; nil if somebody else leads
-}
-
-// DefaultRetryInterval is the interval of the default strategy.
-const DefaultRetryInterval = 2 * time.Second
+const defaultRetryInterval = 2 * time.Second
 
 // defaultJitter is by how much a delay varies, up or down, so that the nodes of
 // a cluster do not try in step.
@@ -39,9 +32,9 @@ type FixedInterval struct {
 	MaxAttempts int           // 0 = no limit
 }
 
-// NextDelay implements RetryStrategy.
-func (f FixedInterval) NextDelay(c RetryContext) (time.Duration, bool) {
-	return jitter(cmp.Or(f.Interval, DefaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || c.Attempt < f.MaxAttempts
+// NextDelay implements Backoff.
+func (f FixedInterval) NextDelay(attempt int, _ time.Duration, _ error) (time.Duration, bool) {
+	return jitter(cmp.Or(f.Interval, defaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || attempt < f.MaxAttempts
 }
 
 // ExponentialBackoff waits Base after the first attempt and Multiplier times
@@ -54,14 +47,14 @@ type ExponentialBackoff struct {
 	MaxAttempts int           // 0 = no limit
 }
 
-// NextDelay implements RetryStrategy.
-func (b ExponentialBackoff) NextDelay(c RetryContext) (time.Duration, bool) {
+// NextDelay implements Backoff.
+func (b ExponentialBackoff) NextDelay(attempt int, _ time.Duration, _ error) (time.Duration, bool) {
 	longest := cmp.Or(b.Max, 30*time.Second)
-	delay := float64(cmp.Or(b.Base, time.Second)) * math.Pow(cmp.Or(b.Multiplier, 2), float64(c.Attempt-1))
+	delay := float64(cmp.Or(b.Base, time.Second)) * math.Pow(cmp.Or(b.Multiplier, 2), float64(attempt-1))
 	if delay > float64(longest) {
 		delay = float64(longest)
 	}
-	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || c.Attempt < b.MaxAttempts
+	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || attempt < b.MaxAttempts
 }
 
 // DecorrelatedJitter waits a random time between Base and three times the last
@@ -72,11 +65,11 @@ type DecorrelatedJitter struct {
 	MaxAttempts int           // 0 = no limit
 }
 
-// NextDelay implements RetryStrategy.
-func (d DecorrelatedJitter) NextDelay(c RetryContext) (time.Duration, bool) {
+// NextDelay implements Backoff.
+func (d DecorrelatedJitter) NextDelay(attempt int, last time.Duration, _ error) (time.Duration, bool) {
 	base := cmp.Or(d.Base, time.Second)
-	spread := max(3*max(c.LastDelay, base)-base, 1)
-	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || c.Attempt < d.MaxAttempts
+	spread := max(3*max(last, base)-base, 1)
+	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || attempt < d.MaxAttempts
 }
 
 func jitter(d time.Duration, part float64) time.Duration {

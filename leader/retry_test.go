@@ -10,10 +10,10 @@ import (
 )
 
 // delays asks a strategy n times, as an Elector does.
-func delays(s leader.RetryStrategy, n int) (all []time.Duration, more bool) {
+func delays(s leader.Backoff, n int) (all []time.Duration, more bool) {
 	var last time.Duration
 	for attempt := 1; attempt <= n; attempt++ {
-		last, more = s.NextDelay(leader.RetryContext{Attempt: attempt, LastDelay: last})
+		last, more = s.NextDelay(attempt, last, nil)
 		all = append(all, last)
 	}
 	return all, more
@@ -33,14 +33,14 @@ func TestExponentialBackoffGrowsToItsMaximum(t *testing.T) {
 	assert.True(t, more)
 	all, _ = delays(leader.ExponentialBackoff{Base: time.Millisecond, Multiplier: 10, Jitter: -1}, 3)
 	assert.Equal(t, []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}, all)
-	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(leader.RetryContext{Attempt: 1 << 40})
+	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(1<<40, 0, nil)
 	assert.Equal(t, 30*time.Second, delay, "no overflow")
 }
 
 func TestDefaultsAreJittered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		strategy leader.RetryStrategy
+		strategy leader.Backoff
 		min, max time.Duration
 	}{
 		{leader.FixedInterval{}, 1600 * time.Millisecond, 2400 * time.Millisecond},
@@ -50,7 +50,7 @@ func TestDefaultsAreJittered(t *testing.T) {
 	} {
 		seen := map[time.Duration]bool{}
 		for range 200 {
-			delay, more := c.strategy.NextDelay(leader.RetryContext{Attempt: 1})
+			delay, more := c.strategy.NextDelay(1, 0, nil)
 			assert.True(t, more)
 			assert.GreaterOrEqual(t, delay, c.min)
 			assert.LessOrEqual(t, delay, c.max)
@@ -64,7 +64,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	var last time.Duration
 	for attempt := range 1000 {
-		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(leader.RetryContext{Attempt: attempt, LastDelay: last})
+		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(attempt, last, nil)
 		assert.GreaterOrEqual(t, delay, time.Second)
 		assert.LessOrEqual(t, delay, min(max(3*last, 3*time.Second), 20*time.Second))
 		last = delay
@@ -74,7 +74,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(leader.RetryContext{Attempt: 10})
+		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(10, 0, nil)
 		assert.GreaterOrEqual(t, delay, 4*time.Second)
 		assert.LessOrEqual(t, delay, 5*time.Second)
 	}
@@ -82,7 +82,7 @@ func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 
 func TestAStrategyWithALimitHasNoMoreAfterIt(t *testing.T) {
 	t.Parallel()
-	for _, s := range []leader.RetryStrategy{
+	for _, s := range []leader.Backoff{
 		leader.FixedInterval{MaxAttempts: 3}, leader.ExponentialBackoff{MaxAttempts: 3}, leader.DecorrelatedJitter{MaxAttempts: 3},
 	} {
 		_, more := delays(s, 2)

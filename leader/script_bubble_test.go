@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -208,38 +209,48 @@ func prepare(t *testing.T, config leader.Config, calls ...call) *scene {
 	if config.Retry == nil {
 		config.Retry = leader.FixedInterval{Jitter: -1}
 	}
+	config.Callbacks = s.callbacks(config.Callbacks)
 	e, err := leader.New(config)
 	require.NoError(t, err)
 	s.Elector = e
-	s.listen()
 	return s
 }
 
-func (s *scene) listen() {
-	s.OnAcquired(func(t leader.Term) { s.note("acquired %v", t) })
-	s.OnRecovered(func(t leader.Term) { s.note("recovered %v", t) })
-	s.OnReleased(func(t leader.Term) { s.note("released %v", t) })
-	s.OnLost(func(t leader.Term, err error) {
-		assert.ErrorIs(s.t, err, leader.ErrLost)
-		s.note("lost %v", t)
-	})
-	s.OnAcquireFailed(func(err error) {
-		if err != nil {
-			s.note("attempt failed")
-		} else {
-			s.note("refused")
+// callbacks note what they are told, where the config has none of its own.
+func (s *scene) callbacks(own leader.Callbacks) leader.Callbacks {
+	c := leader.Callbacks{
+		OnAcquired:  func(t leader.Term) { s.note("acquired %v", t) },
+		OnRecovered: func(t leader.Term) { s.note("recovered %v", t) },
+		OnReleased:  func(t leader.Term) { s.note("released %v", t) },
+		OnLost: func(t leader.Term, err error) {
+			assert.ErrorIs(s.t, err, leader.ErrLost)
+			s.note("lost %v", t)
+		},
+		OnAcquireFailed: func(err error) {
+			if err != nil {
+				s.note("attempt failed")
+			} else {
+				s.note("refused")
+			}
+		},
+		OnStateChange: func(from, to leader.State) { s.note("%v→%v", from, to) },
+		OnError:       func(error) { s.note("error") },
+		OnStopped: func(err error) {
+			if err != nil {
+				assert.ErrorIs(s.t, err, leader.ErrGaveUp)
+				s.note("gave up")
+			} else {
+				s.note("stopped")
+			}
+		},
+	}
+	ours, theirs := reflect.ValueOf(&c).Elem(), reflect.ValueOf(own)
+	for i := range ours.NumField() {
+		if !theirs.Field(i).IsNil() {
+			ours.Field(i).Set(theirs.Field(i))
 		}
-	})
-	s.OnStateChange(func(from, to leader.State) { s.note("%v→%v", from, to) })
-	s.OnError(func(error) { s.note("error") })
-	s.OnStopped(func(err error) {
-		if err != nil {
-			assert.ErrorIs(s.t, err, leader.ErrGaveUp)
-			s.note("gave up")
-		} else {
-			s.note("stopped")
-		}
-	})
+	}
+	return c
 }
 
 func (s *scene) note(format string, args ...any) {

@@ -16,10 +16,10 @@ type tenure struct {
 	trust  time.Duration // how long a good renewal is good for, from its start
 	ctx    *tenureContext
 	cancel context.CancelCauseFunc
-	until  atomic.Pointer[boottime.Moment] // the deadline of the lease, as the last good renewal set it
-	clean  bool                            // the leader before ended in good order
-	gone   <-chan struct{}                 // closed when the backend knows of a loss; nil = it does not tell
-	lost   func(cause error) error         // makes a LostError
+	until  atomic.Pointer[deadline] // of the lease, as the last good renewal set it
+	clean  bool                     // the leader before ended in good order
+	gone   <-chan struct{}          // closed when the backend knows of a loss; nil = it does not tell
+	lost   func(cause error) error  // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
 	kept   chan struct{}      // closed when the keeper has ended
@@ -27,11 +27,19 @@ type tenure struct {
 	loss   chan error         // one: leadership is gone
 }
 
+// A deadline is the moment after which a lease cannot be trusted any more.
+type deadline struct {
+	boottime.Moment
+	seen bool // somebody has found it passed, and it stays so
+}
+
+func (d *deadline) passed() bool { return d.seen || d.Passed() }
+
 // renew moves the deadline to trust after from. It returns false if the deadline
 // before has passed: somebody may have acted on that already.
 func (t *tenure) renew(from boottime.Moment) bool {
 	until := t.until.Load()
-	return !until.Passed() && t.until.CompareAndSwap(until, new(from.Add(t.trust)))
+	return !until.passed() && t.until.CompareAndSwap(until, &deadline{Moment: from.Add(t.trust)})
 }
 
 // alive reports whether the last good renewal can still be trusted. Once it was
@@ -39,10 +47,10 @@ func (t *tenure) renew(from boottime.Moment) bool {
 func (t *tenure) alive() bool {
 	for {
 		until := t.until.Load()
-		if !until.Passed() {
+		if !until.passed() {
 			return true
 		}
-		if t.until.CompareAndSwap(until, new(boottime.Moment)) {
+		if t.until.CompareAndSwap(until, &deadline{until.Moment, true}) {
 			return false
 		}
 	}
@@ -97,7 +105,7 @@ func (e *Elector) newTenure(l *life, from boottime.Moment) *tenure {
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
 	t.ctx = &tenureContext{Context: ctx, tenure: t}
-	t.until.Store(new(from.Add(t.trust)))
+	t.until.Store(&deadline{Moment: from.Add(t.trust)})
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
 	go e.keep(keeping, t)

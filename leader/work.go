@@ -138,7 +138,7 @@ func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bo
 		case <-changed:
 		case err := <-health:
 			if err != nil {
-				d.tell(Event{Kind: EventError, Err: renewError(err)})
+				d.emit(Event{Kind: EventError, Err: renewError(err)})
 			}
 		case <-timeout:
 			return false

@@ -14,7 +14,7 @@
 //	description hook                        x
 //	dependency map                          x
 //
-// A follower does not even build the leader's schedulers: leader.Services calls
+// A follower does not even build the leader's schedulers: services.Spec calls
 // their constructors when leadership comes, starts them in order, and stops them in
 // reverse before it goes. What a scheduler writes goes through postgres.InTx: a
 // leader that was deposed and does not know it yet cannot commit.

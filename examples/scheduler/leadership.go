@@ -5,6 +5,7 @@ import (
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/leader/services"
 )
 
 // standForElection makes the elector, and the list of what only the leader runs.
@@ -29,7 +30,7 @@ func (n *Node) standForElection() error {
 	if err != nil {
 		return err
 	}
-	n.services, err = leader.NewServices(n.elector, leader.ServicesConfig{Services: []leader.ServiceSpec{
+	n.services, err = services.New(n.elector, services.Config{Services: []services.Spec{
 		n.leaderOnly("refresh", n.refresh),
 		n.leaderOnly("data_retention", n.retain),
 		n.leaderOnly("description_hook", describe),
@@ -39,8 +40,8 @@ func (n *Node) standForElection() error {
 }
 
 // leaderOnly is a scheduler that is built on the leader, and nowhere else.
-func (n *Node) leaderOnly(name string, schedule scheduleFunc) leader.ServiceSpec {
-	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) {
+func (n *Node) leaderOnly(name string, schedule scheduleFunc) services.Spec {
+	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) {
 		return n.newScheduler(name, schedule), nil
 	}}
 }

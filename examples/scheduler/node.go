@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/services"
 )
 
 // A Node is one process of the program. It must be closed.
@@ -15,7 +16,7 @@ type Node struct {
 	identity string
 	pool     *pgxpool.Pool
 	elector  *leader.Elector
-	services *leader.Services
+	services *services.Group
 }
 
 // Open connects, makes the tables if need be, checks Config.Mount, and returns a Node that

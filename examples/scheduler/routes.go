@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -13,7 +12,7 @@ import (
 //
 //	GET  /query?q=text                search, on every node
 //	GET  /leader, /readyz, /livez     as leader.Elector.Handler says
-//	GET  /healthz                     200, unless the election's loop hangs in office
+//	GET  /healthz                     /livez by another name
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /query", n.serveQuery)
@@ -21,16 +20,13 @@ func (n *Node) Handler() http.Handler {
 	for _, path := range []string{"/leader", "/readyz", "/livez"} {
 		mux.Handle(path, election)
 	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := n.elector.Healthz(healthTolerance); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		alive := r.Clone(r.Context())
+		alive.URL.Path = "/livez"
+		election.ServeHTTP(w, alive)
 	})
 	return mux
 }
-
-// healthTolerance is how late the end of a leadership may be noticed.
-const healthTolerance = 5 * time.Second
 
 // A Reply is the answer to a query.
 type Reply struct {

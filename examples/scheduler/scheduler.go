@@ -16,7 +16,7 @@ import (
 type scheduleFunc func(ctx context.Context, tx pgx.Tx) error
 
 // A scheduler runs a schedule again and again during one leadership: a
-// leader.Service.
+// services.Service.
 type scheduler struct {
 	name     string
 	node     string

@@ -30,15 +30,15 @@ type member struct {
 // its end if it is nil.
 func join(t *testing.T, identity string, backend postgres.Config, config leader.Config, work func(context.Context)) *member {
 	t.Helper()
+	m := &member{t: t}
+	note := func(kind string) func(leader.Term) { return func(term leader.Term) { m.note(kind, term) } }
+	config.Callbacks = leader.Callbacks{
+		OnAcquired: note("acquired"), OnRecovered: note("recovered"), OnReleased: note("released"),
+		OnLost: func(term leader.Term, _ error) { m.note("lost", term) },
+	}
 	e, err := newElector(identity, backend, config)
 	require.NoError(t, err)
-	m := &member{Elector: e, t: t}
-	for kind, register := range map[string]func(...func(leader.Term)) func(){
-		"acquired": e.OnAcquired, "recovered": e.OnRecovered, "released": e.OnReleased,
-	} {
-		register(func(term leader.Term) { m.note(kind, term) })
-	}
-	e.OnLost(func(term leader.Term, _ error) { m.note("lost", term) })
+	m.Elector = e
 	require.NoError(t, e.Start(context.Background()))
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -3,6 +3,7 @@
 package election
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
@@ -26,7 +27,7 @@ func TestTermsRiseWhenAStandbyThatMissedSomeBecomesThePrimary(t *testing.T) {
 		primary.Host(), primary.Port(), standby.Host(), standby.Port())}
 	terms := make(chan leader.Term, 100)
 	for _, identity := range []string{"a", "b"} {
-		join(t, identity, backend, leader.Config{}, nil).OnAcquired(func(term leader.Term) { terms <- term })
+		join(t, identity, backend, leader.Config{}, func(ctx context.Context) { terms <- leader.TermOfContext(ctx) })
 	}
 	connection := connect(t, primary.DSN(""))
 	known := func() (n uint64) {

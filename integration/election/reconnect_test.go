@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/leader/services"
 )
 
 // A recorder is a service that notes what happens to it.
@@ -50,23 +51,23 @@ func TestALeaderThatIsBackWithinTheGraceRecoversAndItsWorkRunsAgain(t *testing.T
 	t.Parallel()
 	backend := postgres.Config{DSN: pgtest.DSN(t)}
 	m := join(t, "a", backend, leader.Config{ReconnectGrace: patience}, nil)
-	services := new(recorder)
-	s, err := leader.NewServices(m.Elector, leader.ServicesConfig{Services: []leader.ServiceSpec{{
-		Name: "recorder", New: func(context.Context) (leader.Service, error) { return services, nil },
+	service := new(recorder)
+	s, err := services.New(m.Elector, services.Config{Services: []services.Spec{{
+		Name: "recorder", New: func(context.Context) (services.Service, error) { return service, nil },
 	}}})
 	require.NoError(t, err)
 	running := make(chan error, 1)
 	go func() { running <- s.Run(context.Background()) }()
 	m.requireWorks(1)
-	await(t, "the service starts", func() bool { return len(services.told()) == 1 })
+	await(t, "the service starts", func() bool { return len(service.told()) == 1 })
 	first := m.Context()
 
 	terminate(t, backend.DSN)
 	m.requireStory("acquired 1.1", "recovered 1.2")
 	require.ErrorIs(t, context.Cause(first), leader.ErrLost)
 	m.requireWorks(1, 2)
-	await(t, "the service starts again", func() bool { return len(services.told()) == 3 })
-	require.Equal(t, []string{"start 1.1", "stop", "start 1.2"}, services.told())
+	await(t, "the service starts again", func() bool { return len(service.told()) == 3 })
+	require.Equal(t, []string{"start 1.1", "stop", "start 1.2"}, service.told())
 
 	require.NoError(t, m.Shutdown(t.Context()))
 	require.NoError(t, receive(t, running, "the services' end"))

@@ -55,21 +55,20 @@ func TestTheBackendConformsWithoutACommonClock(t *testing.T) {
 func TestAnElectorRunsOnTheBackend(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
-	newElector := func(identity string) *leader.Elector {
-		e, err := leader.New(leader.Config{Name: "test", Identity: identity, Backend: file.NewBackend(path), LeaseDuration: ttl})
+	newElector := func(identity string, callbacks leader.Callbacks) *leader.Elector {
+		e, err := leader.New(leader.Config{Name: "test", Identity: identity, Backend: file.NewBackend(path), LeaseDuration: ttl, Callbacks: callbacks})
 		require.NoError(t, err)
 		return e
 	}
-	first, second := newElector("first"), newElector("second")
-	require.NoError(t, first.Start(t.Context()))
-	require.NoError(t, first.WaitForLeadership(t.Context()))
 	refused := make(chan struct{}, 1)
-	second.OnAcquireFailed(func(error) {
+	first, second := newElector("first", leader.Callbacks{}), newElector("second", leader.Callbacks{OnAcquireFailed: func(error) {
 		select {
 		case refused <- struct{}{}:
 		default:
 		}
-	})
+	}})
+	require.NoError(t, first.Start(t.Context()))
+	require.NoError(t, first.WaitForLeadership(t.Context()))
 	require.NoError(t, second.Start(t.Context()))
 	<-refused
 	holder, ok, err := second.Leader(t.Context())

@@ -89,13 +89,14 @@ var observeCases = []testCase{
 		var mu sync.Mutex
 		seen := make(map[string][]string)
 		start := func(b driver.Backend, identity string) *leader.Elector {
-			e, err := leader.New(leader.Config{Name: "test", Backend: b, Identity: identity, LeaseDuration: max(s.ttl, driver.MinLeaseDuration)})
+			e, err := leader.New(leader.Config{Name: "test", Backend: b, Identity: identity, LeaseDuration: max(s.ttl, driver.MinLeaseDuration), Callbacks: leader.Callbacks{
+				OnNewLeader: func(h driver.Holder) {
+					mu.Lock()
+					defer mu.Unlock()
+					seen[identity] = append(seen[identity], h.Identity)
+				},
+			}})
 			require.NoError(s, err)
-			e.OnNewLeader(func(h driver.Holder) {
-				mu.Lock()
-				defer mu.Unlock()
-				seen[identity] = append(seen[identity], h.Identity)
-			})
 			require.NoError(s, e.Start(context.WithoutCancel(s.Context())))
 			s.Cleanup(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), s.bound())

@@ -15,8 +15,13 @@ import (
 
 func newElector(t *testing.T, store leased.Store, identity string) *leader.Elector {
 	t.Helper()
+	return newElectorWith(t, store, identity, leader.Callbacks{})
+}
+
+func newElectorWith(t *testing.T, store leased.Store, identity string, callbacks leader.Callbacks) *leader.Elector {
+	t.Helper()
 	config := leader.NewConfig(identity)
-	config.Name, config.Backend = name, newBackend(t, store)
+	config.Name, config.Backend, config.Callbacks = name, newBackend(t, store), callbacks
 	e, err := leader.New(config)
 	require.NoError(t, err)
 	return e

@@ -2,6 +2,7 @@ package leased_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,14 +30,14 @@ func TestAHandOverOnAStoreThatIsPolled(t *testing.T) {
 // handOver lets two electors take turns.
 func handOver(t *testing.T, way func() leased.Store) {
 	t.Helper()
-	first, second := newElector(t, way(), "first"), newElector(t, way(), "second")
+	refused := make(chan struct{})
+	var once sync.Once
+	first := newElector(t, way(), "first")
+	second := newElectorWith(t, way(), "second", leader.Callbacks{OnAcquireFailed: func(error) { once.Do(func() { close(refused) }) }})
 	require.NoError(t, first.Start(t.Context()))
 	require.NoError(t, first.WaitForLeadership(t.Context()))
-	refusedOnce := make(chan struct{})
-	unregister := second.OnAcquireFailed(func(error) { close(refusedOnce) })
 	require.NoError(t, second.Start(t.Context()))
-	<-refusedOnce
-	unregister()
+	<-refused
 	term := first.Context()
 	start := time.Now()
 	require.NoError(t, first.Shutdown(context.Background()))

@@ -112,17 +112,17 @@ func TestANodeThatKeepsTryingLeadsOnceTheTableIsThere(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	judge := newJudge(t, dsn)
 	backend := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
+	var once sync.Once
 	e, err := leader.New(leader.Config{
 		Name: "scheduler", Backend: backend, LeaseDuration: ttl, KeepTrying: true, Retry: leader.FixedInterval{Interval: 10 * time.Millisecond},
+		Callbacks: leader.Callbacks{OnError: func(err error) {
+			var missing *postgres.TableError
+			if assert.ErrorAs(t, err, &missing) && assert.True(t, missing.Missing) {
+				once.Do(func() { judge.exec(postgres.Schema("")) })
+			}
+		}},
 	})
 	require.NoError(t, err)
-	var once sync.Once
-	e.OnError(func(err error) {
-		var missing *postgres.TableError
-		if assert.ErrorAs(t, err, &missing) && assert.True(t, missing.Missing) {
-			once.Do(func() { judge.exec(postgres.Schema("")) })
-		}
-	})
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -19,7 +19,7 @@ import (
 
 // serveLeader serves an Elector's state until stop. An empty address serves
 // nothing.
-func serveLeader(ctx context.Context, app *program.App, address string, elector *leader.Elector) (stop func(), err error) {
+func serveLeader(ctx context.Context, app *program.App, address string, elector *leader.Elector, m *metrics) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -29,7 +29,7 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", elector.Handler())
-	mux.Handle("GET /metrics", newMetrics(elector))
+	mux.Handle("GET /metrics", m.of(elector))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	app.Logger().Info("serving", slog.String("address", listener.Addr().String()))
 	var serving sync.WaitGroup
@@ -44,28 +44,41 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	}, nil
 }
 
-// newMetrics answers with an Elector's metrics, by the names that dashboards for
-// client-go know.
-func newMetrics(e *leader.Elector) http.Handler {
-	name := prometheus.Labels{"name": e.Name()}
-	status := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "leader_election_master_status", Help: "1 if this node leads.", ConstLabels: name,
+// metrics are an Elector's, by the names that dashboards for client-go know.
+type metrics struct {
+	name        prometheus.Labels
+	transitions *prometheus.CounterVec
+}
+
+func newMetrics(election string) *metrics {
+	name := prometheus.Labels{"name": election}
+	return &metrics{name, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "leader_election_transitions_total", Help: "What became of this node.", ConstLabels: name,
+	}, []string{"to"})}
+}
+
+// callbacks count the transitions.
+func (m *metrics) callbacks() leader.Callbacks {
+	to := func(what string) func() { return m.transitions.WithLabelValues(what).Inc }
+	leads, recovered, released, lost := to("leader"), to("recovered"), to("released"), to("lost")
+	return leader.Callbacks{
+		OnAcquired:  func(leader.Term) { leads() },
+		OnRecovered: func(leader.Term) { recovered() },
+		OnReleased:  func(leader.Term) { released() },
+		OnLost:      func(leader.Term, error) { lost() },
+	}
+}
+
+// of answers with the metrics of an Elector that was made with the callbacks.
+func (m *metrics) of(e *leader.Elector) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.transitions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leader_election_master_status", Help: "1 if this node leads.", ConstLabels: m.name,
 	}, func() float64 {
 		if e.IsLeader() {
 			return 1
 		}
 		return 0
-	})
-	transitions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "leader_election_transitions_total", Help: "What became of this node.", ConstLabels: name,
-	}, []string{"to"})
-	to := func(what string) func() { return transitions.WithLabelValues(what).Inc }
-	leads, recovered, released, lost := to("leader"), to("recovered"), to("released"), to("lost")
-	e.OnAcquired(func(leader.Term) { leads() })
-	e.OnRecovered(func(leader.Term) { recovered() })
-	e.OnReleased(func(leader.Term) { released() })
-	e.OnLost(func(leader.Term, error) { lost() })
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(status, transitions)
+	}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

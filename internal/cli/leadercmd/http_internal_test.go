@@ -31,9 +31,11 @@ func scraped(t *testing.T, text io.Reader) map[string]*dto.MetricFamily {
 // Dashboards have these names, labels and types.
 func TestAScrapeShowsWhatBecameOfTheNode(t *testing.T) {
 	t.Parallel()
-	e, err := leader.New(leader.Config{Name: `7:"108"`, Backend: leadertest.NewElection().Backend()})
+	const name = `7:"108"`
+	m := newMetrics(name)
+	e, err := leader.New(leader.Config{Name: name, Backend: leadertest.NewElection().Backend(), Callbacks: m.callbacks()})
 	require.NoError(t, err)
-	handler := newMetrics(e)
+	handler := m.of(e)
 	scrape := func() *httptest.ResponseRecorder {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))

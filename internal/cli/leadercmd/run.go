@@ -16,7 +16,6 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/supervise"
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/driver"
 )
 
 const runHelp = `Take part in an election until interrupted, and log every transition.
@@ -122,17 +121,17 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer election.close()
 	ctx := cmd.Context()
-	elector, err := r.elector(app, election)
+	counted := newMetrics(election.Name)
+	elector, err := r.elector(app, election, counted.callbacks(), command.Args == nil)
 	if err != nil {
 		return program.ElectionError(err)
 	}
-	stopServing, err := serveLeader(ctx, app, r.http, elector)
+	stopServing, err := serveLeader(ctx, app, r.http, elector, counted)
 	if err != nil {
 		return err
 	}
 	defer stopServing()
 	if command.Args == nil {
-		logAttempts(app, election, elector)
 		return program.ElectionError(interrupted(ctx, elector.Run(ctx, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
@@ -141,24 +140,15 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	return program.ElectionError((&office{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
 
-// logAttempts logs the transitions that an Elector logs as details, because they
-// never end while another node leads, unless details are logged.
-func logAttempts(app *program.App, election *Election, elector *leader.Elector) {
-	log := app.Logger()
+// logAttempt logs a transition that an Elector logs as a detail, because it
+// never ends while another node leads, unless details are logged.
+func logAttempt(log *slog.Logger, from, to leader.State) {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	log = log.With(slog.String("election", election.Name))
-	if labeled, ok := election.Backend.(driver.Labeled); ok {
-		for _, a := range labeled.LogAttrs() {
-			log = log.With(a)
-		}
+	if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
+		log.Info("state_change", slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
 	}
-	elector.OnStateChange(func(from, to leader.State) {
-		if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
-			log.Info("state_change", slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
-		}
-	})
 }
 
 // interrupted: an interrupt is the end that was asked for, a command that cannot be
@@ -173,17 +163,20 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// elector makes the Elector, which logs why it does not lead.
-func (r *runCommand) elector(app *program.App, election *Election) (*leader.Elector, error) {
+// elector makes the Elector, which logs why it does not lead and, if attempts is set, each
+// attempt.
+func (r *runCommand) elector(app *program.App, election *Election, callbacks leader.Callbacks, attempts bool) (e *leader.Elector, err error) {
 	c := r.config
-	c.Name, c.Backend, c.Logger = election.Name, election.Backend, app.Logger()
+	c.Name, c.Backend, c.Logger, c.Callbacks = election.Name, election.Backend, app.Logger(), callbacks
+	if attempts {
+		c.Callbacks.OnStateChange = func(from, to leader.State) { logAttempt(e.Logger(nil), from, to) }
+	}
 	if r.base > 0 {
 		c.Retry = leader.ExponentialBackoff{Base: r.base, Max: r.longest}
 	}
-	if r.noReacquire {
-		c.AutoReacquire = leader.Off
-	}
-	return leader.New(c)
+	c.LeadOnce = r.noReacquire
+	e, err = leader.New(c)
+	return e, err
 }
 
 // An office is a command that runs while the node leads.

@@ -37,11 +37,12 @@ func newChild(ctx context.Context, job Job) (*Child, error) {
 // is called for each term with the leader's context, beside the operations, and returns
 // when that has ended.
 func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(leading context.Context)) error {
-	e, err := leader.New(c.Config(backend))
+	config := c.Config(backend)
+	config.Callbacks = c.callbacks()
+	e, err := leader.New(config)
 	if err != nil {
 		return err
 	}
-	c.report(e)
 	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads to the end of the process
 	return e.Run(ctx, func(ctx context.Context) error {
 		var wg sync.WaitGroup
@@ -54,19 +55,21 @@ func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(lea
 	})
 }
 
-// report says what the elector tells.
-func (c *Child) report(e *leader.Elector) {
-	e.OnAcquired(func(term leader.Term) { c.Say("acquired", term) })
-	e.OnRecovered(func(term leader.Term) { c.Say("recovered", term) })
-	e.OnReleased(func(term leader.Term) { c.Say("released", term) })
-	e.OnLost(func(term leader.Term, err error) { c.Say("lost", term, err) })
-	e.OnStopped(func(err error) { c.Say("stopped", err) })
-	e.OnError(func(err error) { c.Say("error", err) })
-	e.OnAcquireFailed(func(err error) {
-		if err == nil {
-			c.Say("follows")
-		}
-	})
+// callbacks say what happens.
+func (c *Child) callbacks() leader.Callbacks {
+	return leader.Callbacks{
+		OnAcquired:  func(term leader.Term) { c.Say("acquired", term) },
+		OnRecovered: func(term leader.Term) { c.Say("recovered", term) },
+		OnReleased:  func(term leader.Term) { c.Say("released", term) },
+		OnLost:      func(term leader.Term, err error) { c.Say("lost", term, err) },
+		OnStopped:   func(err error) { c.Say("stopped", err) },
+		OnError:     func(err error) { c.Say("error", err) },
+		OnAcquireFailed: func(err error) {
+			if err == nil {
+				c.Say("follows")
+			}
+		},
+	}
 }
 
 // Say tells the parent what happened: see the package for the words.

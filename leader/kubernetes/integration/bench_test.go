@@ -42,12 +42,13 @@ func standOurs(b *testing.B, config *rest.Config, lease, identity string, t time
 	b.Helper()
 	backend, err := kubernetes.NewFromConfig(config, cluster.namespace, lease)
 	require.NoError(b, err)
+	s := standing{leads: make(chan struct{})}
 	e, err := leader.New(leader.Config{
 		Name: lease, Backend: backend, Identity: identity, LeaseDuration: t.lease, Retry: leader.FixedInterval{Interval: t.retry},
+		Callbacks: leader.Callbacks{OnAcquired: func(leader.Term) { close(s.leads) }},
 	})
 	require.NoError(b, err)
-	s := standing{leads: make(chan struct{}), stop: func() { _ = e.Shutdown(context.Background()) }}
-	e.OnAcquired(func(leader.Term) { close(s.leads) })
+	s.stop = func() { _ = e.Shutdown(context.Background()) }
 	require.NoError(b, e.Start(context.Background()))
 	return s
 }

@@ -1,4 +1,4 @@
-package leader
+package services
 
 import (
 	"cmp"
@@ -8,18 +8,20 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/pglatch/pglatch/leader"
 )
 
-// The defaults of a ServicesConfig.
+// The defaults of a Config.
 const (
 	DefaultStartTimeout = 30 * time.Second
 	DefaultStopTimeout  = 10 * time.Second
 )
 
-// A ServicesConfig lists services.
-type ServicesConfig struct {
+// A Config lists services.
+type Config struct {
 	// Services in the order in which they start. At least one.
-	Services []ServiceSpec
+	Services []Spec
 
 	// StartTimeout is how long a service may take to start. 0 = 30 s.
 	StartTimeout time.Duration
@@ -33,16 +35,16 @@ type ServicesConfig struct {
 	Logger *slog.Logger
 }
 
-// Services run while an Elector's node leads.
-type Services struct {
-	elector *Elector
-	specs   []ServiceSpec
+// A Group is services that run while an Elector's node leads.
+type Group struct {
+	elector *leader.Elector
+	specs   []Spec
 	log     *slog.Logger
 }
 
-// NewServices validates a list of services for an Elector. Nothing happens before
+// New validates a list of services for an Elector. Nothing happens before
 // Run.
-func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
+func New(e *leader.Elector, config Config) (*Group, error) {
 	config.StartTimeout = cmp.Or(config.StartTimeout, DefaultStartTimeout)
 	config.StopTimeout = cmp.Or(config.StopTimeout, DefaultStopTimeout)
 	switch {
@@ -74,8 +76,11 @@ func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
 		}
 		names[s.Name] = true
 	}
-	log := labeled(cmp.Or(config.Logger, e.config.Logger), e.config)
-	return &Services{elector: e, specs: specs, log: log}, nil
+	return &Group{elector: e, specs: specs, log: e.Logger(config.Logger)}, nil
+}
+
+func wrong(field string, value any, remedy string) error {
+	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
 // Run runs the services while the node leads, with Elector.Run: it returns when
@@ -88,52 +93,50 @@ func NewServices(e *Elector, config ServicesConfig) (*Services, error) {
 //
 // A service that fails to start (by an error, a panic, or its time) costs the
 // leadership: what has started is stopped in reverse and others may lead; the reason is
-// logged and reported to OnError as a *ServiceError. The node takes part again as
+// logged and reported to OnError as an *Error. The node takes part again as
 // after StepDown. A Start or Stop that does not return counts as work that goes
-// on: see Config.OnDrainExceeded. A Start that succeeds too late is followed by its
-// Stop.
-func (s *Services) Run(ctx context.Context) error {
+// on: see leader.Config.KeepUntilDrained. A Start that succeeds too late is followed by its Stop.
+func (s *Group) Run(ctx context.Context) error {
 	defer s.logFollower()()
 	return s.elector.Run(ctx, s.serve)
 }
 
-// logFollower logs, once in each time as a follower, that nothing is started.
-func (s *Services) logFollower() (unregister func()) {
-	told := false // used by the lifecycle goroutine only
-	again := func() { told = false }
-	undo := []func(){
-		s.elector.OnAcquired(func(Term) { again() }),
-		s.elector.OnStopped(func(error) { again() }),
-		s.elector.OnAcquireFailed(func(err error) {
-			if err == nil && !told {
-				told = true
+// logFollower logs, once in each time as a follower, that nothing is started, until stop.
+func (s *Group) logFollower() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	events := s.elector.Events(ctx)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		logged := false
+		for v := range events {
+			switch {
+			case v.Kind == leader.EventAcquired || v.Kind == leader.EventStopped:
+				logged = false
+			case v.Kind == leader.EventAcquireFailed && v.Err == nil && !logged:
+				logged = true
 				s.log.Info("not leader, skipping scheduler startup")
 			}
-		}),
-	}
-	return func() {
-		for _, unregister := range undo {
-			unregister()
 		}
-	}
+	})
+	return func() { cancel(); reading.Wait() }
 }
 
 // serve is the work of one leadership.
-func (s *Services) serve(ctx context.Context) error {
-	s.log.Info("acquired leadership, starting schedulers", slog.String("term", TermOfContext(ctx).String()))
+func (s *Group) serve(ctx context.Context) error {
+	s.log.Info("acquired leadership, starting schedulers", slog.String("term", leader.TermOfContext(ctx).String()))
 	var calls sync.WaitGroup // of services, also those that nobody waits for any more
 	defer calls.Wait()
-	var begun []*posting
+	var begun []*instance
 	for _, spec := range s.specs {
 		if ctx.Err() != nil {
 			break
 		}
-		p := &posting{ServiceSpec: spec, calls: &calls, started: make(chan struct{})}
+		p := &instance{Spec: spec, calls: &calls, started: make(chan struct{})}
 		begun = append(begun, p)
 		if err := p.start(ctx); err != nil {
 			if ctx.Err() == nil {
 				s.log.Warn("a service failed to start: giving leadership up", slog.String("service", p.Name), slog.Any("error", err))
-				s.elector.resign(&ServiceError{p.Name, err})
+				s.elector.Resign(&Error{p.Name, err})
 			}
 			break
 		}
@@ -147,20 +150,11 @@ func (s *Services) serve(ctx context.Context) error {
 }
 
 // stop stops a service, or waits for the end of an attempt to start it.
-func (s *Services) stop(ctx context.Context, p *posting) {
+func (s *Group) stop(ctx context.Context, p *instance) {
 	log := s.log.With(slog.String("service", p.Name))
 	if err := p.stop(ctx); err != nil {
 		log.Warn("a service failed to stop", slog.Any("error", err))
 	} else if p.err == nil {
 		log.Info("service stopped")
-	}
-}
-
-// resign is StepDown for a reason, as a request only: work may call it.
-func (e *Elector) resign(reason error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.life != nil && e.life.reign != nil {
-		e.life.reign.stepDown(reason)
 	}
 }

@@ -1,4 +1,4 @@
-package leader_test
+package services_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
+	"github.com/pglatch/pglatch/leader/services"
 )
 
 // A cast is what one node's services do, as lines in the order in which they happen.
@@ -75,8 +76,8 @@ func (a *actor) Stop(ctx context.Context) error {
 }
 
 // spec is an actor as a service; made, if not nil, sees it before it starts.
-func (c *cast) spec(name string, made func(*actor)) leader.ServiceSpec {
-	return leader.ServiceSpec{Name: name, New: func(context.Context) (leader.Service, error) {
+func (c *cast) spec(name string, made func(*actor)) services.Spec {
+	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) {
 		c.note("new %s", name)
 		a := &actor{cast: c, name: name}
 		if made != nil {
@@ -92,26 +93,32 @@ type stage struct {
 	elector *leader.Elector
 	backend *leadertest.Backend
 	stop    context.CancelFunc
+	errors  []error // that OnError got
 	done    chan error
 }
 
 // perform runs services on a new node. Its log has only what the services log.
-func perform(t *testing.T, election *leadertest.Election, config leader.Config, specs func(*cast) []leader.ServiceSpec) *stage {
+func perform(t *testing.T, election *leadertest.Election, config leader.Config, specs func(*cast) []services.Spec) *stage {
 	t.Helper()
 	s := &stage{cast: &cast{}, backend: election.Backend(), done: make(chan error, 1)}
 	config.Name, config.Backend = "scheduler", s.backend
+	config.Callbacks = leader.Callbacks{
+		OnReleased:  func(leader.Term) { s.note("released") },
+		OnLost:      func(leader.Term, error) { s.note("lost") },
+		OnRecovered: func(leader.Term) { s.note("recovered") },
+		OnError: func(err error) {
+			s.note("error: %v", err)
+			s.errors = append(s.errors, err)
+		},
+	}
 	var err error
 	s.elector, err = leader.New(config)
 	require.NoError(t, err)
-	services, err := leader.NewServices(s.elector, leader.ServicesConfig{Services: specs(s.cast), Logger: slog.New(s.cast)})
+	group, err := services.New(s.elector, services.Config{Services: specs(s.cast), Logger: slog.New(s.cast)})
 	require.NoError(t, err)
-	s.elector.OnReleased(func(leader.Term) { s.note("released") })
-	s.elector.OnLost(func(leader.Term, error) { s.note("lost") })
-	s.elector.OnRecovered(func(leader.Term) { s.note("recovered") })
-	s.elector.OnError(func(err error) { s.note("error: %v", err) })
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	go func() { s.done <- services.Run(ctx) }()
+	go func() { s.done <- group.Run(ctx) }()
 	synctest.Wait()
 	return s
 }
@@ -124,8 +131,8 @@ func (s *stage) end(t *testing.T) {
 	assert.Equal(t, leader.Stopped, s.elector.State())
 }
 
-func two(c *cast) []leader.ServiceSpec {
-	return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", nil)}
+func two(c *cast) []services.Spec {
+	return []services.Spec{c.spec("a", nil), c.spec("b", nil)}
 }
 
 var twoStarted = []string{
@@ -140,8 +147,8 @@ func TestServicesStartInOrderOnTheLeaderAndStopInReverseBeforeTheRelease(t *test
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
 		var held []bool
-		s := perform(t, election, leader.Config{}, func(c *cast) []leader.ServiceSpec {
-			return []leader.ServiceSpec{c.spec("a", func(a *actor) {
+		s := perform(t, election, leader.Config{}, func(c *cast) []services.Spec {
+			return []services.Spec{c.spec("a", func(a *actor) {
 				a.stop = func(ctx context.Context) error {
 					_, ok := election.Leader()
 					held = append(held, ok, ctx.Err() == nil, a.ctx.Err() != nil)
@@ -182,10 +189,10 @@ func TestTheContextOfStartLastsAsLongAsLeadership(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var service *actor
-		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []services.Spec {
 			spec := c.spec("a", func(a *actor) { service = a })
 			spec.StartTimeout = time.Second
-			return []leader.ServiceSpec{spec}
+			return []services.Spec{spec}
 		})
 		time.Sleep(time.Hour)
 		require.NoError(t, service.ctx.Err(), "StartTimeout bounds Start, not the service")
@@ -200,49 +207,49 @@ func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("no such table")
 	for name, failure := range map[string]struct {
-		spec func(c *cast) leader.ServiceSpec
+		spec func(c *cast) services.Spec
 		as   error
 		late time.Duration // until the failure shows
 		then []string      // what happens to the service
 	}{
 		"by an error of Start": {
-			spec: func(c *cast) leader.ServiceSpec {
+			spec: func(c *cast) services.Spec {
 				return c.spec("b", func(a *actor) { a.start = func(context.Context) error { return boom } })
 			},
 			as: boom,
 		},
 		"by a panic": {
-			spec: func(c *cast) leader.ServiceSpec {
+			spec: func(c *cast) services.Spec {
 				return c.spec("b", func(a *actor) { a.start = func(context.Context) error { panic("boom") } })
 			},
 			as: leader.ErrPanic,
 		},
 		"by an error of New": {
-			spec: func(c *cast) leader.ServiceSpec {
-				return leader.ServiceSpec{Name: "b", New: func(context.Context) (leader.Service, error) { return nil, boom }}
+			spec: func(c *cast) services.Spec {
+				return services.Spec{Name: "b", New: func(context.Context) (services.Service, error) { return nil, boom }}
 			},
 			as: boom,
 		},
 		"because New returns nothing": {
-			spec: func(c *cast) leader.ServiceSpec {
-				return leader.ServiceSpec{Name: "b", New: func(context.Context) (leader.Service, error) { return nil, nil }}
+			spec: func(c *cast) services.Spec {
+				return services.Spec{Name: "b", New: func(context.Context) (services.Service, error) { return nil, nil }}
 			},
 		},
 		"because it takes too long, and heeds its context": {
-			spec: func(c *cast) leader.ServiceSpec {
+			spec: func(c *cast) services.Spec {
 				return c.spec("b", func(a *actor) {
 					a.start = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 				})
 			},
-			as: leader.ErrServiceTimeout, late: leader.DefaultStartTimeout,
+			as: services.ErrTimeout, late: services.DefaultStartTimeout,
 		},
 		"because it takes too long, and then starts": {
-			spec: func(c *cast) leader.ServiceSpec {
+			spec: func(c *cast) services.Spec {
 				return c.spec("b", func(a *actor) {
-					a.start = func(context.Context) error { time.Sleep(leader.DefaultStartTimeout + time.Second); return nil }
+					a.start = func(context.Context) error { time.Sleep(services.DefaultStartTimeout + time.Second); return nil }
 				})
 			},
-			as: leader.ErrServiceTimeout, late: leader.DefaultStartTimeout + time.Second,
+			as: services.ErrTimeout, late: services.DefaultStartTimeout + time.Second,
 			then: []string{"stop b", "log: service stopped"},
 		},
 	} {
@@ -250,11 +257,9 @@ func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				election := leadertest.NewElection()
-				s := perform(t, election, leader.Config{}, func(c *cast) []leader.ServiceSpec {
-					return []leader.ServiceSpec{c.spec("a", nil), failure.spec(c), c.spec("c", nil)}
+				s := perform(t, election, leader.Config{}, func(c *cast) []services.Spec {
+					return []services.Spec{c.spec("a", nil), failure.spec(c), c.spec("c", nil)}
 				})
-				var told []error
-				s.elector.OnError(func(err error) { told = append(told, err) })
 				other := perform(t, election, leader.Config{}, two)
 				time.Sleep(failure.late)
 				synctest.Wait()
@@ -264,11 +269,11 @@ func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
 				require.GreaterOrEqual(t, failed, 0, lines)
 				ended := slices.DeleteFunc(lines[failed+1:], func(l string) bool { return l[:6] == "error:" })
 				assert.Equal(t, slices.Concat(failure.then, []string{"stop a", "log: service stopped", "released"}), ended)
-				if failure.late > 0 { // else it was told before we asked
-					require.Len(t, told, 1)
-					service, ok := errors.AsType[*leader.ServiceError](told[0])
-					require.True(t, ok, told[0])
-					assert.Equal(t, "b", service.Service)
+				require.Len(t, s.errors, 1)
+				service, ok := errors.AsType[*services.Error](s.errors[0])
+				require.True(t, ok, s.errors[0])
+				assert.Equal(t, "b", service.Service)
+				if failure.as != nil {
 					require.ErrorIs(t, service, failure.as)
 				}
 				assert.Equal(t, twoStarted, slices.DeleteFunc(other.take(), func(l string) bool {
@@ -285,8 +290,8 @@ func TestANodeWhoseServiceFailedIsElectedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failures := 2
-		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
-			return []leader.ServiceSpec{c.spec("a", func(a *actor) {
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []services.Spec {
+			return []services.Spec{c.spec("a", func(a *actor) {
 				a.start = func(context.Context) error {
 					if failures == 0 {
 						return nil
@@ -309,8 +314,8 @@ func TestAServiceThatDoesNotStopKeepsNoOtherFromItsStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
 		release := make(chan struct{})
-		s := perform(t, election, leader.Config{DrainTimeout: time.Minute}, func(c *cast) []leader.ServiceSpec {
-			return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", func(a *actor) {
+		s := perform(t, election, leader.Config{DrainTimeout: time.Minute}, func(c *cast) []services.Spec {
+			return []services.Spec{c.spec("a", nil), c.spec("b", func(a *actor) {
 				a.stop = func(context.Context) error { <-release; return nil }
 			}), c.spec("c", func(a *actor) {
 				a.stop = func(context.Context) error { panic("boom") }
@@ -320,7 +325,7 @@ func TestAServiceThatDoesNotStopKeepsNoOtherFromItsStop(t *testing.T) {
 		s.stop()
 		synctest.Wait()
 		assert.Equal(t, []string{"stop c", "log: a service failed to stop", "stop b"}, s.take())
-		time.Sleep(leader.DefaultStopTimeout)
+		time.Sleep(services.DefaultStopTimeout)
 		synctest.Wait()
 		assert.Equal(t, []string{"log: a service failed to stop", "stop a", "log: service stopped"}, s.take())
 		_, ok := election.Leader()
@@ -343,8 +348,8 @@ func TestRecoveredLeadershipStartsTheServicesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var made []*actor
-		s := perform(t, leadertest.NewElection(), leader.Config{ReconnectGrace: 10 * time.Second}, func(c *cast) []leader.ServiceSpec {
-			return []leader.ServiceSpec{c.spec("a", func(a *actor) { made = append(made, a) })}
+		s := perform(t, leadertest.NewElection(), leader.Config{ReconnectGrace: 10 * time.Second}, func(c *cast) []services.Spec {
+			return []services.Spec{c.spec("a", func(a *actor) { made = append(made, a) })}
 		})
 		s.take()
 		s.backend.Kill()
@@ -379,8 +384,8 @@ func TestLostLeadershipStopsTheServices(t *testing.T) {
 func TestLeadershipThatEndsDuringAStartIsNoFailureOfTheService(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []leader.ServiceSpec {
-			return []leader.ServiceSpec{c.spec("a", nil), c.spec("b", func(a *actor) {
+		s := perform(t, leadertest.NewElection(), leader.Config{}, func(c *cast) []services.Spec {
+			return []services.Spec{c.spec("a", nil), c.spec("b", func(a *actor) {
 				a.start = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 			})}
 		})
@@ -390,27 +395,27 @@ func TestLeadershipThatEndsDuringAStartIsNoFailureOfTheService(t *testing.T) {
 	})
 }
 
-func TestNewServicesNamesWhatIsWrong(t *testing.T) {
+func TestNewNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
 	require.NoError(t, err)
-	none := func(context.Context) (leader.Service, error) { return nil, nil }
-	for field, config := range map[string]leader.ServicesConfig{
+	none := func(context.Context) (services.Service, error) { return nil, nil }
+	for field, config := range map[string]services.Config{
 		"Services":                 {},
-		"StartTimeout":             {Services: []leader.ServiceSpec{{Name: "a", New: none}}, StartTimeout: -1},
-		"StopTimeout":              {Services: []leader.ServiceSpec{{Name: "a", New: none}}, StopTimeout: -1},
-		"Services[0].Name":         {Services: []leader.ServiceSpec{{New: none}}},
-		"Services[1].Name":         {Services: []leader.ServiceSpec{{Name: "a", New: none}, {Name: "a", New: none}}},
-		"Services[0].New":          {Services: []leader.ServiceSpec{{Name: "a"}}},
-		"Services[0].StartTimeout": {Services: []leader.ServiceSpec{{Name: "a", New: none, StartTimeout: -1}}},
-		"Services[0].StopTimeout":  {Services: []leader.ServiceSpec{{Name: "a", New: none, StopTimeout: -1}}},
+		"StartTimeout":             {Services: []services.Spec{{Name: "a", New: none}}, StartTimeout: -1},
+		"StopTimeout":              {Services: []services.Spec{{Name: "a", New: none}}, StopTimeout: -1},
+		"Services[0].Name":         {Services: []services.Spec{{New: none}}},
+		"Services[1].Name":         {Services: []services.Spec{{Name: "a", New: none}, {Name: "a", New: none}}},
+		"Services[0].New":          {Services: []services.Spec{{Name: "a"}}},
+		"Services[0].StartTimeout": {Services: []services.Spec{{Name: "a", New: none, StartTimeout: -1}}},
+		"Services[0].StopTimeout":  {Services: []services.Spec{{Name: "a", New: none, StopTimeout: -1}}},
 	} {
-		_, err := leader.NewServices(elector, config)
+		_, err := services.New(elector, config)
 		wrong, ok := errors.AsType[*leader.ConfigError](err)
 		require.True(t, ok, "%s: %v", field, err)
 		assert.Equal(t, field, wrong.Field)
 		assert.NotEmpty(t, wrong.Remedy)
 	}
-	_, err = leader.NewServices(nil, leader.ServicesConfig{})
+	_, err = services.New(nil, services.Config{})
 	require.ErrorContains(t, err, "Elector")
 }

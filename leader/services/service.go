@@ -1,4 +1,4 @@
-package leader
+package services
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/pglatch/pglatch/leader"
 )
 
 // A Service is something that runs on the leader only, such as a scheduler.
@@ -20,8 +22,8 @@ type Service interface {
 	Stop(ctx context.Context) error
 }
 
-// A ServiceSpec says how to make a service.
-type ServiceSpec struct {
+// A Spec says how to make a service.
+type Spec struct {
 	// Name is the service in logs and errors. Required, and unique.
 	Name string
 
@@ -29,34 +31,34 @@ type ServiceSpec struct {
 	// not even do that. ctx is that of Start. Required.
 	New func(ctx context.Context) (Service, error)
 
-	// StartTimeout bounds New and Start together. 0 = that of the ServicesConfig.
+	// StartTimeout bounds New and Start together. 0 = that of the Config.
 	StartTimeout time.Duration
 
-	// StopTimeout bounds Stop. 0 = that of the ServicesConfig.
+	// StopTimeout bounds Stop. 0 = that of the Config.
 	StopTimeout time.Duration
 }
 
-// A ServiceError tells which service failed to start, and why.
-type ServiceError struct {
+// An Error says which service failed to start, and why.
+type Error struct {
 	Service string
 	Err     error
 }
 
-func (e *ServiceError) Error() string { return "service " + e.Service + ": start: " + e.Err.Error() }
+func (e *Error) Error() string { return "service " + e.Service + ": start: " + e.Err.Error() }
 
 // Unwrap returns the reason.
-func (e *ServiceError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // The reasons why a service did not start or stop, beside its own ones.
 var (
-	ErrServiceTimeout = errors.New("not done in time")
-	errNoReturn       = errors.New("it has ended its goroutine")
-	errNoService      = errors.New("New returned no service")
+	ErrTimeout   = errors.New("not done in time")
+	errNoReturn  = errors.New("it has ended its goroutine")
+	errNoService = errors.New("New returned no service")
 )
 
-// A posting is a service during one leadership.
-type posting struct {
-	ServiceSpec
+// An instance is a service during one leadership.
+type instance struct {
+	Spec
 	calls   *sync.WaitGroup
 	started chan struct{} // closed when Start has returned
 	service Service
@@ -65,7 +67,7 @@ type posting struct {
 
 // start returns when the service has started, has failed to, or may not take any
 // longer: then the call goes on, and stop waits for it.
-func (p *posting) start(ctx context.Context) error {
+func (p *instance) start(ctx context.Context) error {
 	p.calls.Go(func() {
 		defer close(p.started)
 		p.err = errNoReturn // unless it does return
@@ -85,7 +87,7 @@ func (p *posting) start(ctx context.Context) error {
 	case <-p.started:
 		return p.err
 	case <-timer.C:
-		return fmt.Errorf("%w (%v)", ErrServiceTimeout, p.StartTimeout)
+		return fmt.Errorf("%w (%v)", ErrTimeout, p.StartTimeout)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -93,7 +95,7 @@ func (p *posting) start(ctx context.Context) error {
 
 // stop stops the service if it has started, and returns after StopTimeout at the
 // latest: then the call goes on.
-func (p *posting) stop(ctx context.Context) error {
+func (p *instance) stop(ctx context.Context) error {
 	done := make(chan error, 1)
 	p.calls.Go(func() {
 		<-p.started
@@ -111,7 +113,7 @@ func (p *posting) stop(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("%w (%v)", ErrServiceTimeout, p.StopTimeout)
+		return fmt.Errorf("%w (%v)", ErrTimeout, p.StopTimeout)
 	}
 }
 
@@ -119,7 +121,7 @@ func (p *posting) stop(ctx context.Context) error {
 func guarded(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", ErrPanic, r)
+			err = fmt.Errorf("%w: %v", leader.ErrPanic, r)
 		}
 	}()
 	return fn()
