@@ -15,7 +15,7 @@ import (
 // does. shared tells that another election, whose class is the same by chance, has a
 // leader or a candidate. It ends a watch.
 func (s *Session) Incarnation(key namespace.Key) (holder session.Holder, found, shared bool, err error) {
-	class := key.Election().Barrier()
+	class := ElectionOf(key.Tag()).Barrier()
 	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + whereClass(class) + incarnationSQL + `
 		AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), pg_catalog.pg_backend_pid()`)
 	if err != nil || row[0] != "t" {
@@ -69,19 +69,10 @@ type incarnated struct {
 // key, of the same class: its session then holds the lock of that election. Ours it
 // cannot hold, because who asks has it. A session has one election.
 func (i incarnated) ofAnother(key namespace.Key) bool {
-	class := key.Election().ClassID()
+	class := ElectionOf(key.Tag()).ClassID()
 	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(tag namespace.Tag) bool {
-		return tag != key.Tag() && tag.ClassID != class && keyOf(tag).Election().ClassID() == class
+		return tag != key.Tag() && tag.ClassID != class && ElectionOf(tag).ClassID() == class
 	})
-}
-
-// keyOf is the key that a tag of an advisory lock is of.
-func keyOf(tag namespace.Tag) namespace.Key {
-	if k1, k2, ok := tag.Pair(); ok {
-		return namespace.Pair(k1, k2)
-	}
-	k, _ := tag.Single()
-	return namespace.SingleRaw(k)
 }
 
 // Terminate ends a session of this role, if it is still the one that is meant. It

@@ -38,7 +38,7 @@ func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s, other, judge := dial(t, dsn, nil), dial(t, dsn, nil), connect(t, dsn)
 	key := namespace.Pair(7, 9)
-	election := key.Election()
+	election := ElectionOf(key.Tag())
 	none := func() {
 		t.Helper()
 		_, found, shared, err := s.Incarnation(key)
@@ -48,7 +48,7 @@ func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
 	}
 	seize(t, s, election.Incarnation(1))
 	seize(t, other, election.Barrier())
-	seize(t, other, namespace.Pair(7, 10).Election().Incarnation(1))
+	seize(t, other, ElectionOf(namespace.Pair(7, 10).Tag()).Incarnation(1))
 	none()
 	seize(t, other, election.Incarnation(1<<32-1))
 	holder, found, shared, err := s.Incarnation(key)
@@ -78,17 +78,17 @@ func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s, foreign, own := dial(t, dsn, nil), dial(t, dsn, nil), dial(t, dsn, nil)
 	ours, theirs := namespace.Pair(1, 29674), namespace.Pair(1, 32989)
-	require.Equal(t, ours.Election().ClassID(), theirs.Election().ClassID())
+	require.Equal(t, ElectionOf(ours.Tag()).ClassID(), ElectionOf(theirs.Tag()).ClassID())
 	seize(t, s, ours.Tag())
 	seize(t, foreign, theirs.Tag())
-	seize(t, foreign, theirs.Election().Incarnation(7))
+	seize(t, foreign, ElectionOf(theirs.Tag()).Incarnation(7))
 	_, found, shared, err := s.Incarnation(ours)
 	require.NoError(t, err)
 	assert.False(t, found)
 	assert.True(t, shared)
 
 	// A session that has an incarnation and no election's lock can be of this election.
-	seize(t, own, ours.Election().Incarnation(8))
+	seize(t, own, ElectionOf(ours.Tag()).Incarnation(8))
 	seize(t, own, namespace.Pair(3, 3).Tag())
 	holder, found, shared, err := s.Incarnation(ours)
 	require.NoError(t, err)

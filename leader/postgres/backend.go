@@ -20,7 +20,7 @@ import (
 // one goroutine at a time, but for Leader and Migrate, which are for any.
 type Backend struct {
 	config   Config
-	election namespace.Election
+	election pgsession.Election
 	table    string            // as SQL
 	plain    *pgsession.Dialer // of connections that carry no lock
 
@@ -61,7 +61,7 @@ func New(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{config: config, election: config.Key.Election(), table: quoteTable(config.Table)}
+	b := &Backend{config: config, election: pgsession.ElectionOf(config.Key.Tag()), table: quoteTable(config.Table)}
 	config.ConnConfig = cc.Copy()
 	config.Logger = config.Logger.With(slog.String("election", config.Key.String()))
 	for _, a := range b.LogAttrs() {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -25,7 +26,7 @@ func elects(key namespace.Key) func(*postgres.Config) {
 
 func TestTwoElectionsOfOneClassCostEachOtherNothing(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, colliding[0].Election().ClassID(), colliding[1].Election().ClassID())
+	require.Equal(t, pgsession.ElectionOf(colliding[0].Tag()).ClassID(), pgsession.ElectionOf(colliding[1].Tag()).ClassID())
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, elects(colliding[0])), newJudge(t, dsn)
 	b, next := newBackend(t, dsn, elects(colliding[1])), newBackend(t, dsn, elects(colliding[1]))
@@ -62,7 +63,7 @@ func TestATakeoverWaitsForTheGuardsOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	b, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	election := key.Election()
+	election := pgsession.ElectionOf(key.Tag())
 	tx := judge.share(election.Barrier())
 	pending := awaitPending(t, judge, b, "b")
 	assert.True(t, pending.Guarded)
@@ -78,7 +79,7 @@ func TestATakeoverByAnEarlierVersionWaitsForTheGuardsOfThisOne(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	left := func() int {
-		return one[int](judge, `SELECT count(*)`+here+fmt.Sprintf(" AND classid::bigint = %d AND objid::bigint <> 0 AND objsubid = 1 AND granted", key.Election().ClassID()))
+		return one[int](judge, `SELECT count(*)`+here+fmt.Sprintf(" AND classid::bigint = %d AND objid::bigint <> 0 AND objsubid = 1 AND granted", pgsession.ElectionOf(key.Tag()).ClassID()))
 	}
 	tx := judge.begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
@@ -102,7 +103,7 @@ func TestGuardsOfAnEarlierVersionAreNotEndedWhereAnotherElectionHasTheClass(t *t
 			if beside {
 				lead(t, a, "a")
 			}
-			tx := judge.share(colliding[0].Election().Barrier())
+			tx := judge.share(pgsession.ElectionOf(colliding[0].Tag()).Barrier())
 			if !beside {
 				lead(t, b, "b") // the control: it is taken for a guard of an earlier term, and ended
 				require.Error(t, tx.Commit(t.Context()))

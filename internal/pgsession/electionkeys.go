@@ -1,8 +1,10 @@
-package namespace
+package pgsession
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
+
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // An Election is the companion keys of a key on which a leader is elected: a lock
@@ -12,14 +14,11 @@ import (
 // their guards. The zero Election is invalid.
 type Election struct{ class, guard uint32 }
 
-// Election returns the companion keys of the election on k. Like every derivation
-// it never changes. k must be valid.
-func (k Key) Election() Election { return k.tag.election() }
-
-// election hashes a tag: of SHA-256("pglatch election" ‖ int4 classid ‖ int4 objid ‖
-// int4 objsubid), big endian, the class is the sign bit and the first 31 bits, and the
-// objid of the guard is the second 32 bits, or 1 if they are 0.
-func (t Tag) election() Election {
+// ElectionOf returns the companion keys of the election on a key that has the tag. Like
+// every derivation it never changes: of SHA-256("pglatch election" ‖ int4 classid ‖ int4
+// objid ‖ int4 objsubid), big endian, the class is the sign bit and the first 31 bits, and
+// the objid of the guard is the second 32 bits, or 1 if they are 0.
+func ElectionOf(t namespace.Tag) Election {
 	b := []byte("pglatch election")
 	b = binary.BigEndian.AppendUint32(b, t.ClassID)
 	b = binary.BigEndian.AppendUint32(b, t.ObjID)
@@ -36,16 +35,18 @@ func (e Election) ClassID() uint32 { return e.class }
 
 // Guard returns the lock that guarded transactions share and that a new leader
 // takes alone for an instant.
-func (e Election) Guard() Tag {
-	return Tag{ClassID: e.class, ObjID: e.guard, ObjSubID: SingleForm}
+func (e Election) Guard() namespace.Tag {
+	return namespace.Tag{ClassID: e.class, ObjID: e.guard, ObjSubID: namespace.SingleForm}
 }
 
 // Barrier returns the lock that guarded transactions of earlier versions share, and
 // that a new leader takes alone for an instant for their sake. Its objid is 0.
-func (e Election) Barrier() Tag { return Tag{ClassID: e.class, ObjSubID: SingleForm} }
+func (e Election) Barrier() namespace.Tag {
+	return namespace.Tag{ClassID: e.class, ObjSubID: namespace.SingleForm}
+}
 
 // Incarnation returns the lock of one leadership, with objid r. r is neither 0, which
 // is the barrier's, nor the guard's.
-func (e Election) Incarnation(r uint32) Tag {
-	return Tag{ClassID: e.class, ObjID: r, ObjSubID: SingleForm}
+func (e Election) Incarnation(r uint32) namespace.Tag {
+	return namespace.Tag{ClassID: e.class, ObjID: r, ObjSubID: namespace.SingleForm}
 }

@@ -1,4 +1,4 @@
-package namespace_test
+package pgsession_test
 
 import (
 	_ "embed"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -32,7 +33,7 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 	classes, guards := map[uint32]int{}, map[namespace.Tag]bool{}
 	for _, v := range vs {
 		tag := namespace.Tag{ClassID: v.ClassID, ObjID: v.ObjID, ObjSubID: v.ObjSubID}
-		election := keyOf(t, tag).Election()
+		election := pgsession.ElectionOf(tag)
 		assert.Equal(t, v.Election, election.ClassID(), "%v", tag)
 		assert.Equal(t, namespace.Tag{ClassID: v.Election, ObjID: v.Guard, ObjSubID: namespace.SingleForm}, election.Guard(), "%v", tag)
 		assert.False(t, guards[election.Guard()])
@@ -40,27 +41,16 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 		guards[election.Guard()] = true
 	}
 	// Two of them share a class by chance, and no guard.
-	shared := namespace.Pair(1, 29674).Election().ClassID()
-	assert.Equal(t, shared, namespace.Pair(1, 32989).Election().ClassID())
+	shared := pgsession.ElectionOf(namespace.Pair(1, 29674).Tag()).ClassID()
+	assert.Equal(t, shared, pgsession.ElectionOf(namespace.Pair(1, 32989).Tag()).ClassID())
 	assert.Equal(t, 2, classes[shared])
 	assert.Len(t, classes, len(vs)-1)
-}
-
-// keyOf returns the raw key of a tag.
-func keyOf(tb testing.TB, tag namespace.Tag) namespace.Key {
-	tb.Helper()
-	if k1, k2, ok := tag.Pair(); ok {
-		return namespace.Pair(k1, k2)
-	}
-	k, ok := tag.Single()
-	require.True(tb, ok)
-	return namespace.SingleRaw(k)
 }
 
 func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		election := namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Election()
+		election := pgsession.ElectionOf(namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Tag())
 		r := rapid.Uint32Min(1).Draw(t, "r")
 		barrier, guard, incarnation := election.Barrier(), election.Guard(), election.Incarnation(r)
 		for _, tag := range []namespace.Tag{barrier, guard, incarnation} {
@@ -79,5 +69,5 @@ func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 
 func TestALabelDoesNotChangeAnElection(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, namespace.Pair(1, 42).Election(), namespace.Must(1, "agent").ID(42).Election())
+	assert.Equal(t, pgsession.ElectionOf(namespace.Pair(1, 42).Tag()), pgsession.ElectionOf(namespace.Must(1, "agent").ID(42).Tag()))
 }
