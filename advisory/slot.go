@@ -2,9 +2,13 @@ package advisory
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/pglatch/pglatch/namespace"
 )
+
+// maxSlots is the largest number of slots of a semaphore.
+const maxSlots = 1000
 
 // AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
 // at most n callers hold one at a time, in all processes. The semaphore and the
@@ -14,7 +18,7 @@ import (
 // semaphore that the context already has a slot of is re-entrant. Options.Shared
 // has no meaning here and is an error. Other errors are those of Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {
-	if n < 1 || n > namespace.MaxSlots {
+	if n < 1 || n > maxSlots {
 		return nil, &ConfigError{"n", n, "use 1 to 1000 slots"}
 	}
 	if l.options.Shared {
@@ -23,11 +27,11 @@ func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lo
 	slots := make([]namespace.Key, n)
 	for i := range slots {
 		var err error
-		if slots[i], err = key.Slot(i); err != nil {
+		if slots[i], err = key.Companion("slot" + strconv.Itoa(i)); err != nil {
 			return nil, err
 		}
 	}
-	turnstile, err := key.Turnstile()
+	turnstile, err := key.Companion("turnstile")
 	if err != nil {
 		return nil, err
 	}

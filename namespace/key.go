@@ -2,9 +2,6 @@ package namespace
 
 import "strconv"
 
-// MaxSlots is the largest number of slots of a counting semaphore.
-const MaxSlots = 1000
-
 // A Key names one advisory lock and carries a label for logs, errors and the
 // monitor. Its identity is its Tag alone: keys with different labels and one Tag
 // are the same lock. The zero Key is invalid and no lock can be taken on it.
@@ -81,22 +78,15 @@ func (t Tag) String() string {
 	return "invalid"
 }
 
-// Slot returns the key of slot i, from 0, of the counting semaphore on k. Like
-// every derivation it never changes. Slots exist only for keys of a namespace
-// and for i below MaxSlots; else a *Error matches ErrInvalidKey.
-func (k Key) Slot(i int) (Key, error) {
-	if i < 0 || i >= MaxSlots {
-		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "slot " + strconv.Itoa(i) + " is not one of 0 to 999"}
-	}
-	return k.companion("slot" + strconv.Itoa(i))
-}
-
-// Turnstile returns the key that those who wait for a slot of the semaphore on k
-// take in turn. Errors are those of Slot.
-func (k Key) Turnstile() (Key, error) { return k.companion("turnstile") }
-
-func (k Key) companion(role string) (Key, error) {
-	if k.namespace.number == 0 {
+// Companion returns the key of a role beside k, such as "slot7" of the semaphore on k, for
+// those who take several locks for one entity. Like every derivation it never changes.
+// Only keys of a namespace have companions, and a role is not empty; else a *Error
+// matches ErrInvalidKey.
+func (k Key) Companion(role string) (Key, error) {
+	switch {
+	case role == "":
+		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "a companion needs a role"}
+	case k.namespace.number == 0:
 		return Key{}, &Error{Sentinel: ErrInvalidKey, Value: k.String(), Reason: "a semaphore needs the key of a namespace, not a raw key"}
 	}
 	c := k

@@ -2,6 +2,7 @@ package namespace_test
 
 import (
 	"math"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -49,9 +50,9 @@ func TestKeysPrintTheirTextForm(t *testing.T) {
 	t.Parallel()
 	text, err := agents.Text("acme/eu")
 	require.NoError(t, err)
-	slot, err := agents.ID(42).Slot(7)
+	slot, err := agents.ID(42).Companion("slot7")
 	require.NoError(t, err)
-	turnstile, err := agents.ID(42).Turnstile()
+	turnstile, err := agents.ID(42).Companion("turnstile")
 	require.NoError(t, err)
 	for want, k := range map[string]namespace.Key{
 		"agent/42":              agents.ID(42),
@@ -68,34 +69,29 @@ func TestKeysPrintTheirTextForm(t *testing.T) {
 	}
 }
 
-func TestSlotsExistOnlyInANamespaceAndBelowMaxSlots(t *testing.T) {
+func TestCompanionsExistOnlyInANamespaceAndWithARole(t *testing.T) {
 	t.Parallel()
-	for _, i := range []int{-1, namespace.MaxSlots, math.MinInt, math.MaxInt} {
-		_, err := agents.ID(42).Slot(i)
-		require.ErrorIs(t, err, namespace.ErrInvalidKey)
-		require.ErrorContains(t, err, "agent/42: slot ")
-	}
 	for _, k := range []namespace.Key{{}, namespace.Pair(1, 42), namespace.SingleRaw(7)} {
-		_, err := k.Slot(0)
+		_, err := k.Companion("slot0")
 		require.ErrorIs(t, err, namespace.ErrInvalidKey)
 		require.ErrorContains(t, err, "raw key")
-		_, err = k.Turnstile()
-		require.ErrorIs(t, err, namespace.ErrInvalidKey)
 	}
+	_, err := agents.ID(42).Companion("")
+	require.ErrorIs(t, err, namespace.ErrInvalidKey)
 }
 
 func TestAllCompanionsOfAnEntityAreDifferentLocks(t *testing.T) {
 	t.Parallel()
 	k := agents.ID(42)
 	seen := map[namespace.Tag]bool{k.Tag(): true}
-	turnstile, err := k.Turnstile()
+	turnstile, err := k.Companion("turnstile")
 	require.NoError(t, err)
 	seen[turnstile.Tag()] = true
-	for i := range namespace.MaxSlots {
-		slot, err := k.Slot(i)
+	for i := range 1000 {
+		slot, err := k.Companion("slot" + strconv.Itoa(i))
 		require.NoError(t, err)
 		assert.Equal(t, agents, slot.Namespace())
 		seen[slot.Tag()] = true
 	}
-	assert.Len(t, seen, namespace.MaxSlots+2)
+	assert.Len(t, seen, 1000+2)
 }

@@ -90,7 +90,7 @@ func TestDescribeReadsTheNamespaceAndTheIntegerFromATag(t *testing.T) {
 	t.Parallel()
 	text, err := orders.Text("acme/eu")
 	require.NoError(t, err)
-	slot, err := agents.ID(42).Slot(0)
+	slot, err := agents.ID(42).Companion("slot0")
 	require.NoError(t, err)
 	s := newSet(t)
 	for _, c := range []struct {

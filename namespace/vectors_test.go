@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -56,18 +55,8 @@ func (v vector) key(tb testing.TB) namespace.Key {
 	k, err := namespace.Must(v.Number, v.Name).Text(v.Entity)
 	require.NoError(tb, err)
 	require.Equal(tb, v.Shown, k.Entity())
-	slot, isSlot := strings.CutPrefix(v.Role, "slot")
-	switch {
-	case v.Role == "":
-		return k
-	case isSlot:
-		i, err := strconv.Atoi(slot)
-		require.NoError(tb, err)
-		k, err = k.Slot(i)
-		require.NoError(tb, err)
-	default:
-		require.Equal(tb, "turnstile", v.Role)
-		k, err = k.Turnstile()
+	if v.Role != "" {
+		k, err = k.Companion(v.Role)
 		require.NoError(tb, err)
 	}
 	return k
