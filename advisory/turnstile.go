@@ -1,6 +1,9 @@
 package advisory
 
-import "github.com/pglatch/pglatch/namespace"
+import (
+	"github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/namespace"
+)
 
 // turnstile is the lock that whoever waits for the key takes first, in the mode in which it
 // wants the key, and keeps until it has that, under mu. A wait at the server goes in slices,
@@ -8,7 +11,7 @@ import "github.com/pglatch/pglatch/namespace"
 // nobody else waits before it, and no reader comes in, because those pass it.
 func (k *key) turnstile() namespace.Tag {
 	if !k.gate.Valid() { // a semaphore has that of its key
-		k.gate = k.tag.Turnstile()
+		k.gate = turnstile.Of(k.tag)
 	}
 	return k.gate
 }

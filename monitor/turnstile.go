@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -77,7 +78,7 @@ func (a *assembler) learnTurnstiles(rows []row) {
 	}
 	for group := range byKey(rows, row.tag) {
 		tag := group[0].tag()
-		a.keys[tag.Turnstile()] = tag
+		a.keys[turnstile.Of(tag)] = tag
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/monitor"
+	gate "github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -190,6 +191,6 @@ func applications(locks []monitor.Lock) []string {
 
 // turnstile is the lock in front of a key, as a key.
 func turnstile(key namespace.Key) namespace.Key {
-	single, _ := key.Tag().Turnstile().Single()
+	single, _ := gate.Of(key.Tag()).Single()
 	return namespace.SingleRaw(single)
 }

@@ -62,7 +62,7 @@ func (s *Set) find(match func(Namespace) bool) (Namespace, bool) {
 // key, whose entity cannot be read back. Any program may take any key, so a
 // description is a reading, not a proof of who took it.
 func (s *Set) Describe(t Tag) (n Namespace, entity string, ok bool) {
-	number, ok := t.namespaceNumber()
+	number, ok := t.NamespaceNumber()
 	if !ok {
 		return Namespace{}, "", false
 	}

@@ -49,9 +49,9 @@ func (t Tag) Compare(o Tag) int {
 	)
 }
 
-// namespaceNumber returns the number of the namespace that the tag may belong
+// NamespaceNumber returns the number of the namespace that the tag may belong
 // to: any program can take any key, so this is a reading, not a proof.
-func (t Tag) namespaceNumber() (number int, ok bool) {
+func (t Tag) NamespaceNumber() (number int, ok bool) {
 	switch {
 	case t.ObjSubID == PairForm && t.ClassID <= MaxNumber:
 		number = int(t.ClassID)

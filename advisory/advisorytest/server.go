@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -104,7 +105,7 @@ func (s *Server) Waiters(key namespace.Key) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, tag := range []namespace.Tag{key.Tag(), key.Tag().Turnstile()} { // all but the first wait for that
+	for _, tag := range []namespace.Tag{key.Tag(), turnstile.Of(key.Tag())} { // all but the first wait for that
 		if l := s.locks[tag]; l != nil {
 			n += len(l.queue)
 		}
@@ -119,7 +120,7 @@ func (s *Server) Locked() []namespace.Tag {
 	defer s.mu.Unlock()
 	turnstiles := make(map[namespace.Tag]bool)
 	for tag := range s.locks {
-		turnstiles[tag.Turnstile()] = true
+		turnstiles[turnstile.Of(tag)] = true
 	}
 	var tags []namespace.Tag
 	for tag, l := range s.locks {

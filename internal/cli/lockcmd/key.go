@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -42,11 +43,11 @@ func describeKey(k namespace.Key) keyDocument {
 		d.Form, argument = "pair", fmt.Sprintf("%d, %d", d.Key1, d.Key2)
 	}
 	d.Lock = fmt.Sprintf("SELECT pg_advisory_lock(%s);", argument)
-	turnstile := t.Turnstile()
-	d.Turnstile, _ = turnstile.Single()
+	gate := turnstile.Of(t)
+	d.Turnstile, _ = gate.Single()
 	d.Query = fmt.Sprintf("SELECT CASE WHEN %[1]s THEN 'key' ELSE 'turnstile' END AS lock, l.pid, l.mode, l.granted, a.application_name, a.state, now() - l.waitstart AS waiting "+
 		"FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND (%[1]s OR %[2]s) "+
-		"AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());", whereTag(t), whereTag(turnstile))
+		"AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());", whereTag(t), whereTag(gate))
 	return d
 }
 

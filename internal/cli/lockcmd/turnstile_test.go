@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -60,7 +61,7 @@ func TestTheQueryOfKeyShowsTheWholeQueue(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	key := namespace.Must(1, "agent").ID(42)
 	holder, first, second := clitest.Connect(t, dsn, "holder"), clitest.Connect(t, dsn, "first"), clitest.Connect(t, dsn, "second")
-	turnstile, _ := key.Tag().Turnstile().Single()
+	turnstile, _ := turnstile.Of(key.Tag()).Single()
 	clitest.Execute(t, holder, "SELECT pg_advisory_lock(1, 42)")
 	clitest.Execute(t, first, fmt.Sprintf("SELECT pg_advisory_lock(%d)", turnstile))
 	clitest.WaitFor(t, dsn, first, "SELECT pg_advisory_lock(1, 42)")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -29,10 +30,10 @@ func CountLocks(ctx context.Context, conn *pgx.Conn, keys ...namespace.Key) (gra
 	})
 	turnstiles := make(map[namespace.Tag]bool)
 	for _, k := range keys {
-		turnstiles[k.Tag().Turnstile()] = true
+		turnstiles[turnstile.Of(k.Tag())] = true
 	}
 	for _, l := range locks {
-		turnstiles[l.tag.Turnstile()] = true
+		turnstiles[turnstile.Of(l.tag)] = true
 	}
 	for _, l := range locks {
 		switch {
