@@ -2,13 +2,12 @@ package middleware
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -62,18 +61,7 @@ type Holder struct {
 // header of whole seconds if trying again can help. Headers that described
 // another body are removed.
 func (p *Problem) Respond(w http.ResponseWriter) {
-	h := w.Header()
-	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
-		h.Del(name)
-	}
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if p.RetryAfterMS > 0 {
-		h.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // it fails only with the connection
+	problem.Write(w, p.Status, time.Duration(p.RetryAfterMS)*time.Millisecond, p)
 }
 
 // lockProblem is the table of answers to an acquisition that failed and to a lock

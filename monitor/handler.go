@@ -3,6 +3,7 @@ package monitor
 import (
 	"net/http"
 	"strings"
+	"time"
 )
 
 // Path is where Handler answers, below the prefix at which it is mounted.
@@ -26,32 +27,31 @@ func (m *Monitor) Handler() http.Handler { return http.HandlerFunc(m.serve) }
 func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
 	setSecurityHeaders(w.Header())
 	if err := m.config.Authorize(r, ActionView); err != nil {
-		writeProblem(w, http.StatusForbidden, err.Error())
+		refuse(w, http.StatusForbidden, 0, err.Error())
 		return
 	}
 	if !strings.HasSuffix(r.URL.Path, Path) {
-		writeProblem(w, http.StatusNotFound, "the list of locks is at "+Path)
+		refuse(w, http.StatusNotFound, 0, "the list of locks is at "+Path)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		writeProblem(w, http.StatusMethodNotAllowed, "use GET or HEAD")
+		refuse(w, http.StatusMethodNotAllowed, 0, "use GET or HEAD")
 		return
 	}
 	f, err := parseFilter(r.URL.RawQuery)
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
+		refuse(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
 	s, err := m.Snapshot(r.Context())
 	if err != nil {
 		// If it was the client who left, nobody reads this.
-		w.Header().Set("Retry-After", "1")
-		writeProblem(w, http.StatusServiceUnavailable, "the database does not answer; the log of this program says why")
+		refuse(w, http.StatusServiceUnavailable, time.Second, "the database does not answer; the log of this program says why")
 		return
 	}
 	f.apply(&s)
-	writeJSON(w, "application/json", http.StatusOK, s)
+	writeJSON(w, s)
 }
 
 func setSecurityHeaders(h http.Header) {

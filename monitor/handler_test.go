@@ -193,6 +193,8 @@ func TestOnlyThisHostMayLookByDefault(t *testing.T) {
 		"a proxy, any other header":  {"127.0.0.1:1", "localhost", "X-Forwarded-Proto", 403},
 		"a proxy, RFC 7239":          {"127.0.0.1:1", "localhost", "Forwarded", 403},
 		"a proxy, nginx":             {"127.0.0.1:1", "localhost", "X-Real-IP", 403},
+		"a proxy, Cloudflare":        {"127.0.0.1:1", "localhost", "Cf-Ray", 403},
+		"a proxy, AWS":               {"127.0.0.1:1", "localhost", "X-Amzn-Trace-Id", 403},
 		"a proxy, RFC 9110":          {"127.0.0.1:1", "localhost", "Via", 403},
 		"DNS rebinding":              {"127.0.0.1:1", "evil.example", "", 403},
 		"DNS rebinding, with port":   {"127.0.0.1:1", "evil.example:80", "", 403},

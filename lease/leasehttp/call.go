@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -102,7 +103,7 @@ func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]b
 	switch media := mediaOf(a.contentType); {
 	case a.status == http.StatusOK && media == jsonType:
 		return nil, decode(a.body)
-	case media == problemType:
+	case media == problem.MediaType:
 		problem := new(Problem)
 		if err := json.Unmarshal(a.body, problem); err != nil {
 			return nil, err

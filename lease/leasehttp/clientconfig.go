@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -113,7 +114,7 @@ func (c *ClientConfig) parse() (*url.URL, error) {
 		return nil, fmt.Errorf("leasehttp: BaseURL is %q: use one such as http://127.0.0.1:8080", base.Redacted())
 	case base.User != nil:
 		return nil, errors.New("leasehttp: BaseURL has a user: use Token")
-	case c.Token != "" && base.Scheme == "http" && base.Hostname() != "localhost" && !isLoopback(base.Hostname()) && !c.AllowInsecure:
+	case c.Token != "" && base.Scheme == "http" && base.Hostname() != "localhost" && !loopback.Is(base.Hostname()) && !c.AllowInsecure:
 		return nil, fmt.Errorf("leasehttp: Token would be sent to %s in the clear: use https, or set AllowInsecure", base.Host)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, errors.New("leasehttp: Token has characters that a header cannot carry: use letters and digits")

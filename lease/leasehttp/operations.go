@@ -39,7 +39,7 @@ func (s *Server) acquire(c echo.Context) error {
 	}
 	answer := newLeaseBody(l)
 	answer.WaitedMS = waited.Milliseconds()
-	return respond(c, http.StatusOK, jsonType, &answer)
+	return respond(c, &answer)
 }
 
 func (s *Server) renew(c echo.Context) error {
@@ -62,7 +62,7 @@ func (s *Server) renew(c echo.Context) error {
 	}
 	s.queue.renewed(l)
 	answer := newLeaseBody(l)
-	return respond(c, http.StatusOK, jsonType, &answer)
+	return respond(c, &answer)
 }
 
 func (s *Server) release(c echo.Context) error {
@@ -89,7 +89,7 @@ func (s *Server) release(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return respond(c, http.StatusOK, jsonType, &releasedBody{Lock: name, claimBody: body.claimBody})
+	return respond(c, &releasedBody{Lock: name, claimBody: body.claimBody})
 }
 
 func (s *Server) get(c echo.Context) error {
@@ -102,7 +102,7 @@ func (s *Server) get(c echo.Context) error {
 		return err
 	}
 	answer := s.recordBody(record)
-	return respond(c, http.StatusOK, jsonType, &answer)
+	return respond(c, &answer)
 }
 
 // recordBody is what a record shows. Whoever knows the id of a lease can end it: those
@@ -148,5 +148,5 @@ func (s *Server) list(c echo.Context) error {
 	if len(records) > limit {
 		page.Next = records[limit-1].Name
 	}
-	return respond(c, http.StatusOK, jsonType, &page)
+	return respond(c, &page)
 }

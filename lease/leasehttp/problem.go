@@ -4,33 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
 )
 
 // The types of a Problem: identifiers to compare, not pages to fetch.
 const (
-	typeBase = "https://github.com/pglatch/pglatch/problems/"
-
-	TypeHeld             = typeBase + "lock-held"
-	TypeStale            = typeBase + "lease-stale"
-	TypeExpired          = typeBase + "lease-expired"
-	TypeNotFound         = typeBase + "lock-not-found"
-	TypeInvalid          = typeBase + "invalid-request"
-	TypeOutOfRange       = typeBase + "out-of-range"
-	TypeTooLarge         = typeBase + "body-too-large"
-	TypeMediaType        = typeBase + "unsupported-media-type"
-	TypeNoRoute          = typeBase + "no-such-route"
-	TypeMethodNotAllowed = typeBase + "method-not-allowed"
-	TypeUnauthorized     = typeBase + "unauthorized"
-	TypeForbidden        = typeBase + "forbidden"
-	TypeRateLimited      = typeBase + "rate-limited"
-	TypeBusy             = typeBase + "lock-busy-retry"
-	TypeNotReady         = typeBase + "store-not-ready"
-	TypeUnavailable      = typeBase + "store-unavailable"
-	TypeInternal         = typeBase + "internal"
+	TypeHeld             = problem.TypeBase + "lock-held"
+	TypeStale            = problem.TypeBase + "lease-stale"
+	TypeExpired          = problem.TypeBase + "lease-expired"
+	TypeNotFound         = problem.TypeBase + "lock-not-found"
+	TypeInvalid          = problem.TypeBase + "invalid-request"
+	TypeOutOfRange       = problem.TypeBase + "out-of-range"
+	TypeTooLarge         = problem.TypeBase + "body-too-large"
+	TypeMediaType        = problem.TypeBase + "unsupported-media-type"
+	TypeNoRoute          = problem.TypeBase + "no-such-route"
+	TypeMethodNotAllowed = problem.TypeBase + "method-not-allowed"
+	TypeUnauthorized     = problem.TypeBase + "unauthorized"
+	TypeForbidden        = problem.TypeBase + "forbidden"
+	TypeRateLimited      = problem.TypeBase + "rate-limited"
+	TypeBusy             = problem.TypeBase + "lock-busy-retry"
+	TypeNotReady         = problem.TypeBase + "store-not-ready"
+	TypeUnavailable      = problem.TypeBase + "store-unavailable"
+	TypeInternal         = problem.TypeBase + "internal"
 )
 
 // A Problem is the answer to a request that was refused, in the terms of RFC 9457
@@ -101,14 +99,6 @@ func mismatch(e *lease.StaleError) []string {
 		}
 	}
 	return fields
-}
-
-// retryAfter is the Retry-After header for a problem; "" = none.
-func (p *Problem) retryAfter() string {
-	if p.RecommendedRetryMS == 0 {
-		return ""
-	}
-	return strconv.FormatInt((p.RecommendedRetryMS+999)/1000, 10)
 }
 
 // jitter spreads d over half to one and a half of it.

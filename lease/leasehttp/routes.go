@@ -10,15 +10,15 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/internal/problem"
 )
 
 //go:embed openapi.json
 var openAPI []byte
 
-const (
-	problemType = "application/problem+json"
-	paramLock   = "lock"
-)
+const paramLock = "lock"
 
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
@@ -50,7 +50,7 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}()
 		if s.limiter != nil {
-			if allowed, _ := s.limiter.Allow(hostOf(c.Request().RemoteAddr)); !allowed {
+			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
 				return refuse(TypeRateLimited, "too many requests from this address")
 			}
 		}
@@ -80,31 +80,29 @@ func (s *Server) fail(err error, c echo.Context) {
 	if p.Status >= http.StatusInternalServerError && p.Type != TypeBusy && c.Request().Context().Err() == nil {
 		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("err", err))
 	}
-	h := c.Response().Header()
-	if after := p.retryAfter(); after != "" {
-		h.Set("Retry-After", after)
-	}
 	if p.Type == TypeUnauthorized {
-		h.Set("Www-Authenticate", `Bearer realm="locks"`)
+		c.Response().Header().Set("Www-Authenticate", `Bearer realm="locks"`)
 	}
-	_ = respond(c, p.Status, problemType, &p) // it fails only with the connection
+	problem.Write(c.Response(), p.Status, milliseconds(p.RecommendedRetryMS), &p)
 }
 
-func respond(c echo.Context, status int, contentType string, body any) error {
+// respond answers a request that was carried out.
+func respond(c echo.Context, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
 	h := c.Response().Header()
-	h["Content-Type"] = []string{contentType}
+	h["Content-Type"] = jsonTypes
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	c.Response().WriteHeader(status)
+	c.Response().WriteHeader(http.StatusOK)
 	_, err = c.Response().Write(data)
 	return err
 }
 
 var (
-	noStore = []string{"no-store"}
-	noSniff = []string{"nosniff"}
+	jsonTypes = []string{jsonType}
+	noStore   = []string{"no-store"}
+	noSniff   = []string{"nosniff"}
 )

@@ -16,6 +16,8 @@ import (
 	"github.com/labstack/echo/v4"
 	echomw "github.com/labstack/echo/v4/middleware"
 	"golang.org/x/net/netutil"
+
+	"github.com/pglatch/pglatch/internal/loopback"
 )
 
 // A Server answers requests for leases. It is safe for concurrent use.
@@ -136,7 +138,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // checkExposure refuses an address that others can reach, if they could read along
 // or do what they like.
 func (s *Server) checkExposure(ctx context.Context, address net.Addr) error {
-	if address.Network() == "unix" || isLoopback(hostOf(address.String())) {
+	if address.Network() == "unix" || loopback.Is(address.String()) {
 		return nil
 	}
 	missing := ""
