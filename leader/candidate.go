@@ -22,11 +22,11 @@ func (d *drive) follow() input {
 	if d.exhausted {
 		return exhausted
 	}
-	// Work of an earlier tenure that has not ended yet must not meet its successor here,
+	// Work of an earlier term that has not ended yet must not meet its successor here,
 	// and a leader without its work would lead to no purpose: others may.
-	quit := d.life.quit
+	quit := d.lifecycle.quit
 	if d.works() {
-		d.life.decide() // Start does not wait for that
+		d.lifecycle.decide() // Start does not wait for that
 	}
 	if !d.awaitWork(d.config.DrainTimeout, quit.Done(), nil) {
 		if quit.Err() == nil {
@@ -79,17 +79,17 @@ func sleep(pause time.Duration, ctx context.Context) bool { //nolint:revive // t
 // acquire makes one attempt.
 func (d *drive) acquire() input {
 	in := acquired
-	if d.tenure == nil { // else reconnecting has got it
-		in = d.try(d.life.quit)
+	if d.active == nil { // else reconnecting has got it
+		in = d.try(d.lifecycle.quit)
 	}
-	if d.life.quit.Err() != nil {
+	if d.lifecycle.quit.Err() != nil {
 		return stop // whatever is held is abandoned
 	}
 	return in
 }
 
-// try makes one attempt that quit ends early. acquired means that d.tenure is
-// ready to take office.
+// try makes one attempt that quit ends early. acquired means that d.active is
+// ready to begin.
 func (d *drive) try(quit context.Context) input {
 	if !d.pending { // else the attempt goes on
 		d.attempts++
@@ -100,7 +100,7 @@ func (d *drive) try(quit context.Context) input {
 	}
 	in := d.attempt(quit)
 	if in == acquired {
-		d.life.decide()
+		d.lifecycle.decide()
 		in = d.settle(quit)
 		d.unsettled = in != acquired
 	}
@@ -161,7 +161,7 @@ func (d *drive) attempt(quit context.Context) input {
 			return failed
 		}
 	}
-	d.tenure = d.newTenure(d.life, from)
+	d.active = d.newTerm(d.lifecycle, from)
 	return acquired
 }
 
@@ -174,7 +174,7 @@ func (d *drive) followedLong() bool {
 
 // settle waits until a predecessor that did not end in order has heard of its end.
 func (d *drive) settle(quit context.Context) input {
-	if d.config.SettleDelay == 0 || d.tenure.clean || d.succeedsItself() {
+	if d.config.SettleDelay == 0 || d.active.clean || d.succeedsItself() {
 		return acquired
 	}
 	timer := time.NewTimer(d.config.SettleDelay)
@@ -184,7 +184,7 @@ func (d *drive) settle(quit context.Context) input {
 		return acquired
 	case <-quit.Done():
 		return stop
-	case err := <-d.tenure.loss:
+	case err := <-d.active.loss:
 		d.err = &failure{"settling", err}
 		return failed
 	}
@@ -193,15 +193,15 @@ func (d *drive) settle(quit context.Context) input {
 // succeedsItself reports whether the term before was this node's own, whose work
 // has returned.
 func (d *drive) succeedsItself() bool {
-	return d.at.State == Reconnecting && !d.lastTerm.IsZero() && d.tenure.term.Follows(d.lastTerm)
+	return d.at.State == Reconnecting && !d.lastTerm.IsZero() && d.active.term.Follows(d.lastTerm)
 }
 
 // reconnect makes one attempt to recover.
 func (d *drive) reconnect() input {
-	quit := d.life.reign.quit
+	quit := d.lifecycle.leadership.quit
 	in := d.recover(quit)
 	switch {
-	case d.life.quit.Err() != nil:
+	case d.lifecycle.quit.Err() != nil:
 		return stop
 	case quit.Err() != nil:
 		return stepDown

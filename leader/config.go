@@ -72,7 +72,7 @@ type Config struct {
 	// something: a wrong password, no such database, no table, no rights; see ErrPermanent.
 	// false = Start and Run return the error of the first attempt that fails so. Once the node
 	// has led, or followed for LeaseDuration, the mistake is somebody's who is at work now: then,
-	// and with true, the error is logged, told to OnError, and Retry says when to try again.
+	// and with true, the error is logged, reported to OnError, and Retry says when to try again.
 	KeepTrying bool
 
 	// DrainTimeout bounds the wait for work to end when leadership is given up; it is
@@ -88,12 +88,12 @@ type Config struct {
 	KeepUntilDrained bool
 
 	// SettleDelay is how long a new leader waits before it leads, unless it knows that
-	// its predecessor ended in order. A server that ends a leader's session tells the leader
+	// its predecessor ended in order. A server that ends a leader's session informs the leader
 	// a moment after the successor; a delay longer than that moment (ten milliseconds
 	// on a good network) covers it. 0 = none.
 	SettleDelay time.Duration
 
-	// Callbacks are told what happens.
+	// Callbacks are reported what happens.
 	Callbacks Callbacks
 
 	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once (Warn), and that
@@ -182,7 +182,7 @@ func (c Config) checkTimes() error {
 // margin is for clocks that do not run at the same rate.
 func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
 
-// trust is how long after the start of a good renewal a leader believes in it.
+// trust is the time from the start of a good renewal to the deadline by which leadership ends.
 func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
 
 func (c Config) rules() rules {

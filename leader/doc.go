@@ -1,5 +1,5 @@
 // Package leader elects one leader among the processes that take part in an
-// election, tells each of them where it stands, and runs work while it leads.
+// election, reports to each of them where it stands, and runs work while it leads.
 //
 //	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: backend})
 //	if err != nil {
@@ -16,7 +16,7 @@
 //
 // # What it does not guarantee
 //
-// Leadership is a belief about another machine's state, so work that does not look
+// What a node knows of its leadership is what another machine said a while ago, so work that does not look
 // at its context can go on after a successor has begun. It stops in time in two
 // cases: when leadership is given up (work returns first, then the lock is
 // released) and when nothing is heard any more (the context ends before the lease
@@ -79,7 +79,7 @@
 //
 // In Reconnecting the node does not lead: its context has ended, because the lock is not held. If
 // it leads again within ReconnectGrace and no other term came between, that is
-// told as Recovered in place of Lost and Acquired, and Run calls work
+// reported as Recovered in place of Lost and Acquired, and Run calls work
 // again. A backend without terms cannot know that, and so never recovers: there it is
 // always Lost, then Acquired.
 //
@@ -97,7 +97,7 @@
 // # Who leads
 //
 // Leader asks the backend, which on PostgreSQL makes a connection for it. LeaderSeen
-// tells what this node saw last, and when, without I/O; OnNewLeader calls back when another identity
+// returns what this node saw last, and when, without I/O; OnNewLeader is called when another identity
 // leads. A follower looks when an attempt of its is refused, so what it knows is as old as
 // Retry's delay (2 s by default) and a RenewTimeout: good for logs, dashboards and for
 // redirecting requests, but not for deciding who may write.
@@ -149,7 +149,7 @@
 //	an attempt fails                           AcquireFailed and Error, each new reason logged; again after Retry's delay
 //	the first fails, and no other can succeed  Stopped; Start, Run and WaitForLeadership return an error that matches ErrPermanent
 //	Retry wants no more                        Stopped; Run and WaitForLeadership return ErrGaveUp
-//	a callback panics                          logged and told to OnError
+//	a callback panics                          logged and reported to OnError
 //	a callback takes more than a second        logged by its name; renewal goes on, transitions wait
 //	work panics                                it is the caller's, as in any function; Run shuts down first what it started
 //	attempts come without a pause              after a few they are 50 ms apart, whatever Retry or the backend says

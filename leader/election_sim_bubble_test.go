@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
 
-// A worker is a node whose work tells when it meets that of another node.
+// A worker is a node whose work reports when it meets that of another node.
 type worker struct {
 	t       *testing.T
 	elector *leader.Elector

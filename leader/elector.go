@@ -35,24 +35,24 @@ type Elector struct {
 	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
 
 	state    atomic.Uint32
-	current  atomic.Pointer[tenure] // nil while not leading
-	busy     atomic.Int64           // boottime since which the lifecycle goroutine is busy; 0 = it waits
+	current  atomic.Pointer[activeTerm] // nil while not leading
+	busy     atomic.Int64               // boottime since which the lifecycle goroutine is busy; 0 = it waits
 	streams  streams
-	lastTerm Term // by the lifecycle goroutine: of the last tenure
+	lastTerm Term // by the lifecycle goroutine: of the last term
 
 	watches    atomic.Bool              // somebody wants to know who leads
 	seen       atomic.Pointer[sighting] // nil = it was not looked
-	lastLeader string                   // by the lifecycle goroutine: who was told of last
+	lastLeader string                   // by the lifecycle goroutine: who was reported of last
 
-	mu      sync.Mutex
-	life    *life         // nil before Start
-	changed chan struct{} // closed, and made anew, when what wait waits for may have changed
-	working int           // calls of work that have not returned
+	mu        sync.Mutex
+	lifecycle *lifecycle    // nil before Start
+	changed   chan struct{} // closed, and made anew, when what wait waits for may have changed
+	working   int           // calls of work that have not returned
 }
 
-// A reign is a leadership as observers see it, from Acquired to Released or Lost;
-// a tenure that was recovered is part of it.
-type reign struct {
+// A leadership is one as observers see it, from Acquired to Released or Lost;
+// a term that was recovered is part of it.
+type leadership struct {
 	quit     context.Context // ends when a step-down, or a stop, is requested
 	stepDown context.CancelCauseFunc
 	force    context.Context // ends when nobody wants to wait for work any more
@@ -131,15 +131,15 @@ func (e *Elector) Start(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// begin returns the life that goes on now, and whether this call began it; nil if ctx has
+// begin returns the lifecycle that goes on now, and whether this call began it; nil if ctx has
 // ended. The end of bound is a request to stop to one that this call began.
-func (e *Elector) begin(ctx, bound context.Context) (l *life, began bool) {
+func (e *Elector) begin(ctx, bound context.Context) (l *lifecycle, began bool) {
 	for ctx.Err() == nil {
 		e.mu.Lock()
-		l = e.life
+		l = e.lifecycle
 		if l == nil || l.over() {
-			l = newLife(bound)
-			e.life = l
+			l = newLifecycle(bound)
+			e.lifecycle = l
 			go e.live(l)
 			e.mu.Unlock()
 			return l, true
@@ -163,7 +163,7 @@ func (e *Elector) begin(ctx, bound context.Context) (l *life, began bool) {
 // error matches ErrShutdownTimeout and ctx's cause, and the stop goes on.
 func (e *Elector) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
-	l := e.life
+	l := e.lifecycle
 	e.mu.Unlock()
 	if l == nil {
 		return nil
@@ -191,9 +191,9 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 // the latest. A leader's context is no good ctx for it: that ends at once.
 func (e *Elector) StepDown(ctx context.Context) error {
 	e.mu.Lock()
-	var r *reign
-	if e.life != nil {
-		r = e.life.reign
+	var r *leadership
+	if e.lifecycle != nil {
+		r = e.lifecycle.leadership
 	}
 	e.mu.Unlock()
 	if r == nil {
@@ -228,13 +228,13 @@ func (e *Elector) StepDown(ctx context.Context) error {
 func (e *Elector) Resign(reason error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life == nil || e.life.reign == nil {
+	if e.lifecycle == nil || e.lifecycle.leadership == nil {
 		return
 	}
 	if reason != nil {
 		reason = &resignation{reason}
 	}
-	e.life.reign.stepDown(reason)
+	e.lifecycle.leadership.stepDown(reason)
 }
 
 // A resignation is the cause of a step-down that has a reason.
@@ -246,18 +246,18 @@ func (r *resignation) Error() string { return r.reason.Error() }
 // ctx ends first, and matches ErrGaveUp if the Elector stops of itself, or
 // ErrNotLeader if it is shut down. Before Start it waits.
 func (e *Elector) WaitForLeadership(ctx context.Context) error {
-	_, err := e.awaitTenure(ctx, nil)
+	_, err := e.awaitTerm(ctx, nil)
 	return err
 }
 
-// awaitTenure returns the current tenure of l, or waits for one. nil = the life that
+// awaitTerm returns the current term of l, or waits for one. nil = the lifecycle that
 // it finds first.
-func (e *Elector) awaitTenure(ctx context.Context, l *life) (*tenure, error) {
+func (e *Elector) awaitTerm(ctx context.Context, l *lifecycle) (*activeTerm, error) {
 	for {
 		e.mu.Lock()
 		changed := e.changed
 		if l == nil {
-			l = e.life // still nil before Start
+			l = e.lifecycle // still nil before Start
 		}
 		e.mu.Unlock()
 		if l != nil && l.over() {
@@ -272,7 +272,7 @@ func (e *Elector) awaitTenure(ctx context.Context, l *life) (*tenure, error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-changed: // the end of a life, too
+		case <-changed: // the end of a lifecycle, too
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (e *Elector) Name() string { return e.config.Name }
 func (e *Elector) Identity() string { return e.config.Identity }
 
 // State returns where the node stands. Leader means that it leads as far as the
-// last transition tells; IsLeader also looks at the clock.
+// last transition says; IsLeader also looks at the clock.
 func (e *Elector) State() State { return State(e.state.Load()) }
 
 // IsLeader reports whether the node leads now. It does no I/O: it is false from
@@ -323,16 +323,16 @@ func (e *Elector) Term() Term {
 }
 
 // Leader asks the backend who leads. ok is false if nobody does. The error matches
-// errors.ErrUnsupported if the backend cannot tell.
+// errors.ErrUnsupported if the backend does not know.
 func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error) {
 	inspector, known := e.backend.(driver.Inspector)
 	if !known {
-		return Holder{}, false, fmt.Errorf("leader: %T does not tell who leads: %w", e.backend, errors.ErrUnsupported)
+		return Holder{}, false, fmt.Errorf("leader: %T does not know who leads: %w", e.backend, errors.ErrUnsupported)
 	}
 	return inspector.Leader(ctx)
 }
 
-// notify wakes everybody who waits for a change of tenure or work.
+// notify wakes everybody who waits for a change of term or work.
 func (e *Elector) notify() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

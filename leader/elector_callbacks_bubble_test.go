@@ -42,7 +42,7 @@ func TestCallbacksGetWhatEventsGivesInTheSameOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := prepare(t, leader.Config{Retry: leader.FixedInterval{Jitter: -1}, ReconnectGrace: 10 * time.Second}, refuses(), acquires(1), failsToRenew(),
-			isDeposed(), closes(), acquires(2), isDeposed(), closes(), refuses(), fails(), releases(), closes(), acquires(4), releases(), closes())
+			losesLeadership(), closes(), acquires(2), losesLeadership(), closes(), refuses(), fails(), releases(), closes(), acquires(4), releases(), closes())
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := s.Events(ctx)
 		require.NoError(t, s.Start(t.Context()))
@@ -191,7 +191,7 @@ func TestAStreamEndsWhenItsReaderBreaksOff(t *testing.T) {
 func TestAttemptsAreCountedSinceTheNodeLastLed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, refuses(), pends(), pends(), fails(), releases(), closes(), acquires(1), isDeposed(), closes(), refuses(), releases(), closes())
+		s := prepare(t, leader.Config{}, refuses(), pends(), pends(), fails(), releases(), closes(), acquires(1), losesLeadership(), closes(), refuses(), releases(), closes())
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := s.Events(ctx)
 		require.NoError(t, s.Start(t.Context()))

@@ -59,10 +59,10 @@ func TestAStopEndsTheContextThenWaitsForWorkThenReleases(t *testing.T) {
 		assert.False(t, led)
 		s.finish()
 		require.NoError(t, <-ran)
-		told := s.heard()
-		require.Len(t, told, 6)
-		assert.ElementsMatch(t, []string{"leader→releasing", "context ends"}, told[:2], "beside each other")
-		assert.Equal(t, []string{"work returns", "releasing→stopped", "released 1.1", "stopped"}, told[2:])
+		reported := s.heard()
+		require.Len(t, reported, 6)
+		assert.ElementsMatch(t, []string{"leader→releasing", "context ends"}, reported[:2], "beside each other")
+		assert.Equal(t, []string{"work returns", "releasing→stopped", "released 1.1", "stopped"}, reported[2:])
 	})
 }
 

@@ -99,7 +99,7 @@ func TestAStrategyWithNoMoreAttemptsGivesUp(t *testing.T) {
 		go func() { ran <- s.Run(t.Context(), func(context.Context) error { return nil }) }()
 		err := s.WaitForLeadership(t.Context())
 		require.ErrorIs(t, err, leader.ErrGaveUp)
-		require.ErrorIs(t, err, errBroken, "the last error is told")
+		require.ErrorIs(t, err, errBroken, "the last error is reported")
 		require.ErrorIs(t, <-ran, leader.ErrGaveUp)
 		require.ErrorIs(t, cause, leader.ErrGaveUp)
 		s.finish()
@@ -110,10 +110,10 @@ func TestAStrategyWithNoMoreAttemptsEndsAReconnectionToo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{ReconnectGrace: time.Minute, Retry: leader.FixedInterval{MaxAttempts: 2, Jitter: -1}},
-			acquires(1), isDeposed(), closes(), fails(), releases(), closes(), fails(), releases(), closes(), releases(), closes())
+			acquires(1), losesLeadership(), closes(), fails(), releases(), closes(), fails(), releases(), closes(), releases(), closes())
 		s.at(8 * time.Second)
-		told := s.heard()
-		assert.Equal(t, []string{"reconnecting→stopped", "lost 1.1", "gave up"}, told[len(told)-3:])
+		reported := s.heard()
+		assert.Equal(t, []string{"reconnecting→stopped", "lost 1.1", "gave up"}, reported[len(reported)-3:])
 		s.finish()
 	})
 }

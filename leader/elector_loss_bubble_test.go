@@ -30,7 +30,7 @@ func TestTheDeadlineEndsLeadershipThoughMoreFailuresAreAllowed(t *testing.T) {
 		// The last good renewal began at 5 s; the lease of 15 s has a margin of 1.5 s.
 		assert.Equal(t, 5*time.Second+15*time.Second-1500*time.Millisecond-time.Second, s.ended(ctx))
 		assert.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
-		assert.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded, "the cause tells of the renewals")
+		assert.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded, "the cause names the renewals")
 		assert.False(t, s.IsLeader())
 		synctest.Wait()
 		s.finish()
@@ -61,7 +61,7 @@ func TestASuccessForgivesEarlierFailures(t *testing.T) {
 	})
 }
 
-func TestARenewalIsBelievedInFromItsStart(t *testing.T) {
+func TestARenewalIsTrustedFromItsStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{LossDrain: time.Second, RenewInterval: 5 * time.Second, RenewTimeout: 7 * time.Second},
@@ -73,7 +73,7 @@ func TestARenewalIsBelievedInFromItsStart(t *testing.T) {
 	})
 }
 
-func TestASlowAttemptIsRenewedBeforeItIsBelievedIn(t *testing.T) {
+func TestASlowAttemptIsRenewedBeforeItIsTrusted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{LossDrain: time.Second},
@@ -97,7 +97,7 @@ func TestAnAttemptThatIsWonJustAsItsTimeEndsIsKept(t *testing.T) {
 		defer cancel()
 		require.NoError(t, s.WaitForLeadership(ctx))
 		assert.Equal(t, leader.Term{Era: 1, N: 1}, s.Term())
-		assert.Equal(t, 5*time.Second+time.Millisecond+12500*time.Millisecond, s.ended(s.Context()), "believed in from the start of the renewal")
+		assert.Equal(t, 5*time.Second+time.Millisecond+12500*time.Millisecond, s.ended(s.Context()), "trusted from the start of the renewal")
 		synctest.Wait()
 		s.finish()
 	})
@@ -106,7 +106,7 @@ func TestAnAttemptThatIsWonJustAsItsTimeEndsIsKept(t *testing.T) {
 func TestASlowAttemptThatCannotBeRenewedHasFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{}, slowly(acquires(1), 4*time.Second), isDeposed(), releases(), closes(), releases(), closes())
+		s := open(t, leader.Config{}, slowly(acquires(1), 4*time.Second), losesLeadership(), releases(), closes(), releases(), closes())
 		s.at(4 * time.Second)
 		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→follower", "attempt failed", "error"}, s.heard())
 		s.finish()
@@ -116,11 +116,11 @@ func TestASlowAttemptThatCannotBeRenewedHasFailed(t *testing.T) {
 func TestALossThatTheBackendTellsEndsTheContextAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, leader.Config{}, acquires(1), isDeposed(), closes(), refuses(), releases(), closes())
+		s := open(t, leader.Config{}, acquires(1), losesLeadership(), closes(), refuses(), releases(), closes())
 		synctest.Wait()
 		ctx := s.Context()
 		time.Sleep(time.Second)
-		s.script.depose()
+		s.script.lose()
 		synctest.Wait()
 		require.Error(t, ctx.Err())
 		var lost *leader.LostError
@@ -134,13 +134,13 @@ func TestALossThatTheBackendTellsEndsTheContextAtOnce(t *testing.T) {
 	})
 }
 
-func TestARenewalUnderWayDoesNotDelayALossThatIsTold(t *testing.T) {
+func TestARenewalUnderWayDoesNotDelayALossThatIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{}, acquires(1), hangs(renews()), closes(), refuses(), releases(), closes())
 		s.at(6 * time.Second)
 		ctx := s.Context()
-		s.script.depose()
+		s.script.lose()
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
 		s.finish()
@@ -150,9 +150,9 @@ func TestARenewalUnderWayDoesNotDelayALossThatIsTold(t *testing.T) {
 func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name  string
-		takes time.Duration
-		told  time.Duration // when the loss is told
+		name     string
+		takes    time.Duration
+		reported time.Duration // when the loss is reported
 	}{
 		{"work that is quick", time.Second, 16500 * time.Millisecond},
 		{"work that takes too long", time.Minute, 17500 * time.Millisecond},
@@ -161,10 +161,10 @@ func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var s *scene
-				var told time.Duration
+				var reported time.Duration
 				s = prepare(t, leader.Config{
 					LossDrain: 2 * time.Second, RenewInterval: 4 * time.Second, RenewTimeout: 4 * time.Second,
-					Callbacks: leader.Callbacks{OnLost: func(leader.Term, error) { told = time.Since(s.began) }},
+					Callbacks: leader.Callbacks{OnLost: func(leader.Term, error) { reported = time.Since(s.began) }},
 				},
 					acquires(1), renews(), failsToRenew(), hangs(renews()), hangs(renews()), closes(), refuses(), releases(), closes())
 				ran := make(chan error, 1)
@@ -178,7 +178,7 @@ func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
 				s.at(15500*time.Millisecond + c.takes)
 				s.finish()
 				require.NoError(t, <-ran)
-				assert.Equal(t, c.told, told)
+				assert.Equal(t, c.reported, reported)
 			})
 		})
 	}
@@ -187,7 +187,7 @@ func TestWorkHasLossDrainToEndWhenTheLeaseRunsOut(t *testing.T) {
 func TestANodeDoesNotStandForElectionBeforeItsOldWorkHasEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{LossDrain: -1}, acquires(1), isDeposed(), closes(), acquires(2), releases(), closes())
+		s := prepare(t, leader.Config{LossDrain: -1}, acquires(1), losesLeadership(), closes(), acquires(2), releases(), closes())
 		runs := 0
 		ran := make(chan error, 1)
 		go func() {
@@ -242,11 +242,11 @@ func TestARecoveryWithinTheGraceStartsWorkAgainAndTellsNoLoss(t *testing.T) {
 		s.finish()
 		require.NoError(t, <-ran)
 		assert.Equal(t, []leader.Term{{Era: 1, N: 1}, {Era: 1, N: 2}}, terms)
-		told := s.heard()
-		assert.Contains(t, told, "recovered 1.2")
-		assert.Contains(t, told, "released 1.2")
-		assert.NotContains(t, told, "lost 1.1")
-		assert.NotContains(t, told, "acquired 1.2")
+		reported := s.heard()
+		assert.Contains(t, reported, "recovered 1.2")
+		assert.Contains(t, reported, "released 1.2")
+		assert.NotContains(t, reported, "lost 1.1")
+		assert.NotContains(t, reported, "acquired 1.2")
 	})
 }
 
@@ -262,10 +262,10 @@ func TestAnotherLeaderWithinTheGraceIsALossAndANewAcquisition(t *testing.T) {
 		s.at(5 * time.Second)
 		backend.SetUnavailable(nil)
 		s.at(6 * time.Second)
-		told := s.heard()
-		assert.Contains(t, told, "lost 1.1")
-		assert.Contains(t, told, "acquired 1.3")
-		assert.NotContains(t, told, "recovered 1.3")
+		reported := s.heard()
+		assert.Contains(t, reported, "lost 1.1")
+		assert.Contains(t, reported, "acquired 1.3")
+		assert.NotContains(t, reported, "recovered 1.3")
 		s.finish()
 	})
 }
@@ -281,9 +281,9 @@ func TestABackendWithoutTermsNeverRecovers(t *testing.T) {
 		synctest.Wait()
 		backend.Kill()
 		synctest.Wait()
-		told := s.heard()
-		assert.Contains(t, told, "lost none")
-		assert.Contains(t, told, "acquired none")
+		reported := s.heard()
+		assert.Contains(t, reported, "lost none")
+		assert.Contains(t, reported, "acquired none")
 		s.finish()
 	})
 }
@@ -315,7 +315,7 @@ func TestAGraceThatEndsIsOneLoss(t *testing.T) {
 func TestAStopDuringALossIsNoGivingUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, leader.Config{}, acquires(1), isDeposed(), closes(), closes())
+		s := prepare(t, leader.Config{}, acquires(1), losesLeadership(), closes(), closes())
 		ran := make(chan error, 1)
 		require.NoError(t, s.Start(t.Context()))
 		go func() {
@@ -331,9 +331,9 @@ func TestAStopDuringALossIsNoGivingUp(t *testing.T) {
 		assert.Equal(t, leader.Releasing, s.State())
 		s.at(11 * time.Second)
 		assert.NoError(t, <-ran)
-		told := s.heard()
-		assert.Contains(t, told, "lost 1.1", "the renewal at 5 s, while work drained")
-		assert.Contains(t, told, "stopped")
+		reported := s.heard()
+		assert.Contains(t, reported, "lost 1.1", "the renewal at 5 s, while work drained")
+		assert.Contains(t, reported, "stopped")
 		s.finish()
 	})
 }
@@ -368,7 +368,7 @@ func TestALossWhileSettlingIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{SettleDelay: 8 * time.Second},
-			uncleanly(acquires(7)), isDeposed(), closes(), closes(), releases(), closes())
+			uncleanly(acquires(7)), losesLeadership(), closes(), closes(), releases(), closes())
 		s.at(6 * time.Second)
 		assert.Equal(t, []string{"stopped→follower", "follower→acquiring", "acquiring→follower", "attempt failed", "error"}, s.heard())
 		s.finish()
@@ -389,7 +389,7 @@ func TestARecoveryOfOnesOwnTermNeedsNoSettling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{SettleDelay: 4 * time.Second, ReconnectGrace: 2 * time.Second},
-			acquires(1), isDeposed(), closes(), uncleanly(acquires(2)), releases(), closes())
+			acquires(1), losesLeadership(), closes(), uncleanly(acquires(2)), releases(), closes())
 		s.at(5 * time.Second)
 		assert.Contains(t, s.heard(), "recovered 1.2")
 		s.finish()

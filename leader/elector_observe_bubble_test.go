@@ -38,7 +38,7 @@ func newWatcher(t *testing.T, backend leader.Backend, identity string) (*leader.
 	}}), seen
 }
 
-func TestEachNodeIsToldOfEachNewLeader(t *testing.T) {
+func TestEachNodeHearsOfEachNewLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
@@ -58,7 +58,7 @@ func TestEachNodeIsToldOfEachNewLeader(t *testing.T) {
 			assert.Equal(t, leader.Term{Era: 1, N: 1}, h.Term)
 			assert.Zero(t, time.Since(at))
 		}
-		time.Sleep(time.Minute) // in which nothing new is told
+		time.Sleep(time.Minute) // in which nothing new is reported
 		require.NoError(t, a.StepDown(t.Context()))
 		require.NoError(t, b.WaitForLeadership(t.Context()))
 		_, ok, at = a.LeaderSeen()
@@ -102,7 +102,7 @@ func TestWhatAFollowerHasSeenIsNoOlderThanTwoAttempts(t *testing.T) {
 		h, ok, at := e.LeaderSeen()
 		assert.True(t, ok)
 		assert.Equal(t, "y", h.Identity, "what was seen before stays")
-		assert.Greater(t, time.Since(at), 50*time.Second, "and its age tells")
+		assert.Greater(t, time.Since(at), 50*time.Second, "and its age says so")
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 // followed by one end before the next, and nothing comes after Stopped but a start.
 func checkHistory(t *testing.T, events func(func(leader.Event) bool)) (acquired int) {
 	t.Helper()
-	reigns, stopped := false, true
+	leads, stopped := false, true
 	var term leader.Term
 	for v := range events {
 		switch v.Kind {
@@ -29,25 +29,25 @@ func checkHistory(t *testing.T, events func(func(leader.Event) bool)) (acquired 
 				stopped = false
 			}
 		case leader.EventAcquired:
-			assert.False(t, reigns, "Acquired twice")
+			assert.False(t, leads, "Acquired twice")
 			assert.Positive(t, v.Term.Compare(term), "terms rise")
-			reigns, term, acquired = true, v.Term, acquired+1
+			leads, term, acquired = true, v.Term, acquired+1
 		case leader.EventRecovered:
-			assert.True(t, reigns, "Recovered without leadership")
+			assert.True(t, leads, "Recovered without leadership")
 			assert.True(t, v.Term.Follows(term))
 			term = v.Term
 		case leader.EventReleased, leader.EventLost:
-			assert.True(t, reigns, "an end without leadership")
+			assert.True(t, leads, "an end without leadership")
 			assert.Equal(t, term, v.Term)
-			reigns = false
+			leads = false
 		case leader.EventStopped:
-			assert.False(t, reigns, "Stopped in office")
+			assert.False(t, leads, "Stopped as the leader")
 			stopped = true
 			continue
 		}
 		assert.False(t, stopped, "%v after Stopped", v.Kind)
 	}
-	assert.False(t, reigns)
+	assert.False(t, leads)
 	assert.True(t, stopped)
 	return acquired
 }

@@ -82,8 +82,8 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 			after: []string{"leader→releasing", "releasing→stopped", "released 1.1", "stopped"},
 		},
 		{
-			name: "a loss is told, and the node tries again at once", config: reacquires,
-			calls: []call{acquires(1), isDeposed(), closes(), refuses(), releases(), closes()}, play: wait(5 * time.Second),
+			name: "a loss is reported, and the node tries again at once", config: reacquires,
+			calls: []call{acquires(1), losesLeadership(), closes(), refuses(), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1",
 				"leader→follower", "lost 1.1", "error", "follower→acquiring", "acquiring→follower", "refused",
@@ -92,15 +92,15 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		},
 		{
 			name: "a loss ends a node that does not reacquire", config: leadsOnce,
-			calls: []call{acquires(1), isDeposed(), closes(), closes()}, play: wait(5 * time.Second),
+			calls: []call{acquires(1), losesLeadership(), closes(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1",
 				"leader→stopped", "lost 1.1", "error", "gave up",
 			},
 		},
 		{
-			name: "a recovery is told as such", config: isDamped,
-			calls: []call{acquires(1), isDeposed(), closes(), acquires(2), releases(), closes()}, play: wait(5 * time.Second),
+			name: "a recovery is reported as such", config: isDamped,
+			calls: []call{acquires(1), losesLeadership(), closes(), acquires(2), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1",
 				"leader→reconnecting", "error", "reconnecting→leader", "recovered 1.2",
@@ -109,7 +109,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		},
 		{
 			name: "somebody else led meanwhile", config: isDamped,
-			calls: []call{acquires(1), isDeposed(), closes(), acquires(3), releases(), closes()}, play: wait(5 * time.Second),
+			calls: []call{acquires(1), losesLeadership(), closes(), acquires(3), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "leader→reconnecting", "error",
 				"reconnecting→acquiring", "lost 1.1", "acquiring→leader", "acquired 1.3",
@@ -118,7 +118,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		},
 		{
 			name: "somebody else led meanwhile, and the node does not reacquire", config: leader.Config{ReconnectGrace: time.Second, LeadOnce: true},
-			calls: []call{acquires(1), isDeposed(), closes(), acquires(3), releases(), closes()}, play: wait(5 * time.Second),
+			calls: []call{acquires(1), losesLeadership(), closes(), acquires(3), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "leader→reconnecting", "error",
 				"reconnecting→stopped", "lost 1.1", "gave up",
@@ -126,7 +126,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		},
 		{
 			name: "somebody else leads by now", config: isDamped,
-			calls: []call{acquires(1), isDeposed(), closes(), refuses(), releases(), closes()}, play: wait(5 * time.Second),
+			calls: []call{acquires(1), losesLeadership(), closes(), refuses(), releases(), closes()}, play: wait(5 * time.Second),
 			want: []string{
 				"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "leader→reconnecting", "error",
 				"reconnecting→follower", "lost 1.1",
@@ -136,7 +136,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		{
 			name: "attempts to recover fail until the grace ends", config: leader.Config{ReconnectGrace: 3 * time.Second},
 			calls: []call{
-				acquires(1), isDeposed(), closes(), fails(), releases(), closes(), fails(), releases(), closes(),
+				acquires(1), losesLeadership(), closes(), fails(), releases(), closes(), fails(), releases(), closes(),
 				releases(), closes(), // the grace ends
 				releases(), closes(),
 			},
@@ -149,13 +149,13 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 		},
 		{
 			name: "a stop ends a recovery", config: isDamped,
-			calls: []call{acquires(1), isDeposed(), closes(), hangs(refuses()), releases(), closes()}, play: wait(6 * time.Second),
+			calls: []call{acquires(1), losesLeadership(), closes(), hangs(refuses()), releases(), closes()}, play: wait(6 * time.Second),
 			want:  []string{"stopped→follower", "follower→acquiring", "acquiring→leader", "acquired 1.1", "leader→reconnecting", "error"},
 			after: []string{"reconnecting→stopped", "lost 1.1", "stopped"},
 		},
 		{
 			name: "a step-down ends a recovery", config: isDamped,
-			calls: []call{acquires(1), isDeposed(), closes(), hangs(refuses()), releases(), releases(), closes()},
+			calls: []call{acquires(1), losesLeadership(), closes(), hangs(refuses()), releases(), releases(), closes()},
 			play: func(s *scene) {
 				s.at(6 * time.Second)
 				stepDown(s)
@@ -223,7 +223,7 @@ func TestTheElectorFollowsItsTable(t *testing.T) {
 func TestTheStreamTellsWhatCallbacksTell(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := prepare(t, isDamped, acquires(1), isDeposed(), closes(), acquires(2), isDeposed(), closes(), refuses(), releases(), closes())
+		s := prepare(t, isDamped, acquires(1), losesLeadership(), closes(), acquires(2), losesLeadership(), closes(), refuses(), releases(), closes())
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := s.Events(ctx)
 		require.NoError(t, s.Start(t.Context()))

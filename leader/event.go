@@ -2,7 +2,7 @@ package leader
 
 import "time"
 
-// An EventKind is what an Event tells.
+// An EventKind is what an Event is about.
 type EventKind uint8
 
 // The kinds of events. Every Acquired is followed by exactly one Released or Lost

@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A judge watches a machine from outside and remembers what it was told.
+// A judge watches a machine from outside and remembers what it was reported.
 type judge struct {
-	at      position
-	stopped bool // told Stopped, or never started
-	reign   bool // told Acquired, and not its end
-	office  bool // the leader's context lives
+	at         position
+	stopped    bool // reported Stopped, or never started
+	leadership bool // reported Acquired, and not its end
+	context    bool // the leader's context has not ended
 }
 
-var newborn = judge{stopped: true}
+var notStarted = judge{stopped: true}
 
 // watch lets the machine make a step, and returns what is wrong with it.
 func (j judge) watch(m *machine, in input, r rules) (judge, error) {
@@ -40,23 +40,23 @@ func (j judge) watch(m *machine, in input, r rules) (judge, error) {
 }
 
 func (j *judge) act(a action) error {
-	if a >= tellAcquired && j.stopped {
+	if a >= emitAcquired && j.stopped {
 		return fmt.Errorf("action %d after Stopped", a)
 	}
 	wrong := false
 	switch a {
-	case takeOffice:
-		wrong, j.office = j.office, true
+	case beginTerm:
+		wrong, j.context = j.context, true
 	case endTerm:
-		wrong, j.office = !j.office, false
-	case tellAcquired:
-		wrong, j.reign = j.reign, true
-	case tellRecovered:
-		wrong = !j.reign
-	case tellReleased, tellLost:
-		wrong, j.reign = !j.reign, false
-	case tellStopped:
-		wrong, j.stopped = j.reign, true
+		wrong, j.context = !j.context, false
+	case emitAcquired:
+		wrong, j.leadership = j.leadership, true
+	case emitRecovered:
+		wrong = !j.leadership
+	case emitReleased, emitLost:
+		wrong, j.leadership = !j.leadership, false
+	case emitStopped:
+		wrong, j.stopped = j.leadership, true
 	}
 	if wrong {
 		return fmt.Errorf("action %d out of turn", a)
@@ -67,12 +67,12 @@ func (j *judge) act(a action) error {
 func (j *judge) look(from position, in input) error {
 	state := j.at.State
 	switch {
-	case j.office != (state == Leader):
-		return fmt.Errorf("in office: %v", j.office)
-	case j.reign != (state == Leader || state == Reconnecting || state == Releasing):
-		return fmt.Errorf("leads, as observers know it: %v", j.reign)
+	case j.context != (state == Leader):
+		return fmt.Errorf("the context lives: %v", j.context)
+	case j.leadership != (state == Leader || state == Reconnecting || state == Releasing):
+		return fmt.Errorf("leads, as observers know it: %v", j.leadership)
 	case j.stopped != (state == Stopped):
-		return fmt.Errorf("told Stopped: %v", j.stopped)
+		return fmt.Errorf("Stopped was reported: %v", j.stopped)
 	case j.at.Stopping && state != Releasing:
 		return fmt.Errorf("stopping in %v", state)
 	case from.Stopping && state != Stopped && j.at != from:
@@ -87,8 +87,8 @@ func (j *judge) look(from position, in input) error {
 // input in every state: what holds here holds after every sequence of any length.
 func explore(m *machine) (visited int, err error) {
 	for _, r := range allRules {
-		seen := map[judge]bool{newborn: true}
-		for queue := []judge{newborn}; len(queue) > 0; queue = queue[1:] {
+		seen := map[judge]bool{notStarted: true}
+		for queue := []judge{notStarted}; len(queue) > 0; queue = queue[1:] {
 			stops := false
 			for in := range inputs {
 				next, err := queue[0].watch(m, in, r)
@@ -110,7 +110,7 @@ func explore(m *machine) (visited int, err error) {
 	return visited, nil
 }
 
-// reachesStopped tells whether a stop and what can come after it may end in Stopped.
+// reachesStopped reports whether a stop and what can come after it may end in Stopped.
 func reachesStopped(m *machine, at position, r rules) bool {
 	at, _ = m.step(at, stop, r)
 	for in := range inputs {
@@ -137,14 +137,14 @@ var history = regexp.MustCompile(`^(B(AV*E)*S)*(B(AV*E)*(AV*)?)?$`)
 func TestEverySequenceOfInputsTellsALegalHistory(t *testing.T) {
 	t.Parallel()
 	const depth = 11 // of inputs that have an effect: the others lead nowhere
-	letters := map[action]byte{tellAcquired: 'A', tellRecovered: 'V', tellReleased: 'E', tellLost: 'E', tellStopped: 'S'}
+	letters := map[action]byte{emitAcquired: 'A', emitRecovered: 'V', emitReleased: 'E', emitLost: 'E', emitStopped: 'S'}
 	sequences := 0
-	var walk func(at position, r rules, told []byte, left int)
-	walk = func(at position, r rules, told []byte, left int) {
+	var walk func(at position, r rules, reported []byte, left int)
+	walk = func(at position, r rules, reported []byte, left int) {
 		if left == 0 {
 			sequences++
-			if !history.Match(told) {
-				require.FailNow(t, "an illegal history", "%s, %+v", told, r)
+			if !history.Match(reported) {
+				require.FailNow(t, "an illegal history", "%s, %+v", reported, r)
 			}
 			return
 		}
@@ -153,7 +153,7 @@ func TestEverySequenceOfInputsTellsALegalHistory(t *testing.T) {
 			if to == at && len(observers(actions)) == 0 {
 				continue
 			}
-			more := told
+			more := reported
 			if at.State == Stopped {
 				more = append(more, 'B')
 			}
@@ -190,20 +190,20 @@ func TestTheExplorationFindsEveryMutation(t *testing.T) {
 		input  input
 		mutate func(*row)
 	}{
-		{"the end of the grace is not told", Reconnecting, graceOver, without(tellLost)},
-		{"a stop while reconnecting tells no end", Reconnecting, stop, without(tellLost)},
-		{"a failed release tells no end", Releasing, releaseFailed, without(tellReleased)},
-		{"a failed attempt tells Lost", Acquiring, failed, with(tellLost)},
-		{"a recovery tells Acquired", Reconnecting, reacquired, with(tellAcquired)},
-		{"a release is told twice", Releasing, released, with(tellLost)},
+		{"the end of the grace is not reported", Reconnecting, graceOver, without(emitLost)},
+		{"a stop while reconnecting reports no end", Reconnecting, stop, without(emitLost)},
+		{"a failed release reports no end", Releasing, releaseFailed, without(emitReleased)},
+		{"a failed attempt reports Lost", Acquiring, failed, with(emitLost)},
+		{"a recovery reports Acquired", Reconnecting, reacquired, with(emitAcquired)},
+		{"a release is reported twice", Releasing, released, with(emitLost)},
 		{"a loss leaves the leader's context alive", Leader, lost, without(endTerm)},
-		{"an attempt that succeeds begins no term", Acquiring, acquired, without(takeOffice)},
-		{"a renewal begins another term", Leader, renewed, with(takeOffice)},
+		{"an attempt that succeeds begins no term", Acquiring, acquired, without(beginTerm)},
+		{"a renewal begins another term", Leader, renewed, with(beginTerm)},
 		{"a follower ignores stop", Follower, stop, to(Follower)},
 		{"a leader ignores stop", Leader, stop, to(Leader)},
 		{"a stop is forgotten while releasing", Releasing, released, to(Follower)},
 		{"a node that reconnects counts as leader", Leader, lost, to(Leader)},
-		{"a stopped node tells an error", Stopped, start, func(r *row) { r.to, r.actions = destination(Stopped), do(tellError) }},
+		{"a stopped node reports an error", Stopped, start, func(r *row) { r.to, r.actions = destination(Stopped), do(emitError) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,7 @@ package leader
 
 import "strings"
 
-// A failure is an error of the backend, as the Elector tells it. It matches
+// A failure is an error of the backend, as the Elector reports it. It matches
 // ErrConnection; its text begins with what is wrong.
 type failure struct {
 	doing string // "" = an attempt

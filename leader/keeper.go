@@ -10,9 +10,9 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// keep renews a tenure until ctx ends or it is lost, and then ends its context.
+// keep renews a term until ctx ends or it is lost, and then ends its context.
 // While it runs the backend is its own.
-func (e *Elector) keep(ctx context.Context, t *tenure) {
+func (e *Elector) keep(ctx context.Context, t *activeTerm) {
 	defer close(t.kept)
 	k := &keeper{e: e, t: t, results: make(chan error, 1)}
 	err := k.run(ctx)
@@ -26,7 +26,7 @@ func (e *Elector) keep(ctx context.Context, t *tenure) {
 
 type keeper struct {
 	e        *Elector
-	t        *tenure
+	t        *activeTerm
 	results  chan error
 	sent     boottime.Moment    // start of the renewal under way
 	cancel   context.CancelFunc // of it; nil = there is none
@@ -90,7 +90,7 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 			return 0, k.expired() // it came too late
 		}
 		k.failures, k.last = 0, nil
-		k.tell(nil)
+		k.report(nil)
 		return max(e.config.RenewInterval-time.Since(k.sent.Mono), 0), nil
 	case errors.Is(err, ErrLost):
 		return 0, err
@@ -101,13 +101,13 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 		return 0, fmt.Errorf("%d renewals failed in a row: %w", k.failures, err)
 	}
 	k.last = err
-	k.tell(err)
+	k.report(err)
 	return e.config.RenewInterval / 5, nil
 }
 
-// tell hands the outcome of a renewal to the lifecycle goroutine, if that has taken
+// report hands the outcome of a renewal to the lifecycle goroutine, if that has taken
 // the one before.
-func (k *keeper) tell(err error) {
+func (k *keeper) report(err error) {
 	select {
 	case k.t.health <- err:
 	default:

@@ -100,7 +100,7 @@ func TestALongFailureIsOneLine(t *testing.T) {
 func TestEachLineOfAnElectionHasItsNameAndKeyAndEachTransitionIsOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, _, log := logging(t, leader.Callbacks{OnError: func(error) { panic("now and then") }}, acquires(1), failsToRenew(), isDeposed(), closes(), refuses(), failsBy("leader: gone"), releases(), closes(), releases(), closes())
+		e, _, log := logging(t, leader.Callbacks{OnError: func(error) { panic("now and then") }}, acquires(1), failsToRenew(), losesLeadership(), closes(), refuses(), failsBy("leader: gone"), releases(), closes(), releases(), closes())
 		require.NoError(t, e.Start(t.Context()))
 		time.Sleep(9 * time.Second)
 		require.NoError(t, e.Shutdown(t.Context()))
@@ -125,13 +125,13 @@ func TestAReleaseThatFailsIsLogged(t *testing.T) {
 func TestTheErrorOfAnAttemptBeginsWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var told error
-		e, _, _ := logging(t, leader.Callbacks{OnError: func(err error) { told = err }},
+		var reported error
+		e, _, _ := logging(t, leader.Callbacks{OnError: func(err error) { reported = err }},
 			failsBy("leader: %w", errors.New("connection refused")), releases(), closes(), releases(), closes())
 		require.NoError(t, e.Start(t.Context()))
 		synctest.Wait()
-		require.EqualError(t, told, "connection refused")
-		require.ErrorIs(t, told, leader.ErrConnection)
+		require.EqualError(t, reported, "connection refused")
+		require.ErrorIs(t, reported, leader.ErrConnection)
 		require.NoError(t, e.Shutdown(t.Context()))
 	})
 }

@@ -12,13 +12,13 @@ import (
 // A drive is the lifecycle goroutine at work: what it knows from Start to Stopped.
 type drive struct {
 	*Elector
-	life *life
-	at   position
+	lifecycle *lifecycle
+	at        position
 
-	tenure *tenure   // held, or about to be; nil = nothing is held that is renewed
-	err    error     // of the last input
-	why    error     // of the last loss
-	grace  time.Time // end of Reconnecting
+	active *activeTerm // held, or about to be; nil = nothing is held that is renewed
+	err    error       // of the last input
+	why    error       // of the last loss
+	grace  time.Time   // end of Reconnecting
 
 	took      int // attempts for the last success
 	attempts  int // since resetRetry
@@ -38,8 +38,8 @@ type drive struct {
 }
 
 // live is the lifecycle goroutine.
-func (e *Elector) live(l *life) {
-	d := &drive{Elector: e, life: l}
+func (e *Elector) live(l *lifecycle) {
+	d := &drive{Elector: e, lifecycle: l}
 	d.take(start)
 	for d.at.State != Stopped {
 		d.take(d.await())
@@ -79,11 +79,11 @@ func (d *drive) take(in input) {
 	d.at = to
 	d.state.Store(uint32(to.State))
 	if to.State == Stopped {
-		d.life.err = d.gaveUp(from, in)
-		d.life.stop() // a Start from now on waits for the end of this life
+		d.lifecycle.err = d.gaveUp(from, in)
+		d.lifecycle.stop() // a Start from now on waits for the end of this lifecycle
 	}
 	if from == Acquiring && to.State != Stopped {
-		d.life.decide()
+		d.lifecycle.decide()
 	}
 	if from != to.State {
 		d.log.LogAttrs(context.Background(), levelOf(from, to.State), "state_change",
@@ -107,7 +107,7 @@ func (d *drive) gaveUp(from State, in input) error {
 	if from == Releasing {
 		why = d.resigned
 	}
-	asked := d.life.quit.Err() != nil || in == stepDown || from == Releasing && why == nil
+	asked := d.lifecycle.quit.Err() != nil || in == stepDown || from == Releasing && why == nil
 	switch {
 	case asked:
 		return nil
@@ -130,12 +130,12 @@ func levelOf(from, to State) slog.Level {
 // effect does what an action does to the node itself.
 func (d *drive) effect(a action) {
 	switch a {
-	case takeOffice:
-		d.takeOffice()
+	case beginTerm:
+		d.beginTerm()
 	case endTerm:
 		d.endTerm()
 	case abandon:
-		d.dropTenure()
+		d.dropTerm()
 		d.pending = false
 		if d.unsettled && d.closer != nil {
 			// A release would say that all before it ended in good order.
@@ -145,7 +145,7 @@ func (d *drive) effect(a action) {
 		}
 		_ = d.releaseBackend(context.Background()) // best effort: what it leaves ends by its lease
 	case closeBackend:
-		d.dropTenure()
+		d.dropTerm()
 		d.closeNow()
 	case startGrace:
 		d.log.Warn("leadership is interrupted", slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
@@ -163,43 +163,43 @@ func (d *drive) effect(a action) {
 	}
 }
 
-// observe tells what an action tells.
+// observe reports what an action reports.
 func (d *drive) observe(a action) {
 	switch a {
-	case tellAcquired:
+	case emitAcquired:
 		d.log.Info("lock_acquired", slog.String("term", d.lastTerm.String()), slog.Int("attempt", d.took))
 		d.emit(Event{Kind: EventAcquired, Term: d.lastTerm})
-		d.sees(sighting{d.self(d.tenure), true, time.Now()})
-	case tellRecovered:
+		d.sees(sighting{d.self(d.active), true, time.Now()})
+	case emitRecovered:
 		d.log.Info("leadership recovered", slog.String("term", d.lastTerm.String()))
 		d.emit(Event{Kind: EventRecovered, Term: d.lastTerm})
-	case tellReleased:
-		d.endReign(Event{Kind: EventReleased, Term: d.lastTerm, Err: d.err})
-	case tellLost:
+	case emitReleased:
+		d.endLeadership(Event{Kind: EventReleased, Term: d.lastTerm, Err: d.err})
+	case emitLost:
 		d.log.Warn("leadership lost", slog.String("term", d.lastTerm.String()), slog.Any("error", d.why))
-		d.endReign(Event{Kind: EventLost, Term: d.lastTerm, Err: d.why})
-	case tellAcquireFailed:
+		d.endLeadership(Event{Kind: EventLost, Term: d.lastTerm, Err: d.why})
+	case emitAcquireFailed:
 		d.emit(Event{Kind: EventAcquireFailed, Attempt: d.attempts, Err: d.err})
-	case tellError:
+	case emitError:
 		if d.err != nil {
 			d.emit(Event{Kind: EventError, Err: d.err})
 		}
-	case tellStopped:
-		d.emit(Event{Kind: EventStopped, Err: d.life.err})
+	case emitStopped:
+		d.emit(Event{Kind: EventStopped, Err: d.lifecycle.err})
 	}
 }
 
-// takeOffice makes the tenure current; its context is what the world may use now.
-func (d *drive) takeOffice() {
-	t := d.tenure
+// beginTerm makes the term current; its context is what the world may use now.
+func (d *drive) beginTerm() {
+	t := d.active
 	d.lastTerm, d.took, d.err = t.term, d.attempts, nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.life.reign == nil {
-		r := &reign{done: make(chan struct{})}
-		r.quit, r.stepDown = context.WithCancelCause(d.life.quit)
+	if d.lifecycle.leadership == nil {
+		r := &leadership{done: make(chan struct{})}
+		r.quit, r.stepDown = context.WithCancelCause(d.lifecycle.quit)
 		r.force, r.hurry = context.WithCancel(context.Background())
-		d.life.reign = r
+		d.lifecycle.leadership = r
 	}
 	d.current.Store(t)
 	d.notifyLocked()
@@ -207,19 +207,19 @@ func (d *drive) takeOffice() {
 
 // endTerm ends the leader's context, unless a loss has.
 func (d *drive) endTerm() {
-	_ = d.tenure.ctx.Err() // which may find it lost, before any timer does
-	d.tenure.end(fmt.Errorf("%s: %w", d.config.Name, ErrReleased))
+	_ = d.active.ctx.Err() // which may find it lost, before any timer does
+	d.active.end(fmt.Errorf("%s: %w", d.config.Name, ErrReleased))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.current.Store(nil)
 	d.notifyLocked()
 }
 
-// endReign tells the end of a leadership, once, and lets StepDown return.
-func (d *drive) endReign(event Event) {
+// endLeadership reports the end of a leadership, once, and lets StepDown return.
+func (d *drive) endLeadership(event Event) {
 	d.mu.Lock()
-	r := d.life.reign
-	d.life.reign = nil
+	r := d.lifecycle.leadership
+	d.lifecycle.leadership = nil
 	d.mu.Unlock()
 	r.stepDown(nil)
 	r.hurry()
@@ -228,14 +228,14 @@ func (d *drive) endReign(event Event) {
 	close(r.done)
 }
 
-// dropTenure ends what renews it, so that the backend is ours again.
-func (d *drive) dropTenure() {
-	if d.tenure == nil {
+// dropTerm ends what renews it, so that the backend is ours again.
+func (d *drive) dropTerm() {
+	if d.active == nil {
 		return
 	}
-	d.tenure.close()
-	d.tenure.end(ErrNotLeader) // if it never was in office
-	d.tenure = nil
+	d.active.close()
+	d.active.end(ErrNotLeader) // if it never led
+	d.active = nil
 }
 
 // releaseBackend releases what the backend may hold; no request to stop ends that,

@@ -27,13 +27,13 @@ const (
 )
 
 // An action is what the Elector does on a transition. Effects come first, then the
-// state changes, then observers are told. What a state does while it lasts (wait,
+// state changes, then observers are reported. What a state does while it lasts (wait,
 // attempt, renew, reconnect, drain and release) is the Elector's method for it.
 type action uint8
 
 const (
 	// effects
-	takeOffice   action = iota // the leader's context begins
+	beginTerm    action = iota // the leader's context begins
 	endTerm                    // the leader's context ends
 	abandon                    // the backend releases what it may hold
 	closeBackend               // the backend drops everything
@@ -42,13 +42,13 @@ const (
 	backOff                    // the next attempt comes when the strategy says
 	standAside                 // the next attempt gives others the first chance
 	// observers
-	tellAcquired
-	tellRecovered
-	tellReleased
-	tellLost
-	tellAcquireFailed
-	tellError // if there is one
-	tellStopped
+	emitAcquired
+	emitRecovered
+	emitReleased
+	emitLost
+	emitAcquireFailed
+	emitError // if there is one
+	emitStopped
 )
 
 // A destination is a state, or one that depends on how the node was set up.
@@ -86,35 +86,35 @@ var table = []row{
 	{Follower, stop, always, destination(Stopped), do(abandon)},
 	{Follower, exhausted, always, destination(Stopped), do(abandon)},
 
-	{Acquiring, acquired, always, destination(Leader), do(takeOffice, resetRetry, tellAcquired)},
-	{Acquiring, refused, always, destination(Follower), do(backOff, tellAcquireFailed)},
-	{Acquiring, pending, always, destination(Acquiring), do(tellAcquireFailed)},
-	{Acquiring, failed, always, again, do(abandon, closeBackend, backOff, tellAcquireFailed, tellError)},
-	{Acquiring, hopeless, always, destination(Stopped), do(abandon, tellAcquireFailed, tellError)},
+	{Acquiring, acquired, always, destination(Leader), do(beginTerm, resetRetry, emitAcquired)},
+	{Acquiring, refused, always, destination(Follower), do(backOff, emitAcquireFailed)},
+	{Acquiring, pending, always, destination(Acquiring), do(emitAcquireFailed)},
+	{Acquiring, failed, always, again, do(abandon, closeBackend, backOff, emitAcquireFailed, emitError)},
+	{Acquiring, hopeless, always, destination(Stopped), do(abandon, emitAcquireFailed, emitError)},
 	{Acquiring, stop, always, destination(Stopped), do(abandon)},
 
 	{Leader, renewed, always, destination(Leader), nil},
-	{Leader, renewFailed, always, destination(Leader), do(tellError)},
-	{Leader, lost, withGrace, destination(Reconnecting), do(endTerm, closeBackend, startGrace, resetRetry, tellError)},
-	{Leader, lost, withoutGrace, again, do(endTerm, closeBackend, resetRetry, tellLost, tellError)},
+	{Leader, renewFailed, always, destination(Leader), do(emitError)},
+	{Leader, lost, withGrace, destination(Reconnecting), do(endTerm, closeBackend, startGrace, resetRetry, emitError)},
+	{Leader, lost, withoutGrace, again, do(endTerm, closeBackend, resetRetry, emitLost, emitError)},
 	{Leader, stop, always, destination(Releasing), do(endTerm)},
-	{Leader, stepDown, always, destination(Releasing), do(endTerm, tellError)}, // of a service that failed
+	{Leader, stepDown, always, destination(Releasing), do(endTerm, emitError)}, // of a service that failed
 
-	{Reconnecting, reacquired, always, destination(Leader), do(takeOffice, resetRetry, tellRecovered)},
-	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(tellLost)}, // which has succeeded already
-	{Reconnecting, superseded, withoutReacquire, destination(Stopped), do(abandon, tellLost)},
+	{Reconnecting, reacquired, always, destination(Leader), do(beginTerm, resetRetry, emitRecovered)},
+	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(emitLost)}, // which has succeeded already
+	{Reconnecting, superseded, withoutReacquire, destination(Stopped), do(abandon, emitLost)},
 	{Reconnecting, pending, always, destination(Reconnecting), nil},
-	{Reconnecting, failed, always, destination(Reconnecting), do(abandon, closeBackend, backOff, tellError)},
-	{Reconnecting, notReacquired, always, again, do(backOff, tellLost)},
-	{Reconnecting, graceOver, always, again, do(abandon, closeBackend, backOff, tellLost)},
-	{Reconnecting, exhausted, always, destination(Stopped), do(abandon, tellLost)},
-	{Reconnecting, stop, always, destination(Stopped), do(abandon, tellLost)},
-	{Reconnecting, stepDown, always, again, do(abandon, standAside, tellLost)},
+	{Reconnecting, failed, always, destination(Reconnecting), do(abandon, closeBackend, backOff, emitError)},
+	{Reconnecting, notReacquired, always, again, do(backOff, emitLost)},
+	{Reconnecting, graceOver, always, again, do(abandon, closeBackend, backOff, emitLost)},
+	{Reconnecting, exhausted, always, destination(Stopped), do(abandon, emitLost)},
+	{Reconnecting, stop, always, destination(Stopped), do(abandon, emitLost)},
+	{Reconnecting, stepDown, always, again, do(abandon, standAside, emitLost)},
 
 	{Releasing, stop, always, destination(Releasing), nil},                        // and now for ever
-	{Releasing, released, always, again, do(standAside, tellReleased, tellError)}, // of work that goes on
-	{Releasing, releaseFailed, always, again, do(closeBackend, standAside, tellReleased, tellError)},
-	{Releasing, lost, always, again, do(closeBackend, standAside, tellLost, tellError)},
+	{Releasing, released, always, again, do(standAside, emitReleased, emitError)}, // of work that goes on
+	{Releasing, releaseFailed, always, again, do(closeBackend, standAside, emitReleased, emitError)},
+	{Releasing, lost, always, again, do(closeBackend, standAside, emitLost, emitError)},
 }
 
 func do(actions ...action) []action { return actions }
@@ -188,7 +188,7 @@ func (row row) resolve(r rules, stopping bool) transition {
 	}
 	t := transition{known: true, to: position{State: to, Stopping: stopping && to == Releasing}, actions: row.actions}
 	if to == Stopped {
-		t.actions = append(append([]action(nil), row.actions...), closeBackend, tellStopped)
+		t.actions = append(append([]action(nil), row.actions...), closeBackend, emitStopped)
 	}
 	return t
 }

@@ -37,7 +37,7 @@ func (e *Elector) LeaderSeen() (holder Holder, ok bool, at time.Time) {
 }
 
 // self is this node as a leader.
-func (e *Elector) self(t *tenure) Holder {
+func (e *Elector) self(t *activeTerm) Holder {
 	return Holder{Identity: e.config.Identity, Term: t.term, Since: t.began}
 }
 
@@ -53,12 +53,12 @@ func (d *drive) look(quit context.Context) {
 	holder, ok, err := d.inspect(ctx)
 	if err != nil {
 		d.log.Debug("looking for the leader failed", slog.Any("error", err))
-		return // what was seen before stays, and its time tells
+		return // what was seen before stays, and its time says so
 	}
 	d.sees(sighting{holder, ok, at})
 }
 
-// sees notes who leads, and tells it if it is another.
+// sees notes who leads, and reports it if it is another.
 func (d *drive) sees(s sighting) {
 	d.seen.Store(&s)
 	if !s.ok || s.holder.Identity == d.lastLeader || !d.watches.Load() {

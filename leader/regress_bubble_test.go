@@ -34,7 +34,7 @@ func (b *eager) TryAcquire(ctx context.Context, _ string, _ time.Duration) (bool
 func (b *eager) Renew(context.Context, string, time.Duration) error { return leader.ErrLost }
 func (b *eager) Release(context.Context, string) error              { return nil }
 
-// An eagerWaiter always believes that leadership is free.
+// An eagerWaiter always says that leadership is free.
 type eagerWaiter struct{ *eager }
 
 func (eagerWaiter) Wait(context.Context) error { return nil }
@@ -168,7 +168,7 @@ func TestALossWhileWorkEndsLeavesItTheSameTimeAsAnyOther(t *testing.T) {
 	})
 }
 
-func TestRenewalsThatFailWhileWorkEndsAreTold(t *testing.T) {
+func TestRenewalsThatFailWhileWorkEndsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, leader.Config{}, acquires(1), failsToRenew(), failsToRenew(), renews(), releases(), releases(), closes())

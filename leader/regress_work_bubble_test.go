@@ -127,7 +127,7 @@ func serviceOf(name string, start func(context.Context) error) services.Spec {
 	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) { return starter(start), nil }}
 }
 
-func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
+func TestAServiceThatFailsForAnyReasonIsReported(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(context.Context) error{
 		"of a context of its own":                  func(context.Context) error { return fmt.Errorf("dial: %w", context.Canceled) },
@@ -136,10 +136,10 @@ func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var told []error
+				var reported []error
 				e, err := leader.New(leader.Config{
 					Name: "scheduler", Backend: leadertest.NewElection().Backend(), LeadOnce: true,
-					Callbacks: leader.Callbacks{OnError: func(err error) { told = append(told, err) }},
+					Callbacks: leader.Callbacks{OnError: func(err error) { reported = append(reported, err) }},
 				})
 				require.NoError(t, err)
 				group, err := services.New(e, services.Config{Services: []services.Spec{serviceOf("mailer", start)}})
@@ -148,8 +148,8 @@ func TestAServiceThatFailsForAnyReasonIsTold(t *testing.T) {
 				defer cancel()
 				err = group.Run(ctx)
 				var failed *services.Error
-				require.Len(t, told, 1)
-				require.ErrorAs(t, told[0], &failed)
+				require.Len(t, reported, 1)
+				require.ErrorAs(t, reported[0], &failed)
 				assert.Equal(t, "mailer", failed.Service)
 				require.ErrorIs(t, err, leader.ErrGaveUp, "nobody asked this node to stop")
 				require.ErrorAs(t, err, &failed)

@@ -39,7 +39,7 @@ func fails() call        { return call{method: "TryAcquire", err: errBroken} }
 func pends() call        { return call{method: "TryAcquire", err: driver.ErrPending} }
 func renews() call       { return call{method: "Renew"} }
 func failsToRenew() call { return call{method: "Renew", err: errBroken} }
-func isDeposed() call {
+func losesLeadership() call {
 	return call{method: "Renew", err: fmt.Errorf("%w: terminated", leader.ErrLost)}
 }
 func releases() call          { return call{method: "Release"} }
@@ -125,8 +125,8 @@ func (s *scripted) next(method string) call {
 	return c
 }
 
-// depose tells the loss of leadership.
-func (s *scripted) depose() {
+// lose announces the loss of leadership.
+func (s *scripted) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.gone)
@@ -169,19 +169,19 @@ func (w waiting) Wait(ctx context.Context) error {
 	return err
 }
 
-// A scene is an Elector on a scripted Backend, and what it tells.
+// A scene is an Elector on a scripted Backend, and what it reports.
 type scene struct {
 	*leader.Elector
 	t      *testing.T
 	script *scripted
 
-	mu    sync.Mutex
-	told  []string
-	began time.Time
+	mu       sync.Mutex
+	reported []string
+	began    time.Time
 }
 
 // open starts an Elector, in a bubble. Its retries come each 2 s, to the
-// nanosecond, its renewals each 5 s; it believes in one for 12 s.
+// nanosecond, its renewals each 5 s; it trusts one for 12 s.
 func open(t *testing.T, config leader.Config, calls ...call) *scene {
 	t.Helper()
 	s := prepare(t, config, calls...)
@@ -216,7 +216,7 @@ func prepare(t *testing.T, config leader.Config, calls ...call) *scene {
 	return s
 }
 
-// callbacks note what they are told, where the config has none of its own.
+// callbacks note what they are reported, where the config has none of its own.
 func (s *scene) callbacks(own leader.Callbacks) leader.Callbacks {
 	c := leader.Callbacks{
 		OnAcquired:  func(t leader.Term) { s.note("acquired %v", t) },
@@ -256,17 +256,17 @@ func (s *scene) callbacks(own leader.Callbacks) leader.Callbacks {
 func (s *scene) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, fmt.Sprintf(format, args...))
+	s.reported = append(s.reported, fmt.Sprintf(format, args...))
 }
 
-// heard returns what was told since the last call, once nothing moves any more.
+// heard returns what was reported since the last call, once nothing moves any more.
 func (s *scene) heard() []string {
 	synctest.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := s.told
-	s.told = nil
-	return told
+	reported := s.reported
+	s.reported = nil
+	return reported
 }
 
 // at waits until a moment after open.

@@ -88,7 +88,7 @@ func TestAMistakeOfSomebodyAtWorkDoesNotEndANodeThatHasStood(t *testing.T) {
 		followed[i] = refuses()
 	}
 	for name, stands := range map[string][]call{
-		"led":                              {acquires(1), isDeposed(), closes()},
+		"led":                              {acquires(1), losesLeadership(), closes()},
 		"followed":                         followed,
 		"followed, and met an outage then": append(followed[:9:9], fails(), releases(), closes()),
 	} {

@@ -22,7 +22,7 @@ func TestALeaseThatEndedInASuspensionIsLostAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			from := boottime.Present()
 			from.Boot -= suspended
-			v := e.newTenure(&life{ctx: t.Context()}, from)
+			v := e.newTerm(&lifecycle{ctx: t.Context()}, from)
 			synctest.Wait() // no time passes
 			select {
 			case err := <-v.loss:

@@ -49,14 +49,14 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 	}
 }
 
-// serve runs work once. over tells whether it returned because its context ended;
+// serve runs work once. over says whether it returned because its context ended;
 // an error that only says so is dropped.
-func (e *Elector) serve(ctx context.Context, t *tenure, work func(context.Context) error) (over bool, err error) {
+func (e *Elector) serve(ctx context.Context, t *activeTerm, work func(context.Context) error) (over bool, err error) {
 	defer e.leave()
 	inner, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	wctx := &workContext{tenureContext{Context: inner, tenure: t}, ctx}
+	wctx := &workContext{termContext{Context: inner, active: t}, ctx}
 	err = work(wctx)
 	over = wctx.Err() != nil
 	if over && (errors.Is(err, wctx.Err()) || errors.Is(err, context.Cause(wctx))) {
@@ -67,31 +67,31 @@ func (e *Elector) serve(ctx context.Context, t *tenure, work func(context.Contex
 
 // A workContext is the leader's context for work: that of Run is behind it.
 type workContext struct {
-	tenureContext
+	termContext
 	run context.Context
 }
 
 // Value knows what the Elector and Start's context say, and then what Run's does.
 func (c *workContext) Value(key any) any {
-	if v := c.tenureContext.Value(key); v != nil {
+	if v := c.termContext.Value(key); v != nil {
 		return v
 	}
 	return c.run.Value(key)
 }
 
-// join waits for a tenure of l and counts the caller's work, so that the tenure's end
+// join waits for a term of l and counts the caller's work, so that the term's end
 // waits for it.
-func (e *Elector) join(ctx context.Context, l *life) (*tenure, error) {
+func (e *Elector) join(ctx context.Context, l *lifecycle) (*activeTerm, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		t, err := e.awaitTenure(ctx, l)
+		t, err := e.awaitTerm(ctx, l)
 		if err != nil {
 			return nil, err
 		}
 		e.mu.Lock()
-		if e.life == l && e.current.Load() == t && t.ctx.Err() == nil {
+		if e.lifecycle == l && e.current.Load() == t && t.ctx.Err() == nil {
 			e.working++
 			e.mu.Unlock()
 			return t, nil
@@ -115,7 +115,7 @@ func (e *Elector) leave() {
 }
 
 // awaitWork waits until no work runs; false if first or second, which may be nil,
-// was closed before. limit = 0 is no limit. It tells of renewals that fail meanwhile.
+// was closed before. limit = 0 is no limit. It reports renewals that fail meanwhile.
 func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bool {
 	var timeout <-chan time.Time
 	if limit > 0 {
@@ -124,8 +124,8 @@ func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bo
 		timeout = timer.C
 	}
 	var health <-chan error
-	if d.tenure != nil {
-		health = d.tenure.health
+	if d.active != nil {
+		health = d.active.health
 	}
 	for {
 		d.mu.Lock()

@@ -9,18 +9,18 @@ import (
 
 // lead waits for the end of leadership, or news of it.
 func (d *drive) lead() input {
-	t, r := d.tenure, d.life.reign
+	t, r := d.active, d.lifecycle.leadership
 	select {
 	case err := <-t.loss:
-		return d.mourn(t, err)
+		return d.lose(t, err)
 	default: // a loss comes before a request: it is a fact
 	}
 	select {
 	case err := <-t.loss:
-		return d.mourn(t, err)
+		return d.lose(t, err)
 	case <-r.quit.Done():
 		d.err, d.resigned = nil, nil
-		if d.life.quit.Err() != nil {
+		if d.lifecycle.quit.Err() != nil {
 			return stop
 		}
 		if why, ok := errors.AsType[*resignation](context.Cause(r.quit)); ok {
@@ -38,36 +38,36 @@ func (d *drive) lead() input {
 
 func renewError(err error) error { return &failure{"renewing", err} }
 
-// mourn accounts for a loss. Unless it is certain, the server may still keep others
+// lose accounts for a loss. Unless it is certain, the server may still keep others
 // out for a while: work gets this time to end.
-func (d *drive) mourn(t *tenure, cause error) input {
+func (d *drive) lose(t *activeTerm, cause error) input {
 	d.why = t.lost(cause)
 	d.err = d.why
 	if !errors.Is(cause, ErrLost) && d.config.LossDrain > 0 {
-		d.awaitWork(d.config.LossDrain, d.life.reign.force.Done(), t.gone)
+		d.awaitWork(d.config.LossDrain, d.lifecycle.leadership.force.Done(), t.gone)
 	}
 	return lost
 }
 
 // release waits for work to end and then gives leadership up.
 func (d *drive) release() input {
-	t, r := d.tenure, d.life.reign
+	t, r := d.active, d.lifecycle.leadership
 	d.err = nil
 	drained := d.awaitWork(d.config.DrainTimeout, r.force.Done(), t.kept) || d.overrun(t.kept)
 	defer d.occupied()()
 	t.close()
-	if d.life.quit.Err() != nil && !d.at.Stopping {
+	if d.lifecycle.quit.Err() != nil && !d.at.Stopping {
 		d.take(stop) // it came while we stepped down
 	}
 	select {
 	case err := <-t.loss:
-		return d.mourn(t, err)
+		return d.lose(t, err)
 	default:
 	}
-	if !t.alive() { // no timer has told yet
-		return d.mourn(t, errExpired)
+	if !t.alive() { // no timer has run yet
+		return d.lose(t, errExpired)
 	}
-	d.dropTenure()
+	d.dropTerm()
 	if !drained {
 		// Not in order: a successor should know.
 		d.err = d.drainExceeded()
@@ -93,7 +93,7 @@ func (d *drive) drainExceeded() error { return fmt.Errorf("%s: %w", d.config.Nam
 // overrun is for work that went on too long, or leadership that was lost or
 // dropped meanwhile. It returns true if the work ended after all.
 func (d *drive) overrun(gone <-chan struct{}) bool {
-	r := d.life.reign
+	r := d.lifecycle.leadership
 	select {
 	case <-gone:
 		return false

@@ -12,18 +12,18 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-func tenureFrom(t *testing.T, trust time.Duration, from boottime.Moment) *tenure {
+func termFrom(t *testing.T, trust time.Duration, from boottime.Moment) *activeTerm {
 	t.Helper()
-	v := &tenure{trust: trust, lost: func(cause error) error { return &LostError{Cause: cause} }}
+	v := &activeTerm{trust: trust, lost: func(cause error) error { return &LostError{Cause: cause} }}
 	v.until.Store(&deadline{Moment: from.Add(trust)})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	v.ctx, v.cancel = &tenureContext{Context: ctx, tenure: v}, cancel
+	v.ctx, v.cancel = &termContext{Context: ctx, active: v}, cancel
 	return v
 }
 
 func TestALeaseThatEndedIsNotRevivedByALateRenewal(t *testing.T) {
 	t.Parallel()
-	v := tenureFrom(t, time.Minute, boottime.Moment{Mono: time.Now().Add(-time.Hour), Boot: boottime.Now()})
+	v := termFrom(t, time.Minute, boottime.Moment{Mono: time.Now().Add(-time.Hour), Boot: boottime.Now()})
 	assert.False(t, v.renew(boottime.Present()))
 	assert.False(t, v.alive())
 	assert.False(t, v.renew(boottime.Present()), "nor after somebody asked")
@@ -34,14 +34,14 @@ func TestALeaseThatEndedIsNotRevivedByALateRenewal(t *testing.T) {
 func TestEitherClockEndsALease(t *testing.T) {
 	t.Parallel()
 	from := boottime.Present()
-	assert.True(t, tenureFrom(t, time.Minute, from).alive())
-	assert.False(t, tenureFrom(t, time.Minute, boottime.Moment{Mono: from.Mono.Add(-time.Minute), Boot: from.Boot}).alive())
-	assert.False(t, tenureFrom(t, time.Minute, boottime.Moment{Mono: from.Mono, Boot: from.Boot - time.Minute}).alive(), "the machine was suspended")
+	assert.True(t, termFrom(t, time.Minute, from).alive())
+	assert.False(t, termFrom(t, time.Minute, boottime.Moment{Mono: from.Mono.Add(-time.Minute), Boot: from.Boot}).alive())
+	assert.False(t, termFrom(t, time.Minute, boottime.Moment{Mono: from.Mono, Boot: from.Boot - time.Minute}).alive(), "the machine was suspended")
 }
 
 func TestAContextMadeFromTheLeadersEndsWithItsClock(t *testing.T) {
 	t.Parallel()
-	v := tenureFrom(t, time.Minute, boottime.Moment{Mono: time.Now(), Boot: boottime.Now() - time.Minute}) // no timer has run
+	v := termFrom(t, time.Minute, boottime.Moment{Mono: time.Now(), Boot: boottime.Now() - time.Minute}) // no timer has run
 	child, cancel := context.WithCancel(v.ctx)
 	defer cancel()
 	assert.NoError(t, child.Err(), "it has no clock of its own")

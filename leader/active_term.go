@@ -9,16 +9,16 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A tenure is one time in office: one term, one context.
-type tenure struct {
+// An activeTerm is one term in which this node leads, or is about to: one number, one context.
+type activeTerm struct {
 	term   Term
 	began  time.Time
 	trust  time.Duration // how long a good renewal is good for, from its start
-	ctx    *tenureContext
+	ctx    *termContext
 	cancel context.CancelCauseFunc
 	until  atomic.Pointer[deadline] // of the lease, as the last good renewal set it
 	clean  bool                     // the leader before ended in good order
-	gone   <-chan struct{}          // closed when the backend knows of a loss; nil = it does not tell
+	gone   <-chan struct{}          // closed when the backend knows of a loss; nil = it does not say
 	lost   func(cause error) error  // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
@@ -37,14 +37,14 @@ func (d *deadline) passed() bool { return d.seen || d.Passed() }
 
 // renew moves the deadline to trust after from. It returns false if the deadline
 // before has passed: somebody may have acted on that already.
-func (t *tenure) renew(from boottime.Moment) bool {
+func (t *activeTerm) renew(from boottime.Moment) bool {
 	until := t.until.Load()
 	return !until.passed() && t.until.CompareAndSwap(until, &deadline{Moment: from.Add(t.trust)})
 }
 
 // alive reports whether the last good renewal can still be trusted. Once it was
 // false it stays so.
-func (t *tenure) alive() bool {
+func (t *activeTerm) alive() bool {
 	for {
 		until := t.until.Load()
 		if !until.passed() {
@@ -57,33 +57,33 @@ func (t *tenure) alive() bool {
 }
 
 // left is how long it can be.
-func (t *tenure) left() time.Duration { return t.until.Load().Until() }
+func (t *activeTerm) left() time.Duration { return t.until.Load().Until() }
 
 // end ends the context; the first cause stays.
-func (t *tenure) end(cause error) { t.cancel(cause) }
+func (t *activeTerm) end(cause error) { t.cancel(cause) }
 
-// errExpired is the cause of a loss that no server told.
+// errExpired is the cause of a loss that no backend reported.
 var errExpired = errors.New("no renewal succeeded in time")
 
-// A tenureContext is the leader's context.
-type tenureContext struct {
+// A termContext is the leader's context.
+type termContext struct {
 	context.Context
-	tenure *tenure
+	active *activeTerm
 }
 
 // Err looks at the clock: a process that was stopped must not act before its timers
 // have run.
-func (c *tenureContext) Err() error {
-	if c.Context.Err() == nil && !c.tenure.alive() {
-		c.tenure.end(c.tenure.lost(errExpired))
+func (c *termContext) Err() error {
+	if c.Context.Err() == nil && !c.active.alive() {
+		c.active.end(c.active.lost(errExpired))
 	}
 	return c.Context.Err()
 }
 
-// newTenure begins a tenure that is not in office yet. from is the start of the
+// newTerm begins a term in which this node does not lead yet. from is the start of the
 // attempt or renewal that proved it.
-func (e *Elector) newTenure(l *life, from boottime.Moment) *tenure {
-	t := &tenure{
+func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
+	t := &activeTerm{
 		began: time.Now(), trust: e.config.trust(), kept: make(chan struct{}),
 		health: make(chan error, 1), loss: make(chan error, 1),
 	}
@@ -104,7 +104,7 @@ func (e *Elector) newTenure(l *life, from boottime.Moment) *tenure {
 		ctx = e.binder.Bind(ctx)
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
-	t.ctx = &tenureContext{Context: ctx, tenure: t}
+	t.ctx = &termContext{Context: ctx, active: t}
 	t.until.Store(&deadline{Moment: from.Add(t.trust)})
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
@@ -114,7 +114,7 @@ func (e *Elector) newTenure(l *life, from boottime.Moment) *tenure {
 
 // close ends the keeper and waits for it: from then on the backend is the lifecycle
 // goroutine's again.
-func (t *tenure) close() {
+func (t *activeTerm) close() {
 	t.keeper()
 	<-t.kept
 }
