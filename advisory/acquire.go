@@ -1,6 +1,7 @@
 package advisory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,50 +11,50 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// mode is that of the Locker's options.
-func (o Options) mode() session.Mode {
-	if o.Shared {
-		return session.Shared
-	}
-	return session.Exclusive
-}
-
-// wait returns the bound of a wait, NoTimeout for none.
-func (l *Locker) wait() (time.Duration, error) {
-	switch {
-	case l.options.Wait < 0:
-		return 0, &ConfigError{"Options.Wait", l.options.Wait, "use a positive duration, 0 for the Locker's Timeout, or NoTimeout"}
-	case l.options.Wait > 0:
-		return l.options.Wait, nil
-	}
-	return l.core.config.Timeout, nil
-}
-
-// newLock returns a lock that nothing was granted to yet.
-func (l *Locker) newLock(ctx context.Context, key namespace.Key) *Lock {
-	lock := &Lock{core: l.core, label: l.options.Label, mode: l.options.mode(), parent: ctx}
-	lock.key[0] = key
-	lock.keys, lock.on, lock.conns = lock.key[:], lock.room[:0], lock.connRoom[:0]
-	return lock
-}
-
 // request validates a call and returns its request.
 func (l *Locker) request(ctx context.Context, key namespace.Key) (*request, error) {
 	if err := valid(key); err != nil {
 		return nil, err
 	}
-	wait, err := l.wait()
+	if l.options.Wait < 0 {
+		return nil, &ConfigError{"Options.Wait", l.options.Wait, "use a positive duration, 0 for the Locker's Timeout, or NoTimeout"}
+	}
+	lock := &Lock{core: l.core, label: l.options.Label, mode: l.options.mode(), parent: ctx} // nothing is granted to it yet
+	lock.key[0] = key
+	lock.keys, lock.on, lock.conns = lock.key[:], lock.room[:0], lock.connRoom[:0]
+	return newRequest(lock, key, cmp.Or(l.options.Wait, l.core.config.Timeout)), nil
+}
+
+// acquire gets a request its lock or its error, and forgets the request. The caller who
+// sleeps meanwhile drives the connection that its key is asked on, unless somebody does.
+func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
+	defer r.free()
+	lock, err := r.lock, error(nil)
+	if ctx.Err() != nil {
+		err = canceled(ctx, r.name)
+	} else {
+		c.mu.Lock()
+		if err = c.enqueue(ctx, r); err != nil {
+			c.mu.Unlock()
+			err = c.explain(r, err)
+		} else if c.await(ctx, r) { // unlocks mu
+			err = c.explain(r, r.err)
+		} else {
+			err = c.gaveUp(ctx, r)
+		}
+	}
+	if r.part { // the whole is for acquireAll to check and to tell
+		return lock, err
+	}
+	if err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
+		c.giveUp(lock)
+		err = canceled(ctx, r.name)
+	}
+	c.traceAcquire(ctx, r, err)
 	if err != nil {
 		return nil, err
 	}
-	return newRequest(l.newLock(ctx, key), key, wait), nil
-}
-
-func valid(key namespace.Key) error {
-	if key.Valid() {
-		return nil
-	}
-	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
+	return lock, nil
 }
 
 func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
@@ -75,35 +76,19 @@ func (r *request) free() {
 	pool.Put(r)
 }
 
-// acquire gets a request its lock or its error.
-func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
-	defer r.free()
-	lock, err := r.lock, c.submit(ctx, r)
-	if err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
-		c.giveUp(lock)
-		err = canceled(ctx, r.name)
+// mode is that of the Locker's options.
+func (o Options) mode() session.Mode {
+	if o.Shared {
+		return session.Shared
 	}
-	c.traceAcquire(ctx, r, err)
-	if err != nil {
-		return nil, err
-	}
-	return lock, nil
+	return session.Exclusive
 }
 
-// submit has a request served, and returns its error.
-func (c *core) submit(ctx context.Context, r *request) error {
-	if ctx.Err() != nil {
-		return canceled(ctx, r.name)
+func valid(key namespace.Key) error {
+	if key.Valid() {
+		return nil
 	}
-	c.mu.Lock()
-	if err := c.enqueue(ctx, r); err != nil {
-		c.mu.Unlock()
-		return c.explain(r, err)
-	}
-	if c.await(ctx, r) { // unlocks mu
-		return c.explain(r, r.err)
-	}
-	return c.gaveUp(ctx, r)
+	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
 }
 
 // errTaken: a try found the key taken.
@@ -115,7 +100,7 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	if c.closed {
 		return ErrClosed
 	}
-	if err := c.reentrant(ctx, r); err != nil {
+	if err := c.reentrant(c.carried(ctx), r); err != nil {
 		return err
 	}
 	if cause := r.lock.cause; cause != nil { // what it has is lost already

@@ -44,9 +44,7 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	for i, key := range l.keys {
 		one := newRequest(l, key, NoTimeout)
 		one.start, one.deadline, one.part, one.partial = r.start, r.deadline, true, l.keys[:i]
-		err := c.submit(ctx, one)
-		one.free()
-		if err != nil {
+		if _, err := c.acquire(ctx, one); err != nil {
 			c.giveUp(l)
 			return err
 		}

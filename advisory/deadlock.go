@@ -1,17 +1,15 @@
 package advisory
 
 import (
-	"context"
 	"slices"
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// reentrant refuses a key that the request's context already holds, under mu, and
-// notes whether the caller holds anything.
-func (c *core) reentrant(ctx context.Context, r *request) error {
-	outer := c.carried(ctx)
+// reentrant refuses a key that the caller holds, under mu: the innermost lock that its
+// context carries is outer. It notes whether the caller holds anything.
+func (c *core) reentrant(outer *Lock, r *request) error {
 	r.nested = outer != nil || len(r.partial) > 0
 	slot := r.lock.slotOf
 	for l := range outer.carriedAll {

@@ -32,21 +32,6 @@ func (b *backoff) failed() {
 	b.notBefore = time.Now().Add(pause/2 + rand.N(pause/2))
 }
 
-// connFor returns the connection to ask for a key on, under mu, which it may begin to
-// make; nil = there is none, and no room for one.
-func (c *core) connFor(r *request) *conn {
-	if n := r.lock.own; n != nil && n.ended == nil {
-		return n
-	}
-	if n := c.room.top(); n != nil {
-		return n
-	}
-	if len(c.conns) < c.config.MaxConns {
-		return c.dial()
-	}
-	return nil
-}
-
 // unused returns a connection on which there is nothing, under mu, or nil. next is the one
 // that the next key goes to: it is not taken, and if there is none, one can still be made.
 func (c *core) unused(next *conn) *conn {
@@ -150,7 +135,7 @@ func (n *conn) unmade(err error) {
 	}
 	for _, o := range pending {
 		if o.key == nil || o.pass {
-			o.done(n.ended)
+			o.fail(n.ended)
 			continue
 		}
 		k := o.key

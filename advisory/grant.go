@@ -12,6 +12,7 @@ import (
 func (k *key) grant() {
 	now := time.Now()
 	k.phase, k.at, k.passed, k.shut = held, now, now, false
+	k.passing = false // of before, on a connection that was lost
 	k.losses, k.loss, k.polls = 0, nil, 0
 	k.conn.since = now
 	r := k.requests.peek()

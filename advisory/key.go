@@ -24,13 +24,14 @@ type key struct {
 	pool  bool // of a semaphore: what is asked for is one of its slots, which is then a key of its own
 	phase phase
 
-	conn   *conn        // that the lock lives on, or is asked or waited for on; nil = none
-	inConn node[key]    // in conn.keys
-	inLine node[key]    // in core.starved or core.parked
-	mode   session.Mode // in which it is held, asked or waited for
-	at     time.Time    // when the server granted it
-	passed time.Time    // when the turnstile was last found open, with the lock in shared mode
-	shut   bool         // the turnstile was not open: nobody joins any more
+	conn    *conn        // that the lock lives on, or is asked or waited for on; nil = none
+	inConn  node[key]    // in conn.keys
+	inLine  node[key]    // in core.starved or core.parked
+	mode    session.Mode // in which it is held, asked or waited for
+	at      time.Time    // when the server granted it
+	passed  time.Time    // when the turnstile was last found open, with the lock in shared mode
+	shut    bool         // the turnstile was not open: nobody joins any more
+	passing bool         // the question whether it is open is under way
 
 	users    []*Lock // several only if all are shared
 	requests list[request]
@@ -141,23 +142,27 @@ func (k *key) advance() {
 
 // ask tries the key for the first request, under mu: now, or when there is a connection
 // for it. After an error nothing is under way.
+//
+// A key stays on the connection that it has, and those of one Lock go to one. Any other goes to
+// the last connection with room, or to a new one.
 func (k *key) ask(r *request) error {
-	c := k.core
-	if c.limit > 0 && c.used >= c.limit && k.conn == nil {
+	c, n := k.core, k.conn
+	if c.limit > 0 && c.used >= c.limit && n == nil {
 		return &session.CapError{Locks: c.used, MaxLocks: c.limit, LockTable: c.source.Stats().LockTable}
 	}
-	k.mode = r.mode
-	if own := r.lock.own; own != nil && own != k.conn {
-		k.move(nil)
+	if own := r.lock.own; own != nil && own.ended == nil {
+		n = own
 	}
-	n := k.conn
 	if n == nil {
-		n = c.connFor(r)
+		n = c.room.top()
 	}
 	switch {
-	case n == nil && !c.yield() && r.nested: // those who hold the connections may be waiting for its locks
+	case n != nil:
+	case len(c.conns) < c.config.MaxConns:
+		n = c.dial()
+	case !c.yield() && r.nested: // those who hold the connections may be waiting for its locks
 		return errNoSlot
-	case n == nil:
+	default:
 		k.phase = starved
 		c.starved.push(&k.inLine, k)
 		return nil
@@ -166,6 +171,7 @@ func (k *key) ask(r *request) error {
 	if r.part {
 		r.lock.own = n
 	}
+	k.mode = r.mode
 	k.op = op{key: k, by: r, Op: session.Op{Tag: k.tag, Mode: r.mode}}
 	switch {
 	case k.pool:
@@ -201,33 +207,16 @@ func (k *key) move(n *conn) {
 	}
 }
 
-// tried is the answer to a try, under mu.
-func (k *key) tried(err error) {
-	o := &k.op
-	switch {
-	case err != nil:
-		k.lost(err)
-	case o.Err != nil:
-		k.phase = free
-		k.move(nil)
-		if r := k.requests.peek(); r != nil {
-			k.refuse(r, o.Err)
-		}
-		k.advance()
-	case o.Held && k.pool:
-		k.grantSlot(o.Any[o.Index])
-	case o.Held:
-		k.grant()
-	default:
-		k.denied()
+// denied is for a key that was not granted, under mu: because somebody else holds it, or
+// for the server's reason.
+func (k *key) denied(reason error) {
+	if reason == nil {
+		k.refuseTries()
+	} else if r := k.requests.peek(); r != nil {
+		k.refuse(r, reason)
 	}
-}
-
-// denied is for a key that somebody else holds, under mu.
-func (k *key) denied() {
-	k.refuseTries()
 	r := k.requests.peek()
-	if r == nil || k.core.closed {
+	if reason != nil || r == nil || k.core.closed {
 		k.phase = free
 		k.move(nil)
 		k.advance()

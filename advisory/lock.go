@@ -127,76 +127,12 @@ func (l *Lock) Release() error {
 	return err
 }
 
-// lose ends the lock with a cause, once, and returns the first loss.
-func (l *Lock) lose(cause error) *LostError {
-	if s, ok := errors.AsType[*session.LostError](cause); ok {
-		cause = s.Cause
-	}
-	l.mu.Lock()
-	if l.loss != nil {
-		defer l.mu.Unlock()
-		return l.loss
-	}
-	loss := &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
-	l.loss = loss
-	if l.cancel != nil {
-		l.cancel(loss)
-	}
-	if l.lost != nil {
-		close(l.lost)
-	}
-	l.mu.Unlock()
-	l.core.traceLoss(l, loss)
-	return loss
-}
-
-// look finds a lock whose time ran out while nobody could tell: the process was
-// stopped, or the machine suspended.
-func (l *Lock) look() {
-	now := time.Now()
-	i := slices.IndexFunc(l.conns, func(n *conn) bool { return n.state(now) == session.Lost })
-	if i < 0 { // they do not change once the lock is out
-		return
-	}
-	c := l.core
-	c.mu.Lock()
-	if l.live() {
-		l.conns[i].expire(now)
-	}
-	cause := l.cause
-	lost := cause != nil && l.complete && !l.released
-	c.mu.Unlock()
-	if lost {
-		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
-	}
-}
-
 // uses makes the lock a user of a key, under core.mu.
 func (l *Lock) uses(k *key) {
 	l.on = append(l.on, k)
 	if !slices.Contains(l.conns, k.conn) {
 		l.conns = append(l.conns, k.conn)
 	}
-}
-
-// loses notes the loss of the lock, under core.mu, and reports whether its user is to be
-// told. One that is not complete fails with its request.
-func (l *Lock) loses(cause error) bool {
-	if l.released || l.cause != nil {
-		return false
-	}
-	l.end()
-	l.cause = cause
-	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inLine) {
-		r.key.waiting--
-		k := r.key
-		r.settle(&session.LostError{Cause: cause})
-		if k.waiting == 0 {
-			k.abandon()
-		}
-		k.advance()
-	}
-	return l.complete
 }
 
 // live reports whether the lock is held, under core.mu.

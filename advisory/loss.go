@@ -3,6 +3,7 @@ package advisory
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -51,7 +52,7 @@ func (n *conn) end(cause error) {
 	n.pending = nil
 	n.more.Store(0)
 	for _, o := range pending {
-		o.done(lost)
+		o.fail(lost)
 	}
 	for _, k := range open {
 		if k.core != nil { // else it is forgotten already
@@ -59,6 +60,26 @@ func (n *conn) end(cause error) {
 		}
 	}
 	c.wg.Go(func() { n.bury(locks, lost.Cause) })
+}
+
+// loses notes the loss of the lock, under core.mu, and reports whether its user is to be
+// told. One that is not complete fails with its request.
+func (l *Lock) loses(cause error) bool {
+	if l.released || l.cause != nil {
+		return false
+	}
+	l.end()
+	l.cause = cause
+	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inLine) {
+		r.key.waiting--
+		k := r.key
+		r.settle(&session.LostError{Cause: cause})
+		if k.waiting == 0 {
+			k.abandon()
+		}
+		k.advance()
+	}
+	return l.complete
 }
 
 // bury tells the users of lost locks, and closes the connection.
@@ -77,13 +98,48 @@ func (n *conn) bury(locks []*Lock, cause error) {
 	c.wg.Done()
 }
 
-// state is that of the session, or Doubtful while a statement is overdue.
-func (n *conn) state(now time.Time) session.State {
-	state := n.session.Look(now, false).State
-	if n.slow.Load() {
-		state = max(state, session.Doubtful)
+// lose ends the lock with a cause, once, and returns the first loss.
+func (l *Lock) lose(cause error) *LostError {
+	if s, ok := errors.AsType[*session.LostError](cause); ok {
+		cause = s.Cause
 	}
-	return state
+	l.mu.Lock()
+	if l.loss != nil {
+		defer l.mu.Unlock()
+		return l.loss
+	}
+	loss := &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
+	l.loss = loss
+	if l.cancel != nil {
+		l.cancel(loss)
+	}
+	if l.lost != nil {
+		close(l.lost)
+	}
+	l.mu.Unlock()
+	l.core.traceLoss(l, loss)
+	return loss
+}
+
+// look finds a lock whose time ran out while nobody could tell: the process was
+// stopped, or the machine suspended.
+func (l *Lock) look() {
+	now := time.Now()
+	i := slices.IndexFunc(l.conns, func(n *conn) bool { return n.state(now) == session.Lost })
+	if i < 0 { // they do not change once the lock is out
+		return
+	}
+	c := l.core
+	c.mu.Lock()
+	if l.live() {
+		l.conns[i].expire(now)
+	}
+	cause := l.cause
+	lost := cause != nil && l.complete && !l.released
+	c.mu.Unlock()
+	if lost {
+		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
+	}
 }
 
 var errExpired = errors.New("no answer from the server before the deadline")
@@ -96,4 +152,13 @@ func (n *conn) expire(now time.Time) {
 	if status := n.session.Look(now, false); status.State == session.Lost {
 		n.end(cmp.Or(status.Loss, errExpired))
 	}
+}
+
+// state is that of the session, or Doubtful while a statement is overdue.
+func (n *conn) state(now time.Time) session.State {
+	state := n.session.Look(now, false).State
+	if n.slow.Load() {
+		state = max(state, session.Doubtful)
+	}
+	return state
 }

@@ -21,16 +21,18 @@ func (k *key) join(r *request, now time.Time) bool {
 		k.give(r, true, now)
 		return true
 	}
-	if !k.conn.passing(k) {
+	if !k.passing {
+		k.passing = true
 		k.conn.push(&op{key: k, pass: true, Op: session.Op{Tag: k.tag, Turnstile: k.turnstile(), Pass: true}})
 	}
 	return false
 }
 
 // pass is the answer to the question whether a writer waits, under mu.
-func (k *key) pass(open bool, err error) {
-	if err != nil || k.phase != held {
-		return // its loss is told elsewhere
+func (k *key) pass(open bool) {
+	k.passing = false
+	if k.phase != held {
+		return
 	}
 	k.shut = !open
 	if k.shut {
