@@ -72,7 +72,8 @@ func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
 // free lets a request be used again, of which nobody knows any more.
 func (r *request) free() {
 	pool := &r.lock.core.requests
-	*r = request{wake: r.wake}
+	clear(r.outer)
+	*r = request{wake: r.wake, outer: r.outer[:0]}
 	pool.Put(r)
 }
 
@@ -94,7 +95,7 @@ func valid(key namespace.Key) error {
 // errTaken: a try found the key taken.
 var errTaken = errors.New("taken")
 
-// enqueue puts a request in the line of its key, under mu, and has done what can be done
+// enqueue puts a request in the queue of its key, under mu, and has done what can be done
 // at once.
 func (c *core) enqueue(ctx context.Context, r *request) error {
 	if c.closed {
@@ -109,7 +110,7 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	k := c.key(r.name.Tag(), r.slots != nil)
 	r.key = k
 	if k.pool {
-		k.gate = r.gate
+		k.gateTag = r.gateTag
 	}
 	mustWait := k.waiting > 0 || k.conflicts(r.mode) || k.phase == waiting
 	var err error
@@ -117,7 +118,7 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	case r.try && (k.conflicts(r.mode) || k.waiting > 0 && k.phase != starved && k.phase != pausing):
 		err = errTaken
 	case mustWait && r.nested && k.phase == starved && !c.yield():
-		err = errNoSlot // it would wait behind one that waits for a connection
+		err = errNoConn // it would wait behind one that waits for a connection
 	case mustWait:
 		err = c.deadlock(r)
 	}
@@ -125,13 +126,16 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 		k.tidy()
 		return err
 	}
-	if r.nested {
-		c.nested[r] = struct{}{}
+	for _, l := range r.outer {
+		if l.inside == nil {
+			l.inside = make(map[*request]struct{})
+		}
+		l.inside[r] = struct{}{}
 	}
 	if r.part {
 		r.lock.pending = r
 	}
-	k.requests.push(&r.inLine, r)
+	k.requests.push(&r.inQueue, r)
 	k.waiting++
 	if mustWait && r.try { // nobody may hold it: those before it have no connection
 		k.tries = true
@@ -140,7 +144,7 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 	}
 	k.advance()
 	if mustWait && k.phase == waiting && k.waiting == 1 {
-		k.stir() // who waited for it is about to stop
+		k.interrupt() // who waited for it is about to stop
 	}
 	return nil
 }
@@ -160,7 +164,7 @@ func (c *core) explain(r *request, err error) error {
 		return closedError(r.name)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return canceled(ctx, r.name)
-	case errors.Is(err, errNoSlot):
+	case errors.Is(err, errNoConn):
 		e := &PoolExhaustedError{Key: r.name, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}
 		if r.nested {
 			c.mu.Lock()

@@ -44,9 +44,9 @@ type conn struct {
 	more atomic.Int32 // len(pending), for who looks without mu
 
 	// of who drives
-	crowd int // who waited for the last batch, or was in it
-	batch []*op
-	args  []*session.Op
+	expected int // who waited for the last batch, or was in it
+	batch    []*op
+	args     []*session.Op
 }
 
 // rest is for a connection that may have nothing to do now, or room, under mu: who needs

@@ -28,24 +28,23 @@ type core struct {
 	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble is of no use in another
 	opened   time.Time
 
-	mu     sync.Mutex
-	closed bool
-	alarm  alarm
-	pauses pauseWatch
-	keys   map[namespace.Tag]*key
-	pools  map[namespace.Tag]*key // of semaphores, whose slots are in keys
-	spare  []*key                 // that nobody knows of
-	used   int                    // keys that have a connection
-	limit  int                    // of used; 0 = none
+	mu        sync.Mutex
+	closed    bool
+	deadlines deadlineTimer
+	pauses    pauseWatch
+	keys      map[namespace.Tag]*key
+	pools     map[namespace.Tag]*key // of semaphores, whose slots are in keys
+	spare     []*key                 // that nobody knows of
+	used      int                    // keys that have a connection
+	limit     int                    // of used; 0 = none
 
 	conns   map[*conn]struct{} // all of them, also those that are being made or closed
 	room    list[conn]         // that take another key; the next goes to the last of them
 	redial  backoff            // between attempts to connect
 	starved list[key]          // without a connection, and none may be made: in order
-	parked  list[key]          // that wait for a key somebody else holds, without a connection to wait on
-	polling bool               // somebody polls for those that are parked
+	polled  list[key]          // that wait for a key somebody else holds, without a connection to wait on
+	polling bool               // somebody polls for those that are polled
 
-	nested map[*request]struct{} // waiting requests whose callers hold locks
 	warned map[namespace.Tag]struct{}
 
 	// verified is session.Status.Verified, but in the controls of tests.
@@ -62,7 +61,6 @@ func newCore(config Config, source session.Source) *core {
 		keys:     make(map[namespace.Tag]*key),
 		pools:    make(map[namespace.Tag]*key),
 		conns:    make(map[*conn]struct{}),
-		nested:   make(map[*request]struct{}),
 		warned:   make(map[namespace.Tag]struct{}),
 		verified: func(s session.Session, now time.Time) bool { return s.Look(now, true).Verified },
 	}
@@ -104,7 +102,7 @@ func (c *core) close() {
 		return
 	}
 	c.closed = true
-	c.alarm.stop()
+	c.deadlines.stop()
 	if c.pauses.timer != nil {
 		c.pauses.timer.Stop()
 	}

@@ -8,9 +8,8 @@ import (
 )
 
 // reentrant refuses a key that the caller holds, under mu: the innermost lock that its
-// context carries is outer. It notes whether the caller holds anything.
+// context carries is outer. It notes what the caller holds.
 func (c *core) reentrant(outer *Lock, r *request) error {
-	r.nested = outer != nil || len(r.partial) > 0
 	slot := r.lock.slotOf
 	for l := range outer.carriedAll {
 		held, ok := l.holds(r.name.Tag())
@@ -20,14 +19,19 @@ func (c *core) reentrant(outer *Lock, r *request) error {
 		if ok {
 			return &ReentrantError{Key: r.name, Held: held}
 		}
+		r.outer = append(r.outer, l)
 	}
+	if len(r.partial) > 0 {
+		r.outer = append(r.outer, r.lock)
+	}
+	r.nested = len(r.outer) > 0
 	return nil
 }
 
 // deadlock refuses a wait that would close a cycle, under mu: the holder of the
 // wanted key waits for another one, and so on, up to a key that this caller
 // holds. It sees the locks that contexts carry; cycles through other processes
-// end in a timeout. A grant goes to the first in line, who does not wait then, so
+// end in a timeout. A grant goes to the first in the queue, who does not wait then, so
 // that every cycle is closed by some request that begins to wait, and is seen here.
 func (c *core) deadlock(r *request) error {
 	if !r.nested {
@@ -41,7 +45,7 @@ func (c *core) deadlock(r *request) error {
 	seen := map[*request]bool{r: true}
 	for i := 0; i < len(steps); i++ {
 		for _, l := range steps[i].request.blockers() {
-			if c.keeps(r, l) {
+			if slices.Contains(r.outer, l) {
 				var cycle []namespace.Key
 				for j := i; j >= 0; j = steps[j].from {
 					cycle = append(cycle, steps[j].request.name)
@@ -49,8 +53,8 @@ func (c *core) deadlock(r *request) error {
 				slices.Reverse(cycle)
 				return &DeadlockError{Cycle: cycle}
 			}
-			for w := range c.nested {
-				if !seen[w] && !w.settled && c.keeps(w, l) {
+			for w := range l.inside {
+				if !seen[w] {
 					seen[w] = true
 					steps = append(steps, step{w, i})
 				}
@@ -61,37 +65,23 @@ func (c *core) deadlock(r *request) error {
 }
 
 // blockers returns the locks of this process that a request waits for, under mu:
-// those that conflict with its mode or with the mode of one ahead of it in line,
+// those that conflict with its mode or with the mode of one ahead of it in the queue,
 // which no other may overtake. A request whose try is on its way has none, for the
-// line has a try only while nothing here conflicts with it. One that is not in line
+// queue has a try only while nothing here conflicts with it. One that is not in the queue
 // yet is taken for the last.
 func (r *request) blockers() (locks []*Lock) {
 	k := r.key
 	exclusive := r.mode == session.Exclusive || k.mode == session.Exclusive
 	for a := range k.requests.all {
-		if a == r {
+		if exclusive || a == r {
 			break
 		}
-		exclusive = exclusive || a.mode == session.Exclusive
+		exclusive = a.mode == session.Exclusive
 	}
 	if k.phase == held && exclusive {
-		return k.users
+		return k.holders
 	}
 	return nil
-}
-
-// keeps reports whether a lock stays held until the request is served, under mu: its
-// caller holds it, or it is to be complete with this key.
-func (c *core) keeps(r *request, l *Lock) bool {
-	if len(r.partial) > 0 && r.lock == l {
-		return true
-	}
-	for outer := range c.carried(r.lock.parent).carriedAll {
-		if outer == l {
-			return true
-		}
-	}
-	return false
 }
 
 // heldBy returns the keys that a request's caller holds while it waits.

@@ -9,9 +9,9 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// errNoSlot: every connection is in use, and the caller may not, or could not
+// errNoConn: every connection is in use, and the caller may not, or could not
 // any longer, wait for one.
-var errNoSlot = errors.New("no slot")
+var errNoConn = errors.New("no connection")
 
 // A backoff puts attempts to connect off, so that a server that is away is not stormed by
 // all who share a connection.
@@ -53,16 +53,16 @@ func (c *core) unused(next *conn) *conn {
 // serve gives connections to keys that have none, in order, under mu.
 func (c *core) serve() {
 	for k := c.starved.peek(); k != nil && !c.closed && (c.room.top() != nil || len(c.conns) < c.config.MaxConns); k = c.starved.peek() {
-		c.starved.remove(&k.inLine)
+		c.starved.remove(&k.inQueue)
 		k.phase = free
 		k.advance()
 	}
-	for k := c.parked.peek(); k != nil && k.phase == waiting && !c.closed; k = c.parked.peek() {
+	for k := c.polled.peek(); k != nil && k.phase == waiting && !c.closed; k = c.polled.peek() {
 		n := c.connToWait(k)
 		if n == nil {
 			return
 		}
-		c.parked.remove(&k.inLine)
+		c.polled.remove(&k.inQueue)
 		k.waitOn(n)
 	}
 }
@@ -102,7 +102,7 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 		n.rounds = 1 // so that who connected it comes before the tick that gives it back
 		c.setLimit()
 		if n.waiter != nil {
-			n.waiter.nudge()
+			n.waiter.wakeUp()
 		}
 		n.next()
 		return

@@ -58,7 +58,7 @@ func (n *conn) push(o *op) {
 		n.busy = true
 		n.appoint()
 	case n.waiter != nil:
-		n.waiter.stir()
+		n.waiter.interrupt()
 	}
 }
 
@@ -67,8 +67,8 @@ func (n *conn) push(o *op) {
 func (c *core) await(ctx context.Context, r *request) (settled bool) {
 	canceled := false
 	for !r.settled {
-		if n := r.lead; n != nil {
-			r.lead = nil
+		if n := r.drives; n != nil {
+			r.drives = nil
 			n.drive()
 			continue
 		}
@@ -84,8 +84,8 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 				r.err = c.withdraw(r)
 			}
 			r.settled = true // nobody is to appoint it
-			if n := r.lead; n != nil {
-				r.lead = nil
+			if n := r.drives; n != nil {
+				r.drives = nil
 				n.appoint()
 			}
 			c.mu.Unlock()
@@ -93,8 +93,8 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 		}
 		canceled = c.sleep(ctx, r)
 	}
-	if n := r.lead; n != nil { // it was settled in the same instant
-		r.lead = nil
+	if n := r.drives; n != nil { // it was settled in the same instant
+		r.drives = nil
 		n.appoint()
 	}
 	c.mu.Unlock()
@@ -105,7 +105,7 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 // gives up meanwhile.
 func (n *conn) drive() {
 	c := n.core
-	if n.crowd > 1 { // the others of the last batch come, too
+	if n.expected > 1 { // the others of the last batch come, too
 		c.mu.Unlock()
 		n.gather()
 		c.mu.Lock()
@@ -151,7 +151,7 @@ func (n *conn) settle(err error) {
 		n.core.redial = backoff{}
 	}
 	batch := n.batch
-	n.crowd = len(batch) + len(n.pending)
+	n.expected = len(batch) + len(n.pending)
 	n.batch = nil
 	for _, o := range batch {
 		switch k := o.key; {
@@ -207,9 +207,9 @@ func (n *conn) next() {
 // appoint chooses who drives the connection, which is busy, under mu.
 func (n *conn) appoint() {
 	for _, o := range n.pending {
-		if o.by != nil && o.by.lead == nil && !o.by.settled {
-			o.by.lead = n
-			o.by.rouse()
+		if o.by != nil && o.by.drives == nil && !o.by.settled {
+			o.by.drives = n
+			o.by.wakeUp()
 			return
 		}
 	}
@@ -248,7 +248,7 @@ func (n *conn) gather() {
 	most := int32(0)
 	for yields := 0; yields < quiet; yields++ {
 		more := n.more.Load()
-		if int(more) >= n.crowd || more >= enough {
+		if int(more) >= n.expected || more >= enough {
 			return
 		}
 		if more > most {
@@ -276,7 +276,7 @@ func (n *conn) drop(o *op) bool {
 	return false
 }
 
-// sleep waits until the request is roused, under mu, which it gives up meanwhile, and
+// sleep waits until the request is woken, under mu, which it gives up meanwhile, and
 // reports whether the context ended instead.
 func (c *core) sleep(ctx context.Context, r *request) (canceled bool) {
 	if r.wake == nil {

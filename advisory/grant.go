@@ -30,10 +30,10 @@ func (k *key) grant() {
 // give makes the lock of the first request a user of the key, under mu.
 func (k *key) give(r *request, handOver bool, now time.Time) {
 	l := r.lock
-	k.requests.remove(&r.inLine)
+	k.requests.remove(&r.inQueue)
 	k.waiting--
-	k.users = append(k.users, l)
-	l.uses(k)
+	k.holders = append(k.holders, l)
+	l.addKey(k)
 	if !r.part {
 		l.begin(now)
 	}
@@ -41,10 +41,10 @@ func (k *key) give(r *request, handOver bool, now time.Time) {
 	r.settle(nil)
 }
 
-// heir returns the request that an exclusive lock may pass to when its user leaves,
+// successor returns the request that an exclusive lock may pass to when its user leaves,
 // under mu: never while its connection is in doubt or may have ended, and not beyond the
 // budget, so that other processes get their turn.
-func (k *key) heir(now time.Time) *request {
+func (k *key) successor(now time.Time) *request {
 	c, r := k.core, k.requests.peek()
 	if r == nil || k.mode != session.Exclusive || r.mode != session.Exclusive || r.part ||
 		k.conn.locks > c.config.LocksPerConn || now.Sub(k.at) >= c.config.HandOverBudget || !c.verified(k.conn.session, now) {
@@ -56,7 +56,7 @@ func (k *key) heir(now time.Time) *request {
 // giveBack returns the lock to the server, under mu. by is who waits for that, or nil.
 func (k *key) giveBack(by *request) {
 	k.phase = leaving
-	k.users = k.room[:0]
+	k.holders = k.room[:0]
 	k.op = op{key: k, by: by, Op: session.Op{Tag: k.tag, Mode: k.mode, Unlock: true}}
 	k.conn.push(&k.op)
 }
@@ -69,6 +69,9 @@ func (k *key) left(err error) {
 	}
 	k.phase = free
 	c := k.core
+	if p := c.pools[k.semaphore]; p != nil && p.phase == waiting {
+		p.wakeUp() // who looks for a slot need not wait for its next look
+	}
 	if err != nil || c.starved.peek() != nil || k.conn.waiter != nil || k.conn.locks > c.config.LocksPerConn {
 		k.move(nil) // else who is next goes on with the same connection
 	}

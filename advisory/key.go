@@ -19,32 +19,33 @@ import (
 // it has: PostgreSQL would grant it (a session re-enters its own locks), and two
 // holders would have met.
 type key struct {
-	core  *core
-	tag   namespace.Tag
-	pool  bool // of a semaphore: what is asked for is one of its slots, which is then a key of its own
-	phase phase
+	core      *core
+	tag       namespace.Tag
+	semaphore namespace.Tag // of which it is a slot; zero = none
+	pool      bool          // of a semaphore: what is asked for is one of its slots, which is then a key of its own
+	phase     phase
 
 	conn    *conn        // that the lock lives on, or is asked or waited for on; nil = none
 	inConn  node[key]    // in conn.keys
-	inLine  node[key]    // in core.starved or core.parked
+	inQueue node[key]    // in core.starved or core.polled
 	mode    session.Mode // in which it is held, asked or waited for
 	at      time.Time    // when the server granted it
 	passed  time.Time    // when the turnstile was last found open, with the lock in shared mode
 	shut    bool         // the turnstile was not open: nobody joins any more
 	passing bool         // the question whether it is open is under way
 
-	users    []*Lock // several only if all are shared
+	holders  []*Lock // several only if all are shared
 	requests list[request]
 	waiting  int  // requests
 	tries    bool // of which some stand behind others and do not wait for more than a connection
 	op       op   // the one that is under way
 
-	gate   namespace.Tag // its turnstile, when it was asked for
-	turn   bool          // that is held on conn, in mode
-	stirs  chan struct{} // ends a pause of who waits for it
-	loss   error         // the last loss of a connection that it was asked on
-	losses int           // since it was last granted
-	polls  int           // while it was parked, or its turnstile was shut
+	gateTag      namespace.Tag // its turnstile, when it was asked for
+	hasTurnstile bool          // that is held on conn, in mode
+	woken        chan struct{} // ends a pause of who waits for it
+	loss         error         // the last loss of a connection that it was asked on
+	losses       int           // since it was last granted
+	polls        int           // while it was polled, or its turnstile was shut
 
 	room [1]*Lock // for the usual user
 }
@@ -78,7 +79,7 @@ func (c *core) key(tag namespace.Tag, pool bool) *key {
 		k = new(key)
 	}
 	k.core, k.tag, k.pool = c, tag, pool
-	k.users = k.room[:0]
+	k.holders = k.room[:0]
 	keys[tag] = k
 	return k
 }
@@ -161,10 +162,10 @@ func (k *key) ask(r *request) error {
 	case len(c.conns) < c.config.MaxConns:
 		n = c.dial()
 	case !c.yield() && r.nested: // those who hold the connections may be waiting for its locks
-		return errNoSlot
+		return errNoConn
 	default:
 		k.phase = starved
-		c.starved.push(&k.inLine, k)
+		c.starved.push(&k.inQueue, k)
 		return nil
 	}
 	k.move(n)
@@ -240,7 +241,7 @@ func (k *key) refuseTries() {
 
 // refuse ends the first request with an error, under mu.
 func (k *key) refuse(r *request, err error) {
-	k.requests.remove(&r.inLine)
+	k.requests.remove(&r.inQueue)
 	k.waiting--
 	r.settle(err)
 }
@@ -259,15 +260,15 @@ func (k *key) abandon() {
 	c := k.core
 	switch k.phase {
 	case starved:
-		c.starved.remove(&k.inLine)
+		c.starved.remove(&k.inQueue)
 		k.phase = free
 	case waiting:
-		if c.parked.remove(&k.inLine) {
+		if c.polled.remove(&k.inQueue) {
 			k.phase = free
 			k.move(nil)
 			break
 		}
-		k.stir()
+		k.interrupt()
 	case asking:
 		if k.conn.drop(&k.op) {
 			k.phase = free
@@ -280,7 +281,7 @@ func (k *key) abandon() {
 // stood idle end when a server restarts, so another one is asked; more than that many
 // are reported, and in between the server is not stormed.
 func (k *key) lost(err error) {
-	k.phase, k.turn = free, false
+	k.phase, k.hasTurnstile = free, false
 	k.move(nil)
 	k.losses, k.loss = k.losses+1, err
 	switch {
@@ -315,7 +316,7 @@ func (k *key) pause() {
 func (k *key) reason() error {
 	switch {
 	case k.phase == starved, k.phase == pausing:
-		return cmp.Or(k.loss, errNoSlot)
+		return cmp.Or(k.loss, errNoConn)
 	case k.phase == asking && k.conn.session == nil:
 		return cmp.Or(k.loss, context.DeadlineExceeded)
 	case k.phase == asking:

@@ -25,12 +25,13 @@ type Lock struct {
 	// guarded by core.mu
 	complete bool
 	released bool
-	cause    error    // why it was lost; nil = it was not
-	on       []*key   // that it uses
-	own      *conn    // on which its further keys are asked, while it is not complete
-	pending  *request // for its next key
-	conns    []*conn  // of all that it used; fixed once the acquisition is complete
-	room     [1]*key  // for the usual one of each
+	cause    error                 // why it was lost; nil = it was not
+	on       []*key                // that it uses
+	own      *conn                 // on which its further keys are asked, while it is not complete
+	pending  *request              // for its next key
+	inside   map[*request]struct{} // that wait while the lock stays held for them; see request.outer
+	conns    []*conn               // of all that it used; fixed once the acquisition is complete
+	room     [1]*key               // for the usual one of each
 	connRoom [1]*conn
 	key      [1]namespace.Key
 
@@ -127,8 +128,8 @@ func (l *Lock) Release() error {
 	return err
 }
 
-// uses makes the lock a user of a key, under core.mu.
-func (l *Lock) uses(k *key) {
+// addKey makes the lock a user of a key, under core.mu.
+func (l *Lock) addKey(k *key) {
 	l.on = append(l.on, k)
 	if !slices.Contains(l.conns, k.conn) {
 		l.conns = append(l.conns, k.conn)

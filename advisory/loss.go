@@ -37,13 +37,13 @@ func (n *conn) end(cause error) {
 		if k.conn != n || k.phase != held {
 			continue // who asks or waits learns it from the answer
 		}
-		for _, l := range k.users {
+		for _, l := range k.holders {
 			if l.loses(lost.Cause) {
 				locks = append(locks, l)
 			}
 		}
-		clear(k.users)
-		k.users = k.room[:0]
+		clear(k.holders)
+		k.holders = k.room[:0]
 		k.phase = free
 		k.move(nil)
 		open = append(open, k)
@@ -59,7 +59,7 @@ func (n *conn) end(cause error) {
 			k.advance()
 		}
 	}
-	c.wg.Go(func() { n.bury(locks, lost.Cause) })
+	c.wg.Go(func() { n.close(locks, lost.Cause) })
 }
 
 // loses notes the loss of the lock, under core.mu, and reports whether its user is to be
@@ -70,7 +70,7 @@ func (l *Lock) loses(cause error) bool {
 	}
 	l.end()
 	l.cause = cause
-	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inLine) {
+	if r := l.pending; r != nil && !r.settled && r.key.requests.remove(&r.inQueue) {
 		r.key.waiting--
 		k := r.key
 		r.settle(&session.LostError{Cause: cause})
@@ -82,8 +82,8 @@ func (l *Lock) loses(cause error) bool {
 	return l.complete
 }
 
-// bury tells the users of lost locks, and closes the connection.
-func (n *conn) bury(locks []*Lock, cause error) {
+// close tells the users of lost locks, and closes the connection.
+func (n *conn) close(locks []*Lock, cause error) {
 	for _, l := range locks {
 		_ = l.lose(cause) // the lock keeps it
 	}

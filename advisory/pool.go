@@ -26,7 +26,7 @@ func (c *core) freeSlots(r *request) []namespace.Tag {
 func (k *key) grantSlot(tag namespace.Tag) {
 	c, n, now := k.core, k.conn, time.Now()
 	slot := c.key(tag, false)
-	slot.mode, slot.phase, slot.at = session.Exclusive, held, now
+	slot.mode, slot.phase, slot.at, slot.semaphore = session.Exclusive, held, now, k.tag
 	slot.move(n)
 	n.since = now
 	k.phase, k.losses, k.loss, k.polls = free, 0, nil, 0
@@ -40,10 +40,10 @@ func (k *key) grantSlot(tag namespace.Tag) {
 		slot.giveBack(nil)
 	} else {
 		r.lock.keys = r.slots[i : i+1 : i+1]
-		k.requests.remove(&r.inLine)
+		k.requests.remove(&r.inQueue)
 		k.waiting--
 		slot.waiting++
-		slot.requests.push(&r.inLine, r)
+		slot.requests.push(&r.inQueue, r)
 		slot.give(r, false, now)
 	}
 	k.advance()

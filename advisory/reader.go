@@ -50,7 +50,7 @@ func (k *key) pass(open bool) {
 // reopen has the server asked again in a while, under mu, if a reader waits then: who had
 // the turnstile may have given up, and nobody tells that.
 func (k *key) reopen() {
-	c, tag, pause := k.core, k.tag, parkedPause<<min(k.polls, 3)
+	c, tag, pause := k.core, k.tag, pollPause<<min(k.polls, 3)
 	k.polls++
 	c.wg.Go(func() {
 		select {

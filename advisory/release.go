@@ -68,18 +68,18 @@ func (l *Lock) leaves(r *request) {
 
 // without takes the lock from a key, under mu, and reports whether it was its last user.
 func (l *Lock) without(k *key) bool {
-	i := slices.Index(k.users, l)
+	i := slices.Index(k.holders, l)
 	if i < 0 {
 		return false // it was lost
 	}
-	k.users = slices.Delete(k.users, i, i+1)
-	return len(k.users) == 0
+	k.holders = slices.Delete(k.holders, i, i+1)
+	return len(k.holders) == 0
 }
 
 // passes takes the lock from its only key, under mu, if others use that too, or if it passes
 // to the next who waits, without a round trip.
 func (l *Lock) passes(k *key) bool {
-	if len(k.users) > 1 {
+	if len(k.holders) > 1 {
 		l.without(k)
 		return true
 	}
@@ -87,12 +87,12 @@ func (l *Lock) passes(k *key) bool {
 		return false
 	}
 	now := time.Now()
-	heir := k.heir(now)
-	if heir == nil || !l.without(k) {
+	successor := k.successor(now)
+	if successor == nil || !l.without(k) {
 		return false
 	}
 	k.conn.watchNow()
-	k.give(heir, true, now)
+	k.give(successor, true, now)
 	return true
 }
 
@@ -103,7 +103,7 @@ func (c *core) outlasted(l *Lock, now time.Time) *conn {
 		return nil
 	}
 	for _, k := range l.on {
-		if len(k.users) > 1 && !c.verified(k.conn.session, now) {
+		if len(k.holders) > 1 && !c.verified(k.conn.session, now) {
 			return k.conn
 		}
 	}

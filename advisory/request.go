@@ -17,35 +17,36 @@ type request struct {
 	name     namespace.Key
 	mode     session.Mode
 	slots    []namespace.Key // one of which will do; nil = it is for the key itself
-	gate     namespace.Tag   // the semaphore's turnstile
+	gateTag  namespace.Tag   // the semaphore's turnstile
 	deadline time.Time       // zero = none
 	try      bool            // one attempt, no wait
 	explain  bool            // a failed try asks who holds the key
 	part     bool            // of a lock that is not complete with this key
 	nested   bool            // the caller holds locks
+	outer    []*Lock         // that stay held until it is served: its caller holds them, or they are to be complete with it
 	partial  []namespace.Key // those that it has and will hold together with this one
 	start    time.Time
 
 	// guarded by core.mu
-	inLine    node[request]
-	inAlarm   node[request]
+	inQueue   node[request]
+	inTimer   node[request]
 	settled   bool
 	err       error // what it was settled with, or why it had no connection or answer
 	handOver  bool
 	left      int  // operations that are to be answered before it is settled
-	expired   bool // the alarm rang
+	expired   bool // its time is over
 	prolonged bool // for an answer that is on its way
 	waits     bool // the tracer is to be told that it does
-	told      bool // it was
-	ahead     int  // of it in line then
+	traced    bool // it was
+	ahead     int  // of it in the queue then
 
 	asleep bool
-	lead   *conn // to be driven
+	drives *conn // to be driven
 	wake   chan struct{}
 }
 
-// rouse wakes the request, if it sleeps, under mu.
-func (r *request) rouse() {
+// wakeUp wakes the request, if it sleeps, under mu.
+func (r *request) wakeUp() {
 	if r.asleep {
 		r.asleep = false
 		r.wake <- struct{}{}
@@ -59,14 +60,16 @@ func (r *request) settle(err error) {
 	}
 	r.settled, r.err = true, err
 	r.done()
-	r.rouse()
+	r.wakeUp()
 }
 
-// done forgets the request where it is known, but in its line, under mu.
+// done forgets the request where it is known, but in its queue, under mu.
 func (r *request) done() {
 	c := r.lock.core
-	c.alarm.forget(r)
-	delete(c.nested, r)
+	c.deadlines.forget(r)
+	for _, l := range r.outer {
+		delete(l.inside, r)
+	}
 	if r.lock.pending == r {
 		r.lock.pending = nil
 	}
@@ -77,11 +80,11 @@ func (r *request) done() {
 
 // tell has the tracer told, once, that the request waits, under mu.
 func (r *request) tell(ahead int) {
-	if r.told || r.lock.core.tracers.wait == nil {
+	if r.traced || r.lock.core.tracers.wait == nil {
 		return
 	}
-	r.told, r.waits, r.ahead = true, true, ahead
-	r.rouse()
+	r.traced, r.waits, r.ahead = true, true, ahead
+	r.wakeUp()
 }
 
 // answered counts an operation that was answered, under mu.
@@ -94,20 +97,20 @@ func (r *request) answered(err error) {
 	}
 }
 
-// withdraw takes a request out of its line, under mu, and says why it had no connection,
+// withdraw takes a request out of its queue, under mu, and says why it had no connection,
 // or no answer, if that was so.
 func (c *core) withdraw(r *request) (reason error) {
 	k := r.key
 	reason = k.reason()
 	first := k.requests.peek() == r
-	k.requests.remove(&r.inLine)
+	k.requests.remove(&r.inQueue)
 	k.waiting--
 	r.done()
 	switch next := k.requests.peek(); {
 	case next == nil:
 		k.abandon()
 	case first && k.phase == waiting:
-		k.stir() // it may wait in the mode of the one that left
+		k.interrupt() // it may wait in the mode of the one that left
 	}
 	k.advance()
 	return reason

@@ -39,6 +39,6 @@ func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lo
 	if err != nil {
 		return nil, err
 	}
-	r.lock.slotOf, r.slots, r.gate = key.Tag(), slots, turnstile.Tag()
+	r.lock.slotOf, r.slots, r.gateTag = key.Tag(), slots, turnstile.Tag()
 	return l.core.acquire(ctx, r)
 }

@@ -209,3 +209,21 @@ func TestAWaitForASlotThatAnotherTimeoutEndedIsNotTakenForOne(t *testing.T) {
 		w.release(slot)
 	})
 }
+
+func TestASlotThatThisProcessReleasesGoesToItsOwnWaiterAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{MaxConns: 4})
+		slot, err := l.AcquireSlot(w.Context(), entity(1), 1)
+		require.NoError(w, err)
+		for range 20 {
+			p := w.begin(func() (*advisory.Lock, error) { return l.AcquireSlot(w.Context(), entity(1), 1) })
+			time.Sleep(time.Second)
+			start := time.Now()
+			w.release(slot)
+			slot = w.granted(p)
+			assert.Equal(w, start, time.Now(), "not at its next look")
+		}
+		w.release(slot)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,43 +100,54 @@ type HeldLock struct {
 	Doubtful bool
 }
 
-// Held yields the locks that this process holds through the Locker, as of one
-// instant, in no order.
+// heldPage is how many locks Held describes at a time while nothing else can happen.
+const heldPage = 256
+
+// Held yields the locks that this process holds through the Locker, in no order: each
+// that is held from the call to the end once, as of the moment in which it is yielded or
+// shortly before, and none that was released before the call.
 func (l *Locker) Held() iter.Seq[HeldLock] {
 	c := l.core
 	return func(yield func(HeldLock) bool) {
-		for _, h := range c.held() {
-			if !yield(h) {
-				return
+		c.mu.Lock()
+		all := make([]*Lock, 0, c.stats.held.Load())
+		for n := range c.conns {
+			for k := range n.keys.all {
+				for _, l := range k.holders {
+					if l.on[0] == k { // one of several keys counts once
+						all = append(all, l)
+					}
+				}
+			}
+		}
+		c.mu.Unlock()
+		for page := range slices.Chunk(all, heldPage) {
+			for _, h := range c.describe(page) {
+				if !yield(h) {
+					return
+				}
 			}
 		}
 	}
 }
 
-func (c *core) held() (locks []HeldLock) {
+// describe describes those of the locks that are held.
+func (c *core) describe(locks []*Lock) []HeldLock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, seen := time.Now(), make(map[*Lock]bool)
-	for _, k := range c.keys {
-		if k.phase != held {
+	described, now := make([]HeldLock, 0, len(locks)), time.Now()
+	for _, l := range locks {
+		if !l.live() {
 			continue
 		}
-		for _, l := range k.users {
-			if !l.live() || seen[l] {
-				continue
-			}
-			seen[l] = true
-			h := HeldLock{
-				Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since,
-				PID: k.conn.pid, Doubtful: k.conn.state(now) != session.Held,
-			}
-			for _, k := range l.on {
-				h.Waiters += k.waiting
-			}
-			locks = append(locks, h)
+		h := HeldLock{Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since, PID: l.on[0].conn.pid}
+		for _, k := range l.on {
+			h.Doubtful = h.Doubtful || k.conn.state(now) != session.Held
+			h.Waiters += k.waiting
 		}
+		described = append(described, h)
 	}
-	return locks
+	return described
 }
 
 // HeldSince tells when this process was granted the lock that the server session
@@ -145,7 +157,7 @@ func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k := c.keys[tag]; k != nil && k.phase == held && k.conn.pid == pid {
-		if u := k.users[0]; u.complete {
+		if u := k.holders[0]; u.complete {
 			return u.since, true
 		}
 		return k.at, true

@@ -102,3 +102,24 @@ func TestStatsCountWhatHappened(t *testing.T) {
 		}, s)
 	})
 }
+
+// Nothing else can happen while locks are described, so that goes page by page.
+func TestHeldDescribesAFewLocksAtATime(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		const n = 2000
+		l := w.open(advisory.Config{MaxLocks: n})
+		locks := make([]*advisory.Lock, n)
+		for i := range locks {
+			locks[i] = w.acquire(l, int64(i))
+		}
+		assert.Len(w, held(l), n)
+		seen := 0
+		for range l.Held() {
+			if seen++; seen == 1 {
+				w.release(locks...)
+			}
+		}
+		assert.Less(w, seen, n/4, "the others were released before they were described")
+	})
+}

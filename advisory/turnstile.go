@@ -10,8 +10,8 @@ import (
 // and who waits loses its place in the server's queue after each: while it has the turnstile
 // nobody else waits before it, and no reader comes in, because those pass it.
 func (k *key) turnstile() namespace.Tag {
-	if !k.gate.Valid() { // a semaphore has that of its key
-		k.gate = turnstile.Of(k.tag)
+	if !k.gateTag.Valid() { // a semaphore has that of its key
+		k.gateTag = turnstile.Of(k.tag)
 	}
-	return k.gate
+	return k.gateTag
 }

@@ -9,19 +9,12 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-const (
-	// parkedPause is how often a parked key is tried at first; in the end it is 8 times as long.
-	parkedPause = 50 * time.Millisecond
-	// settled is how long a lock has lived on a connection when somebody waits there for
-	// another key, too: its unlock must interrupt that then.
-	settled = 100 * time.Millisecond
-	// slotPause is how often the one waiter of all processes that may looks for a
-	// free slot; half of it is jitter.
-	slotPause = 20 * time.Millisecond
-)
+// slotPause is how often the one waiter of all processes that may looks for a free slot;
+// half of it is jitter.
+const slotPause = 20 * time.Millisecond
 
 // wait has somebody wait for the key, under mu: on the connection that it was asked on
-// if there is nothing else on it, on one that has nothing else to do, or, parked, on
+// if there is nothing else on it, on one that has nothing else to do, or, polled, on
 // none.
 func (k *key) wait() {
 	c := k.core
@@ -34,88 +27,7 @@ func (k *key) wait() {
 		k.waitOn(n)
 		return
 	}
-	k.park()
-}
-
-// park lets the key be tried from time to time, under mu, until there is a connection
-// to wait on.
-func (k *key) park() {
-	c := k.core
-	k.phase = waiting
-	k.move(nil)
-	c.parked.push(&k.inLine, k)
-	if !c.polling {
-		c.polling = true
-		c.wg.Go(c.poll)
-	}
-}
-
-// poll tries the keys that are parked, all at the same moments so that they are one
-// batch, until none is.
-func (c *core) poll() {
-	for round := 1; ; round++ {
-		select {
-		case <-c.ctx.Done():
-		case <-time.After(parkedPause):
-		}
-		c.mu.Lock()
-		c.serve()
-		if c.parked.peek() == nil || c.closed {
-			c.polling = false
-			c.mu.Unlock()
-			return
-		}
-		for _, k := range c.parked.slice() {
-			r := k.requests.peek()
-			every := 1 << min(k.polls, 3)
-			if r == nil || !k.inLine.in || round%every != 0 {
-				continue
-			}
-			k.polls++
-			c.parked.remove(&k.inLine)
-			k.phase = free
-			if err := k.ask(r); err != nil { // no room for its lock now
-				k.phase = waiting
-				c.parked.push(&k.inLine, k)
-			}
-		}
-		c.mu.Unlock()
-	}
-}
-
-// connToWait returns a connection on which a key can be waited for, under mu, or nil: never
-// the one that the next key goes to.
-func (c *core) connToWait(k *key) (best *conn) {
-	next := c.room.top()
-	if n := c.unused(next); n != nil {
-		return n
-	}
-	now := time.Now()
-	for n := range c.conns {
-		if n.session != nil && n.ended == nil && !n.busy && n != next && n != k.conn && now.Sub(n.since) >= settled && (best == nil || n.locks < best.locks) {
-			best = n
-		}
-	}
-	return best
-}
-
-// yield has one who waits leave its connection to a key that has none, under mu, if there
-// is such a connection.
-func (c *core) yield() bool {
-	if c.dedicated() {
-		return false
-	}
-	for n := range c.conns {
-		if n.ended != nil || n.waiter == nil || n.locks > c.config.LocksPerConn {
-			continue
-		}
-		if !n.yields {
-			n.yields = true
-			n.waiter.stir()
-		}
-		return true
-	}
-	return false
+	k.poll()
 }
 
 // waitOn begins to wait for the key on a connection, under mu.
@@ -127,31 +39,31 @@ func (k *key) waitOn(n *conn) {
 	}
 	n.waiter, n.yields = k, false
 	n.place()
-	if k.stirs == nil {
-		k.stirs = make(chan struct{}, 1)
+	if k.woken == nil {
+		k.woken = make(chan struct{}, 1)
 	}
-	k.core.wg.Go(func() { k.campaign(n) })
+	k.core.wg.Go(func() { k.waitAtServer(n) })
 }
 
-// stir has who waits for the key look again, under mu.
-func (k *key) stir() {
+// interrupt has who waits for the key look again, under mu.
+func (k *key) interrupt() {
 	if n := k.conn; n != nil && n.session != nil && n.waiter == k {
 		n.session.Interrupt()
 	}
-	k.nudge()
+	k.wakeUp()
 }
 
-// nudge ends a rest of who waits for the key, under mu.
-func (k *key) nudge() {
+// wakeUp ends a rest of who waits for the key, under mu.
+func (k *key) wakeUp() {
 	select {
-	case k.stirs <- struct{}{}:
+	case k.woken <- struct{}{}:
 	default:
 	}
 }
 
-// campaign waits for the key, on a connection of which nobody else makes use meanwhile,
+// waitAtServer waits for the key, on a connection of which nobody else makes use meanwhile,
 // until it is granted, nobody wants it any more, or the connection is lost.
-func (k *key) campaign(n *conn) {
+func (k *key) waitAtServer(n *conn) {
 	c := k.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,16 +82,16 @@ func (k *key) campaign(n *conn) {
 			k.stop(n)
 			return
 		case n.session == nil:
-			k.rest(parkedPause)
+			k.rest(pollPause)
 			continue
 		case n.yields && k.outOfTurn(n):
 			return
-		case k.turn && k.mode != r.mode:
+		case k.hasTurnstile && k.mode != r.mode:
 			k.leaveTurnstile(n)
 			continue
 		}
 		k.mode = r.mode
-		came := !k.turn
+		came := !k.hasTurnstile
 		granted, err := k.slice(n, r)
 		switch {
 		case errors.Is(err, session.ErrLost):
@@ -192,7 +104,7 @@ func (k *key) campaign(n *conn) {
 			n.waiter = nil
 			n.next()
 			return
-		case came && k.turn: // it has just got the turnstile, and waits for the key next
+		case came && k.hasTurnstile: // it has just got the turnstile, and waits for the key next
 		case k.outOfTurn(n):
 			return
 		}
@@ -207,19 +119,19 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	if !r.deadline.IsZero() {
 		limit = time.Until(r.deadline)
 	}
-	if k.turn && k.pool {
+	if k.hasTurnstile && k.pool {
 		return k.look(n, r)
 	}
 	o := session.Op{Tag: k.tag, Mode: k.mode, Wait: max(limit, time.Millisecond)}
-	if !k.turn {
+	if !k.hasTurnstile {
 		o.Tag = k.turnstile()
 	}
 	c.stats.slices.Add(1)
 	switch err := n.alone(&o); {
 	case err != nil || !o.Held:
 		return false, cmp.Or(err, o.Err)
-	case !k.turn:
-		k.turn = true
+	case !k.hasTurnstile:
+		k.hasTurnstile = true
 		return false, nil
 	}
 	k.leaveTurnstile(n)
@@ -265,7 +177,7 @@ func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	return false, nil
 }
 
-// rest waits a moment, or until somebody stirs, under mu, which it gives up meanwhile.
+// rest waits a moment, or until it is woken, under mu, which it gives up meanwhile.
 func (k *key) rest(pause time.Duration) {
 	c := k.core
 	c.mu.Unlock()
@@ -274,7 +186,7 @@ func (k *key) rest(pause time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-k.stirs:
+	case <-k.woken:
 	case <-c.ctx.Done():
 	}
 }
@@ -282,8 +194,8 @@ func (k *key) rest(pause time.Duration) {
 // stop ends the wait for a key that nobody waits for any more, under mu.
 func (k *key) stop(n *conn) {
 	n.waiter = nil
-	if k.turn { // a try on another connection may not find it shut
-		k.turn, k.phase = false, leaving
+	if k.hasTurnstile { // a try on another connection may not find it shut
+		k.hasTurnstile, k.phase = false, leaving
 		k.op = op{key: k, Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}}
 		n.add(&k.op)
 		n.next()
@@ -300,23 +212,6 @@ func (k *key) stop(n *conn) {
 
 // leaveTurnstile gives the turnstile back, under mu.
 func (k *key) leaveTurnstile(n *conn) {
-	k.turn = false
+	k.hasTurnstile = false
 	n.add(&op{Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}})
-}
-
-// outOfTurn leaves the connection to a key that has none, if there is one, under mu:
-// they take turns, slice by slice.
-func (k *key) outOfTurn(n *conn) bool {
-	c := k.core
-	if c.dedicated() || c.parked.peek() == nil && (c.starved.peek() == nil || n.locks > c.config.LocksPerConn) {
-		return false
-	}
-	n.waiter = nil
-	if k.turn {
-		k.leaveTurnstile(n)
-	}
-	k.park()
-	n.next()
-	c.serve()
-	return true
 }
