@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -77,20 +78,16 @@ func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 	}
 }
 
-// A slowTracer takes its time over a loss.
-type slowTracer struct{ told atomic.Int32 }
-
-func (s *slowTracer) TraceLoss(context.Context, advisory.LossData) {
-	time.Sleep(time.Second)
-	s.told.Add(1)
-}
-
 func TestACloseReturnsWhenAllHaveBeenTold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		for _, killed := range []bool{false, true} {
-			tracer := &slowTracer{}
-			l, err := w.server.Open(w.config(advisory.Config{Tracer: tracer}))
+			var told atomic.Int32
+			slow := advisory.Tracer{Loss: func(context.Context, advisory.TraceData) {
+				time.Sleep(time.Second)
+				told.Add(1)
+			}}
+			l, err := w.server.Open(w.config(advisory.Config{Tracer: slow}))
 			require.NoError(w, err)
 			one, two := w.acquire(l, 1), w.acquire(l, 2)
 			time.Sleep(time.Second) // watched
@@ -99,7 +96,7 @@ func TestACloseReturnsWhenAllHaveBeenTold(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			l.Close()
-			assert.EqualValues(w, 2, tracer.told.Load())
+			assert.EqualValues(w, 2, told.Load())
 			require.ErrorIs(w, one.Release(), advisory.ErrLost)
 			require.ErrorIs(w, two.Release(), advisory.ErrLost)
 		}
@@ -110,7 +107,7 @@ func TestACloseIsNotHeldUpByAnUnlockThatFailsMeanwhile(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		f := &faulty{Source: w.server.Source("faulty")}
-		l, err := advisory.OpenOn(f, w.config(advisory.Config{}))
+		l, err := advisory.Open(session.WithSource(w.Context(), f), w.config(advisory.Config{}))
 		require.NoError(w, err)
 		other := w.open(advisory.Config{})
 		mine, foreign := w.acquire(l, 2), w.acquire(other, 1)

@@ -11,20 +11,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/session"
 )
 
 // NoTimeout as a wait means until the context ends.
 const NoTimeout = time.Duration(math.MaxInt64)
 
-// The defaults of a Config, and the limits of SessionTTL.
+// The defaults of a Config that are not its sessions'.
 const (
-	DefaultTimeout        = 15 * time.Second
-	DefaultMaxConns       = 10
-	DefaultSessionTTL     = 15 * time.Second
-	DefaultHandOverBudget = 10 * time.Millisecond
-
-	MinSessionTTL = 500 * time.Millisecond
-	MaxSessionTTL = 24 * time.Hour
+	defaultTimeout        = 15 * time.Second
+	defaultMaxConns       = 10
+	defaultHandOverBudget = 10 * time.Millisecond
 )
 
 // maxLocksPerConn is as many locks as PostgreSQL walks in a tenth of a second, at the end of
@@ -111,10 +108,8 @@ type Config struct {
 	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
 
-	// Tracer is told what happens to locks. It implements one or more of
-	// AcquireTracer, WaitTracer, HoldTracer, ReleaseTracer and LossTracer; a value
-	// that implements none is an error. nil = none.
-	Tracer any
+	// Tracer has functions that are told what happens to locks. The zero value has none.
+	Tracer Tracer
 }
 
 // A ConfigError names a field of a Config or Options, its value and the remedy.
@@ -130,11 +125,11 @@ func (e *ConfigError) Error() string {
 
 // withDefaults validates a config and fills its defaults.
 func (c Config) withDefaults() (Config, error) {
-	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
+	c.MaxConns = cmp.Or(c.MaxConns, defaultMaxConns)
 	c.LocksPerConn = cmp.Or(c.LocksPerConn, 1)
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
-	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
-	c.HandOverBudget = cmp.Or(c.HandOverBudget, DefaultHandOverBudget)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
+	c.SessionTTL = cmp.Or(c.SessionTTL, session.DefaultTTL)
+	c.HandOverBudget = cmp.Or(c.HandOverBudget, defaultHandOverBudget)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case c.MaxConns < 0 || c.MaxConns > math.MaxInt16:
@@ -147,12 +142,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, &ConfigError{"MaxLocks", c.MaxLocks, "use a positive number, or 0 for a twentieth of the server's lock table"}
 	case c.Timeout < 0:
 		return c, &ConfigError{"Timeout", c.Timeout, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
-	case c.SessionTTL < MinSessionTTL || c.SessionTTL > MaxSessionTTL:
+	case c.SessionTTL < session.MinTTL || c.SessionTTL > session.MaxTTL:
 		return c, &ConfigError{"SessionTTL", c.SessionTTL, "use 500ms to 24h, or 0 for the default of 15s"}
 	case c.LossDrain < 0 || c.LossDrain > c.SessionTTL*2/5:
 		return c, &ConfigError{"LossDrain", c.LossDrain, fmt.Sprintf("use at most two fifths of SessionTTL (%v), or 0 for none", c.SessionTTL*2/5)}
 	}
-	return c, checkTracer(c.Tracer)
+	return c, nil
 }
 
 // connConfig returns the connection settings of a valid config.

@@ -15,10 +15,9 @@ import (
 //
 // Lock order: core.mu before Lock.mu. No mutex is held over I/O or a tracer.
 type core struct {
-	config  Config
-	source  session.Source
-	tracers tracers
-	stats   counters
+	config Config
+	source session.Source
+	stats  counters
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -55,7 +54,6 @@ func newCore(config Config, source session.Source) *core {
 	c := &core{
 		config:   config,
 		source:   source,
-		tracers:  newTracers(config.Tracer),
 		done:     make(chan struct{}),
 		opened:   time.Now(),
 		keys:     make(map[namespace.Tag]*key),

@@ -13,10 +13,12 @@ import (
 // waitsForOne is a Tracer that passes on when a request for agent 1 begins to wait.
 type waitsForOne chan struct{}
 
-func (w waitsForOne) TraceWait(_ context.Context, d advisory.WaitData) {
-	if d.Key == agents.ID(1) {
-		w <- struct{}{}
-	}
+func (w waitsForOne) tracer() advisory.Tracer {
+	return advisory.Tracer{Wait: func(_ context.Context, d advisory.TraceData) {
+		if d.Key == agents.ID(1) {
+			w <- struct{}{}
+		}
+	}}
 }
 
 // A reader asks for a key whose reader waits for the other one.
@@ -25,7 +27,7 @@ func TestReadersOfOneKeyOnAServerAreNoDeadlock(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		waiting := make(waitsForOne, 1)
-		l := open(t, advisory.Config{DSN: pgtest.DSN(t), HandOverBudget: -1, Tracer: waiting})
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), HandOverBudget: -1, Tracer: waiting.tracer()})
 		readers := l.With(advisory.Options{Shared: true})
 		one, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)

@@ -75,7 +75,7 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 		if r.waits {
 			r.waits = false
 			c.mu.Unlock()
-			c.traceWait(ctx, r, r.ahead)
+			c.traceWait(ctx, r)
 			c.mu.Lock()
 			continue
 		}

@@ -122,7 +122,7 @@ func (s *faultySession) batch(ops []*session.Op, patience time.Duration) error {
 func (w *world) openFaulty(config advisory.Config) (*advisory.Locker, *faulty) {
 	w.Helper()
 	f := &faulty{Source: w.server.Source("faulty")}
-	l, err := advisory.OpenOn(f, w.config(config))
+	l, err := advisory.Open(session.WithSource(w.Context(), f), w.config(config))
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		w.assertIdle(l)

@@ -31,7 +31,6 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 		"MaxLocks":     {DSN: dsn, LocksPerConn: 2, MaxLocks: -1},
 		"Timeout":      {DSN: dsn, Timeout: -time.Second},
 		"SessionTTL":   {DSN: dsn, SessionTTL: time.Millisecond},
-		"Tracer":       {DSN: dsn, Tracer: 42},
 	} {
 		_, err := advisory.Open(t.Context(), config)
 		var configError *advisory.ConfigError

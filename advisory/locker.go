@@ -27,6 +27,9 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if source := session.SourceOf(ctx); source != nil {
+		return &Locker{core: newCore(config, source)}, nil
+	}
 	cc, err := config.connConfig()
 	if err != nil {
 		return nil, err
@@ -44,16 +47,6 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 		return nil, fmt.Errorf("advisory: opening: %w", err)
 	}
 	return &Locker{core: newCore(config, pool)}, nil
-}
-
-// OpenOn is Open on sessions that are not PostgreSQL's. It is for advisorytest:
-// no other module can make a Source. DSN and ConnConfig are not looked at.
-func OpenOn(source session.Source, config Config) (*Locker, error) {
-	config, err := config.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	return &Locker{core: newCore(config, source)}, nil
 }
 
 // With returns a copy of the Locker whose calls have the given options in place

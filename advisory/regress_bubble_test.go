@@ -41,19 +41,20 @@ func TestACauseThatLooksLikeAHeldLockIsNoSkip(t *testing.T) {
 	})
 }
 
-// A panicker is a tracer that panics at everything.
-type panicker struct{}
-
-func (panicker) TraceAcquire(context.Context, advisory.AcquireData) { panic("acquire") }
-func (panicker) TraceWait(context.Context, advisory.WaitData)       { panic("wait") }
-func (panicker) TraceHold(context.Context, advisory.HoldData)       { panic("hold") }
-func (panicker) TraceRelease(context.Context, advisory.ReleaseData) { panic("release") }
-func (panicker) TraceLoss(context.Context, advisory.LossData)       { panic("loss") }
+// panicker is a tracer that panics at everything.
+func panicker() advisory.Tracer {
+	panics := func(what string) func(context.Context, advisory.TraceData) {
+		return func(context.Context, advisory.TraceData) { panic(what) }
+	}
+	return advisory.Tracer{
+		Acquire: panics("acquire"), Wait: panics("wait"), Hold: panics("hold"), Release: panics("release"), Loss: panics("loss"),
+	}
+}
 
 func TestATracerThatPanicsLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{Tracer: panicker{}})
+		a := w.open(advisory.Config{Tracer: panicker()})
 		first := w.acquire(a, 1)
 		p := w.beginAcquire(w.Context(), a, 1)
 		w.assertWaits(p)

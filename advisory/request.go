@@ -80,7 +80,7 @@ func (r *request) done() {
 
 // tell has the tracer told, once, that the request waits, under mu.
 func (r *request) tell(ahead int) {
-	if r.traced || r.lock.core.tracers.wait == nil {
+	if r.traced || r.lock.core.config.Tracer.Wait == nil {
 		return
 	}
 	r.traced, r.waits, r.ahead = true, true, ahead

@@ -2,106 +2,96 @@ package advisory
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Tracers are told what happens to locks, on the goroutine where it happens and
-// without a mutex held. They must be quick and safe for concurrent use. One
-// that panics is logged, and changes nothing. Their data are structs so that fields
-// can be added.
-
-// An AcquireTracer is told how each request for a lock ended.
-type AcquireTracer interface {
-	TraceAcquire(ctx context.Context, data AcquireData)
+// A Tracer is told what happens to locks, on the goroutine where it happens and without
+// a mutex held. Its functions must be quick and safe for concurrent use; nil ones are not
+// called. One that panics is logged, and changes nothing.
+type Tracer struct {
+	// Acquire is told how each request for a lock ended: Shared, Try, Waited and Err, nil if
+	// it was granted.
+	Acquire func(ctx context.Context, data TraceData)
+	// Wait is told when a request has to wait, once: Shared, and Ahead.
+	Wait func(ctx context.Context, data TraceData)
+	// Hold is told when a lock is granted: Shared, PID and HandOver.
+	Hold func(ctx context.Context, data TraceData)
+	// Release is told when a lock was given back: Held, and Err, a *LostError if it was lost
+	// before. For a lock that passes on inside the process it perhaps comes only after the Hold
+	// of its next holder.
+	Release func(ctx context.Context, data TraceData)
+	// Loss is told when a lock was lost: Held, and Err, a *LostError.
+	Loss func(ctx context.Context, data TraceData)
 }
 
-// A WaitTracer is told when a request has to wait, once.
-type WaitTracer interface {
-	TraceWait(ctx context.Context, data WaitData)
-}
-
-// A HoldTracer is told when a lock is granted.
-type HoldTracer interface {
-	TraceHold(ctx context.Context, data HoldData)
-}
-
-// A ReleaseTracer is told when a lock was given back: of one that passes on inside
-// the process perhaps only after its next holder is.
-type ReleaseTracer interface {
-	TraceRelease(ctx context.Context, data ReleaseData)
-}
-
-// A LossTracer is told when a lock was lost.
-type LossTracer interface {
-	TraceLoss(ctx context.Context, data LossData)
-}
-
-// AcquireData tells how a request for a lock ended.
-type AcquireData struct {
-	Key    namespace.Key
-	Label  string
-	Shared bool
-	Try    bool
-	Waited time.Duration
-	Err    error // nil = granted
-}
-
-// WaitData tells that a request waits.
-type WaitData struct {
-	Key    namespace.Key
-	Label  string
-	Shared bool
-	Ahead  int // requests of this process that are served first
-}
-
-// HoldData tells of a granted lock.
-type HoldData struct {
+// TraceData is what a Tracer is told: Key and Label always, and else what its function
+// names. The others are zero.
+type TraceData struct {
 	Key      namespace.Key
 	Label    string
 	Shared   bool
-	PID      uint32 // of the server session that holds it
-	HandOver bool   // it came from this process, without a round trip
+	Try      bool
+	HandOver bool          // the lock came from this process, without a round trip
+	PID      uint32        // of the server session that holds the lock
+	Ahead    int           // requests of this process that are served first
+	Waited   time.Duration // from the request to its end
+	Held     time.Duration // from the grant to the release or the loss
+	Err      error
 }
 
-// ReleaseData tells of a lock that was given back.
-type ReleaseData struct {
-	Key   namespace.Key
-	Label string
-	Held  time.Duration
-	Err   error // a *LostError if it was lost before
-}
-
-// LossData tells of a lost lock.
-type LossData struct {
-	Key   namespace.Key
-	Label string
-	Err   *LostError
-}
-
-func checkTracer(tracer any) error {
-	switch tracer.(type) {
-	case nil, AcquireTracer, WaitTracer, HoldTracer, ReleaseTracer, LossTracer:
-		return nil
+// trace calls a function of the tracer. One that panics must not leave a lock, a session
+// or a request behind: the panic is logged, and the lock's business goes on.
+func (c *core) trace(ctx context.Context, call func(context.Context, TraceData), data TraceData) {
+	if call == nil {
+		return
 	}
-	return &ConfigError{"Tracer", tracer, "implement one of AcquireTracer, WaitTracer, HoldTracer, ReleaseTracer and LossTracer"}
+	defer func() {
+		if p := recover(); p != nil {
+			c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
+		}
+	}()
+	call(ctx, data)
 }
 
-// tracers are a Tracer's parts; nil ones are not called.
-type tracers struct {
-	acquire AcquireTracer
-	wait    WaitTracer
-	hold    HoldTracer
-	release ReleaseTracer
-	loss    LossTracer
+// traceAcquire counts and reports how a request ended.
+func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
+	l, t := r.lock, &c.config.Tracer
+	switch {
+	case err == nil:
+		c.stats.acquired.Add(1)
+		if r.handOver {
+			c.stats.handOvers.Add(1)
+		}
+	case errors.Is(err, ErrTimeout):
+		c.stats.timeouts.Add(1)
+	}
+	if t.Acquire != nil { // who asks for no time pays for no clock
+		c.trace(ctx, t.Acquire, TraceData{Key: r.name, Label: l.label, Shared: l.Shared(), Try: r.try, Waited: time.Since(r.start), Err: err})
+	}
+	if err == nil && t.Hold != nil {
+		c.trace(ctx, t.Hold, TraceData{Key: l.Key(), Label: l.label, Shared: l.Shared(), PID: l.PID(), HandOver: r.handOver})
+	}
 }
 
-func newTracers(tracer any) (t tracers) {
-	t.acquire, _ = tracer.(AcquireTracer)
-	t.wait, _ = tracer.(WaitTracer)
-	t.hold, _ = tracer.(HoldTracer)
-	t.release, _ = tracer.(ReleaseTracer)
-	t.loss, _ = tracer.(LossTracer)
-	return t
+// traceWait reports that a request waits.
+func (c *core) traceWait(ctx context.Context, r *request) {
+	c.trace(ctx, c.config.Tracer.Wait, TraceData{Key: r.name, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: r.ahead})
+}
+
+func (c *core) traceRelease(l *Lock, err error) {
+	if t := c.config.Tracer.Release; t != nil {
+		c.trace(l.parent, t, TraceData{Key: l.Key(), Label: l.label, Held: time.Since(l.since), Err: err})
+	}
+}
+
+// traceLoss counts and reports a lost lock; nobody may be listening to its context.
+func (c *core) traceLoss(l *Lock, loss *LostError) {
+	c.stats.lost.Add(1)
+	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
+		slog.Duration("held", loss.Held), slog.Any("err", loss.Cause))
+	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Held: loss.Held, Err: loss})
 }

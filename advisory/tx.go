@@ -130,7 +130,7 @@ func (o Options) lockTx(ctx context.Context, tx pgsession.Tx, keys []namespace.K
 	if err != nil {
 		return err
 	}
-	l := &txLock{tx: tx, keys: keys, start: time.Now(), wait: cmp.Or(o.Wait, DefaultTimeout)}
+	l := &txLock{tx: tx, keys: keys, start: time.Now(), wait: cmp.Or(o.Wait, defaultTimeout)}
 	if o.Shared {
 		l.mode = session.Shared
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,7 +32,7 @@ func TestACanceledAcquireReturnsItsCauseAndLeavesNoWaiter(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		judge := connect(t, dsn)
-		holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
+		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, holder, agents.ID(1))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error)
@@ -54,7 +56,7 @@ func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		judge := connect(t, dsn)
-		holder, l := open(t, dsn, advisory.DefaultSessionTTL), open(t, dsn, advisory.DefaultSessionTTL)
+		holder, l := open(t, dsn, session.DefaultTTL), open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, holder, agents.ID(1))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error)
@@ -99,7 +101,7 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenItsContextEndsAroundTheGrant
 		for name, try := range map[string]bool{"wait": false, "try": true} {
 			t.Run(name, func(t *testing.T) {
 				dsn := pgtest.DSN(t)
-				l := open(t, dsn, advisory.DefaultSessionTTL)
+				l := open(t, dsn, session.DefaultTTL)
 				r := canceler{t: t, l: l, holder: connect(t, dsn), judge: connect(t, dsn), aim: raceAt, try: try}
 				n, held := races(t), 0
 				for range n {

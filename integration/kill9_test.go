@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
@@ -20,7 +22,7 @@ func TestTheLockOfAKilledHolderIsFree(t *testing.T) {
 		dsn := pgtest.DSN(t)
 		holder := start(t, "hold", dsn)
 		holder.says("held")
-		l := open(t, dsn, advisory.DefaultSessionTTL)
+		l := open(t, dsn, session.DefaultTTL)
 		_, err := l.TryAcquire(t.Context(), agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrHeld)
 		holder.signal(syscall.SIGKILL)
@@ -34,7 +36,7 @@ func TestTheQueueMovesOnPastAKilledWaiter(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		judge := connect(t, dsn)
-		l := open(t, dsn, advisory.DefaultSessionTTL)
+		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		first := start(t, "wait", dsn)
 		first.says("waiting")

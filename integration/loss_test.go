@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +65,7 @@ func TestASilentNetworkDelaysACallByItsBoundOnly(t *testing.T) {
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		proxy, via := throughProxy(t, pgtest.DSN(t))
-		l := open(t, via, advisory.DefaultSessionTTL)
+		l := open(t, via, session.DefaultTTL)
 		require.NoError(t, acquire(t, l, agents.ID(1)).Release())
 		idle := time.Now()
 		require.Eventually(t, func() bool { return time.Since(idle) > 1100*time.Millisecond }, patience, 10*time.Millisecond)

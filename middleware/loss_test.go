@@ -87,7 +87,7 @@ func TestTheLossOfAnOuterLockIsToldByTheInner(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	other, waiting := open(t, advisory.Config{DSN: dsn}), make(waits, 1)
-	l := open(t, advisory.Config{DSN: dsn, Tracer: waiting})
+	l := open(t, advisory.Config{DSN: dsn, Tracer: waiting.tracer()})
 	hold(t, other, agents.ID(43))
 	inner := byPath(l)
 	inner.Key = func(*http.Request) (namespace.Key, error) { return agents.ID(43), nil }
@@ -125,7 +125,7 @@ func TestAClientThatHasGoneGetsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			waiting := make(waits, 1)
-			l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting})
+			l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting.tracer()})
 			lock := hold(t, l, agents.ID(42))
 			h := build(t, byPath(l), ok)
 			type end struct {

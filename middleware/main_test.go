@@ -39,7 +39,9 @@ func open(t *testing.T, config advisory.Config) *advisory.Locker {
 // waits is a Tracer that passes on when a request begins to wait.
 type waits chan namespace.Key
 
-func (w waits) TraceWait(_ context.Context, d advisory.WaitData) { w <- d.Key }
+func (w waits) tracer() advisory.Tracer {
+	return advisory.Tracer{Wait: func(_ context.Context, d advisory.TraceData) { w <- d.Key }}
+}
 
 // receive waits for an event.
 func receive[T any](t *testing.T, events <-chan T) (v T) {

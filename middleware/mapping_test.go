@@ -230,7 +230,7 @@ func TestPostgreSQLThatStoppedIsUnavailable(t *testing.T) {
 func TestACycleOfRequestsIsRefused(t *testing.T) {
 	t.Parallel()
 	waiting := make(waits, 1)
-	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting})
+	l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting.tracer()})
 	entered := make(chan struct{}, 2)
 	nested := make(chan int, 1)
 	var h http.Handler

@@ -41,7 +41,7 @@ func TestTheHandlerDoesNotRunForAClientThatSentABodyAndLeft(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ReadAhead ", ahead), func(t *testing.T) {
 				t.Parallel()
 				waiting := make(waits, 1)
-				l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting})
+				l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting.tracer()})
 				lock := hold(t, l, agents.ID(42))
 				served := make(chan struct{}, 1)
 				c := byPath(l)
@@ -121,7 +121,7 @@ func TestTheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 			t.Run(fmt.Sprint(name, " HTTP/2 ", http2), func(t *testing.T) {
 				t.Parallel()
 				waiting := make(waits, 1)
-				l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting})
+				l := open(t, advisory.Config{DSN: pgtest.DSN(t), Tracer: waiting.tracer()})
 				var got atomic.Pointer[http.Request]
 				var text atomic.Value
 				server := httptest.NewUnstartedServer(build(t, byPath(l), func(w http.ResponseWriter, r *http.Request) {

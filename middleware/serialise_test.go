@@ -35,7 +35,7 @@ func TestScenario_ConcurrentHooksForSameAgent(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			}
 			first := build(t, byPath(open(t, advisory.Config{DSN: dsn})), handler)
-			second := build(t, byPath(open(t, advisory.Config{DSN: dsn, Tracer: waiting})), handler) // another replica
+			second := build(t, byPath(open(t, advisory.Config{DSN: dsn, Tracer: waiting.tracer()})), handler) // another replica
 
 			codes := make(chan int, 2)
 			go func() { codes <- post(t.Context(), first, "/agents/42").Code }()

@@ -2,6 +2,7 @@ package advisorytest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -37,7 +38,7 @@ func NewServer() *Server {
 // the Locker.
 func (s *Server) Open(config advisory.Config) (*advisory.Locker, error) {
 	config.ApplicationName = cmp.Or(config.ApplicationName, "pglatch")
-	return advisory.OpenOn(s.Source(config.ApplicationName), config)
+	return advisory.Open(session.WithSource(context.Background(), s.Source(config.ApplicationName)), config)
 }
 
 // Source returns the sessions of one process. It is for this module's own tests:

@@ -28,6 +28,13 @@ func (m Mode) String() string {
 	return "exclusive"
 }
 
+// How long a session lives without a statement: the default, and the limits.
+const (
+	DefaultTTL = 15 * time.Second
+	MinTTL     = 500 * time.Millisecond
+	MaxTTL     = 24 * time.Hour
+)
+
 // A State is what the owner of a session may believe.
 type State uint8
 
@@ -49,6 +56,20 @@ type Source interface {
 	Stats() Stats
 	// Close ends idle sessions at once and blocks until the others are given back.
 	Close()
+}
+
+type sourceKey struct{}
+
+// WithSource returns a context with which advisory.Open opens a Locker on these sessions,
+// in place of PostgreSQL's. It is how a server in memory stands in for one.
+func WithSource(ctx context.Context, source Source) context.Context {
+	return context.WithValue(ctx, sourceKey{}, source)
+}
+
+// SourceOf returns what WithSource put into the context, or nil.
+func SourceOf(ctx context.Context) Source {
+	source, _ := ctx.Value(sourceKey{}).(Source)
+	return source
 }
 
 // Stats counts what the sessions of a Source did.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
@@ -61,12 +63,12 @@ and 0 otherwise, also with warnings.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context()) },
 	}
-	cmd.Flags().DurationVar(&e.ttl, "session-ttl", advisory.DefaultSessionTTL, "the program's SessionTTL, for the arithmetic")
+	cmd.Flags().DurationVar(&e.ttl, "session-ttl", session.DefaultTTL, "the program's SessionTTL, for the arithmetic")
 	return cmd
 }
 
 func (e *examination) run(ctx context.Context) error {
-	if e.ttl < advisory.MinSessionTTL || e.ttl > advisory.MaxSessionTTL {
+	if e.ttl < session.MinTTL || e.ttl > session.MaxTTL {
 		return program.UsageError("--session-ttl is %v: use 500ms to 24h", e.ttl)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("doctor gave up after a minute"))

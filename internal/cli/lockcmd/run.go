@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -116,7 +118,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 //	├─ pings ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
 //	0  context ends, --signal     KILL        gone   --session-ttl
 func (r *runCommand) fit(flags *pflag.FlagSet) error {
-	ttl := cmp.Or(r.sessionTTL, advisory.DefaultSessionTTL)
+	ttl := cmp.Or(r.sessionTTL, session.DefaultTTL)
 	if !flags.Changed("kill-after") {
 		r.KillAfter = child.DefaultKillAfter(ttl)
 	}
@@ -125,7 +127,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	}
 	signals := max(ttl/child.SignalShare, child.ShortestSignals)
 	r.lossDrain = r.KillAfter + signals
-	if most := ttl * 2 / 5; r.lossDrain > most && ttl >= advisory.MinSessionTTL {
+	if most := ttl * 2 / 5; r.lossDrain > most && ttl >= session.MinTTL {
 		return program.UsageError("--kill-after %v + %v for the signals to act = %v, which must be %v at most, two fifths of --session-ttl %v, "+
 			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --session-ttl", r.KillAfter, signals, r.lossDrain, most, ttl)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/session"
+
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/advisory"
@@ -26,7 +28,7 @@ type taking struct {
 func (t *taking) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&t.shared, "shared", "s", false, "take the lock in shared mode: it excludes exclusive holders only")
 	f.IntVarP(&t.conflictCode, "conflict-exit-code", "E", program.ExitBusy, "exit `code` when somebody else has the lock")
-	f.DurationVar(&t.sessionTTL, "session-ttl", advisory.DefaultSessionTTL,
+	f.DurationVar(&t.sessionTTL, "session-ttl", session.DefaultTTL,
 		"how long the server keeps the lock of a pglatch that it cannot reach; 500ms to 24h")
 }
 
