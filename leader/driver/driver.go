@@ -86,13 +86,13 @@ type (
 		Bind(ctx context.Context) context.Context
 	}
 
-	// An Inspector tells who leads. Leader is safe for concurrent use, beside the
+	// An Inspector knows who leads. Leader is safe for concurrent use, beside the
 	// other methods too. ok is false if nobody leads.
 	Inspector interface {
 		Leader(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
-	// An Observer tells who leads on what the other methods have open anyway, such as
+	// An Observer knows who leads by what the other methods have open anyway, such as
 	// the connection on which a follower waits. In other respects it is an Inspector. It
 	// is called between an attempt that was refused and the next Wait.
 	Observer interface {

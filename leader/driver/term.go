@@ -11,7 +11,7 @@ import (
 // process. It is a fencing token: whoever receives a write with a term refuses
 // it if it has seen a greater one. Where the store that counts N may have forgotten
 // some of what it counted (a standby was promoted, a backup restored), Era rises, or
-// N goes on far above, so that terms rise even then, as far as the backend can tell: its
+// N goes on far above, so that terms rise even then, as far as the backend knows: its
 // documentation says what it cannot. The zero Term is none: its backend does not
 // count, or nobody leads.
 type Term struct {

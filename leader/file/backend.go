@@ -29,7 +29,7 @@ type Backend struct {
 	repair bool
 	now    func() moment
 	lock   *flock.Flock
-	seen   *witness
+	seen   *sighting
 
 	patience time.Duration // with another process that has the lock
 	stuck    standstill    // of that one
@@ -62,7 +62,7 @@ func NewBackend(path string) *Backend {
 		path = full
 	}
 	return &Backend{
-		path: path, now: newClock(), lock: flock.New(path + lockSuffix), seen: new(witness), id: rand.Text(),
+		path: path, now: newClock(), lock: flock.New(path + lockSuffix), seen: new(sighting), id: rand.Text(),
 		patience: lockPatience, rename: os.Rename,
 	}
 }
@@ -78,7 +78,7 @@ func (b *Backend) WithRepair() *Backend {
 // LogAttrs is the path of the file.
 func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("file", b.path)} }
 
-func (b *Backend) ledgerPath() string { return b.path + ledgerSuffix }
+func (b *Backend) termPath() string { return b.path + termSuffix }
 
 // TryAcquire makes one attempt. On success a new term has begun, also if this
 // Backend led before. It reports false if another leads, or may. A *CorruptError
@@ -99,7 +99,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		default:
 			return nil, nil
 		}
-		known, err := readLedger(b.ledgerPath())
+		known, err := readTermFile(b.termPath())
 		if err != nil && v.Term == (term{}) {
 			return nil, err // else the record knows as much
 		}
@@ -110,7 +110,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		r, err := b.draft(record{
 			Holder: identity, AcquireTime: time.Now().UTC(), PID: os.Getpid(), Term: term(next), Incarnation: b.incarnation(),
 		}, ttl)
-		return []*draft{{path: b.ledgerPath(), data: ledger{next, ttl}.encode()}, r}, err
+		return []*draft{{path: b.termPath(), data: termFile{next, ttl}.encode()}, r}, err
 	})
 	if !done || err != nil {
 		return false, err
@@ -170,8 +170,8 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 		if err != nil || ttl <= time.Duration(v.LeaseDuration) {
 			return []*draft{r}, err
 		}
-		known, _ := readLedger(b.ledgerPath()) // if that fails, the record knows as much
-		return []*draft{{path: b.ledgerPath(), data: known.grown(driver.Term(v.Term), ttl).encode()}, r}, nil
+		known, _ := readTermFile(b.termPath()) // if that fails, the record knows as much
+		return []*draft{{path: b.termPath(), data: known.grown(driver.Term(v.Term), ttl).encode()}, r}, nil
 	})
 	if late := b.now().time - old.at.time - old.left; err == nil && late >= 0 {
 		b.leads = false // the process was stopped between the look and the change

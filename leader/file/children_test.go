@@ -20,7 +20,7 @@ import (
 	"github.com/pglatch/pglatch/leader/file"
 )
 
-// What the parent tells its children.
+// What the parent asks of its children.
 const (
 	childTask = "PGLATCH_FILE_CHILD"
 	childPath = "PGLATCH_FILE_PATH"

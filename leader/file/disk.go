@@ -69,7 +69,7 @@ func (d *draft) discard() { _ = os.Remove(d.temp) }
 // reserved reports whether a name may be that of a file which an election keeps
 // beside its own.
 func reserved(name string) bool {
-	return strings.HasSuffix(name, ledgerSuffix) || strings.HasSuffix(name, lockSuffix) ||
+	return strings.HasSuffix(name, termSuffix) || strings.HasSuffix(name, lockSuffix) ||
 		strings.Contains(name, tempInfix) || strings.Contains(name, corruptInfix)
 }
 
@@ -91,7 +91,7 @@ func (b *Backend) sweep() {
 	}) // what is wrong with the directory is found by the next write
 }
 
-// eachDraft calls do for each draft of the record and the ledger, whoever made it.
+// eachDraft calls do for each draft of the record and the file of terms, whoever made it.
 func (b *Backend) eachDraft(do func(path string, e fs.DirEntry) error) error {
 	return b.eachTemp(func(path, of string, e fs.DirEntry) error {
 		if of == lockSuffix {
@@ -109,7 +109,7 @@ func (b *Backend) eachTemp(do func(path, of string, e fs.DirEntry) error) error 
 	for _, e := range entries {
 		rest, ours := strings.CutPrefix(e.Name(), name)
 		of, _, temp := strings.Cut(rest, tempInfix)
-		if !ours || !temp || of != "" && of != ledgerSuffix && of != lockSuffix {
+		if !ours || !temp || of != "" && of != termSuffix && of != lockSuffix {
 			continue
 		}
 		if err := do(dir+e.Name(), of, e); err != nil {

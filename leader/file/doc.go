@@ -66,7 +66,7 @@
 //
 // The second is the rule for a record from before a reboot, whose leader is dead, for
 // one that was written by hand, by another program, or on another machine over a
-// network file system, whose leader may live: the file does not tell which. So after a
+// network file system, whose leader may live: the file does not say which. So after a
 // reboot an election waits for one more lease. Outside of Linux, without /proc,
 // or where CLOCK_BOOTTIME cannot be read, every process has a clock of its own, and takeovers after a crash take one lease
 // from when the successor first looked.
@@ -104,8 +104,8 @@
 //
 // A *CorruptError says what is wrong. Followers do not lead, and a leader's renewals
 // fail until it stops by its own clock, unless the file is mended before. To remove the file is
-// safe if this package wrote it: it is waited for as long as a leader could believe in
-// it, the greatest lease that leader.json.term tells for its term, and then terms go on. Of
+// safe if this package wrote it: it is waited for as long as a leader could trust
+// it, the greatest lease that leader.json.term has for its term, and then terms go on. Of
 // what another program wrote, that knows nothing; and who removes a file that was
 // mended stops the leader first.
 //
@@ -123,6 +123,6 @@
 //	... while it has the lock    the same, and the next change by others takes 100 to 200 ms more
 //	disk is full, or read-only   an error; nothing is changed; the leader stops before its lease ends
 //	directory is missing         an error
-//	machine loses power          the file is as of some change; a term that was told is not told again
+//	machine loses power          the file is as of some change; a term that was given out is not given out again
 //	leader.json is removed       Renew says ErrLost; another leads one lease later
 package file

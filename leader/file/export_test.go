@@ -57,9 +57,9 @@ func Decode(data []byte) (text []byte, err error) {
 	return r.encode()
 }
 
-// DecodeLedger reads a ledger and returns it as it would be written.
-func DecodeLedger(data []byte) (text []byte, err error) {
-	l, err := decodeLedger(data)
+// DecodeTermFile reads a file of terms and returns it as it would be written.
+func DecodeTermFile(data []byte) (text []byte, err error) {
+	l, err := decodeTermFile(data)
 	if err != nil {
 		return nil, err
 	}

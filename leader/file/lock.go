@@ -102,7 +102,7 @@ func (b *Backend) publish(held *flock.Flock, v view, drafts []*draft) (done bool
 			err = b.rename(d.temp, d.path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil // another removed it while this process was stopped, or the directory is gone, as the next look tells
+			return false, nil // another removed it while this process was stopped, or the directory is gone, as the next look shows
 		}
 		if err != nil {
 			return false, err

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A view is what one look at the file tells.
+// A view is what one look at the file shows.
 type view struct {
 	record               // zero if there is none, or none that can be read
 	state  string        // the file itself
@@ -46,7 +46,7 @@ func (b *Backend) look() (view, error) {
 	return v, nil
 }
 
-// stateOf tells a file from what it was and will be.
+// stateOf distinguishes a file from what it was and will be.
 func stateOf(data []byte, modified time.Time) string { return fmt.Sprint(modified, string(data)) }
 
 // lookInDark judges a record that is missing or damaged: it may have been that of a
@@ -55,11 +55,11 @@ func (b *Backend) lookInDark(v view) (view, error) {
 	if v.damage != nil && (v.damage.foreign || !b.repair) {
 		return view{}, v.damage
 	}
-	known, err := readLedger(b.ledgerPath())
+	known, err := readTermFile(b.termPath())
 	if err != nil {
 		return view{}, err
 	}
-	if v.clean = v.damage == nil && known == (ledger{}); v.clean {
+	if v.clean = v.damage == nil && known == (termFile{}); v.clean {
 		return v, nil // nobody ever led
 	}
 	v.state += fmt.Sprint(known)
@@ -68,18 +68,18 @@ func (b *Backend) lookInDark(v view) (view, error) {
 	return v, nil
 }
 
-// A witness knows since when what it saw last is unchanged.
-type witness struct {
+// A sighting is what was seen last, and since when it is unchanged.
+type sighting struct {
 	mu    sync.Mutex
 	state string
 	since moment
 }
 
-func (w *witness) unchanged(state string, now moment) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if state != w.state || now.clock != w.since.clock {
-		w.state, w.since = state, now
+func (s *sighting) unchanged(state string, now moment) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state != s.state || now.clock != s.since.clock {
+		s.state, s.since = state, now
 	}
-	return now.time - w.since.time
+	return now.time - s.since.time
 }

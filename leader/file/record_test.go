@@ -180,8 +180,8 @@ func FuzzRecord(f *testing.F) {
 				require.Error(t, err, "cut off after %d bytes", n)
 			}
 		}
-		if text, err := file.DecodeLedger(data); err == nil {
-			again, err := file.DecodeLedger(text)
+		if text, err := file.DecodeTermFile(data); err == nil {
+			again, err := file.DecodeTermFile(text)
 			require.NoError(t, err, "what is written can be read")
 			require.Equal(t, string(text), string(again))
 		}

@@ -48,7 +48,7 @@ func led(t *testing.T) (path string) {
 
 func TestAProcessThatIsStoppedWithTheLockHoldsNobodyUpAndChangesNothingLater(t *testing.T) {
 	t.Parallel()
-	for _, change := range []int{1, 2} { // of the ledger, of the record
+	for _, change := range []int{1, 2} { // of the file of terms, of the record
 		path := led(t)
 		p, thaw := frozen(t, path, change)
 		b := file.NewBackend(path)

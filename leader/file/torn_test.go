@@ -206,7 +206,7 @@ func TestAMissingRecordIsWaitedForAsLongAsTheLongestRenewal(t *testing.T) {
 	require.NoError(t, a.Renew(within(t), "a", 10*ttl))
 	require.Equal(t, "1.1 10m0s\n", content(t, path+".term"))
 	require.NoError(t, a.Renew(within(t), "a", ttl))
-	require.Equal(t, "1.1 10m0s\n", content(t, path+".term"), "what was believed in is not forgotten")
+	require.Equal(t, "1.1 10m0s\n", content(t, path+".term"), "what was trusted is not forgotten")
 	require.NoError(t, os.Remove(path))
 	require.False(t, attempt(t, b, "b"))
 	s.pass(10*ttl - 1)

@@ -36,14 +36,14 @@ type Backend struct {
 	name      string
 	suffix    string // of holderIdentity: no other Backend has it, in no process
 
-	held  *coordinationv1.Lease // as it was written last; nil = nothing is held
-	sure  bool                  // else held may not have been written: its resourceVersion is the one before
-	stamp stamp                 // of the last claim or renewal
-	term  driver.Term           // of the last success
-	clean bool                  // the leader before it released
-	ttl   time.Duration         // of the last attempt
-	watch *watching             // nil = none is open
-	deaf  time.Time             // until when no watch is tried, because it was forbidden
+	held      *coordinationv1.Lease // as it was written last; nil = nothing is held
+	sure      bool                  // else held may not have been written: its resourceVersion is the one before
+	stamp     stamp                 // of the last claim or renewal
+	term      driver.Term           // of the last success
+	clean     bool                  // the leader before it released
+	ttl       time.Duration         // of the last attempt
+	watch     *watching             // nil = none is open
+	pollUntil time.Time             // until then no watch is tried, because it was forbidden
 
 	warned bool // of that
 
@@ -194,7 +194,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 			}
 			current = s.lease
 		}
-		next := b.farewell(current)
+		next := b.releaseRecord(current)
 		if next == nil {
 			break
 		}
@@ -211,8 +211,8 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	return err
 }
 
-// farewell is what Release writes; nil if there is nothing to write.
-func (b *Backend) farewell(current *coordinationv1.Lease) *coordinationv1.Lease {
+// releaseRecord is what Release writes; nil if there is nothing to write.
+func (b *Backend) releaseRecord(current *coordinationv1.Lease) *coordinationv1.Lease {
 	switch {
 	case current != nil && b.mine(current):
 		return released(current, b.sure || b.clean)
@@ -231,7 +231,7 @@ func (b *Backend) farewell(current *coordinationv1.Lease) *coordinationv1.Lease 
 // has ended, and this Backend at once. It always returns nil.
 func (b *Backend) Close() error {
 	b.stopWatching()
-	b.held, b.deaf = nil, time.Time{}
+	b.held, b.pollUntil = nil, time.Time{}
 	return nil
 }
 

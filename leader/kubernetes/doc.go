@@ -84,14 +84,14 @@
 // # What it guarantees
 //
 // What package leader says, with terms that rise in all processes. A leader that is
-// stopped, cut off, or whose API is down stops believing before another can lead, as
+// stopped, cut off, or whose API is down stops leading before another can lead, as
 // far as clocks run at the same rate.
 //
 // # What it does not guarantee
 //
 //   - A Lease is no fence: what a leader does to the outside world after its context has
 //     ended is not held up. Compare terms there.
-//   - Who may write the Lease can depose the leader: it finds out at its next renewal. One who
+//   - Who may write the Lease can end the leadership: it finds out at its next renewal. One who
 //     deletes it lets another lead at once, until then beside the first. Terms go on if the
 //     Backend that creates it again saw them, and begin again otherwise, as they must
 //     after 2147483647.

@@ -61,14 +61,14 @@ func TestALeaderOutlivesNoOutage(t *testing.T) {
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
 	require.NoError(t, e.WaitForLeadership(within(t)))
-	office, first := e.Context(), e.Term()
+	leading, first := e.Context(), e.Term()
 	server.Inject(func(string) apitest.Fault { return apitest.Fault{Drop: true} })
 	select {
-	case <-office.Done():
+	case <-leading.Done():
 	case <-time.After(patience):
-		require.Fail(t, "it believes for ever")
+		require.Fail(t, "it leads for ever")
 	}
-	require.ErrorIs(t, context.Cause(office), leader.ErrLost)
+	require.ErrorIs(t, context.Cause(leading), leader.ErrLost)
 	server.Inject(nil)
 	require.NoError(t, e.WaitForLeadership(within(t)))
 	assert.Positive(t, e.Term().Compare(first))

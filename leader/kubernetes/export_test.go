@@ -6,7 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// IdentityOf is what Leader tells of a holder.
+// IdentityOf is what Leader returns of a holder.
 var IdentityOf = identityOf
 
 // A Renewer renews a Lease as a Backend does, by clocks that a test sets.

@@ -6,7 +6,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// Leader implements driver.Inspector. A holder of client-go's electors is told as
+// Leader implements driver.Inspector. A holder of client-go's electors is shown as
 // it is, and has no term if it created the Lease. Nobody leads if the record did
 // not change for its duration, as far as this process has seen it.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {

@@ -113,7 +113,7 @@ func TestWeAndClientGoWaitForEachOthersLeaseToEnd(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), strangersLease)
 }
 
-// The suffix is what tells two processes of one pod name from each other; without
+// The suffix is what distinguishes two processes of one pod name from each other; without
 // one they are one to client-go, which is the control.
 func TestTwoOfOneIdentityExcludeEachOther(t *testing.T) {
 	t.Parallel()

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// deafness is how long followers poll before they try again whether they may
+	// pollFor is how long followers poll before they try again whether they may
 	// watch: rights are often granted a moment after a program was started.
-	deafness = time.Minute
+	pollFor = time.Minute
 	// pollInterval is the time between two looks where no watch is allowed.
 	pollInterval = 2 * time.Second
 	// rewatch is the pause before a watch that ended is begun again.
@@ -42,7 +42,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 		if b.free(last) {
 			return nil
 		}
-		if b.watch == nil && time.Now().After(b.deaf) {
+		if b.watch == nil && time.Now().After(b.pollUntil) {
 			if err := b.startWatching(ctx, last.lease.ResourceVersion); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func (b *Backend) next(ctx context.Context, left time.Duration) error {
 	select {
 	case <-ctx.Done():
 	case <-expiry.C:
-		b.stopWatching() // which told of no renewal: perhaps it does not tell anything any more
+		b.stopWatching() // which reported no renewal: perhaps it reports nothing any more
 	case event, ok := <-b.watch.ResultChan():
 		lease, isLease := event.Object.(*coordinationv1.Lease)
 		switch {
@@ -117,7 +117,7 @@ func (b *Backend) startWatching(ctx context.Context, version string) error {
 				slog.String("namespace", b.namespace), slog.String("lease", b.name), slog.Any("error", err))
 		}
 		b.warned = true
-		b.deaf = time.Now().Add(deafness)
+		b.pollUntil = time.Now().Add(pollFor)
 		return nil
 	}
 	cancel()

@@ -70,7 +70,7 @@ func TestAWatchThatEndsIsBegunAgain(t *testing.T) {
 	over := waiting(t, b)
 	for n := range 3 {
 		watched(t, server, n+1)
-		server.Forget() // 410 Gone, and what happened since is not told
+		server.Forget() // 410 Gone, and what happened since is not reported
 	}
 	watched(t, server, 4)
 	require.Empty(t, over)
@@ -154,7 +154,7 @@ func TestAWatchThatIsNotAnsweredHangsNoLongerThanItsCtx(t *testing.T) {
 	require.ErrorIs(t, receive(t, over), context.Canceled)
 }
 
-// A watch whose connection is dead tells of no renewal: it is opened anew.
+// A watch whose connection is dead reports no renewal: it is opened anew.
 func TestAWatchThatIsSilentForALeaseIsOpenedAnew(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)

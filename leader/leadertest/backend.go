@@ -16,13 +16,13 @@ type Backend struct {
 	election *Election
 
 	// The rest is guarded by the Election's mu.
-	waits   int     // calls of Wait that have not returned
-	tenure  *tenure // the last one that was acquired here; it may have ended
-	clean   bool    // it had a clean start
-	ttl     time.Duration
-	failure error
-	cut     bool
-	heal    chan struct{} // closed when the cut ends
+	waits      int         // calls of Wait that have not returned
+	leadership *leadership // the last one that was acquired here; it may have ended
+	clean      bool        // it had a clean start
+	ttl        time.Duration
+	failure    error
+	cut        bool
+	heal       chan struct{} // closed when the cut ends
 }
 
 var _ interface {
@@ -71,8 +71,8 @@ func (b *Backend) Heal() {
 	b.cut = false
 	close(b.heal)
 	b.heal = make(chan struct{})
-	if b.tenure != nil && e.tenure != b.tenure {
-		b.tenure.tellLocked()
+	if b.leadership != nil && e.leadership != b.leadership {
+		b.leadership.announceLossLocked()
 	}
 }
 
@@ -84,8 +84,8 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	e := b.election
 	defer e.mu.Unlock()
 	b.ttl = ttl
-	t := e.tenure
-	if t != nil && t.owner == b && t != b.tenure {
+	t := e.leadership
+	if t != nil && t.owner == b && t != b.leadership {
 		e.endLocked(t, false) // left behind by a Close during a cut
 		t = nil
 	}
@@ -96,7 +96,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, nil
 	}
 	t.renewLocked(ttl)
-	b.tenure = t
+	b.leadership = t
 	if t.term.IsZero() {
 		b.clean = e.electLocked(t, identity)
 	}
@@ -113,14 +113,14 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 	}
 	e := b.election
 	defer e.mu.Unlock()
-	if e.tenure == nil || e.tenure != b.tenure || e.tenure.term.IsZero() {
+	if e.leadership == nil || e.leadership != b.leadership || e.leadership.term.IsZero() {
 		return fmt.Errorf("leadertest: renew: %w", driver.ErrLost)
 	}
-	e.tenure.renewLocked(ttl)
+	e.leadership.renewLocked(ttl)
 	return nil
 }
 
-// knowsLoss reports whether Lost told that leadership is gone.
+// knowsLoss reports whether Lost said that leadership is gone.
 func (b *Backend) knowsLoss() bool {
 	select {
 	case <-b.Lost():
@@ -147,7 +147,7 @@ func (b *Backend) Close() error {
 	if !b.cut {
 		b.endOwnLocked(false)
 	}
-	b.tenure = nil
+	b.leadership = nil
 	return nil
 }
 
@@ -160,10 +160,10 @@ func (b *Backend) Wait(ctx context.Context) error {
 		if err := b.reachLocked(ctx); err != nil {
 			return fmt.Errorf("leadertest: wait: %w", err)
 		}
-		if e.tenure == nil {
-			b.tenure = e.beginLocked(b, b.ttl)
+		if e.leadership == nil {
+			b.leadership = e.beginLocked(b, b.ttl)
 		}
-		held, changed := e.tenure.owner == b, e.changed
+		held, changed := e.leadership.owner == b, e.changed
 		e.mu.Unlock()
 		if held {
 			return nil
@@ -179,20 +179,20 @@ func (b *Backend) Wait(ctx context.Context) error {
 func (b *Backend) Lost() <-chan struct{} {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
-	if b.tenure == nil {
+	if b.leadership == nil {
 		return nil // never acquired, or closed
 	}
-	return b.tenure.lost
+	return b.leadership.lost
 }
 
 // Term implements driver.Termer.
 func (b *Backend) Term() driver.Term {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
-	if b.tenure == nil {
+	if b.leadership == nil {
 		return driver.Term{}
 	}
-	return b.tenure.term
+	return b.leadership.term
 }
 
 // CleanStart implements driver.Successor.
@@ -216,7 +216,7 @@ func (b *Backend) Contested(ctx context.Context) (bool, error) {
 	e := b.election
 	defer e.mu.Unlock()
 	others := slices.ContainsFunc(e.all, func(o *Backend) bool { return o != b && o.waits > 0 })
-	return others || e.tenure != nil && e.tenure.owner != b, nil
+	return others || e.leadership != nil && e.leadership.owner != b, nil
 }
 
 // Leader implements driver.Inspector.
@@ -257,7 +257,7 @@ func (b *Backend) reachLocked(ctx context.Context) error {
 // endOwnLocked ends what this node holds; what a Close during a cut left behind has
 // no clean end.
 func (b *Backend) endOwnLocked(clean bool) {
-	if t := b.election.tenure; t != nil && t.owner == b {
-		b.election.endLocked(t, clean && t == b.tenure)
+	if t := b.election.leadership; t != nil && t.owner == b {
+		b.election.endLocked(t, clean && t == b.leadership)
 	}
 }

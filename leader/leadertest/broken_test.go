@@ -92,7 +92,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"every start is clean":   "a_start_is_clean",
 		"Wait goes on":           "Wait_returns_when_its_ctx_ends",
 		"Close releases":         "a_start_is_clean",
-		"an outage is permanent": "an_outage_is_not_told_as_permanent",
+		"an outage is permanent": "an_outage_is_not_reported_as_permanent",
 		"a mistake passes":       "a_mistake_that_no_attempt_mends",
 		"":                       "", // the control of the control
 	} {

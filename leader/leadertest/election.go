@@ -10,17 +10,17 @@ import (
 // An Election is a store in memory in which one election is held. Its methods are
 // safe for concurrent use.
 type Election struct {
-	mu      sync.Mutex
-	tenure  *tenure // nil = nobody leads
-	term    driver.Term
-	clean   bool          // the last leader released
-	changed chan struct{} // closed, and made anew, when leadership may be free
-	all     []*Backend
+	mu         sync.Mutex
+	leadership *leadership // nil = nobody leads
+	term       driver.Term
+	clean      bool          // the last leader released
+	changed    chan struct{} // closed, and made anew, when leadership may be free
+	all        []*Backend
 }
 
-// A tenure is leadership, from its begin to its end; it is guarded by the
+// A leadership lasts from its begin to its end; it is guarded by the
 // Election's mu.
-type tenure struct {
+type leadership struct {
 	owner    *Backend // nil if it was stolen
 	identity string
 	term     driver.Term // zero: a Wait took it, for the next TryAcquire to adopt
@@ -50,8 +50,8 @@ func (e *Election) Backend() *Backend {
 func (e *Election) Kill() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.tenure != nil {
-		e.endLocked(e.tenure, false)
+	if e.leadership != nil {
+		e.endLocked(e.leadership, false)
 	}
 }
 
@@ -59,8 +59,8 @@ func (e *Election) Kill() {
 func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.tenure != nil {
-		e.endLocked(e.tenure, false)
+	if e.leadership != nil {
+		e.endLocked(e.leadership, false)
 	}
 	t := e.beginLocked(nil, ttl)
 	e.electLocked(t, identity)
@@ -77,37 +77,37 @@ func (e *Election) SetUnavailable(err error) {
 	}
 }
 
-// Leader tells who leads.
+// Leader returns who leads.
 func (e *Election) Leader() (holder driver.Holder, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.expireLocked()
-	if e.tenure == nil || e.tenure.term.IsZero() {
+	if e.leadership == nil || e.leadership.term.IsZero() {
 		return driver.Holder{}, false
 	}
-	return driver.Holder{Identity: e.tenure.identity, Term: e.tenure.term, Since: e.tenure.since, Detail: "in memory"}, true
+	return driver.Holder{Identity: e.leadership.identity, Term: e.leadership.term, Since: e.leadership.since, Detail: "in memory"}, true
 }
 
 // beginLocked takes leadership, which is free.
-func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *tenure {
-	t := &tenure{owner: owner, lost: make(chan struct{}), until: time.Now().Add(ttl)}
+func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *leadership {
+	t := &leadership{owner: owner, lost: make(chan struct{}), until: time.Now().Add(ttl)}
 	t.expiry = time.AfterFunc(ttl, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.expireLocked() // unless it was renewed just now
 	})
-	e.tenure = t
+	e.leadership = t
 	return t
 }
 
-// renewLocked prolongs a tenure.
-func (t *tenure) renewLocked(ttl time.Duration) {
+// renewLocked prolongs a leadership.
+func (t *leadership) renewLocked(ttl time.Duration) {
 	t.until = time.Now().Add(ttl)
 	t.expiry.Reset(ttl)
 }
 
-// electLocked gives a tenure its term.
-func (e *Election) electLocked(t *tenure, identity string) (clean bool) {
+// electLocked gives a leadership its term.
+func (e *Election) electLocked(t *leadership, identity string) (clean bool) {
 	e.term.N++
 	t.identity, t.term, t.since = identity, e.term, time.Now()
 	clean, e.clean = e.clean, false
@@ -117,30 +117,30 @@ func (e *Election) electLocked(t *tenure, identity string) (clean bool) {
 // expireLocked frees leadership whose time is over, though its timer may not have
 // run yet.
 func (e *Election) expireLocked() {
-	if t := e.tenure; t != nil && !time.Now().Before(t.until) {
+	if t := e.leadership; t != nil && !time.Now().Before(t.until) {
 		e.endLocked(t, false)
 	}
 }
 
 // endLocked frees leadership, if t still has it.
-func (e *Election) endLocked(t *tenure, clean bool) {
-	if e.tenure != t {
+func (e *Election) endLocked(t *leadership, clean bool) {
+	if e.leadership != t {
 		return
 	}
-	e.tenure = nil
+	e.leadership = nil
 	t.expiry.Stop()
 	if !t.term.IsZero() {
 		e.clean = clean
 	}
 	if t.owner == nil || !t.owner.cut {
-		t.tellLocked() // else nobody hears of it before the cut ends
+		t.announceLossLocked() // else nobody hears of it before the cut ends
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// tellLocked tells the owner that the tenure is over.
-func (t *tenure) tellLocked() {
+// announceLossLocked says to the owner that the leadership is over.
+func (t *leadership) announceLossLocked() {
 	select {
 	case <-t.lost:
 	default:

@@ -23,7 +23,7 @@ var leaseCases = []testCase{
 				renewed, good = began, good+1
 				s.refuse(b, "b")
 				continue
-			} else if time.Since(renewed) < s.ttl*4/5 { // a node stops to believe some time before its lease ends
+			} else if time.Since(renewed) < s.ttl*4/5 { // a node stops to lead some time before its lease ends
 				require.NoError(s, err)
 			}
 			s.Log("this machine was too busy to renew in time: beginning again")
@@ -43,7 +43,7 @@ var leaseCases = []testCase{
 	{"a renewal after a loss fails, also if the same identity leads again", func(s *suite) {
 		old, successor := s.backend(), s.backend()
 		s.lead(old, "a")
-		s.depose(old)
+		s.endLeadership(old)
 		s.succeed(successor, "a")
 		require.Error(s, s.renew(old, "a"))
 		require.Error(s, s.renew(old, "a"), "nor does it ever succeed")
@@ -54,7 +54,7 @@ var leaseCases = []testCase{
 		s.lead(old, "a")
 		require.NoError(s, s.renew(old, "a"))
 	}},
-	{"a loss is told", func(s *suite) {
+	{"a loss is reported", func(s *suite) {
 		a := s.backend()
 		losses := needs[driver.LossNotifier](s, a)
 		for range 2 {
@@ -62,14 +62,14 @@ var leaseCases = []testCase{
 			lost := losses.Lost()
 			select {
 			case <-lost:
-				require.Fail(s, "a loss is told of leadership that is held")
+				require.Fail(s, "a loss is reported of leadership that is held")
 			default:
 			}
-			s.depose(a)
+			s.endLeadership(a)
 			select {
 			case <-lost:
 			case <-time.After(s.bound()):
-				require.Fail(s, "a loss is never told")
+				require.Fail(s, "a loss is never reported")
 			}
 			ended, cancel := context.WithCancel(s.Context())
 			cancel()

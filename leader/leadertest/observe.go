@@ -83,7 +83,7 @@ var observeCases = []testCase{
 		s.lead(a, "a")
 		require.NoError(s, s.renew(a, "a"))
 	}},
-	{"Electors tell of each new leader", func(s *suite) {
+	{"Electors report each new leader", func(s *suite) {
 		first, second := s.backend(), s.backend()
 		needs[driver.Inspector](s, first)
 		var mu sync.Mutex
@@ -112,7 +112,7 @@ var observeCases = []testCase{
 				defer mu.Unlock()
 				all := seen[identity]
 				return len(all) > 0 && all[len(all)-1] == leads
-			}, "%s is never told that %s leads", identity, leads)
+			}, "%s never learns that %s leads", identity, leads)
 		}
 		a := start(first, "a")
 		saw("a", "a")

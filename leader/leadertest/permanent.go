@@ -11,7 +11,7 @@ import (
 )
 
 var permanentCases = []testCase{
-	{"a mistake that no attempt mends is told as permanent", func(s *suite) {
+	{"a mistake that no attempt mends is reported as permanent", func(s *suite) {
 		if len(s.h.Mistakes) == 0 {
 			s.Skip("Harness.Mistakes is empty")
 		}
@@ -27,7 +27,7 @@ var permanentCases = []testCase{
 			shut(b)
 		}
 	}},
-	{"an outage is not told as permanent", func(s *suite) {
+	{"an outage is not reported as permanent", func(s *suite) {
 		if s.h.Cut == nil {
 			s.Skip("Harness.Cut is nil")
 		}

@@ -123,7 +123,7 @@ func (s *suite) refuse(b driver.Backend, identity string) {
 }
 
 // succeed makes b lead as soon as it can. An attempt may fail, since sessions were
-// killed before: then b is told what an Elector tells it.
+// killed before: then b gets the calls that an Elector makes then.
 func (s *suite) succeed(b driver.Backend, identity string) {
 	s.Helper()
 	s.eventually(func() bool {
@@ -150,8 +150,8 @@ func (s *suite) renew(b driver.Backend, identity string) error {
 	return b.Renew(ctx, identity, s.ttl)
 }
 
-// depose takes leadership from b, without b's help.
-func (s *suite) depose(b driver.Backend) {
+// endLeadership takes leadership from b, without b's help.
+func (s *suite) endLeadership(b driver.Backend) {
 	if s.h.Kill != nil {
 		s.h.Kill(s.T, b)
 	}

@@ -23,7 +23,7 @@ var termCases = []testCase{
 			require.Equal(s, term, s.term(b), "a renewal changes no term")
 			last = term
 			if i%4 == 3 {
-				s.depose(b)
+				s.endLeadership(b)
 			} else {
 				s.release(b, "node")
 			}
@@ -58,10 +58,10 @@ var termCases = []testCase{
 		if termer, ok := b.(driver.Termer); ok && !termer.Term().IsZero() {
 			assert.True(s, clean(b), "after a release")
 		}
-		s.depose(b)
+		s.endLeadership(b)
 		s.succeed(a, "a")
 		assert.False(s, clean(a), "after a loss")
-		s.depose(a)
+		s.endLeadership(a)
 		s.succeed(a, "a")
 		assert.False(s, clean(a), "after a loss of its own")
 		if closer, ok := a.(interface{ Close() error }); ok {

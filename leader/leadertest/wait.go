@@ -75,7 +75,7 @@ var waitCases = []testCase{
 		s.lead(a, "a")
 		s.refuse(b, "b")
 		over := s.waiting(s.Context(), b)
-		s.depose(a)
+		s.endLeadership(a)
 		require.NoError(s, s.outcome(over))
 		s.succeed(b, "b")
 	}},

@@ -63,7 +63,7 @@ func (b *Backend) send(ctx context.Context, wait time.Duration) {
 	}()
 }
 
-// take notes what an answer tells.
+// take notes what an answer says.
 func (b *Backend) take(got answer) error {
 	a := b.asked
 	a.cancel()

@@ -35,7 +35,7 @@ func TestAnAcquireWhoseAnswerWasLostIsGivenUpByRelease(t *testing.T) {
 	t.Parallel()
 	for kind, fault := range map[string]func(f *faulty, on bool){
 		"by an error":               func(f *faulty, on bool) { f.lost = on },
-		"and nothing tells that":    func(f *faulty, on bool) { f.hang = on },
+		"and nothing shows it":      func(f *faulty, on bool) { f.hang = on },
 		"as it were: it comes late": func(f *faulty, on bool) { f.late = map[bool]time.Duration{true: 3 * time.Second}[on] },
 	} {
 		t.Run(kind, func(t *testing.T) {

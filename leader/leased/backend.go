@@ -127,7 +127,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error { return b.settle
 // Uint64, or the zero Term.
 func (b *Backend) Term() driver.Term { return b.term }
 
-// Leader tells who has the lease. That can be a candidate that got it this moment and
+// Leader returns who has the lease. That can be a candidate that got it this moment and
 // does not know yet.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	r, err := b.store.Get(ctx, b.config.Name)
@@ -140,7 +140,7 @@ func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, er
 		return driver.Holder{}, false, nil
 	}
 	holder = driver.Holder{Identity: r.Holder, Term: driver.TermOf(r.Token), Since: r.AcquiredAt}
-	if r.ID != "" { // a lock server without tokens tells it only to the leader
+	if r.ID != "" { // a lock server without tokens gives it only to the leader
 		holder.Detail = "lease " + r.ID
 	}
 	return holder, true, nil

@@ -85,7 +85,7 @@ func TestARefusalDoesNotSettleWhatAnEarlierRequestDid(t *testing.T) {
 	lead(t, b, "b")
 }
 
-func TestAStoreThatGrantsLessIsNotBelieved(t *testing.T) {
+func TestAStoreThatGrantsLessIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	store := newFaulty()
 	a, b := newBackend(t, store), newBackend(t, store)
@@ -98,7 +98,7 @@ func TestAStoreThatGrantsLessIsNotBelieved(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, won, "the control")
 
-	// A renewal is not believed either, for longer than it is good.
+	// A renewal is not trusted either, for longer than it is good.
 	store.set(func(f *faulty) { f.most = 0 })
 	require.NoError(t, b.Renew(t.Context(), "b", ttl))
 	takeAway(t, store)

@@ -19,22 +19,22 @@ func (b *Backend) Wait(ctx context.Context) error {
 	switch _, waits := b.store.(WaitingStore); {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt tells
+	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt shows it
 		return nil
 	case waits:
-		return b.stand(ctx)
+		return b.waitInLine(ctx)
 	}
 	return b.look(ctx)
 }
 
-// longestStand bounds how long a request waits in line, so that Wait ends soon.
-const longestStand = time.Second
+// longestWait bounds how long a request waits in the queue, so that Wait ends soon.
+const longestWait = time.Second
 
-// stand waits in the store's line, a PollInterval at a time. No request is given up half
+// waitInLine waits in the store's queue, a PollInterval at a time. No request is given up half
 // way if its answer comes: one that is could be granted later.
-func (b *Backend) stand(ctx context.Context) error {
+func (b *Backend) waitInLine(ctx context.Context) error {
 	for ctx.Err() == nil {
-		patience := min(b.config.PollInterval, longestStand)
+		patience := min(b.config.PollInterval, longestWait)
 		if deadline, ok := ctx.Deadline(); ok {
 			patience = min(patience, time.Until(deadline))
 		}

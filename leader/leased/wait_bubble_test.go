@@ -30,7 +30,7 @@ func TestAWaitOnAStoreThatFailsTellsIt(t *testing.T) {
 	require.ErrorIs(t, b.Wait(t.Context()), errReset)
 }
 
-// queue makes a waiting store of any, by asking when it is told to.
+// queue makes a waiting store of any, by asking when it should.
 type queue struct {
 	*faulty
 	free chan struct{}

@@ -30,7 +30,7 @@ func attackTime(t *testing.T) time.Duration {
 	return d
 }
 
-// goesOn tells whether an attack lasts: for its time, and on a busy machine longer, until it
+// goesOn reports whether an attack lasts: for its time, and on a busy machine longer, until it
 // has hit.
 func goesOn(t *testing.T, hit func() bool) func() bool {
 	t.Helper()

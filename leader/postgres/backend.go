@@ -27,8 +27,8 @@ type Backend struct {
 	identity string
 	ttl      time.Duration
 	dialer   *pgsession.Dialer // of lock sessions for identity and ttl; nil before the first attempt
-	seat     *seat             // nil = no session
-	ghost    *ghost            // the session before, as long as it may hold the election lock
+	current  *lockSession      // nil = no session
+	stale    *serverSession    // the session before, as long as it may hold the election lock
 	lastR    uint32            // objid of the last incarnation; 0 = none yet
 	own      ownTerm           // which a server that was restarted may still have as the last
 	outdated bool              // the table of terms is of an earlier version
@@ -108,7 +108,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	t, err := b.sit(ctx)
+	t, err := b.openSession(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -119,21 +119,21 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		b.own = ownTerm{} // somebody else has the lock
 	}
 	if err != nil && !errors.Is(err, driver.ErrPending) {
-		b.letGo(t)
+		b.giveBack(t)
 		return false, unreachable(err)
 	}
 	t.rest()
 	return won, err
 }
 
-// sit returns the session for an attempt, a new one if need be.
-func (b *Backend) sit(ctx context.Context) (*seat, error) {
-	if t := b.seat; t != nil {
+// openSession returns the session for an attempt, a new one if need be.
+func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
+	if t := b.current; t != nil {
 		t.settle(ctx)
 		if t.lost() == nil {
 			return t, nil
 		}
-		b.stand()
+		b.closeSession()
 	}
 	s, err := b.dialer.Dial(ctx)
 	if err != nil {
@@ -144,32 +144,32 @@ func (b *Backend) sit(ctx context.Context) (*seat, error) {
 		s.Close(false)
 		return nil, unreachable(err)
 	}
-	b.seat = newSeat(s, start, pgsession.ApplicationName(b.identity))
-	return b.seat, nil
+	b.current = newLockSession(s, start, pgsession.ApplicationName(b.identity))
+	return b.current, nil
 }
 
-// stand closes the session, and with it every lock as soon as the server hears
+// closeSession closes the session, and with it every lock as soon as the server hears
 // of it.
-func (b *Backend) stand() {
-	t := b.seat
+func (b *Backend) closeSession() {
+	t := b.current
 	if t == nil {
 		return
 	}
-	b.seat = nil
+	b.current = nil
 	if t.leads {
 		b.own.lost = time.Now()
 	}
 	t.close()
 	t.report(errClosed)
-	if t.main || b.ghost == nil {
-		b.ghost = &t.ghost
+	if t.main || b.stale == nil {
+		b.stale = &t.serverSession
 	}
 }
 
-// letGo gives back what the session holds, or ends the session.
-func (b *Backend) letGo(t *seat) {
+// giveBack gives back what the session holds, or ends the session.
+func (b *Backend) giveBack(t *lockSession) {
 	if t.main && b.unlock(t) != nil || t.lost() != nil {
-		b.stand()
+		b.closeSession()
 		return
 	}
 	t.main, t.incarnation, t.leads, t.guards = false, namespace.Tag{}, false, guards{}
@@ -180,7 +180,7 @@ func (b *Backend) letGo(t *seat) {
 // ends; a ping that is late is not cancelled, because that would end the session:
 // the next Renew waits for it too.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
-	t := b.seat
+	t := b.current
 	if t == nil || !t.leads || identity != b.identity || ttl != b.ttl {
 		return fmt.Errorf("%w: %s in a lease of %v does not lead", driver.ErrLost, identity, ttl)
 	}
@@ -208,7 +208,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 	}
 }
 
-func (b *Backend) startPing(t *seat) {
+func (b *Backend) startPing(t *lockSession) {
 	answer := make(chan error, 1)
 	t.ping = answer
 	b.pings.Go(func() {
@@ -225,13 +225,13 @@ func (b *Backend) startPing(t *seat) {
 // Release gives back whatever is held. A leadership is marked as ended in good
 // order first. The session stays for the next attempt.
 func (b *Backend) Release(ctx context.Context, _ string) error {
-	t := b.seat
+	t := b.current
 	if t == nil {
 		return nil
 	}
 	t.settle(ctx)
 	if t.lost() != nil {
-		b.stand()
+		b.closeSession()
 		return nil //nolint:nilerr // nothing is held, or not for longer than the ttl
 	}
 	if !t.main {
@@ -247,7 +247,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	err := b.unlock(t)
 	stop()
 	if err != nil {
-		b.stand()
+		b.closeSession()
 		return fmt.Errorf("leader: release of %v: %w", b.config.Key, unreachable(err))
 	}
 	t.rest()
@@ -256,7 +256,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 
 // unlock gives back what the session holds, the incarnation first: whoever is granted the
 // election lock then finds nothing left to wait for.
-func (b *Backend) unlock(t *seat) error {
+func (b *Backend) unlock(t *lockSession) error {
 	incarnation := t.incarnation
 	t.incarnation = namespace.Tag{}
 	if incarnation != (namespace.Tag{}) {
@@ -274,7 +274,7 @@ func (b *Backend) unlock(t *seat) error {
 // Close drops everything at once, connections included, and waits for all
 // goroutines of the Backend. The next TryAcquire starts anew. It returns nil.
 func (b *Backend) Close() error {
-	b.stand()
+	b.closeSession()
 	b.pings.Wait()
 	if b.dialer != nil {
 		b.dialer.Close()

@@ -10,10 +10,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// outwait waits for the guarded transactions of earlier terms. Those of this version
+// awaitGuards waits for the guarded transactions of earlier terms. Those of this version
 // share a lock that no other election has; those of earlier versions share one that is
 // the same for elections of one class.
-func (b *Backend) outwait(ctx context.Context, t *seat) error {
+func (b *Backend) awaitGuards(ctx context.Context, t *lockSession) error {
 	barriers := []namespace.Tag{b.election.Guard(), b.election.Barrier()}
 	if alone, err := t.session.Alone(barriers...); alone || err != nil {
 		return err
@@ -27,10 +27,10 @@ func (b *Backend) outwait(ctx context.Context, t *seat) error {
 }
 
 // passBarrier waits until nobody shares a lock.
-func (b *Backend) passBarrier(ctx context.Context, t *seat, barrier namespace.Tag) error {
+func (b *Backend) passBarrier(ctx context.Context, t *lockSession, barrier namespace.Tag) error {
 	passed, err := t.session.Try(barrier, session.Exclusive)
 	for !passed && err == nil {
-		if err := b.hurryGuards(t, barrier); err != nil {
+		if err := b.endLateGuards(t, barrier); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -50,13 +50,13 @@ func (b *Backend) passBarrier(ctx context.Context, t *seat, barrier namespace.Ta
 // earlier terms, and none can join them but those that the guard refuses at once.
 type guards struct {
 	barrier namespace.Tag
-	since   time.Time // when they were found, or last told to end
+	since   time.Time // when they were found, or last asked to end
 	found   map[string]bool
 }
 
-// hurryGuards looks for the transactions that are waited for, and ends them when their
+// endLateGuards looks for the transactions that are waited for, and ends them when their
 // time is over.
-func (b *Backend) hurryGuards(t *seat, barrier namespace.Tag) error {
+func (b *Backend) endLateGuards(t *lockSession, barrier namespace.Tag) error {
 	now, err := t.session.Guards(barrier)
 	if err != nil {
 		return err
@@ -87,12 +87,12 @@ func (b *Backend) hurryGuards(t *seat, barrier namespace.Tag) error {
 
 // ends reports whether the takeover ends guarded transactions after a time. On the lock
 // of earlier versions they can be another election's, if one has the same class.
-func (b *Backend) ends(t *seat, barrier namespace.Tag) bool {
+func (b *Backend) ends(t *lockSession, barrier namespace.Tag) bool {
 	return b.config.GuardTimeout >= 0 && (barrier == b.election.Guard() || !t.shared)
 }
 
 // untilEnd is the time until guarded transactions are ended.
-func (b *Backend) untilEnd(t *seat) time.Duration {
+func (b *Backend) untilEnd(t *lockSession) time.Duration {
 	if !b.ends(t, t.guards.barrier) {
 		return time.Hour
 	}
@@ -104,7 +104,7 @@ func (b *Backend) untilEnd(t *seat) time.Duration {
 }
 
 // endGuards ends sessions. What then still holds the barrier is waited for.
-func (b *Backend) endGuards(t *seat, barrier namespace.Tag, ending []pgsession.Guarded) error {
+func (b *Backend) endGuards(t *lockSession, barrier namespace.Tag, ending []pgsession.Guarded) error {
 	if len(ending) == 0 {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (b *Backend) endGuards(t *seat, barrier namespace.Tag, ending []pgsession.G
 
 // blockedByGuards notes the first of the transactions that are waited for: of those
 // that cannot be ended, if there are any.
-func (b *Backend) blockedByGuards(t *seat, barrier namespace.Tag, waiting []pgsession.Guarded) {
+func (b *Backend) blockedByGuards(t *lockSession, barrier namespace.Tag, waiting []pgsession.Guarded) {
 	by := blocker{guarded: true}
 	for i, g := range waiting {
 		if i == 0 || !g.MayEnd {

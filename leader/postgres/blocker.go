@@ -61,7 +61,7 @@ func (by blocker) String() string {
 const blockedFor = 100 * time.Millisecond
 
 // blocked notes what a takeover waits for, and logs it once.
-func (b *Backend) blocked(t *seat, by blocker) {
+func (b *Backend) blocked(t *lockSession, by blocker) {
 	t.blocker = by
 	if t.logged == by || by.pid == 0 && by.prepared == "" || time.Since(t.began) < blockedFor {
 		return
@@ -94,7 +94,7 @@ func (b *Backend) about(by blocker) []any {
 	return about
 }
 
-func (b *Backend) pending(ctx context.Context, t *seat) error {
+func (b *Backend) pending(ctx context.Context, t *lockSession) error {
 	by := t.blocker
 	return &PendingError{
 		Election: b.config.Key.String(), Guarded: by.guarded, PID: by.pid, ApplicationName: by.applicationName, Role: by.role,

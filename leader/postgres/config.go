@@ -71,7 +71,7 @@ type Config struct {
 	// where it has not, the takeover goes on waiting and says who may end what.
 	GuardTimeout time.Duration
 
-	// Logger gets what nobody is told otherwise: what a takeover waits for, and
+	// Logger gets what is reported nowhere else: what a takeover waits for, and
 	// what it ends (Warn). nil = discard.
 	Logger *slog.Logger
 }

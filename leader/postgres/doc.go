@@ -46,7 +46,7 @@
 //
 // A Backend holds the election lock on one connection of its own. The server ends
 // that session, and frees the lock, when the client is gone, at once, or when it
-// was silent for the duration of the lease. The leader stops believing before
+// was silent for the duration of the lease. The leader stops leading before
 // that. Between the server's end of a session and the leader's hearing of it,
 // about a millisecond on a good network, a successor can already lead. Nothing can
 // be promised for what a leader does outside of this database in that time, but
@@ -158,7 +158,7 @@
 //	server restarts              the same; terms rise, whatever synchronous_commit is by default
 //	server's clock is set ahead  by about the lease or more: it ends the session, which is Lost at once
 //	network is cut               Renew fails when its ctx ends; ErrLost before the lease can end
-//	... and comes back           a candidate ends its own old session, which the server still believes in
+//	... and comes back           a candidate ends its own old session, which the server still has
 //	process is stopped           the server frees the lock after the lease; guards refuse its transactions
 //	standby is promoted          ErrStandby until then; the era rises, so that terms do
 //	transaction pooler           ErrPooler, before any lock

@@ -15,7 +15,7 @@ const EraStep = 16
 
 // NewEra raises the era of all elections of the table by EraStep, so that their next
 // terms are greater than all that were counted before, and returns how many there are. It is for
-// restores that nothing on the server tells of: of a copy from before a promotion, or where the
+// restores that nothing on the server shows: of a copy from before a promotion, or where the
 // clock goes back. Run it before candidates start on what was restored; a leader keeps
 // its term until it ends. An election whose row was lost begins again at 1.1. If an era would be
 // greater than driver.MaxEra nothing is changed.

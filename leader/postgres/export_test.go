@@ -1,6 +1,6 @@
 package postgres
 
-// Haunt makes the backend believe that another's session is its own from before.
-func (b *Backend) Haunt(other *Backend) {
-	b.ghost = &ghost{other.seat.pid, other.seat.backendStart, "of before"}
+// PretendStale makes the backend take another's session for its own from before.
+func (b *Backend) PretendStale(other *Backend) {
+	b.stale = &serverSession{other.current.pid, other.current.backendStart, "of before"}
 }

@@ -27,13 +27,13 @@ const (
 )
 
 // fenceSQL counts a term, under the election lock. The timeline comes from the
-// name of a WAL file, because pg_control_checkpoint() tells the old one until the
+// name of a WAL file, because pg_control_checkpoint() returns the old one until the
 // first checkpoint after a promotion. An asynchronous standby that is promoted
 // may have missed terms, but its timeline is higher; a server with another
-// identifier, or a lower timeline after pg_upgrade, is told by that. RETURNING's
+// identifier, or a lower timeline after pg_upgrade, shows in that. RETURNING's
 // subquery sees the row as it was before.
 //
-// The rest is for a history that nothing of that tells: the row is as another
+// The rest is for a history that none of that shows: the row is as another
 // transaction or database wrote it (a dump was restored, a database copied or renamed), or
 // the server was started since, perhaps with a copy of its files from before. Then n goes
 // on at the clock, in milliseconds, which is beyond all that were counted before. It
@@ -65,8 +65,8 @@ const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp()%s
 WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL;
 SELECT pg_catalog.pg_backend_pid()`
 
-// fence counts a new term and tells whether the one before ended in good order.
-func (b *Backend) fence(ctx context.Context, t *seat) (term driver.Term, clean bool, err error) {
+// fence counts a new term and reports whether the one before ended in good order.
+func (b *Backend) fence(ctx context.Context, t *lockSession) (term driver.Term, clean bool, err error) {
 	if b.config.NoTerms {
 		return driver.Term{}, false, nil
 	}
@@ -84,7 +84,7 @@ func (b *Backend) fence(ctx context.Context, t *seat) (term driver.Term, clean b
 }
 
 // count writes the row. A table of an earlier version is counted in as that did.
-func (b *Backend) count(ctx context.Context, t *seat) (row []string, err error) {
+func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err error) {
 	b.outdated = false
 	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
 	row, err = t.session.Query(sql)
@@ -110,7 +110,7 @@ func (b *Backend) count(ctx context.Context, t *seat) (row []string, err error) 
 	return row, nil
 }
 
-func (b *Backend) fenceError(t *seat, err error) error {
+func (b *Backend) fenceError(t *lockSession, err error) error {
 	switch sqlState(err) {
 	case codeUndefinedTable, codePrivilege:
 		return &TableError{Table: b.config.Table, Missing: sqlState(err) == codeUndefinedTable, Cause: err}
@@ -122,7 +122,7 @@ func (b *Backend) fenceError(t *seat, err error) error {
 }
 
 // rowBlocker says who has locked the row, after ": ", or nothing.
-func (b *Backend) rowBlocker(t *seat) string {
+func (b *Backend) rowBlocker(t *lockSession) string {
 	g, ok, err := t.session.RowBlocker(b.table, "election OPERATOR(pg_catalog.=) "+b.electionSQL())
 	if err != nil || !ok {
 		return ""
@@ -132,7 +132,7 @@ func (b *Backend) rowBlocker(t *seat) string {
 
 // markEnded marks the term as ended in good order. Without the mark the successor
 // is more careful, no more.
-func (b *Backend) markEnded(ctx context.Context, t *seat) {
+func (b *Backend) markEnded(ctx context.Context, t *lockSession) {
 	if b.config.NoTerms {
 		return
 	}
@@ -182,7 +182,7 @@ func (o ownTerm) last() driver.Term {
 // warm has the server plan the statements of a takeover once for a session, while
 // there is time: it then knows from its catalogs what they need. An error comes
 // again when it matters.
-func (b *Backend) warm(t *seat) {
+func (b *Backend) warm(t *lockSession) {
 	if t.warm {
 		return
 	}
@@ -198,9 +198,9 @@ func (b *Backend) warm(t *seat) {
 func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.Tag().String()) }
 
 // rowLockSQL bounds the wait for a row by what is left of ctx, so that the error can be
-// told in time: a statement may go on for a moment after the end of ctx (haste).
+// reported in time: a statement may go on for a moment after the end of ctx (cancelGrace).
 func rowLockSQL(ctx context.Context, ttl time.Duration) string {
-	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), haste/4)
+	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), cancelGrace/4)
 	return fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', true); ", wait.Milliseconds())
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// Leader tells who holds the election lock, on a short-lived connection of its
+// Leader returns who holds the election lock, on a short-lived connection of its
 // own. ok is false if nobody does. A holder without a term, where terms are
 // counted, has the lock but does not lead: it is a candidate that is taking over,
 // or no candidate at all. What the role may not see is zero.

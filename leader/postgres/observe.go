@@ -15,7 +15,7 @@ import (
 // Observe is Leader on the session on which this node stands for election: it needs no
 // connection of its own.
 func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, err error) {
-	err = b.onSeat(ctx, func(t *seat) error {
+	err = b.onLockSession(ctx, func(t *lockSession) error {
 		if err := t.session.Ping(); err != nil { // which ends the watch
 			return err
 		}
@@ -37,7 +37,7 @@ func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, e
 
 // Contested reports whether another session has the election lock or waits for it.
 func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
-	err = b.onSeat(ctx, func(t *seat) error {
+	err = b.onLockSession(ctx, func(t *lockSession) error {
 		contested, err = t.session.Contested(b.config.Key.Tag())
 		return err
 	})
@@ -47,9 +47,9 @@ func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 	return contested, nil
 }
 
-// onSeat calls do with the session that this node has; without one it fails.
-func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
-	t := b.seat
+// onLockSession calls do with the session that this node has; without one it fails.
+func (b *Backend) onLockSession(ctx context.Context, do func(*lockSession) error) error {
+	t := b.current
 	if t == nil {
 		return &connectionError{errors.New("there is no session")}
 	}
@@ -58,7 +58,7 @@ func (b *Backend) onSeat(ctx context.Context, do func(*seat) error) error {
 	err := do(t)
 	stop()
 	if lost := t.lost(); lost != nil {
-		b.stand()
+		b.closeSession()
 		return &connectionError{lost}
 	}
 	t.rest()

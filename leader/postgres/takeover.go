@@ -12,7 +12,7 @@ import (
 
 // takeOver goes from wherever the session stands to leadership. It returns false
 // without an error if somebody else has the election lock.
-func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
+func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 	if t.leads {
 		return true, t.session.Ping()
 	}
@@ -23,13 +23,13 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 			return false, err
 		}
 	}
-	if err := b.incarnate(t); err != nil {
+	if err := b.takeIncarnation(t); err != nil {
 		return false, err
 	}
-	if err := b.outlive(ctx, t); err != nil {
+	if err := b.awaitSessions(ctx, t); err != nil {
 		return false, err
 	}
-	if err := b.outwait(ctx, t); err != nil {
+	if err := b.awaitGuards(ctx, t); err != nil {
 		return false, err
 	}
 	if ctx.Err() != nil {
@@ -53,36 +53,36 @@ func (b *Backend) takeOver(ctx context.Context, t *seat) (bool, error) {
 
 // takeLock tries the election lock. If our own session from before still holds
 // it, because the server has not noticed its end, that session is ended.
-func (b *Backend) takeLock(ctx context.Context, t *seat) (bool, error) {
+func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 	lock := b.config.Key.Tag()
 	won, err := t.session.Try(lock, session.Exclusive)
-	for !won && err == nil && b.ghost != nil {
+	for !won && err == nil && b.stale != nil {
 		holder, held, holderErr := t.session.Holder(lock)
 		switch {
 		case holderErr != nil:
 			return false, holderErr
-		case held && !b.ghost.is(holder):
+		case held && !b.stale.is(holder):
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
 		case held:
-			if ours, err := t.exorcise(b.ghost); !ours {
-				b.ghost = nil
+			if ours, err := t.terminate(b.stale); !ours {
+				b.stale = nil
 				return false, err
 			}
 		}
 		won, err = t.session.Wait(lock, session.Exclusive, left(ctx))
 	}
 	if won {
-		t.main, b.ghost = true, nil
+		t.main, b.stale = true, nil
 	}
 	return won, err
 }
 
-// exorcise ends a session that was given up. ours is false if it is no longer that
+// terminate ends a session that was given up. ours is false if it is no longer that
 // of this backend, because a pooler has given the server session to another client,
 // or if the role may not end it.
-func (t *seat) exorcise(g *ghost) (ours bool, err error) {
+func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
 	ours, err = t.session.Terminate(g.pid, g.backendStart, g.applicationName)
 	if sqlState(err) != "" {
 		err = nil
@@ -90,9 +90,9 @@ func (t *seat) exorcise(g *ghost) (ours bool, err error) {
 	return ours, err
 }
 
-// incarnate takes a lock that no term before had, as far as this process knows,
+// takeIncarnation takes a lock that no term before had, as far as this process knows,
 // and none that is held.
-func (b *Backend) incarnate(t *seat) error {
+func (b *Backend) takeIncarnation(t *lockSession) error {
 	for t.incarnation == (namespace.Tag{}) {
 		if b.lastR == 0 {
 			b.lastR = rand.Uint32()
@@ -121,10 +121,10 @@ const (
 	maxPause = 50 * time.Millisecond
 )
 
-// outlive waits until no other session has an incarnation of this election. The
+// awaitSessions waits until no other session has an incarnation of this election. The
 // server gives back the locks of a session that ends in any order, so an earlier leader's
 // incarnation can outlive its election lock, and its guards with it.
-func (b *Backend) outlive(ctx context.Context, t *seat) error {
+func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		holder, found, shared, err := t.session.Incarnation(b.config.Key)
 		if err != nil || !found {

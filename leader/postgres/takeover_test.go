@@ -60,7 +60,7 @@ func throughProxy(t *testing.T, dsn string) (proxy *faultproxy.Proxy, direct *at
 	}
 }
 
-func TestACandidateEndsItsOwnSessionThatTheServerStillBelievesIn(t *testing.T) {
+func TestACandidateEndsItsOwnSessionThatTheServerStillHas(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	proxy, direct, change := throughProxy(t, dsn)
@@ -89,7 +89,7 @@ func TestACandidateLeavesASessionAloneThatIsAnothersNow(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, other := newBackend(t, dsn, nil), newBackend(t, dsn, nil)
 	lead(t, other, "other")
-	a.Haunt(other)
+	a.PretendStale(other)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	won, err := a.TryAcquire(ctx, "a", ttl)
@@ -123,7 +123,7 @@ func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	judge.eventually(func() bool { return judge.holder() == 0 })
 	over, done := context.WithCancel(t.Context())
 	done()
-	require.ErrorIs(t, a.Renew(over, "a", short), leader.ErrLost, "believed in a lease that the server ended")
+	require.ErrorIs(t, a.Renew(over, "a", short), leader.ErrLost, "trusted a lease that the server ended")
 	waitLost(t, a)
 	release(t, a, "a")
 }

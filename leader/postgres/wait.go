@@ -14,7 +14,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 	if b.dialer == nil {
 		return nil
 	}
-	t, err := b.sit(ctx)
+	t, err := b.openSession(ctx)
 	if err != nil {
 		return err
 	}
@@ -27,14 +27,14 @@ func (b *Backend) Wait(ctx context.Context) error {
 	err = b.queue(ctx, t)
 	stop()
 	if lost := t.lost(); lost != nil {
-		b.stand()
+		b.closeSession()
 		return &connectionError{lost}
 	}
 	t.rest()
 	return err
 }
 
-func (b *Backend) queue(ctx context.Context, t *seat) error {
+func (b *Backend) queue(ctx context.Context, t *lockSession) error {
 	lock := b.config.Key.Tag()
 	for ctx.Err() == nil {
 		held, err := t.session.Wait(lock, session.Exclusive, left(ctx))
@@ -42,7 +42,7 @@ func (b *Backend) queue(ctx context.Context, t *seat) error {
 		case err != nil:
 			return err
 		case held && ctx.Err() == nil:
-			t.main, t.began, b.ghost = true, time.Now(), nil
+			t.main, t.began, b.stale = true, time.Now(), nil
 			return nil
 		case held:
 			if err := t.session.Unlock(lock, session.Exclusive); err != nil {

@@ -28,7 +28,7 @@ var (
 	brief = times{3 * time.Second, 1800 * time.Millisecond, 500 * time.Millisecond}
 )
 
-// A standing candidate tells when it leads, and stops.
+// A standing candidate reports when it leads, and stops.
 type standing struct {
 	leads chan struct{}
 	stop  func()

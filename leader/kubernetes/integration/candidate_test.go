@@ -91,7 +91,7 @@ func theirs(ctx context.Context, c *electiontest.Child) error {
 			go c.Obey(ctx, resign, halt)
 		}
 		if stopped.Err() != nil {
-			break // it was told before there was s
+			break // it was reported before there was s
 		}
 		if err := s.stand(ctx, client); err != nil {
 			return err

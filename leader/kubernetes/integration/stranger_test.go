@@ -100,7 +100,7 @@ func (s *stranger) work(leading context.Context, term leader.Term) {
 	ending.Wait()
 }
 
-// An observedLock notes the term of its elector, and tells when somebody else leads.
+// An observedLock notes the term of its elector, and reports when somebody else leads.
 type observedLock struct {
 	*electiontest.Child
 	resourcelock.Interface

@@ -30,8 +30,8 @@ type Fault struct {
 	Drop    bool            // it is not executed, and the connection ends
 	Lose    bool            // it is executed, and the connection ends without an answer
 	Before  func()          // is called before it is executed
-	Again   bool            // it is executed, and its client told to repeat it
-	Silent  bool            // of a watch: it tells nothing
+	Again   bool            // it is executed, and its client is asked to repeat it
+	Silent  bool            // of a watch: it reports nothing
 }
 
 // A Server is the API. Its methods are safe for concurrent use.
@@ -124,7 +124,7 @@ func (s *Server) Forget() {
 	s.watches = make(chan struct{})
 }
 
-// recordLocked gives a Lease its version, and tells the watches.
+// recordLocked gives a Lease its version, and informs the watches.
 func (s *Server) recordLocked(key, kind string, l *coordinationv1.Lease) {
 	s.version++
 	l.ResourceVersion = strconv.FormatUint(s.version, 10)

@@ -11,21 +11,22 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A ghost is a session that this backend gave up: the server may not know yet.
-type ghost struct {
+// A serverSession is what a session is known by at the server, where one that this backend
+// gave up may still be.
+type serverSession struct {
 	pid             uint32
 	backendStart    time.Time
 	applicationName string
 }
 
-func (g ghost) is(h session.Holder) bool {
+func (g serverSession) is(h session.Holder) bool {
 	return h.PID == g.pid && h.BackendStart.Equal(g.backendStart)
 }
 
-// A seat is a session and how far it has come: it holds nothing, the election
+// A lockSession is a session and how far it has come: it holds nothing, the election
 // lock, an incarnation too, or leadership. Between calls it is watched.
-type seat struct {
-	ghost
+type lockSession struct {
+	serverSession
 	session *pgsession.Session
 	gone    chan struct{} // closed when the session is lost
 	report  func(error)   // closes gone, once
@@ -43,11 +44,11 @@ type seat struct {
 	ping        chan error // the outstanding ping of Renew; nil = none
 }
 
-func newSeat(s *pgsession.Session, backendStart time.Time, applicationName string) *seat {
-	t := &seat{
-		ghost:   ghost{s.PID(), backendStart, applicationName},
-		session: s,
-		gone:    make(chan struct{}),
+func newLockSession(s *pgsession.Session, backendStart time.Time, applicationName string) *lockSession {
+	t := &lockSession{
+		serverSession: serverSession{s.PID(), backendStart, applicationName},
+		session:       s,
+		gone:          make(chan struct{}),
 	}
 	var once sync.Once
 	t.report = func(err error) { once.Do(func() { t.cause = err; close(t.gone) }) }
@@ -56,7 +57,7 @@ func newSeat(s *pgsession.Session, backendStart time.Time, applicationName strin
 
 // rest watches the session until the next call, so that a loss is known. Pings keep
 // it, but for a leader's, which lasts only as long as somebody renews it.
-func (t *seat) rest() {
+func (t *lockSession) rest() {
 	if t.leads {
 		t.session.Listen(t.report)
 		return
@@ -65,7 +66,7 @@ func (t *seat) rest() {
 }
 
 // lost returns why the session is gone, or nil.
-func (t *seat) lost() error {
+func (t *lockSession) lost() error {
 	select {
 	case <-t.gone:
 		return t.cause
@@ -82,13 +83,13 @@ var (
 	errClosed = errors.New("session closed")
 )
 
-// haste is how long after the end of a context a statement may go on before it is
+// cancelGrace is how long after the end of a context a statement may go on before it is
 // hurried, and its session lost if that does not help.
-const haste = 250 * time.Millisecond
+const cancelGrace = 250 * time.Millisecond
 
 // within makes the end of ctx end the waits and statements of a call soon, until
 // stop, which blocks until that cannot happen any more.
-func (t *seat) within(ctx context.Context) (stop func()) {
+func (t *lockSession) within(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -100,7 +101,7 @@ func (t *seat) within(ctx context.Context) (stop func()) {
 		t.session.Interrupt()
 		select {
 		case <-done:
-		case <-time.After(haste):
+		case <-time.After(cancelGrace):
 			t.session.Hurry()
 		}
 	})
@@ -108,7 +109,7 @@ func (t *seat) within(ctx context.Context) (stop func()) {
 }
 
 // settle waits for the ping of a Renew that was given up.
-func (t *seat) settle(ctx context.Context) {
+func (t *lockSession) settle(ctx context.Context) {
 	if t.ping == nil {
 		return
 	}
@@ -119,8 +120,8 @@ func (t *seat) settle(ctx context.Context) {
 }
 
 // close ends the session, soon also in a dead network.
-func (t *seat) close() {
-	kill := time.AfterFunc(haste, func() { t.session.Kill(errSilent) })
+func (t *lockSession) close() {
+	kill := time.AfterFunc(cancelGrace, func() { t.session.Kill(errSilent) })
 	defer kill.Stop()
 	t.settle(context.Background())
 	t.session.Close(false)
