@@ -14,8 +14,8 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
-	"github.com/pglatch/pglatch/monitor"
 	gate "github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
 

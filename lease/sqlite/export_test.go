@@ -15,9 +15,28 @@ func OpenAt(ctx context.Context, path string, cfg Config, wall time.Time) (*Stor
 	return open(ctx, path, cfg, settings{wall: func() time.Time { return wall }})
 }
 
-// OpenEarly opens a store that answers before it commits.
+// OpenEarly opens a store that answers before it commits: what is to be decided answers
+// as soon as it is. The store is not to be given a ctx that ends.
 func OpenEarly(ctx context.Context, path string) (*Store, error) {
-	return open(ctx, path, Config{}, settings{early: true})
+	s, err := Open(ctx, path, Config{})
+	if err != nil {
+		return nil, err
+	}
+	q := s.queue // the writer's
+	s.queue = newQueue()
+	s.wg.Go(func() {
+		defer q.close()
+		for batch := s.queue.take(); len(batch) > 0; batch = s.queue.take() {
+			for _, r := range batch {
+				_ = q.add(&request{ctx: r.ctx, done: make(chan struct{}), decide: func(t *txn) error {
+					err := r.decide(t)
+					r.answer(err)
+					return err
+				}})
+			}
+		}
+	})
+	return s, nil
 }
 
 // OpenWithoutEra opens a store that reserves no tokens.

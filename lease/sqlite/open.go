@@ -16,7 +16,6 @@ const fileMode = 0o600
 // settings are what only tests set.
 type settings struct {
 	wall    func() time.Time // nil = time.Now
-	early   bool             // answer before the commit
 	noEra   bool             // reserve no tokens: the control of the damage test
 	pragmas []string
 	sync    func(*os.File) error // nil = syncData
@@ -65,7 +64,6 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		}, set.pragmas...)...),
 		logger:   cfg.Logger,
 		counters: &counters{},
-		early:    set.early,
 		noEra:    set.noEra,
 		durable:  cfg.Durability == Durable,
 		syncData: set.sync,
@@ -81,8 +79,9 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), w.close())
 	}
-	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: newQueue(), reader: reader, seen: &w.shared, sweepTime: set.sweep}
-	s.wg.Go(func() { w.run(s.queue) })
+	q := newQueue()
+	s := &Store{path: path, clock: w.clock, counters: w.counters, queue: q, reader: reader, seen: &w.shared, sweepTime: set.sweep}
+	s.wg.Go(func() { w.run(q) })
 	s.close = sync.OnceValue(func() error {
 		s.queue.close()
 		s.wg.Wait()

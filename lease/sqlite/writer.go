@@ -19,7 +19,6 @@ type writer struct {
 	logger   *slog.Logger
 	clock    clock
 	counters *counters
-	early    bool // answer before the commit: the control of the crash test
 	noEra    bool // reserve no tokens: the control of the damage test
 	durable  bool // sync before the answer
 	syncData func(*os.File) error
@@ -77,9 +76,6 @@ func (w *writer) serve(batch []*request) {
 	if err != nil {
 		err = w.fail(op, err, len(batch))
 	}
-	if w.early {
-		return
-	}
 	for i, r := range batch {
 		if err != nil {
 			r.answer(err)
@@ -102,11 +98,6 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 		verdicts[i] = r.decide(t)
 		if t.err != nil {
 			return "read", t.err
-		}
-	}
-	if w.early {
-		for i, r := range batch {
-			r.answer(verdicts[i])
 		}
 	}
 	wrote, err := t.write(w.conn)
