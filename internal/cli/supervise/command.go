@@ -18,6 +18,13 @@
 //
 // What it does not: a process that leaves the group (setsid, a daemon) is not
 // followed, and while the program itself is stopped with SIGSTOP its child goes on.
+//
+// Of job control it does what keeps a child from going on while nobody looks at its
+// context, and no more. It is no shell: it has one job; it neither saves nor restores the
+// modes of the terminal; a child that is stopped by another signal than those of the
+// terminal, such as SIGSTOP, is left stopped; a terminal that is not the controlling one
+// is a file; and where no shell would let the program go on, Ctrl-Z does nothing.
+// Elsewhere than on Linux there is none of it.
 package supervise
 
 import (
@@ -67,10 +74,6 @@ type Command struct {
 
 	// Logger is told when the group is ended, and why (Warn). nil = discard.
 	Logger *slog.Logger
-
-	// For the controls of the tests, which show what is not covered without.
-	childOnly bool // signal the child, not its group
-	outlives  bool // no signal when this process dies
 }
 
 func (c Command) withDefaults() Command {

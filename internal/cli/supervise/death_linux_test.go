@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// orphan kills a process that supervises a child with SIGKILL, and returns the
-// child and what it says.
-func orphan(t *testing.T, env ...string) (pid int, lines *bufio.Scanner) {
+// child tells its process, and that it lives when it is asked.
+const child = `trap "echo alive" USR1; echo $$; while :; do sleep 0.05; done`
+
+// orphan kills the parent of such a child with SIGKILL, and returns the child and what it
+// says.
+func orphan(t *testing.T, parent *exec.Cmd) (pid int, lines *bufio.Scanner) {
 	t.Helper()
-	parent := exec.CommandContext(t.Context(), os.Args[0])
-	parent.Env = append(os.Environ(), append(env, `PGLATCH_SUPERVISE=trap "echo alive" USR1; echo $$; while :; do sleep 0.05; done`)...)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
@@ -35,13 +36,16 @@ func orphan(t *testing.T, env ...string) (pid int, lines *bufio.Scanner) {
 
 func TestTheChildDiesWithTheProcessThatRunsIt(t *testing.T) {
 	t.Parallel()
-	pid, _ := orphan(t)
+	parent := exec.CommandContext(t.Context(), os.Args[0])
+	parent.Env = append(os.Environ(), "PGLATCH_SUPERVISE="+child)
+	pid, _ := orphan(t, parent)
 	requireGone(t, pid)
 }
 
+// The control: a shell asks the kernel for no such signal.
 func TestWithoutTheSignalOfItsDeathTheChildGoesOn(t *testing.T) {
 	t.Parallel()
-	pid, lines := orphan(t, "PGLATCH_OUTLIVES=1")
+	pid, lines := orphan(t, exec.CommandContext(t.Context(), "/bin/sh", "-c", `/bin/sh -c "$0" & wait`, child))
 	require.NoError(t, syscall.Kill(pid, syscall.SIGUSR1))
 	require.True(t, lines.Scan())
 	assert.Equal(t, "alive", lines.Text())

@@ -9,15 +9,14 @@ import (
 
 // A group is the process group of a child, which has the child's number.
 type group struct {
-	id        int
-	childOnly bool
+	id int
 	// changes gets the child's status each time it is stopped, and when it ended.
 	changes chan syscall.WaitStatus
 }
 
 // newGroup watches the child, whose last status must be received.
-func newGroup(child *os.Process, childOnly bool) *group {
-	g := &group{id: child.Pid, childOnly: childOnly, changes: make(chan syscall.WaitStatus)}
+func newGroup(child *os.Process) *group {
+	g := &group{id: child.Pid, changes: make(chan syscall.WaitStatus)}
 	_ = child.Release() // os.Process.Wait does not tell of a child that is stopped
 	go func() {
 		for {
@@ -47,10 +46,6 @@ func wait(pid, options int) syscall.WaitStatus {
 
 // signal sends to every process of the group. One that is gone already is as good.
 func (g *group) signal(s syscall.Signal) {
-	if g.childOnly {
-		_ = syscall.Kill(g.id, s)
-		return
-	}
 	_ = syscall.Kill(-g.id, s)
 }
 
@@ -62,7 +57,7 @@ func (g *group) ask(s syscall.Signal) {
 
 // alive reports whether a process is left in the group of a child that is reaped.
 func (g *group) alive() bool {
-	if g.childOnly || syscall.Kill(-g.id, 0) == syscall.ESRCH {
+	if syscall.Kill(-g.id, 0) == syscall.ESRCH {
 		return false
 	}
 	if hasLiving(g.id) {

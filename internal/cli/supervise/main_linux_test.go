@@ -29,9 +29,6 @@ func TestMain(m *testing.M) {
 	defer stop()
 	c := shell(script)
 	c.Signals = signals
-	if os.Getenv("PGLATCH_OUTLIVES") != "" {
-		c = c.Outlives()
-	}
 	ctx := context.Background()
 	if path := os.Getenv("PGLATCH_UNTIL"); path != "" {
 		ctx = punctual{ctx, path}

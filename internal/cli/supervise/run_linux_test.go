@@ -1,11 +1,14 @@
 package supervise_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,12 +98,19 @@ func TestTheWholeGroupEndsWithTheContext(t *testing.T) {
 	requireGone(t, pid)
 }
 
+// The control: a signal to the child alone, as a program sends it that knows of no groups.
 func TestWithoutTheGroupAGrandchildStays(t *testing.T) {
 	t.Parallel()
-	p := start(t, shell(grandchild).ChildOnly())
-	pid := p.readsPID()
-	p.cancel()
-	assert.True(t, p.ends().Stopped)
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", grandchild)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	require.NoError(t, child.Process.Signal(syscall.SIGTERM))
+	require.Error(t, child.Wait())
 	assert.True(t, exists(pid))
 	kill(t, pid)
 }

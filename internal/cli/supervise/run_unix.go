@@ -75,9 +75,7 @@ func (c Command) start() (*group, error) {
 		defer func() { _ = stdin.Close() }()
 	}
 	attr := &syscall.SysProcAttr{Setpgid: true}
-	if !c.outlives {
-		dieWithParent(attr)
-	}
+	dieWithParent(attr)
 	defer goOnUntilStarted()()
 	child, err := os.StartProcess(path, c.Args, &os.ProcAttr{
 		Env: c.Env, Files: []*os.File{stdin, c.Stdout, c.Stderr}, Sys: attr,
@@ -85,7 +83,7 @@ func (c Command) start() (*group, error) {
 	if err != nil {
 		return nil, startError(program, err)
 	}
-	return newGroup(child, c.childOnly), nil
+	return newGroup(child), nil
 }
 
 // A run is one child from its start to its end.
