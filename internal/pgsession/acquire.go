@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -71,7 +72,7 @@ func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
 		switch {
 		case err == nil && row[0] == "0":
 			return nil
-		case err != nil && sqlState(err) != codeQueryCanceled:
+		case err != nil && sqlstate.Of(err) != sqlstate.QueryCanceled:
 			return s.lose(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -31,7 +32,7 @@ func (s *Session) resolveBatch(err error) error {
 				// done
 			case asks:
 				op.Held, op.Err = false, err // it can be asked again
-			case op.Unlock, sqlState(err) == codeQueryCanceled && attempt < attempts-1:
+			case op.Unlock, sqlstate.Of(err) == sqlstate.QueryCanceled && attempt < attempts-1:
 				rest = append(rest, op)
 			default:
 				op.Err = typed(err)
@@ -89,7 +90,7 @@ func (s *Session) own(ops []*session.Op) (own owned, err error) {
 	for range attempts {
 		own = make(owned)
 		err = s.statement(s.link.statements.own, params, s.from.config.statementBound(), own.add)
-		if sqlState(err) != codeQueryCanceled {
+		if sqlstate.Of(err) != sqlstate.QueryCanceled {
 			break
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
@@ -154,7 +155,7 @@ func TestQueryReturnsARowAndSurvivesAnErrorOfTheServers(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", ""}, row)
 	_, err = s.Query("SELECT 1/0, pg_backend_pid()")
-	assert.Equal(t, "22012", sqlState(err))
+	assert.Equal(t, "22012", sqlstate.Of(err))
 	assert.True(t, judge.holds(s.PID(), pairKey))
 	requireNoLoss(t, s, lost)
 
@@ -177,7 +178,7 @@ func TestQueryReturnsARowAndSurvivesAnErrorOfTheServers(t *testing.T) {
 		if err == nil {
 			require.Equal(t, []string{"b"}, row)
 		} else {
-			require.Equal(t, codeQueryCanceled, sqlState(err))
+			require.Equal(t, sqlstate.QueryCanceled, sqlstate.Of(err))
 		}
 	}
 	close(stop)

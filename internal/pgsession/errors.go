@@ -5,40 +5,16 @@ import (
 	"fmt"
 
 	"github.com/pglatch/pglatch/internal/session"
-)
-
-// SQLSTATEs, PostgreSQL manual, appendix A.
-const (
-	codeQueryCanceled    = "57014"
-	codeLockNotAvailable = "55P03"
-	codeDeadlock         = "40P01"
-	codeOutOfMemory      = "53200" // of shared memory: the lock table is full
-
-	codeInvalidPassword      = "28P01"
-	codeInvalidAuthorization = "28000"
-	codeInvalidCatalog       = "3D000" // no such database
-	codePrivilege            = "42501"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 var errNotHeld = errors.New("the server no longer held the lock for this session")
 
-// sqlState returns the SQLSTATE of an error that the server sent, else "".
-func sqlState(err error) string {
-	if err == nil {
-		return ""
-	}
-	var e interface{ SQLState() string } // of pgx and of lib/pq
-	if errors.As(err, &e) {
-		return e.SQLState()
-	}
-	return ""
-}
-
 // inDoubt reports whether a lock may be held although its statement failed with
 // this error.
 func inDoubt(err error) bool {
-	switch sqlState(err) {
-	case codeQueryCanceled, codeLockNotAvailable, codeDeadlock:
+	switch sqlstate.Of(err) {
+	case sqlstate.QueryCanceled, sqlstate.LockNotAvailable, sqlstate.Deadlock:
 		return true
 	}
 	return false
@@ -46,7 +22,7 @@ func inDoubt(err error) bool {
 
 // typed is an error of the server's, as callers know it.
 func typed(err error) error {
-	if sqlState(err) == codeOutOfMemory {
+	if sqlstate.Of(err) == sqlstate.OutOfMemory {
 		return lockTableFull(err)
 	}
 	return err

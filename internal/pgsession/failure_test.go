@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -28,7 +29,7 @@ func TestAFullLockTableCostsASessionNoneOfItsLocks(t *testing.T) {
 	dsn := server.DSN("")
 	s := take(t, newPool(t, dsn, nil), pairKey)
 	_, err := connect(t, dsn).try("SELECT pg_advisory_lock(2, i) FROM generate_series(1, 100000) AS i")
-	require.Equal(t, codeOutOfMemory, sqlState(err))
+	require.Equal(t, sqlstate.OutOfMemory, sqlstate.Of(err))
 
 	ok, err := s.Try(singleKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLockTableFull)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -20,9 +21,8 @@ var (
 )
 
 const (
-	codeInvalidText = "22P02"
-	refusal         = "pglatch: not the leader"
-	endedRefusal    = "pglatch: the guarded transaction was ended"
+	refusal      = "pglatch: not the leader"
+	endedRefusal = "pglatch: the guarded transaction was ended"
 )
 
 // guardedMark is the setting that marks a transaction from its first guard to the last.
@@ -127,7 +127,7 @@ func (g Guarding) args() []any {
 
 // refusedBy finds a refusal in the text of an error.
 func refusedBy(err error) error {
-	if sqlState(err) != codeInvalidText {
+	if sqlstate.Of(err) != sqlstate.InvalidText {
 		return err
 	}
 	if strings.Contains(err.Error(), endedRefusal) {
@@ -143,7 +143,7 @@ func refusedBy(err error) error {
 // TxAbort makes the server abort the transaction.
 func TxAbort(ctx context.Context, tx Tx) error {
 	err := tx.Exec(ctx, "SELECT '"+refusal+"'::pg_catalog.int4")
-	if sqlState(err) != "" {
+	if sqlstate.Of(err) != "" {
 		return nil // it is aborted, by this or before
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -46,7 +47,7 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 		if err = s.Run(op); err != nil {
 			return holder, false, err
 		}
-		if sqlState(op.Err) != codeQueryCanceled {
+		if sqlstate.Of(op.Err) != sqlstate.QueryCanceled {
 			break // else a late cancel request, meant for a wait before, hit it
 		}
 	}

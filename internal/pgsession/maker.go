@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A maker turns connections into lock sessions.
@@ -38,7 +39,7 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: it has a lock space of its own and would grant a key that the primary has granted; connect to the primary", session.ErrStandby)
 	case errors.Is(err, session.ErrPooler), errors.Is(err, session.ErrStandby):
 		return err
-	case errors.As(err, &pgErr) && pgErr.Code == codeOutOfMemory:
+	case errors.As(err, &pgErr) && pgErr.Code == sqlstate.OutOfMemory:
 		return lockTableFull(pgErr)
 	}
 	if refused := Refusal(err); refused != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A Pool makes sessions on connections of its own: lock sessions have settings
@@ -44,7 +45,7 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 // several.
 func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
 	conn, err := p.pool.Acquire(ctx)
-	for i := 1; i < attempts && sqlState(err) == codeQueryCanceled; i++ { // a cancel request hit its first statements
+	for i := 1; i < attempts && sqlstate.Of(err) == sqlstate.QueryCanceled; i++ { // a cancel request hit its first statements
 		conn, err = p.pool.Acquire(ctx)
 	}
 	if err != nil {

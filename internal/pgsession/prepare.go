@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // maxSlice keeps a waiting snapshot young, whatever deadlock_timeout is.
@@ -73,7 +75,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
 	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
 	for attempt := range attempts {
-		if l.statements, err = prepareStatements(ctx, conn, attempt); sqlState(err) != codeQueryCanceled {
+		if l.statements, err = prepareStatements(ctx, conn, attempt); sqlstate.Of(err) != sqlstate.QueryCanceled {
 			break // else a cancel request that was meant for an earlier statement hit it
 		}
 	}

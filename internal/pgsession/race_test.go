@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -289,7 +290,7 @@ func (n *naive) release(t *testing.T, _ bool) {
 		if err == nil {
 			return
 		}
-		require.True(t, strings.Contains(err.Error(), codeQueryCanceled), err)
+		require.True(t, strings.Contains(err.Error(), sqlstate.QueryCanceled), err)
 	}
 }
 

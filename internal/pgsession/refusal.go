@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // Refusal types an error of a connection, or of a statement, with which the server
@@ -45,13 +46,13 @@ func Refusal(err error) *session.RefusedError {
 // PostgreSQL manual, appendix A.
 func remedyOf(code string) string {
 	switch code {
-	case codeInvalidPassword:
+	case sqlstate.InvalidPassword:
 		return "check the user and the password"
-	case codeInvalidAuthorization: // no such role, no right to log in, no line in pg_hba.conf
+	case sqlstate.InvalidAuthorization: // no such role, no right to log in, no line in pg_hba.conf
 		return "check the user, its right to log in, and the server's pg_hba.conf"
-	case codeInvalidCatalog:
+	case sqlstate.InvalidCatalog:
 		return "create the database, or connect to another"
-	case codePrivilege:
+	case sqlstate.Privilege:
 		return "GRANT the role what it lacks"
 	}
 	return ""

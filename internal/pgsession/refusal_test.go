@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -68,7 +69,7 @@ func TestWhatTheServerRefusesIsNoOutageAndSaysWhatHelps(t *testing.T) {
 			require.ErrorAs(t, err, &refused)
 			require.ErrorIs(t, err, session.ErrRefused)
 			require.NotErrorIs(t, err, session.ErrUnavailable)
-			assert.Equal(t, row.code, sqlState(err))
+			assert.Equal(t, row.code, sqlstate.Of(err))
 			assert.Regexp(t, "^"+row.begins, refused.Error())
 			assert.Contains(t, refused.Error(), row.says)
 			assert.Contains(t, refused.Error(), at)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A Session is one use of a connection: of a pooled one from Acquire to Close, of a
@@ -108,7 +109,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return s.lose(fmt.Errorf("%w: %w", errSilent, err))
-	case err != nil && (sqlState(err) == "" || s.link.conn.IsClosed()):
+	case err != nil && (sqlstate.Of(err) == "" || s.link.conn.IsClosed()):
 		return s.lose(err)
 	case err != nil:
 		return err
@@ -130,7 +131,7 @@ const attempts = 20
 func (s *Session) Query(sql string) (row []string, err error) {
 	s.stopWatch()
 	for range attempts {
-		if row, err = s.text(sql, s.from.config.statementBound()); sqlState(err) != codeQueryCanceled {
+		if row, err = s.text(sql, s.from.config.statementBound()); sqlstate.Of(err) != sqlstate.QueryCanceled {
 			break // else a late cancel request, meant for a wait before, undid it
 		}
 	}

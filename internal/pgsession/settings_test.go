@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/namespace"
@@ -65,9 +66,9 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 	victim.exec("SELECT pg_advisory_lock(7, 9)")
 	assert.Equal(t, "0", admin.locks(victim.conn.PID()))
 	_, err := victim.try("SELECT pg_sleep(30)")
-	assert.Contains(t, []string{codeQueryCanceled, "25P04"}, sqlState(err))
+	assert.Contains(t, []string{sqlstate.QueryCanceled, "25P04"}, sqlstate.Of(err))
 	_, err = connect(t, dsn).conn.ReceiveMessage(t.Context())
-	assert.Equal(t, "57P05", sqlState(err))
+	assert.Equal(t, "57P05", sqlstate.Of(err))
 
 	p := newPool(t, dsn, func(c *Config) { c.T = 6 * time.Second })
 	for _, tag := range []namespace.Tag{pairKey, singleKey} {

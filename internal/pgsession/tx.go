@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A Tx runs statements in a transaction of the caller's, whatever its driver.
@@ -142,7 +143,7 @@ func inline(query string, args []any) string {
 }
 
 func txError(err error) error {
-	if sqlState(err) == codeOutOfMemory {
+	if sqlstate.Of(err) == sqlstate.OutOfMemory {
 		return lockTableFull(err)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -24,7 +25,7 @@ func TestAWatchReportsThatTheServerEndedTheSession(t *testing.T) {
 	watched(t, s)
 	other.terminate(s.PID())
 	loss := requireLoss(t, s, lost)
-	assert.Equal(t, "57P01", sqlState(loss.Cause))
+	assert.Equal(t, "57P01", sqlstate.Of(loss.Cause))
 	require.ErrorIs(t, s.Unlock(pairKey, session.Exclusive), session.ErrLost)
 	_, err := s.Try(pairKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
@@ -83,7 +84,7 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 	silent.exec("SET idle_session_timeout = '" + ms(p.config.T) + "'; SELECT pg_advisory_lock(7, 8)")
 	_, err := silent.conn.ReceiveMessage(t.Context())
 	require.Error(t, err)
-	assert.Equal(t, "57P05", sqlState(err))
+	assert.Equal(t, "57P05", sqlstate.Of(err))
 
 	require.Eventually(t, func() bool { return time.Since(start) > 3*p.config.T }, patience, 10*time.Millisecond)
 	requireNoLoss(t, s, lost)

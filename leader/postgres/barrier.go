@@ -7,6 +7,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -109,7 +110,7 @@ func (b *Backend) endGuards(t *lockSession, barrier namespace.Tag, ending []pgse
 		return nil
 	}
 	ended, err := t.session.EndGuards(barrier, ending)
-	if sqlState(err) != "" {
+	if sqlstate.Of(err) != "" {
 		b.config.Logger.Warn("guarded transactions could not be ended", slog.Any("error", err))
 		return nil
 	}

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -61,18 +61,10 @@ func TestATakeoverEndsAGuardedTransactionThatOutlivesTheGuardTimeout(t *testing.
 	require.NoError(t, err)
 	_, statement := stuck(t, judge, a)
 	lead(t, b, "b")
-	require.Equal(t, "57P01", sqlState(<-statement), "terminated by an administrator")
+	require.Equal(t, "57P01", sqlstate.Of(<-statement), "terminated by an administrator")
 	assert.Contains(t, log.String(), "guarded transaction of an earlier term is ended")
 	require.NoError(t, bystander.Commit(t.Context()))
 	assert.Equal(t, 1, one[int](judge, "SELECT i FROM row"))
-}
-
-func sqlState(err error) string {
-	var state interface{ SQLState() string }
-	if errors.As(err, &state) {
-		return state.SQLState()
-	}
-	return ""
 }
 
 // The control of the test above.

@@ -2,28 +2,14 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
-)
-
-// SQLSTATEs, PostgreSQL manual, appendix A.
-const (
-	codeUndefinedTable   = "42P01"
-	codeUndefinedColumn  = "42703"
-	codePrivilege        = "42501"
-	codeInvalidSchema    = "3F000"
-	codeLockNotAvailable = "55P03"
-	codeDuplicateTable   = "42P07"
-	codeDuplicateObject  = "42710" // the table's row type
-	codeUniqueViolation  = "23505" // in the catalog
 )
 
 // fenceSQL counts a term, under the election lock. The timeline comes from the
@@ -88,8 +74,8 @@ func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err 
 	b.outdated = false
 	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
 	row, err = t.session.Query(sql)
-	missing := sqlState(err) == codeUndefinedTable
-	if b.config.CreateTable && (missing || sqlState(err) == codeUndefinedColumn) {
+	missing := sqlstate.Of(err) == sqlstate.UndefinedTable
+	if b.config.CreateTable && (missing || sqlstate.Of(err) == sqlstate.UndefinedColumn) {
 		if err := b.Migrate(ctx); err != nil && missing {
 			return nil, err
 		}
@@ -98,7 +84,7 @@ func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err 
 	switch {
 	case err == nil:
 		return row, nil
-	case sqlState(err) != codeUndefinedColumn:
+	case sqlstate.Of(err) != sqlstate.UndefinedColumn:
 		return nil, b.fenceError(t, err)
 	}
 	b.config.Logger.Warn("table of terms is of an earlier version: terms can repeat after a restore until pglatch migrate or postgres.Schema has run",
@@ -111,10 +97,10 @@ func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err 
 }
 
 func (b *Backend) fenceError(t *lockSession, err error) error {
-	switch sqlState(err) {
-	case codeUndefinedTable, codePrivilege:
-		return &TableError{Table: b.config.Table, Missing: sqlState(err) == codeUndefinedTable, Cause: err}
-	case codeLockNotAvailable:
+	switch sqlstate.Of(err) {
+	case sqlstate.UndefinedTable, sqlstate.Privilege:
+		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Cause: err}
+	case sqlstate.LockNotAvailable:
 		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms%s: %w",
 			b.config.Key, b.config.Table, b.rowBlocker(t), err)
 	}
@@ -202,11 +188,4 @@ func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.T
 func rowLockSQL(ctx context.Context, ttl time.Duration) string {
 	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), cancelGrace/4)
 	return fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', true); ", wait.Milliseconds())
-}
-
-func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
-	}
-	return ""
 }

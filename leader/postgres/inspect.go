@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -58,7 +59,7 @@ func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder
 		AND ($3::pg_catalog.timestamptz IS NULL OR backend_start OPERATOR(pg_catalog.=) $3)`,
 		b.config.Key.Tag().String(), int32(h.PID), start).Scan(&identity, &term.Era, &term.N, &since)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows), sqlState(err) == codeUndefinedTable, sqlState(err) == codePrivilege:
+	case errors.Is(err, pgx.ErrNoRows), sqlstate.Of(err) == sqlstate.UndefinedTable, sqlstate.Of(err) == sqlstate.Privilege:
 		return nil // it does not lead yet, or nothing can be known
 	case err != nil:
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -77,8 +78,8 @@ func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *dri
 		(pg_catalog.date_part('epoch', since) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 AS since FROM %s
 		WHERE election OPERATOR(pg_catalog.=) %s AND pid OPERATOR(pg_catalog.=) %d%s) AS t ON true`,
 		b.table, b.electionSQL(), int32(h.PID), start))
-	switch state := sqlState(err); {
-	case state == codeUndefinedTable, state == codePrivilege, err == nil && row[2] == "":
+	switch state := sqlstate.Of(err); {
+	case state == sqlstate.UndefinedTable, state == sqlstate.Privilege, err == nil && row[2] == "":
 		return nil // it does not lead yet, or nothing can be known
 	case err != nil:
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -53,12 +54,12 @@ func (b *Backend) Migrate(ctx context.Context) error {
 		}
 		return err
 	})
-	switch state := sqlState(err); {
+	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil
-	case state == codePrivilege:
+	case state == sqlstate.Privilege:
 		return driver.Permanent(fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err))
-	case state == codeInvalidSchema:
+	case state == sqlstate.InvalidSchema:
 		return driver.Permanent(fmt.Errorf("leader: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
 	}
 	return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
@@ -67,8 +68,8 @@ func (b *Backend) Migrate(ctx context.Context) error {
 // lostRace reports whether an error comes from a creation at the same time: IF NOT
 // EXISTS looks before it creates.
 func lostRace(err error) bool {
-	switch sqlState(err) {
-	case codeDuplicateTable, codeDuplicateObject, codeUniqueViolation:
+	switch sqlstate.Of(err) {
+	case sqlstate.DuplicateTable, sqlstate.DuplicateObject, sqlstate.UniqueViolation:
 		return true
 	}
 	return false

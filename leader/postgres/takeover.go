@@ -7,6 +7,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -84,7 +85,7 @@ func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 // or if the role may not end it.
 func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
 	ours, err = t.session.Terminate(g.pid, g.backendStart, g.applicationName)
-	if sqlState(err) != "" {
+	if sqlstate.Of(err) != "" {
 		err = nil
 	}
 	return ours, err

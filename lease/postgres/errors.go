@@ -13,29 +13,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	sessions "github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/lease"
 )
 
 // ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
 // ended with its own statement. Nothing is guarded. It says nothing about the lease.
 var ErrNoTransaction = sessions.ErrNoTransaction
-
-// SQLSTATEs, PostgreSQL manual, appendix A.
-const (
-	codeUndefinedTable    = "42P01"
-	codeUndefinedFunction = "42883"
-	codeInvalidSchema     = "3F000"
-	codePrivilege         = "42501"
-	codeReadOnly          = "25006"
-	codeLockNotAvailable  = "55P03"
-	codeQueryCanceled     = "57014"
-	codeCannotConnectNow  = "57P03"
-	codeUnknownCompletion = "40003"
-	classRollback         = "40" // serialization failure, deadlock
-	classResources        = "53" // too many connections, disk full, out of memory
-	classConnection       = "08"
-	classIntervention     = "57" // a shutdown, a crash, a session that was ended
-)
 
 var (
 	errGuarded = errors.New("guarded writes of the lease before are in flight")
@@ -58,9 +42,9 @@ func unreachable(err error) error {
 	if err.Error() == closedPool {
 		return fmt.Errorf("lease: %w", lease.ErrClosed)
 	}
-	code := sqlState(err)
+	code := sqlstate.Of(err)
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
-	if isBusy(code) || strings.HasPrefix(code, classConnection) || strings.HasPrefix(code, classIntervention) || ended || brokeOff(err) {
+	if isBusy(code) || strings.HasPrefix(code, sqlstate.ClassConnection) || strings.HasPrefix(code, sqlstate.ClassIntervention) || ended || brokeOff(err) {
 		return busyError(err)
 	}
 	return fmt.Errorf("lease: %w: connecting: %w", lease.ErrNotReady, err)
@@ -69,7 +53,7 @@ func unreachable(err error) error {
 // brokeOff reports whether an error says that the connection ended under a statement.
 func brokeOff(err error) bool {
 	_, network := errors.AsType[net.Error](err)
-	return sqlState(err) == "" && (network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) &&
+	return sqlstate.Of(err) == "" && (network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -79,15 +63,15 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	code := sqlState(err)
+	code := sqlstate.Of(err)
 	switch {
 	case isBusy(code), pgconn.SafeToRetry(err):
 		return busyError(err)
-	case code == codeReadOnly:
+	case code == sqlstate.ReadOnly:
 		return busyError(fmt.Errorf("%w: %w", errReadOnly, err))
-	case code == codeInvalidSchema, (code == codeUndefinedTable || code == codeUndefinedFunction) && strings.Contains(err.Error(), schemaName):
+	case code == sqlstate.InvalidSchema, (code == sqlstate.UndefinedTable || code == sqlstate.UndefinedFunction) && strings.Contains(err.Error(), schemaName):
 		return outdated(err)
-	case code == codePrivilege:
+	case code == sqlstate.Privilege:
 		return fmt.Errorf("lease: %[1]w: the role may not use the schema %[2]s: GRANT USAGE ON SCHEMA %[2]s TO the role; "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[2]s TO the role: %[3]w", lease.ErrNotReady, schemaName, err)
 	}
@@ -103,24 +87,17 @@ func outdated(cause error) error {
 // isUndone reports whether the server has rolled back what failed with err.
 func isUndone(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != codeUnknownCompletion || errors.Is(err, lease.ErrBusy)
+	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != sqlstate.UnknownCompletion || errors.Is(err, lease.ErrBusy)
 }
 
 // isBusy reports whether an error with this SQLSTATE says that nothing was done and
 // that another try may do it.
 func isBusy(code string) bool {
 	switch code {
-	case codeLockNotAvailable, codeQueryCanceled, codeCannotConnectNow:
+	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow:
 		return true
-	case codeUnknownCompletion:
+	case sqlstate.UnknownCompletion:
 		return false
 	}
-	return strings.HasPrefix(code, classRollback) || strings.HasPrefix(code, classResources)
-}
-
-func sqlState(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pgErr.Code
-	}
-	return ""
+	return strings.HasPrefix(code, sqlstate.ClassRollback) || strings.HasPrefix(code, sqlstate.ClassResources)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -75,12 +76,12 @@ func (s *Store) Migrate(ctx context.Context) error {
 		_, err := tx.Exec(ctx, Schema())
 		return err
 	})
-	switch code := sqlState(err); {
+	switch code := sqlstate.Of(err); {
 	case err == nil:
 		return nil
-	case code == codePrivilege:
+	case code == sqlstate.Privilege:
 		return fmt.Errorf("lease: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
-	case code == codeReadOnly || isBusy(code):
+	case code == sqlstate.ReadOnly || isBusy(code):
 		return failed(err)
 	}
 	return fmt.Errorf("lease: making the schema %s: %w", schemaName, err)

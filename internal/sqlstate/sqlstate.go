@@ -1,0 +1,47 @@
+// Package sqlstate names PostgreSQL's error codes (PostgreSQL manual, appendix A).
+package sqlstate
+
+import "errors"
+
+// The codes that somebody here acts on.
+const (
+	CannotConnectNow     = "57P03"
+	Deadlock             = "40P01"
+	DuplicateObject      = "42710" // a table's row type, too
+	DuplicateTable       = "42P07"
+	InvalidAuthorization = "28000"
+	InvalidCatalog       = "3D000" // no such database
+	InvalidPassword      = "28P01"
+	InvalidSchema        = "3F000"
+	InvalidText          = "22P02"
+	LockNotAvailable     = "55P03"
+	OutOfMemory          = "53200" // of shared memory, too: the lock table is full
+	Privilege            = "42501"
+	QueryCanceled        = "57014"
+	ReadOnly             = "25006"
+	UndefinedColumn      = "42703"
+	UndefinedFunction    = "42883"
+	UndefinedTable       = "42P01"
+	UniqueViolation      = "23505"
+	UnknownCompletion    = "40003"
+)
+
+// Classes of codes, which begin with them.
+const (
+	ClassConnection   = "08"
+	ClassRollback     = "40" // serialization failure, deadlock
+	ClassResources    = "53" // too many connections, disk full, out of memory
+	ClassIntervention = "57" // a shutdown, a crash, a session that was ended
+)
+
+// Of returns the code of an error that the server sent, through whichever driver; else "".
+func Of(err error) string {
+	if err == nil {
+		return ""
+	}
+	var e interface{ SQLState() string } // of pgx and of lib/pq
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
