@@ -104,10 +104,10 @@ func (e *Elector) call(name string, call func(), kind EventKind) error {
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
 	result := make(chan error, 1)
 	go func() { // the lifecycle goroutine must survive a runtime.Goexit, as of FailNow
-		err := fmt.Errorf("%w: %s: it has ended its goroutine", ErrPanic, name)
+		err := fmt.Errorf("leader: %w: %s: it has ended its goroutine", ErrPanic, name)
 		defer func() {
 			if r := recover(); r != nil {
-				err = fmt.Errorf("%w: %s: %v", ErrPanic, name, r)
+				err = fmt.Errorf("leader: %w: %s: %v", ErrPanic, name, r)
 				log.Error("a callback panicked", slog.Any("panic", r))
 			}
 			result <- err

@@ -31,7 +31,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("leadership of %s (term %v) lost after %v: %v", e.Election, e.Term, e.Held.Round(time.Millisecond), e.Cause)
+	return fmt.Sprintf("leader: leadership of %s (term %v) lost after %v: %v", e.Election, e.Term, e.Held.Round(time.Millisecond), e.Cause)
 }
 
 // Is reports whether target is ErrLost.

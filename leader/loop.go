@@ -208,7 +208,7 @@ func (d *drive) beginTerm() {
 // endTerm ends the leader's context, unless a loss has.
 func (d *drive) endTerm() {
 	_ = d.active.ctx.Err() // which may find it lost, before any timer does
-	d.active.end(fmt.Errorf("%s: %w", d.config.Name, ErrReleased))
+	d.active.end(fmt.Errorf("leader: %s: %w", d.config.Name, ErrReleased))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.current.Store(nil)

@@ -48,12 +48,12 @@ func failed(op, path string, err error) error {
 	}
 	for _, r := range remedies {
 		if errors.Is(err, r.condition) {
-			err = fmt.Errorf("leader/file: %s %s: %w: %s", op, path, err, r.remedy)
+			err = fmt.Errorf("leader: %s %s: %w: %s", op, path, err, r.remedy)
 			if r.permanent {
 				return driver.Permanent(err)
 			}
 			return err
 		}
 	}
-	return fmt.Errorf("leader/file: %s %s: %w", op, path, err)
+	return fmt.Errorf("leader: %s %s: %w", op, path, err)
 }

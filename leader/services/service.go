@@ -44,7 +44,7 @@ type Error struct {
 	Err     error
 }
 
-func (e *Error) Error() string { return "service " + e.Service + ": start: " + e.Err.Error() }
+func (e *Error) Error() string { return "leader: service " + e.Service + ": start: " + e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }

@@ -303,7 +303,7 @@ func TestANodeWhoseServiceFailedIsElectedAgain(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		again := []string{"log: acquired leadership, starting schedulers", "new a", "start a"}
-		failed := []string{"log: a service failed to start: giving leadership up", "error: service a: start: not yet", "released"}
+		failed := []string{"log: a service failed to start: giving leadership up", "error: leader: service a: start: not yet", "released"}
 		assert.Equal(t, slices.Concat(again, failed, again, failed, again, []string{"log: service started"}), s.take())
 		s.end(t)
 	})
