@@ -11,6 +11,11 @@ import (
 // A conn is one connection, and the keys that live on it or are asked on it: up to
 // Config.LocksPerConn, and the further ones of a Lock on several keys.
 //
+// Who owns it: nobody for long. While busy is false its session is used by nobody. Who sets busy,
+// under mu, owns the session until next, which passes it on: to a caller who sleeps until
+// its operation is done, to a new goroutine, or to none. While waiter is set its
+// goroutine owns the session, and drives what others ask for between its slices.
+//
 // Operations that come while a statement is under way go out together in the next. The
 // goroutine that finds the connection with nothing to do drives it; when its statement
 // is answered, one of those who wait drives the next. A single operation therefore pays

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,31 @@ type faultySession struct {
 	session.Session
 	source  *faulty
 	pending chan error // of a batch whose answer takes longer than its patience
+	held    map[namespace.Tag]bool
+}
+
+var errReentered = errors.New("BUG: a session was asked for a lock that it has")
+
+// enter notes what the operations were granted or gave back, and finds a lock that was
+// granted twice, which a server does.
+func (s *faultySession) enter(ops []*session.Op) error {
+	for _, op := range ops {
+		tag := op.Tag
+		switch {
+		case op.Unlock:
+			delete(s.held, tag)
+			continue
+		case !op.Held, op.Pass, op.Holder != nil:
+			continue
+		case op.Any != nil:
+			tag = op.Any[op.Index]
+		}
+		if s.held[tag] {
+			return errReentered
+		}
+		s.held[tag] = true
+	}
+	return nil
 }
 
 func (f *faulty) set(state session.State) { f.state.Store(uint32(state)) }
@@ -54,7 +80,7 @@ func (f *faulty) Acquire(ctx context.Context) (session.Session, error) {
 	if f.onSession != nil {
 		f.onSession()
 	}
-	return &faultySession{Session: s, source: f, pending: make(chan error, 1)}, nil
+	return &faultySession{Session: s, source: f, pending: make(chan error, 1), held: make(map[namespace.Tag]bool)}, nil
 }
 
 func (s *faultySession) Look(now time.Time, closely bool) session.Status {
@@ -80,7 +106,7 @@ func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
 		if ops[0].Wait != 0 && ops[0].Held && s.source.onWon != nil {
 			s.source.onWon()
 		}
-		return err
+		return errors.Join(err, s.enter(ops))
 	}
 	go func() { s.pending <- s.batch(ops, patience) }()
 	select {
@@ -115,7 +141,10 @@ func (s *faultySession) batch(ops []*session.Op, patience time.Duration) error {
 			s.source.onUnlocked()
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.enter(ops)
 }
 
 // openFaulty is open with a faulty source.

@@ -55,6 +55,9 @@ func (k *key) successor(now time.Time) *request {
 
 // giveBack returns the lock to the server, under mu. by is who waits for that, or nil.
 func (k *key) giveBack(by *request) {
+	if k.phase != held {
+		panic("BUG: a lock is given back that is not held")
+	}
 	k.phase = leaving
 	k.holders = k.room[:0]
 	k.op = op{key: k, by: by, Op: session.Op{Tag: k.tag, Mode: k.mode, Unlock: true}}

@@ -14,10 +14,13 @@ import (
 // what is asked of the server about it. It exists while there is any of these. All
 // fields are guarded by core.mu.
 //
-// A process has a lock once at the server at most, whoever uses it here, and one
-// operation about it under way at most. So no connection is ever asked for a lock that
-// it has: PostgreSQL would grant it (a session re-enters its own locks), and two
-// holders would have met.
+// Why two holders of one process never meet on one session: PostgreSQL lets a session in
+// again to a lock that it has (manual, section 13.3.5), so no session may be asked for one
+// that it has. A process therefore has a lock once at the server at most, whoever uses it
+// here, and one operation about it under way at most, because there is one key for each tag,
+// and only ask, which begins in the phase free, and the wait that follows its refusal
+// request the lock. A key leaves that phase there and comes back to it when the server has said
+// that the lock was not granted or is given back, or when its session has ended.
 type key struct {
 	core      *core
 	tag       namespace.Tag
@@ -148,6 +151,9 @@ func (k *key) advance() {
 // the last connection with room, or to a new one.
 func (k *key) ask(r *request) error {
 	c, n := k.core, k.conn
+	if k.phase != free { // a session would be let in again to what it has
+		panic("BUG: a lock is asked for that is held, or asked for already")
+	}
 	if c.limit > 0 && c.used >= c.limit && n == nil {
 		return &session.CapError{Locks: c.used, MaxLocks: c.limit, LockTable: c.source.Stats().LockTable}
 	}

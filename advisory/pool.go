@@ -26,6 +26,9 @@ func (c *core) freeSlots(r *request) []namespace.Tag {
 func (k *key) grantSlot(tag namespace.Tag) {
 	c, n, now := k.core, k.conn, time.Now()
 	slot := c.key(tag, false)
+	if slot.phase != free {
+		panic("BUG: a slot was granted that this process has")
+	}
 	slot.mode, slot.phase, slot.at, slot.semaphore = session.Exclusive, held, now, k.tag
 	slot.move(n)
 	n.since = now

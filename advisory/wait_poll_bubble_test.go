@@ -87,6 +87,34 @@ func TestLocksThatAreHeldForEverDoNotUseTheWaitingConnectionsUp(t *testing.T) {
 	})
 }
 
+// At the server, and without a connection to wait on.
+func TestACallerWhoIsCanceledLeavesWhereverItWaits(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, many, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1}), w.open(advisory.Config{})
+		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
+		ctx, cancel := context.WithCancel(w.Context())
+		waits := []pending{w.beginAcquire(ctx, l, 1), w.beginAcquire(ctx, l, 2)}
+		assert.Equal(w, 1, w.server.Waiters(entity(1))+w.server.Waiters(entity(2)), "one of them is polled")
+		for range 2 { // and the control: whoever is not canceled waits on
+			time.Sleep(2 * time.Second)
+			for _, p := range waits {
+				w.assertWaits(p)
+			}
+		}
+		start := time.Now()
+		cancel()
+		for _, p := range waits {
+			require.ErrorIs(w, (<-p).err, context.Canceled)
+		}
+		assert.Equal(w, start, time.Now())
+		w.assertIdle(l)
+		again := w.beginAcquire(w.Context(), l, 2)
+		w.release(foreign...)
+		w.release(w.granted(again))
+	})
+}
+
 // Each that leaves costs the same, however many stand behind it.
 func TestManyWaitersOfOneKeyCanLeaveAtOnce(t *testing.T) {
 	t.Parallel()
