@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/session/memory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -58,7 +58,7 @@ func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 	t.Parallel()
 	for round := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := advisorytest.NewServer().Open(advisory.Config{LocksPerConn: []int{many, 20}[round%2]})
+			l, err := openOn(memory.NewServer(), advisory.Config{LocksPerConn: []int{many, 20}[round%2]})
 			require.NoError(t, err)
 			locks := make([]*advisory.Lock, 40)
 			for i := range locks {
@@ -87,7 +87,7 @@ func TestACloseReturnsWhenAllHaveBeenTold(t *testing.T) {
 				time.Sleep(time.Second)
 				told.Add(1)
 			}}
-			l, err := w.server.Open(w.config(advisory.Config{Tracer: slow}))
+			l, err := openOn(w.server, w.config(advisory.Config{Tracer: slow}))
 			require.NoError(w, err)
 			one, two := w.acquire(l, 1), w.acquire(l, 2)
 			time.Sleep(time.Second) // watched

@@ -60,7 +60,7 @@ func TestCloseMeetsEverythingElse(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		for i := range 100 {
-			l, err := w.server.Open(advisory.Config{MaxConns: 3})
+			l, err := openOn(w.server, advisory.Config{MaxConns: 3})
 			require.NoError(w, err)
 			for g := range 8 {
 				go func() {

@@ -1,6 +1,7 @@
 package advisory_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/session/memory"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -19,7 +21,7 @@ import (
 // while anybody can run.
 type world struct {
 	*testing.T
-	server       *advisorytest.Server
+	server       *memory.Server
 	locksPerConn int // of each Locker
 }
 
@@ -35,7 +37,13 @@ const many = 10_000
 // inBubbleOf runs a test of one mode.
 func inBubbleOf(t *testing.T, locksPerConn int, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: advisorytest.NewServer(), locksPerConn: locksPerConn}) })
+	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: memory.NewServer(), locksPerConn: locksPerConn}) })
+}
+
+// openOn opens the Locker of one more process on a server.
+func openOn(server *memory.Server, config advisory.Config) (*advisory.Locker, error) {
+	source := server.Source(cmp.Or(config.ApplicationName, "pglatch"))
+	return advisory.Open(session.WithSource(context.Background(), source), config)
 }
 
 // config is that of a Locker of the world's mode.
@@ -47,7 +55,7 @@ func (w *world) config(config advisory.Config) advisory.Config {
 // be left of its calls.
 func (w *world) open(config advisory.Config) *advisory.Locker {
 	w.Helper()
-	l, err := w.server.Open(w.config(config))
+	l, err := openOn(w.server, w.config(config))
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		w.assertIdle(l)

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/session/memory"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -183,10 +183,10 @@ func (p plan) run(t *testing.T) []string {
 	t.Helper()
 	var m model
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		var lockers []*advisory.Locker
 		for range 2 {
-			l, err := server.Open(lockmode.Mode{LocksPerConn: p.LocksPerConn}.Config(advisory.Config{MaxConns: p.MaxConns, HandOverBudget: p.Budget}))
+			l, err := openOn(server, lockmode.Mode{LocksPerConn: p.LocksPerConn}.Config(advisory.Config{MaxConns: p.MaxConns, HandOverBudget: p.Budget}))
 			require.NoError(t, err)
 			lockers = append(lockers, l)
 		}
@@ -247,7 +247,7 @@ func TestTheModelFindsTwoHolders(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var m model
 		m.enter(w.acquire(w.open(advisory.Config{}), 1))
-		other := &world{T: w.T, server: advisorytest.NewServer()} // excludes nobody of the first
+		other := &world{T: w.T, server: memory.NewServer()} // excludes nobody of the first
 		m.enter(other.acquire(other.open(advisory.Config{}), 2))
 		assert.Empty(w, m.violations)
 		m.enter(other.acquire(other.open(advisory.Config{}).With(shared), 1))

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/session/memory"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -43,7 +43,7 @@ func TestASessionNeverReentersALockOfAnotherAcquisition(t *testing.T) {
 func TestTheServerLetsASessionInAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, server: advisorytest.NewServer()}
+		w := &world{T: t, server: memory.NewServer()}
 		f := &faulty{Source: w.server.Source("bare")}
 		s, err := f.Acquire(t.Context())
 		require.NoError(t, err)

@@ -1,6 +1,6 @@
 // Package session is the contract between a Locker and what its locks live on:
 // a session that holds locks until it lets them go or dies. pgsession implements
-// it on PostgreSQL, advisorytest in memory.
+// it on PostgreSQL, its package memory in memory.
 package session
 
 import (

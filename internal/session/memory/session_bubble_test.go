@@ -1,4 +1,4 @@
-package advisorytest_test
+package memory_test
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/session/memory"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 const forever = time.Hour
 
 // connect returns a session of a process of its own.
-func connect(t *testing.T, server *advisorytest.Server) session.Session {
+func connect(t *testing.T, server *memory.Server) session.Session {
 	t.Helper()
 	source := server.Source("test")
 	s, err := source.Acquire(t.Context())
@@ -84,7 +84,7 @@ func TestModesExcludeEachOtherAsInPostgreSQL(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				server := advisorytest.NewServer()
+				server := memory.NewServer()
 				a, b := connect(t, server), connect(t, server)
 				require.True(t, try(t, a, tt.held))
 				assert.Equal(t, tt.granted, try(t, b, tt.wanted))
@@ -98,7 +98,7 @@ func TestModesExcludeEachOtherAsInPostgreSQL(t *testing.T) {
 func TestASessionCountsItsOwnLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		a, b := connect(t, server), connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		require.True(t, try(t, a, session.Exclusive))
@@ -114,7 +114,7 @@ func TestASessionCountsItsOwnLocks(t *testing.T) {
 func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		holder := connect(t, server)
 		require.True(t, try(t, holder, session.Exclusive))
 		served := make(chan int, 3)
@@ -138,7 +138,7 @@ func TestWaitersAreServedInOrderOfArrival(t *testing.T) {
 func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		reader, writer, late := connect(t, server), connect(t, server), connect(t, server)
 		require.True(t, try(t, reader, session.Shared))
 		wrote := make(chan struct{})
@@ -161,7 +161,7 @@ func TestAReaderDoesNotOvertakeAWriterThatWaits(t *testing.T) {
 func TestAWriterThatLeavesLetsTheReadersBehindItThrough(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		reader, writer, late := connect(t, server), connect(t, server), connect(t, server)
 		require.True(t, try(t, reader, session.Shared))
 		gaveUp := make(chan struct{})
@@ -184,7 +184,7 @@ func TestAWriterThatLeavesLetsTheReadersBehindItThrough(t *testing.T) {
 func TestAWaitEndsWithItsSlice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		a, b := connect(t, server), connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		for limit, want := range map[time.Duration]time.Duration{
@@ -209,7 +209,7 @@ func TestAWaitEndsWithItsSlice(t *testing.T) {
 func TestATryOfAnyTakesTheFirstFreeTag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		tags := []namespace.Tag{namespace.SingleRaw(1).Tag(), namespace.SingleRaw(2).Tag()}
 		for _, want := range []int{0, 1, -1} {
 			op := &session.Op{Any: tags}
@@ -224,7 +224,7 @@ func TestATryOfAnyTakesTheFirstFreeTag(t *testing.T) {
 func TestAKilledSessionLosesItsLocksAndTellsItsWatchOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		a, b := connect(t, server), connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		reports := make(chan error, 9)
@@ -248,7 +248,7 @@ func TestAKilledSessionLosesItsLocksAndTellsItsWatchOnce(t *testing.T) {
 func TestAWaitEndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		a, b := connect(t, server), connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		failed := make(chan error)
@@ -268,7 +268,7 @@ func TestAWaitEndsWithItsSession(t *testing.T) {
 func TestNoReportFollowsAnUnlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		a := connect(t, server)
 		require.True(t, try(t, a, session.Exclusive))
 		a.Watch(func(error) { assert.Fail(t, "reported") })
@@ -281,7 +281,7 @@ func TestNoReportFollowsAnUnlock(t *testing.T) {
 func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		source := server.Source("test")
 		a, err := source.Acquire(t.Context())
 		require.NoError(t, err)
@@ -304,7 +304,7 @@ func TestReleaseReusesASessionOnlyWithoutLocks(t *testing.T) {
 func TestAnIdleSessionThatDiedShowsItAtItsFirstUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		source := server.Source("test")
 		s, err := source.Acquire(t.Context())
 		require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestAnIdleSessionThatDiedShowsItAtItsFirstUse(t *testing.T) {
 func TestAnUnavailableServerMakesNoSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		source := server.Source("test")
 		server.SetUnavailable(errors.New("connection refused"))
 		_, err := source.Acquire(t.Context())
@@ -344,7 +344,7 @@ func TestAnUnavailableServerMakesNoSession(t *testing.T) {
 func TestCloseWaitsForSessionsInUse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		source := server.Source("test")
 		s, err := source.Acquire(t.Context())
 		require.NoError(t, err)
@@ -367,7 +367,7 @@ func TestCloseWaitsForSessionsInUse(t *testing.T) {
 func TestHoldersTellsWhoHoldsAKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := advisorytest.NewServer()
+		server := memory.NewServer()
 		assert.Empty(t, server.Holders(key))
 		start := time.Now()
 		a, b := connect(t, server), connect(t, server)
@@ -378,8 +378,8 @@ func TestHoldersTellsWhoHoldsAKey(t *testing.T) {
 		assert.Equal(t, b.Look(time.Now(), false).PID, holders[0].PID, "in the order of the grants")
 		assert.Equal(t, "test", holders[1].ApplicationName)
 		assert.Equal(t, "idle", holders[1].State)
-		assert.True(t, holders[1].Shared)
-		assert.Equal(t, start, holders[1].SessionSince)
+		assert.Equal(t, session.Shared, holders[1].Mode)
+		assert.Equal(t, start, holders[1].BackendStart)
 
 		op := &session.Op{Tag: key.Tag(), Holder: &session.Holder{}}
 		require.NoError(t, do(connect(t, server), op))

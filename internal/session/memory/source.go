@@ -1,4 +1,4 @@
-package advisorytest
+package memory
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package advisorytest
+package memory
 
 import (
 	"slices"
@@ -119,9 +119,13 @@ func (s *Server) holder(tag namespace.Tag) (session.Holder, bool) {
 	if l == nil || len(l.holders) == 0 {
 		return session.Holder{}, false
 	}
-	h := slices.MinFunc(l.holders, func(a, b holder) int { return int(a.backend.pid) - int(b.backend.pid) })
+	return slices.MinFunc(l.holders, func(a, b holder) int { return int(a.backend.pid) - int(b.backend.pid) }).describe(), true
+}
+
+// describe is what the server tells of a holder, under mu.
+func (h holder) describe() session.Holder {
 	return session.Holder{
 		PID: h.backend.pid, ApplicationName: h.backend.source.applicationName, State: stateOf(h.backend),
 		Mode: h.mode, BackendStart: h.backend.since,
-	}, true
+	}
 }
