@@ -45,7 +45,7 @@ func (c *client) use(ctx context.Context, lock int) {
 	if t == nil {
 		return
 	}
-	l := &c.judge.locks[lock]
+	l := &c.checker.locks[lock]
 	c.write(l, t)
 	sleep(ctx, c.config.Hold)
 	if chance(forging) {
@@ -64,7 +64,7 @@ func (c *client) keep(ctx context.Context, lock int) {
 	if t == nil {
 		return
 	}
-	l := &c.judge.locks[lock]
+	l := &c.checker.locks[lock]
 	for range 5 { // a third of the time each
 		sleep(ctx, c.config.TTL/3)
 		if !c.renew(ctx, l, t) {
@@ -82,7 +82,7 @@ func (c *client) expire(ctx context.Context, lock int) {
 	if old == nil {
 		return
 	}
-	l := &c.judge.locks[lock]
+	l := &c.checker.locks[lock]
 	c.write(l, old)
 	sleep(ctx, time.Until(old.granted.Add(c.config.TTL+c.config.TTL/marginPart)))
 	if ctx.Err() != nil {
@@ -106,7 +106,7 @@ func (c *client) expire(ctx context.Context, lock int) {
 }
 
 // stale tries to renew and to release a lease that has expired.
-func (c *client) stale(ctx context.Context, old *tenure) {
+func (c *client) stale(ctx context.Context, old *heldLease) {
 	_, err := c.config.Locks.Renew(ctx, lease.RenewRequest{Claim: old.Claim, TTL: c.config.TTL})
 	c.mustRefuse(ctx, "expired", old, "renewed though it had expired", StaleRenewals, err)
 	err = c.config.Locks.Release(ctx, old.Claim)
@@ -114,7 +114,7 @@ func (c *client) stale(ctx context.Context, old *tenure) {
 }
 
 // forge tries to release a lease with wrong claims.
-func (c *client) forge(ctx context.Context, t *tenure) {
+func (c *client) forge(ctx context.Context, t *heldLease) {
 	for _, wrong := range []func(*lease.Claim){
 		func(c *lease.Claim) { c.Holder += "-other" },
 		func(c *lease.Claim) { c.ID += "-other" },
@@ -127,11 +127,11 @@ func (c *client) forge(ctx context.Context, t *tenure) {
 	}
 }
 
-// mustRefuse judges the answer to a claim that is not the current one.
-func (c *client) mustRefuse(ctx context.Context, invariant string, t *tenure, what string, counted Count, err error) {
+// mustRefuse checks the answer to a claim that is not the current one.
+func (c *client) mustRefuse(ctx context.Context, invariant string, t *heldLease, what string, counted Count, err error) {
 	switch {
 	case err == nil:
-		c.judge.accuse(invariant, t, "%s", what)
+		c.checker.report(invariant, t, "%s", what)
 	case refusal(err):
 		c.meter.count(counted)
 	default:

@@ -1,4 +1,4 @@
-// Package load drives a store of leases with many clients at once, and judges while
+// Package load drives a store of leases with many clients at once, and checks while
 // it runs whether the store keeps what leases promise:
 //
 //   - at most one client has a lease of a lock at a time;
@@ -9,7 +9,7 @@
 //   - a resource that checks tokens accepts no write of a lease that another has
 //     superseded, and refuses none of the current one.
 //
-// The judge knows only what clients see, and accuses only of what cannot be
+// The checker knows only what clients see, and reports only what cannot be
 // explained by answers that were slow: a lease is taken for held from the answer
 // that granted it until its client begins to release it or nine tenths of its time
 // have passed since the request was sent.
@@ -44,22 +44,22 @@ type Config struct {
 	Heartbeat float64       // part of the leases that is held beyond TTL with heartbeats, 0 to 1
 	Expire    float64       // part of the leases that is left to expire, 0 to 1
 
-	// Unfenced makes the resource accept every write: the judge must notice.
+	// Unfenced makes the resource accept every write: the checker must notice.
 	Unfenced bool
 }
 
 // A Load is one run.
 type Load struct {
-	config Config
-	judge  *judge
-	meters []*meter // one for each client
-	prefix string
+	config  Config
+	checker *checker
+	meters  []*meter // one for each client
+	prefix  string
 }
 
 // New returns a Load. The names of its locks are its own.
 func New(c Config) *Load {
 	l := &Load{config: c, prefix: fmt.Sprintf("load-%08x", rand.Uint32())}
-	l.judge = newJudge(c.Names, !c.Unfenced)
+	l.checker = newChecker(c.Names, !c.Unfenced)
 	for range c.Clients {
 		l.meters = append(l.meters, newMeter())
 	}
@@ -70,7 +70,7 @@ func New(c Config) *Load {
 func (l *Load) Run(ctx context.Context) Report {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(l.judge.ctx, cancel)
+	stop := context.AfterFunc(l.checker.ctx, cancel)
 	defer stop()
 	began := time.Now()
 	var all sync.WaitGroup
@@ -84,7 +84,7 @@ func (l *Load) Run(ctx context.Context) Report {
 
 // Progress returns what was done so far.
 func (l *Load) Progress() Progress {
-	p := Progress{Violations: len(l.judge.verdict())}
+	p := Progress{Violations: len(l.checker.found())}
 	for _, m := range l.meters {
 		m.mu.Lock()
 		p.Leases += m.latencies[Acquire].Count()

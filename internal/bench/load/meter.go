@@ -22,7 +22,7 @@ type Count int
 
 // What is counted.
 const (
-	Held          Count = iota // acquisitions that were told to come again
+	Held          Count = iota // acquisitions that are to be tried again
 	Busy                       // operations that the store had no time for
 	Failed                     // operations of unknown outcome
 	Expired                    // leases whose time ended before their release

@@ -35,7 +35,7 @@ type Counts struct {
 }
 
 func (l *Load) report(elapsed time.Duration) Report {
-	r := Report{Elapsed: elapsed, Violations: l.judge.verdict()}
+	r := Report{Elapsed: elapsed, Violations: l.checker.found()}
 	var latencies [operations]histogram
 	var counts [counts]int
 	for _, m := range l.meters {

@@ -11,8 +11,8 @@ import (
 )
 
 // acquire takes a lease; nil if ctx ended first.
-func (c *client) acquire(ctx context.Context, lock int, holder string) *tenure {
-	l := &c.judge.locks[lock]
+func (c *client) acquire(ctx context.Context, lock int, holder string) *heldLease {
+	l := &c.checker.locks[lock]
 	began := time.Now()
 	for ctx.Err() == nil {
 		floor, asked := l.floor(), time.Now()
@@ -33,7 +33,7 @@ func (c *client) acquire(ctx context.Context, lock int, holder string) *tenure {
 }
 
 // renew reports whether the lease goes on.
-func (c *client) renew(ctx context.Context, l *lockJudge, t *tenure) bool {
+func (c *client) renew(ctx context.Context, l *lockChecker, t *heldLease) bool {
 	for ctx.Err() == nil {
 		asked := time.Now()
 		got, err := c.config.Locks.Renew(ctx, lease.RenewRequest{Claim: t.Claim, TTL: c.config.TTL})
@@ -53,7 +53,7 @@ func (c *client) renew(ctx context.Context, l *lockJudge, t *tenure) bool {
 	return false
 }
 
-func (c *client) release(ctx context.Context, l *lockJudge, t *tenure) {
+func (c *client) release(ctx context.Context, l *lockChecker, t *heldLease) {
 	l.mu.Lock()
 	until := t.until
 	l.mu.Unlock()
@@ -65,7 +65,7 @@ func (c *client) release(ctx context.Context, l *lockJudge, t *tenure) {
 		c.meter.took(Release, time.Since(asked))
 	case refusal(err):
 		if time.Now().Before(until) {
-			c.judge.accuse("lost", t, "the store refuses the release: %v", err)
+			c.checker.report("lost", t, "the store refuses the release: %v", err)
 		}
 		c.meter.count(Expired)
 		return
@@ -81,7 +81,7 @@ func (c *client) release(ctx context.Context, l *lockJudge, t *tenure) {
 }
 
 // write writes to the resource behind the lock.
-func (c *client) write(l *lockJudge, t *tenure) {
+func (c *client) write(l *lockChecker, t *heldLease) {
 	if l.write(t) {
 		c.meter.count(Writes)
 	} else {

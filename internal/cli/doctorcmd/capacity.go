@@ -116,7 +116,7 @@ func (e *examination) deadlockTimeout(ctx context.Context) error {
 // failOver is the arithmetic of the worst case.
 func (e *examination) failOver() {
 	e.note("fail-over", ok, "with a SessionTTL of %v: a holder that dies frees its lock at once; one that is stopped or cut off after at most %v, "+
-		"and whoever waits has it at most one slice (%v) later: %v in all; the holder stops believing after %v; it pings every %v",
+		"and whoever waits has it at most one slice (%v) later: %v in all; the holder takes its lock for lost after %v; it pings every %v",
 		e.ttl, e.ttl, e.slice, e.ttl+e.slice, e.ttl*9/10, e.ttl/3)
 	e.note("leadership", ok, "with a LeaseDuration of %v: a leader that dies is succeeded at once; one that is stopped or cut off after at most %v plus one slice (%v): %v in all; "+
 		"a guarded transaction that idles holds the takeover back for at most %v more, and one that works for as long as its longest statement; "+

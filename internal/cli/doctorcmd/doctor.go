@@ -19,20 +19,20 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// A verdict is what doctor thinks of one thing.
-type verdict string
+// A severity is what doctor thinks of one thing.
+type severity string
 
 const (
-	ok   verdict = "ok"
-	warn verdict = "warn"
-	fail verdict = "fail"
+	ok   severity = "ok"
+	warn severity = "warn"
+	fail severity = "fail"
 )
 
 // A check is one line of doctor.
 type check struct {
-	Check  string  `json:"check"`
-	Status verdict `json:"status"`
-	Detail string  `json:"detail"`
+	Check  string   `json:"check"`
+	Status severity `json:"status"`
+	Detail string   `json:"detail"`
 }
 
 // An examination asks one server.
@@ -44,7 +44,7 @@ type examination struct {
 	checks []check
 }
 
-func (e *examination) note(name string, status verdict, format string, args ...any) {
+func (e *examination) note(name string, status severity, format string, args ...any) {
 	e.checks = append(e.checks, check{name, status, program.OneLine(fmt.Sprintf(format, args...))})
 }
 
@@ -110,7 +110,7 @@ func (e *examination) print() error {
 }
 
 func (e *examination) text(w *bytes.Buffer) {
-	colours := map[verdict]string{ok: program.Green, warn: program.Yellow, fail: program.Red}
+	colours := map[severity]string{ok: program.Green, warn: program.Yellow, fail: program.Red}
 	for _, c := range e.checks {
 		status := e.app.Paint(colours[c.Status], string(c.Status)) + strings.Repeat(" ", 6-len(c.Status))
 		fmt.Fprintf(w, "%s%-18s%s\n", status, c.Check, program.Printable(c.Detail))

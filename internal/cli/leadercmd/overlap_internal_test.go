@@ -28,9 +28,9 @@ func candidate(d *overlap.Pair, dsn string) {
 	r.config.Name, r.config.Backend = "test", backend
 	elector, err := leader.New(r.config)
 	require.NoError(d, err)
-	o := &office{runCommand: r, app: program.New(), election: &Election{Name: "test"}, elector: elector, command: d.Deaf()}
-	o.command.KillAfter, o.command.Drain = r.KillAfter, -1
-	d.Start(func(ctx context.Context) { _ = o.run(ctx) })
+	l := &ledCommand{runCommand: r, app: program.New(), election: &Election{Name: "test"}, elector: elector, command: d.Deaf()}
+	l.command.KillAfter, l.command.Drain = r.KillAfter, -1
+	d.Start(func(ctx context.Context) { _ = l.run(ctx) })
 }
 
 func TestTheCommandOfALeaderThatIsCutOffIsGoneWhenTheNextOneRuns(t *testing.T) {

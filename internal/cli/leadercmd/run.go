@@ -137,7 +137,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 			return nil
 		})))
 	}
-	return program.ElectionError((&office{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
+	return program.ElectionError((&ledCommand{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
 
 // logAttempt logs a transition that an Elector logs as a detail, because it
@@ -179,8 +179,8 @@ func (r *runCommand) elector(app *program.App, election *Election, callbacks lea
 	return e, err
 }
 
-// An office is a command that runs while the node leads.
-type office struct {
+// A ledCommand is a command that runs while the node leads.
+type ledCommand struct {
 	*runCommand
 	app      *program.App
 	election *Election
@@ -188,27 +188,27 @@ type office struct {
 	elector  *leader.Elector
 
 	mu      sync.Mutex
-	serving bool // the command gets the signals
+	running bool // the command gets the signals
 	code    int  // its last exit code
 }
 
 // run returns when the command has ended for good. A signal that comes while it
 // runs is the command's affair; else it ends the candidacy.
-func (o *office) run(ctx context.Context) error {
+func (l *ledCommand) run(ctx context.Context) error {
 	candidacy, withdraw := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer withdraw(nil)
 	defer context.AfterFunc(ctx, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if !o.serving {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.running {
 			withdraw(context.Cause(ctx))
 		}
 	})()
-	err := o.elector.Run(candidacy, func(work context.Context) error {
-		err := o.serve(ctx, work)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.serving = false
+	err := l.elector.Run(candidacy, func(work context.Context) error {
+		err := l.whileLeading(ctx, work)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running = false
 		switch { // also if leadership ended meanwhile, after which the Elector would go on
 		case ctx.Err() != nil:
 			withdraw(context.Cause(ctx))
@@ -220,8 +220,8 @@ func (o *office) run(ctx context.Context) error {
 	switch err = interrupted(candidacy, err); {
 	case err != nil && !errors.Is(err, errDone):
 		return err
-	case o.code != 0:
-		return &program.ExitError{Code: o.code}
+	case l.code != 0:
+		return &program.ExitError{Code: l.code}
 	}
 	return nil
 }
@@ -229,32 +229,32 @@ func (o *office) run(ctx context.Context) error {
 // errDone ends the candidacy: the command is not to run again.
 var errDone = errors.New("done")
 
-// serve runs the command until leadership ends, or it ended for good.
-func (o *office) serve(ctx, work context.Context) error {
-	o.mu.Lock()
-	o.serving = true
-	o.mu.Unlock()
+// whileLeading runs the command until leadership ends, or it ended for good.
+func (l *ledCommand) whileLeading(ctx, work context.Context) error {
+	l.mu.Lock()
+	l.running = true
+	l.mu.Unlock()
 	signals, stop := child.Listen(ctx)
 	defer stop()
-	command := o.command
+	command := l.command
 	command.Signals = signals
-	command.Env = o.env(leader.TermOfContext(work))
+	command.Env = l.env(leader.TermOfContext(work))
 	for ctx.Err() == nil {
 		result, err := supervise.Run(work, command)
-		o.code = result.ExitCode
+		l.code = result.ExitCode
 		start, notStarted := errors.AsType[*supervise.StartError](err)
 		switch {
 		case notStarted:
 			return &program.ExitError{Code: start.ExitCode, Err: err}
 		case err != nil || result.Stopped:
-			o.code = 0
+			l.code = 0
 			return nil // leadership ended; work's context says so
-		case result.Interrupted != 0, o.restart == "never", o.restart == "on-failure" && result.ExitCode == 0:
+		case result.Interrupted != 0, l.restart == "never", l.restart == "on-failure" && result.ExitCode == 0:
 			return errDone
 		}
-		o.app.Logger().Warn("the command ended: running it again", slog.Int("exit_code", result.ExitCode))
+		l.app.Logger().Warn("the command ended: running it again", slog.Int("exit_code", result.ExitCode))
 		select {
-		case <-time.After(o.restartBackoff):
+		case <-time.After(l.restartBackoff):
 		case <-work.Done():
 			return nil
 		case <-ctx.Done():
@@ -263,8 +263,8 @@ func (o *office) serve(ctx, work context.Context) error {
 	return errDone
 }
 
-func (o *office) env(term leader.Term) []string {
-	env := append(o.election.env(), "PGLATCH_TERM="+term.String())
+func (l *ledCommand) env(term leader.Term) []string {
+	env := append(l.election.env(), "PGLATCH_TERM="+term.String())
 	if !term.IsZero() {
 		env = append(env, fmt.Sprintf("PGLATCH_FENCING_TOKEN=%d", term.Uint64()))
 	}

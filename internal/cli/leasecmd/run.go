@@ -134,12 +134,12 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	case err != nil:
 		return lockserver.Error(ctx, err)
 	}
-	return r.hold(ctx, client, held, (r.ttl-margin)/3, command)
+	return r.runUnder(ctx, client, held, (r.ttl-margin)/3, command)
 }
 
-// hold runs the command and releases the lease when it has ended. A signal does not
+// runUnder runs the command and releases the lease when it has ended. A signal does not
 // end the heartbeat: the command gets it, and ends in its own way.
-func (r *runCommand) hold(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
+func (r *runCommand) runUnder(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
 	signals, stop := child.Listen(ctx)
 	defer stop()
 	release := func() error { return client.ReleaseOnce(context.WithoutCancel(ctx), held) }

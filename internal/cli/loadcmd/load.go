@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-const help = `Drive a lock server with many clients at once, and judge while it runs whether it
+const help = `Drive a lock server with many clients at once, and check while it runs whether it
 keeps what it promises:
 
   - at most one client has a lease of a lock at a time;
@@ -120,7 +120,7 @@ func (l *loadCommand) run(ctx context.Context, app *program.App) (err error) {
 	report := run.Run(running)
 	stop()
 	if report.Err != nil {
-		app.Logger().Warn("operations of unknown outcome", slog.Int("count", report.Counts.Failed), slog.Any("last_error", report.Err))
+		app.Logger().Warn("operations of unknown outcome", slog.Int("count", report.Counts.Failed), slog.Any("error", report.Err))
 	}
 	if err := printReport(app, report); err != nil {
 		return err

@@ -73,7 +73,7 @@ func printReport(app *program.App, r load.Report) error {
 		}
 		t.WriteTo(w)
 		c := d.Counts
-		fmt.Fprintf(w, "\nin %.1f s: %d fenced writes accepted, %d told to come again, %d busy, %d of unknown outcome\n", d.Seconds, c.Writes, c.Held, c.Busy, c.Failed)
+		fmt.Fprintf(w, "\nin %.1f s: %d fenced writes accepted, %d to be tried again, %d busy, %d of unknown outcome\n", d.Seconds, c.Writes, c.Held, c.Busy, c.Failed)
 		fmt.Fprintf(w, "%d leases expired; of their holders %d writes, %d renewals and %d releases were refused\n", c.Expired, c.StaleWrites, c.StaleRenewals, c.StaleReleases)
 		colour := program.Green
 		if len(d.Violations) > 0 {

@@ -38,7 +38,7 @@ func locks(ctx context.Context, app *program.App) (monitor.Snapshot, error) {
 		return s, program.Unavailable(ctx, err)
 	}
 	if s.Partial {
-		app.Logger().Info("columns_hidden", slog.String("columns", strings.Join(s.Hidden, ",")),
+		app.Logger().Info("columns are hidden", slog.String("columns", strings.Join(s.Hidden, ",")),
 			slog.String("remedy", "GRANT pg_read_all_stats to the role"))
 	}
 	return s, nil

@@ -109,7 +109,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
-	return r.hold(ctx, lock, command)
+	return r.runUnder(ctx, lock, command)
 }
 
 // fit makes the lock's context end so early that the command is gone when the server can
@@ -134,8 +134,8 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// hold runs the command and releases the lock when it has ended.
-func (r *runCommand) hold(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
+// runUnder runs the command and releases the lock when it has ended.
+func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
 	signals, stop := child.Listen(ctx)
 	defer stop()
 	if ctx.Err() != nil { // the last moment in which a signal did not go to the child

@@ -78,7 +78,7 @@ func runUnderLock(d *overlap.Pair, dsn string) {
 		}
 		defer locker.Close()
 		if lock, err := take(ctx, app, &r.taking, locker, namespace.Pair(7, 201)); err == nil {
-			_ = r.hold(ctx, lock, command)
+			_ = r.runUnder(ctx, lock, command)
 		}
 	})
 }

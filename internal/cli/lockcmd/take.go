@@ -68,9 +68,9 @@ func take(ctx context.Context, app *program.App, t *taking, l *advisory.Locker, 
 	if t.nonblock {
 		acquire = l.TryAcquire
 	}
-	told := tellWait(parent, app, key)
+	stopTelling := tellWait(parent, app, key)
 	lock, err := acquire(parent, key)
-	told()
+	stopTelling()
 	if !stop() && err == nil { // both at once: the interruption wins
 		err = errors.Join(context.Cause(ctx), lock.Release())
 	}

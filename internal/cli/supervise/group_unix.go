@@ -63,6 +63,6 @@ func (g *group) alive() bool {
 	if hasLiving(g.id) {
 		return true
 	}
-	g.signal(syscall.SIGKILL) // whom a process begot that ended during the look
+	g.signal(syscall.SIGKILL) // one that a process started that ended during the look
 	return false
 }

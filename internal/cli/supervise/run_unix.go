@@ -166,7 +166,7 @@ func (r *run) loop() {
 func (r *run) stop() {
 	r.result.Stopped = true
 	r.warn(func() {
-		r.Logger.Warn("stopping the command", slog.String("signal", r.Signal.String()), slog.Any("cause", context.Cause(r.ctx)))
+		r.Logger.Warn("stopping the command", slog.String("signal", r.Signal.String()), slog.Any("error", context.Cause(r.ctx)))
 	})
 	r.ask()
 }

@@ -18,8 +18,8 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Invariant + ": " + v.Lock + ": " + v.What }
 
-// A tenure is a lease as its client sees it.
-type tenure struct {
+// A heldLease is a lease as its client sees it.
+type heldLease struct {
 	lease.Claim
 	asked   time.Time // when the request was sent
 	granted time.Time // when it was answered
@@ -29,9 +29,9 @@ type tenure struct {
 // marginPart is what clocks that run at different rates are allowed: one in so many.
 const marginPart = 10
 
-// A judge sees everything that clients do, and the resource that they write to.
-type judge struct {
-	locks  []lockJudge
+// A checker sees everything that clients do, and the resource that they write to.
+type checker struct {
+	locks  []lockChecker
 	fenced bool
 	ctx    context.Context // ends with the first violation
 	cancel context.CancelFunc
@@ -40,43 +40,43 @@ type judge struct {
 	violations []Violation
 }
 
-// A lockJudge is what is known of one lock.
-type lockJudge struct {
-	*judge
+// A lockChecker is what is known of one lock.
+type lockChecker struct {
+	*checker
 	mu     sync.Mutex
-	holder *tenure // nil = nobody who is known of
-	high   uint64  // the highest token that was seen
+	holder *heldLease // nil = nobody who is known of
+	high   uint64     // the highest token that was seen
 	tokens map[uint64]bool
 
 	// The resource, and who wrote to it last.
 	lastSeen uint64
-	writer   *tenure
+	writer   *heldLease
 }
 
-func newJudge(locks int, fenced bool) *judge {
-	j := &judge{locks: make([]lockJudge, locks), fenced: fenced}
-	j.ctx, j.cancel = context.WithCancel(context.Background())
-	for i := range j.locks {
-		j.locks[i] = lockJudge{judge: j, tokens: map[uint64]bool{}}
+func newChecker(locks int, fenced bool) *checker {
+	c := &checker{locks: make([]lockChecker, locks), fenced: fenced}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for i := range c.locks {
+		c.locks[i] = lockChecker{checker: c, tokens: map[uint64]bool{}}
 	}
-	return j
+	return c
 }
 
-func (j *judge) accuse(invariant string, t *tenure, format string, args ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.violations = append(j.violations, Violation{invariant, t.Name, fmt.Sprintf("%s (token %d): ", t.Holder, t.Token) + fmt.Sprintf(format, args...)})
-	j.cancel()
+func (c *checker) report(invariant string, t *heldLease, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.violations = append(c.violations, Violation{invariant, t.Name, fmt.Sprintf("%s (token %d): ", t.Holder, t.Token) + fmt.Sprintf(format, args...)})
+	c.cancel()
 }
 
-func (j *judge) verdict() []Violation {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.violations
+func (c *checker) found() []Violation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.violations
 }
 
 // floor is asked for before a lease is: the lease's token must be greater.
-func (l *lockJudge) floor() uint64 {
+func (l *lockChecker) floor() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.high
@@ -86,19 +86,19 @@ func (l *lockJudge) floor() uint64 {
 // floor of all requests but those that took this many grants.
 const tokensKept = 1 << 15
 
-// granted judges a new lease.
-func (l *lockJudge) granted(got lease.Lease, asked, until time.Time, floor uint64) *tenure {
+// granted checks a new lease.
+func (l *lockChecker) granted(got lease.Lease, asked, until time.Time, floor uint64) *heldLease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &tenure{Claim: got.Claim, asked: asked, granted: time.Now(), until: until}
+	t := &heldLease{Claim: got.Claim, asked: asked, granted: time.Now(), until: until}
 	switch {
 	case t.Token <= floor:
-		l.accuse("token", t, "not greater than %d, which was seen before the request", floor)
+		l.report("token", t, "not greater than %d, which was seen before the request", floor)
 	case l.tokens[t.Token]:
-		l.accuse("token", t, "granted twice")
+		l.report("token", t, "granted twice")
 	}
 	if h := l.holder; h != nil && t.granted.Before(h.until) && t.granted.Before(t.until) {
-		l.accuse("exclusive", t, "granted while %s (token %d) has the lease for another %v", h.Holder, h.Token, h.until.Sub(t.granted))
+		l.report("exclusive", t, "granted while %s (token %d) has the lease for another %v", h.Holder, h.Token, h.until.Sub(t.granted))
 	}
 	l.tokens[t.Token] = true
 	l.high = max(l.high, t.Token)
@@ -115,8 +115,8 @@ func (l *lockJudge) granted(got lease.Lease, asked, until time.Time, floor uint6
 	return t
 }
 
-// renewed judges a renewal that the store granted.
-func (l *lockJudge) renewed(t *tenure, asked time.Time, remaining time.Duration) {
+// renewed checks a renewal that the store granted.
+func (l *lockChecker) renewed(t *heldLease, asked time.Time, remaining time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if until := asked.Add(remaining - remaining/marginPart); until.After(t.until) {
@@ -126,21 +126,21 @@ func (l *lockJudge) renewed(t *tenure, asked time.Time, remaining time.Duration)
 	if h := l.holder; h == nil || now.After(h.until) {
 		l.holder = t
 	} else if h != t && now.Before(t.until) {
-		l.accuse("exclusive", t, "renewed while %s (token %d) has the lease", h.Holder, h.Token)
+		l.report("exclusive", t, "renewed while %s (token %d) has the lease", h.Holder, h.Token)
 	}
 }
 
-// refused judges a renewal or release that the store refused to the holder.
-func (l *lockJudge) refused(t *tenure, err error) {
+// refused checks a renewal or release that the store refused to the holder.
+func (l *lockChecker) refused(t *heldLease, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left := time.Until(t.until); left > 0 {
-		l.accuse("lost", t, "the store says %q, %v before the lease can have ended", err, left)
+		l.report("lost", t, "the store says %q, %v before the lease can have ended", err, left)
 	}
 }
 
 // done is called before a lease is released, or when its client takes it for expired.
-func (l *lockJudge) done(t *tenure) {
+func (l *lockChecker) done(t *heldLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holder == t {
@@ -149,18 +149,18 @@ func (l *lockJudge) done(t *tenure) {
 }
 
 // write writes to the resource, which accepts a token that is not smaller than the
-// last, and judges what came of it.
-func (l *lockJudge) write(t *tenure) (accepted bool) {
+// last, and checks what came of it.
+func (l *lockChecker) write(t *heldLease) (accepted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fenced && t.Token < l.lastSeen {
 		if l.holder == t && time.Now().Before(t.until) {
-			l.accuse("fence", t, "a write under the current lease refused: token %d was seen", l.lastSeen)
+			l.report("fence", t, "a write under the current lease refused: token %d was seen", l.lastSeen)
 		}
 		return false
 	}
 	if w := l.writer; w != nil && w.asked.After(t.granted) {
-		l.accuse("fence", t, "a stale write accepted after one of %s (token %d)", w.Holder, w.Token)
+		l.report("fence", t, "a stale write accepted after one of %s (token %d)", w.Holder, w.Token)
 	}
 	l.lastSeen, l.writer = max(l.lastSeen, t.Token), t
 	return true
