@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -55,25 +56,10 @@ func (d *drive) follow() input {
 		}
 		d.log.Debug("waiting failed, polling instead", slog.Any("error", err))
 	}
-	if !sleep(time.Until(d.next), quit) {
+	if pause.For(quit, time.Until(d.next)) != nil {
 		return stop
 	}
 	return attempt
-}
-
-// sleep waits, and returns false as soon as ctx ends.
-func sleep(pause time.Duration, ctx context.Context) bool { //nolint:revive // the pause is the subject
-	if ctx.Err() != nil {
-		return false
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // acquire makes one attempt.
@@ -115,7 +101,7 @@ func (d *drive) pace(quit context.Context) bool {
 	if since > 2*minAttemptInterval {
 		d.rushed = 0
 	}
-	if d.rushed++; d.rushed > maxRushed && !sleep(minAttemptInterval-since, quit) {
+	if d.rushed++; d.rushed > maxRushed && pause.For(quit, minAttemptInterval-since) != nil {
 		return false
 	}
 	d.tried = time.Now()
@@ -215,7 +201,7 @@ func (d *drive) recover(quit context.Context) input {
 	}
 	ctx, cancel := context.WithDeadline(quit, d.grace)
 	defer cancel()
-	if !d.awaitWork(0, ctx.Done(), nil) || !sleep(time.Until(d.next), ctx) {
+	if !d.awaitWork(0, ctx.Done(), nil) || pause.For(ctx, time.Until(d.next)) != nil {
 		return graceOver
 	}
 	switch in := d.try(ctx); {

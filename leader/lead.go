@@ -88,7 +88,9 @@ func (d *drive) release() input {
 	return released
 }
 
-func (d *drive) drainExceeded() error { return fmt.Errorf("leader: %s: %w", d.config.Name, ErrDrainExceeded) }
+func (d *drive) drainExceeded() error {
+	return fmt.Errorf("leader: %s: %w", d.config.Name, ErrDrainExceeded)
+}
 
 // overrun is for work that went on too long, or leadership that was lost or
 // dropped meanwhile. It returns true if the work ended after all.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 // A sighting is who led when this node looked.
@@ -78,7 +80,7 @@ func (d *drive) contested(quit context.Context) bool {
 		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 		others, err := d.contest.Contested(ctx)
 		cancel()
-		if others || err != nil || !sleep(asideLook, quit) {
+		if others || err != nil || pause.For(quit, asideLook) != nil {
 			return true
 		}
 	}

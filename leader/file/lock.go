@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
 // lockSuffix is what the name of the lock's file has after that of the record.
@@ -59,7 +61,7 @@ func (b *Backend) commit(ctx context.Context, v view, drafts []*draft) (done boo
 	if !done || err != nil {
 		return false, err
 	}
-	return true, syncDir(filepath.Dir(b.path))
+	return true, syncdir.Sync(filepath.Dir(b.path))
 }
 
 // enter takes the lock, from a process that does not go on if need be.

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/pglatch/pglatch/internal/pause"
 )
 
 const (
@@ -81,13 +83,9 @@ func (b *Backend) next(ctx context.Context, left time.Duration) error {
 }
 
 // look reads the Lease after a pause.
-func (b *Backend) look(ctx context.Context, pause time.Duration) error {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
+func (b *Backend) look(ctx context.Context, first time.Duration) error {
+	if err := pause.For(ctx, first); err != nil {
+		return err
 	}
 	_, err := b.get(ctx)
 	return err

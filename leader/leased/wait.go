@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -48,7 +49,7 @@ func (b *Backend) waitInLine(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, lease.ErrHeld):
-			rest(ctx, patience-time.Since(asked)) // of a store that lets nobody wait so long
+			_ = pause.For(ctx, patience-time.Since(asked)) // of a store that lets nobody wait so long
 			continue
 		case ctx.Err() == nil:
 			return err
@@ -72,20 +73,7 @@ func (b *Backend) look(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("leader: waiting for the lease of %s: %w", b.config.Name, err)
 		}
-		rest(ctx, min(r.AvailableIn, jitter(b.config.PollInterval)))
-	}
-}
-
-// rest sleeps, or returns when ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = pause.For(ctx, min(r.AvailableIn, jitter(b.config.PollInterval)))
 	}
 }
 

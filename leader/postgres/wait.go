@@ -22,16 +22,10 @@ func (b *Backend) Wait(ctx context.Context) error {
 		t.rest()
 		return nil
 	}
-	stop := t.within(ctx)
-	b.warm(t)
-	err = b.queue(ctx, t)
-	stop()
-	if lost := t.lost(); lost != nil {
-		b.closeSession()
-		return &connectionError{lost}
-	}
-	t.rest()
-	return err
+	return b.onLockSession(ctx, func(t *lockSession) error {
+		b.warm(t)
+		return b.queue(ctx, t)
+	})
 }
 
 func (b *Backend) queue(ctx context.Context, t *lockSession) error {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
 )
@@ -68,7 +69,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			return sent, nil
 		}
 		err = cmp.Or(err, error(&unknownError{problem}))
-		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause(ctx, jitter(firstPause<<resend)) != nil {
+		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause.For(ctx, jitter(firstPause<<resend)) != nil {
 			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
 		}
 	}
@@ -146,16 +147,4 @@ func (c *Client) target(k *call, wait time.Duration) string {
 		t += "?wait=" + wait.String()
 	}
 	return t
-}
-
-// pause sleeps, or returns why ctx ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -129,7 +130,7 @@ func (h *heartbeat) run(ctx context.Context) {
 		if failures > 0 {
 			next = min(next, jitter(h.Interval/8<<min(failures-1, 3)))
 		}
-		if pause(ctx, min(next, h.lease.Remaining())) != nil {
+		if pause.For(ctx, min(next, h.lease.Remaining())) != nil {
 			h.end(ctx, nil)
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -71,7 +72,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		if !again || attempt == options.MaxAttempts || options.MaxWait >= 0 && time.Until(end) <= retry {
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, err)
 		}
-		if cause := pause(ctx, retry); cause != nil {
+		if cause := pause.For(ctx, retry); cause != nil {
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, errors.Join(cause, err))
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
 // mark is what a lock file says once the store was created. Without it, a file that
@@ -72,7 +74,7 @@ func create(path string, lock *fileLock) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), syncDir(filepath.Dir(path)), f.Close())
+	return errors.Join(f.Sync(), syncdir.Sync(filepath.Dir(path)), f.Close())
 }
 
 // owned are the files that this process has, by whatever name. It must be known without

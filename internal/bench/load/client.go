@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -15,8 +16,8 @@ const (
 	doubling = 0.05 // releases once more
 )
 
-// pause is how long a client waits after an error that says nothing of it.
-const pause = 100 * time.Millisecond
+// afterError is how long a client waits after an error that says nothing of it.
+const afterError = 100 * time.Millisecond
 
 // A client takes one lease after the other.
 type client struct {
@@ -47,7 +48,7 @@ func (c *client) use(ctx context.Context, lock int) {
 	}
 	l := &c.checker.locks[lock]
 	c.write(l, t)
-	sleep(ctx, c.config.Hold)
+	_ = pause.For(ctx, c.config.Hold)
 	if chance(forging) {
 		c.forge(ctx, t)
 	}
@@ -66,7 +67,7 @@ func (c *client) keep(ctx context.Context, lock int) {
 	}
 	l := &c.checker.locks[lock]
 	for range 5 { // a third of the time each
-		sleep(ctx, c.config.TTL/3)
+		_ = pause.For(ctx, c.config.TTL/3)
 		if !c.renew(ctx, l, t) {
 			return
 		}
@@ -84,7 +85,7 @@ func (c *client) expire(ctx context.Context, lock int) {
 	}
 	l := &c.checker.locks[lock]
 	c.write(l, old)
-	sleep(ctx, time.Until(old.granted.Add(c.config.TTL+c.config.TTL/marginPart)))
+	_ = pause.For(ctx, time.Until(old.granted.Add(c.config.TTL+c.config.TTL/marginPart)))
 	if ctx.Err() != nil {
 		return
 	}

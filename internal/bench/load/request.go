@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -24,7 +25,7 @@ func (c *client) acquire(ctx context.Context, lock int, holder string) *heldLeas
 			return l.granted(got, asked, until, floor)
 		case refused:
 			c.meter.count(Held)
-			sleep(ctx, held.Retry)
+			_ = pause.For(ctx, held.Retry)
 		default:
 			c.failed(ctx, err)
 		}
@@ -94,7 +95,7 @@ func (c *client) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	wait := pause
+	wait := afterError
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
 		c.meter.count(Busy)
 		wait = busy.Retry
@@ -102,7 +103,7 @@ func (c *client) failed(ctx context.Context, err error) {
 		c.meter.count(Failed)
 		c.meter.last(err)
 	}
-	sleep(ctx, wait)
+	_ = pause.For(ctx, wait)
 }
 
 // refusal reports whether the store says that a claim is not the current one.
@@ -111,15 +112,3 @@ func refusal(err error) bool {
 }
 
 func chance(p float64) bool { return rand.Float64() < p }
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
