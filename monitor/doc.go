@@ -10,8 +10,9 @@
 //
 // # What it guarantees
 //
-//   - Looking costs little: all viewers share one query, one connection and one
-//     answer; there is never more than one query in Config.MinInterval, 250 ms by
+//   - Looking costs little: all viewers share one query and one connection, and each lock
+//     is encoded once for all of them; an answer over HTTP has 1,000 locks unless it is asked
+//     for more, and says where to go on; there is never more than one query in Config.MinInterval, 250 ms by
 //     default, and none while nobody looks.
 //   - A query ends: after 2 s in the server, after 5 s with the connecting.
 //   - It never writes, never reads the text of queries, and answers while the

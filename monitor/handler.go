@@ -17,6 +17,12 @@ const Path = "/api/advisory-locks"
 //	q=text                  part of application_name, key.text or namespace, in any case
 //	state=held | waiting
 //	pid=1234
+//	limit=1000              locks in one answer: 1 to 10,000, 1,000 without it
+//	after=2.1.42.1          the next of the answer before
+//
+// total counts the locks that match. next is there if there are more than the answer
+// has: it is the after of the request for those that follow. Each answer is of a picture of
+// its own, so that what is taken or released meanwhile may be missing, or seen twice.
 //
 // Other answers are problems of RFC 9457: 403 if Config.Authorize refuses, 404 for
 // other paths, 405 for other methods, 400 for an unknown filter or a bad value,
@@ -39,19 +45,18 @@ func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, 0, "use GET or HEAD")
 		return
 	}
-	f, err := parseFilter(r.URL.RawQuery)
+	which, part, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, 0, err.Error())
 		return
 	}
-	s, err := m.Snapshot(r.Context())
+	f, err := m.look(r.Context())
 	if err != nil {
 		// If it was the client who left, nobody reads this.
 		refuse(w, http.StatusServiceUnavailable, time.Second, "the database does not answer; the log of this program says why")
 		return
 	}
-	f.apply(&s)
-	writeJSON(w, s)
+	writeJSON(w, f.answer(which, part))
 }
 
 func setSecurityHeaders(h http.Header) {

@@ -155,9 +155,16 @@ func TestABadFilterIsRefused(t *testing.T) {
 	t.Parallel()
 	h := open(t, monitor.Config{DSN: "host=127.0.0.1 port=1"}).Handler()
 	for query, detail := range map[string]string{
-		"?name=agent":          `unknown filter "name": use namespace, q, state or pid`,
+		"?name=agent":          `unknown filter "name": use namespace, q, state, pid, limit or after`,
 		"?State=held":          "unknown filter",
 		"?state=granted":       "use held or waiting",
+		"?limit=0":             "use 1 to 10000",
+		"?limit=10001":         "use 1 to 10000",
+		"?limit=many":          "use 1 to 10000",
+		"?after=1.2.3":         "use the next of an answer",
+		"?after=1.2.3.4.5":     "use the next of an answer",
+		"?after=1.2.3.-4":      "use the next of an answer",
+		"?after=70000.2.3.4":   "use the next of an answer",
 		"?state=":              "not empty",
 		"?q=":                  "not empty",
 		"?pid=x":               "decimal number",

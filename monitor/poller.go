@@ -2,9 +2,11 @@ package monitor
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +23,9 @@ type flight struct {
 	snapshot Snapshot
 	err      error
 	ended    time.Time
+
+	mu      sync.Mutex
+	encoded []json.RawMessage // of the snapshot's locks that somebody asked for; nil = none yet
 }
 
 // fresh reports whether a viewer shall have this flight rather than a new one.
@@ -43,21 +48,30 @@ func (f *flight) fresh(minInterval time.Duration) bool {
 // the database did not answer; they hold no password. The next call tries again,
 // also with a new connection where the old one was lost.
 func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
-	if ctx.Err() != nil {
-		return Snapshot{}, context.Cause(ctx)
-	}
-	f, err := m.join()
+	f, err := m.look(ctx)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-		return Snapshot{}, context.Cause(ctx)
-	}
 	s := f.snapshot
 	s.Locks = slices.Clone(s.Locks)
-	return s, f.err
+	return s, nil
+}
+
+// look is Snapshot, for who only reads.
+func (m *Monitor) look(ctx context.Context) (*flight, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f, err := m.join()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-f.done:
+		return f, f.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // join returns the flight to wait for, a new one if need be.
