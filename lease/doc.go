@@ -34,7 +34,7 @@
 //   - L1, progress by expiry: the name of a client that died can be granted when its
 //     lease has expired and its LockDelay, if it asked for one, is over. No sweep needs
 //     to have run.
-//   - L2, bounded retry: whoever is refused hears how long the name can be kept, and a
+//   - L2, bounded retry: whoever is refused learns how long the name can be kept, and a
 //     jittered time to try again, at most a second, so that a herd spreads.
 //
 // # What it does not guarantee
@@ -80,7 +80,7 @@
 //	                       └─────────┘
 //
 // MinHold after a release, and LockDelay after an expiry, keep a name from being
-// granted although nobody has a lease: Record.AvailableIn tells for how long.
+// granted although nobody has a lease: Record.AvailableIn says for how long.
 //
 // # When things go wrong
 //
@@ -94,7 +94,7 @@
 //	an acquire is delivered once more      the same lease while it is current; later a lease that nobody uses, until it expires
 //	the client's clock is wrong            nothing: it takes no part
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
-//	the store's clock jumps back           leases last a little longer, as the store says; what was told expired stays so; tokens still rise
+//	the store's clock jumps back           leases last a little longer, as the store says; what was reported as expired stays so; tokens still rise
 //	the store is busy                      *BusyError: nothing was done, try again
 //	the store is not set up, or closed     ErrNotReady, ErrClosed: nothing was done
 //	the store cannot be reached            an error that is none of this package's: the outcome is unknown

@@ -9,7 +9,7 @@ import (
 // program can mend.
 var ErrBroken = errors.New("store is broken until it is opened again")
 
-// A HealthReporter is a Store that can tell whether it works, for the probes of
+// A HealthReporter is a Store that knows whether it works, for the probes of
 // whatever runs the program. lease/leasehttp asks it for /healthz and /readyz.
 type HealthReporter interface {
 	// Health returns nil if the store can change leases now, as far as it can find out

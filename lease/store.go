@@ -23,7 +23,7 @@ type Store interface {
 	// *StaleError if the claim is not the current or last one, *ExpiredError if it is
 	// and its time was over before, *NotFoundError if the store knows nothing of the name.
 	Release(ctx context.Context, c Claim) error
-	// Get tells about one name. *NotFoundError if the store knows nothing of it.
+	// Get returns what is known of one name. *NotFoundError if the store knows nothing of it.
 	Get(ctx context.Context, name string) (Record, error)
 	// List yields the records of names in the order of their bytes, from the first after
 	// r.After. An error ends it. It is no snapshot: what changes meanwhile may show before

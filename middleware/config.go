@@ -58,11 +58,11 @@ type Config struct {
 	// 409 and 429 are usual alternatives; a 5xx makes many clients retry at once.
 	BusyStatus int
 
-	// RetryAfter is told to clients that are busy or got a 503. 0 = 1 s; negative is
+	// RetryAfter is sent to clients that are busy or got a 503. 0 = 1 s; negative is
 	// an error. The Retry-After header rounds it up to whole seconds.
 	RetryAfter time.Duration
 
-	// ShowHolder tells clients who holds a busy lock: process id, application name
+	// ShowHolder shows clients who holds a busy lock: process id, application name
 	// and address of the holder. Leave it off for clients that are not trusted.
 	ShowHolder bool
 
@@ -71,7 +71,7 @@ type Config struct {
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, p *Problem)
 
 	// Logger gets refused requests: status 500 and above at Warn, with the error
-	// that clients are not told, others at Debug. nil = discard.
+	// that clients do not see, others at Debug. nil = discard.
 	Logger *slog.Logger
 }
 

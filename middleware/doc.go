@@ -53,7 +53,7 @@
 // # What it does not do
 //
 // The context of a handler whose lock was lost ends, with a *advisory.LostError as
-// its cause; the handler must heed it. If it wrote a status before it
+// its cause; the handler must obey it. If it wrote a status before it
 // returned, the client keeps that answer. A lock orders requests and does not make
 // them atomic: what a handler did before a loss or a panic stays done.
 //

@@ -107,7 +107,7 @@ func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	}, nil
 }
 
-// serveEcho is the Echo adapter of serve. Committed alone does not tell of a flush
+// serveEcho is the Echo adapter of serve. Committed alone does not show a flush
 // or a hijacking. Afterwards the context has its request back, for the middlewares
 // outside: that of the handler has ended.
 func (g *gate) serveEcho(c echo.Context, key namespace.Key, keyErr error, next echo.HandlerFunc) (err error) {

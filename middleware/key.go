@@ -10,7 +10,7 @@ import (
 
 // A KeyFunc finds the entity of a request, before any lock is taken. A
 // *RequestError answers the request; an error that matches namespace.ErrInvalidKey,
-// and the zero Key, are answered with 400; any other error with 500, and is told to
+// and the zero Key, are answered with 400; any other error with 500, and is passed to
 // the Logger only. A KeyFunc that reads the body must put it back: see BufferBody.
 type KeyFunc func(r *http.Request) (namespace.Key, error)
 

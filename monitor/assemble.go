@@ -10,7 +10,7 @@ import (
 )
 
 // A holding is one session's hold of one lock. A process id is used again sooner
-// or later: backendStart, where it is not hidden, tells the sessions apart.
+// or later: backendStart, where it is not hidden, distinguishes the sessions.
 type holding struct {
 	tag          namespace.Tag
 	pid          uint32

@@ -22,7 +22,7 @@ var errNotLocal = errors.New("only this host may look: set Config.Authorize to l
 // the loopback address at which it was accepted. So neither the
 // clients of a proxy on this host nor a web page that rebinds its DNS name to
 // 127.0.0.1 gets in. A proxy on this host that adds no header and rewrites the
-// Host cannot be told from a local user: set Authorize behind such a one.
+// Host cannot be distinguished from a local user: set Authorize behind such a one.
 func LoopbackOnly(r *http.Request, _ Action) error {
 	switch err := loopback.Request(r); {
 	case err == nil:

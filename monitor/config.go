@@ -55,7 +55,7 @@ type Config struct {
 	// next. 0 = 250 ms.
 	MinInterval time.Duration
 
-	// Logger is told when the database stops answering (Warn) and answers again
+	// Logger gets a line when the database stops answering (Warn) and answers again
 	// (Info). nil = discard.
 	Logger *slog.Logger
 }

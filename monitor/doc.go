@@ -32,7 +32,7 @@
 //     lock now. Locks taken and released between two queries are not seen.
 //   - PostgreSQL does not record when a lock was taken. Lock.HeldSince says where its
 //     time comes from; the start of a query, which other tools show, is not it.
-//   - PostgreSQL does not tell session-scoped from transaction-scoped locks.
+//   - PostgreSQL does not distinguish session-scoped from transaction-scoped locks.
 //   - The namespace of a key is a reading of its number: another program that takes
 //     the same numbers shows under the same name. The entity of a hashed key cannot
 //     be read back.
@@ -44,7 +44,7 @@
 //   - The first waiter of a key has its turnstile, another lock, for which the others
 //     wait (see docs/operations.md). They are shown as waiters of the key. When the
 //     key is free for that instant, a Monitor that did not see it in its Snapshot
-//     before cannot tell whose turnstile it is, and shows an unknown single key.
+//     before does not know whose turnstile it is, and shows an unknown single key.
 //     The turnstile of a semaphore is always shown so.
 //
 // # Failures

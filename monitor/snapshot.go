@@ -34,7 +34,7 @@ type Server struct {
 }
 
 // A Lock is one session's hold of, or wait for, one advisory lock. PostgreSQL does
-// not tell session-scoped and transaction-scoped locks apart, nor how many times a
+// not distinguish session-scoped and transaction-scoped locks, nor how many times a
 // session took a lock.
 type Lock struct {
 	// PID is the session's process. 0 = none: a prepared transaction holds the lock.

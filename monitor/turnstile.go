@@ -29,7 +29,7 @@ type party struct {
 }
 
 // mergeTurnstiles makes the rows of turnstiles rows of their keys. A number does not
-// say whose turnstile it is: it is told by the keys in rows, and by those of the
+// say whose turnstile it is: it is known from the keys in rows, and by those of the
 // Snapshot before, so that a key which is free for an instant between two holders
 // keeps its waiters. A turnstile whose key is in neither is shown as a single key.
 //

@@ -97,7 +97,7 @@ func (e *unknownError) Error() string {
 // send sends a call once: the answer is decoded, or a problem returned.
 func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
 	wait := k.wait()
-	a, err := c.carrier.carry(ctx, &message{k.method, c.target(k, wait), data}, c.config.Timeout+wait)
+	a, err := c.transport.send(ctx, &message{k.method, c.target(k, wait), data}, c.config.Timeout+wait)
 	if err != nil {
 		return nil, err
 	}

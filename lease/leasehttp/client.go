@@ -23,9 +23,9 @@ import (
 // ErrDenied, says that the outcome is unknown. Clocks of client and server need not
 // agree.
 type Client struct {
-	config  ClientConfig
-	path    string // of the base URL, escaped
-	carrier carrier
+	config    ClientConfig
+	path      string // of the base URL, escaped
+	transport transport
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -46,7 +46,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	if c.Token != "" {
 		header["Authorization"] = []string{"Bearer " + c.Token}
 	}
-	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), carrier: newCarrier(c.HTTPClient, base, header)}
+	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), transport: transportTo(c.HTTPClient, base, header)}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
@@ -59,7 +59,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
-	c.carrier.CloseIdleConnections()
+	c.transport.CloseIdleConnections()
 }
 
 // goIfOpen runs f in a goroutine that Close waits for; false after Close.
@@ -154,7 +154,7 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 	return err
 }
 
-// Get tells about one lock; see lease.Store. The lease's ID is empty unless the server
+// Get returns what is known of one lock; see lease.Store. The lease's ID is empty unless the server
 // has Tokens: whoever knows it can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {

@@ -71,17 +71,17 @@ func (c *ClientConfig) setDefaults() {
 	c.Resends = max(cmp.Or(c.Resends, DefaultResends), 0)
 }
 
-// newCarrier carries messages to base: by client, or, if that is nil, by connections of
+// transportTo carries messages to base: by client, or, if that is nil, by connections of
 // its own, directly if nothing is needed between.
-func newCarrier(client *http.Client, base *url.URL, header http.Header) carrier {
+func transportTo(client *http.Client, base *url.URL, header http.Header) transport {
 	if client != nil {
-		return &courier{client, base, header}
+		return &httpTransport{client, base, header}
 	}
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
 	if base.Scheme == "http" && proxy == nil && err == nil && isPlainHost(base.Host) {
 		return newDirect(base, header)
 	}
-	return &courier{&http.Client{Transport: newTransport(), CheckRedirect: stay}, base, header}
+	return &httpTransport{&http.Client{Transport: newTransport(), CheckRedirect: stay}, base, header}
 }
 
 // stay follows no redirect: whoever set BaseURL said where claims may be sent.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A direct is a carrier to one server over plain HTTP/1.1. It writes a request and
+// A direct is a transport to one server over plain HTTP/1.1. It writes a request and
 // reads its answer in the caller's goroutine: http.Transport hands both to goroutines
 // of the connection, which costs as much again as all else that a client does.
 type direct struct {
@@ -49,7 +49,7 @@ func newDirect(base *url.URL, header http.Header) *direct {
 	}
 }
 
-func (d *direct) carry(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
+func (d *direct) send(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
 	if err := context.Cause(ctx); err != nil {
 		return answer{}, err
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Lease is a lease that this process acquired, with what the process may believe of
-// it. It is safe for concurrent use.
+// A Lease is a lease that this process acquired, with for how long the process may
+// act on it. It is safe for concurrent use.
 type Lease struct {
 	request lease.AcquireRequest
 	margin  time.Duration
 
 	mu    sync.Mutex
-	last  lease.Lease // as the server last told
+	last  lease.Lease // as the server answered last
 	trust lease.Moment
 	beat  *heartbeat // nil = none
 
@@ -37,7 +37,7 @@ func (l *Lease) FencingToken() uint64 { return l.Last().Token }
 // FencingTokenValue is FencingToken.
 func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }
 
-// Last is the lease as the server told of it last. Its times are of the server's
+// Last is the lease as the server answered last. Its times are of the server's
 // clock: do not compare them with this machine's.
 func (l *Lease) Last() lease.Lease {
 	l.mu.Lock()

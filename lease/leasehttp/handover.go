@@ -9,11 +9,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// release ends a lease. The first of the lock's line gets the lock by the same
+// release ends a lease. The first waiter gets the lock by the same
 // operation of the store, if the store can hand it over; else it asks.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	w := q.heir(c.Name)
-	q.doubt(c.Name)
+	q.unconfirm(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
 		if err == nil || kindOf(err).sentinel == nil { // or it can have been done
@@ -21,9 +21,9 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 		}
 		return err
 	}
-	o := outcome{asked: boottime.Present(), err: errNotTold}
+	o := outcome{asked: boottime.Present(), err: errHandOverUnknown}
 	defer func() {
-		w.told <- o
+		w.handOver <- o
 		runtime.Gosched() // the lock is what others wait for, not this answer
 	}()
 	var released error
@@ -31,22 +31,22 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	return released
 }
 
-// errNotTold is what a waiter hears if the store panicked.
-var errNotTold = errors.New("leasehttp: nothing is known of a hand-over")
+// errHandOverUnknown is what a waiter gets if the store panicked.
+var errHandOverUnknown = errors.New("leasehttp: nothing is known of a hand-over")
 
-// heir returns the first of a line, to hand the lock over to it: it does nothing then
-// until it is told. nil if nothing can be handed to anybody.
+// heir returns the first waiter, to hand the lock over to it: it does nothing then
+// until it has the outcome. nil if nothing can be handed to anybody.
 func (q *queue) heir(name string) *waiter {
 	if !q.meter.canHandOver() {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[name]
-	if ln == nil {
+	lq := q.locks[name]
+	if lq == nil {
 		return nil
 	}
-	w := ln.waiters.Front().Value.(*waiter)
+	w := lq.waiters.Front().Value.(*waiter)
 	if w.own || w.handed || gone(w.ctx) {
 		return nil
 	}
@@ -69,13 +69,13 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 	return &o
 }
 
-// wake lets the first of a line ask.
+// wake lets the first waiter ask.
 func (q *queue) wake(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lines[name]; ln != nil {
+	if lq := q.locks[name]; lq != nil {
 		select {
-		case ln.wake <- struct{}{}:
+		case lq.wake <- struct{}{}:
 		default: // it is on its way
 		}
 	}

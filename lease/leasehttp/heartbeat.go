@@ -12,7 +12,8 @@ import (
 )
 
 // ErrLost is the cause of the end of a context of StartHeartbeat whose lease could
-// not be kept.
+// not be kept. It is another error than advisory.ErrLost, of a lock, and
+// leader.ErrLost, of leadership: what a program does about each differs.
 var ErrLost = errors.New("lease lost")
 
 // A LostError says why a lease was lost.
@@ -58,7 +59,7 @@ type heartbeat struct {
 // trusted, before the server gives it to another, whatever became of the
 // renewals. Its Err looks at the clock: after a suspension of the machine it is not nil
 // before any timer has run, whereas Done, and contexts made from it, can be late by an
-// Interval, unless Err is asked. The channel tells each renewal that failed, at last the *LostError if
+// Interval, unless Err is asked. The channel reports each renewal that failed, at last the *LostError if
 // there is one, and is closed at the end; it need not be read.
 //
 // A second heartbeat of a lease takes the place of the first.
@@ -148,7 +149,7 @@ func (h *heartbeat) run(ctx context.Context) {
 			return
 		default:
 			failures++
-			h.tell(err)
+			h.report(err)
 		}
 	}
 }
@@ -194,8 +195,8 @@ func (h *heartbeat) end(ctx context.Context, cause error) {
 	close(h.ended)
 }
 
-// tell leaves an error in the channel, if there is room for it beside the last one.
-func (h *heartbeat) tell(err error) {
+// report leaves an error in the channel, if there is room for it beside the last one.
+func (h *heartbeat) report(err error) {
 	if len(h.errs) < maxErrors { // nobody else sends
 		h.errs <- err
 	}

@@ -35,7 +35,7 @@ func (s *Server) round(ctx context.Context) {
 		s.metrics.expired.Add(float64(result.Expired)) // also of the part that was done before an error
 		latency := slog.Float64("latency_ms", math.Round(time.Since(start).Seconds()*1e6)/1e3)
 		if err != nil {
-			s.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep_failed", latency, slog.Any("err", err))
+			s.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep_failed", latency, slog.Any("error", err))
 			return
 		}
 		s.metrics.held.Set(float64(result.Held))

@@ -12,7 +12,7 @@ import (
 )
 
 // A queue lets requests wait for locks, first come, first served. Per lock only the
-// first in the line asks the store: when a release through this server wakes it, when
+// first waiter asks the store: when a release through this server wakes it, when
 // the lease that it waits for must have expired, and, for what other programs do with
 // the store, after an interval, when it looks first whether asking can help.
 type queue struct {
@@ -23,37 +23,37 @@ type queue struct {
 
 	mu      sync.Mutex
 	waiting int
-	lines   map[string]*line
+	locks   map[string]*lockQueue
 }
 
-// A line is the requests that wait for one lock. It exists as long as there are any.
-type line struct {
+// A lockQueue is the requests that wait for one lock. It exists as long as there are any.
+type lockQueue struct {
 	waiters list.List     // of *waiter
 	wake    chan struct{} // of size one: the first should ask now
 
-	// What is believed of the lock, guarded by queue.mu.
-	due    boottime.Moment // it can be granted; the zero Moment = ask
-	holder string          // "" = not known
-	key    string          // the idempotency key of the holder; "" = not known
-	id     string          // the lease that is current; "" = not known
-	heard  boottime.Moment // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
+	// What is known of the lock, guarded by queue.mu.
+	due       boottime.Moment // it can be granted; the zero Moment = ask
+	holder    string          // "" = not known
+	key       string          // the idempotency key of the holder; "" = not known
+	id        string          // the lease that is current; "" = not known
+	confirmed boottime.Moment // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
 
 	copies map[identity][]*waiter // those that have an idempotency key, guarded by queue.mu
 }
 
-// A waiter is a request in a line.
+// A waiter is a request that waits for a lock.
 type waiter struct {
-	ctx     context.Context // of the request, and the time to wait
-	request lease.AcquireRequest
-	place   *list.Element
-	joined  boottime.Moment
-	turn    chan struct{} // closed when it becomes the first
-	told    chan outcome  // of size one: what came of a hand-over
-	news    chan struct{} // of size one: got or look was set
+	ctx      context.Context // of the request, and the time to wait
+	request  lease.AcquireRequest
+	place    *list.Element
+	joined   boottime.Moment
+	turn     chan struct{} // closed when it becomes the first
+	handOver chan outcome  // of size one: what came of a hand-over
+	news     chan struct{} // of size one: got or look was set
 
 	// Guarded by queue.mu, and never both.
 	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
-	handed bool // a hand-over to it is under way: it waits to be told
+	handed bool // a hand-over to it is under way: it waits for the outcome
 
 	// Guarded by queue.mu.
 	got  *outcome // another sending of the request got this lease; nil = none did
@@ -70,7 +70,7 @@ type outcome struct {
 var errClosing = errors.New("the server shuts down")
 
 func newQueue(c *Config, m *meter) *queue {
-	return &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), lines: make(map[string]*line)}
+	return &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
 }
 
 // acquire asks for a lease, and waits for it for as long as wait. The duration is the
@@ -86,15 +86,15 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errWaited)
 	defer cancel()
-	ln, w := q.join(ctx, r)
+	lq, w := q.join(ctx, r)
 	if w == nil {
 		return lease.Lease{}, 0, &lease.BusyError{Retry: jitter(time.Second), Cause: errors.New("too many requests wait")}
 	}
-	o := q.stand(ln, w)
+	o := q.stand(lq, w)
 	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
-		o = q.ask(ln, w)
+		o = q.ask(lq, w)
 	}
-	o = q.leave(ln, w, o)
+	o = q.leave(lq, w, o)
 	return o.since(start)
 }
 
@@ -113,29 +113,29 @@ func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error
 }
 
 // ask asks the store, and notes what it says of the lock.
-func (q *queue) ask(ln *line, w *waiter) outcome {
+func (q *queue) ask(lq *lockQueue, w *waiter) outcome {
 	o := outcome{asked: boottime.Present()}
 	o.lease, o.err = q.try(w.ctx, w.request)
-	q.note(ln, w, o)
+	q.note(lq, w, o)
 	return o
 }
 
 var errWaited = errors.New("the time to wait is over")
 
 // stand waits for the place to become the first, and then for the lock.
-func (q *queue) stand(ln *line, w *waiter) outcome {
-	if o := q.awaitTurn(ln, w); o != nil {
+func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
+	if o := q.awaitTurn(lq, w); o != nil {
 		return *o
 	}
 	for {
-		o, err := q.await(ln, w)
+		o, err := q.await(lq, w)
 		if err != nil {
 			return outcome{err: err}
 		}
 		if o == nil {
-			o = new(q.ask(ln, w))
+			o = new(q.ask(lq, w))
 		} else {
-			q.note(ln, w, *o)
+			q.note(lq, w, *o)
 		}
 		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
 			return *o
@@ -146,9 +146,9 @@ func (q *queue) stand(ln *line, w *waiter) outcome {
 	}
 }
 
-// awaitTurn blocks until a request is the first of the line: nil, or until something
+// awaitTurn blocks until a request is the first that waits: nil, or until something
 // else came of it.
-func (q *queue) awaitTurn(ln *line, w *waiter) *outcome {
+func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 	select {
 	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
 		return nil
@@ -160,13 +160,13 @@ func (q *queue) awaitTurn(ln *line, w *waiter) *outcome {
 		case <-w.turn:
 			return nil
 		case <-w.news:
-			if o := q.heed(ln, w); o != nil {
+			if o := q.takeNews(lq, w); o != nil {
 				return o
 			}
 		case <-w.ctx.Done():
-			err = q.giveUp(ln, w)
+			err = q.giveUp(lq, w)
 		case <-q.closing:
-			err = q.giveUp(ln, w)
+			err = q.giveUp(lq, w)
 		}
 		if err != nil {
 			return &outcome{err: err}
@@ -177,21 +177,21 @@ func (q *queue) awaitTurn(ln *line, w *waiter) *outcome {
 // shortest keeps the first waiter from asking without a pause.
 const shortest = time.Millisecond
 
-// await blocks until the first of the line is told of a hand-over, or should ask the
+// await blocks until the first waiter gets the outcome of a hand-over, or should ask the
 // store itself: then it returns neither an outcome nor an error.
-func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
+func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
-		remaining := ln.due.Until()
+		remaining := lq.due.Until()
 		w.own = !w.handed && (remaining <= 0 || w.got != nil)
 		handed, own, got := w.handed, w.own, w.got
 		if own && got == nil {
-			ln.heard = boottime.Moment{}
+			lq.confirmed = boottime.Moment{}
 		}
 		q.mu.Unlock()
 		switch {
 		case handed:
-			return q.listen(w, <-w.told), nil
+			return q.listen(w, <-w.handOver), nil
 		case got != nil:
 			return got, nil
 		case own && gone(w.ctx):
@@ -206,21 +206,21 @@ func (q *queue) await(ln *line, w *waiter) (*outcome, error) {
 		timer := time.NewTimer(sleep)
 		var err error
 		select {
-		case o := <-w.told:
+		case o := <-w.handOver:
 			timer.Stop()
 			return q.listen(w, o), nil
 		case <-w.news:
-			q.expectIfLooking(ln, w)
-		case <-ln.wake:
-			q.expect(ln, boottime.Moment{})
+			q.expectIfLooking(lq, w)
+		case <-lq.wake:
+			q.expect(lq, boottime.Moment{})
 		case <-timer.C:
-			if sleep < remaining && q.keptFor(w, ln) == 0 {
-				q.expect(ln, boottime.Moment{})
+			if sleep < remaining && q.keptFor(w, lq) == 0 {
+				q.expect(lq, boottime.Moment{})
 			}
 		case <-w.ctx.Done():
-			err = q.giveUp(ln, w)
+			err = q.giveUp(lq, w)
 		case <-q.closing:
-			err = q.giveUp(ln, w)
+			err = q.giveUp(lq, w)
 		}
 		timer.Stop()
 		if err != nil {
@@ -260,71 +260,71 @@ func (q *queue) length() int {
 	return q.waiting
 }
 
-// join makes a request the last of a line; nil if too many wait.
-func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*line, *waiter) {
+// join makes a request the last that waits for its lock; nil if too many wait.
+func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting == q.max {
 		return nil, nil
 	}
 	q.waiting++
-	ln := q.lines[r.Name]
-	if ln == nil {
-		ln = &line{wake: make(chan struct{}, 1)}
-		q.lines[r.Name] = ln
+	lq := q.locks[r.Name]
+	if lq == nil {
+		lq = &lockQueue{wake: make(chan struct{}, 1)}
+		q.locks[r.Name] = lq
 	}
-	w := &waiter{ctx: ctx, request: r, joined: boottime.Present(), turn: make(chan struct{}), told: make(chan outcome, 1), news: make(chan struct{}, 1)}
-	w.place = ln.waiters.PushBack(w)
-	ln.enter(w)
-	if ln.waiters.Front() == w.place {
+	w := &waiter{ctx: ctx, request: r, joined: boottime.Present(), turn: make(chan struct{}), handOver: make(chan outcome, 1), news: make(chan struct{}, 1)}
+	w.place = lq.waiters.PushBack(w)
+	lq.enter(w)
+	if lq.waiters.Front() == w.place {
 		close(w.turn)
 	}
-	return ln, w
+	return lq, w
 }
 
-// leave takes a request out of the line, and returns what is to be answered: another
+// leave takes a request out of the queue, and returns what is to be answered: another
 // sending of it can have got the lease in the last moment. If it was the first and got
 // no lease, and it is not known for how long the lock is kept, the next one asks.
-func (q *queue) leave(ln *line, w *waiter, o outcome) outcome {
+func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
-	first := ln.waiters.Front() == w.place
-	ln.waiters.Remove(w.place)
-	ln.quit(w)
+	first := lq.waiters.Front() == w.place
+	lq.waiters.Remove(w.place)
+	lq.quit(w)
 	switch {
 	case o.err == nil:
-		ln.grant(w.request, o)
+		lq.grant(w.request, o)
 	case w.got != nil:
 		o = *w.got
 	}
-	switch next := ln.waiters.Front(); {
+	switch next := lq.waiters.Front(); {
 	case next == nil:
-		delete(q.lines, w.request.Name)
+		delete(q.locks, w.request.Name)
 	case first:
 		close(next.Value.(*waiter).turn)
 	}
 	return o
 }
 
-// granted tells the line, if there is one, of a lease that was got beside it.
+// granted notes in the lock's queue, if there is one, a lease that was got beside it.
 func (q *queue) granted(r lease.AcquireRequest, o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if ln := q.lines[r.Name]; ln != nil {
-		ln.grant(r, o)
+	if lq := q.locks[r.Name]; lq != nil {
+		lq.grant(r, o)
 	}
 }
 
-func (ln *line) grant(r lease.AcquireRequest, o outcome) {
-	ln.due, ln.heard = boottime.Present().Add(o.lease.Remaining+r.LockDelay), o.asked
-	ln.holder, ln.key, ln.id = r.Holder, r.IdempotencyKey, o.lease.ID
-	ln.tellCopies(r, o)
+func (lq *lockQueue) grant(r lease.AcquireRequest, o outcome) {
+	lq.due, lq.confirmed = boottime.Present().Add(o.lease.Remaining+r.LockDelay), o.asked
+	lq.holder, lq.key, lq.id = r.Holder, r.IdempotencyKey, o.lease.ID
+	lq.giveCopies(r, o)
 }
 
 // giveUp is the error for a request that got nothing; nil if it has to wait for what
 // comes of a hand-over.
-func (q *queue) giveUp(ln *line, w *waiter) error {
+func (q *queue) giveUp(lq *lockQueue, w *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.handed {
@@ -342,9 +342,9 @@ func (q *queue) giveUp(ln *line, w *waiter) error {
 	if gone(w.ctx) {
 		return context.Cause(w.ctx)
 	}
-	remaining := ln.due.Until()
-	if ln.heard.Mono.Before(w.joined.Mono) || remaining <= 0 {
+	remaining := lq.due.Until()
+	if lq.confirmed.Mono.Before(w.joined.Mono) || remaining <= 0 {
 		return errNotSaid
 	}
-	return &lease.HeldError{Name: w.request.Name, Holder: ln.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
+	return &lease.HeldError{Name: w.request.Name, Holder: lq.holder, Remaining: remaining, Retry: min(jitter(remaining), jitter(time.Second))}
 }

@@ -78,7 +78,7 @@ func (s *Server) fail(err error, c echo.Context) {
 	}
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && p.Type != TypeBusy && c.Request().Context().Err() == nil {
-		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("err", err))
+		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("error", err))
 	}
 	if p.Type == TypeUnauthorized {
 		c.Response().Header().Set("Www-Authenticate", `Bearer realm="locks"`)

@@ -47,9 +47,9 @@ func TestTheTimeThatARequestWaitedIsNotLonger(t *testing.T) {
 func TestALockIsNotKeptLongerThanItsLeaseByASuspension(t *testing.T) {
 	t.Parallel()
 	q := newQueue(&Config{MaxWaiters: 1}, nil)
-	ln, w := q.join(t.Context(), lease.AcquireRequest{Name: "job", Holder: "b"})
-	ln.grant(lease.AcquireRequest{Holder: "a"}, outcome{lease: lease.Lease{Remaining: time.Hour}, asked: boottime.Present()})
-	require.ErrorIs(t, q.giveUp(ln, w), lease.ErrHeld, "the control")
-	ln.due.Boot -= time.Hour
-	require.ErrorIs(t, q.giveUp(ln, w), errNotSaid)
+	lq, w := q.join(t.Context(), lease.AcquireRequest{Name: "job", Holder: "b"})
+	lq.grant(lease.AcquireRequest{Holder: "a"}, outcome{lease: lease.Lease{Remaining: time.Hour}, asked: boottime.Present()})
+	require.ErrorIs(t, q.giveUp(lq, w), lease.ErrHeld, "the control")
+	lq.due.Boot -= time.Hour
+	require.ErrorIs(t, q.giveUp(lq, w), errNotSaid)
 }

@@ -10,6 +10,6 @@
 //
 //	leasetest.Run(t, leasetest.Harness{New: func(t *testing.T) lease.Store { … }})
 //
-// A History records what clients of any store were told, also while servers die and
+// A History records what clients of any store were answered, also while servers die and
 // answers are lost, and checks it against the model of a lease.
 package leasetest

@@ -18,7 +18,7 @@ import (
 // ErrIllegal is what Check returns of a history that no correct store brings about.
 var ErrIllegal = errors.New("leasetest: illegal history")
 
-// A History records what clients were told about leases. It is for clients in one
+// A History records what clients were answered about leases. It is for clients in one
 // process, on names that nobody had a lease on before and all of whose operations it
 // records, but for sweeps; LockDelay and MinHold are beyond it. An error that is
 // none of package lease's is a call that may or may not have had an effect, then or

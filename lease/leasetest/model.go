@@ -30,15 +30,15 @@ type call struct {
 	key   string
 }
 
-// An answer is what it heard.
+// An answer is what came back.
 type answer struct {
 	lease lease.Lease
 	err   error // nil, or of package lease
 	lost  bool  // the outcome is unknown
 }
 
-// A belief is what the model holds to be stored of one name.
-type belief struct {
+// stored is what the model takes to be stored of one name.
+type stored struct {
 	claim   lease.Claim // its Token is the greatest that is known of
 	key     string
 	held    bool      // not released; it may have expired
@@ -52,9 +52,9 @@ type belief struct {
 func model() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Partition: partition,
-		Init:      func() []any { return []any{belief{}} },
+		Init:      func() []any { return []any{stored{}} },
 		Step: func(state, input, output any) []any {
-			b, c, a := state.(belief), input.(call), output.(answer)
+			b, c, a := state.(stored), input.(call), output.(answer)
 			next := b.step(c, a)
 			states := make([]any, len(next))
 			for i, n := range next {
@@ -87,13 +87,13 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 
 // step returns what may be stored after a call that was answered with a; nothing if
 // that answer cannot be.
-func (b belief) step(c call, a answer) []belief {
+func (b stored) step(c call, a answer) []stored {
 	switch {
 	case a.lost:
 		return b.either(c)
 	case a.err != nil:
 		if b.refuses(c, a.err) {
-			return []belief{b}
+			return []stored{b}
 		}
 		return nil
 	}
@@ -115,11 +115,11 @@ func (b belief) step(c call, a answer) []belief {
 		b = b.reveal(c.claim)
 		b.held = false
 	}
-	return []belief{b}
+	return []stored{b}
 }
 
-// granted is the outcome of an acquisition that was told.
-func (b belief) granted(c call, l lease.Lease) []belief {
+// granted is the outcome of an acquisition that was answered.
+func (b stored) granted(c call, l lease.Lease) []stored {
 	if l.Name != c.claim.Name || l.Holder != c.claim.Holder {
 		return nil
 	}
@@ -128,19 +128,19 @@ func (b belief) granted(c call, l lease.Lease) []belief {
 	if !again && (!over || l.Token <= b.claim.Token) {
 		return nil
 	}
-	return []belief{{claim: l.Claim, key: c.key, held: true, expires: l.ExpiresAt}}
+	return []stored{{claim: l.Claim, key: c.key, held: true, expires: l.ExpiresAt}}
 }
 
 // either is both outcomes of a call whose answer was lost.
-func (b belief) either(c call) []belief {
-	states := []belief{b}
+func (b stored) either(c call) []stored {
+	states := []stored{b}
 	switch {
 	case c.verb == acquire:
 		if b.held && c.key != "" && c.key == b.key && c.claim.Holder == b.claim.Holder {
 			break // it could only get the same lease
 		}
 		c.claim.Token = b.claim.Token
-		states = append(states, belief{claim: c.claim, key: c.key, held: true, hidden: true})
+		states = append(states, stored{claim: c.claim, key: c.key, held: true, hidden: true})
 	case !b.matches(c.claim):
 	case c.verb == renew && b.held:
 		b.expires = time.Time{}
@@ -153,7 +153,7 @@ func (b belief) either(c call) []belief {
 }
 
 // refuses reports whether a store in this state can answer c with err.
-func (b belief) refuses(c call, err error) bool {
+func (b stored) refuses(c call, err error) bool {
 	var held *lease.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -168,7 +168,7 @@ func (b belief) refuses(c call, err error) bool {
 }
 
 // matches reports whether c is, or can be, the claim of the current or last lease.
-func (b belief) matches(c lease.Claim) bool {
+func (b stored) matches(c lease.Claim) bool {
 	if b.hidden {
 		return b.claim.Holder == c.Holder && c.Token > b.claim.Token
 	}
@@ -176,7 +176,7 @@ func (b belief) matches(c lease.Claim) bool {
 }
 
 // reveal is b with a claim that matches.
-func (b belief) reveal(c lease.Claim) belief {
+func (b stored) reveal(c lease.Claim) stored {
 	b.claim, b.hidden = c, false
 	return b
 }

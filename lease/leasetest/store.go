@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A Store keeps leases in memory. Its clock is that of package time.
 type Store struct {
 	mu    sync.Mutex
-	rows  map[string]ledger.Row
+	rows  map[string]rules.Row
 	floor uint64 // no less than the version of any name that was forgotten
 }
 
@@ -28,7 +28,7 @@ var (
 )
 
 // NewStore makes an empty Store.
-func NewStore() *Store { return &Store{rows: make(map[string]ledger.Row)} }
+func NewStore() *Store { return &Store{rows: make(map[string]rules.Row)} }
 
 // begin starts an operation. The time it returns is the wall clock's alone, as that
 // of a store which keeps times.
@@ -52,7 +52,7 @@ func (s *Store) acquireLocked(ctx context.Context, r lease.AcquireRequest) (leas
 		return lease.Lease{}, err
 	}
 	r.Metadata = maps.Clone(r.Metadata)
-	row, l, err := ledger.Acquire(s.rows[r.Name], s.floor, now, r, ledger.NewID())
+	row, l, err := rules.Acquire(s.rows[r.Name], s.floor, now, r, rules.NewID())
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Store) renewLocked(ctx context.Context, r lease.RenewRequest) (lease.Le
 	if err != nil {
 		return lease.Lease{}, err
 	}
-	row, l, err := ledger.Renew(s.rows[r.Name], now, r)
+	row, l, err := rules.Renew(s.rows[r.Name], now, r)
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -117,7 +117,7 @@ func (s *Store) releaseLocked(ctx context.Context, c lease.Claim) error {
 	if err != nil {
 		return err
 	}
-	row, err := ledger.Release(s.rows[c.Name], now, c)
+	row, err := rules.Release(s.rows[c.Name], now, c)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	return record(row, now), nil
 }
 
-func record(row ledger.Row, now time.Time) lease.Record {
+func record(row rules.Row, now time.Time) lease.Record {
 	r := row.Record(now)
 	r.Metadata = maps.Clone(r.Metadata)
 	return r
@@ -196,7 +196,7 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 		if row.State(now) == lease.Held {
 			result.Held++
 		}
-		sweeping := ledger.Sweep(row, now, cmp.Or(r.Retention, lease.DefaultRetention))
+		sweeping := rules.Sweep(row, now, cmp.Or(r.Retention, lease.DefaultRetention))
 		if left == 0 || !sweeping.Changed && !sweeping.Drop {
 			continue
 		}

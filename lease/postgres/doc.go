@@ -103,7 +103,7 @@
 //     *lease.StaleError, because tokens only rise. A renewal, a release or a
 //     sweep's mark since are no change of key: the guard tries FOR SHARE besides, which it
 //     gives back at once, and answers *lease.BusyError, as it does for a claim that is
-//     newer than the snapshot; the transaction that is tried again hears the
+//     newer than the snapshot; the transaction that is tried again gets the
 //     truth. So does one whose first statement is the guard.
 //   - SERIALIZABLE: the same. That such transactions fail among themselves is *lease.BusyError.
 //   - Savepoints: a guard inside of one that is released is as good. A rollback to a savepoint gives
@@ -123,11 +123,11 @@
 // Each operation goes by the server's clock, and time never goes on from an earlier
 // moment than the store has kept: in two sequences, because every transaction sees the
 // present of those. Acquires, renewals, releases and sweeps keep the time if that
-// was not done for a second; and before an expiry is told, by Get, List, Renew, Release, Sweep
+// was not done for a second; and before an expiry is reported, by Get, List, Renew, Release, Sweep
 // or Guard, the time at which it is true is kept, and nobody is at the row who renewed it in
 // time and has yet to commit. So:
 //
-//   - A lease that somebody was told has expired never comes back, whatever the clock does.
+//   - A lease that was reported as expired never comes back, whatever the clock does.
 //   - When the clock is set back, time goes on from the kept moment at the clock's pace, and the
 //     difference is kept as a shift. Leases last longer by the time from that moment to the first
 //     operation after: by a second, where operations are frequent; each time
@@ -140,7 +140,7 @@
 //     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
 //
 // A refusal of a Guard is kept with the next flush of the server's log of changes, within a second by
-// default. What a standby, a read-only transaction or a role without UPDATE is told is not kept.
+// default. What a standby, a read-only transaction or a role without UPDATE is answered is not kept.
 //
 // # Why tokens rise
 //
@@ -162,13 +162,13 @@
 //
 //   - Leases that a promoted standby had missed are lost with the other transactions
 //     that it missed, and can be granted again while their holders still trust them: with
-//     a greater token, which Guard and FenceTrigger tell apart. Synchronous standbys
+//     a greater token, which Guard and FenceTrigger distinguish. Synchronous standbys
 //     prevent it.
 //   - The clock of the server, and of the standby that takes its place, can be set. If
 //     it jumps forward, leases end early, as package lease says; for the rest see above. A
 //     standby that had missed what was kept can be behind by so much.
 //   - Two standbys that were promoted independently to one timeline number, copies of a
-//     running server's disk, and two restorations of one dump cannot be told apart: they
+//     running server's disk, and two restorations of one dump cannot be distinguished: they
 //     count the same tokens.
 //   - A server with fsync off may forget anything in a crash of the machine.
 //   - Writes that are neither guarded nor fenced, and order of what a guarded

@@ -22,9 +22,9 @@ import (
 var ErrNoTransaction = sessions.ErrNoTransaction
 
 var (
-	errGuarded = errors.New("guarded writes of the lease before are in flight")
-	errLocked  = errors.New("another transaction has locked the lease's row")
-	errUntold  = errors.New("that the lease has expired cannot be told yet")
+	errGuarded        = errors.New("guarded writes of the lease before are in flight")
+	errLocked         = errors.New("another transaction has locked the lease's row")
+	errUnstoredExpiry = errors.New("that the lease has expired is not stored yet")
 )
 
 // busyRetry is about when a busy store is worth another try.
@@ -40,14 +40,14 @@ const closedPool = "closed pool"
 // unreachable is the error when there is no connection: nothing was sent.
 func unreachable(err error) error {
 	if err.Error() == closedPool {
-		return fmt.Errorf("lease: %w", lease.ErrClosed)
+		return fmt.Errorf("lease/postgres: %w", lease.ErrClosed)
 	}
 	code := sqlstate.Of(err)
 	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
 	if isBusy(code) || strings.HasPrefix(code, sqlstate.ClassConnection) || strings.HasPrefix(code, sqlstate.ClassIntervention) || ended || brokeOff(err) {
 		return busyError(err)
 	}
-	return fmt.Errorf("lease: %w: connecting: %w", lease.ErrNotReady, err)
+	return fmt.Errorf("lease/postgres: %w: connecting: %w", lease.ErrNotReady, err)
 }
 
 // brokeOff reports whether an error says that the connection ended under a statement.
@@ -72,15 +72,15 @@ func failed(err error) error {
 	case code == sqlstate.InvalidSchema, (code == sqlstate.UndefinedTable || code == sqlstate.UndefinedFunction) && strings.Contains(err.Error(), schemaName):
 		return outdated(err)
 	case code == sqlstate.Privilege:
-		return fmt.Errorf("lease: %[1]w: the role may not use the schema %[2]s: GRANT USAGE ON SCHEMA %[2]s TO the role; "+
+		return fmt.Errorf("lease/postgres: %[1]w: the role may not use the schema %[2]s: GRANT USAGE ON SCHEMA %[2]s TO the role; "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[2]s TO the role: %[3]w", lease.ErrNotReady, schemaName, err)
 	}
-	return fmt.Errorf("lease: %w", err)
+	return fmt.Errorf("lease/postgres: %w", err)
 }
 
 // outdated is the error of a schema that has not what is needed.
 func outdated(cause error) error {
-	return fmt.Errorf("lease: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
+	return fmt.Errorf("lease/postgres: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
 		lease.ErrNotReady, schemaName, cause)
 }
 

@@ -75,11 +75,11 @@ func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer
 		if g.drop(c) {
 			return nil, unreachable(ctx.Err())
 		}
-		return nil, fmt.Errorf("lease: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("lease/postgres: %w", context.Cause(ctx))
 	}
 }
 
-var errClosed = fmt.Errorf("lease: %w", lease.ErrClosed)
+var errClosed = fmt.Errorf("lease/postgres: %w", lease.ErrClosed)
 
 func (g *group) add(c *call) error {
 	g.mu.Lock()

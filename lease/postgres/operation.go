@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // An operation is an acquire or a release, as the functions in the schema take it.
@@ -27,12 +27,12 @@ func newAcquire(r lease.AcquireRequest) (operation, error) {
 	if len(r.Metadata) > 0 {
 		text, err := json.Marshal(r.Metadata)
 		if err != nil {
-			return operation{}, fmt.Errorf("lease: metadata: %w", err)
+			return operation{}, fmt.Errorf("lease/postgres: metadata: %w", err)
 		}
 		metadata = string(text)
 	}
 	return operation{
-		name: r.Name, holder: r.Holder, id: ledger.NewID(), key: r.IdempotencyKey, metadata: metadata,
+		name: r.Name, holder: r.Holder, id: rules.NewID(), key: r.IdempotencyKey, metadata: metadata,
 		ttl: micros(r.TTL), lockDelay: micros(r.LockDelay), minHold: micros(r.MinHold), maxLifetime: micros(r.MaxLifetime),
 	}, nil
 }
@@ -74,7 +74,7 @@ func (s session) operate(ctx context.Context, all []operation, wait string) ([]a
 	sql, args := statement(all, wait)
 	err := query(ctx, s.Conn, parsing(func(a answer) { answers = append(answers, a) }), sql, args...)
 	if err == nil && len(answers) != len(all) {
-		err = fmt.Errorf("lease: BUG: %d answers to %d operations", len(answers), len(all))
+		err = fmt.Errorf("lease/postgres: BUG: %d answers to %d operations", len(answers), len(all))
 	}
 	return answers, err
 }

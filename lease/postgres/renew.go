@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text) AS a ORDER BY a.i`
@@ -32,9 +32,9 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 		case done:
 			results[i].Lease = a.row.Lease(a.seen)
 		case busy:
-			results[i].Err = busyError(errUntold)
+			results[i].Err = busyError(errUnstoredExpiry)
 		default:
-			_, _, results[i].Err = ledger.Renew(a.row, a.seen, all[i])
+			_, _, results[i].Err = rules.Renew(a.row, a.seen, all[i])
 		}
 	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // The outcomes of the functions in the schema. Beside them there is "refused", for
-// which package ledger gives the reason.
+// which package rules gives the reason.
 const (
 	done = "done"
 	busy = "busy"
@@ -19,9 +19,9 @@ const (
 // An answer is what the functions in the schema return.
 type answer struct {
 	outcome string
-	seen    time.Time  // the server's time of the decision
-	row     ledger.Row // as it is stored now; zero = nothing is known of the name
-	err     error      // nil = the rest is valid
+	seen    time.Time // the server's time of the decision
+	row     rules.Row // as it is stored now; zero = nothing is known of the name
+	err     error     // nil = the rest is valid
 }
 
 // answerJSON is an answer in JSON, which costs the server less to prepare than twenty
@@ -57,7 +57,7 @@ func parse(text string) (answer, error) {
 	if len(r.Metadata) == 0 {
 		r.Metadata = nil
 	}
-	return answer{outcome: a.Outcome, seen: a.Seen.UTC(), row: ledger.Row{
+	return answer{outcome: a.Outcome, seen: a.Seen.UTC(), row: rules.Row{
 		Claim:          lease.Claim{Name: r.Name, Holder: r.Holder, ID: r.ID, Token: r.Token},
 		IdempotencyKey: r.IdempotencyKey,
 		Metadata:       r.Metadata,

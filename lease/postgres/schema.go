@@ -80,11 +80,11 @@ func (s *Store) Migrate(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case code == sqlstate.Privilege:
-		return fmt.Errorf("lease: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
+		return fmt.Errorf("lease/postgres: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
 	case code == sqlstate.ReadOnly || isBusy(code):
 		return failed(err)
 	}
-	return fmt.Errorf("lease: making the schema %s: %w", schemaName, err)
+	return fmt.Errorf("lease/postgres: making the schema %s: %w", schemaName, err)
 }
 
 // A querier is a pool or a transaction.

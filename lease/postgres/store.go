@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A Store keeps leases in PostgreSQL.
@@ -81,9 +81,9 @@ func acquired(r lease.AcquireRequest, id string, a answer) (lease.Lease, error) 
 	case a.outcome == busy:
 		return lease.Lease{}, busyError(errGuarded)
 	}
-	_, l, err := ledger.Acquire(a.row, 0, a.seen, r, id)
+	_, l, err := rules.Acquire(a.row, 0, a.seen, r, id)
 	if err == nil && l.ID == id {
-		return lease.Lease{}, fmt.Errorf("lease: BUG: %s was available, and refused", r.Name)
+		return lease.Lease{}, fmt.Errorf("lease/postgres: BUG: %s was available, and refused", r.Name)
 	}
 	return l, err
 }
@@ -118,7 +118,7 @@ func released(c lease.Claim, a answer) error {
 	case a.outcome == busy:
 		return busyError(errLocked)
 	}
-	_, err := ledger.Release(a.row, a.seen, c)
+	_, err := rules.Release(a.row, a.seen, c)
 	return err
 }
 
@@ -144,7 +144,7 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 	return l, released(c, answers[0]), ofAcquire
 }
 
-// Get tells about one name as lease.Store says.
+// Get returns what is known of one name as lease.Store says.
 func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err

@@ -52,7 +52,7 @@ type Config struct {
 	// reading them. 0 = DefaultCacheBytes, negative = none are kept.
 	CacheBytes int
 
-	// Logger hears of transactions that failed, of a clock that was set back, and of a
+	// Logger gets transactions that failed, of a clock that was set back, and of a
 	// WAL that was lost or damaged. nil = nothing is logged.
 	Logger *slog.Logger
 }

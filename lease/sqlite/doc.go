@@ -10,7 +10,7 @@
 //
 // What package lease says of every store, and:
 //
-//   - An answer is given after the commit of what it tells. With Durable, the default,
+//   - An answer is given after the commit of what it says. With Durable, the default,
 //     each commit is synced to the disk first, so a lease that was granted, renewed or
 //     released stays so over kill -9 and a power failure, and no token is granted twice.
 //     With Relaxed that holds for kill -9 only.
@@ -19,8 +19,8 @@
 //   - Each transaction happens at one moment of the store's clock: the wall clock at
 //     Open, and from there a clock that nobody sets and that, on Linux, runs on while
 //     the machine is suspended. Every commit stores its time, and so does the first Get or
-//     List that tells of an expiry; Open starts no earlier than the last of them, so a wall
-//     clock that is set back prolongs no lease, revives none that somebody was told has
+//     List that reports an expiry; Open starts no earlier than the last of them, so a wall
+//     clock that is set back prolongs no lease, revives none that was reported as one that has
 //     expired, and repeats no token.
 //   - A transaction that fails leaves nothing, in the file or in memory. A file that is
 //     damaged, lost or cut is refused, not taken for an empty one: by Open, or, if it is
@@ -44,11 +44,11 @@
 // is closed. That harms nobody after the longest TTL, and can be ended then, with the
 // store closed, by UPDATE state SET seen_at = 0.
 //
-// A WAL that was lost or cut after a crash is not told from one that was shorter: what
+// A WAL that was lost or cut after a crash is not distinguished from one that was shorter: what
 // it had is forgotten, leases among it. Tokens fence who had them.
 //
 // Copying the file alone while it is open is no backup; VACUUM INTO and the sqlite3
-// shell's .backup are. A backup that is restored is not told from the file itself, and
+// shell's .backup are. A backup that is restored is not distinguished from the file itself, and
 // may not know of the tokens that were granted after it: raise state.floor first.
 //
 //	UPDATE state SET floor = max(floor, reserved) + 1000000000;

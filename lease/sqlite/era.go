@@ -108,7 +108,7 @@ func (w *writer) moved() error {
 	return err
 }
 
-// set stores a state in a transaction of its own. Nobody is told of it, so the sync can
+// set stores a state in a transaction of its own. No answer depends on it, so the sync can
 // wait for the checkpoint, which begins with one.
 func (w *writer) set(s state) error {
 	c := w.conn

@@ -31,7 +31,7 @@ var ErrClosed = fmt.Errorf("lease/sqlite: %w", lease.ErrClosed)
 // errCrowded is the cause of a *lease.BusyError.
 var errCrowded = fmt.Errorf("%d requests wait already", maxWaiting)
 
-// retryBusy is what clients are told to wait. It is longer for a full disk, which
+// retryBusy is how long clients should wait. It is longer for a full disk, which
 // somebody has to look after.
 const (
 	retryBusy = 50 * time.Millisecond

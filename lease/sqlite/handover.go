@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // HandOver implements [lease.HandOverer].
@@ -17,7 +17,7 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 		return l, err, acquired
 	}
 	next = detach(next)
-	id := ledger.NewID()
+	id := rules.NewID()
 	var results struct {
 		lease              lease.Lease
 		released, acquired error

@@ -3,7 +3,7 @@ package sqlite
 import (
 	"time"
 
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A place is where the table due has a name: so that a sweep finds what it has to do
@@ -21,7 +21,7 @@ type place struct {
 const releasedLate = 5 * time.Minute
 
 // placeFor is where a name goes whose row an operation has changed.
-func placeFor(old *record, row *ledger.Row, now time.Time) place {
+func placeFor(old *record, row *rules.Row, now time.Time) place {
 	want, latest := nanoseconds(now), nanoseconds(now.Add(releasedLate))
 	if live(row) {
 		want = nanoseconds(row.ExpiresAt)
@@ -34,7 +34,7 @@ func placeFor(old *record, row *ledger.Row, now time.Time) place {
 }
 
 // placeAfterSweep is where a name goes that a sweep has looked at and kept.
-func placeAfterSweep(row *ledger.Row) place {
+func placeAfterSweep(row *rules.Row) place {
 	if live(row) {
 		return place{at: nanoseconds(row.ExpiresAt)}
 	}

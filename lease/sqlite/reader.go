@@ -25,7 +25,7 @@ const (
 // wait for the writer, nor it for them.
 type reader struct {
 	db   *sql.DB
-	gate *gate // what was read is told when it is synced
+	gate *gate // what was read is answered when it is synced
 	get  *sql.Stmt
 	page *sql.Stmt
 
@@ -82,16 +82,16 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 		return lease.Record{}, s.readError(ctx, err)
 	}
 	now := s.clock.now()
-	if err := s.tell(ctx, now, row); err != nil {
+	if err := s.storeExpiry(ctx, now, row); err != nil {
 		return lease.Record{}, err
 	}
 	return row.Record(now), nil
 }
 
-// tell stores the time before anybody hears of a lease that it has expired, unless a later
+// storeExpiry stores the time before any answer says that a lease has expired, unless a later
 // one is stored: the store may be opened again with an earlier clock. So each expiry
 // costs one transaction at most, which others share.
-func (s *Store) tell(ctx context.Context, now time.Time, rows ...*record) error {
+func (s *Store) storeExpiry(ctx context.Context, now time.Time, rows ...*record) error {
 	stored := moment(s.seen.Load())
 	for _, row := range rows {
 		if hasExpired(&row.Row, now) && row.ExpiresAt.After(stored) {
@@ -122,7 +122,7 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 				return
 			}
 			now := s.clock.now()
-			if err := s.tell(ctx, now, rows...); err != nil {
+			if err := s.storeExpiry(ctx, now, rows...); err != nil {
 				yield(lease.Record{}, err)
 				return
 			}
@@ -165,7 +165,7 @@ func (r *reader) rows(ctx context.Context, after, from string, limit int) ([]*re
 	return page, r.gate.pass(ctx)
 }
 
-// readError tells the end of ctx, and of the Store, from an error of the file.
+// readError distinguishes the end of ctx, and of the Store, from an error of the file.
 func (s *Store) readError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A record is what the file has of a name.
 type record struct {
-	ledger.Row
+	rules.Row
 	place place
 }
 
 // live reports whether a lease is to be counted when it expires.
-func live(row *ledger.Row) bool { return row.Token != 0 && row.ReleasedAt.IsZero() && !row.Cleared }
+func live(row *rules.Row) bool { return row.Token != 0 && row.ReleasedAt.IsZero() && !row.Cleared }
 
 const columns = 18
 
@@ -119,7 +119,7 @@ func (r *rawRow) decode() (*record, error) {
 	if r.sum != 0 && r.sum != r.checksum() {
 		return nil, fmt.Errorf("%w: the row of %q is not what was stored", ErrCorrupt, r.name)
 	}
-	row := &record{ledger.Row{
+	row := &record{rules.Row{
 		Claim:          lease.Claim{Name: r.name, Holder: r.holder, ID: r.id, Token: uint64(r.token)},
 		IdempotencyKey: r.key,
 		AcquiredAt:     moment(r.acquired),

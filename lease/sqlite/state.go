@@ -13,7 +13,7 @@ type state struct {
 	floor    uint64    // tokens and versions are above it
 	reserved uint64    // and at most this; 0 = the store was closed, and all were at most floor
 	era      uint64    // counts the times that the store was opened
-	seen     time.Time // the last time of which something was told
+	seen     time.Time // the last time by which something was answered
 }
 
 const (

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A Store keeps leases in a file. It is safe for concurrent use. Operations that
@@ -42,7 +42,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Leas
 		return lease.Lease{}, err
 	}
 	r = detach(r)
-	id := ledger.NewID()
+	id := rules.NewID()
 	var granted lease.Lease
 	err := s.do(ctx, func(t *txn) (err error) {
 		granted, err = t.acquire(r, id)
@@ -71,7 +71,7 @@ func (t *txn) acquire(r lease.AcquireRequest, id string) (lease.Lease, error) {
 	if row.Token == 0 { // nobody knows any more which tokens it had, if it had any
 		floor = t.top
 	}
-	next, l, err := ledger.Acquire(row, floor, t.now, r, id)
+	next, l, err := rules.Acquire(row, floor, t.now, r, id)
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -114,7 +114,7 @@ func (t *txn) renew(r lease.RenewRequest) lease.RenewResult {
 	if err != nil {
 		return lease.RenewResult{Err: err}
 	}
-	next, l, err := ledger.Renew(row, t.now, r)
+	next, l, err := rules.Renew(row, t.now, r)
 	if err != nil {
 		return lease.RenewResult{Err: err}
 	}
@@ -135,7 +135,7 @@ func (t *txn) release(c lease.Claim) error {
 	if err != nil {
 		return err
 	}
-	next, err := ledger.Release(row, t.now, c)
+	next, err := rules.Release(row, t.now, c)
 	if err != nil {
 		return err
 	}

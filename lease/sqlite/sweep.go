@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // sweepSize is how many names a sweep decides in one transaction, and sweepTime how long
@@ -20,7 +20,7 @@ const (
 // Sweep implements [lease.Store]. It reads some names that are due without the writer,
 // decides them in a transaction, which other requests share, and so on, until nothing is
 // due, SweepRequest.Limit names were looked at, or 10 ms have passed. At last it asks what
-// is held. If one of the transactions fails, the result tells what the ones before did.
+// is held. If one of the transactions fails, the result says what the ones before did.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var total lease.SweepResult
 	if err := r.Validate(); err != nil {
@@ -80,7 +80,7 @@ func (t *txn) sweep(d dueName, retention time.Duration, result *lease.SweepResul
 	if e == nil {
 		return err
 	}
-	s := ledger.Sweep(e.row, t.now, retention)
+	s := rules.Sweep(e.row, t.now, retention)
 	result.Expired += s.Expired
 	if s.Drop {
 		result.Removed++

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 // A txn is one transaction, in which requests that came together are decided one
@@ -16,7 +16,7 @@ type txn struct {
 	w     *writer
 	now   time.Time // the same for all: the transaction is one moment
 	top   uint64    // the greatest version of any name, ever
-	seen  bool      // somebody heard what hangs on the time: it must be stored
+	seen  bool      // an answer depends on the time: it must be stored
 	names map[string]*entry
 	stray []dueName // places where a name is not
 	tally tally     // what changes
@@ -25,8 +25,8 @@ type txn struct {
 
 // An entry is a name in a transaction.
 type entry struct {
-	old     *record    // as it is stored; nil = it is not
-	row     ledger.Row // as it will be; zero = it will not
+	old     *record   // as it is stored; nil = it is not
+	row     rules.Row // as it will be; zero = it will not
 	changed bool
 	place   place // where a sweep has put it; zero = see placeFor
 }
@@ -34,10 +34,10 @@ type entry struct {
 var errReserved = errors.New("more tokens have to be reserved, which another program that reads the file may hold up")
 
 // row returns what is stored of a name; the zero Row if nothing is.
-func (t *txn) row(name string) (ledger.Row, error) {
+func (t *txn) row(name string) (rules.Row, error) {
 	e, err := t.entry(name)
 	if err != nil {
-		return ledger.Row{}, err
+		return rules.Row{}, err
 	}
 	return e.row, nil
 }
@@ -54,7 +54,7 @@ func (t *txn) entry(name string) (*entry, error) {
 	e := &entry{old: old}
 	if old != nil {
 		e.row = old.Row
-		// Who hears that a lease has expired must not find it current after a restart with a
+		// Whoever was answered that a lease has expired must not find it current after a restart with a
 		// clock that was set back.
 		t.seen = t.seen || hasExpired(&e.row, t.now) && e.row.ExpiresAt.After(t.w.seen)
 	}
@@ -62,17 +62,17 @@ func (t *txn) entry(name string) (*entry, error) {
 	return e, nil
 }
 
-// hasExpired reports whether a row tells at a time that its lease has expired.
-func hasExpired(row *ledger.Row, now time.Time) bool { return live(row) && !now.Before(row.ExpiresAt) }
+// hasExpired reports whether a row says at a time that its lease has expired.
+func hasExpired(row *rules.Row, now time.Time) bool { return live(row) && !now.Before(row.ExpiresAt) }
 
 // replace puts next, unless it is the row that was stored before.
-func (t *txn) replace(row, next ledger.Row) {
+func (t *txn) replace(row, next rules.Row) {
 	if next.Version != row.Version {
 		t.put(next, place{})
 	}
 }
 
-func (t *txn) put(row ledger.Row, at place) {
+func (t *txn) put(row rules.Row, at place) {
 	if t.top = max(t.top, row.Version); t.top > t.w.state.reserved {
 		t.err = &lease.BusyError{Retry: retryFull, Cause: errReserved}
 	}
@@ -81,10 +81,10 @@ func (t *txn) put(row ledger.Row, at place) {
 }
 
 // drop forgets a name. The next lease of it gets a token above all.
-func (t *txn) drop(row ledger.Row) {
+func (t *txn) drop(row rules.Row) {
 	t.top = max(t.top, row.Version, row.Token)
 	e := t.names[row.Name]
-	e.row, e.changed = ledger.Row{}, true
+	e.row, e.changed = rules.Row{}, true
 }
 
 // write brings the changes to SQLite, and the time with them, and reports whether there

@@ -1,8 +1,8 @@
-// Package ledger decides about leases: given what is stored of a name and the time,
+// Package rules decides about leases: given what is stored of a name and the time,
 // what an operation answers and what is stored then. It is pure, for stores that
 // run Go inside their transaction; a store that decides in SQL follows the same
 // rules, and leasetest compares.
-package ledger
+package rules
 
 import (
 	"time"
@@ -82,7 +82,7 @@ func (r Row) Lease(now time.Time) lease.Lease {
 	return l
 }
 
-// Record is what Get tells of the name. *lease.NotFoundError of the zero Row is the
+// Record is what Get returns of the name. *lease.NotFoundError of the zero Row is the
 // caller's to return, for it knows the name.
 func (r Row) Record(now time.Time) lease.Record {
 	return lease.Record{

@@ -1,4 +1,4 @@
-package ledger_test
+package rules_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
@@ -17,9 +17,9 @@ func request(ttl time.Duration) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: "job", Holder: "a", TTL: ttl}
 }
 
-func acquire(t *testing.T, row ledger.Row, now time.Time, r lease.AcquireRequest) ledger.Row {
+func acquire(t *testing.T, row rules.Row, now time.Time, r lease.AcquireRequest) rules.Row {
 	t.Helper()
-	next, l, err := ledger.Acquire(row, 0, now, r, ledger.NewID())
+	next, l, err := rules.Acquire(row, 0, now, r, rules.NewID())
 	require.NoError(t, err)
 	require.Equal(t, next.Claim, l.Claim)
 	return next
@@ -30,8 +30,8 @@ func TestATokenIsAboveTheRowAndTheFloor(t *testing.T) {
 	for _, c := range []struct{ token, version, floor, next uint64 }{
 		{0, 0, 0, 1}, {0, 0, 41, 42}, {7, 9, 0, 8}, {7, 9, 20, 21}, {30, 31, 20, 31},
 	} {
-		row := ledger.Row{Claim: lease.Claim{Token: c.token}, Version: c.version, ReleasedAt: start}
-		next, l, err := ledger.Acquire(row, c.floor, start, request(time.Second), "id")
+		row := rules.Row{Claim: lease.Claim{Token: c.token}, Version: c.version, ReleasedAt: start}
+		next, l, err := rules.Acquire(row, c.floor, start, request(time.Second), "id")
 		require.NoError(t, err)
 		assert.Equal(t, c.next, l.Token)
 		assert.Greater(t, next.Version, max(c.version, c.floor))
@@ -40,30 +40,30 @@ func TestATokenIsAboveTheRowAndTheFloor(t *testing.T) {
 
 func TestTokensThatAreUsedUpAreAnError(t *testing.T) {
 	t.Parallel()
-	_, _, err := ledger.Acquire(ledger.Row{}, lease.MaxToken, start, request(time.Second), "id")
+	_, _, err := rules.Acquire(rules.Row{}, lease.MaxToken, start, request(time.Second), "id")
 	require.Error(t, err)
-	_, l, err := ledger.Acquire(ledger.Row{}, lease.MaxToken-1, start, request(time.Second), "id")
+	_, l, err := rules.Acquire(rules.Row{}, lease.MaxToken-1, start, request(time.Second), "id")
 	require.NoError(t, err)
 	require.EqualValues(t, lease.MaxToken, l.Token)
 }
 
 func TestALeaseHasExpiredAtTheMomentWhenItExpires(t *testing.T) {
 	t.Parallel()
-	row := acquire(t, ledger.Row{}, start, request(time.Second))
+	row := acquire(t, rules.Row{}, start, request(time.Second))
 	end := start.Add(time.Second)
 	assert.Equal(t, lease.Held, row.State(end.Add(-1)))
 	assert.Equal(t, lease.Expired, row.State(end))
 	assert.Equal(t, time.Nanosecond, row.Record(end.Add(-1)).Remaining)
 	assert.Zero(t, row.Record(end).Remaining)
-	_, _, err := ledger.Renew(row, end, lease.RenewRequest{Claim: row.Claim, TTL: time.Second})
+	_, _, err := rules.Renew(row, end, lease.RenewRequest{Claim: row.Claim, TTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrExpired)
-	_, err = ledger.Release(row, end, row.Claim)
+	_, err = rules.Release(row, end, row.Claim)
 	require.ErrorIs(t, err, lease.ErrExpired)
-	_, err = ledger.Release(row, end.Add(-1), row.Claim)
+	_, err = rules.Release(row, end.Add(-1), row.Claim)
 	require.NoError(t, err)
-	_, _, err = ledger.Acquire(row, 0, end.Add(-1), request(time.Second), "id")
+	_, _, err = rules.Acquire(row, 0, end.Add(-1), request(time.Second), "id")
 	require.ErrorIs(t, err, lease.ErrHeld)
-	_, _, err = ledger.Acquire(row, 0, end, request(time.Second), "id")
+	_, _, err = rules.Acquire(row, 0, end, request(time.Second), "id")
 	require.NoError(t, err)
 }
 
@@ -71,8 +71,8 @@ func TestAnIdempotentAcquisitionChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := request(time.Second)
 	r.IdempotencyKey = "k"
-	row := acquire(t, ledger.Row{}, start, r)
-	next, l, err := ledger.Acquire(row, 99, start.Add(time.Millisecond), r, "id")
+	row := acquire(t, rules.Row{}, start, r)
+	next, l, err := rules.Acquire(row, 99, start.Add(time.Millisecond), r, "id")
 	require.NoError(t, err)
 	require.Equal(t, row, next)
 	require.Equal(t, row.Lease(start.Add(time.Millisecond)), l)
@@ -81,38 +81,38 @@ func TestAnIdempotentAcquisitionChangesNothing(t *testing.T) {
 
 func TestARefusalReturnsTheRowAsItIs(t *testing.T) {
 	t.Parallel()
-	row := acquire(t, ledger.Row{}, start, request(time.Second))
-	next, _, err := ledger.Acquire(row, 0, start, request(time.Second), "id")
+	row := acquire(t, rules.Row{}, start, request(time.Second))
+	next, _, err := rules.Acquire(row, 0, start, request(time.Second), "id")
 	require.ErrorIs(t, err, lease.ErrHeld)
 	require.Equal(t, row, next)
 	stale := lease.Claim{Name: "job", Holder: "a", ID: "x", Token: 9}
-	next, _, err = ledger.Renew(row, start, lease.RenewRequest{Claim: stale, TTL: time.Second})
+	next, _, err = rules.Renew(row, start, lease.RenewRequest{Claim: stale, TTL: time.Second})
 	require.ErrorIs(t, err, lease.ErrStale)
 	require.Equal(t, row, next)
-	next, err = ledger.Release(row, start, stale)
+	next, err = rules.Release(row, start, stale)
 	require.ErrorIs(t, err, lease.ErrStale)
 	require.Equal(t, row, next)
 }
 
 func TestASweepCountsWhatWasTakenOver(t *testing.T) {
 	t.Parallel()
-	row := acquire(t, ledger.Row{}, start, request(time.Second))
+	row := acquire(t, rules.Row{}, start, request(time.Second))
 	now := start.Add(time.Second)
 	row = acquire(t, row, now, request(time.Second))
 	now = now.Add(time.Second)
 	row = acquire(t, row, now, request(time.Second))
-	s := ledger.Sweep(row, now, time.Hour)
+	s := rules.Sweep(row, now, time.Hour)
 	require.Equal(t, 2, s.Expired)
 	require.True(t, s.Changed)
 	require.Equal(t, row.Version, s.Row.Version, "nothing of the lease has changed")
-	s = ledger.Sweep(s.Row, now.Add(time.Second), time.Hour)
+	s = rules.Sweep(s.Row, now.Add(time.Second), time.Hour)
 	require.Equal(t, 1, s.Expired)
 	require.Greater(t, s.Row.Version, row.Version)
 	require.Equal(t, lease.Free, s.Row.State(now.Add(time.Second)))
-	s = ledger.Sweep(s.Row, now.Add(time.Hour+time.Second-1), time.Hour)
+	s = rules.Sweep(s.Row, now.Add(time.Hour+time.Second-1), time.Hour)
 	require.False(t, s.Changed)
 	require.False(t, s.Drop)
-	s = ledger.Sweep(s.Row, now.Add(time.Hour+time.Second), time.Hour)
+	s = rules.Sweep(s.Row, now.Add(time.Hour+time.Second), time.Hour)
 	require.True(t, s.Drop)
 	require.False(t, s.Changed)
 }
@@ -122,7 +122,7 @@ func TestRetriesAreBoundedAndSpread(t *testing.T) {
 	for _, remaining := range []time.Duration{-time.Hour, 0, 1, time.Millisecond, 300 * time.Millisecond, time.Hour} {
 		seen := map[time.Duration]bool{}
 		for range 50 {
-			d := ledger.Retry(remaining)
+			d := rules.Retry(remaining)
 			seen[d] = true
 			require.GreaterOrEqual(t, d, 5*time.Millisecond)
 			require.Less(t, d, max(min(remaining, time.Second), 10*time.Millisecond))
@@ -133,5 +133,5 @@ func TestRetriesAreBoundedAndSpread(t *testing.T) {
 
 func TestIDsDiffer(t *testing.T) {
 	t.Parallel()
-	assert.NotEqual(t, ledger.NewID(), ledger.NewID())
+	assert.NotEqual(t, rules.NewID(), rules.NewID())
 }

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A carrier brings a message to the server and the answer back, in the time of
+// A transport brings a message to the server and the answer back, in the time of
 // timeout or not at all.
-type carrier interface {
-	carry(ctx context.Context, m *message, timeout time.Duration) (answer, error)
+type transport interface {
+	send(ctx context.Context, m *message, timeout time.Duration) (answer, error)
 	CloseIdleConnections()
 }
 
-// A message is a request as a carrier needs it.
+// A message is a request as a transport needs it.
 type message struct {
 	method string
 	target string // path and query
@@ -40,14 +40,14 @@ var (
 // metadata is smaller.
 const maxAnswer = 32 << 20
 
-// A courier is an http.Client for a carrier.
-type courier struct {
+// A httpTransport is an http.Client for a transport.
+type httpTransport struct {
 	*http.Client
 	base   *url.URL
 	header http.Header
 }
 
-func (c *courier) carry(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
+func (c *httpTransport) send(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, m.method, c.base.Scheme+"://"+c.base.Host+m.target, bytes.NewReader(m.body))

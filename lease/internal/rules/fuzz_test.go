@@ -1,4 +1,4 @@
-package ledger_test
+package rules_test
 
 import (
 	"testing"
@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/internal/ledger"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A ledgerWalk is one name through whatever operations a fuzzer thinks of, with all
+// A walk is one name through whatever operations a fuzzer thinks of, with all
 // claims that it ever had.
-type ledgerWalk struct {
+type walk struct {
 	t       *testing.T
 	now     time.Time
-	row     ledger.Row
+	row     rules.Row
 	floor   uint64
 	claims  []lease.Claim
 	token   uint64 // the greatest yet
@@ -25,13 +25,13 @@ type ledgerWalk struct {
 	counted int
 }
 
-// FuzzLedger checks the invariants after every step, each made of two bytes.
-func FuzzLedger(f *testing.F) {
+// FuzzRules checks the invariants after every step, each made of two bytes.
+func FuzzRules(f *testing.F) {
 	f.Add([]byte{0, 3, 3, 0, 5, 9, 0, 3, 2, 0})
 	f.Add([]byte{0, 3, 5, 200, 4, 0, 0, 255, 5, 255, 4, 0, 0, 0, 3, 1})
 	f.Add([]byte{1, 3, 1, 3, 3, 0, 1, 3, 5, 90, 1, 3, 4, 0, 2, 0, 3, 0})
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		w := &ledgerWalk{t: t, now: start}
+		w := &walk{t: t, now: start}
 		for ; len(steps) >= 2; steps = steps[2:] {
 			w.step(steps[0]%6, steps[1])
 		}
@@ -41,7 +41,7 @@ func FuzzLedger(f *testing.F) {
 	})
 }
 
-func (w *ledgerWalk) step(verb, arg byte) {
+func (w *walk) step(verb, arg byte) {
 	before, state := w.row, w.row.State(w.now)
 	switch verb {
 	case 0, 1:
@@ -68,7 +68,7 @@ func (w *ledgerWalk) step(verb, arg byte) {
 	}
 }
 
-func (w *ledgerWalk) acquire(again bool, arg byte, state lease.State) {
+func (w *walk) acquire(again bool, arg byte, state lease.State) {
 	r := lease.AcquireRequest{
 		Name: "job", Holder: string(rune('a' + arg%2)), TTL: time.Duration(1+arg%8) * time.Second,
 		LockDelay: time.Duration(arg>>3%4) * time.Second, MinHold: time.Duration(arg>>5%4) * time.Second, MaxLifetime: time.Duration(arg>>6) * time.Second,
@@ -77,7 +77,7 @@ func (w *ledgerWalk) acquire(again bool, arg byte, state lease.State) {
 		r.IdempotencyKey = "key"
 	}
 	available := w.row.AvailableAt()
-	next, l, err := ledger.Acquire(w.row, w.floor, w.now, r, ledger.NewID())
+	next, l, err := rules.Acquire(w.row, w.floor, w.now, r, rules.NewID())
 	switch {
 	case err != nil:
 		require.ErrorIs(w.t, err, lease.ErrHeld)
@@ -99,7 +99,7 @@ func (w *ledgerWalk) acquire(again bool, arg byte, state lease.State) {
 }
 
 // claim is one of those that the name had; current reports whether it is the last.
-func (w *ledgerWalk) claim(arg byte) (c lease.Claim, current bool) {
+func (w *walk) claim(arg byte) (c lease.Claim, current bool) {
 	if len(w.claims) == 0 {
 		return lease.Claim{Name: "job", Holder: "a", ID: "x", Token: 1}, false
 	}
@@ -107,10 +107,10 @@ func (w *ledgerWalk) claim(arg byte) (c lease.Claim, current bool) {
 	return w.claims[i], i == len(w.claims)-1 && w.row.Token != 0
 }
 
-func (w *ledgerWalk) renew(arg byte) {
+func (w *walk) renew(arg byte) {
 	c, current := w.claim(arg)
 	held := w.row.State(w.now) == lease.Held
-	next, l, err := ledger.Renew(w.row, w.now, lease.RenewRequest{Claim: c, TTL: time.Duration(1+arg%8) * time.Second})
+	next, l, err := rules.Renew(w.row, w.now, lease.RenewRequest{Claim: c, TTL: time.Duration(1+arg%8) * time.Second})
 	require.Equal(w.t, current && held, err == nil, "%v", err)
 	if err == nil {
 		require.False(w.t, l.ExpiresAt.Before(w.row.ExpiresAt))
@@ -119,10 +119,10 @@ func (w *ledgerWalk) renew(arg byte) {
 	w.row = next
 }
 
-func (w *ledgerWalk) release(arg byte) {
+func (w *walk) release(arg byte) {
 	c, current := w.claim(arg)
 	held, released := w.row.State(w.now) == lease.Held, !w.row.ReleasedAt.IsZero()
-	next, err := ledger.Release(w.row, w.now, c)
+	next, err := rules.Release(w.row, w.now, c)
 	require.Equal(w.t, current && (held || released), err == nil, "%v", err)
 	if err == nil && held {
 		w.ended++
@@ -130,8 +130,8 @@ func (w *ledgerWalk) release(arg byte) {
 	w.row = next
 }
 
-func (w *ledgerWalk) sweep(retention time.Duration) {
-	s := ledger.Sweep(w.row, w.now, retention)
+func (w *walk) sweep(retention time.Duration) {
+	s := rules.Sweep(w.row, w.now, retention)
 	w.counted += s.Expired
 	switch {
 	case s.Drop:
@@ -139,7 +139,7 @@ func (w *ledgerWalk) sweep(retention time.Duration) {
 		require.False(w.t, w.now.Before(w.row.AvailableAt()), "a delay was dropped")
 		w.floor = max(w.floor, s.Row.Version)
 		w.version = max(w.version, s.Row.Version)
-		w.row = ledger.Row{}
+		w.row = rules.Row{}
 	case s.Changed:
 		w.row = s.Row
 	default:

@@ -1,11 +1,11 @@
-package ledger
+package rules
 
 import (
 	"math/rand/v2"
 	"time"
 )
 
-// Retry is what a refused request is told to wait: a random time, so that a herd
+// Retry is how long a refused request should wait: a random time, so that a herd
 // spreads, below what remains, and at most a second, since a holder may release
 // before.
 func Retry(remaining time.Duration) time.Duration {
