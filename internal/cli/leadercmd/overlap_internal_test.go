@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
@@ -40,9 +39,5 @@ func TestTheCommandOfALeaderThatIsCutOffIsGoneWhenTheNextOneRuns(t *testing.T) {
 
 func TestTheCommandOfALeaderThatIsCutOffGoesOnWithTheTimesOfTheLibraryControl(t *testing.T) {
 	t.Parallel()
-	d := overlap.New(t, candidate)
-	d.Old = true
-	overlap, _ := d.Cut()
-	t.Log(overlap, "acts of the old command after the first of the new one")
-	assert.NotZero(t, overlap)
+	overlap.RequireSome(t, candidate)
 }

@@ -2,6 +2,7 @@ package leasecmd
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/lockserver"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
 func newAcquire(app *program.App) *cobra.Command {
@@ -118,62 +120,65 @@ func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error)
 	return claim, nil
 }
 
+// A claimCommand is a command about a lease that was acquired.
+type claimCommand struct {
+	server lockserver.ClientFlags
+	claimFlags
+}
+
+func (c *claimCommand) addFlags(f *pflag.FlagSet) {
+	c.server.AddFlags(f)
+	c.claimFlags.addFlags(f)
+}
+
+// run has do ask the server about the claim that the arguments and flags make.
+func (c *claimCommand) run(cmd *cobra.Command, app *program.App, args []string, do func(context.Context, *leasehttp.Client, lease.Claim) error) error {
+	claim, err := c.claim(app, args)
+	if err != nil {
+		return err
+	}
+	client, err := c.server.Client(app, 0)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return do(cmd.Context(), client, claim)
+}
+
 func newRenew(app *program.App) *cobra.Command {
 	var (
-		server lockserver.ClientFlags
-		flags  claimFlags
-		ttl    time.Duration
+		c   claimCommand
+		ttl time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "renew NAME",
 		Short: "Renew a lease, once",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			claim, err := flags.claim(app, args)
-			if err != nil {
-				return err
-			}
-			client, err := server.Client(app, 0)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			l, err := client.Renew(cmd.Context(), lease.RenewRequest{Claim: claim, TTL: ttl})
-			if err != nil {
-				return lockserver.Error(cmd.Context(), err)
-			}
-			return printLease(app, "renewed", l)
+			return c.run(cmd, app, args, func(ctx context.Context, client *leasehttp.Client, claim lease.Claim) error {
+				l, err := client.Renew(ctx, lease.RenewRequest{Claim: claim, TTL: ttl})
+				if err != nil {
+					return lockserver.Error(ctx, err)
+				}
+				return printLease(app, "renewed", l)
+			})
 		},
 	}
-	f := cmd.Flags()
-	server.AddFlags(f)
-	flags.addFlags(f)
-	f.DurationVar(&ttl, "ttl", defaultLeaseTTL, "how long the lease lasts from now unless it is renewed again")
+	c.addFlags(cmd.Flags())
+	cmd.Flags().DurationVar(&ttl, "ttl", defaultLeaseTTL, "how long the lease lasts from now unless it is renewed again")
 	return cmd
 }
 
 func newRelease(app *program.App) *cobra.Command {
-	var (
-		server lockserver.ClientFlags
-		flags  claimFlags
-	)
+	var c claimCommand
 	cmd := &cobra.Command{
 		Use:   "release NAME",
 		Short: "Release a lease; once more is no error",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			claim, err := flags.claim(app, args)
-			if err != nil {
-				return err
-			}
-			client, err := server.Client(app, 0)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			return lockserver.Error(cmd.Context(), client.Release(cmd.Context(), claim))
+			return c.run(cmd, app, args, func(ctx context.Context, client *leasehttp.Client, claim lease.Claim) error {
+				return lockserver.Error(ctx, client.Release(ctx, claim))
+			})
 		},
 	}
-	f := cmd.Flags()
-	server.AddFlags(f)
-	flags.addFlags(f)
+	c.addFlags(cmd.Flags())
 	return cmd
 }

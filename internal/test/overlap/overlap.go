@@ -98,9 +98,9 @@ func (d *Pair) eventually(condition func() bool, what string) {
 	require.Eventually(d, condition, Patience, 5*time.Millisecond, what)
 }
 
-// Cut cuts the first node off and returns how many operations it did after its successor's
+// cut cuts the first node off and returns how many operations it did after its successor's
 // first. late is by how much a goroutine that was due had to wait meanwhile, at most.
-func (d *Pair) Cut() (overlap int, late time.Duration) {
+func (d *Pair) cut() (overlap int, late time.Duration) {
 	d.Helper()
 	url, err := d.proxy.URL(d.dsn)
 	require.NoError(d, err)
@@ -162,7 +162,7 @@ func RequireNone(t *testing.T, join func(d *Pair, dsn string)) {
 	t.Helper()
 	for range 5 {
 		overlap, late := 0, time.Duration(0)
-		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).Cut() })
+		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).cut() })
 		if overlap > 0 && late > Lease/child.ClockShare/4 { // the kernel had signals to deliver meanwhile, too
 			t.Logf("%d operations overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
 			continue
@@ -171,4 +171,14 @@ func RequireNone(t *testing.T, join func(d *Pair, dsn string)) {
 		return
 	}
 	require.Fail(t, "this machine was too busy in each of five attempts: nothing is known")
+}
+
+// RequireSome is the control: with the times that did not fit the commands overlap.
+func RequireSome(t *testing.T, join func(d *Pair, dsn string)) {
+	t.Helper()
+	d := New(t, join)
+	d.Old = true
+	operations, _ := d.cut()
+	t.Log(operations, "operations of the old command after the first of the new one")
+	assert.NotZero(t, operations)
 }
