@@ -180,3 +180,32 @@ func TestNoServiceIsMadeOnceLeadershipHasEnded(t *testing.T) {
 		})
 	}
 }
+
+func TestWorkMayResignAndItsNodeTakesPartAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		overloaded := errors.New("overloaded")
+		var reported []error
+		var s *scene
+		s = prepare(t, leader.Config{Callbacks: leader.Callbacks{OnError: func(err error) { reported = append(reported, err) }}},
+			acquires(1), releases(), acquires(2), releases(), closes())
+		s.Resign(overloaded) // of nothing
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		terms := 0
+		require.NoError(t, s.Run(ctx, func(ctx context.Context) error {
+			if terms++; terms == 2 {
+				assert.GreaterOrEqual(t, time.Since(s.began), 2*time.Second, "others had the first chance")
+				cancel()
+				return nil
+			}
+			s.Resign(overloaded)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), leader.ErrReleased)
+			return nil
+		}))
+		assert.Equal(t, 2, terms)
+		assert.Equal(t, []error{overloaded}, reported)
+		s.finish()
+	})
+}
