@@ -25,6 +25,33 @@ func (l *Locker) request(ctx context.Context, key namespace.Key) (*request, erro
 	return newRequest(lock, key, cmp.Or(l.options.Wait, l.core.config.Timeout)), nil
 }
 
+func valid(key namespace.Key) error {
+	if key.Valid() {
+		return nil
+	}
+	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
+}
+
+// mode is that of the Locker's options.
+func (o Options) mode() session.Mode {
+	if o.Shared {
+		return session.Shared
+	}
+	return session.Exclusive
+}
+
+func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
+	r, ok := lock.core.requests.Get().(*request)
+	if !ok {
+		r = new(request)
+	}
+	r.lock, r.name, r.mode, r.start = lock, key, lock.mode, lock.core.now()
+	if wait != NoTimeout {
+		r.deadline = r.start.Add(wait)
+	}
+	return r
+}
+
 // acquire gets a request its lock or its error, and forgets the request. The caller who
 // sleeps meanwhile drives the connection that its key is asked on, unless somebody does.
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
@@ -55,41 +82,6 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 		return nil, err
 	}
 	return lock, nil
-}
-
-func newRequest(lock *Lock, key namespace.Key, wait time.Duration) *request {
-	r, ok := lock.core.requests.Get().(*request)
-	if !ok {
-		r = new(request)
-	}
-	r.lock, r.name, r.mode, r.start = lock, key, lock.mode, lock.core.now()
-	if wait != NoTimeout {
-		r.deadline = r.start.Add(wait)
-	}
-	return r
-}
-
-// free lets a request be used again, of which nobody knows any more.
-func (r *request) free() {
-	pool := &r.lock.core.requests
-	clear(r.outer)
-	*r = request{wake: r.wake, outer: r.outer[:0]}
-	pool.Put(r)
-}
-
-// mode is that of the Locker's options.
-func (o Options) mode() session.Mode {
-	if o.Shared {
-		return session.Shared
-	}
-	return session.Exclusive
-}
-
-func valid(key namespace.Key) error {
-	if key.Valid() {
-		return nil
-	}
-	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
 }
 
 // errTaken: a try found the key taken.
@@ -180,4 +172,12 @@ func (c *core) explain(r *request, err error) error {
 		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.name, ErrUnavailable, errors.Unwrap(err))
 	}
 	return fmt.Errorf("advisory: lock %v: %w", r.name, err)
+}
+
+// free lets a request be used again, of which nobody knows any more.
+func (r *request) free() {
+	pool := &r.lock.core.requests
+	clear(r.outer)
+	*r = request{wake: r.wake, outer: r.outer[:0]}
+	pool.Put(r)
 }

@@ -71,9 +71,6 @@ func newCore(config Config, source session.Source) *core {
 // now is time.Now, with a wall clock that nobody sets: that one need not be read.
 func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
-// dedicated reports whether a connection carries one lock at most.
-func (c *core) dedicated() bool { return c.config.LocksPerConn == 1 }
-
 const (
 	share    = 20  // of the server's lock table, the default for one Locker
 	minLocks = 100 // and its minimum
@@ -89,6 +86,9 @@ func (c *core) setLimit() {
 		c.limit = max(c.source.Stats().LockTable/share, minLocks)
 	}
 }
+
+// dedicated reports whether a connection carries one lock at most.
+func (c *core) dedicated() bool { return c.config.LocksPerConn == 1 }
 
 // close ends waits with ErrClosed and held locks with a loss, and blocks until
 // nothing of the Locker is left.

@@ -23,24 +23,6 @@ func (c *core) expect(r *request) {
 	}
 }
 
-// forget takes a request back, if it is expected.
-func (a *deadlineTimer) forget(r *request) { a.waits.remove(&r.inTimer) }
-
-func (a *deadlineTimer) set(at time.Time, ring func()) {
-	a.at = at
-	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Until(at), ring)
-		return
-	}
-	a.timer.Reset(time.Until(at))
-}
-
-func (a *deadlineTimer) stop() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
 // expireWaits wakes those whose time is over; they withdraw their requests themselves.
 func (c *core) expireWaits() {
 	c.mu.Lock()
@@ -60,5 +42,23 @@ func (c *core) expireWaits() {
 	a.at = time.Time{}
 	if !next.IsZero() && !c.closed {
 		a.set(next, c.expireWaits)
+	}
+}
+
+// forget takes a request back, if it is expected.
+func (a *deadlineTimer) forget(r *request) { a.waits.remove(&r.inTimer) }
+
+func (a *deadlineTimer) set(at time.Time, ring func()) {
+	a.at = at
+	if a.timer == nil {
+		a.timer = time.AfterFunc(time.Until(at), ring)
+		return
+	}
+	a.timer.Reset(time.Until(at))
+}
+
+func (a *deadlineTimer) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }

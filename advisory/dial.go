@@ -25,13 +25,6 @@ const (
 	maxPause   = time.Second
 )
 
-// failed puts off the next attempt, under mu.
-func (b *backoff) failed() {
-	pause := min(firstPause<<min(b.failures, 10), maxPause)
-	b.failures++
-	b.notBefore = time.Now().Add(pause/2 + rand.N(pause/2))
-}
-
 // unused returns a connection on which there is nothing, under mu, or nil. next is the one
 // that the next key goes to: it is not taken, and if there is none, one can still be made.
 func (c *core) unused(next *conn) *conn {
@@ -48,23 +41,6 @@ func (c *core) unused(next *conn) *conn {
 		return c.dial()
 	}
 	return nil
-}
-
-// serve gives connections to keys that have none, in order, under mu.
-func (c *core) serve() {
-	for k := c.starved.peek(); k != nil && !c.closed && (c.room.top() != nil || len(c.conns) < c.config.MaxConns); k = c.starved.peek() {
-		c.starved.remove(&k.inQueue)
-		k.phase = free
-		k.advance()
-	}
-	for k := c.polled.peek(); k != nil && k.phase == waiting && !c.closed; k = c.polled.peek() {
-		n := c.connToWait(k)
-		if n == nil {
-			return
-		}
-		c.polled.remove(&k.inQueue)
-		k.waitOn(n)
-	}
 }
 
 // dial makes a connection in the background, under mu.
@@ -147,6 +123,23 @@ func (n *conn) unmade(err error) {
 	c.serve()
 }
 
+// serve gives connections to keys that have none, in order, under mu.
+func (c *core) serve() {
+	for k := c.starved.peek(); k != nil && !c.closed && (c.room.top() != nil || len(c.conns) < c.config.MaxConns); k = c.starved.peek() {
+		c.starved.remove(&k.inQueue)
+		k.phase = free
+		k.advance()
+	}
+	for k := c.polled.peek(); k != nil && k.phase == waiting && !c.closed; k = c.polled.peek() {
+		n := c.connToWait(k)
+		if n == nil {
+			return
+		}
+		c.polled.remove(&k.inQueue)
+		k.waitOn(n)
+	}
+}
+
 // leave takes a connection out of what there is, under mu.
 func (n *conn) leave(lost bool) {
 	c := n.core
@@ -159,6 +152,13 @@ func (n *conn) leave(lost bool) {
 		c.redial.failed()
 	}
 	n.place()
+}
+
+// failed puts off the next attempt, under mu.
+func (b *backoff) failed() {
+	pause := min(firstPause<<min(b.failures, 10), maxPause)
+	b.failures++
+	b.notBefore = time.Now().Add(pause/2 + rand.N(pause/2))
 }
 
 var errGone = &session.LostError{Cause: errors.New("the session was given back")}

@@ -62,6 +62,12 @@ func (n *conn) push(o *op) {
 	}
 }
 
+// add is push to a connection that is busy, for who has it, under mu.
+func (n *conn) add(o *op) {
+	n.pending = append(n.pending, o)
+	n.more.Store(int32(len(n.pending)))
+}
+
 // await returns true when the request is settled, and false when it was withdrawn because
 // its context or its time ended. It is called under mu, and unlocks it.
 func (c *core) await(ctx context.Context, r *request) (settled bool) {
@@ -101,6 +107,50 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 	return true
 }
 
+// sleep waits until the request is woken, under mu, which it gives up meanwhile, and
+// reports whether the context ended instead.
+func (c *core) sleep(ctx context.Context, r *request) (canceled bool) {
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
+	}
+	c.expect(r)
+	r.asleep = true
+	c.mu.Unlock()
+	if r.key != nil {
+		c.stats.waiting.Add(1)
+		defer c.stats.waiting.Add(-1)
+	}
+	if ctx.Done() == nil {
+		<-r.wake
+		c.mu.Lock()
+		return false
+	}
+	select {
+	case <-r.wake:
+		c.mu.Lock()
+		return false
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	if !r.asleep {
+		<-r.wake
+	}
+	r.asleep = false
+	return true
+}
+
+// answerIsDue reports whether the answer to the request's own try is on its way, once, and
+// prolongs its time for that, under mu.
+func (c *core) answerIsDue(r *request) bool {
+	k := r.key
+	if r.prolonged || k == nil || k.phase != asking || !k.op.sent || k.requests.peek() != r || k.conn.slow.Load() {
+		return false
+	}
+	r.prolonged, r.expired = true, false
+	r.deadline = time.Now().Add(grace)
+	return true
+}
+
 // drive does what is pending, and appoints who goes on. It is called under mu, which it
 // gives up meanwhile.
 func (n *conn) drive() {
@@ -136,6 +186,38 @@ func (n *conn) drive() {
 	}
 	n.settle(err)
 	n.next()
+}
+
+// gather lets those who were just served come back with their next operations,
+// while they do: a larger batch serves more for the price of one round trip.
+func (n *conn) gather() {
+	most := int32(0)
+	for yields := 0; yields < quiet; yields++ {
+		more := n.more.Load()
+		if int(more) >= n.expected || more >= enough {
+			return
+		}
+		if more > most {
+			most, yields = more, 0
+		}
+		runtime.Gosched()
+	}
+}
+
+// take makes what is pending the batch, under mu.
+func (n *conn) take() {
+	count := min(len(n.pending), maxBatch)
+	n.batch, n.args = append(n.batch[:0], n.pending[:count]...), n.args[:0]
+	n.core.stats.batches.Add(1)
+	n.core.stats.operations.Add(int64(count))
+	rest := copy(n.pending, n.pending[count:])
+	clear(n.pending[rest:])
+	n.pending = n.pending[:rest]
+	n.more.Store(int32(rest))
+	for _, o := range n.batch {
+		o.sent = true
+		n.args = append(n.args, &o.Op)
+	}
 }
 
 // settle books what the server answered to the batch, under mu.
@@ -220,44 +302,6 @@ func (n *conn) appoint() {
 	})
 }
 
-// add is push to a connection that is busy, for who has it, under mu.
-func (n *conn) add(o *op) {
-	n.pending = append(n.pending, o)
-	n.more.Store(int32(len(n.pending)))
-}
-
-// take makes what is pending the batch, under mu.
-func (n *conn) take() {
-	count := min(len(n.pending), maxBatch)
-	n.batch, n.args = append(n.batch[:0], n.pending[:count]...), n.args[:0]
-	n.core.stats.batches.Add(1)
-	n.core.stats.operations.Add(int64(count))
-	rest := copy(n.pending, n.pending[count:])
-	clear(n.pending[rest:])
-	n.pending = n.pending[:rest]
-	n.more.Store(int32(rest))
-	for _, o := range n.batch {
-		o.sent = true
-		n.args = append(n.args, &o.Op)
-	}
-}
-
-// gather lets those who were just served come back with their next operations,
-// while they do: a larger batch serves more for the price of one round trip.
-func (n *conn) gather() {
-	most := int32(0)
-	for yields := 0; yields < quiet; yields++ {
-		more := n.more.Load()
-		if int(more) >= n.expected || more >= enough {
-			return
-		}
-		if more > most {
-			most, yields = more, 0
-		}
-		runtime.Gosched()
-	}
-}
-
 // drop takes an operation back that was not sent, under mu.
 func (n *conn) drop(o *op) bool {
 	if o.sent || len(n.pending) > enough { // it will be answered
@@ -274,48 +318,4 @@ func (n *conn) drop(o *op) bool {
 		}
 	}
 	return false
-}
-
-// sleep waits until the request is woken, under mu, which it gives up meanwhile, and
-// reports whether the context ended instead.
-func (c *core) sleep(ctx context.Context, r *request) (canceled bool) {
-	if r.wake == nil {
-		r.wake = make(chan struct{}, 1)
-	}
-	c.expect(r)
-	r.asleep = true
-	c.mu.Unlock()
-	if r.key != nil {
-		c.stats.waiting.Add(1)
-		defer c.stats.waiting.Add(-1)
-	}
-	if ctx.Done() == nil {
-		<-r.wake
-		c.mu.Lock()
-		return false
-	}
-	select {
-	case <-r.wake:
-		c.mu.Lock()
-		return false
-	case <-ctx.Done():
-	}
-	c.mu.Lock()
-	if !r.asleep {
-		<-r.wake
-	}
-	r.asleep = false
-	return true
-}
-
-// answerIsDue reports whether the answer to the request's own try is on its way, once, and
-// prolongs its time for that, under mu.
-func (c *core) answerIsDue(r *request) bool {
-	k := r.key
-	if r.prolonged || k == nil || k.phase != asking || !k.op.sent || k.requests.peek() != r || k.conn.slow.Load() {
-		return false
-	}
-	r.prolonged, r.expired = true, false
-	r.deadline = time.Now().Add(grace)
-	return true
 }

@@ -16,6 +16,15 @@ const askTimeout = 250 * time.Millisecond
 // maxHolders is how many holders of slots an error names.
 const maxHolders = 10
 
+// heldError is for a try that was refused.
+func (c *core) heldError(r *request) error {
+	e := &HeldError{Key: r.name}
+	if r.explain {
+		e.Holder = c.holder(r.name.Tag())
+	}
+	return e
+}
+
 // holder tells who holds a key, nil if nobody does or a connection to ask with
 // cannot be had soon. It does not wait for one that is in use.
 func (c *core) holder(tag namespace.Tag) *Holder {
@@ -59,6 +68,31 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 	return holders
 }
 
+// giveBack ends the use of a connection that was borrowed, whose last question ended
+// with err.
+func (n *conn) giveBack(err error) {
+	n.core.mu.Lock()
+	defer n.core.mu.Unlock()
+	n.rounds++
+	n.lent = false
+	if err != nil {
+		n.end(err)
+	}
+	n.next()
+}
+
+// localHolder describes a lock that this process holds, under mu.
+func (c *core) localHolder(tag namespace.Tag) *Holder {
+	k := c.keys[tag]
+	if k == nil || k.phase != held {
+		return nil
+	}
+	return &Holder{
+		Local: true, PID: k.conn.pid, ApplicationName: c.config.ApplicationName,
+		Shared: k.mode == session.Shared, Since: k.at,
+	}
+}
+
 // borrow returns a connection of which nobody makes use until next is called, or nil.
 // It is called under mu, which it may give up meanwhile.
 func (c *core) borrow(until time.Time) *conn {
@@ -87,19 +121,6 @@ func (c *core) borrow(until time.Time) *conn {
 	return nil
 }
 
-// giveBack ends the use of a connection that was borrowed, whose last question ended
-// with err.
-func (n *conn) giveBack(err error) {
-	n.core.mu.Lock()
-	defer n.core.mu.Unlock()
-	n.rounds++
-	n.lent = false
-	if err != nil {
-		n.end(err)
-	}
-	n.next()
-}
-
 func askHolder(s session.Session, tag namespace.Tag, patience time.Duration) (*Holder, error) {
 	o := session.Op{Tag: tag, Holder: new(session.Holder)}
 	if err := s.Do([]*session.Op{&o}, patience); err != nil || !o.Held {
@@ -113,25 +134,4 @@ func holderOf(h session.Holder) *Holder {
 		PID: h.PID, ApplicationName: h.ApplicationName, ClientAddr: h.ClientAddr, State: h.State,
 		Shared: h.Mode == session.Shared, SessionSince: h.BackendStart,
 	}
-}
-
-// localHolder describes a lock that this process holds, under mu.
-func (c *core) localHolder(tag namespace.Tag) *Holder {
-	k := c.keys[tag]
-	if k == nil || k.phase != held {
-		return nil
-	}
-	return &Holder{
-		Local: true, PID: k.conn.pid, ApplicationName: c.config.ApplicationName,
-		Shared: k.mode == session.Shared, Since: k.at,
-	}
-}
-
-// heldError is for a try that was refused.
-func (c *core) heldError(r *request) error {
-	e := &HeldError{Key: r.name}
-	if r.explain {
-		e.Holder = c.holder(r.name.Tag())
-	}
-	return e
 }

@@ -87,35 +87,6 @@ func (c *core) key(tag namespace.Tag, pool bool) *key {
 	return k
 }
 
-// maxSpare bounds what is kept of a burst.
-const maxSpare = 1024
-
-// tidy forgets a key that nobody needs, under mu.
-func (k *key) tidy() {
-	if k.phase != free || k.waiting > 0 {
-		return
-	}
-	c := k.core
-	keys := c.keys
-	if k.pool {
-		keys = c.pools
-	}
-	if keys[k.tag] != k {
-		return
-	}
-	delete(keys, k.tag)
-	if len(c.spare) < maxSpare {
-		*k = key{}
-		c.spare = append(c.spare, k)
-	}
-}
-
-// conflicts reports whether a lock in this mode cannot exist beside what this process
-// holds.
-func (k *key) conflicts(mode session.Mode) bool {
-	return k.phase == held && (mode == session.Exclusive || k.mode == session.Exclusive)
-}
-
 // advance does what can be done for those who wait, under mu: when something changed.
 func (k *key) advance() {
 	for {
@@ -214,6 +185,12 @@ func (k *key) move(n *conn) {
 	}
 }
 
+// conflicts reports whether a lock in this mode cannot exist beside what this process
+// holds.
+func (k *key) conflicts(mode session.Mode) bool {
+	return k.phase == held && (mode == session.Exclusive || k.mode == session.Exclusive)
+}
+
 // denied is for a key that was not granted, under mu: because somebody else holds it, or
 // for the server's reason.
 func (k *key) denied(reason error) {
@@ -243,44 +220,6 @@ func (k *key) refuseTries() {
 		}
 	}
 	k.tries = false
-}
-
-// refuse ends the first request with an error, under mu.
-func (k *key) refuse(r *request, err error) {
-	k.requests.remove(&r.inQueue)
-	k.waiting--
-	r.settle(err)
-}
-
-// failAll ends all requests that wait now, under mu.
-func (k *key) failAll(err error) {
-	for r := range k.requests.all {
-		k.refuse(r, err)
-	}
-	k.abandon()
-}
-
-// abandon ends what is under way for a key that nobody wants any more, as far as it can
-// be ended, under mu.
-func (k *key) abandon() {
-	c := k.core
-	switch k.phase {
-	case starved:
-		c.starved.remove(&k.inQueue)
-		k.phase = free
-	case waiting:
-		if c.polled.remove(&k.inQueue) {
-			k.phase = free
-			k.move(nil)
-			break
-		}
-		k.interrupt()
-	case asking:
-		if k.conn.drop(&k.op) {
-			k.phase = free
-			k.move(nil)
-		}
-	}
 }
 
 // lost is for a key whose connection ended before it was granted, under mu. All that
@@ -315,6 +254,67 @@ func (k *key) pause() {
 		k.phase = free
 		k.advance()
 	})
+}
+
+// failAll ends all requests that wait now, under mu.
+func (k *key) failAll(err error) {
+	for r := range k.requests.all {
+		k.refuse(r, err)
+	}
+	k.abandon()
+}
+
+// refuse ends the first request with an error, under mu.
+func (k *key) refuse(r *request, err error) {
+	k.requests.remove(&r.inQueue)
+	k.waiting--
+	r.settle(err)
+}
+
+// abandon ends what is under way for a key that nobody wants any more, as far as it can
+// be ended, under mu.
+func (k *key) abandon() {
+	c := k.core
+	switch k.phase {
+	case starved:
+		c.starved.remove(&k.inQueue)
+		k.phase = free
+	case waiting:
+		if c.polled.remove(&k.inQueue) {
+			k.phase = free
+			k.move(nil)
+			break
+		}
+		k.interrupt()
+	case asking:
+		if k.conn.drop(&k.op) {
+			k.phase = free
+			k.move(nil)
+		}
+	}
+}
+
+// maxSpare bounds what is kept of a burst.
+const maxSpare = 1024
+
+// tidy forgets a key that nobody needs, under mu.
+func (k *key) tidy() {
+	if k.phase != free || k.waiting > 0 {
+		return
+	}
+	c := k.core
+	keys := c.keys
+	if k.pool {
+		keys = c.pools
+	}
+	if keys[k.tag] != k {
+		return
+	}
+	delete(keys, k.tag)
+	if len(c.spare) < maxSpare {
+		*k = key{}
+		c.spare = append(c.spare, k)
+	}
 }
 
 // reason says why a request for the key had no connection, or no answer; nil = somebody

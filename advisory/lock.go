@@ -136,9 +136,6 @@ func (l *Lock) addKey(k *key) {
 	}
 }
 
-// live reports whether the lock is held, under core.mu.
-func (l *Lock) live() bool { return l.complete && !l.released && l.cause == nil }
-
 // begin makes the lock one that is held, under core.mu.
 func (l *Lock) begin(now time.Time) {
 	l.complete, l.since, l.own = true, now, nil
@@ -154,6 +151,16 @@ func (l *Lock) end() {
 	}
 }
 
+// holdsNow is holds for a lock that is held.
+func (l *Lock) holdsNow(tag namespace.Tag) (namespace.Key, bool) {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if !l.live() {
+		return namespace.Key{}, false
+	}
+	return l.holds(tag)
+}
+
 // holds returns the lock's key with this tag.
 func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 	for _, k := range l.keys {
@@ -164,15 +171,8 @@ func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 	return namespace.Key{}, false
 }
 
-// holdsNow is holds for a lock that is held.
-func (l *Lock) holdsNow(tag namespace.Tag) (namespace.Key, bool) {
-	l.core.mu.Lock()
-	defer l.core.mu.Unlock()
-	if !l.live() {
-		return namespace.Key{}, false
-	}
-	return l.holds(tag)
-}
+// live reports whether the lock is held, under core.mu.
+func (l *Lock) live() bool { return l.complete && !l.released && l.cause == nil }
 
 // A lockContext carries its lock and looks at the clock before it says that all
 // is well.
@@ -204,6 +204,13 @@ func (c *lockContext) Err() error {
 	return c.Context.Err()
 }
 
+// carriedAll yields the live locks around a lock, itself included, under core.mu.
+func (l *Lock) carriedAll(yield func(*Lock) bool) {
+	for l != nil && yield(l) {
+		l = l.core.carried(l.parent)
+	}
+}
+
 // carried returns the innermost lock that a context carries and that is still
 // held with this core, under core.mu.
 func (c *core) carried(ctx context.Context) *Lock {
@@ -212,11 +219,4 @@ func (c *core) carried(ctx context.Context) *Lock {
 		l, _ = l.parent.Value(lockContextKey{}).(*Lock)
 	}
 	return l
-}
-
-// carriedAll yields the live locks around a lock, itself included, under core.mu.
-func (l *Lock) carriedAll(yield func(*Lock) bool) {
-	for l != nil && yield(l) {
-		l = l.core.carried(l.parent)
-	}
 }

@@ -7,13 +7,6 @@ import "time"
 // held: a thousandth of one.
 const pauseEvery = 200 * time.Millisecond
 
-// shortestPause is what counts as a pause. A lock that was well expires in no shorter
-// one: it is pinged every third of SessionTTL, and good for nine tenths less LossDrain.
-// Where that is little, each look is taken for the end of a pause.
-func (c Config) shortestPause() time.Duration {
-	return min(pauseEvery+pauseEvery/10, c.SessionTTL*9/10-c.LossDrain-c.SessionTTL/3)
-}
-
 // A pauseWatch finds out that the process, or the machine, stood still while locks were
 // held: a context that descends from a lock's cannot look for itself. The timer runs on
 // CLOCK_MONOTONIC, so that it is due at once when the process goes on after a SIGSTOP,
@@ -63,4 +56,11 @@ func (c *core) lookForPause() {
 		n.expire(wall)
 	}
 	c.mu.Unlock()
+}
+
+// shortestPause is what counts as a pause. A lock that was well expires in no shorter
+// one: it is pinged every third of SessionTTL, and good for nine tenths less LossDrain.
+// Where that is little, each look is taken for the end of a pause.
+func (c Config) shortestPause() time.Duration {
+	return min(pauseEvery+pauseEvery/10, c.SessionTTL*9/10-c.LossDrain-c.SessionTTL/3)
 }

@@ -50,52 +50,6 @@ func (c *core) release(l *Lock) error {
 	return nil
 }
 
-// leaves takes the lock from its keys, under mu. r, if not nil, is settled when the
-// server has those back that nobody else uses.
-func (l *Lock) leaves(r *request) {
-	keys := l.on
-	l.on = nil
-	for _, k := range keys {
-		if !l.without(k) {
-			continue
-		}
-		if r != nil {
-			r.left++
-		}
-		k.giveBack(r)
-	}
-}
-
-// without takes the lock from a key, under mu, and reports whether it was its last user.
-func (l *Lock) without(k *key) bool {
-	i := slices.Index(k.holders, l)
-	if i < 0 {
-		return false // it was lost
-	}
-	k.holders = slices.Delete(k.holders, i, i+1)
-	return len(k.holders) == 0
-}
-
-// passes takes the lock from its only key, under mu, if others use that too, or if it passes
-// to the next who waits, without a round trip.
-func (l *Lock) passes(k *key) bool {
-	if len(k.holders) > 1 {
-		l.without(k)
-		return true
-	}
-	if k.waiting == 0 {
-		return false
-	}
-	now := time.Now()
-	successor := k.successor(now)
-	if successor == nil || !l.without(k) {
-		return false
-	}
-	k.conn.watchNow()
-	k.give(successor, true, now)
-	return true
-}
-
 // outlasted returns the connection of a reader that leaves it to others, under mu, if the
 // server must be asked first whether it still keeps the lock.
 func (c *core) outlasted(l *Lock, now time.Time) *conn {
@@ -118,4 +72,50 @@ func (c *core) question(n *conn) error {
 	c.await(context.Background(), r)
 	c.mu.Lock()
 	return r.err
+}
+
+// leaves takes the lock from its keys, under mu. r, if not nil, is settled when the
+// server has those back that nobody else uses.
+func (l *Lock) leaves(r *request) {
+	keys := l.on
+	l.on = nil
+	for _, k := range keys {
+		if !l.without(k) {
+			continue
+		}
+		if r != nil {
+			r.left++
+		}
+		k.giveBack(r)
+	}
+}
+
+// passes takes the lock from its only key, under mu, if others use that too, or if it passes
+// to the next who waits, without a round trip.
+func (l *Lock) passes(k *key) bool {
+	if len(k.holders) > 1 {
+		l.without(k)
+		return true
+	}
+	if k.waiting == 0 {
+		return false
+	}
+	now := time.Now()
+	successor := k.successor(now)
+	if successor == nil || !l.without(k) {
+		return false
+	}
+	k.conn.watchNow()
+	k.give(successor, true, now)
+	return true
+}
+
+// without takes the lock from a key, under mu, and reports whether it was its last user.
+func (l *Lock) without(k *key) bool {
+	i := slices.Index(k.holders, l)
+	if i < 0 {
+		return false // it was lost
+	}
+	k.holders = slices.Delete(k.holders, i, i+1)
+	return len(k.holders) == 0
 }

@@ -45,39 +45,6 @@ type request struct {
 	wake   chan struct{}
 }
 
-// wakeUp wakes the request, if it sleeps, under mu.
-func (r *request) wakeUp() {
-	if r.asleep {
-		r.asleep = false
-		r.wake <- struct{}{}
-	}
-}
-
-// settle ends the request, under mu, once.
-func (r *request) settle(err error) {
-	if r.settled {
-		return
-	}
-	r.settled, r.err = true, err
-	r.done()
-	r.wakeUp()
-}
-
-// done forgets the request where it is known, but in its queue, under mu.
-func (r *request) done() {
-	c := r.lock.core
-	c.deadlines.forget(r)
-	for _, l := range r.outer {
-		delete(l.inside, r)
-	}
-	if r.lock.pending == r {
-		r.lock.pending = nil
-	}
-	if r.key != nil && r.key.op.by == r {
-		r.key.op.by = nil
-	}
-}
-
 // tell has the tracer told, once, that the request waits, under mu.
 func (r *request) tell(ahead int) {
 	if r.traced || r.lock.core.config.Tracer.Wait == nil {
@@ -94,6 +61,24 @@ func (r *request) answered(err error) {
 	}
 	if r.left--; r.left == 0 {
 		r.settle(r.err)
+	}
+}
+
+// settle ends the request, under mu, once.
+func (r *request) settle(err error) {
+	if r.settled {
+		return
+	}
+	r.settled, r.err = true, err
+	r.done()
+	r.wakeUp()
+}
+
+// wakeUp wakes the request, if it sleeps, under mu.
+func (r *request) wakeUp() {
+	if r.asleep {
+		r.asleep = false
+		r.wake <- struct{}{}
 	}
 }
 
@@ -114,6 +99,21 @@ func (c *core) withdraw(r *request) (reason error) {
 	}
 	k.advance()
 	return reason
+}
+
+// done forgets the request where it is known, but in its queue, under mu.
+func (r *request) done() {
+	c := r.lock.core
+	c.deadlines.forget(r)
+	for _, l := range r.outer {
+		delete(l.inside, r)
+	}
+	if r.lock.pending == r {
+		r.lock.pending = nil
+	}
+	if r.key != nil && r.key.op.by == r {
+		r.key.op.by = nil
+	}
 }
 
 // gaveUp is the error of a request that was withdrawn. A canceled caller gets it

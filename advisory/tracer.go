@@ -43,20 +43,6 @@ type TraceData struct {
 	Err      error
 }
 
-// trace calls a function of the tracer. One that panics must not leave a lock, a session
-// or a request behind: the panic is logged, and the lock's business goes on.
-func (c *core) trace(ctx context.Context, call func(context.Context, TraceData), data TraceData) {
-	if call == nil {
-		return
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
-		}
-	}()
-	call(ctx, data)
-}
-
 // traceAcquire counts and reports how a request ended.
 func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	l, t := r.lock, &c.config.Tracer
@@ -94,4 +80,18 @@ func (c *core) traceLoss(l *Lock, loss *LostError) {
 	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
 		slog.Duration("held", loss.Held), slog.Any("err", loss.Cause))
 	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Held: loss.Held, Err: loss})
+}
+
+// trace calls a function of the tracer. One that panics must not leave a lock, a session
+// or a request behind: the panic is logged, and the lock's business goes on.
+func (c *core) trace(ctx context.Context, call func(context.Context, TraceData), data TraceData) {
+	if call == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
+		}
+	}()
+	call(ctx, data)
 }

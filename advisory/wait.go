@@ -45,22 +45,6 @@ func (k *key) waitOn(n *conn) {
 	k.core.wg.Go(func() { k.waitAtServer(n) })
 }
 
-// interrupt has who waits for the key look again, under mu.
-func (k *key) interrupt() {
-	if n := k.conn; n != nil && n.session != nil && n.waiter == k {
-		n.session.Interrupt()
-	}
-	k.wakeUp()
-}
-
-// wakeUp ends a rest of who waits for the key, under mu.
-func (k *key) wakeUp() {
-	select {
-	case k.woken <- struct{}{}:
-	default:
-	}
-}
-
 // waitAtServer waits for the key, on a connection of which nobody else makes use meanwhile,
 // until it is granted, nobody wants it any more, or the connection is lost.
 func (k *key) waitAtServer(n *conn) {
@@ -111,6 +95,25 @@ func (k *key) waitAtServer(n *conn) {
 	}
 }
 
+// stop ends the wait for a key that nobody waits for any more, under mu.
+func (k *key) stop(n *conn) {
+	n.waiter = nil
+	if k.hasTurnstile { // a try on another connection may not find it shut
+		k.hasTurnstile, k.phase = false, leaving
+		k.op = op{key: k, Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}}
+		n.add(&k.op)
+		n.next()
+		return
+	}
+	if n.session == nil && len(n.pending) == 0 {
+		n.cancel()
+	}
+	k.phase = free
+	k.move(nil)
+	n.next()
+	k.advance()
+}
+
 // slice waits once: for the turnstile, and then for the key, or for a free slot of a
 // semaphore. It is called under mu, which it gives up meanwhile.
 func (k *key) slice(n *conn, r *request) (granted bool, err error) {
@@ -139,23 +142,6 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	return true, nil
 }
 
-// alone has one operation done to its end, for who waits on the connection, under mu,
-// which it gives up meanwhile.
-func (n *conn) alone(o *session.Op) error {
-	n.core.mu.Unlock()
-	err := n.session.Do([]*session.Op{o}, patience)
-	if errors.Is(err, session.ErrPending) {
-		err = n.session.Do(nil, 0)
-	}
-	n.core.mu.Lock()
-	n.rounds++
-	n.watched = false
-	if n.ended != nil { // meanwhile, by another goroutine
-		return n.ended
-	}
-	return err
-}
-
 // look takes a free slot, if there is one, or rests a moment, under mu.
 func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	c := k.core
@@ -177,6 +163,29 @@ func (k *key) look(n *conn, r *request) (granted bool, err error) {
 	return false, nil
 }
 
+// alone has one operation done to its end, for who waits on the connection, under mu,
+// which it gives up meanwhile.
+func (n *conn) alone(o *session.Op) error {
+	n.core.mu.Unlock()
+	err := n.session.Do([]*session.Op{o}, patience)
+	if errors.Is(err, session.ErrPending) {
+		err = n.session.Do(nil, 0)
+	}
+	n.core.mu.Lock()
+	n.rounds++
+	n.watched = false
+	if n.ended != nil { // meanwhile, by another goroutine
+		return n.ended
+	}
+	return err
+}
+
+// leaveTurnstile gives the turnstile back, under mu.
+func (k *key) leaveTurnstile(n *conn) {
+	k.hasTurnstile = false
+	n.add(&op{Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}})
+}
+
 // rest waits a moment, or until it is woken, under mu, which it gives up meanwhile.
 func (k *key) rest(pause time.Duration) {
 	c := k.core
@@ -191,27 +200,18 @@ func (k *key) rest(pause time.Duration) {
 	}
 }
 
-// stop ends the wait for a key that nobody waits for any more, under mu.
-func (k *key) stop(n *conn) {
-	n.waiter = nil
-	if k.hasTurnstile { // a try on another connection may not find it shut
-		k.hasTurnstile, k.phase = false, leaving
-		k.op = op{key: k, Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}}
-		n.add(&k.op)
-		n.next()
-		return
+// interrupt has who waits for the key look again, under mu.
+func (k *key) interrupt() {
+	if n := k.conn; n != nil && n.session != nil && n.waiter == k {
+		n.session.Interrupt()
 	}
-	if n.session == nil && len(n.pending) == 0 {
-		n.cancel()
-	}
-	k.phase = free
-	k.move(nil)
-	n.next()
-	k.advance()
+	k.wakeUp()
 }
 
-// leaveTurnstile gives the turnstile back, under mu.
-func (k *key) leaveTurnstile(n *conn) {
-	k.hasTurnstile = false
-	n.add(&op{Op: session.Op{Tag: k.turnstile(), Mode: k.mode, Unlock: true}})
+// wakeUp ends a rest of who waits for the key, under mu.
+func (k *key) wakeUp() {
+	select {
+	case k.woken <- struct{}{}:
+	default:
+	}
 }
