@@ -56,7 +56,7 @@ type Config struct {
 	// without harm to other locks. With more, all locks of a connection are lost when it
 	// ends, also when a person ends one session with pg_terminate_backend; in return,
 	// requests that come together share statements, and thousands of locks need a few
-	// connections. The first connection with room gets the next lock, so that a large number
+	// connections. A connection is made when the others are full, so that a large number
 	// makes large batches, and a small one spreads the work over more server processes.
 	//
 	// Use some hundreds to some thousands: PostgreSQL walks all locks of a session at the end of

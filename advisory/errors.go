@@ -161,8 +161,8 @@ func (e *TimeoutError) Is(target error) bool {
 // Unwrap returns the cause of the context, if that ended the wait.
 func (e *TimeoutError) Unwrap() error { return e.Cause }
 
-// A PoolExhaustedError says that every connection of the lock pool was in use. It
-// matches ErrPoolExhausted and, if the wait for one ran out, ErrTimeout and the
+// A PoolExhaustedError says that every connection of the lock pool was in use: with more
+// than one lock for each, that all had as many as they carry. It matches ErrPoolExhausted and, if the wait for one ran out, ErrTimeout and the
 // context's cause.
 type PoolExhaustedError struct {
 	Key      namespace.Key

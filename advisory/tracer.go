@@ -78,7 +78,7 @@ func (c *core) traceRelease(l *Lock, err error) {
 func (c *core) traceLoss(l *Lock, loss *LostError) {
 	c.stats.lost.Add(1)
 	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
-		slog.Duration("held", loss.Held), slog.Any("err", loss.Cause))
+		slog.Duration("held", loss.Held), slog.Any("error", loss.Cause))
 	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Held: loss.Held, Err: loss})
 }
 
