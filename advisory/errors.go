@@ -28,7 +28,8 @@ var (
 	// ErrPoolExhausted: no connection of the lock pool was free.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
 
-	// ErrLost: the lock ended before its release.
+	// ErrLost: the lock ended before its release. leader.ErrLost, of leadership, and
+	// leasehttp.ErrLost, of a lease, are other errors: work that needs two of them knows which ended.
 	ErrLost = session.ErrLost
 	// ErrClosed: the Locker is closed.
 	ErrClosed = session.ErrClosed

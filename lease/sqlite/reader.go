@@ -6,20 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"modernc.org/sqlite"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// readers is how many connections read at once, and pageSize how many rows List
-// reads at once: a read that lasts keeps the WAL from being reused.
-const (
-	readers  = 4
-	pageSize = 500
-)
+// readers is how many connections read at once.
+const readers = 4
 
 // A reader has the connections that read what is committed. In WAL mode they do not
 // wait for the writer, nor it for them.
@@ -106,37 +102,18 @@ func (s *Store) storeExpiry(ctx context.Context, now time.Time, rows ...*record)
 
 // List implements [lease.Store]. It reads in pages, and holds nothing between them.
 func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
-	return func(yield func(lease.Record, error) bool) {
-		if err := r.Validate(); err != nil {
-			yield(lease.Record{}, err)
-			return
+	return rules.List(r, func(after string, size int) ([]lease.Record, error) {
+		rows, err := s.reader.rows(ctx, after, r.Prefix, size)
+		if err != nil {
+			return nil, s.readError(ctx, err)
 		}
-		for after, left := r.After, r.Limit; ; {
-			size := pageSize
-			if r.Limit > 0 {
-				size = min(size, left)
-			}
-			rows, err := s.reader.rows(ctx, after, r.Prefix, size)
-			if err != nil {
-				yield(lease.Record{}, s.readError(ctx, err))
-				return
-			}
-			now := s.clock.now()
-			if err := s.storeExpiry(ctx, now, rows...); err != nil {
-				yield(lease.Record{}, err)
-				return
-			}
-			for _, row := range rows {
-				if !strings.HasPrefix(row.Name, r.Prefix) || !yield(row.Record(now), nil) {
-					return
-				}
-				after = row.Name
-			}
-			if left -= len(rows); len(rows) < size || r.Limit > 0 && left == 0 {
-				return
-			}
+		now := s.clock.now()
+		records := make([]lease.Record, len(rows))
+		for i, row := range rows {
+			records[i] = row.Record(now)
 		}
-	}
+		return records, s.storeExpiry(ctx, now, rows...)
+	})
 }
 
 // rows reads a page.
