@@ -10,9 +10,9 @@ import (
 )
 
 // The locks that are lost in a round: each on a connection, or all on few.
-const (
-	lossesPerLock = 64
-	lossesShared  = 1000
+var (
+	lossesPerLock = []int{64}
+	lossesShared  = []int{1000, 10_000}
 )
 
 // losses measures pglatch alone. The others notice at their next statement, or have
@@ -20,29 +20,41 @@ const (
 func (p *Plan) losses(ctx context.Context) (report.Rows, error) {
 	var rows report.Rows
 	for _, s := range p.Systems {
-		if !s.Ours {
+		numbers := lossesShared
+		switch {
+		case !s.Ours:
 			continue
+		case s.PerLock:
+			numbers = lossesPerLock
 		}
-		r := report.Row{Workload: report.Loss, System: s.Name, Workers: 1, Locks: lossesShared}
-		if s.PerLock {
-			r.Locks = lossesPerLock
-		}
-		all := new(gauge.Histogram)
-		for range p.Rounds {
-			times, err := p.lose(ctx, s, r.Locks)
+		for _, n := range numbers {
+			r, err := p.loss(ctx, s, n)
 			if err != nil {
-				if ctx.Err() != nil {
-					return nil, context.Cause(ctx)
-				}
-				r.NotRun, r.Failed = err.Error(), true
-				break
+				return nil, err
 			}
-			all.Merge(times)
+			rows = append(rows, r)
 		}
-		r.P50US, r.P99US, r.P999US, r.MaxUS = micros(all.At(0.5)), micros(all.At(0.99)), micros(all.At(0.999)), micros(all.Max())
-		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// loss lets a system lose n locks in each round. The error is the end of ctx.
+func (p *Plan) loss(ctx context.Context, s system.System, n int) (report.Row, error) {
+	r := report.Row{Workload: report.Loss, System: s.Name, Workers: 1, Locks: n}
+	all := new(gauge.Histogram)
+	for range p.Rounds {
+		times, err := p.lose(ctx, s, n)
+		if err != nil {
+			if ctx.Err() != nil {
+				return r, context.Cause(ctx)
+			}
+			r.NotRun, r.Failed = err.Error(), true
+			break
+		}
+		all.Merge(times)
+	}
+	r.P50US, r.P99US, r.P999US, r.MaxUS = micros(all.At(0.5)), micros(all.At(0.99)), micros(all.At(0.999)), micros(all.Max())
+	return r, nil
 }
 
 func (p *Plan) lose(ctx context.Context, s system.System, n int) (*gauge.Histogram, error) {
