@@ -1,7 +1,9 @@
 package advisory_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -65,5 +67,77 @@ func TestALockBeyondAllConnectionsEndsAsThePoolExhausted(t *testing.T) {
 		require.ErrorIs(w, err, advisory.ErrPoolExhausted, "those who hold the others may be waiting, too")
 		w.release(locks...)
 		w.release(w.acquire(l, 5))
+	})
+}
+
+// The connection that a wait leaves is not made yet: it goes on with the new lock then.
+func TestAWaitLeavesAConnectionThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 3, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Timeout: time.Hour})
+		other := w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		first := w.acquire(l, 2)
+		made := make(chan struct{})
+		f.onAcquire = func() error { <-made; return nil }
+		waiter := w.beginAcquire(w.Context(), l, 1) // on a second connection
+		full := []*advisory.Lock{first, w.acquire(l, 3), w.acquire(l, 4)}
+		third := w.beginAcquire(w.Context(), l, 5)
+		time.Sleep(time.Second)
+		w.assertWaits(third)
+		close(made)
+		w.release(w.now(third))
+		w.release(full...)
+		w.assertWaits(waiter)
+		w.release(foreign)
+		w.release(w.granted(waiter))
+	})
+}
+
+// The connection that was to be made for a wait that was canceled is nobody's: a lock that is
+// asked for then gets another one.
+func TestALockIsNotAskedForOnAConnectionThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 2, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{MaxConns: 3})
+		other := w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		first := w.acquire(l, 2)
+		made := make(chan struct{})
+		f.onAcquire = func() error { <-made; return context.Canceled }
+		ctx, cancel := context.WithCancel(w.Context())
+		waiter := w.beginAcquire(ctx, l, 1)
+		cancel()
+		require.ErrorIs(w, (<-waiter).err, context.Canceled)
+		synctest.Wait()
+		f.onAcquire = nil
+		second := w.acquire(l, 3)
+		third := w.acquire(l, 4)
+		close(made)
+		w.release(first, second, third, foreign)
+	})
+}
+
+// A lock waits for room, and the wait that had the only other connection made is canceled.
+func TestALockGoesOnWhenAWaitGivesUpAConnectionThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 3, func(w *world) {
+		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Timeout: time.Hour})
+		other := w.open(advisory.Config{})
+		foreign := w.acquire(other, 1)
+		first := w.acquire(l, 2)
+		made := make(chan struct{})
+		f.onAcquire = func() error { <-made; return nil }
+		ctx, cancel := context.WithCancel(w.Context())
+		waiter := w.beginAcquire(ctx, l, 1)
+		full := []*advisory.Lock{first, w.acquire(l, 3), w.acquire(l, 4)}
+		third := w.beginAcquire(w.Context(), l, 5)
+		w.assertWaits(third)
+		cancel()
+		require.ErrorIs(w, (<-waiter).err, context.Canceled)
+		synctest.Wait()
+		close(made)
+		w.release(w.granted(third), foreign)
+		w.release(full...)
 	})
 }

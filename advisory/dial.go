@@ -95,7 +95,9 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 // learn why.
 func (n *conn) unmade(err error) {
 	c := n.core
-	c.redial.failed()
+	if n.ended == nil { // else nobody wanted it any more
+		c.redial.failed()
+	}
 	delete(c.conns, n)
 	pending := n.pending
 	n.pending = nil

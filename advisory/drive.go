@@ -276,6 +276,8 @@ func (o *op) fail(err error) {
 func (n *conn) next() {
 	switch {
 	case n.waiter != nil: // who waits on it goes on
+	case n.session == nil: // it is being made, and goes on with what is pending then
+		n.rest()
 	case n.ended != nil:
 		close(n.quit)
 	case len(n.pending) > 0:

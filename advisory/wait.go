@@ -106,6 +106,7 @@ func (k *key) stop(n *conn) {
 		return
 	}
 	if n.session == nil && len(n.pending) == 0 {
+		n.end(errGone) // so that nobody comes to it meanwhile
 		n.cancel()
 	}
 	k.phase = free
