@@ -19,7 +19,7 @@ func (c *core) connToWait(k *key) (best *conn) {
 	}
 	now := time.Now()
 	for n := range c.conns {
-		if n.session != nil && n.ended == nil && !n.busy && n != next && n != k.conn && now.Sub(n.since) >= settled && (best == nil || n.locks < best.locks) {
+		if n.session != nil && n.ended == nil && !n.busy && n.waiter == nil && n != next && n != k.conn && now.Sub(n.since) >= settled && (best == nil || n.locks < best.locks) {
 			best = n
 		}
 	}

@@ -14,13 +14,13 @@ import (
 const slotPause = 20 * time.Millisecond
 
 // wait has somebody wait for the key, under mu: on the connection that it was asked on
-// if there is nothing else on it, on one that has nothing else to do, or, polled, on
+// if that carries one lock, on one that has nothing else to do, or, polled, on
 // none.
 func (k *key) wait() {
 	c := k.core
 	k.phase = waiting
-	if n := k.conn; c.dedicated() || n.locks == 1 && n != c.room.top() {
-		k.waitOn(n)
+	if c.dedicated() {
+		k.waitOn(k.conn)
 		return
 	}
 	if n := c.connToWait(k); n != nil {
