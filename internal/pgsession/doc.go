@@ -35,7 +35,7 @@
 // are SQL text. What the session holds is a count: which locks they are is for its owner
 // to know, and for the server to say.
 //
-// The batches of a session that holds many locks share a transaction (ADR 19), because the
+// The batches of a session that holds many locks share a transaction (ADR 20), because the
 // server walks all of the session's locks at the end of each one.
 //
 // A wait blocks in the server's queue, so a hand-over is as fast as the server,
