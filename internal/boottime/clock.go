@@ -34,9 +34,20 @@ func (c *Clock) At(now time.Time) time.Duration {
 			return r.boot + passed
 		}
 	}
-	r := &reading{at: now, boot: Now()}
+	r := readBoth()
 	c.last.Store(r)
-	return r.boot
+	return r.boot - r.at.Sub(now)
+}
+
+// readBoth looks at both clocks within maxJump. Who is kept from the processor between the two
+// looks tries again: the time that it was kept would count as time that has passed.
+func readBoth() *reading {
+	for {
+		r := &reading{at: time.Now(), boot: Now()}
+		if time.Since(r.at) < maxJump {
+			return r
+		}
+	}
 }
 
 // holds reports whether a reading still tells the time, when so much has passed on
