@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,5 +140,30 @@ func TestALockGoesOnWhenAWaitGivesUpAConnectionThatIsBeingMade(t *testing.T) {
 		close(made)
 		w.release(w.granted(third), foreign)
 		w.release(full...)
+	})
+}
+
+func TestAKeyIsTriedOnAConnectionThatLivesIfTheServerHasNoFurtherOne(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 3, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 3, Timeout: time.Hour}), w.open(advisory.Config{})
+		foreign, own := w.acquire(other, 1), w.acquire(l, 2)
+		w.server.SetUnavailable(errors.New("sorry, too many clients already"))
+		_, err := l.With(advisory.Options{Wait: 10 * time.Second}).Acquire(w.Context(), entity(1))
+		require.ErrorIs(w, err, advisory.ErrTimeout)
+		require.NotErrorIs(w, err, advisory.ErrUnavailable)
+		waiter := w.beginAcquire(w.Context(), l, 1)
+		canceled, cancel := context.WithCancel(w.Context())
+		second := w.beginAcquire(canceled, l, 1)
+		time.Sleep(time.Minute)
+		cancel()
+		w.release(foreign)
+		start := time.Now()
+		lock := w.granted(waiter)
+		assert.Less(w, time.Since(start), 2*time.Second)
+		assert.Equal(w, own.PID(), lock.PID())
+		require.ErrorIs(w, (<-second).err, context.Canceled)
+		w.server.SetUnavailable(nil)
+		w.release(lock, own)
 	})
 }

@@ -37,10 +37,24 @@ func (c *core) unused(next *conn) *conn {
 	if !c.dedicated() && c.room.top() == nil {
 		left--
 	}
-	if left > 0 {
+	if left > 0 && (!time.Now().Before(c.redial.notBefore) || !c.lives()) {
 		return c.dial()
 	}
 	return nil
+}
+
+// lives reports whether there is a connection that carries many locks, so that a key can be
+// tried although no further one can be made, under mu.
+func (c *core) lives() bool {
+	if c.dedicated() {
+		return false
+	}
+	for n := range c.conns {
+		if n.session != nil && n.ended == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // dial makes a connection in the background, under mu.
@@ -108,7 +122,7 @@ func (n *conn) unmade(err error) {
 		n.ended = &session.LostError{Cause: err}
 	}
 	n.place()
-	if k := n.waiter; k != nil {
+	if k := n.waiter; k != nil && !c.lives() {
 		k.failAll(err)
 	}
 	for _, o := range pending {

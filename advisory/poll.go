@@ -93,7 +93,13 @@ func (c *core) pollAll() {
 		for _, k := range c.polled.slice() {
 			r := k.requests.peek()
 			every := 1 << min(k.polls, 3)
-			if r == nil || !k.inQueue.in || round%every != 0 {
+			if r == nil { // it was given up in the moment in which it came here
+				c.polled.remove(&k.inQueue)
+				k.phase = free
+				k.advance()
+				continue
+			}
+			if !k.inQueue.in || round%every != 0 {
 				continue
 			}
 			k.polls++

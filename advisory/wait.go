@@ -57,6 +57,10 @@ func (k *key) waitAtServer(n *conn) {
 		}
 		r := k.requests.peek()
 		switch {
+		case n.ended != nil && n.session == nil && c.lives(): // the server may have no connection left
+			n.waiter = nil
+			k.poll()
+			return
 		case n.ended != nil:
 			n.waiter = nil
 			k.lost(n.ended)
