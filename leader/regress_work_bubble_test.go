@@ -186,8 +186,7 @@ func TestWorkMayResignAndItsNodeTakesPartAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		overloaded := errors.New("overloaded")
 		var reported []error
-		var s *scene
-		s = prepare(t, leader.Config{Callbacks: leader.Callbacks{OnError: func(err error) { reported = append(reported, err) }}},
+		s := prepare(t, leader.Config{Callbacks: leader.Callbacks{OnError: func(err error) { reported = append(reported, err) }}},
 			acquires(1), releases(), acquires(2), releases(), closes())
 		s.Resign(overloaded) // of nothing
 		ctx, cancel := context.WithCancel(t.Context())
