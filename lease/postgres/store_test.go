@@ -144,7 +144,7 @@ func TestAStoreKeepsNothingInASession(t *testing.T) {
 func TestAConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.New(postgres.Config{})
-	require.EqualError(t, err, "lease/postgres: Config.DSN is empty: set it to the database's URL, such as postgres://localhost/shop, or set Pool")
+	require.EqualError(t, err, "lease: Config.DSN is empty: set it to the database's URL, such as postgres://localhost/shop, or set Pool")
 	_, err = postgres.New(postgres.Config{DSN: "x", LockTimeout: -1})
 	require.ErrorIs(t, err, lease.ErrInvalid)
 	for _, dsn := range []string{"postgres://u:hunter2@localhost:port/db", "user=u password=hunter2 port=no", "postgres://u:hunter2@h/db?pool_max_conns=x", "host='unclosed password=hunter2"} {
