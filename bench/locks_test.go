@@ -46,7 +46,7 @@ func TestLocksMeasuresPglatchBesideTheLoopByHand(t *testing.T) {
 			assert.Contains(t, r, field)
 		}
 		if r["not_run"] != nil { // there is no server with 1,000 connections
-			assert.Equal(t, "hold", r["workload"], r)
+			assert.Contains(t, []any{"hold", "beside"}, r["workload"], r)
 			assert.NotEqual(t, "pglatch-mux1", r["system"], r)
 			continue
 		}
@@ -56,5 +56,5 @@ func TestLocksMeasuresPglatchBesideTheLoopByHand(t *testing.T) {
 			assert.Positive(t, r["connections"], r)
 		}
 	}
-	assert.Equal(t, map[any]int{"random": 12, "hot": 9, "hot-two-processes": 3, "zipf": 3, "hold": 2, "loss": 2}, measured)
+	assert.Equal(t, map[any]int{"random": 12, "hot": 9, "hot-two-processes": 3, "zipf": 3, "beside": 2, "hold": 2, "loss": 3}, measured)
 }
