@@ -19,7 +19,7 @@
 //
 // A lock that is not inside the transaction it protects cannot be airtight.
 // Between the moment when the server ends a session and the moment when the
-// holder knows, two may believe that they hold the lock: for about a millisecond
+// holder knows, two may act as holders of the lock: for about a millisecond
 // if the server or a firewall closes the connection, up to Config.SessionTTL if
 // the network goes silent (the holder's context ends before the server lets the
 // lock go, but only work that looks at its context stops), and 5 ms longer at the
@@ -72,7 +72,7 @@
 //
 // A held lock is one connection of the Locker's own pool, on which nothing else
 // happens, unless many share a few. The server ends a session that is silent for SessionTTL; pings keep it,
-// and the holder stops believing before the server would stop.
+// and the holder's deadline comes before the server's.
 //
 //	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in slices ──▶ held
 //	               (no connection)           (one session)                     │

@@ -16,7 +16,7 @@ type Config struct {
 	ConnConfig      *pgx.ConnConfig
 	MaxSessions     int
 	T               time.Duration                                // the server ends a session that is silent for T
-	LossDrain       time.Duration                                // belief ends so much earlier than it must
+	LossDrain       time.Duration                                // the deadline is so much earlier than it must be
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
 	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
@@ -45,7 +45,7 @@ func (c Config) dialBound() time.Duration {
 	return connectTimeout
 }
 
-// margin is by how much a holder's belief ends before the server's timeout can: a
+// margin is by how much a holder's deadline comes before the server's timeout can: a
 // tenth is for clocks of different rates.
 func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
 

@@ -3,8 +3,8 @@
 //
 // A session advisory lock lives exactly as long as its session, so a session is
 // a lease that the server enforces: idle_session_timeout ends it after T without
-// a statement, a ping goes out every T/3 (or when its owner says so: Listen), and its owner believes in its locks
-// until (start of the last answered statement) + T - margin and not later. The
+// a statement, a ping goes out every T/3 (or when its owner says so: Listen), and its owner relies on its locks
+// until its deadline, (start of the last answered statement) + T - margin and not later. The
 // state is held while answers come in time, doubtful while a ping is overdue,
 // and lost from the server's end of the session, or from the deadline, for ever.
 //

@@ -28,7 +28,7 @@ type Session struct {
 	transaction byte      // of the last answer: none, open or failed
 	begun       time.Time // the transaction
 
-	deadline  atomic.Int64 // boottime at which belief ends; 0 before the first answer
+	deadline  atomic.Int64 // boottime at which the lease on the session ends for its owner; 0 before the first answer
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
 	verified  atomic.Int64 // boottime of the last look that found nothing; 0 = none
 	lost      atomic.Pointer[session.LostError]
@@ -59,7 +59,7 @@ func (s *Session) PID() uint32 { return s.link.pid }
 // has gone.
 func (s *Session) Checks() bool { return s.link.checks }
 
-// Look tells what the owner may believe now, which is time.Now(). PostgreSQL tells the
+// Look tells the state of the session now, which is time.Now(). PostgreSQL tells the
 // client before it gives the locks of a session back, and the kernel closes the socket of
 // a backend that was killed: while nothing has come, the session held its locks, up to the
 // time that the message is on its way. That a network is silent is for the deadline to
@@ -156,7 +156,7 @@ func (s *Session) text(sql string, bound time.Duration) ([]string, error) {
 }
 
 // within cuts a bound to the time for which the owners of the locks that the
-// session holds may believe in them: a silent server is a loss for them by then.
+// session holds may rely on them: a silent server is a loss for them by then.
 func (s *Session) within(bound, now time.Duration) time.Duration {
 	if s.locks == 0 {
 		return bound

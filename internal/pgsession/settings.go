@@ -20,7 +20,7 @@ type Setting struct {
 // See the PostgreSQL manual, sections 20.3.2 and 20.11.1, for their meaning.
 //
 // The server's TCP must not give a silent client up before the lease has ended,
-// because the client may believe in it for nearly as long: four times a quarter of
+// because the client may rely on it for nearly as long: four times a quarter of
 // the lease, rounded up to seconds, pass until the third probe counts as lost.
 func Settings(t time.Duration, applicationName string, major int) []Setting {
 	probe := strconv.Itoa(probe(t))

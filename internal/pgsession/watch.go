@@ -88,7 +88,7 @@ func (s *Session) lease() time.Duration {
 }
 
 // Ping proves that the session lives, or ends it: it waits for an answer until the
-// deadline of belief. It ends a watch.
+// deadline. It ends a watch.
 func (s *Session) Ping() error {
 	await(s.endWatch(func() {}))
 	if lost := s.lost.Load(); lost != nil {
@@ -98,13 +98,13 @@ func (s *Session) Ping() error {
 }
 
 // ping proves that the session lives. It is never cancelled, because that would
-// end the session: it ends with its answer, or at the deadline of belief.
+// end the session: it ends with its answer, or at the deadline.
 func (s *Session) ping() error {
 	s.pingSent.Store(int64(boottime.Now()))
 	defer s.pingSent.Store(0)
 	for {
 		left := s.from.config.statementBound()
-		if deadline := s.deadline.Load(); deadline != 0 { // else there is no lock to believe in yet
+		if deadline := s.deadline.Load(); deadline != 0 { // else there is no lock yet
 			left = time.Duration(deadline) - boottime.Now()
 		}
 		if left <= 0 {
@@ -131,7 +131,7 @@ func (s *Session) stopWatch() { await(s.callOffWatch()) }
 // connection is free; nil = it is.
 func (s *Session) callOffWatch() (ended <-chan struct{}) {
 	// The answer to a ping that is under way is not worth waiting for longer than for
-	// that to a statement. The deadline of belief stays the last moment.
+	// that to a statement. The deadline stays the last moment.
 	return s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
 }
 

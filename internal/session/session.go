@@ -35,7 +35,7 @@ const (
 	MaxTTL     = 24 * time.Hour
 )
 
-// A State is what the owner of a session may believe.
+// A State is how a session stands, as far as its owner can know.
 type State uint8
 
 // The states of a session, from good to gone. Doubtful ends in Lost, never later
@@ -95,7 +95,7 @@ type Session interface {
 	Do(ops []*Op, patience time.Duration) error
 	// Interrupt ends an Op.Wait that is under way, or the next one, soon.
 	Interrupt()
-	// Look tells what the owner may believe now, which is time.Now(). If closely, it also
+	// Look tells the state of the session now, which is time.Now(). If closely, it also
 	// looks at what the server has sent, which can cost a system call.
 	Look(now time.Time, closely bool) Status
 	// Watch reports the session's loss to lost, once, from another goroutine, until the
@@ -108,7 +108,7 @@ type Session interface {
 	Close(reuse bool)
 }
 
-// A Status is what the owner of a session may believe of it.
+// A Status is how a session stands, as far as its owner can know.
 type Status struct {
 	PID   uint32 // the server's number for the session
 	State State
