@@ -167,3 +167,26 @@ func TestAKeyIsTriedOnAConnectionThatLivesIfTheServerHasNoFurtherOne(t *testing.
 		w.release(lock, own)
 	})
 }
+
+// One wait moves to a connection, by which it makes room on another one; the wait that has
+// none is not given the same.
+func TestTwoWaitsNeverShareAConnection(t *testing.T) {
+	t.Parallel()
+	inBubbleOf(t, 2, func(w *world) {
+		l, other := w.open(advisory.Config{MaxConns: 1, Timeout: time.Hour}), w.open(advisory.Config{}) // 2 connections
+		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
+		own := []*advisory.Lock{w.acquire(l, 10), w.acquire(l, 11), w.acquire(l, 12)}
+		require.Equal(w, own[0].PID(), own[1].PID())
+		require.NotEqual(w, own[0].PID(), own[2].PID())
+		time.Sleep(30 * time.Millisecond)
+		one := w.beginAcquire(w.Context(), l, 1) // nobody waits where a lock is younger than 100 ms: it is polled
+		time.Sleep(80 * time.Millisecond)
+		two := w.beginAcquire(w.Context(), l, 2)
+		time.Sleep(time.Second)
+		w.assertWaits(one)
+		w.assertWaits(two)
+		w.release(foreign...)
+		w.release(w.granted(one), w.granted(two))
+		w.release(own...)
+	})
+}

@@ -30,18 +30,19 @@ func (k *key) wait() {
 	k.poll()
 }
 
-// waitOn begins to wait for the key on a connection, under mu.
+// waitOn begins to wait for the key on a connection, under mu. The connection is taken before
+// the key moves to it: what the key leaves on another one may serve other waits.
 func (k *key) waitOn(n *conn) {
-	k.phase = waiting
-	k.move(n)
-	if n.waiter == nil && n.session != nil && !n.busy {
-		n.busy = true
+	if n.waiter != nil { // two goroutines would use one session
+		panic("BUG: two waits are given one connection")
 	}
-	n.waiter, n.yields = k, false
+	n.waiter, n.yields, n.busy = k, false, true
 	n.place()
 	if k.woken == nil {
 		k.woken = make(chan struct{}, 1)
 	}
+	k.phase = waiting
+	k.move(n)
 	k.core.wg.Go(func() { k.waitAtServer(n) })
 }
 
