@@ -80,7 +80,7 @@ soak: integration-deps ## run the long forms of the race and history tests (abou
 	PGLATCH_ROUNDS=50 $(GO) test -C leader/kubernetes/integration -timeout 40m -count=1 -v .
 
 .PHONY: bench
-bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 35 minutes)
+bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 40 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory

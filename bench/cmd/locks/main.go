@@ -1,7 +1,7 @@
 // Command locks compares pglatch with its peers: the same work for all, in turns, in
 // one run. It starts the servers that it needs.
 //
-//	go run ./cmd/locks            # all, in about 11 minutes
+//	go run ./cmd/locks            # all, in about 15 minutes
 //	go run ./cmd/locks -quick     # one short round
 //
 // It prints Markdown and writes latest.json, latest.md and latest.svg into -out. The
