@@ -39,6 +39,20 @@ func (t Tag) Single() (k int64, ok bool) {
 	return int64(uint64(t.ClassID)<<32 | uint64(t.ObjID)), t.ObjSubID == SingleForm
 }
 
+// MarshalText writes the tag as String does.
+func (t Tag) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what String writes. Another text is an ErrInvalidKey, and the tag stays
+// as it is.
+func (t *Tag) UnmarshalText(text []byte) error {
+	var unnamed *Set
+	key, err := unnamed.Parse(string(text))
+	if err == nil {
+		*t = key.Tag()
+	}
+	return err
+}
+
 // Compare orders tags by form, classid, objid, unsigned: the order in which
 // pglatch takes several locks. It never changes.
 func (t Tag) Compare(o Tag) int {

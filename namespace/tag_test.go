@@ -39,6 +39,11 @@ func FuzzTagRoundTrip(f *testing.F) {
 		parsed, err := none.Parse(tag.String())
 		require.NoError(t, err)
 		require.Equal(t, tag, parsed.Tag())
+		text, err := tag.MarshalText()
+		require.NoError(t, err)
+		var read namespace.Tag
+		require.NoError(t, read.UnmarshalText(text))
+		require.Equal(t, tag, read)
 	})
 }
 
@@ -62,4 +67,13 @@ func TestTagsOrderByFormThenUnsignedHalves(t *testing.T) {
 	slices.SortFunc(shuffled, namespace.Tag.Compare)
 	assert.Equal(t, ordered, shuffled)
 	assert.Zero(t, ordered[3].Compare(ordered[3]))
+}
+
+func TestATagThatIsNoneIsNotReadAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	tag := namespace.Pair(1, 2).Tag()
+	for _, text := range []string{"", "invalid", "order/42", "1:", "1:2:3", "@", "@1x", "01:2"} {
+		require.ErrorIs(t, tag.UnmarshalText([]byte(text)), namespace.ErrInvalidKey, text)
+		require.Equal(t, namespace.Pair(1, 2).Tag(), tag)
+	}
 }
