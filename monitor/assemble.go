@@ -1,8 +1,6 @@
 package monitor
 
 import (
-	"iter"
-	"slices"
 	"strconv"
 	"time"
 
@@ -42,7 +40,7 @@ func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 		s.Partial = s.Partial || r.Hidden
 	}
 	a.firstSeen = seen
-	fillBlocks(s.Locks)
+	fillQueues(s.Locks)
 	if s.Partial {
 		s.Hidden = []string{"state", "query_start", "backend_start"}
 		if a.config.ClientAddr {
@@ -58,10 +56,7 @@ func (a *assembler) lock(r row) Lock {
 		PID: r.PID, ApplicationName: r.ApplicationName, State: r.State,
 		QueryStart: utc(r.QueryStart), BackendStart: utc(r.BackendStart), ClientAddr: r.ClientAddr,
 		Mode: r.Mode, Granted: r.Granted, WaitStart: utc(r.WaitStart),
-		BlockedBy: []uint32{}, Blocks: []uint32{}, Tag: r.tag(),
-	}
-	if len(r.BlockedBy) > 0 {
-		l.BlockedBy = distinct(r.BlockedBy)
+		Tag: r.tag(),
 	}
 	a.name(&l)
 	return l
@@ -114,50 +109,6 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 	}
 	l.HeldSince = &HeldSince{At: first, Source: SourceFirstSeen}
 	l.Duration = seconds(now.Sub(first))
-}
-
-// fillBlocks turns BlockedBy around, key by key.
-func fillBlocks(locks []Lock) {
-	for group := range byKey(locks, func(l Lock) namespace.Tag { return l.Tag }) {
-		blocks := map[uint32][]uint32{}
-		for _, w := range group {
-			for _, pid := range w.BlockedBy {
-				blocks[pid] = append(blocks[pid], w.PID)
-			}
-		}
-		for i := range group {
-			if b := blocks[group[i].PID]; b != nil {
-				group[i].Blocks = b
-			}
-		}
-	}
-}
-
-// byKey yields what belongs to each key. all is ordered by key.
-func byKey[T any](all []T, tag func(T) namespace.Tag) iter.Seq[[]T] {
-	return func(yield func([]T) bool) {
-		for rest := all; len(rest) > 0; {
-			n := 1
-			for n < len(rest) && tag(rest[n]) == tag(rest[0]) {
-				n++
-			}
-			if !yield(rest[:n]) {
-				return
-			}
-			rest = rest[n:]
-		}
-	}
-}
-
-// distinct keeps the order: a parallel query's lock group can repeat its pid.
-func distinct(pids []uint32) []uint32 {
-	var out []uint32
-	for _, pid := range pids {
-		if !slices.Contains(out, pid) {
-			out = append(out, pid)
-		}
-	}
-	return out
 }
 
 func utc(t *time.Time) *time.Time {

@@ -28,13 +28,11 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.clock_timestamp()`
 
 // locksSQL reads no table but those behind the views, so that it answers while
-// the program's tables are locked. pg_blocking_pids stops the lock manager for a
-// moment: it is asked for waiters only. A session that we may not look into has
+// the program's tables are locked. A session that we may not look into has
 // no backend_start, which every other session has. $1 = whether to select client_addr.
 const locksSQL = `
 SELECT l.classid, l.objid, l.objsubid,
        coalesce(l.pid, 0), l.mode, l.granted, l.waitstart,
-       CASE WHEN NOT l.granted THEN pg_blocking_pids(l.pid) END,
        coalesce(a.application_name, ''), a.state, a.query_start, a.backend_start,
        CASE WHEN $1 THEN a.client_addr END,
        a.pid IS NOT NULL AND a.backend_start IS NULL
@@ -52,7 +50,6 @@ type row struct {
 	Mode            string
 	Granted         bool
 	WaitStart       *time.Time
-	BlockedBy       []uint32
 	ApplicationName string
 	State           *string
 	QueryStart      *time.Time

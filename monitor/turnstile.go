@@ -64,9 +64,6 @@ func (a *assembler) mergeTurnstiles(rows []row) []row {
 		merged = append(merged, r)
 	}
 	slices.SortStableFunc(merged, func(r, o row) int { return cmp.Or(r.tag().Compare(o.tag()), cmp.Compare(r.place, o.place)) })
-	for group := range byKey(merged, row.tag) {
-		addBlockers(group)
-	}
 	a.forgetTurnstiles(merged)
 	return merged
 }
@@ -90,25 +87,3 @@ func (a *assembler) forgetTurnstiles(rows []row) {
 	}
 	maps.DeleteFunc(a.keys, func(_, key namespace.Tag) bool { return !shown[key] })
 }
-
-// addBlockers completes what the server says of those who are not in the queue of
-// the key: before them are its holders and all who stand ahead of them. group is the
-// rows of one key.
-func addBlockers(group []row) {
-	for i := range group {
-		w := &group[i]
-		if w.place < betweenSlices {
-			continue
-		}
-		var ahead []uint32
-		for _, r := range group[:i] {
-			if r.place < w.place && r.PID != w.PID && (r.Mode == exclusive || w.Mode == exclusive) {
-				ahead = append(ahead, r.PID)
-			}
-		}
-		w.BlockedBy = append(ahead, w.BlockedBy...)
-	}
-}
-
-// exclusive is the mode that conflicts with both; the other, shared, does so with it alone.
-const exclusive = "ExclusiveLock"
