@@ -24,6 +24,8 @@ type core struct {
 	wg     sync.WaitGroup // connections, and what runs in the background
 	done   chan struct{}  // closed when Close is through
 
+	untrace func() // what Tracer.Open returned
+
 	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble is of no use in another
 	opened   time.Time
 
@@ -116,6 +118,7 @@ func (c *core) close() {
 	c.mu.Unlock()
 	c.wg.Wait()
 	c.source.Close()
+	c.traceClose()
 	close(c.done)
 }
 

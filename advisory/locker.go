@@ -28,7 +28,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 		return nil, err
 	}
 	if source := session.SourceOf(ctx); source != nil {
-		return &Locker{core: newCore(config, source)}, nil
+		return newCore(config, source).traced(), nil
 	}
 	cc, err := config.connConfig()
 	if err != nil {
@@ -46,7 +46,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("advisory: opening: %w", err)
 	}
-	return &Locker{core: newCore(config, pool)}, nil
+	return newCore(config, pool).traced(), nil
 }
 
 // With returns a copy of the Locker whose calls have the given options in place

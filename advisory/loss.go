@@ -142,15 +142,13 @@ func (l *Lock) look() {
 	}
 }
 
-var errExpired = errors.New("no answer from the server before the deadline")
-
 // expire ends the connection if its time is over, under mu.
 func (n *conn) expire(now time.Time) {
 	if n.ended != nil || n.session == nil {
 		return
 	}
 	if status := n.session.Look(now, false); status.State == session.Lost {
-		n.end(cmp.Or(status.Loss, errExpired))
+		n.end(cmp.Or(status.Loss, session.ErrSilent))
 	}
 }
 

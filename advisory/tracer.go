@@ -13,6 +13,9 @@ import (
 // a mutex held. Its functions must be quick and safe for concurrent use; nil ones are not
 // called. One that panics is logged, and changes nothing.
 type Tracer struct {
+	// Open is told of the Locker that it is for, whose Stats and Held it may ask from then on.
+	// What it returns, if not nil, is called when the Locker is closed.
+	Open func(l *Locker) (closed func())
 	// Acquire is told how each request for a lock ended: Shared, Try, Waited and Err, nil if
 	// it was granted.
 	Acquire func(ctx context.Context, data TraceData)
@@ -28,11 +31,14 @@ type Tracer struct {
 	Loss func(ctx context.Context, data TraceData)
 }
 
-// TraceData is what a Tracer is told: Key and Label always, and else what its function
+// TraceData is what a Tracer is told: Key, Label and Request always, and else what its function
 // names. The others are zero.
 type TraceData struct {
-	Key      namespace.Key
-	Label    string
+	Key   namespace.Key
+	Label string
+	// Request is the same value in all calls about one request and the lock that it got, and
+	// another for each request: to be compared, and as a key of maps.
+	Request  any
 	Shared   bool
 	Try      bool
 	HandOver bool          // the lock came from this process, without a round trip
@@ -56,21 +62,21 @@ func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 		c.stats.timeouts.Add(1)
 	}
 	if t.Acquire != nil { // who asks for no time pays for no clock
-		c.trace(ctx, t.Acquire, TraceData{Key: r.name, Label: l.label, Shared: l.Shared(), Try: r.try, Waited: time.Since(r.start), Err: err})
+		c.trace(ctx, t.Acquire, TraceData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.try, Waited: time.Since(r.start), Err: err})
 	}
 	if err == nil && t.Hold != nil {
-		c.trace(ctx, t.Hold, TraceData{Key: l.Key(), Label: l.label, Shared: l.Shared(), PID: l.PID(), HandOver: r.handOver})
+		c.trace(ctx, t.Hold, TraceData{Key: l.Key(), Label: l.label, Request: l, Shared: l.Shared(), PID: l.PID(), HandOver: r.handOver})
 	}
 }
 
 // traceWait reports that a request waits.
 func (c *core) traceWait(ctx context.Context, r *request) {
-	c.trace(ctx, c.config.Tracer.Wait, TraceData{Key: r.name, Label: r.lock.label, Shared: r.lock.Shared(), Ahead: r.ahead})
+	c.trace(ctx, c.config.Tracer.Wait, TraceData{Key: r.name, Label: r.lock.label, Request: r.lock, Shared: r.lock.Shared(), Ahead: r.ahead})
 }
 
 func (c *core) traceRelease(l *Lock, err error) {
 	if t := c.config.Tracer.Release; t != nil {
-		c.trace(l.parent, t, TraceData{Key: l.Key(), Label: l.label, Held: time.Since(l.since), Err: err})
+		c.trace(l.parent, t, TraceData{Key: l.Key(), Label: l.label, Request: l, Held: time.Since(l.since), Err: err})
 	}
 }
 
@@ -79,7 +85,7 @@ func (c *core) traceLoss(l *Lock, loss *LostError) {
 	c.stats.lost.Add(1)
 	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
 		slog.Duration("held", loss.Held), slog.Any("error", loss.Cause))
-	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Held: loss.Held, Err: loss})
+	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Request: l, Held: loss.Held, Err: loss})
 }
 
 // trace calls a function of the tracer. One that panics must not leave a lock, a session
@@ -88,10 +94,34 @@ func (c *core) trace(ctx context.Context, call func(context.Context, TraceData),
 	if call == nil {
 		return
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
-		}
-	}()
+	defer c.survive(ctx)
 	call(ctx, data)
+}
+
+func (c *core) survive(ctx context.Context) {
+	if p := recover(); p != nil {
+		c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
+	}
+}
+
+// traced returns a Locker of a new core, of which the tracer has been told.
+func (c *core) traced() *Locker {
+	l := &Locker{core: c}
+	c.traceOpen(l)
+	return l
+}
+
+func (c *core) traceOpen(l *Locker) {
+	if open := c.config.Tracer.Open; open != nil {
+		defer c.survive(context.Background())
+		c.untrace = open(l)
+	}
+}
+
+// traceClose reports that the Locker is closed.
+func (c *core) traceClose() {
+	if c.untrace != nil {
+		defer c.survive(context.Background())
+		c.untrace()
+	}
 }

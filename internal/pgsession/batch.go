@@ -250,7 +250,7 @@ func (s *Session) broken(b *batch, err error) error {
 	case b.err != nil:
 		err = b.err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("%w: %w", errSilent, err)
+		err = fmt.Errorf("%w: %w", session.ErrSilent, err)
 	}
 	return s.lose(err)
 }
@@ -335,7 +335,7 @@ func (b *batch) note(op *session.Op, ok bool) {
 	case !op.Unlock:
 		op.Held = ok
 	case !ok:
-		b.problem = errNotHeld
+		b.problem = session.ErrNotHeld
 	}
 }
 

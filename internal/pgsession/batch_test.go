@@ -285,6 +285,6 @@ func TestAnUnlockInABatchOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
 		}
 		err := s.Do(ops, patience)
 		require.ErrorIs(t, err, session.ErrLost)
-		require.ErrorContains(t, err, errNotHeld.Error())
+		require.ErrorContains(t, err, session.ErrNotHeld.Error())
 	}
 }

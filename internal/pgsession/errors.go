@@ -1,14 +1,11 @@
 package pgsession
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
-
-var errNotHeld = errors.New("the server no longer held the lock for this session")
 
 // inDoubt reports whether a lock may be held although its statement failed with
 // this error.

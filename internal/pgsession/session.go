@@ -108,7 +108,7 @@ func (s *Session) loss() error {
 func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return s.lose(fmt.Errorf("%w: %w", errSilent, err))
+		return s.lose(fmt.Errorf("%w: %w", session.ErrSilent, err))
 	case err != nil && (sqlstate.Of(err) == "" || s.link.conn.IsClosed()):
 		return s.lose(err)
 	case err != nil:

@@ -209,7 +209,7 @@ func TestAnUnlockOfWhatTheServerDoesNotHoldIsALoss(t *testing.T) {
 	require.NoError(t, err)
 	err = s.Unlock(pairKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
-	require.ErrorIs(t, err, errNotHeld)
+	require.ErrorIs(t, err, session.ErrNotHeld)
 }
 
 func TestAnotherBackendsAnswerIsALoss(t *testing.T) {

@@ -70,7 +70,7 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the watch was called off, which is no loss
 		case quiet && s.lease() <= 0:
-			return s.lose(errSilent)
+			return s.lose(session.ErrSilent)
 		case quiet:
 			continue // this clock is ahead of the other
 		}
@@ -108,7 +108,7 @@ func (s *Session) ping() error {
 			left = time.Duration(deadline) - boottime.Now()
 		}
 		if left <= 0 {
-			return s.lose(errSilent)
+			return s.lose(session.ErrSilent)
 		}
 		err := s.statement(s.link.statements.ping, nil, left, func([][]byte) {})
 		switch {
@@ -121,8 +121,6 @@ func (s *Session) ping() error {
 		// A cancel request hit the ping: the session lives, but this proves nothing.
 	}
 }
-
-var errSilent = errors.New("no answer from the server before the deadline")
 
 // stopWatch takes the connection back from the watch, if there is one.
 func (s *Session) stopWatch() { await(s.callOffWatch()) }

@@ -190,7 +190,7 @@ func loseToSilence(t *testing.T, mode faultproxy.Mode) (seen bool) {
 			require.True(t, holds, "believed in a lock that the server gave away")
 		}
 	}
-	require.ErrorIs(t, requireLoss(t, s, lost).Cause, errSilent)
+	require.ErrorIs(t, requireLoss(t, s, lost).Cause, session.ErrSilent)
 	proxy.Set(faultproxy.Pass)
 	judge.gone(s.PID())
 	assert.Equal(t, session.Lost, s.state(time.Now()), "a lost session never comes back")

@@ -173,6 +173,10 @@ var (
 	ErrNoTransaction = errors.New("not in a transaction")
 	ErrUnsupported   = errors.New("the server has no advisory locks")
 
+	// ErrSilent and ErrNotHeld are causes of losses.
+	ErrSilent  = errors.New("no answer from the server before the deadline")
+	ErrNotHeld = errors.New("the server no longer held the lock for this session")
+
 	// ErrPending: the answer has not come yet.
 	ErrPending = errors.New("no answer yet")
 )

@@ -5,10 +5,13 @@ import "errors"
 
 // The codes that somebody here acts on.
 const (
+	AdminShutdown        = "57P01" // pg_terminate_backend, too
 	CannotConnectNow     = "57P03"
+	CrashShutdown        = "57P02"
 	Deadlock             = "40P01"
 	DuplicateObject      = "42710" // a table's row type, too
 	DuplicateTable       = "42P07"
+	IdleSessionTimeout   = "57P05"
 	InvalidAuthorization = "28000"
 	InvalidCatalog       = "3D000" // no such database
 	InvalidPassword      = "28P01"
