@@ -144,11 +144,11 @@ func (c *core) enqueue(ctx context.Context, r *request) error {
 // explain types an error of a session for one request. Not under mu: the context
 // of a lock looks at its lock.
 func (c *core) explain(r *request, err error) error {
-	ctx, waited := r.lock.parent, time.Since(r.start)
 	switch err.(type) { //nolint:errorlint // the error itself, and not something that it wraps
 	case nil, *ReentrantError, *DeadlockError:
 		return err
 	}
+	ctx, waited := r.lock.parent, time.Since(r.start)
 	switch {
 	case errors.Is(err, errTaken):
 		return c.heldError(r)

@@ -10,7 +10,7 @@ import (
 // readers that stand right behind it, under mu. If nobody wants it any more, at least
 // not in this mode, it goes back.
 func (k *key) grant() {
-	now := time.Now()
+	now := k.core.now()
 	k.phase, k.at, k.passed, k.shut = held, now, now, false
 	k.passing = false // of before, on a connection that was lost
 	k.losses, k.loss, k.polls = 0, nil, 0

@@ -93,7 +93,7 @@ func (k *key) advance() {
 		r := k.requests.peek()
 		switch {
 		case k.phase == held && r != nil && !k.conflicts(r.mode):
-			if !k.join(r, time.Now()) {
+			if !k.join(r, k.core.now()) {
 				return
 			}
 			continue

@@ -3,7 +3,6 @@ package advisory
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
 )
@@ -15,7 +14,7 @@ func (c *core) release(l *Lock) error {
 		l.look()
 	}
 	c.mu.Lock()
-	if n := c.outlasted(l, time.Now()); n != nil {
+	if n := c.outlasted(l); n != nil {
 		if err := c.question(n); err != nil {
 			n.end(err)
 		}
@@ -52,10 +51,11 @@ func (c *core) release(l *Lock) error {
 
 // outlasted returns the connection of a reader that leaves it to others, under mu, if the
 // server must be asked first whether it still keeps the lock.
-func (c *core) outlasted(l *Lock, now time.Time) *conn {
+func (c *core) outlasted(l *Lock) *conn {
 	if !l.Shared() || !l.live() {
 		return nil
 	}
+	now := c.now()
 	for _, k := range l.on {
 		if len(k.holders) > 1 && !c.verified(k.conn.session, now) {
 			return k.conn
@@ -100,7 +100,7 @@ func (l *Lock) passes(k *key) bool {
 	if k.waiting == 0 {
 		return false
 	}
-	now := time.Now()
+	now := k.core.now()
 	successor := k.successor(now)
 	if successor == nil || !l.without(k) {
 		return false
