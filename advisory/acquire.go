@@ -77,6 +77,9 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 		c.giveUp(lock)
 		err = canceled(ctx, r.name)
 	}
+	if err == nil && c.config.Answer.AllowDump {
+		c.noteTaker(lock)
+	}
 	c.traceAcquire(ctx, r, err)
 	if err != nil {
 		return nil, err

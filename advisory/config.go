@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/introspect"
 )
 
 // NoTimeout as a wait means until the context ends.
@@ -104,6 +105,11 @@ type Config struct {
 	// settings' own, else the program and the host, as "billing@web-3"; if that is longer
 	// than 63 bytes it loses its middle.
 	ApplicationName string
+
+	// Answer says what this process tells those who ask what it holds and waits for, and what
+	// it does when it is asked to; see package introspect. The zero value answers, on one
+	// connection more, which lasts while locks are held or waited for, and does nothing else.
+	Answer introspect.Config
 
 	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped
 	// re-entrance (Info), a tracer that panicked (Error). nil = discard.

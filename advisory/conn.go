@@ -104,7 +104,7 @@ func (n *conn) tick() {
 		n.leave(false)
 		c.mu.Unlock()
 		n.session.Close(true)
-		c.wg.Done()
+		c.gone()
 		return
 	}
 	c.mu.Unlock()

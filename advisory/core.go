@@ -3,10 +3,12 @@ package advisory
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -39,6 +41,7 @@ type core struct {
 	used      int                    // keys that have a connection
 	limit     int                    // of used; 0 = none
 
+	notes   map[*Lock]*note    // of those that somebody wants to know more of
 	conns   map[*conn]struct{} // all of them, also those that are being made or closed
 	room    list[conn]         // that take another key; the next goes to the last of them
 	redial  backoff            // between attempts to connect
@@ -47,6 +50,9 @@ type core struct {
 	polling bool               // somebody polls for those that are polled
 
 	warned map[namespace.Tag]struct{}
+
+	answers   *introspect.Membership // nil = there are none
+	connected atomic.Int64           // len(conns), for who looks without mu
 
 	// verified is session.Status.Verified, but in the controls of tests.
 	verified func(s session.Session, now time.Time) bool
@@ -61,6 +67,7 @@ func newCore(config Config, source session.Source) *core {
 		keys:     make(map[namespace.Tag]*key),
 		pools:    make(map[namespace.Tag]*key),
 		conns:    make(map[*conn]struct{}),
+		notes:    make(map[*Lock]*note),
 		warned:   make(map[namespace.Tag]struct{}),
 		verified: func(s session.Session, now time.Time) bool { return s.Look(now, true).Verified },
 	}
@@ -116,6 +123,7 @@ func (c *core) close() {
 		n.end(&session.LostError{Cause: ErrClosed})
 	}
 	c.mu.Unlock()
+	c.answers.Leave()
 	c.wg.Wait()
 	c.source.Close()
 	c.traceClose()

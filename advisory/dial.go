@@ -65,6 +65,8 @@ func (c *core) dial() *conn {
 	n.timer = time.AfterFunc(time.Hour, n.tick)
 	n.timer.Stop()
 	c.conns[n] = struct{}{}
+	c.connected.Add(1)
+	c.answers.Connected()
 	c.wg.Add(1) // until it is closed
 	pause := time.Duration(0)
 	if !c.dedicated() {
@@ -102,6 +104,12 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	if s != nil {
 		s.Close(false)
 	}
+	c.gone()
+}
+
+// gone is for a connection that nothing is left of.
+func (c *core) gone() {
+	c.connected.Add(-1)
 	c.wg.Done()
 }
 

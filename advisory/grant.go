@@ -12,6 +12,7 @@ import (
 func (k *key) grant() {
 	now := k.core.now()
 	k.phase, k.at, k.passed, k.shut = held, now, now, false
+	k.handOvers = 0
 	k.passing = false // of before, on a connection that was lost
 	k.losses, k.loss, k.polls = 0, nil, 0
 	k.conn.since = now
@@ -37,7 +38,9 @@ func (k *key) give(r *request, handOver bool, now time.Time) {
 	if !r.part {
 		l.begin(now)
 	}
-	r.handOver = handOver
+	if r.handOver = handOver; handOver {
+		k.handOvers++
+	}
 	r.settle(nil)
 }
 

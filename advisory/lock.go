@@ -148,6 +148,7 @@ func (l *Lock) begin(now time.Time) {
 func (l *Lock) end() {
 	if l.live() {
 		l.core.stats.held.Add(-1)
+		delete(l.core.notes, l)
 	}
 }
 

@@ -46,7 +46,9 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("advisory: opening: %w", err)
 	}
-	return newCore(config, pool).traced(), nil
+	c := newCore(config, pool)
+	c.join(cc)
+	return c.traced(), nil
 }
 
 // With returns a copy of the Locker whose calls have the given options in place

@@ -95,7 +95,7 @@ func (n *conn) close(locks []*Lock, cause error) {
 	delete(c.conns, n)
 	c.serve()
 	c.mu.Unlock()
-	c.wg.Done()
+	c.gone()
 }
 
 // lose ends the lock with a cause, once, and returns the first loss.

@@ -1,6 +1,7 @@
 package introspect
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -25,15 +26,7 @@ func (q Question) Matches(tag namespace.Tag, text string) bool {
 	if !strings.HasPrefix(text, q.Prefix) {
 		return false
 	}
-	if len(q.Tags) == 0 {
-		return true
-	}
-	for _, t := range q.Tags {
-		if t == tag {
-			return true
-		}
-	}
-	return false
+	return len(q.Tags) == 0 || slices.Contains(q.Tags, tag)
 }
 
 // An Answers is what came back.
@@ -79,5 +72,7 @@ type Reply struct {
 	Done bool `json:"done"`
 	// Refused says why it was not.
 	Refused string `json:"refused,omitempty"`
+	// Note says more, as "the program has not looked at Lock.Asked yet".
+	Note    string `json:"note,omitempty"`
 	Session uint32 `json:"session"` // that replied
 }

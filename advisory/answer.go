@@ -1,0 +1,161 @@
+package advisory
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// join makes the Locker one that answers what it holds and waits for; see package introspect.
+func (c *core) join(cc *pgx.ConnConfig) {
+	c.answers = introspect.Join(introspect.Member{
+		Conn: cc, BeforeConnect: c.config.BeforeConnect, ApplicationName: c.config.ApplicationName,
+		Config: c.config.Answer, Source: answerer{c}, Logger: c.config.Logger,
+	})
+}
+
+// An answerer is a core that answers.
+type answerer struct{ *core }
+
+var _ introspect.Source = answerer{}
+
+// Connected implements introspect.Source.
+func (c answerer) Connected() bool { return c.connected.Load() > 0 }
+
+// Answer implements introspect.Source. Nothing else can happen to locks while one connection's
+// are looked at, or, if somebody waits, all keys.
+func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
+	now := c.now()
+	held := c.heldFor(q)
+	into.AllLocks += len(held)
+	slices.SortFunc(held, func(a, b holding) int {
+		return cmp.Or(cmp.Compare(b.waiting, a.waiting), a.lock.since.Compare(b.lock.since))
+	})
+	for page := range slices.Chunk(held[:min(len(held), q.Limit)], heldPage) {
+		into.Locks = c.describeHeld(into.Locks, page, now)
+	}
+	into.Waits = c.describeWaits(into.Waits, q, now)
+	into.AllWaits += len(into.Waits)
+}
+
+// A holding is a lock's use of a key.
+type holding struct {
+	lock    *Lock
+	key     *key
+	waiting int
+}
+
+// heldFor returns what a question asks for of the locks that are held.
+func (c answerer) heldFor(q introspect.Question) (held []holding) {
+	c.mu.Lock()
+	conns := make([]*conn, 0, len(c.conns))
+	for n := range c.conns {
+		conns = append(conns, n)
+	}
+	c.mu.Unlock()
+	for _, n := range conns {
+		c.mu.Lock()
+		for k := range n.keys.all {
+			for _, l := range k.holders {
+				if name, ok := l.holds(k.tag); ok && l.live() && (asksFor(q, name) || slices.Contains(q.Tags, l.slotOf)) {
+					held = append(held, holding{l, k, k.waiting})
+				}
+			}
+		}
+		c.mu.Unlock()
+	}
+	return held
+}
+
+// describeHeld adds those of the locks that are still held.
+func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.Time) []introspect.Lock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range held {
+		l, k := h.lock, h.key
+		if !l.live() || !slices.Contains(l.on, k) {
+			continue
+		}
+		name, _ := l.holds(k.tag)
+		d := introspect.Lock{
+			Key: name.String(), Tag: k.tag, Semaphore: semaphoreOf(name, l), Shared: l.Shared(), Label: l.label,
+			Age: now.Sub(l.since), Session: k.conn.pid, Beside: k.conn.locks - 1,
+			Doubtful: k.conn.state(now) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.handOvers), Waiters: k.waiting,
+		}
+		for r := range k.requests.all {
+			d.OldestWait = max(d.OldestWait, now.Sub(r.start))
+		}
+		into = append(into, d)
+	}
+	return into
+}
+
+// semaphoreOf is the text of the semaphore that a lock is a slot of, or "".
+func semaphoreOf(slot namespace.Key, l *Lock) string {
+	if !l.slotOf.Valid() {
+		return ""
+	}
+	text, _, _ := strings.Cut(slot.String(), "#slot")
+	return text
+}
+
+// describeWaits adds the requests that wait.
+func (c answerer) describeWaits(into []introspect.Wait, q introspect.Question, now time.Time) []introspect.Wait {
+	if c.stats.waiting.Load() == 0 {
+		return into
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, keys := range []map[namespace.Tag]*key{c.keys, c.pools} {
+		for _, k := range keys {
+			ahead := 0
+			for r := range k.requests.all {
+				if asksFor(q, r.name) {
+					into = append(into, r.describe(ahead, now))
+				}
+				ahead++
+			}
+		}
+	}
+	return into
+}
+
+// describe describes a request that waits, under mu.
+func (r *request) describe(ahead int, now time.Time) introspect.Wait {
+	k := r.key
+	w := introspect.Wait{
+		Key: r.name.String(), Tag: k.tag, Semaphore: k.pool, Shared: r.lock.Shared(), Label: r.lock.label,
+		Age: now.Sub(r.start), Ahead: ahead,
+	}
+	if !r.deadline.IsZero() {
+		w.Left = max(r.deadline.Sub(now), 1)
+	}
+	if k.phase == waiting && ahead == 0 && k.conn != nil && k.conn.waiter == k {
+		w.Session = k.conn.pid
+	}
+	for _, slot := range r.slots {
+		w.Slots = append(w.Slots, slot.Tag())
+	}
+	for _, l := range r.outer {
+		for _, u := range l.on {
+			w.Holds = append(w.Holds, u.tag)
+		}
+	}
+	return w
+}
+
+// asksFor reports whether a question is about a key.
+func asksFor(q introspect.Question, name namespace.Key) bool {
+	text := ""
+	if q.Prefix != "" {
+		text = name.String()
+	}
+	return q.Matches(name.Tag(), text)
+}

@@ -1,0 +1,221 @@
+package advisory_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A viewer asks what the processes of a database say.
+type viewer struct {
+	t    *testing.T
+	conn *pgx.Conn
+}
+
+func view(t *testing.T, dsn string) viewer {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return viewer{t, conn}
+}
+
+// until asks until one answer is as it shall be.
+func (v viewer) until(q introspect.Question, ok func(a introspect.Answer) bool) introspect.Answer {
+	v.t.Helper()
+	var found introspect.Answer
+	require.Eventually(v.t, func() bool {
+		answers, err := introspect.Ask(v.t.Context(), v.conn, q)
+		require.NoError(v.t, err)
+		for _, a := range answers.Answers {
+			if ok(a) {
+				found = a
+				return true
+			}
+		}
+		return false
+	}, 30*time.Second, 20*time.Millisecond)
+	return found
+}
+
+func TestAProcessSaysWhatItHoldsAndWhatWaitsInIt(t *testing.T) {
+	t.Parallel()
+	for _, locksPerConn := range []int{1, 100} {
+		dsn := pgtest.DSN(t)
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: locksPerConn, Answer: introspect.Config{Service: "billing"}})
+		require.NoError(t, err)
+		defer locker.Close()
+		named := namespace.Must(12, "invoice")
+		hashed, err := named.Text("Frühling/2026") // its number says nothing of it
+		require.NoError(t, err)
+
+		lock, err := locker.With(advisory.Options{Label: "nightly run"}).Acquire(t.Context(), hashed)
+		require.NoError(t, err)
+		other, err := locker.Acquire(t.Context(), named.ID(7))
+		require.NoError(t, err)
+		slot, err := locker.AcquireSlot(t.Context(), named.ID(9), 1)
+		require.NoError(t, err)
+
+		var wg sync.WaitGroup
+		waits, cancel := context.WithCancel(other.Context())
+		wg.Go(func() { _, _ = locker.With(advisory.Options{Label: "impatient"}).Acquire(waits, hashed) })
+		wg.Go(func() { _, _ = locker.AcquireSlot(waits, named.ID(9), 1) })
+
+		v := view(t, dsn)
+		a := v.until(introspect.Question{Prefix: "invoice/"}, func(a introspect.Answer) bool { return len(a.Locks) == 3 && len(a.Waits) == 2 })
+		require.Equal(t, "billing", a.Process.Service)
+		byKey := make(map[string]introspect.Lock)
+		for _, l := range a.Locks {
+			byKey[l.Key] = l
+		}
+		l := byKey["invoice/Frühling/2026"]
+		require.Equal(t, hashed.Tag(), l.Tag)
+		require.Equal(t, "nightly run", l.Label)
+		require.Equal(t, lock.PID(), l.Session)
+		require.Equal(t, 1, l.Waiters)
+		require.Positive(t, l.Age)
+		require.Positive(t, l.OldestWait)
+		require.Equal(t, locksPerConn > 1, l.Beside > 0, "others share its session")
+		require.Equal(t, other.PID(), byKey["invoice/7"].Session)
+		s := byKey[slot.Key().String()]
+		require.Equal(t, "invoice/9", s.Semaphore)
+
+		byKey2 := make(map[string]introspect.Wait)
+		for _, w := range a.Waits {
+			byKey2[w.Key] = w
+			require.Equal(t, []namespace.Tag{named.ID(7).Tag()}, w.Holds, "what its caller holds")
+			require.Positive(t, w.Age)
+			require.Positive(t, w.Left)
+		}
+		require.Equal(t, "impatient", byKey2["invoice/Frühling/2026"].Label)
+		require.True(t, byKey2["invoice/9"].Semaphore)
+		require.Equal(t, []namespace.Tag{slot.Key().Tag()}, byKey2["invoice/9"].Slots)
+
+		a = v.until(introspect.Question{Tags: []namespace.Tag{named.ID(9).Tag()}}, func(introspect.Answer) bool { return true })
+		require.Len(t, a.Locks, 1, "the slots of a semaphore that is asked for")
+		require.Len(t, a.Waits, 1)
+
+		cancel()
+		wg.Wait()
+		require.NoError(t, lock.Release())
+		require.NoError(t, other.Release())
+		require.NoError(t, slot.Release())
+	}
+}
+
+func TestAWaitIsAsOldAsItsCallAndNotAsItsSlice(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	holder, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{Off: true}})
+	require.NoError(t, err)
+	defer holder.Close()
+	lock, err := holder.Acquire(t.Context(), agents.ID(1))
+	require.NoError(t, err)
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+	require.NoError(t, err)
+	defer locker.Close()
+	waits, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = locker.Acquire(waits, agents.ID(1)) })
+	a := view(t, dsn).until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Waits) == 1 && a.Waits[0].Age > 2*time.Second })
+	require.NotZero(t, a.Waits[0].Session, "that which waits at the server")
+	require.Empty(t, a.Locks)
+	cancel()
+	wg.Wait()
+	require.NoError(t, lock.Release())
+}
+
+func TestAHolderLearnsThatItsReleaseWasAskedForIfItAllowsThat(t *testing.T) {
+	t.Parallel()
+	for _, allowed := range []bool{true, false} {
+		dsn := pgtest.DSN(t)
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowAsk: allowed}})
+		require.NoError(t, err)
+		defer locker.Close()
+		v := view(t, dsn)
+		ran, err := locker.DoOrSkip(t.Context(), agents.ID(1), func(ctx context.Context) error {
+			v.until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Locks) == 1 })
+			asked := advisory.Asked(ctx)
+			replies, err := introspect.Send(ctx, v.conn, introspect.Request{Kind: introspect.AskRelease, Tag: agents.ID(1).Tag()})
+			require.NoError(t, err)
+			require.Len(t, replies, 1)
+			require.Equal(t, "agent/1", replies[0].Key)
+			require.Equal(t, allowed, replies[0].Done, replies[0].Refused)
+			if allowed {
+				<-asked
+			} else {
+				require.Contains(t, replies[0].Refused, "AllowAsk")
+				select {
+				case <-asked:
+					t.Error("it was asked all the same")
+				default:
+				}
+			}
+			a := v.until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Locks) == 1 })
+			require.Equal(t, allowed, a.Locks[0].Asked)
+			require.NoError(t, ctx.Err(), "the lock stays held")
+			return nil
+		})
+		require.NoError(t, err)
+		require.True(t, ran)
+		replies, err := introspect.Send(t.Context(), v.conn, introspect.Request{Kind: introspect.AskRelease, Tag: agents.ID(1).Tag(), Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		require.Empty(t, replies, "nobody holds it any more")
+	}
+}
+
+func TestTheStackOfAHolderGoesToItsOwnLogIfItAllowsThat(t *testing.T) {
+	t.Parallel()
+	for _, allowed := range []bool{true, false} {
+		dsn := pgtest.DSN(t)
+		var log syncBuffer
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowDump: allowed}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		defer locker.Close()
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			_ = locker.Do(context.WithoutCancel(t.Context()), agents.ID(1), func(context.Context) error { stuckInTheMiddle(stop); return nil })
+		}()
+		v := view(t, dsn)
+		v.until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Locks) == 1 })
+		replies, err := introspect.Send(t.Context(), v.conn, introspect.Request{Kind: introspect.AskDump, Tag: agents.ID(1).Tag()})
+		require.NoError(t, err)
+		require.Len(t, replies, 1)
+		require.Equal(t, allowed, replies[0].Done)
+		require.Equal(t, allowed, strings.Contains(log.String(), "stuckInTheMiddle"), log.String())
+		close(stop)
+		<-stopped
+	}
+}
+
+//go:noinline
+func stuckInTheMiddle(stop <-chan struct{}) { <-stop }
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,145 @@
+package advisory
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"runtime"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A note is what is known of a held lock beside what each has.
+type note struct {
+	asked   chan struct{} // closed when its release was asked for
+	closed  bool
+	watched bool   // the program has looked at asked
+	taker   []byte // "goroutine 42 ": who took it; nil = it is not known
+}
+
+func (n *note) wasAsked() bool { return n != nil && n.closed }
+
+// note returns that of a lock that is held, under mu.
+func (c *core) note(l *Lock) *note {
+	n := c.notes[l]
+	if n == nil {
+		n = &note{asked: make(chan struct{})}
+		c.notes[l] = n
+	}
+	return n
+}
+
+// Asked returns a channel that is closed when somebody asked that the lock be released, which
+// Config.Answer must allow: an operator who needs the key. The lock stays held; work that can
+// stop early looks at it. It stays open once the lock is released or lost.
+func (l *Lock) Asked() <-chan struct{} {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	if !l.live() {
+		return make(chan struct{})
+	}
+	n := l.core.note(l)
+	n.watched = true
+	return n.asked
+}
+
+// Asked is Lock.Asked of the innermost lock that a context of Lock.Context carries, for work
+// that Do and DoOrSkip run. nil = it carries none.
+func Asked(ctx context.Context) <-chan struct{} {
+	if l, ok := ctx.Value(lockContextKey{}).(*Lock); ok {
+		return l.Asked()
+	}
+	return nil
+}
+
+// Request implements introspect.Source.
+func (c answerer) Request(r introspect.Request) (replies []introspect.Reply) {
+	for _, h := range c.heldFor(introspect.Question{Tags: []namespace.Tag{r.Tag}}) {
+		reply := introspect.Reply{Key: h.lock.Key().String()}
+		switch {
+		case r.Kind == introspect.AskRelease && c.config.Answer.AllowAsk:
+			reply.Done, reply.Note = true, c.ask(h.lock)
+		case r.Kind == introspect.AskRelease:
+			reply.Refused = "the program does not allow it: Config.Answer.AllowAsk is not set"
+		case r.Kind == introspect.AskDump && c.config.Answer.AllowDump:
+			reply.Done, reply.Note = true, c.dump(h.lock)
+		case r.Kind == introspect.AskDump:
+			reply.Refused = "the program does not allow it: Config.Answer.AllowDump is not set"
+		default:
+			continue
+		}
+		replies = append(replies, reply)
+	}
+	return replies
+}
+
+// ask tells who holds a lock that its release was asked for.
+func (c *core) ask(l *Lock) (remark string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !l.live() {
+		return "it has just been released"
+	}
+	n := c.note(l)
+	if !n.closed {
+		n.closed = true
+		close(n.asked)
+	}
+	if !n.watched {
+		remark = "the program has not looked at Lock.Asked yet"
+	}
+	return remark
+}
+
+// noteTaker notes on which goroutine a lock was taken.
+func (c *core) noteTaker(l *Lock) {
+	stack := make([]byte, 64)
+	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"
+	taker, _, _ := bytes.Cut(stack, []byte("["))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.live() {
+		c.note(l).taker = taker
+	}
+}
+
+// maxStacks bounds what a dump reads, of all goroutines.
+const maxStacks = 64 << 20
+
+// dump logs where the goroutine is that took a lock.
+func (c *core) dump(l *Lock) (remark string) {
+	c.mu.Lock()
+	var taker []byte
+	if n := c.notes[l]; n != nil {
+		taker = n.taker
+	}
+	c.mu.Unlock()
+	log := c.config.Logger.With(slog.String("key", l.Key().String()), slog.String("label", l.label))
+	stack := stackOf(taker)
+	if stack == "" {
+		log.Warn("the goroutine that took the lock has ended, and the lock is held")
+		return "the goroutine that took the lock has ended, and the lock is held: another one is to release it, or it was forgotten"
+	}
+	log.Warn("stack of the goroutine that took the lock", slog.String("stack", stack))
+	return "the stack is in the process' log"
+}
+
+// stackOf returns the stack of the goroutine whose stack begins with head, or "".
+func stackOf(head []byte) string {
+	if len(head) == 0 {
+		return ""
+	}
+	stacks := make([]byte, 1<<20)
+	n := runtime.Stack(stacks, true)
+	for n == len(stacks) && n < maxStacks {
+		stacks = make([]byte, 2*len(stacks))
+		n = runtime.Stack(stacks, true)
+	}
+	for stack := range bytes.SplitSeq(stacks[:n], []byte("\n\n")) {
+		if bytes.HasPrefix(stack, head) {
+			return string(stack)
+		}
+	}
+	return ""
+}

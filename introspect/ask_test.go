@@ -1,0 +1,292 @@
+package introspect_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// orders is a source that holds locks on orders.
+type orders struct {
+	n        int
+	label    string
+	gone     atomic.Bool
+	called   chan struct{} // gets a value for each answer; nil = nobody looks
+	block    chan struct{} // holds answers up until it is closed; nil = not
+	mu       sync.Mutex
+	requests []introspect.Request
+}
+
+func (o *orders) Connected() bool { return !o.gone.Load() }
+
+func (o *orders) Answer(q introspect.Question, into *introspect.Answer) {
+	if o.called != nil {
+		o.called <- struct{}{}
+	}
+	if o.block != nil {
+		<-o.block
+	}
+	for i := range o.n {
+		key := namespace.Must(7, "order").ID(int64(i))
+		if !q.Matches(key.Tag(), key.String()) {
+			continue
+		}
+		into.AllLocks++
+		into.Locks = append(into.Locks, introspect.Lock{Key: key.String(), Tag: key.Tag(), Label: o.label, Age: time.Duration(i) * time.Second})
+	}
+}
+
+func (o *orders) Request(r introspect.Request) []introspect.Reply {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.requests = append(o.requests, r)
+	return []introspect.Reply{{Key: "order/1", Done: true}}
+}
+
+// join makes a source one that answers, and returns when it listens.
+func join(t *testing.T, dsn string, config introspect.Config, source introspect.Source, changes ...func(*introspect.Member)) *introspect.Membership {
+	t.Helper()
+	cc, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	m := introspect.Member{Conn: cc, ApplicationName: "orders@test", Config: config, Source: source}
+	for _, change := range changes {
+		change(&m)
+	}
+	member := introspect.Join(m)
+	t.Cleanup(member.Leave)
+	member.Connected()
+	return member
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// listening waits until n sessions listen.
+func listening(t *testing.T, conn *pgx.Conn, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var count int
+		// LISTEN is the last of what a new one does, and its text is what the view shows then.
+		err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND application_name LIKE 'pglatch answers: %' AND state = 'idle' AND query !~ 'set_config'`).Scan(&count)
+		return err == nil && count == n
+	}, 20*time.Second, 10*time.Millisecond, "sessions that listen")
+}
+
+func TestAProcessAnswersWhatItIsAsked(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{Service: "billing", Version: "v1.2.3"}, &orders{n: 100, label: "nightly"})
+	listening(t, conn, 1)
+
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/9", Limit: 3})
+	require.NoError(t, err)
+	require.Empty(t, answers.Silent)
+	require.Len(t, answers.Answers, 1)
+	a := answers.Answers[0]
+	require.Equal(t, "billing", a.Process.Service)
+	require.Equal(t, "v1.2.3", a.Process.Version)
+	require.NotEmpty(t, a.Process.ID)
+	require.WithinDuration(t, time.Now(), a.Process.Clock, time.Minute)
+	require.Equal(t, 11, a.AllLocks, "9 and 90 to 99")
+	require.Len(t, a.Locks, 3)
+	require.Equal(t, "order/99", a.Locks[0].Key, "the oldest first")
+	require.Equal(t, "nightly", a.Locks[0].Label)
+	require.Equal(t, 99*time.Second, a.Locks[0].Age)
+	require.Equal(t, namespace.Must(7, "order").ID(99).Tag(), a.Locks[0].Tag)
+
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Tags: []namespace.Tag{namespace.Must(7, "order").ID(5).Tag()}})
+	require.NoError(t, err)
+	require.Len(t, answers.Answers[0].Locks, 1)
+}
+
+func TestALargeAnswerComesInParts(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{}, &orders{n: 5000, label: strings.Repeat("ü€", 20)})
+	listening(t, conn, 1)
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: time.Minute})
+	require.NoError(t, err)
+	require.Len(t, answers.Answers, 1)
+	require.Len(t, answers.Answers[0].Locks, 5000)
+	for _, l := range answers.Answers[0].Locks {
+		require.Equal(t, strings.Repeat("ü€", 20), l.Label)
+	}
+}
+
+func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{HideEntities: true}, &orders{n: 3, label: "of Mr X"})
+	listening(t, conn, 1)
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/"})
+	require.NoError(t, err)
+	require.Len(t, answers.Answers[0].Locks, 3)
+	for _, l := range answers.Answers[0].Locks {
+		require.Equal(t, "order/…", l.Key)
+		require.Empty(t, l.Label)
+	}
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/1"})
+	require.NoError(t, err)
+	require.Empty(t, answers.Answers[0].Locks, "a prefix must not tell whether an entity is locked")
+}
+
+func TestAProcessThatDoesNotAnswerIsSilentAndTheOthersAreHeard(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	block := make(chan struct{})
+	other := func(m *introspect.Member) { // another process, as far as the database can tell
+		m.Conn.Host, m.ApplicationName = "localhost", "stuck@test"
+		if cc, err := pgx.ParseConfig(dsn); err == nil && cc.Host == "localhost" {
+			m.Conn.Host = "127.0.0.1"
+		}
+	}
+	join(t, dsn, introspect.Config{}, &orders{n: 1})
+	stuck := &orders{n: 1, block: block, called: make(chan struct{}, 9)}
+	join(t, dsn, introspect.Config{}, stuck, other)
+	t.Cleanup(func() { close(block) }) // before it leaves
+	listening(t, conn, 2)
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	require.Len(t, answers.Answers, 1)
+	require.Len(t, answers.Silent, 1)
+	require.Equal(t, "stuck@test", answers.Silent[0].ApplicationName)
+	require.NotZero(t, answers.Silent[0].Session)
+}
+
+func TestNobodyListensForAProgramThatIsSwitchedOffOrHasNoConnection(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	require.Nil(t, join(t, dsn, introspect.Config{Off: true}, &orders{n: 1}))
+	idle := &orders{n: 1}
+	idle.gone.Store(true)
+	member := join(t, dsn, introspect.Config{}, idle)
+	idle.gone.Store(false)
+	member.Connected()
+	listening(t, conn, 1) // it begins again
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	require.NoError(t, err)
+	require.Len(t, answers.Answers, 1)
+	member.Leave()
+	listening(t, conn, 0)
+}
+
+func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.StartServer(t, pgserver.Options{}).DSN("postgres")
+	conn := connect(t, dsn)
+	source := &orders{n: 3}
+	join(t, dsn, introspect.Config{}, source)
+	listening(t, conn, 1)
+	request := introspect.Request{Kind: introspect.AskRelease, Tag: namespace.Must(7, "order").ID(1).Tag()}
+
+	replies, err := introspect.Send(t.Context(), conn, request)
+	require.NoError(t, err)
+	require.Len(t, replies, 1)
+	require.True(t, replies[0].Done)
+
+	for role, may := range map[string]bool{"asker_plain": false, "asker_member": true, "asker_signal": true} {
+		_, err := conn.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'x'")
+		require.NoError(t, err)
+		of := map[string]string{"asker_member": conn.Config().User, "asker_signal": "pg_signal_backend"}[role]
+		if of != "" {
+			_, err = conn.Exec(t.Context(), "GRANT "+pgx.Identifier{of}.Sanitize()+" TO "+role)
+			require.NoError(t, err)
+		}
+		cc, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		cc.User, cc.Password = role, "x"
+		asker, err := pgx.ConnectConfig(t.Context(), cc)
+		require.NoError(t, err)
+		replies, err := introspect.Send(t.Context(), asker, request)
+		require.NoError(t, err)
+		require.Len(t, replies, 1, role)
+		require.Equal(t, may, replies[0].Done, "%s: %s", role, replies[0].Refused)
+		answers, err := introspect.Ask(t.Context(), asker, introspect.Question{})
+		require.NoError(t, err)
+		require.Len(t, answers.Answers, 1, "who may connect may ask")
+		require.NoError(t, asker.Close(t.Context()))
+	}
+	require.Len(t, source.requests, 3, "the one that was refused did not reach it")
+}
+
+func TestWhatIsNoQuestionIsPassedOver(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{}, &orders{n: 1})
+	listening(t, conn, 1)
+	_, err := conn.Exec(t.Context(), "LISTEN application")
+	require.NoError(t, err)
+	for _, payload := range []string{
+		"", "hello", "{}", `{"v":2,"reply":"pglatch_reply_0123456789abcdef01234567","question":{}}`,
+		`{"v":1,"reply":"application","question":{}}`, // it must not send to others' channels
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567"}`,
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","question":{"limit":-1}}`,
+	} {
+		_, err := conn.Exec(t.Context(), "SELECT pg_notify('pglatch_ask', $1)", payload)
+		require.NoError(t, err)
+	}
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	require.NoError(t, err, "it answers what comes after")
+	require.Len(t, answers.Answers, 1)
+	wait, cancel := context.WithCancel(t.Context())
+	cancel()
+	n, err := conn.WaitForNotification(wait)
+	require.Error(t, err, fmt.Sprint(n))
+}
+
+func TestAQuestionThatCannotBeSentSaysSo(t *testing.T) {
+	t.Parallel()
+	conn := connect(t, pgtest.DSN(t))
+	for _, q := range []introspect.Question{{Limit: -1}, {Limit: introspect.MaxLimit + 1}, {Prefix: strings.Repeat("x", 8000)}} {
+		_, err := introspect.Ask(t.Context(), conn, q)
+		require.ErrorIs(t, err, introspect.ErrQuestion)
+	}
+	for _, r := range []introspect.Request{{}, {Kind: "shutdown", Tag: namespace.Pair(1, 2).Tag()}, {Kind: introspect.AskDump}} {
+		_, err := introspect.Send(t.Context(), conn, r)
+		require.ErrorIs(t, err, introspect.ErrQuestion)
+	}
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	require.NoError(t, err, "the connection is as before")
+	require.Empty(t, answers.Answers)
+}
+
+func TestAListenerComesBackAfterItsSessionEnded(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{}, &orders{n: 1})
+	listening(t, conn, 1)
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	require.NoError(t, err)
+	first := answers.Answers[0].Session
+	_, err = conn.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", first)
+	require.NoError(t, err)
+	listening(t, conn, 1)
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{})
+	require.NoError(t, err)
+	require.NotEqual(t, first, answers.Answers[0].Session)
+}

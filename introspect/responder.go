@@ -1,0 +1,310 @@
+package introspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// When a responder connects, and when it goes.
+const (
+	listenAfter = time.Second
+	lookEvery   = 30 * time.Second
+	maxPause    = 30 * time.Second
+)
+
+// sendBound is how long sending an answer may take.
+const sendBound = 5 * time.Second
+
+// A responder answers for the members of one process in one database, on one connection.
+type responder struct {
+	id      string
+	running atomic.Bool
+	calls   sync.Mutex // held while sources are called
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	members map[*Membership]struct{}
+	cancel  context.CancelFunc // of what runs
+}
+
+// start runs the responder, unless it does.
+func (r *responder) start(m *Membership) {
+	if r.running.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, member := r.members[m]; !member || r.running.Load() {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	r.running.Store(true)
+	r.work.Go(func() {
+		defer cancel()
+		r.run(ctx)
+	})
+}
+
+// run listens as long as a source has a connection.
+func (r *responder) run(ctx context.Context) {
+	for failures, pause := 0, listenAfter; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if r.idle() {
+			return
+		}
+		m := r.any()
+		conn, err := m.dialer().Listen(ctx, askChannel)
+		if err == nil {
+			failures = 0
+			err = r.serve(ctx, conn)
+			closeConn(ctx, conn)
+			if err == nil { // nobody needs it any more
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if failures == 0 {
+			m.Logger.Info("answers_interrupted", slog.Any("error", err))
+		}
+		pause = min(listenAfter<<min(failures, 10), maxPause)
+		pause += rand.N(pause)
+		failures++
+	}
+}
+
+// closeConn closes a connection, and waits until nothing is left of it.
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server ends the session when the socket closes
+	<-conn.PgConn().CleanupDone()
+}
+
+// idle ends the responder if no source has a connection. One that gets its first meanwhile finds
+// running false, and waits for mu, or is seen here.
+func (r *responder) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running.Store(false)
+	for m := range r.members {
+		if m.Source.Connected() {
+			r.running.Store(true)
+			return false
+		}
+	}
+	return true
+}
+
+// any returns a member, to connect with its settings.
+func (r *responder) any() *Membership {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for m := range r.members {
+		return m
+	}
+	return &Membership{}
+}
+
+// serve answers until the connection ends, or nobody needs it any more: nil.
+func (r *responder) serve(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, lookEvery)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			if err := r.respond(ctx, conn, n); err != nil {
+				return err
+			}
+		case ctx.Err() != nil || conn.IsClosed() || !pgconn.Timeout(err):
+			return err
+		case r.idle():
+			return nil
+		}
+	}
+}
+
+// respond answers one question. What is no question is passed over: anybody can send to the channel.
+func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notification) error {
+	c, err := readCall(n.Payload)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendBound)
+	defer cancel()
+	var m message
+	if c.Question != nil {
+		m.Answer = r.answer(*c.Question)
+	} else {
+		allowed, err := mayRequest(ctx, conn, n.PID)
+		if err != nil {
+			return err
+		}
+		m.Replies = r.request(*c.Request, allowed)
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil // BUG: but no reason to stop answering
+	}
+	parts, err := split(string(text))
+	if err != nil {
+		return nil // it asked for too much
+	}
+	_, err = conn.Exec(ctx, "SELECT pg_catalog.pg_notify($1, part) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS part", pgx.QueryExecModeExec, c.Reply, parts)
+	return err
+}
+
+// mayRequestSQL asks whether the role of a session could end the sessions of this one.
+const mayRequestSQL = `SELECT pg_catalog.bool_or(pg_catalog.pg_has_role(usesysid, current_user, 'USAGE')
+	OR pg_catalog.pg_has_role(usesysid, 'pg_signal_backend', 'USAGE'))
+	FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) $1`
+
+// mayRequest reports whether who sent a notification may ask for more than answers. PostgreSQL
+// says who it is. One that has gone may not.
+func mayRequest(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
+	var may *bool
+	err := conn.QueryRow(ctx, mayRequestSQL, pgx.QueryExecModeExec, int32(pid)).Scan(&may)
+	return may != nil && *may, err
+}
+
+// sources returns the members in no order, for calls to their sources.
+func (r *responder) sources() []*Membership {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Membership, 0, len(r.members))
+	for m := range r.members {
+		all = append(all, m)
+	}
+	return all
+}
+
+// each calls f for each source that has not left.
+func (r *responder) each(f func(*Membership)) {
+	for _, m := range r.sources() {
+		r.calls.Lock()
+		r.mu.Lock()
+		_, member := r.members[m]
+		r.mu.Unlock()
+		if member {
+			f(m)
+		}
+		r.calls.Unlock()
+	}
+}
+
+// answer collects what the sources say. The limit is for all of them together.
+func (r *responder) answer(q Question) *Answer {
+	if q.Limit <= 0 || q.Limit > MaxLimit {
+		q.Limit = DefaultLimit
+	}
+	a := &Answer{}
+	r.each(func(m *Membership) {
+		part := Answer{}
+		if _, entity, _ := strings.Cut(q.Prefix, "/"); entity == "" || !m.Config.HideEntities {
+			m.Source.Answer(q, &part)
+		}
+		if a.Process.ID == "" || m.Config.Service != "" {
+			a.Process = m.Config.process(time.Now())
+		}
+		if m.Config.HideEntities {
+			part.hide()
+		}
+		a.Locks, a.Waits = append(a.Locks, part.Locks...), append(a.Waits, part.Waits...)
+		a.Elections = append(a.Elections, part.Elections...)
+		a.AllLocks, a.AllWaits = a.AllLocks+part.AllLocks, a.AllWaits+part.AllWaits
+	})
+	if a.Process.ID == "" {
+		a.Process = Config{}.process(time.Now())
+	}
+	a.sort()
+	a.Locks = a.Locks[:min(len(a.Locks), q.Limit)]
+	a.Waits = a.Waits[:min(len(a.Waits), q.Limit)]
+	return a
+}
+
+// request has the sources do what is asked for.
+func (r *responder) request(req Request, allowed bool) (all []Reply) {
+	r.each(func(m *Membership) {
+		ask := m.Source.Request
+		if !allowed {
+			ask = m.refuse
+		}
+		for _, reply := range ask(req) {
+			reply.Process = m.Config.process(time.Now())
+			if m.Config.HideEntities {
+				reply.Key = hidden(reply.Key)
+			}
+			all = append(all, reply)
+			m.Logger.Info("request_received", slog.String("request", string(req.Kind)), slog.String("key", reply.Key),
+				slog.Bool("done", reply.Done), slog.String("refused", reply.Refused))
+		}
+	})
+	return all
+}
+
+// refuse replies to a request of a role that may not send any, if it concerns the source.
+func (m *Membership) refuse(r Request) []Reply {
+	a := Answer{}
+	m.Source.Answer(Question{Tags: []namespace.Tag{r.Tag}, Limit: 1}, &a)
+	key := ""
+	for _, l := range a.Locks {
+		key = l.Key
+	}
+	for _, e := range a.Elections {
+		key = e.Key
+	}
+	if key == "" {
+		return nil
+	}
+	return []Reply{{Key: key, Refused: "the role that asks could not end this process' sessions either: it must be the same role, a member of it or of pg_signal_backend, or a superuser"}}
+}
+
+// sort puts first what is most likely to be in the way.
+func (a *Answer) sort() {
+	slices.SortStableFunc(a.Locks, func(x, y Lock) int {
+		return cmp.Or(cmp.Compare(y.OldestWait, x.OldestWait), cmp.Compare(y.Age, x.Age))
+	})
+	slices.SortStableFunc(a.Waits, func(x, y Wait) int { return cmp.Compare(y.Age, x.Age) })
+}
+
+// hide leaves out what a process does not show.
+func (a *Answer) hide() {
+	for i := range a.Locks {
+		a.Locks[i].Key, a.Locks[i].Label = hidden(a.Locks[i].Key), ""
+		a.Locks[i].Semaphore = hidden(a.Locks[i].Semaphore)
+	}
+	for i := range a.Waits {
+		a.Waits[i].Key, a.Waits[i].Label = hidden(a.Waits[i].Key), ""
+	}
+	for i := range a.Elections {
+		a.Elections[i].Key = hidden(a.Elections[i].Key)
+	}
+}
+
+// hidden is a key's text without the entity; the text of a raw key stays.
+func hidden(key string) string {
+	if namespace, _, ok := strings.Cut(key, "/"); ok {
+		return namespace + "/…"
+	}
+	return key
+}
