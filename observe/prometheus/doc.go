@@ -1,0 +1,67 @@
+// Package prometheus shows Prometheus what happens to locks, elections and leases.
+//
+//	metrics := lockmetrics.New() // import lockmetrics "github.com/pglatch/pglatch/observe/prometheus"
+//	prometheus.MustRegister(metrics)
+//
+//	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: metrics.Tracer()})
+//	defer metrics.Watch(elector)()         // an election's
+//	store = metrics.Store(store)           // leases
+//
+// It is a module of its own, so that programs that want no metrics have no metrics library.
+//
+// # What there is
+//
+// Locks, by namespace and never by entity, so that there are as many series as namespaces. The
+// namespace of raw keys is "(none)".
+//
+//	pglatch_lock_acquisitions_total{namespace,result}  result: success, held, timeout, canceled, reentrant, deadlock,
+//	                                                   pool_exhausted, table_full, unavailable, refused, closed, error
+//	pglatch_lock_wait_seconds{namespace}               histogram: from the request to its end; without tries
+//	pglatch_lock_hold_seconds{namespace}               histogram: from the grant to the release or the loss
+//	pglatch_lock_handovers_total{namespace}            granted inside the process, without a round trip
+//	pglatch_lock_losses_total{namespace,reason}        reason: an advisory.LossReason
+//	pglatch_locks_held{namespace}                      now; pglatch_lock_oldest_hold_seconds: the longest of them
+//	pglatch_lock_waiters{namespace}                    now; pglatch_lock_oldest_wait_seconds: the longest of them
+//
+// Of all Lockers together:
+//
+//	pglatch_lock_sessions, _sessions_in_use, _sessions_max, _sessions_lost_total
+//	pglatch_lock_keys, _keys_max                       entries of the server's lock table, and the Lockers' limit
+//	pglatch_lock_statements_total, _pings_total, _wait_slices_total, _skips_total, _reentrant_skips_total
+//
+// Elections, by name. The first has client-go's name, and both of the first two are also what
+// "pglatch leader run --http" shows:
+//
+//	leader_election_master_status{name}                1 if this process leads: by its clock, not by a flag
+//	leader_election_transitions_total{name,to}         to: leader, recovered, released, lost
+//	leader_election_losses_total{name,reason}          taken: the backend said so; expired: no renewal in time
+//	leader_election_state{name,state}                  1 for the state in which the Elector is
+//	leader_election_term_era{name}, _term_number{name} the last term in which this process led
+//	leader_election_leading_since_timestamp_seconds{name}
+//	leader_election_attempt_failures_total{name}       without those in which somebody else leads
+//	leader_election_drains_exceeded_total{name}        work that went on: a successor could overlap with it
+//
+// Leases, of the stores that went through Store, by the lock server's words for results:
+//
+//	pglatch_lease_requests_total{op,result}, pglatch_lease_request_seconds{op}, pglatch_lease_losses_total
+//
+// A lock server shows its own at /metrics: see lease/leasehttp.
+//
+// # What it costs
+//
+// With the Tracer a cycle of lock and unlock takes about a microsecond longer, as many clocks are
+// read and series counted. A scrape walks through all held locks.
+//
+// # Alerts and a dashboard
+//
+// Beside this file, also as Rules and Dashboard: rules.yml for Prometheus, and dashboard.json for
+// Grafana. Each alert's annotation says what to do. A test takes a real leader's session away in
+// front of a real Prometheus, and holds the election's lock so that nobody leads.
+//
+//	sum by (name) (leader_election_master_status) != 1
+//
+// is true for a moment in each hand-over, and for as long as a fail-over takes. The rules wait for
+// a minute: LeaseDuration + a slice + Retry's delay, 18 s with the defaults, and two scrapes of
+// 15 s. With a longer lease or scrape interval make it longer. They do not see a process that is
+// not scraped: when none is, nobody is counted, so alert on "up", too.
+package prometheus

@@ -1,0 +1,118 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/leadertest"
+)
+
+// elector returns one that is watched, and what stops that.
+func (s *scene) elector(backend leader.Backend) (e *leader.Elector, stop func()) {
+	s.Helper()
+	e, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Retry: leader.FixedInterval{Interval: time.Second}})
+	require.NoError(s, err)
+	stop = s.metrics.Watch(e)
+	s.Cleanup(stop)
+	return e, stop
+}
+
+func TestAnElectionIsShownByTheNamesOfClientGo(t *testing.T) {
+	t.Parallel()
+	play(t, func(s *scene) {
+		e, stop := s.elector(leadertest.NewElection().Backend())
+		assert.Equal(s, 1, testutil.CollectAndCount(s.metrics, "leader_election_master_status"), "before it leads, too")
+		assert.Equal(s, 4, testutil.CollectAndCount(s.metrics, "leader_election_transitions_total"))
+		s.expect("leader_election_state", `{name="scheduler",state="stopped"} 1`)
+		require.NoError(s, e.Start(s.Context()))
+		require.NoError(s, e.WaitForLeadership(s.Context()))
+		synctest.Wait()
+		s.expect("leader_election_master_status", `{name="scheduler"} 1`)
+		s.expect("leader_election_state", `{name="scheduler",state="leader"} 1`)
+		s.expect("leader_election_term_era", `{name="scheduler"} 1`)
+		s.expect("leader_election_term_number", `{name="scheduler"} 1`)
+		s.expect("leader_election_leading_since_timestamp_seconds", `{name="scheduler"} 9.466848e+08`) // the year 2000
+		require.NoError(s, e.Shutdown(s.Context()))
+		synctest.Wait()
+		s.expect("leader_election_master_status")
+		s.expect("leader_election_leading_since_timestamp_seconds")
+		s.expect("leader_election_term_number", `{name="scheduler"} 1`)
+		s.expect("leader_election_transitions_total", `{name="scheduler",to="leader"} 1`, `{name="scheduler",to="released"} 1`)
+		stop()
+		assert.Zero(s, testutil.CollectAndCount(s.metrics, "leader_election_master_status"))
+		s.expect("leader_election_transitions_total", `{name="scheduler",to="leader"} 1`, `{name="scheduler",to="released"} 1`)
+	})
+}
+
+func TestALossOfLeadershipIsCountedByItsReason(t *testing.T) {
+	t.Parallel()
+	play(t, func(s *scene) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		e, _ := s.elector(backend)
+		require.NoError(s, e.Start(s.Context()))
+		require.NoError(s, e.WaitForLeadership(s.Context()))
+		election.Kill()
+		synctest.Wait()
+		s.expect("leader_election_losses_total", `{name="scheduler",reason="taken"} 1`)
+		time.Sleep(time.Minute)
+		require.True(s, e.IsLeader())
+		backend.Cut()
+		time.Sleep(time.Minute)
+		require.False(s, e.IsLeader())
+		s.expect("leader_election_master_status")
+		s.expect("leader_election_losses_total", `{name="scheduler",reason="taken"} 1`, `{name="scheduler",reason="expired"} 1`)
+		s.expect("leader_election_transitions_total", `{name="scheduler",to="leader"} 2`, `{name="scheduler",to="lost"} 2`)
+		backend.Heal()
+		require.NoError(s, e.Shutdown(s.Context()))
+	})
+}
+
+func TestAttemptsThatFailAreCountedAndThoseInWhichAnotherLeadsAreNot(t *testing.T) {
+	t.Parallel()
+	play(t, func(s *scene) {
+		election := leadertest.NewElection()
+		backend := election.Backend()
+		e, _ := s.elector(backend)
+		election.Steal("another", time.Hour)
+		require.NoError(s, e.Start(s.Context()))
+		time.Sleep(time.Minute)
+		s.expect("leader_election_attempt_failures_total")
+		backend.SetUnavailable(errors.New("no route to host"))
+		time.Sleep(time.Minute)
+		assert.NotEmpty(s, samples(s, s.registry, "leader_election_attempt_failures_total"))
+		problems, err := testutil.GatherAndLint(s.registry)
+		require.NoError(s, err)
+		assert.Empty(s, problems)
+		require.NoError(s, e.Shutdown(s.Context()))
+	})
+}
+
+func TestWorkThatGoesOnTooLongIsCounted(t *testing.T) {
+	t.Parallel()
+	play(t, func(s *scene) {
+		e, _ := s.elector(leadertest.NewElection().Backend())
+		ctx, stop := context.WithCancel(s.Context())
+		begun, ended := make(chan struct{}), make(chan error)
+		go func() {
+			ended <- e.Run(ctx, func(context.Context) error {
+				close(begun)
+				time.Sleep(time.Hour)
+				return nil
+			})
+		}()
+		<-begun
+		stop()
+		time.Sleep(leader.DefaultDrainTimeout + time.Second)
+		s.expect("leader_election_drains_exceeded_total", `{name="scheduler"} 1`)
+		<-ended
+	})
+}

@@ -1,0 +1,149 @@
+package prometheus
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pglatch/pglatch/advisory"
+)
+
+// A lockers are the Lockers that are open, and the sum of those that were.
+type lockers struct {
+	mu     sync.Mutex
+	open   map[*advisory.Locker]struct{}
+	before advisory.Stats
+}
+
+var (
+	locksHeld  = gauge("pglatch_locks_held", "Locks that are held now; one of several keys counts for its first.", "namespace")
+	oldestHold = gauge("pglatch_lock_oldest_hold_seconds", "How long the lock is held that is held longest now, 0 if none is.", "namespace")
+	waiters    = gauge("pglatch_lock_waiters", "Requests that wait for a lock now.", "namespace")
+	oldestWait = gauge("pglatch_lock_oldest_wait_seconds", "How long the request waits that waits longest now, 0 if none does.", "namespace")
+)
+
+// ofStats are the numbers that Stats has.
+var ofStats = []struct {
+	number
+	of func(*advisory.Stats) float64
+}{
+	{gauge("pglatch_lock_sessions", "Connections of the lock pools."), func(s *advisory.Stats) float64 { return float64(s.Sessions) }},
+	{gauge("pglatch_lock_sessions_in_use", "Connections of the lock pools on which something is held, asked or waited for."), func(s *advisory.Stats) float64 { return float64(s.SessionsInUse) }},
+	{gauge("pglatch_lock_sessions_max", "Connections that the lock pools may have, MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxConns) }},
+	{total("pglatch_lock_sessions_lost_total", "Connections of the lock pools that ended before they were given back."), func(s *advisory.Stats) float64 { return float64(s.SessionsLost) }},
+	{total("pglatch_lock_pings_total", "Answered pings of held sessions."), func(s *advisory.Stats) float64 { return float64(s.Pings) }},
+	{total("pglatch_lock_statements_total", "Statements that tried or released locks, each for one or more."), func(s *advisory.Stats) float64 { return float64(s.Batches) }},
+	{total("pglatch_lock_wait_slices_total", "Slices of waiting at the server."), func(s *advisory.Stats) float64 { return float64(s.Slices) }},
+	{total("pglatch_lock_skips_total", "DoOrSkip calls that found the key held."), func(s *advisory.Stats) float64 { return float64(s.Skips) }},
+	{total("pglatch_lock_reentrant_skips_total", "DoOrSkip calls that found the key held by their own context."), func(s *advisory.Stats) float64 { return float64(s.ReentrantSkips) }},
+	{gauge("pglatch_lock_keys", "Entries of the server's lock table that Lockers hold or ask for."), func(s *advisory.Stats) float64 { return float64(s.Locks) }},
+	{gauge("pglatch_lock_keys_max", "Their limit: MaxLocks, or with one lock for each connection MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxLocks) }},
+}
+
+func (*locks) numbers() []number {
+	all := []number{locksHeld, oldestHold, waiters, oldestWait}
+	for _, n := range ofStats {
+		all = append(all, n.number)
+	}
+	return all
+}
+
+// opened is told of a Locker.
+func (l *locks) opened(locker *advisory.Locker) (closed func()) {
+	ls := &l.lockers
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.open[locker] = struct{}{}
+	return func() {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		delete(ls.open, locker)
+		s := locker.Stats()
+		ls.before.Pings += s.Pings // what only rises: a counter may not fall
+		ls.before.Batches += s.Batches
+		ls.before.Slices += s.Slices
+		ls.before.Skips += s.Skips
+		ls.before.ReentrantSkips += s.ReentrantSkips
+		ls.before.SessionsLost += s.SessionsLost
+	}
+}
+
+// now returns the Lockers that are open, and the sum of all.
+func (ls *lockers) now() (open []*advisory.Locker, sum advisory.Stats) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	sum = ls.before
+	for l := range ls.open {
+		open = append(open, l)
+		s := l.Stats()
+		sum.Sessions += s.Sessions
+		sum.SessionsInUse += s.SessionsInUse
+		sum.MaxConns += s.MaxConns
+		sum.SessionsLost += s.SessionsLost
+		sum.Pings += s.Pings
+		sum.Batches += s.Batches
+		sum.Slices += s.Slices
+		sum.Skips += s.Skips
+		sum.ReentrantSkips += s.ReentrantSkips
+		sum.Locks += s.Locks
+		if s.MaxLocks == 0 {
+			s.MaxLocks = s.MaxConns
+		}
+		sum.MaxLocks += s.MaxLocks
+	}
+	return open, sum
+}
+
+// A tally is of the locks, or requests, of a namespace.
+type tally struct {
+	number int
+	oldest time.Duration
+}
+
+func (t *tally) add(age time.Duration) {
+	t.number++
+	t.oldest = max(t.oldest, age)
+}
+
+func (l *locks) collectLockers(to chan<- prometheus.Metric) {
+	open, sum := l.lockers.now()
+	tallies := make(map[*space]*tally)
+	for _, locker := range open {
+		for h := range locker.Held() {
+			l.tally(tallies, l.of(h.Keys[0])).add(time.Since(h.Since))
+		}
+	}
+	l.send(to, tallies, locksHeld, oldestHold)
+	for _, n := range ofStats {
+		n.send(to, n.of(&sum))
+	}
+}
+
+func (l *locks) collectWaits(to chan<- prometheus.Metric) {
+	tallies := make(map[*space]*tally)
+	for _, value := range l.waiting.Range {
+		w := value.(*wait)
+		l.tally(tallies, w.in).add(time.Since(w.since))
+	}
+	l.send(to, tallies, waiters, oldestWait)
+}
+
+func (*locks) tally(all map[*space]*tally, of *space) *tally {
+	t := all[of]
+	if t == nil {
+		t = new(tally)
+		all[of] = t
+	}
+	return t
+}
+
+// send sends the tallies of all namespaces that were ever asked for, also of those with nothing.
+func (l *locks) send(to chan<- prometheus.Metric, tallies map[*space]*tally, count, oldest number) {
+	for _, value := range l.spaces.Range {
+		s := value.(*space)
+		t := l.tally(tallies, s)
+		count.send(to, float64(t.number), s.name)
+		oldest.send(to, t.oldest.Seconds(), s.name)
+	}
+}

@@ -1,0 +1,135 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// noNamespace labels keys that are of no namespace; no namespace has such a name.
+const noNamespace = "(none)"
+
+// A locks is what is counted of Lockers.
+type locks struct {
+	requests, handOvers, losses *prometheus.CounterVec
+	waits, holds                *prometheus.HistogramVec
+	collectors
+
+	spaces  sync.Map // name of a namespace → *space
+	waiting sync.Map // TraceData.Request → *wait
+	lockers lockers
+}
+
+// A space has the series of a namespace looked up before: the hot path only counts.
+type space struct {
+	name        string
+	results     map[result]prometheus.Counter
+	handOvers   prometheus.Counter
+	losses      map[advisory.LossReason]prometheus.Counter
+	wait, holds prometheus.Observer
+}
+
+// A wait is a request that waits.
+type wait struct {
+	in    *space
+	since time.Time
+}
+
+func newLocks() *locks {
+	l := &locks{
+		requests:  counters("pglatch_lock_acquisitions_total", "Requests for a lock, by how they ended.", "namespace", "result"),
+		handOvers: counters("pglatch_lock_handovers_total", "Locks that were granted inside the process, without a round trip.", "namespace"),
+		losses:    counters("pglatch_lock_losses_total", "Locks that ended before their release, by the reason.", "namespace", "reason"),
+		waits: histograms("pglatch_lock_wait_seconds", "Time from a request for a lock to its end, whichever it was; without tries, which do not wait.",
+			[]float64{.0001, .0005, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 15, 30, 60, 300}, "namespace"),
+		holds: histograms("pglatch_lock_hold_seconds", "Time from the grant of a lock to its release or loss.",
+			[]float64{.0001, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}, "namespace"),
+	}
+	l.collectors = collectors{l.requests, l.handOvers, l.losses, l.waits, l.holds}
+	l.lockers.open = make(map[*advisory.Locker]struct{})
+	return l
+}
+
+func (l *locks) describe(to chan<- *prometheus.Desc) {
+	l.collectors.describe(to)
+	for _, n := range l.numbers() {
+		to <- n.desc
+	}
+}
+
+func (l *locks) collect(to chan<- prometheus.Metric) {
+	l.collectors.collect(to)
+	l.collectWaits(to)
+	l.collectLockers(to)
+}
+
+// Tracer returns what an advisory.Config takes, for any number of Lockers; their metrics are
+// summed. advisory.JoinTracers adds it to another Tracer.
+func (m *Metrics) Tracer() advisory.Tracer {
+	l := m.locks
+	return advisory.Tracer{Open: l.opened, Acquire: l.acquire, Wait: l.wait, Hold: l.hold, Release: l.release, Loss: l.loss}
+}
+
+// of returns the series of a key's namespace. All of them begin with 0, because an increase from
+// nothing is none to Prometheus.
+func (l *locks) of(key namespace.Key) *space {
+	name := key.Namespace().Name()
+	if name == "" {
+		name = noNamespace
+	}
+	if s, ok := l.spaces.Load(name); ok {
+		return s.(*space)
+	}
+	s := &space{
+		name: name, handOvers: l.handOvers.WithLabelValues(name), wait: l.waits.WithLabelValues(name), holds: l.holds.WithLabelValues(name),
+		results: make(map[result]prometheus.Counter), losses: make(map[advisory.LossReason]prometheus.Counter),
+	}
+	for _, r := range results {
+		s.results[r] = l.requests.WithLabelValues(name, string(r))
+	}
+	for _, r := range advisory.LossReasons() {
+		s.losses[r] = l.losses.WithLabelValues(name, string(r))
+	}
+	known, _ := l.spaces.LoadOrStore(name, s)
+	return known.(*space)
+}
+
+func (l *locks) wait(_ context.Context, d advisory.TraceData) {
+	l.waiting.LoadOrStore(d.Request, &wait{l.of(d.Key), time.Now()}) // AcquireAll waits for each key
+}
+
+func (l *locks) acquire(_ context.Context, d advisory.TraceData) {
+	l.waiting.Delete(d.Request)
+	s := l.of(d.Key)
+	s.results[resultOf(d.Err)].Inc()
+	if !d.Try {
+		s.wait.Observe(d.Waited.Seconds())
+	}
+}
+
+func (l *locks) hold(_ context.Context, d advisory.TraceData) {
+	if d.HandOver {
+		l.of(d.Key).handOvers.Inc()
+	}
+}
+
+func (l *locks) release(_ context.Context, d advisory.TraceData) {
+	if !errors.Is(d.Err, advisory.ErrLost) { // whose end is counted already
+		l.of(d.Key).holds.Observe(d.Held.Seconds())
+	}
+}
+
+func (l *locks) loss(_ context.Context, d advisory.TraceData) {
+	s, reason := l.of(d.Key), advisory.LossConnection
+	if lost, ok := errors.AsType[*advisory.LostError](d.Err); ok {
+		reason = lost.Reason()
+	}
+	s.losses[reason].Inc()
+	s.holds.Observe(d.Held.Seconds())
+}

@@ -1,0 +1,76 @@
+package prometheus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are those of any number of Lockers and elections of one process. It is a Collector, for
+// the program to register, once. It is safe for concurrent use.
+type Metrics struct {
+	locks     *locks
+	elections *elections
+	leases    *leases
+}
+
+// New returns Metrics of nothing yet: see Tracer, Watch and Store.
+func New() *Metrics {
+	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases()}
+}
+
+var _ prometheus.Collector = (*Metrics)(nil)
+
+// Describe sends what Collect can send.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	m.locks.describe(to)
+	m.elections.describe(to)
+	m.leases.describe(to)
+}
+
+// Collect sends all metrics as they are now. It does no I/O, but walks through the locks that are
+// held: some 10 ms with 100,000 of them.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.locks.collect(to)
+	m.elections.collect(to)
+	m.leases.collect(to)
+}
+
+// A collectors is several of client_golang's.
+type collectors []prometheus.Collector
+
+func (all collectors) describe(to chan<- *prometheus.Desc) {
+	for _, c := range all {
+		c.Describe(to)
+	}
+}
+
+func (all collectors) collect(to chan<- prometheus.Metric) {
+	for _, c := range all {
+		c.Collect(to)
+	}
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// A number is a metric whose value is found out when it is collected.
+type number struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func gauge(name, help string, labels ...string) number {
+	return number{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+}
+
+func total(name, help string) number {
+	return number{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue}
+}
+
+func (n number) send(to chan<- prometheus.Metric, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(n.desc, n.kind, value, labels...)
+}
