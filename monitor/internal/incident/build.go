@@ -1,0 +1,339 @@
+package incident
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// A Row is a row of pg_locks: a session's hold of, or wait for, a key.
+type Row struct {
+	Session
+	Tag             namespace.Tag
+	Text, Namespace string
+	Shown           bool
+	Shared, Granted bool
+	Age             time.Duration
+}
+
+// An Input is what a Picture is made of.
+type Input struct {
+	At      time.Time
+	Rows    []Row // in the order of the keys, and of each key's queue
+	Answers []introspect.Answer
+	Asked   time.Time // when they had come
+	// Silent are the processes that did not answer, with what they said last, if anything.
+	Silent []Silent
+	// Names are the application_names of the listening sessions.
+	Names map[uint32]string
+	// Text is how a key that a process calls text is shown. nil = as it is.
+	Text func(tag namespace.Tag, text string) (shown string, whole bool)
+	// ID identifies a key. nil = its text.
+	ID func(tag namespace.Tag) string
+	// HideLabels leaves them out.
+	HideLabels bool
+	// Namespaces are those that the viewer has names for.
+	Namespaces map[int]string
+	Server     Server
+}
+
+// A Silent is a process that did not answer.
+type Silent struct {
+	introspect.Silent
+	Last  *introspect.Answer // nil = it never answered us
+	Spoke time.Time
+}
+
+// A spot is a session's place at a lock.
+type spot struct {
+	pid uint32
+	tag namespace.Tag
+}
+
+// A builder puts a Picture together.
+type builder struct {
+	in     *Input
+	out    *Picture
+	keys   map[namespace.Tag]*Key // semaphores' by the tags of all slots that are known
+	holds  map[spot]*Holder
+	rows   map[spot]int // waits at the server
+	semas  map[string]*Key
+	served map[*Process]map[namespace.Tag]bool // for what it said that it waits
+}
+
+// Build makes a Picture.
+func Build(in Input) *Picture {
+	if in.Text == nil {
+		in.Text = func(_ namespace.Tag, text string) (string, bool) { return text, true }
+	}
+	if in.ID == nil {
+		in.ID = namespace.Tag.String
+	}
+	b := &builder{
+		in: &in, out: &Picture{At: in.At, Server: in.Server}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
+		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{},
+	}
+	if in.Asked.IsZero() {
+		in.Asked = in.At
+	}
+	said := b.processes()
+	b.groupSemaphores(said)
+	b.groupElections(said)
+	for i, r := range in.Rows {
+		b.row(i, &r)
+	}
+	for _, s := range said {
+		b.holdsOf(s)
+	}
+	for _, s := range said {
+		b.waitsOf(s)
+	}
+	b.strangers()
+	b.order()
+	b.electionHolders()
+	b.clashes(said)
+	b.out.Cycles = cycles(b.out)
+	return b.out
+}
+
+// A said is what a process says now, or said last.
+type said struct {
+	process *Process
+	answer  *introspect.Answer
+	lag     time.Duration // since it was said
+}
+
+func (b *builder) processes() (all []said) {
+	add := func(a *introspect.Answer, p Process) {
+		p.ID, p.Service, p.Version, p.Host, p.PID, p.Age = a.Process.ID, a.Process.Service, a.Process.Version, a.Process.Host, a.Process.PID, a.Process.Age
+		p.Holds, p.Waits, p.Complete = a.AllLocks, a.AllWaits, a.AllLocks == len(a.Locks)
+		p.Name = cmp.Or(b.in.Names[p.Listener], p.Name, p.Service+"@"+p.Host)
+		all = append(all, said{&p, a, max(0, b.in.At.Sub(p.LastSpoke))})
+		b.out.Processes = append(b.out.Processes, all[len(all)-1].process)
+	}
+	for i := range b.in.Answers {
+		a := &b.in.Answers[i]
+		// The clock was read somewhen between the question and the answer.
+		add(a, Process{Listener: a.Session, LastSpoke: b.in.Asked, Clock: a.Process.Clock.Sub(b.in.Asked), ClockError: a.Took})
+	}
+	for _, s := range b.in.Silent {
+		p := Process{Listener: s.Session, Silent: true, LastSpoke: s.Spoke, Name: s.ApplicationName}
+		if s.Last != nil {
+			add(s.Last, p)
+			continue
+		}
+		p.Name = cmp.Or(p.Name, "the process of session "+number(p.Listener))
+		p.ID = number(p.Listener)
+		b.out.Processes = append(b.out.Processes, &p)
+	}
+	named := map[string]int{}
+	for _, p := range b.out.Processes {
+		named[p.Name]++
+	}
+	for _, p := range b.out.Processes {
+		if named[p.Name] > 1 && p.PID > 0 {
+			p.Name += " #" + strconv.Itoa(p.PID)
+		}
+	}
+	return all
+}
+
+// groupSemaphores makes a key of each semaphore, of which rows have the slots.
+func (b *builder) groupSemaphores(all []said) {
+	for _, s := range all {
+		for _, l := range s.answer.Locks {
+			if l.Semaphore != "" && !hidden(l.Semaphore) { // else two semaphores would be one
+				k := b.semaphore(l.Semaphore, l.Tag)
+				k.Slots = max(k.Slots, l.Slots)
+				b.keys[l.Tag] = k
+			}
+		}
+		for _, w := range s.answer.Waits {
+			if w.Semaphore {
+				k := b.semaphore(w.Key+strings.Repeat("@"+w.Tag.String(), b2i(hidden(w.Key))), w.Tag)
+				k.Tag, k.ID, k.Slots = w.Tag, b.in.ID(w.Tag), max(k.Slots, len(w.Slots))
+				for _, t := range append(slices.Clone(w.Slots), w.Tag) {
+					b.keys[t] = k
+				}
+			}
+		}
+	}
+}
+
+func (b *builder) semaphore(text string, tag namespace.Tag) *Key {
+	k := b.semas[text]
+	if k == nil {
+		name, _, _ := strings.Cut(text, "@")
+		k = &Key{Tag: tag, ID: b.in.ID(tag), Kind: Semaphore, Namespace: namespaceOf(text)}
+		k.Text, k.Shown = b.in.Text(tag, name)
+		b.semas[text] = k
+		b.out.Keys = append(b.out.Keys, k)
+	}
+	return k
+}
+
+// key returns the key of a tag, a new one if need be.
+func (b *builder) key(tag namespace.Tag, text, ns string, shown bool) *Key {
+	k := b.keys[tag]
+	if k == nil {
+		k = &Key{Tag: tag, ID: b.in.ID(tag), Text: text, Namespace: ns, Kind: Mutex, Shown: shown}
+		b.keys[tag] = k
+		b.out.Keys = append(b.out.Keys, k)
+	}
+	return k
+}
+
+func (b *builder) row(i int, r *Row) {
+	k := b.key(r.Tag, r.Text, r.Namespace, r.Shown)
+	if !r.Granted {
+		b.rows[spot{r.PID, r.Tag}] = i
+		return
+	}
+	h := &Holder{Session: r.Session, Tag: r.Tag, Prepared: r.PID == 0, Shared: r.Shared, Age: r.Age, Count: 1}
+	k.Holders = append(k.Holders, h)
+	b.holds[spot{r.PID, r.Tag}] = h
+}
+
+// holdsOf tells the holders among a process' locks what it says of them.
+func (b *builder) holdsOf(s said) {
+	for i := range s.answer.Locks {
+		l := &s.answer.Locks[i]
+		h := b.holds[spot{l.Session, l.Tag}]
+		if h == nil {
+			if !s.process.Silent {
+				text, _ := b.in.Text(l.Tag, l.Key)
+				b.out.Unseen = append(b.out.Unseen, Unseen{Process: s.process, Text: text, KeyID: b.in.ID(l.Tag), PID: l.Session, Age: l.Age + s.lag})
+			}
+			continue
+		}
+		age := l.Age + s.lag
+		if h.Process == s.process {
+			h.Count++
+			h.Age = max(h.Age, age)
+		} else {
+			h.Process, h.Age, h.Exact = s.process, age, true
+		}
+		h.Beside, h.Doubtful, h.Asked = l.Beside, h.Doubtful || l.Doubtful, h.Asked || l.Asked
+		if l.Label != "" && !b.in.HideLabels {
+			h.Labels = append(h.Labels, l.Label)
+		}
+		if k := b.keys[l.Tag]; k != nil {
+			k.HandOvers += l.HandOvers
+		}
+	}
+}
+
+// waitsOf adds a process' waits to their keys. What a silent one waited for is not known now.
+func (b *builder) waitsOf(s said) {
+	b.served[s.process] = map[namespace.Tag]bool{}
+	for i := range s.answer.Waits {
+		a := &s.answer.Waits[i]
+		tags := append([]namespace.Tag{a.Tag}, a.Slots...)
+		for _, t := range tags {
+			b.served[s.process][t] = true
+		}
+		if s.process.Silent {
+			continue
+		}
+		text, shown := b.in.Text(a.Tag, a.Key)
+		k := b.key(a.Tag, text, namespaceOf(a.Key), shown)
+		w := &Waiter{
+			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: a.Label,
+			Ahead: a.Ahead, Holds: a.Holds, tags: tags, row: -1, Inside: true,
+		}
+		if b.in.HideLabels {
+			w.Label = ""
+		}
+		// Of those that share a session, the first is the one that the server has in its queue.
+		if i, ok := b.rows[spot{a.Session, a.Tag}]; ok && a.Session != 0 {
+			w.Session, w.row, w.Inside = b.in.Rows[i].Session, i, false
+			delete(b.rows, spot{a.Session, a.Tag})
+		} else if a.Session != 0 && a.Ahead == 0 {
+			w.Inside = false
+		}
+		k.Waiters = append(k.Waiters, w)
+	}
+}
+
+// strangers adds the waiters that no process told of. A process' wait goes from session to session
+// from slice to slice: a row of its name at a key for which it waits is no other one.
+func (b *builder) strangers() {
+	waits := map[string]map[namespace.Tag]*Process{}
+	for p, tags := range b.served {
+		name := listenerName(cmp.Or(b.in.Names[p.Listener], p.Name))
+		for t := range tags {
+			if waits[name] == nil {
+				waits[name] = map[namespace.Tag]*Process{}
+			}
+			waits[name][t] = p
+		}
+	}
+	for i, r := range b.in.Rows {
+		if at, ok := b.rows[spot{r.PID, r.Tag}]; !ok || at != i {
+			continue
+		}
+		p := waits[listenerName(r.Name)][r.Tag]
+		if p != nil && !p.Silent {
+			continue
+		}
+		k := b.keys[r.Tag]
+		k.Waiters = append(k.Waiters, &Waiter{Session: r.Session, Tag: r.Tag, Process: p, Shared: r.Shared, Age: r.Age, tags: []namespace.Tag{r.Tag}, row: i})
+	}
+}
+
+// order puts each key's waiters in the order of the server's queue; those inside a process come
+// behind the one of it that is there, by age.
+func (b *builder) order() {
+	for _, k := range b.out.Keys {
+		head := map[*Process]int{}
+		for _, w := range k.Waiters {
+			if w.row >= 0 && w.Process != nil {
+				head[w.Process] = w.row
+			}
+		}
+		place := func(w *Waiter) int {
+			if w.row >= 0 {
+				return w.row
+			}
+			if at, ok := head[w.Process]; ok && w.Process != nil {
+				return at
+			}
+			return len(b.in.Rows)
+		}
+		slices.SortStableFunc(k.Waiters, func(a, o *Waiter) int {
+			return cmp.Or(cmp.Compare(place(a), place(o)), cmp.Compare(b2i(a.row < 0), b2i(o.row < 0)), cmp.Compare(a.Ahead, o.Ahead), cmp.Compare(o.Age, a.Age))
+		})
+	}
+	b.out.Keys = slices.DeleteFunc(b.out.Keys, func(k *Key) bool { return len(k.Holders)+len(k.Waiters) == 0 })
+}
+
+// listenerName is what of an application_name a listening session's has room for.
+func listenerName(name string) string {
+	return name[:min(len(name), 63-len("pglatch answers: "))]
+}
+
+// hidden reports whether the text of a key does not say which one it is.
+func hidden(text string) bool { return strings.HasSuffix(text, "/…") }
+
+// namespaceOf is the name in the text of a key.
+func namespaceOf(text string) string {
+	name, _, ok := strings.Cut(text, "/")
+	if !ok {
+		return ""
+	}
+	return name
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func number[N ~int | ~uint32](n N) string { return strconv.FormatInt(int64(n), 10) }

@@ -1,0 +1,209 @@
+package incident
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+func twoLeaders(m *Memory, p *Picture) (all []Verdict) {
+	for _, e := range p.Elections {
+		leaders := e.Leaders()
+		if len(leaders) < 2 || m.lasting("leaders/"+e.ID, p.At) < m.limits.Confirm {
+			continue // one may have answered before it stepped down, the other after it won
+		}
+		v := about(e, TwoLeaders, Critical, fmt.Sprintf("%d nodes answer as leader of %s.", len(leaders), e.Name))
+		for _, l := range leaders {
+			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) leads for %s, term %s, session %d", l.Node, l.Process.Name, Age(l.Age), or(l.Term, "unknown"), l.Session))
+		}
+		v.Advice = "Stop one now. Then find out why: two databases or keys under one name, a pooler in between, or a lease backend whose clock was set."
+		all = append(all, v)
+	}
+	return all
+}
+
+func about(e *Election, name string, s Severity, text string) Verdict {
+	return Verdict{Name: name, Severity: s, Key: e.Key, KeyID: e.ID, Text: text, Subject: e.Name, Waiters: len(e.Members)}
+}
+
+func or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+func noLeader(m *Memory, p *Picture) (all []Verdict) {
+	for _, e := range p.Elections {
+		awaited := slices.ContainsFunc(e.Members, func(m Member) bool { return m.State != "stopped" })
+		if len(e.Leaders()) > 0 || !awaited {
+			continue
+		}
+		lasted := m.lasting("leaderless/"+e.ID, p.At)
+		if lasted < m.limits.Confirm {
+			continue
+		}
+		v := about(e, NoLeader, Critical, fmt.Sprintf("Nobody leads %s for %s.", e.Name, Age(lasted)))
+		for _, c := range e.Members {
+			line := fmt.Sprintf("%s (%s): %s for %s", c.Node, c.Process.Name, c.State, Age(c.Age))
+			if c.Process.Silent {
+				line = fmt.Sprintf("%s (%s): silent", c.Node, c.Process.Name)
+			}
+			if c.Err != "" {
+				line += ": " + c.Err
+			}
+			v.Evidence = append(v.Evidence, line)
+		}
+		v.Advice = "See what each candidate says. If a node was cut off or stopped, another leads when its session is over (LeaseDuration)."
+		switch {
+		case e.Holder == nil:
+			v.Evidence = append(v.Evidence, "nobody holds its lock")
+		default:
+			v.Evidence = append(v.Evidence, fmt.Sprintf("its lock is held by %s for %s: %s", e.Holder.Who(), Age(e.Holder.Age), e.Holder.describe()))
+			v.Advice = "Who has its lock does not lead: it is silent, still taking over, or no candidate. " + v.Advice
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func cannotConnect(m *Memory, p *Picture) (all []Verdict) {
+	for _, e := range p.Elections {
+		for _, c := range e.Members {
+			if c.Err == "" || c.State == "leader" || c.State == "stopped" || c.Process.Silent {
+				continue
+			}
+			if m.lasting("cannot/"+e.ID+"/"+c.Process.ID+"/"+c.Node, p.At) < m.limits.Confirm {
+				continue
+			}
+			v := about(e, CannotConnect, Warning, fmt.Sprintf("%s cannot take part in the election %s.", c.Node, e.Name))
+			v.Subject, v.Evidence = e.Name+" "+c.Node, []string{c.Err, place(c.Process)}
+			v.Advice = "It could not succeed the leader. Its error says what is missing: password, rights, table, network, or connections."
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func clashes(_ *Memory, p *Picture) (all []Verdict) {
+	for _, c := range p.Clashes {
+		v := Verdict{
+			Name: NameClash, Severity: Critical, Subject: number(c.Number),
+			Text:   fmt.Sprintf("The namespaces %s have one number, %d: their keys are the same locks.", list(c.Names), c.Number),
+			Advice: "Give each namespace a number of its own. Until then, parts of your programs exclude each other that have nothing to do with each other. A renamed one shows here during the deploy.",
+		}
+		for i, name := range c.Names {
+			v.Evidence = append(v.Evidence, c.Whose[i]+" calls it "+name)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func silentProcesses(m *Memory, p *Picture) (all []Verdict) {
+	holds := map[*Process]bool{}
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			holds[h.Process] = true
+		}
+	}
+	for _, proc := range p.Processes {
+		quiet, ok := m.quiet(proc)
+		if !ok || holds[proc] {
+			continue // what it holds is said by a verdict of its own
+		}
+		all = append(all, Verdict{
+			Name: ProcessSilent, Severity: Warning, Subject: proc.Name, Text: fmt.Sprintf("%s has not answered for %s.", proc.Name, Age(quiet)),
+			Evidence: []string{place(proc), "its connection is there: session " + number(proc.Listener)},
+			Advice:   "It is stopped, cut off or out of CPU. It holds no lock that is known.",
+		})
+	}
+	return all
+}
+
+func lockTable(m *Memory, p *Picture) []Verdict {
+	used := share(p.Server.Locks, p.Server.LockRoom)
+	if used < m.limits.LockTable {
+		return nil
+	}
+	s := Warning
+	if used > 0.9 {
+		s = Critical
+	}
+	return []Verdict{{
+		Name: LockTable, Severity: s, Text: fmt.Sprintf("The lock table is %.0f %% full.", 100*used),
+		Evidence: []string{fmt.Sprintf("%d of %d entries are taken, by advisory and other locks of all databases", p.Server.Locks, p.Server.LockRoom)},
+		Advice:   "A full one stops every query of the server. End who holds many locks; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
+	}}
+}
+
+func connections(m *Memory, p *Picture) []Verdict {
+	used := share(p.Server.Connections, p.Server.ConnLimit)
+	if used < m.limits.Connect {
+		return nil
+	}
+	return []Verdict{{
+		Name: Connections, Severity: Warning, Text: fmt.Sprintf("%d of %d connections are in use.", p.Server.Connections, p.Server.ConnLimit),
+		Evidence: []string{"max_connections, without those that are reserved"},
+		Advice:   "Who comes next is refused: locks cannot be taken, elections not followed. Lower pools (MaxConns), put many locks on a connection (LocksPerConn), or raise max_connections.",
+	}}
+}
+
+func share(part, whole int) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+func standby(_ *Memory, p *Picture) []Verdict {
+	if !p.Server.Standby {
+		return nil
+	}
+	return []Verdict{{
+		Name: Standby, Severity: Warning, Text: "This is a standby.",
+		Evidence: []string{"pg_is_in_recovery() is true: its locks exclude nobody on the primary, and processes cannot be asked through it"},
+		Advice:   "Point the monitor, and every program that takes locks, at the primary.",
+	}}
+}
+
+func clocks(m *Memory, p *Picture) []Verdict {
+	type clock struct {
+		host  string
+		ahead time.Duration // of the server's
+	}
+	var hosts []clock
+	for _, proc := range p.Processes {
+		known := slices.ContainsFunc(hosts, func(c clock) bool { return c.host == proc.Host })
+		if proc.Silent || known || proc.ClockError > m.limits.Clock {
+			continue
+		}
+		ahead := proc.Clock
+		switch { // it was read between the question and the answer
+		case ahead > 0:
+		case -ahead <= proc.ClockError:
+			ahead = 0
+		default:
+			ahead += proc.ClockError
+		}
+		hosts = append(hosts, clock{proc.Host, ahead})
+	}
+	var evidence []string
+	for _, c := range hosts {
+		if c.ahead.Abs() < m.limits.Clock {
+			continue
+		}
+		word := "ahead of"
+		if c.ahead < 0 {
+			word = "behind"
+		}
+		evidence = append(evidence, fmt.Sprintf("%s is %s %s PostgreSQL's host", c.host, Age(c.ahead.Abs()), word))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Verdict{{
+		Name: Clocks, Severity: Note, Text: "Clocks differ.", Evidence: evidence,
+		Advice: "No lock rests on it, but times in logs do not fit together, and PostgreSQL's own timeouts fire late or early when its clock is set. Have them slewed (chrony).",
+	}}
+}

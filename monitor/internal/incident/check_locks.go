@@ -1,0 +1,276 @@
+package incident
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+func deadlocks(m *Memory, p *Picture) (all []Verdict) {
+	for _, c := range p.Cycles {
+		keys := c.Keys()
+		ids := make([]string, len(keys))
+		for i, k := range keys {
+			ids[i] = k.ID
+		}
+		slices.Sort(ids)
+		// Answers are of different moments: it must be there again.
+		if m.lasting("cycle/"+strings.Join(ids, ","), p.At) < m.limits.Confirm {
+			continue
+		}
+		var who, evidence []string
+		for _, s := range c.Steps {
+			name := s.Who
+			if s.Label != "" {
+				name += " (" + s.Label + ")"
+			}
+			if !slices.Contains(who, s.Who) {
+				who = append(who, s.Who)
+			}
+			line := fmt.Sprintf("%s waits for %s since %s", name, s.Wants.Text, Age(s.Age))
+			if s.Holds != nil {
+				line += " and holds " + s.Holds.Text
+			}
+			evidence = append(evidence, line)
+		}
+		v := of(keys[0], Deadlock, Critical, "", evidence...)
+		v.KeyID, v.Subject, v.also = ids[0], strings.Join(ids, ","), ids
+		names := make([]string, len(keys))
+		for i, k := range keys {
+			names[i] = k.Text
+		}
+		v.Key = strings.Join(names, ", ")
+		v.Text = fmt.Sprintf("Deadlock: %s wait for each other.", list(who))
+		if len(who) == 1 {
+			v.Text = fmt.Sprintf("Deadlock inside %s.", who[0])
+		}
+		v.Advice = "None of them goes on before one gives up. End one: its session, or its process. Then take these keys in one order everywhere, or together (AcquireAll)."
+		all = append(all, v)
+	}
+	return all
+}
+
+func heldLong(m *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		age := k.Since()
+		if k.Kind == Leading || len(k.Holders) == 0 {
+			continue
+		}
+		usual, known := m.usual(k)
+		long := known && age > m.limits.AtLeast && float64(age) > m.limits.Factor*float64(usual) && len(k.Waiters) > 0
+		if !long && age < m.limits.Long {
+			continue
+		}
+		s := Warning
+		if len(k.Waiters) == 0 {
+			s = Note
+		}
+		h := oldest(k)
+		v := of(k, HeldLong, s, fmt.Sprintf("%s has held %s for %s.", h.Who(), k.Text, Age(age)), h.describe(), waits(k))
+		if !h.Exact {
+			v.Evidence = append(v.Evidence, "since when exactly is not known: no process answers for it, and this monitor saw it first then")
+		}
+		if known {
+			v.Evidence = append(v.Evidence, "most holds of it were shorter than "+Age(usual))
+		}
+		if len(h.Labels) > 0 {
+			v.Evidence = append(v.Evidence, "it does: "+h.Labels[0])
+		}
+		if k.HandOvers > 0 {
+			v.Evidence = append(v.Evidence, Count(int(k.HandOvers), "hand-over", "hand-overs")+" inside the process since then: it is at work")
+		}
+		v.Advice = "Look at what the holder does. If it hangs, ask it to release, or end its session: its context ends within milliseconds."
+		all = append(all, v)
+	}
+	return all
+}
+
+func oldest(k *Key) *Holder {
+	return slices.MaxFunc(k.Holders, func(a, b *Holder) int { return int(a.Age - b.Age) })
+}
+
+func silentHolders(m *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			quiet, ok := m.quiet(h.Process)
+			if !ok {
+				continue
+			}
+			s := Warning
+			if len(k.Waiters) > 0 || k.Kind == Leading {
+				s = Critical
+			}
+			v := of(k, HolderSilent, s, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process))
+			v.Subject = number(h.PID)
+			v.Advice = "It is stopped, cut off or out of CPU. The server frees the key when the session is over: after SessionTTL, or at once with pg_terminate_backend. It may go on later until it looks at its context."
+			all = append(all, v)
+			break
+		}
+	}
+	return all
+}
+
+// place says where a process is.
+func place(p *Process) string {
+	if p.Host == "" {
+		return "the process never answered this monitor"
+	}
+	return fmt.Sprintf("%s %s, process %d on %s", p.Service, p.Version, p.PID, p.Host)
+}
+
+func idleHolders(m *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			if !strings.HasPrefix(h.State, "idle in transaction") || h.StateAge < m.limits.Idle {
+				continue
+			}
+			s := Warning
+			if len(k.Waiters) == 0 {
+				s = Note
+			}
+			v := of(k, HolderIdle, s, fmt.Sprintf("%s holds %s and has been idle in a transaction for %s.", h.Who(), k.Text, Age(h.StateAge)), h.describe(), waits(k))
+			v.Subject = number(h.PID)
+			v.Advice = "Its program opened a transaction and does something else, or hangs. Commit or end it; idle_in_transaction_session_timeout bounds it."
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func preparedHolders(_ *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			if !h.Prepared {
+				continue
+			}
+			s := Warning
+			if len(k.Waiters) > 0 {
+				s = Critical
+			}
+			v := of(k, Prepared, s, fmt.Sprintf("A prepared transaction holds %s.", k.Text), waits(k), "seen for "+Age(h.Age)+"; it has no session that could be ended")
+			v.Advice = "SELECT gid, prepared, owner FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED. Nothing else frees it, a restart neither."
+			all = append(all, v)
+			break
+		}
+	}
+	return all
+}
+
+// foreign finds sessions for which no process answers on keys of a namespace of ours.
+func foreign(m *Memory, p *Picture) (all []Verdict) {
+	ours := map[string]bool{}
+	listens := map[string]bool{}
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			ours[k.Namespace] = ours[k.Namespace] || h.Process != nil
+		}
+		for _, w := range k.Waiters {
+			ours[k.Namespace] = ours[k.Namespace] || w.Process != nil
+		}
+	}
+	for _, proc := range p.Processes {
+		listens[listenerName(bare(proc))] = true
+	}
+	delete(ours, "")
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			if h.Process != nil || h.Prepared || !ours[k.Namespace] || listens[listenerName(h.Name)] {
+				continue
+			}
+			lasted := m.lasting("foreign/"+k.ID+"/"+number(h.PID), p.At)
+			if lasted < m.limits.Confirm || len(k.Waiters) == 0 && lasted < 10*time.Second {
+				continue
+			}
+			v := of(k, Foreign, Warning, fmt.Sprintf("%s, for which no process of pglatch answers, holds %s.", h.Session.describe(), k.Text),
+				"processes of pglatch use the namespace "+k.Namespace, waits(k))
+			v.Subject = number(h.PID)
+			v.Advice = "Another program, a psql, or a transaction of yours (LockTx) took it; or its process does not answer because its Config says so. Find out whose it is before you end it."
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// bare is a process' name as its sessions have it.
+func bare(p *Process) string {
+	return strings.TrimSuffix(p.Name, " #"+number(p.PID))
+}
+
+func starving(m *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		for _, w := range k.Waiters {
+			if w.Shared || w.Age < m.limits.Starve {
+				continue
+			}
+			var later []string
+			for _, h := range k.Holders {
+				if h.Shared && h.Age < w.Age && !slices.Contains(later, h.Who()) {
+					later = append(later, h.Who())
+				}
+			}
+			if len(later) == 0 {
+				continue
+			}
+			v := of(k, StarvedWriter, Warning, fmt.Sprintf("%s has waited %s for %s in exclusive mode, and readers came in after it.", w.Who(), Age(w.Age), k.Text),
+				"readers that took it later: "+list(later), waits(k))
+			v.Subject = w.Who()
+			v.Advice = "Readers of pglatch wait behind a writer; those that did not are other programs, older versions, or share the lock of a reader in their process until HandOverBudget is over. Shorten the reads."
+			all = append(all, v)
+			break
+		}
+	}
+	return all
+}
+
+func growing(m *Memory, p *Picture) (all []Verdict) {
+	for _, k := range p.Keys {
+		n := len(k.Waiters)
+		before, ago, ok := m.queueBefore(k.ID, p.At)
+		if !ok || n < m.limits.Queue || n < before+before/2+2 {
+			continue
+		}
+		v := of(k, QueueGrows, Warning, fmt.Sprintf("The queue of %s grows: %d wait, %d did %s ago.", k.Text, n, before, Age(ago)), waits(k))
+		if len(k.Holders) > 0 {
+			v.Evidence = append(v.Evidence, fmt.Sprintf("%s holds it for %s", k.Holders[0].Who(), Age(k.Since())))
+		}
+		v.Advice = "More work comes than one at a time can do, or the holder is slow. Shorten what runs under the lock, split the key, or skip (DoOrSkip)."
+		all = append(all, v)
+	}
+	return all
+}
+
+// poolers finds locks that are not where their process believes, and locks that nobody remembers.
+func poolers(m *Memory, p *Picture) (all []Verdict) {
+	const advice = "Something between the program and PostgreSQL changes sessions: give the lock connections a database entry with pool_mode=session. End the session that has the lock to free it."
+	for _, u := range p.Unseen {
+		if m.lasting("unseen/"+u.KeyID+"/"+u.Process.ID+"/"+number(u.PID), p.At) < m.limits.Confirm {
+			continue
+		}
+		all = append(all, Verdict{
+			Name: Pooler, Severity: Critical, Key: u.Text, KeyID: u.KeyID, Subject: u.Process.Name,
+			Text:     fmt.Sprintf("%s says that it holds %s on session %d, and PostgreSQL says that it does not.", u.Process.Name, u.Text, u.PID),
+			Evidence: []string{"it says so since " + Age(u.Age), place(u.Process)}, Advice: advice,
+		})
+	}
+	whole := map[string]bool{} // the names of processes that told all they have
+	for _, proc := range p.Processes {
+		name := listenerName(bare(proc))
+		was, seen := whole[name]
+		whole[name] = proc.Complete && !proc.Silent && (was || !seen)
+	}
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			if h.Process != nil || h.Prepared || !whole[listenerName(h.Name)] || h.State != "idle" || k.Kind == Leading {
+				continue
+			}
+			if m.lasting("leaked/"+k.ID+"/"+number(h.PID), p.At) < m.limits.Confirm {
+				continue
+			}
+			v := of(k, Pooler, Critical, fmt.Sprintf("Session %d holds %s in the name of %s, which knows nothing of it.", h.PID, k.Text, h.Name), h.describe(), waits(k))
+			v.Subject, v.Advice = number(h.PID), advice
+			all = append(all, v)
+		}
+	}
+	return all
+}

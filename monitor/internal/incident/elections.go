@@ -1,0 +1,137 @@
+package incident
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// groupElections puts what the candidates of each election say side by side.
+func (b *builder) groupElections(all []said) {
+	byID := map[string]*Election{}
+	for _, s := range all {
+		for i := range s.answer.Elections {
+			a := &s.answer.Elections[i]
+			e := b.election(byID, a)
+			m := Member{
+				Process: s.process, Node: a.Node, State: a.State, Age: a.Age + s.lag, Lease: a.Lease, Leader: a.Leader, Term: a.Term, Err: a.Error, Session: a.Session,
+			}
+			for _, h := range a.HandOvers {
+				m.HandOvers = append(m.HandOvers, HandOver{h.Age + s.lag, h.Node, h.Term})
+			}
+			e.Members = append(e.Members, m)
+		}
+	}
+}
+
+func (b *builder) election(byID map[string]*Election, a *introspect.Election) *Election {
+	var tag namespace.Tag
+	id := "name/" + a.Name + "/" + a.Key
+	if len(a.Tags) > 0 {
+		tag, id = a.Tags[0], a.Tags[0].String()
+	}
+	e := byID[id]
+	if e != nil {
+		return e
+	}
+	e = &Election{ID: id, Name: a.Name, Key: a.Key, Tag: tag}
+	if tag.Valid() {
+		e.ID = b.in.ID(tag)
+		e.Key, _ = b.in.Text(tag, a.Key)
+	}
+	byID[id] = e
+	b.out.Elections = append(b.out.Elections, e)
+	for i, t := range a.Tags {
+		text, shown := b.in.Text(t, a.Key)
+		if i > 0 {
+			text += " (second lock)"
+		}
+		k := b.key(t, text, namespaceOf(a.Key), shown)
+		k.Kind, k.Text = Leading, text
+		if a.Name != "" {
+			k.Text = a.Name + " (" + text + ")"
+		}
+	}
+	return e
+}
+
+func (b *builder) electionHolders() {
+	for _, e := range b.out.Elections {
+		k := b.keys[e.Tag]
+		if k == nil || len(k.Holders) == 0 {
+			continue
+		}
+		e.Holder = k.Holders[0]
+		for _, m := range e.Members {
+			if e.Holder.Process == nil && m.Session == e.Holder.PID && m.Session != 0 {
+				e.Holder.Process, e.Holder.Age, e.Holder.Exact = m.Process, m.Age, m.State == "leader"
+			}
+		}
+	}
+	for _, e := range b.out.Elections { // a follower in the queue is no stranger
+		for _, k := range b.out.Keys {
+			if k.Kind != Leading {
+				continue
+			}
+			for _, m := range e.Members {
+				for _, w := range k.Waiters {
+					if w.Process == nil && w.PID == m.Session && m.Session != 0 {
+						w.Process = m.Process
+					}
+				}
+				for _, h := range k.Holders {
+					if h.Process == nil && h.PID == m.Session && m.Session != 0 {
+						h.Process = m.Process
+					}
+				}
+			}
+		}
+	}
+}
+
+// clashes finds the numbers that have two names.
+func (b *builder) clashes(all []said) {
+	names := map[int]map[string]string{} // number, name, who uses it
+	note := func(n int, name, who string) {
+		if names[n] == nil {
+			names[n] = map[string]string{}
+		}
+		if names[n][name] == "" {
+			names[n][name] = who
+		}
+	}
+	for n, name := range b.in.Namespaces {
+		note(n, name, "this monitor")
+	}
+	for _, s := range all {
+		elections := map[namespace.Tag]bool{}
+		for _, e := range s.answer.Elections {
+			for _, t := range e.Tags {
+				elections[t] = true
+			}
+		}
+		see := func(tag namespace.Tag, text string) {
+			if n, ok := tag.NamespaceNumber(); ok && namespaceOf(text) != "" && !elections[tag] {
+				note(n, namespaceOf(text), s.process.Name)
+			}
+		}
+		for _, l := range s.answer.Locks {
+			see(l.Tag, l.Key)
+		}
+		for _, w := range s.answer.Waits {
+			see(w.Tag, w.Key)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		if len(names[n]) < 2 {
+			continue
+		}
+		c := Clash{Number: n, Names: slices.Sorted(maps.Keys(names[n]))}
+		for _, name := range c.Names {
+			c.Whose = append(c.Whose, names[n][name])
+		}
+		b.out.Clashes = append(b.out.Clashes, c)
+	}
+}

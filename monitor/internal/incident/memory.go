@@ -1,0 +1,154 @@
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// The bounds of what is remembered.
+const (
+	maxHistory = 4096 // keys and namespaces of whose holds something is known
+	holdsKept  = 16   // of each
+	holdsKnown = 5    // that say what is usual
+	queueKept  = 32   // looks at a queue
+)
+
+// A Memory is what was seen before. One goroutine uses it at a time.
+type Memory struct {
+	limits Limits
+	first  map[string]time.Time // since when conditions last without a break
+	now    map[string]time.Time // those of this look
+	silent map[string]time.Duration
+	holds  map[holdID]time.Duration // of the look before: for how long
+	usuals map[string][]time.Duration
+	queues map[string][]sample
+	past   *Past
+}
+
+// A holdID is one hold.
+type holdID struct {
+	pid  uint32
+	tag  namespace.Tag
+	key  string
+	name string // of its namespace
+}
+
+// A sample is the length of a queue.
+type sample struct {
+	at time.Time
+	n  int
+}
+
+// NewMemory returns an empty one.
+func NewMemory(limits Limits) *Memory {
+	return &Memory{limits: limits, first: map[string]time.Time{}, usuals: map[string][]time.Duration{}, past: newPast()}
+}
+
+// Past is what happened.
+func (m *Memory) Past() *Past { return m.past }
+
+// Look says what is wrong in a picture, and remembers it.
+func (m *Memory) Look(p *Picture) []Verdict {
+	m.now = make(map[string]time.Time, len(m.first))
+	m.silent = map[string]time.Duration{}
+	for _, proc := range p.Processes {
+		if proc.Silent {
+			lasted := m.lasting("silent/"+number(proc.Listener), p.At)
+			if !proc.LastSpoke.IsZero() {
+				lasted = max(lasted, p.At.Sub(proc.LastSpoke))
+			}
+			m.silent[proc.ID] = lasted
+		}
+	}
+	m.learn(p)
+	found := m.verdicts(p)
+	m.first = m.now
+	m.past.add(p, found)
+	return found
+}
+
+// lasting says that a condition is there, and returns for how long it has been in every look.
+func (m *Memory) lasting(condition string, at time.Time) time.Duration {
+	since, ok := m.now[condition]
+	if !ok {
+		if since, ok = m.first[condition]; !ok {
+			since = at
+		}
+		m.now[condition] = since
+	}
+	return at.Sub(since)
+}
+
+// quiet returns for how long a process has been silent, if for long enough to say so.
+func (m *Memory) quiet(p *Process) (time.Duration, bool) {
+	if p == nil || !p.Silent {
+		return 0, false
+	}
+	d := m.silent[p.ID]
+	return d, d >= m.limits.Confirm
+}
+
+// learn notes the holds that ended, and the queues.
+func (m *Memory) learn(p *Picture) {
+	holds := make(map[holdID]time.Duration, len(p.Keys))
+	queues := map[string][]sample{}
+	for _, k := range p.Keys {
+		if k.Kind == Leading {
+			continue
+		}
+		for _, h := range k.Holders {
+			holds[holdID{h.PID, h.Tag, k.ID, k.Namespace}] = h.Age
+		}
+		if old := m.queues[k.ID]; len(k.Waiters) > 0 || len(old) > 0 && p.At.Sub(old[len(old)-1].at) < 10*time.Second {
+			if len(old) == 0 || len(k.Waiters) > 0 {
+				old = append(old, sample{p.At, len(k.Waiters)})
+			}
+			queues[k.ID] = old[max(0, len(old)-queueKept):]
+		}
+	}
+	for id, age := range m.holds {
+		if now, still := holds[id]; !still || now < age {
+			m.note("key/"+id.key, age)
+			if id.name != "" {
+				m.note("namespace/"+id.name, age)
+			}
+		}
+	}
+	m.holds, m.queues = holds, queues
+}
+
+// note remembers the length of a hold.
+func (m *Memory) note(of string, age time.Duration) {
+	old := m.usuals[of]
+	if old == nil && len(m.usuals) >= maxHistory {
+		for forget := range m.usuals { // any: what is in use comes back
+			delete(m.usuals, forget)
+			break
+		}
+	}
+	old = append(old, age)
+	m.usuals[of] = slices.Clone(old[max(0, len(old)-holdsKept):])
+}
+
+// usual is the length of nearly all holds of a key, or else of its namespace.
+func (m *Memory) usual(k *Key) (time.Duration, bool) {
+	for _, of := range []string{"key/" + k.ID, "namespace/" + k.Namespace} {
+		if ages := m.usuals[of]; len(ages) >= holdsKnown {
+			sorted := slices.Sorted(slices.Values(ages))
+			return sorted[len(sorted)*9/10], true
+		}
+	}
+	return 0, false
+}
+
+// queueBefore is how many waited for a key some seconds ago.
+func (m *Memory) queueBefore(id string, at time.Time) (n int, ago time.Duration, ok bool) {
+	for _, s := range m.queues[id] { // the oldest first
+		if ago := at.Sub(s.at); ago <= 30*time.Second {
+			return s.n, ago, ago >= 2*time.Second
+		}
+	}
+	return 0, 0, false
+}

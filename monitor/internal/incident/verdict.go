@@ -1,0 +1,185 @@
+package incident
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Severity says how much a Verdict matters.
+type Severity string
+
+// The severities.
+const (
+	Critical Severity = "critical" // work stands still, or two may do it
+	Warning  Severity = "warning"  // it will, or does not get on as it should
+	Note     Severity = "note"     // to know
+)
+
+func (s Severity) rank() int {
+	return slices.Index([]Severity{Critical, Warning, Note}, s)
+}
+
+// A Verdict is something that is wrong. monitor.Verdict documents the fields.
+type Verdict struct {
+	Name     string    `json:"name"`
+	Severity Severity  `json:"severity"`
+	Key      string    `json:"key,omitempty"`
+	KeyID    string    `json:"-"`
+	Subject  string    `json:"subject,omitempty"`
+	Text     string    `json:"text"`
+	Evidence []string  `json:"evidence"`
+	Advice   string    `json:"advice"`
+	Doc      string    `json:"doc"`
+	Since    time.Time `json:"since"`
+	Waiters  int       `json:"waiters,omitempty"`
+	also     []string  // the IDs of further keys
+}
+
+// Of reports whether it is about a key.
+func (v *Verdict) Of(keyID string) bool { return v.KeyID == keyID || slices.Contains(v.also, keyID) }
+
+func (v *Verdict) id() string { return v.Name + "\x00" + v.KeyID + "\x00" + v.Subject }
+
+// The names of the verdicts. Each has a section in docs/incidents.md.
+const (
+	Deadlock      = "deadlock"
+	HeldLong      = "held-long"
+	HolderSilent  = "holder-silent"
+	HolderIdle    = "holder-idle-in-transaction"
+	Foreign       = "foreign-holder"
+	Prepared      = "prepared-transaction"
+	StarvedWriter = "starving-writer"
+	QueueGrows    = "queue-growing"
+	LockTable     = "lock-table"
+	Connections   = "connections"
+	Pooler        = "pooler"
+	Standby       = "standby"
+	NameClash     = "namespace-clash"
+	NoLeader      = "no-leader"
+	TwoLeaders    = "two-leaders"
+	CannotConnect = "follower-cannot-connect"
+	Clocks        = "clocks"
+	ProcessSilent = "process-silent"
+)
+
+// Names are those of all verdicts, in the order in which they are shown.
+func Names() []string {
+	return []string{
+		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
+		CannotConnect, Connections, Clocks, ProcessSilent, Standby,
+	}
+}
+
+// Limits say when something is wrong. Build them with DefaultLimits.
+type Limits struct {
+	Long      time.Duration // that a key may be held
+	Factor    float64       // by which a hold may be longer than others of the key
+	AtLeast   time.Duration // for which it must be held to be long by Factor
+	Confirm   time.Duration // that what a moment may bring about by chance must last
+	Idle      time.Duration // that a holder may be idle in a transaction
+	Starve    time.Duration // that a writer may wait while readers come in
+	Queue     int           // waiters that are no queue yet
+	LockTable float64       // of its room
+	Connect   float64       // of the connections
+	Clock     time.Duration // that clocks may differ
+}
+
+// DefaultLimits are those of a Monitor whose Config says nothing.
+func DefaultLimits() Limits {
+	return Limits{
+		Long: 5 * time.Minute, Factor: 10, AtLeast: 2 * time.Second, Confirm: 1500 * time.Millisecond, Idle: 3 * time.Second, Starve: 10 * time.Second,
+		Queue: 5, LockTable: 0.7, Connect: 0.9, Clock: time.Second,
+	}
+}
+
+// A check finds verdicts of one kind in a picture.
+type check func(m *Memory, p *Picture) []Verdict
+
+var checks = []check{
+	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, preparedHolders, idleHolders, clashes, starving, foreign, heldLong, growing,
+	cannotConnect, connections, clocks, silentProcesses, standby,
+}
+
+// verdicts runs all checks, and puts what stops most people first.
+func (m *Memory) verdicts(p *Picture) (all []Verdict) {
+	for _, check := range checks {
+		all = append(all, check(m, p)...)
+	}
+	for i := range all {
+		v := &all[i]
+		v.Doc = "docs/incidents.md#" + v.Name
+		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
+	}
+	slices.SortStableFunc(all, func(a, b Verdict) int {
+		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.Waiters, a.Waiters))
+	})
+	return all
+}
+
+// of makes a verdict about a key.
+func of(k *Key, name string, s Severity, text string, evidence ...string) Verdict {
+	return Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters)}
+}
+
+// waits says who waits for a key.
+func waits(k *Key) string {
+	if len(k.Waiters) == 0 {
+		return "nobody waits"
+	}
+	who := map[string]bool{}
+	for _, w := range k.Waiters {
+		who[w.Who()] = true
+	}
+	of := ""
+	if len(who) > 1 {
+		of = fmt.Sprintf(" of %d processes", len(who))
+	}
+	return fmt.Sprintf("%s%s, the first for %s", Count(len(k.Waiters), "waits", "wait"), of, Age(k.Longest()))
+}
+
+// Count is "1 lock" or "2 locks".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Age is a duration for people: two units at most.
+func Age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0 s"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0f s", d.Truncate(time.Second).Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// session names a holder's session for evidence.
+func (s Session) describe() string {
+	text := "session " + number(s.PID)
+	if s.Name != "" {
+		text += " (" + s.Name + ")"
+	}
+	if s.State != "" {
+		text += ", " + s.State
+	}
+	return text
+}
+
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}

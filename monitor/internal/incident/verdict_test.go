@@ -1,0 +1,319 @@
+package incident_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// two is a fleet in which a holds order/7 and b waits for it.
+func two() *world {
+	w := newWorld()
+	w.process("a", 901)
+	w.process("b", 902)
+	w.holds("a", 1, key(1, 7))
+	w.waits("b", 2, key(1, 7))
+	return w
+}
+
+func election(state, node string) introspect.Election {
+	return introspect.Election{Name: "scheduler", Key: "1:100", Tags: []namespace.Tag{key(9, 100)}, Node: node, State: state, Lease: 15 * time.Second}
+}
+
+// elects is a fleet of two candidates.
+func elects(a, b string) *world {
+	w := newWorld()
+	w.process("a", 901)
+	w.process("b", 902)
+	w.answer("a").Elections = []introspect.Election{election(a, "node-a")}
+	w.answer("b").Elections = []introspect.Election{election(b, "node-b")}
+	return w
+}
+
+// Each verdict is raised by the first, and not by the second, which differs from it in what the verdict is about.
+func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		raise, control func() *world
+		evidence       string
+	}{
+		incident.Deadlock: {
+			raise: func() *world {
+				w := two()
+				w.holds("b", 3, key(2, 8))
+				w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
+				w.waits("a", 4, key(2, 8), key(1, 7))
+				return w.looks()
+			},
+			control: func() *world { // a waits in another goroutine than the one that holds
+				w := two()
+				w.holds("b", 3, key(2, 8))
+				w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
+				w.waits("a", 4, key(2, 8))
+				return w.looks()
+			},
+			evidence: "a waits for stock/8 since 2.0 s and holds order/7",
+		},
+		incident.HeldLong: {
+			raise:    func() *world { return two().look(6 * time.Minute) },
+			control:  func() *world { return two().look(4 * time.Minute) },
+			evidence: "1 waits, the first for 6 min 0 s",
+		},
+		incident.HolderSilent: {
+			raise: func() *world {
+				w := two().look(0)
+				w.silence("a")
+				return w.look(time.Second).look(time.Second)
+			},
+			control: func() *world {
+				w := two().look(0)
+				w.silence("a")
+				w.look(time.Second)
+				w.Answers = append(w.Answers, *w.Silent[0].Last)
+				w.Silent = nil
+				return w.look(time.Second)
+			},
+			evidence: "process 4711 on web-a",
+		},
+		incident.HolderIdle: {
+			raise: func() *world {
+				w := two()
+				w.Rows[0].State = "idle in transaction"
+				return w.look(4 * time.Second)
+			},
+			control: func() *world {
+				w := two()
+				w.Rows[0].State = "idle"
+				return w.look(4 * time.Second)
+			},
+			evidence: "idle in transaction",
+		},
+		incident.Foreign: {
+			raise: func() *world {
+				w := newWorld()
+				w.process("b", 902)
+				w.row(77, "psql", key(1, 7), true)
+				w.waits("b", 2, key(1, 7))
+				return w.looks()
+			},
+			control:  func() *world { return two().looks() },
+			evidence: "use the namespace order",
+		},
+		incident.Prepared: {
+			raise: func() *world {
+				w := newWorld()
+				w.process("b", 902)
+				w.row(0, "", key(1, 7), true)
+				w.waits("b", 2, key(1, 7))
+				return w.look(0)
+			},
+			control:  func() *world { return two().look(0) },
+			evidence: "1 wait",
+		},
+		incident.StarvedWriter: {
+			raise: func() *world {
+				w := two()
+				w.Rows[0].Shared, w.answer("a").Locks[0].Shared = true, true
+				w.answer("b").Waits[0].Age = time.Minute
+				return w.look(0)
+			},
+			control: func() *world { // the reader was there before
+				w := two()
+				w.Rows[0].Shared, w.answer("a").Locks[0].Shared = true, true
+				w.answer("a").Locks[0].Age = 2 * time.Minute
+				w.answer("b").Waits[0].Age = time.Minute
+				return w.look(0)
+			},
+			evidence: "took it later: a",
+		},
+		incident.QueueGrows: {
+			raise: func() *world {
+				w := two().look(0)
+				for range 9 {
+					w.waits("b", 0, key(1, 7))
+				}
+				return w.look(3 * time.Second)
+			},
+			control: func() *world {
+				w := two()
+				for range 9 {
+					w.waits("b", 0, key(1, 7))
+				}
+				return w.look(0).look(3 * time.Second)
+			},
+			evidence: "a holds it for 3.0 s",
+		},
+		incident.LockTable: {
+			raise: func() *world {
+				w := newWorld()
+				w.Server.Locks = 4800
+				return w.look(0)
+			},
+			control: func() *world {
+				w := newWorld()
+				w.Server.Locks = 4000
+				return w.look(0)
+			},
+			evidence: "4800 of 6400",
+		},
+		incident.Connections: {
+			raise: func() *world {
+				w := newWorld()
+				w.Server.Connections = 90
+				return w.look(0)
+			},
+			control: func() *world {
+				w := newWorld()
+				w.Server.Connections = 80
+				return w.look(0)
+			},
+			evidence: "max_connections",
+		},
+		incident.Pooler: {
+			raise: func() *world { // a says that it has the key on session 1, and it is on session 5
+				w := two()
+				w.Rows[0].PID = 5
+				return w.looks()
+			},
+			control:  func() *world { return two().looks() },
+			evidence: "session 5 (a), idle",
+		},
+		incident.Standby: {
+			raise: func() *world {
+				w := newWorld()
+				w.Server.Standby = true
+				return w.look(0)
+			},
+			control:  func() *world { return newWorld().look(0) },
+			evidence: "pg_is_in_recovery()",
+		},
+		incident.NameClash: {
+			raise: func() *world {
+				w := two()
+				w.waits("b", 0, key(1, 9)).Key = "invoice/9"
+				return w.look(0)
+			},
+			control: func() *world {
+				w := two()
+				w.waits("b", 0, key(3, 9)).Key = "invoice/9"
+				return w.look(0)
+			},
+			evidence: "b calls it invoice",
+		},
+		incident.NoLeader: {
+			raise:    func() *world { return elects("follower", "acquiring").looks() },
+			control:  func() *world { return elects("follower", "leader").looks() },
+			evidence: "nobody holds its lock",
+		},
+		incident.TwoLeaders: {
+			raise:    func() *world { return elects("leader", "leader").looks() },
+			control:  func() *world { return elects("follower", "leader").looks() },
+			evidence: "node-b (b) leads for 2.0 s",
+		},
+		incident.CannotConnect: {
+			raise: func() *world {
+				w := elects("leader", "follower")
+				w.answer("b").Elections[0].Error = "connection refused"
+				return w.looks()
+			},
+			control:  func() *world { return elects("leader", "follower").looks() },
+			evidence: "connection refused",
+		},
+		incident.Clocks: {
+			raise: func() *world {
+				w := two()
+				w.answer("b").Process.Clock = w.At.Add(-3 * time.Second)
+				return w.look(0)
+			},
+			control: func() *world {
+				w := two()
+				w.answer("b").Process.Clock = w.At.Add(-3 * time.Second)
+				w.answer("b").Took = 4 * time.Second // it may have been read 3 s ago
+				return w.look(0)
+			},
+			evidence: "web-b is 3.0 s behind",
+		},
+		incident.ProcessSilent: {
+			raise: func() *world {
+				w := two().look(0)
+				w.silence("b")
+				return w.look(time.Second).look(time.Second)
+			},
+			control: func() *world {
+				w := two().look(0)
+				w.silence("b")
+				return w.look(time.Second)
+			},
+			evidence: "session 902",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := requireVerdict(t, c.raise(), name)
+			assert.NotEmpty(t, v.Text)
+			assert.NotEmpty(t, v.Advice)
+			assert.Contains(t, strings.Join(v.Evidence, "\n"), c.evidence)
+			assert.Equal(t, "docs/incidents.md#"+name, v.Doc)
+			assert.Nil(t, c.control().has(name), "control")
+		})
+	}
+}
+
+func TestEveryVerdictIsTestedAndNamed(t *testing.T) {
+	t.Parallel()
+	require.Len(t, incident.Names(), 18)
+	assert.Empty(t, two().looks().found, "control: a holder and a waiter are no trouble")
+}
+
+func TestAHoldIsLongByWhatIsUsualForItsKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.process("a", 901)
+	w.process("b", 902)
+	for range 6 { // each for a tenth of a second
+		w.holds("a", 1, key(1, 7))
+		w.look(100 * time.Millisecond)
+		w.Rows, w.answer("a").Locks = nil, nil
+		w.look(time.Second)
+	}
+	w.holds("a", 1, key(1, 7))
+	w.waits("b", 2, key(1, 7))
+	w.look(1500 * time.Millisecond)
+	assert.Nil(t, w.has(incident.HeldLong), "not for long enough to look at")
+	w.look(time.Second)
+	v := requireVerdict(t, w, incident.HeldLong)
+	assert.Equal(t, incident.Warning, v.Severity)
+	assert.Contains(t, strings.Join(v.Evidence, "\n"), "most holds of it were shorter than 0.1 s")
+}
+
+func TestASessionInTheNameOfAProcessThatKnowsNothingOfItsLockIsALeak(t *testing.T) {
+	t.Parallel()
+	w := two()
+	w.row(55, "a", key(1, 9), true)
+	w.looks()
+	v := requireVerdict(t, w, incident.Pooler)
+	assert.Equal(t, "order/9", v.Key)
+
+	w = two()
+	w.row(55, "a", key(1, 9), true).State = "active"
+	assert.Nil(t, w.looks().has(incident.Pooler), "control: a transaction of the same program (LockTx)")
+}
+
+func TestAProcessThatStopsWhileItLeadsIsNoLeader(t *testing.T) {
+	t.Parallel()
+	w := elects("leader", "follower")
+	w.row(5, "a", key(9, 100), true)
+	w.answer("a").Elections[0].Session = 5
+	w.look(0)
+	w.silence("a")
+	w.look(time.Second).look(2 * time.Second)
+	assert.Contains(t, requireVerdict(t, w, incident.NoLeader).Evidence, "node-a (a): silent")
+	assert.Contains(t, requireVerdict(t, w, incident.HolderSilent).Text, "a holds scheduler (1:100)")
+}
