@@ -101,8 +101,8 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzText -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 20s ./internal/pgdsn
 	$(GO) test -run '^$$' -fuzz FuzzRules -fuzztime 20s ./lease/internal/rules
-	$(GO) test -run '^$$' -fuzz FuzzFlat -fuzztime 20s ./lease/leasehttp
-	$(GO) test -run '^$$' -fuzz FuzzHead -fuzztime 20s ./lease/leasehttp
+	$(GO) test -run '^$$' -fuzz FuzzStrict -fuzztime 20s ./lease/leasehttp
+	$(GO) test -run '^$$' -fuzz FuzzAnswers -fuzztime 20s ./lease/leasehttp
 	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
 
 .PHONY: lint

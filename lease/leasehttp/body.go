@@ -21,7 +21,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // readBody reads a JSON object into body. It refuses what it does not understand,
 // unknown fields too: a server that ignored a misspelt idempotency key would grant
 // two leases.
-func (s *Server) readBody(r *http.Request, body flatBody) error {
+func (s *Server) readBody(r *http.Request, body any) error {
 	if err := checkMediaType(r.Header.Get("Content-Type")); err != nil {
 		return err
 	}
@@ -38,9 +38,6 @@ func (s *Server) readBody(r *http.Request, body flatBody) error {
 		return s.tooLarge()
 	case !utf8.Valid(buffer.Bytes()):
 		return refuse(TypeInvalid, "the body is not UTF-8")
-	}
-	if buffer.Len() <= flatMost && flat(buffer.String(), body.set) {
-		return nil
 	}
 	return decode(buffer.Bytes(), body)
 }
@@ -59,22 +56,30 @@ func checkMediaType(value string) error {
 	return nil
 }
 
+// decode refuses names and texts that another reader could take for something else.
 func decode(data []byte, body any) error {
+	err := json.Unmarshal(data, body)
+	if err == nil && isCanonical(data, body) {
+		return nil
+	}
 	if err := checkNames(data, body); err != nil {
 		return err
 	}
 	if loneSurrogate(data) {
 		return refuse(TypeInvalid, `the body has half of a surrogate pair (\ud800 to \udfff)`)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(body); err != nil {
+	if err != nil {
 		return jsonRefusal(err)
 	}
-	if len(bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")) > 0 {
-		return refuse(TypeInvalid, "the body goes on after its JSON object")
-	}
 	return nil
+}
+
+// isCanonical reports whether data is what encoding/json writes for body, as what a client
+// of this module sends: it has nothing then that decode looks for, which would cost a
+// tenth of the time of client and server for a request.
+func isCanonical(data []byte, body any) bool {
+	again, err := json.Marshal(body)
+	return err == nil && bytes.Equal(again, data)
 }
 
 // jsonRefusal makes an integer that does not fit out of range, and all else invalid.

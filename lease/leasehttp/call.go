@@ -36,14 +36,11 @@ func (k *call) wait() time.Duration {
 // ask sends a call, again if its answer was lost, until ctx ends, and decodes the
 // answer: each time into a new body, so that nothing stays of one that was cut off. The
 // Moment is from before the sending that was answered.
-func ask[B any, P interface {
-	*B
-	flatBody
-}](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
+func ask[B any](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
 	var body B
 	sent, err := c.do(ctx, k, func(data []byte) error {
 		body = *new(B)
-		return decodeAnswer(data, P(&body))
+		return json.Unmarshal(data, &body) // the server may know more fields
 	})
 	return body, sent, err
 }
@@ -97,11 +94,11 @@ func (e *unknownError) Error() string {
 // send sends a call once: the answer is decoded, or a problem returned.
 func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
 	wait := k.wait()
-	a, err := c.transport.send(ctx, &message{k.method, c.target(k, wait), data}, c.config.Timeout+wait)
+	a, err := c.transport.send(ctx, k.method, c.target(k, wait), data, c.config.Timeout+wait)
 	if err != nil {
 		return nil, err
 	}
-	switch media := mediaOf(a.contentType); {
+	switch media, _, _ := mime.ParseMediaType(a.contentType); {
 	case a.status == http.StatusOK && media == jsonType:
 		return nil, decode(a.body)
 	case media == problem.MediaType:
@@ -113,22 +110,6 @@ func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]b
 		return problem, nil
 	}
 	return &Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // of something in between
-}
-
-func mediaOf(contentType string) string {
-	if contentType == jsonType {
-		return jsonType
-	}
-	media, _, _ := mime.ParseMediaType(contentType)
-	return media
-}
-
-// decodeAnswer lets the server know more fields than the client does.
-func decodeAnswer(data []byte, into flatBody) error {
-	if len(data) <= flatMost && flat(string(data), into.set) {
-		return nil
-	}
-	return json.Unmarshal(data, into)
 }
 
 // target is the path and the query of a call.

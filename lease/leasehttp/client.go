@@ -3,7 +3,6 @@ package leasehttp
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -25,7 +24,7 @@ import (
 type Client struct {
 	config    ClientConfig
 	path      string // of the base URL, escaped
-	transport transport
+	transport *transport
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -42,11 +41,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c.setDefaults()
-	header := http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
-	if c.Token != "" {
-		header["Authorization"] = []string{"Bearer " + c.Token}
-	}
-	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), transport: transportTo(c.HTTPClient, base, header)}
+	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), transport: newTransport(&c, base)}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
@@ -210,8 +205,6 @@ func (c *Client) page(ctx context.Context, r lease.ListRequest) (pageBody, error
 	page, _, err := ask[pageBody](ctx, c, &call{method: http.MethodGet, query: query.Encode()})
 	return page, err
 }
-
-var errMixedUp = errors.New("leasehttp: the answer is that to another request: something on the way mixes them up")
 
 // checkAnswer notices what stands between client and server and changes paths.
 func checkAnswer(asked, answered string) error {

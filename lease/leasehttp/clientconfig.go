@@ -3,9 +3,9 @@ package leasehttp
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,9 +21,6 @@ const (
 	DefaultTTL     = 15 * time.Second
 	DefaultTimeout = 10 * time.Second
 	DefaultResends = 3
-
-	maxIdleConns = 1024
-	maxIdleTime  = DefaultIdleTimeout / 2 // before the server ends them
 )
 
 // A ClientConfig describes a Client. Only BaseURL is required.
@@ -37,8 +34,14 @@ type ClientConfig struct {
 	Token         string
 	AllowInsecure bool
 
-	// HTTPClient carries the requests. nil = one of the client's own, that keeps
-	// connections for 1,024 requests at a time. An own one should have no Timeout.
+	// TLS is for a server at https, such as the RootCAs that vouch for it. nil = Go's
+	// defaults and the system's certificates.
+	TLS *tls.Config
+
+	// HTTPClient carries the requests, then without TLS. nil = one of the client's own,
+	// that speaks HTTP/1.1 and keeps connections for 1,024 requests at a time. An own one
+	// should have no Timeout, and over HTTP/2 a way to notice that a connection is silent:
+	// all requests take the same one.
 	HTTPClient *http.Client
 
 	// Owner is the owner of leases that Do takes. "" = the host's name, the process id
@@ -71,39 +74,6 @@ func (c *ClientConfig) setDefaults() {
 	c.Resends = max(cmp.Or(c.Resends, DefaultResends), 0)
 }
 
-// transportTo carries messages to base: by client, or, if that is nil, by connections of
-// its own, directly if nothing is needed between.
-func transportTo(client *http.Client, base *url.URL, header http.Header) transport {
-	if client != nil {
-		return &httpTransport{client, base, header}
-	}
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
-	if base.Scheme == "http" && proxy == nil && err == nil && isPlainHost(base.Host) {
-		return newDirect(base, header)
-	}
-	return &httpTransport{&http.Client{Transport: newTransport(), CheckRedirect: stay}, base, header}
-}
-
-// stay follows no redirect: whoever set BaseURL said where claims may be sent.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// isPlainHost reports whether a host can be sent and dialled as it is.
-func isPlainHost(host string) bool {
-	return !strings.ContainsFunc(host, func(r rune) bool { return r == '%' || r > '~' })
-}
-
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: DefaultTimeout}).DialContext,
-		MaxIdleConns:        maxIdleConns,
-		MaxIdleConnsPerHost: maxIdleConns,
-		IdleConnTimeout:     maxIdleTime,
-		TLSHandshakeTimeout: DefaultTimeout,
-		DisableCompression:  true,
-	}
-}
-
 func (c *ClientConfig) parse() (*url.URL, error) {
 	base, err := url.Parse(c.BaseURL)
 	if err != nil {
@@ -120,6 +90,8 @@ func (c *ClientConfig) parse() (*url.URL, error) {
 		return nil, errors.New("leasehttp: Token has characters that a header cannot carry: use letters and digits")
 	case c.TTL != 0 && (c.TTL < lease.MinTTL || c.TTL > lease.MaxTTL):
 		return nil, fmt.Errorf("leasehttp: TTL is %v: use %v to %v", c.TTL, lease.MinTTL, lease.MaxTTL)
+	case c.TLS != nil && c.HTTPClient != nil:
+		return nil, errors.New("leasehttp: TLS and HTTPClient are both set: set it in the HTTPClient's Transport")
 	case c.Timeout < 0:
 		return nil, fmt.Errorf("leasehttp: Timeout is %v: use 0 for the default, or more", c.Timeout)
 	}

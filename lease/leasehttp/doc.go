@@ -71,6 +71,10 @@
 //	401 unauthorized, 403        ErrDenied
 //	503 store-unavailable, 500   any other error    the outcome is unknown
 //
+// An answer has the header Pglatch-Request-Id of its request, if that had one, of 64 bytes
+// at most. The client sends one with each sending, and takes no answer that has another:
+// what comes late on a connection, or is mixed up on the way, is nobody's.
+//
 // # Waiting
 //
 // ?wait= puts a request in the lock's line, first come, first served. Only the first

@@ -2,6 +2,7 @@ package leasehttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -54,6 +55,11 @@ func client(tb testing.TB, h *httptest.Server, c leasehttp.ClientConfig) *leaseh
 	require.NoError(tb, err)
 	tb.Cleanup(cl.Close)
 	return cl
+}
+
+// trusted is how a client trusts a server's certificate.
+func trusted(h *httptest.Server) *tls.Config {
+	return h.Client().Transport.(*http.Transport).TLSClientConfig
 }
 
 func ask(name, holder string) lease.AcquireRequest {

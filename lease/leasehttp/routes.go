@@ -49,6 +49,9 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 				err = refuse(TypeInternal, "panic")
 			}
 		}()
+		if id := c.Request().Header[requestID]; len(id) == 1 && len(id[0]) <= maxRequestID {
+			c.Response().Header()[requestID] = id
+		}
 		if s.limiter != nil {
 			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
 				return refuse(TypeRateLimited, "too many requests from this address")

@@ -169,6 +169,7 @@ func TestConfigsThatAreNotValidAreRefused(t *testing.T) {
 		"has a user":     {BaseURL: "http://a:b@localhost"},
 		"in the clear":   {BaseURL: "http://locks.example", Token: token},
 		"TTL is 1ns":     {BaseURL: "http://localhost", TTL: 1},
+		"both set":       {BaseURL: "https://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS12}, HTTPClient: http.DefaultClient},
 		"Timeout is -1s": {BaseURL: "http://localhost", Timeout: -time.Second},
 	} {
 		_, err := leasehttp.NewClient(c)
@@ -181,7 +182,7 @@ func TestItSpeaksTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()
 	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), TLS: &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS13}})
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: "https" + s.url[len("http"):], HTTPClient: certified.Client()})
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: "https" + s.url[len("http"):], TLS: trusted(certified)})
 	l, err := cl.Acquire(t.Context(), ask("job", "a"))
 	require.NoError(t, err)
 	require.NoError(t, cl.Release(t.Context(), l.Claim))

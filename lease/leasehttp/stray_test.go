@@ -2,7 +2,9 @@ package leasehttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -70,8 +72,8 @@ func TestNothingStaysOfAnAnswerThatWasCutOff(t *testing.T) {
 }
 
 // spoken lets a test say, for the connections of one listener, what follows each
-// request.
-func spoken(t *testing.T, say func(w io.Writer)) string {
+// request, and then that the client ended a connection.
+func spoken(t *testing.T, say func(w io.Writer, r *http.Request), ended func()) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -83,14 +85,16 @@ func spoken(t *testing.T, say func(w io.Writer)) string {
 				return
 			}
 			wg.Go(func() {
+				defer ended()
 				defer func() { _ = c.Close() }()
 				for r := bufio.NewReader(c); ; {
 					request, err := http.ReadRequest(r)
 					if err != nil {
 						return
 					}
-					_, _ = io.Copy(io.Discard, request.Body)
-					say(c)
+					body, _ := io.ReadAll(request.Body)
+					request.Body = io.NopCloser(bytes.NewReader(body))
+					say(c, request)
 				}
 			})
 		}
@@ -102,28 +106,82 @@ func spoken(t *testing.T, say func(w io.Writer)) string {
 	return "http://" + listener.Addr().String()
 }
 
-func answerOf(body string) string {
-	return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body
+func nothing() {}
+
+func answerOf(body string, header ...string) string {
+	return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n" + strings.Join(header, "") + "\r\n" + body
+}
+
+// idOf is the header by which an answer names its request.
+func idOf(r *http.Request) string {
+	return "Pglatch-Request-Id: " + r.Header.Get("Pglatch-Request-Id") + "\r\n"
+}
+
+// A granter grants each request a token of its own, and the same one to all its sendings.
+type granter struct {
+	mu     sync.Mutex
+	tokens map[string]int // by idempotency key
+}
+
+func (g *granter) token(r *http.Request) int {
+	var body struct {
+		Key string `json:"idempotency_key"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tokens == nil {
+		g.tokens = make(map[string]int)
+	}
+	if g.tokens[body.Key] == 0 {
+		g.tokens[body.Key] = len(g.tokens) + 1
+	}
+	return g.tokens[body.Key]
 }
 
 func TestAnAnswerThatNobodyAskedForIsNobodys(t *testing.T) {
 	t.Parallel()
-	stray, sent := make(chan struct{}), make(chan struct{})
+	for range 20 { // the second request can be faster than the end of its connection
+		stray, sent := make(chan struct{}), make(chan struct{})
+		var grants granter
+		var requests atomic.Int32
+		url := spoken(t, func(w io.Writer, r *http.Request) {
+			_, _ = io.WriteString(w, answerOf(grantOf(grants.token(r), "}"), idOf(r)))
+			if requests.Add(1) == 1 {
+				<-stray
+				_, _ = io.WriteString(w, answerOf(grantOf(99, "}"), idOf(r)))
+				close(sent)
+			}
+		}, nothing)
+		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url})
+		_, err := cl.Acquire(t.Context(), ask("job", "a"))
+		require.NoError(t, err)
+		close(stray)
+		<-sent // on loopback it is there then
+		l, err := cl.Acquire(t.Context(), ask("job", "a"))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, l.Token)
+	}
+}
+
+// So does one that names no request, of something that is no lock server of ours.
+func TestAConnectionOnWhichSomethingCameUnaskedIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	stray, ended := make(chan struct{}), make(chan struct{}, 2)
+	var grants granter
 	var requests atomic.Int32
-	url := spoken(t, func(w io.Writer) {
-		n := int(requests.Add(1))
-		_, _ = io.WriteString(w, answerOf(grantOf(n, "}")))
-		if n == 1 {
+	url := spoken(t, func(w io.Writer, r *http.Request) {
+		_, _ = io.WriteString(w, answerOf(grantOf(grants.token(r), "}")))
+		if requests.Add(1) == 1 {
 			<-stray
 			_, _ = io.WriteString(w, answerOf(grantOf(99, "}")))
-			close(sent)
 		}
-	})
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url})
+	}, func() { ended <- struct{}{} })
+	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
 	_, err := cl.Acquire(t.Context(), ask("job", "a"))
 	require.NoError(t, err)
 	close(stray)
-	<-sent // on loopback it is there then
+	<-ended
 	l, err := cl.Acquire(t.Context(), ask("job", "a"))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, l.Token)
@@ -133,10 +191,10 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	const most = 32 << 20
 	inner := answerOf(grantOf(99, "}"))
-	url := spoken(t, func(w io.Writer) {
+	url := spoken(t, func(w io.Writer, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", most+len(inner))
 		_, _ = io.WriteString(w, `{"locks":[]}`+strings.Repeat(" ", most-len(`{"locks":[]}`))+inner)
-	})
+	}, nothing)
 	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
 	for range 2 {
 		for _, err := range cl.List(t.Context(), lease.ListRequest{}) {
@@ -147,7 +205,7 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 
 func TestAnswersToAnotherRequestAreRefused(t *testing.T) {
 	t.Parallel()
-	url := spoken(t, func(w io.Writer) { _, _ = io.WriteString(w, answerOf(grantOf(7, "}"))) })
+	url := spoken(t, func(w io.Writer, _ *http.Request) { _, _ = io.WriteString(w, answerOf(grantOf(7, "}"))) }, nothing)
 	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
 	_, err := cl.Acquire(t.Context(), ask("job", "b"))
 	require.ErrorContains(t, err, "another request")

@@ -123,3 +123,15 @@ func TestWhatIsNoRequestIsAnsweredWithItsStatusAndCutOff(t *testing.T) {
 		require.NoError(t, conn.Close())
 	}
 }
+
+func TestAnAnswerHasTheIDOfItsRequest(t *testing.T) {
+	t.Parallel()
+	_, h := serve(t, leasehttp.Config{Tokens: []string{token}})
+	for authorization, status := range map[string]int{"": 401, "Bearer " + token: 404} {
+		for id, want := range map[string]string{"": "", "7": "7", strings.Repeat("x", 64): strings.Repeat("x", 64), strings.Repeat("x", 65): ""} {
+			a := send(t, h, http.MethodGet, "/v1/locks/never", "", "Authorization", authorization, "Pglatch-Request-Id", id)
+			assert.Equal(t, status, a.status)
+			assert.Equal(t, want, a.header.Get("Pglatch-Request-Id"))
+		}
+	}
+}

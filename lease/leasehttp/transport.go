@@ -2,26 +2,30 @@ package leasehttp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"sync/atomic"
 	"time"
 )
 
-// A transport brings a message to the server and the answer back, in the time of
-// timeout or not at all.
-type transport interface {
-	send(ctx context.Context, m *message, timeout time.Duration) (answer, error)
-	CloseIdleConnections()
-}
+// A transport sends requests to one server.
+type transport struct {
+	http.Client
 
-// A message is a request as a transport needs it.
-type message struct {
-	method string
-	target string // path and query
-	body   []byte // nil = none
+	base   string // scheme and host
+	header http.Header
+	prefix string        // of the ids of requests
+	sent   atomic.Uint64 // requests
 }
 
 // An answer is what came back.
@@ -34,55 +38,102 @@ type answer struct {
 var (
 	errNoAnswer = errors.New("no answer in time")
 	errTooLong  = errors.New("lock server: the answer is too long")
+	errMixedUp  = errors.New("leasehttp: the answer is that to another request: something on the way mixes them up")
 )
 
-// maxAnswer bounds what the client reads: a page of 1,000 locks with all their
-// metadata is smaller.
-const maxAnswer = 32 << 20
+const (
+	// maxAnswer bounds what the client reads: a page of 1,000 locks with all their
+	// metadata is smaller.
+	maxAnswer = 32 << 20
 
-// A httpTransport is an http.Client for a transport.
-type httpTransport struct {
-	*http.Client
-	base   *url.URL
-	header http.Header
+	maxIdleConns = 1024
+	maxIdleTime  = DefaultIdleTimeout / 2 // before the server ends them
+)
+
+func newTransport(c *ClientConfig, base *url.URL) *transport {
+	t := &transport{base: base.Scheme + "://" + base.Host, prefix: rand.Text()[:8] + "-"}
+	t.header = http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
+	if c.Token != "" {
+		t.header.Set("Authorization", "Bearer "+c.Token)
+	}
+	if c.HTTPClient != nil {
+		t.Client = *c.HTTPClient
+	} else {
+		t.Transport = newConnections(c.TLS)
+	}
+	if t.CheckRedirect == nil { // whoever set BaseURL said where claims may be sent
+		t.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return t
 }
 
-func (c *httpTransport) send(ctx context.Context, m *message, timeout time.Duration) (answer, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, m.method, c.base.Scheme+"://"+c.base.Host+m.target, bytes.NewReader(m.body))
-	if err != nil {
+// newConnections speaks HTTP/1.1 only: a sending that gets no answer in time takes its
+// connection with it, so that the next one goes another way.
+func newConnections(config *tls.Config) *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: DefaultTimeout}).DialContext,
+		MaxIdleConns:           maxIdleConns,
+		MaxIdleConnsPerHost:    maxIdleConns,
+		IdleConnTimeout:        maxIdleTime,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    DefaultTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true,
+	}
+}
+
+// send sends a request once; target is its path and query. It returns the answer in the
+// time of timeout, or not at all.
+func (t *transport) send(ctx context.Context, method, target string, body []byte, timeout time.Duration) (answer, error) {
+	if err := context.Cause(ctx); err != nil {
 		return answer{}, err
 	}
-	r.Header = c.header.Clone()
-	response, err := c.Do(r)
+	bounded, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+	defer cancel()
+	a, err := t.exchange(bounded, method, target, body)
 	if err == nil {
-		defer func() { _ = response.Body.Close() }()
-		var a answer
-		if a, err = readAnswer(response); err == nil {
-			return a, nil
-		}
+		return a, nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = errors.Join(cause, err)
+	if ctx.Err() == nil { // idle connections lead the same way, to a server that ended this one
+		t.CloseIdleConnections()
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if cause := context.Cause(bounded); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return answer{}, err
 }
 
+func (t *transport) exchange(ctx context.Context, method, target string, body []byte) (answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, t.base+target, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	id := t.prefix + strconv.FormatUint(t.sent.Add(1), 10)
+	r.Header = maps.Clone(t.header)
+	r.Header[requestID] = []string{id}
+	response, err := t.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if cmp.Or(response.Header.Get(requestID), id) != id {
+		return answer{}, errMixedUp
+	}
+	return readAnswer(response)
+}
+
 // readAnswer reads the body of a response.
 func readAnswer(response *http.Response) (answer, error) {
-	a := answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type")}
-	var err error
-	switch n := response.ContentLength; {
-	case n > maxAnswer:
-		err = errTooLong
-	case n >= 0 && n <= 64<<10:
-		a.body = make([]byte, n)
-		_, err = io.ReadFull(response.Body, a.body)
-	default:
-		if a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err == nil && len(a.body) > maxAnswer {
-			err = errTooLong
-		}
+	if response.ContentLength > maxAnswer {
+		return answer{}, errTooLong
 	}
-	return a, err
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = errTooLong
+	}
+	return answer{response.StatusCode, response.Header.Get("Content-Type"), data}, err
 }

@@ -14,6 +14,13 @@ const (
 	fieldToken = "fencing_token"
 )
 
+// requestID is the header of a request that its answer has, too, so that a client knows
+// its answer from another's. The server takes any value, and leaves one out that is long.
+const (
+	requestID    = "Pglatch-Request-Id"
+	maxRequestID = 64 // bytes
+)
+
 // fields are the contract's names and those on the wire; numeric fields can be out
 // of range.
 var fields = [...]struct {
@@ -74,18 +81,6 @@ type acquireBody struct {
 	MaxLifetimeMS  int64             `json:"max_lifetime_ms,omitempty"`
 }
 
-func (b *acquireBody) set(name, value string, quoted bool) bool {
-	switch name {
-	case fieldOwner:
-		return setString(&b.OwnerID, value, quoted)
-	case "ttl_ms":
-		return setInteger(&b.TTLMS, value, quoted)
-	case "idempotency_key":
-		return setString(&b.IdempotencyKey, value, quoted)
-	}
-	return false
-}
-
 func newAcquireBody(r lease.AcquireRequest) acquireBody {
 	return acquireBody{
 		OwnerID: r.Holder, TTLMS: r.TTL.Milliseconds(), Metadata: r.Metadata, IdempotencyKey: r.IdempotencyKey,
@@ -107,18 +102,6 @@ type claimBody struct {
 	FencingToken uint64 `json:"fencing_token"`
 }
 
-func (b *claimBody) set(name, value string, quoted bool) bool {
-	switch name {
-	case fieldOwner:
-		return setString(&b.OwnerID, value, quoted)
-	case fieldID:
-		return setString(&b.LeaseID, value, quoted)
-	case fieldToken:
-		return setToken(&b.FencingToken, value, quoted)
-	}
-	return false
-}
-
 func newClaimBody(c lease.Claim) claimBody {
 	return claimBody{OwnerID: c.Holder, LeaseID: c.ID, FencingToken: c.Token}
 }
@@ -133,24 +116,10 @@ type renewBody struct {
 	TTLMS int64 `json:"ttl_ms"`
 }
 
-func (b *renewBody) set(name, value string, quoted bool) bool {
-	if name == "ttl_ms" {
-		return setInteger(&b.TTLMS, value, quoted)
-	}
-	return b.claimBody.set(name, value, quoted)
-}
-
 // A releaseBody is the body of a release.
 type releaseBody struct {
 	claimBody
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
-}
-
-func (b *releaseBody) set(name, value string, quoted bool) bool {
-	if name == "idempotency_key" {
-		return setString(&b.IdempotencyKey, value, quoted)
-	}
-	return b.claimBody.set(name, value, quoted)
 }
 
 // A leaseBody is the answer to an acquire and a renewal.
@@ -164,28 +133,6 @@ type leaseBody struct {
 	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
 	WaitedMS       int64             `json:"waited_ms,omitempty"` // from the arrival of the request to the call that got the lease
 	Metadata       map[string]string `json:"metadata,omitempty"`
-}
-
-func (b *leaseBody) set(name, value string, quoted bool) bool {
-	switch name {
-	case fieldLock:
-		return setString(&b.Lock, value, quoted)
-	case fieldOwner:
-		return setString(&b.OwnerID, value, quoted)
-	case fieldID:
-		return setString(&b.LeaseID, value, quoted)
-	case fieldToken:
-		return setToken(&b.FencingToken, value, quoted)
-	case "acquired_at":
-		return quoted && b.AcquiredAt.UnmarshalText([]byte(value)) == nil
-	case "expires_at":
-		return quoted && b.ExpiresAt.UnmarshalText([]byte(value)) == nil
-	case "ttl_remaining_ms":
-		return setInteger(&b.TTLRemainingMS, value, quoted)
-	case "waited_ms":
-		return setInteger(&b.WaitedMS, value, quoted)
-	}
-	return false
 }
 
 func newLeaseBody(l lease.Lease) leaseBody {
@@ -208,13 +155,6 @@ type releasedBody struct {
 	claimBody
 }
 
-func (b *releasedBody) set(name, value string, quoted bool) bool {
-	if name == fieldLock {
-		return setString(&b.Lock, value, quoted)
-	}
-	return b.claimBody.set(name, value, quoted)
-}
-
 // A recordBody is what is known of a lock.
 type recordBody struct {
 	leaseBody
@@ -222,8 +162,6 @@ type recordBody struct {
 	Version       uint64 `json:"version"`
 	AvailableInMS int64  `json:"available_in_ms"`
 }
-
-func (*recordBody) set(string, string, bool) bool { return false }
 
 func newRecordBody(r lease.Record) recordBody {
 	return recordBody{leaseBody: newLeaseBody(r.Lease), State: r.State.String(), Version: r.Version, AvailableInMS: ceilMS(r.AvailableIn)}
@@ -244,8 +182,6 @@ type pageBody struct {
 	Locks []recordBody `json:"locks"`
 	Next  string       `json:"next,omitempty"` // the "after" of the next page; "" = this is the last
 }
-
-func (*pageBody) set(string, string, bool) bool { return false }
 
 // longest is what milliseconds makes of greater numbers: no field allows it.
 const longest = 2 * lease.LongestLifetime

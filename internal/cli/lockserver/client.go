@@ -10,8 +10,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"time"
 
@@ -60,7 +58,7 @@ func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp
 		config.Token = tokens[0]
 	}
 	if s.authority != "" {
-		if config.HTTPClient, err = trusting(s.authority); err != nil {
+		if config.TLS, err = trusting(s.authority); err != nil {
 			return nil, err
 		}
 	}
@@ -137,8 +135,8 @@ func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.C
 	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
 }
 
-// trusting makes a client that trusts the certificates of a file alone.
-func trusting(file string) (*http.Client, error) {
+// trusting is a configuration that trusts the certificates of a file alone.
+func trusting(file string) (*tls.Config, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, program.UsageError("--tls-ca: %w", err)
@@ -147,15 +145,7 @@ func trusting(file string) (*http.Client, error) {
 	if !pool.AppendCertsFromPEM(content) {
 		return nil, program.UsageError("--tls-ca: %s has no certificate in PEM", file)
 	}
-	return &http.Client{Transport: &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: program.DefaultConnectTimeout}).DialContext,
-		TLSClientConfig:     &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: program.DefaultConnectTimeout,
-		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: 100,
-		IdleConnTimeout:     time.Minute,
-	}}, nil
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 // Error gives an error of the lock server its exit code; the interruption of

@@ -83,6 +83,44 @@ func TestASlowServerIsGivenUpInTime(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// The connection is as good as dead, and so is each other that would be used in its place.
+func TestASendingThatIsNotAnsweredInTimeLeavesItsConnection(t *testing.T) {
+	t.Parallel()
+	for _, secure := range []bool{false, true} {
+		store := leasetest.NewStore()
+		server, err := leasehttp.New(leasehttp.Config{Store: store})
+		require.NoError(t, err)
+		var silent sync.Map // connections that carry nothing any more
+		var silence sync.Once
+		end := make(chan struct{})
+		h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				silence.Do(func() { silent.Store(r.RemoteAddr, true) })
+			}
+			if _, is := silent.Load(r.RemoteAddr); is {
+				<-end
+			}
+			server.Handler().ServeHTTP(w, r)
+		}))
+		config := leasehttp.ClientConfig{Timeout: 500 * time.Millisecond}
+		if secure {
+			h.EnableHTTP2 = true
+			h.StartTLS()
+			config.TLS = trusted(h)
+		} else {
+			h.Start()
+		}
+		cl := client(t, h, config)
+		_, err = cl.Get(t.Context(), "job")
+		require.ErrorIs(t, err, lease.ErrNotFound)
+		_, err = cl.Acquire(t.Context(), ask("job", "a"))
+		require.NoError(t, err, "the next sending goes another way")
+		close(end)
+		cl.Close()
+		h.Close()
+	}
+}
+
 func TestAnswersOfSomethingElseAreUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{
