@@ -101,7 +101,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzText -fuzztime 20s ./namespace
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 20s ./internal/pgdsn
 	$(GO) test -run '^$$' -fuzz FuzzRules -fuzztime 20s ./lease/internal/rules
-	$(GO) test -run '^$$' -fuzz FuzzStrict -fuzztime 20s ./lease/leasehttp
+	$(GO) test -run '^$$' -fuzz FuzzStrict -fuzztime 20s ./lease/leaseserver
 	$(GO) test -run '^$$' -fuzz FuzzAnswers -fuzztime 20s ./lease/leasehttp
 	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
 

@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	leasepostgres "github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -85,7 +86,7 @@ func serveSQLite(b *testing.B) string {
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, store.Close()) })
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	require.NoError(b, err)
 	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)

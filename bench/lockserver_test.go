@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -48,7 +49,7 @@ func newPostgres(b *testing.B) contender {
 // which keeps a connection for each.
 func newLockServer(b *testing.B, name string, store lease.Store) contender {
 	b.Helper()
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	require.NoError(b, err)
 	listener, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(b, err)
@@ -77,7 +78,7 @@ func newLockServer(b *testing.B, name string, store lease.Store) contender {
 }
 
 // acquires is how many requests to acquire a server has answered.
-func acquires(b *testing.B, server *leasehttp.Server) (n float64) {
+func acquires(b *testing.B, server *leaseserver.Server) (n float64) {
 	b.Helper()
 	families, err := server.Registry.Gather()
 	require.NoError(b, err)

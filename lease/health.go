@@ -10,7 +10,7 @@ import (
 var ErrBroken = errors.New("store is broken until it is opened again")
 
 // A HealthReporter is a Store that knows whether it works, for the probes of
-// whatever runs the program. lease/leasehttp asks it for /healthz and /readyz.
+// whatever runs the program. lease/leaseserver asks it for /healthz and /readyz.
 type HealthReporter interface {
 	// Health returns nil if the store can change leases now, as far as it can find out
 	// without changing one. An error that matches ErrBroken lasts until the store is opened

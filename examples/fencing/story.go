@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -85,7 +86,7 @@ func (s *story) openPostgres(ctx context.Context) error {
 
 // serveLocks starts a lock server in this process, and returns a client of it.
 func (s *story) serveLocks(ctx context.Context, store lease.Store) (*leasehttp.Client, error) {
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
@@ -25,7 +26,7 @@ func serveLocks(ctx context.Context, c *electiontest.Child) error {
 		return err
 	}
 	defer store.Close()
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
@@ -44,7 +45,7 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 		Mistakes: map[string]func(*testing.T) driver.Backend{
 			"a token that the lock server refuses": func(t *testing.T) driver.Backend {
 				t.Helper()
-				s, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+				s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
 				require.NoError(t, err)
 				server := httptest.NewServer(s.Handler())
 				t.Cleanup(server.Close)
@@ -102,7 +103,7 @@ func TestTheBackendConformsOnPostgres(t *testing.T) {
 func serve(tb testing.TB) (server *httptest.Server, behind lease.Store) {
 	tb.Helper()
 	behind = openSQLite(tb)
-	s, err := leasehttp.New(leasehttp.Config{Store: behind})
+	s, err := leaseserver.New(leaseserver.Config{Store: behind})
 	require.NoError(tb, err)
 	server = httptest.NewServer(s.Handler())
 	tb.Cleanup(server.Close)

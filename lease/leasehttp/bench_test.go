@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 const benchClients = 80
@@ -25,8 +27,8 @@ func cpuTime(b *testing.B) time.Duration {
 
 func benchmark(b *testing.B, cycle func(b *testing.B, cl *leasehttp.Client, worker string)) {
 	b.Helper()
-	_, h := serve(b, leasehttp.Config{})
-	cl := client(b, h, leasehttp.ClientConfig{})
+	_, h := servetest.Serve(b, leaseserver.Config{})
+	cl := servetest.Client(b, h, leasehttp.ClientConfig{})
 	var workers atomic.Int64
 	b.SetParallelism(benchClients / 2)
 	start := cpuTime(b)

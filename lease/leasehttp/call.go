@@ -13,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/problem"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // A call is one request to the server, however often it is sent.
@@ -58,7 +59,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 		problem, err := c.send(ctx, k, data, decode)
 		if problem != nil {
 			// That this sending did nothing says nothing of an earlier one.
-			if read := kindOfType(problem.Type).read; read != nil && (resend == 0 || !isUntried(problem)) {
+			if read := wire.KindOfType(problem.Type).Read; read != nil && (resend == 0 || !isUntried(problem)) {
 				return sent, read(problem, k.name)
 			}
 		}
@@ -66,7 +67,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			return sent, nil
 		}
 		err = cmp.Or(err, error(&unknownError{problem}))
-		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause.For(ctx, jitter(firstPause<<resend)) != nil {
+		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause.For(ctx, wire.Jitter(firstPause<<resend)) != nil {
 			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
 		}
 	}
@@ -74,7 +75,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 
 // isUntried reports whether the server did not look at a request: it can be that an
 // earlier sending of it was carried out.
-func isUntried(p *Problem) bool {
+func isUntried(p *wire.Problem) bool {
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusForbidden:
 		return true
@@ -85,31 +86,31 @@ func isUntried(p *Problem) bool {
 const firstPause = 25 * time.Millisecond
 
 // An unknownError is a problem that does not say what happened.
-type unknownError struct{ problem *Problem }
+type unknownError struct{ problem *wire.Problem }
 
 func (e *unknownError) Error() string {
 	return fmt.Sprintf("lock server: %d %s", e.problem.Status, e.problem.Title)
 }
 
 // send sends a call once: the answer is decoded, or a problem returned.
-func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*Problem, error) {
+func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*wire.Problem, error) {
 	wait := k.wait()
 	a, err := c.transport.send(ctx, k.method, c.target(k, wait), data, c.config.Timeout+wait)
 	if err != nil {
 		return nil, err
 	}
 	switch media, _, _ := mime.ParseMediaType(a.contentType); {
-	case a.status == http.StatusOK && media == jsonType:
+	case a.status == http.StatusOK && media == wire.JSONType:
 		return nil, decode(a.body)
 	case media == problem.MediaType:
-		problem := new(Problem)
+		problem := new(wire.Problem)
 		if err := json.Unmarshal(a.body, problem); err != nil {
 			return nil, err
 		}
 		problem.Status = a.status
 		return problem, nil
 	}
-	return &Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // of something in between
+	return &wire.Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // of something in between
 }
 
 // target is the path and the query of a call.

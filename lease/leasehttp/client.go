@@ -13,7 +13,12 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
+
+// ErrDenied says that the server wants another token, or does not allow the request:
+// nothing was done. It matches lease.ErrNotReady, because somebody has to grant it.
+var ErrDenied = wire.ErrDenied
 
 // A Client asks a lock server for leases. It is safe for concurrent use.
 //
@@ -88,11 +93,11 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: newAcquireBody(r)}
+	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: wire.NewAcquireBody(r)}
 	if wait > 0 {
 		call.until = time.Now().Add(wait)
 	}
-	answer, sent, err := ask[leaseBody](ctx, c, &call)
+	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call)
 	if err == nil {
 		err = checkAnswer(r.Name, answer.Lock)
 	}
@@ -102,11 +107,11 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	from := sent.Add(milliseconds(max(answer.WaitedMS, 0)))
+	from := sent.Add(wire.Milliseconds(max(answer.WaitedMS, 0)))
 	if from.Remaining() > 0 { // whatever the server says, it did not wait into the future
 		from = lease.Now()
 	}
-	return answer.lease(), from, nil
+	return answer.Lease(), from, nil
 }
 
 // Renew prolongs a lease; see lease.Store.
@@ -119,18 +124,18 @@ func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	body := renewBody{claimBody: newClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
-	answer, sent, err := ask[leaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body})
+	body := wire.RenewBody{ClaimBody: wire.NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
+	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body})
 	if err == nil {
 		err = checkAnswer(r.Name, answer.Lock)
 	}
-	if err == nil && answer.lease().Claim != r.Claim {
+	if err == nil && answer.Lease().Claim != r.Claim {
 		err = errMixedUp
 	}
 	if err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	return answer.lease(), sent, nil
+	return answer.Lease(), sent, nil
 }
 
 // Release ends a lease; see lease.Store.
@@ -138,12 +143,12 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 	if err := claim.Validate(); err != nil {
 		return err
 	}
-	body := releaseBody{claimBody: newClaimBody(claim), IdempotencyKey: rand.Text()}
-	answer, _, err := ask[releasedBody](ctx, c, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body})
+	body := wire.ReleaseBody{ClaimBody: wire.NewClaimBody(claim), IdempotencyKey: rand.Text()}
+	answer, _, err := ask[wire.ReleasedBody](ctx, c, &call{method: http.MethodPost, name: claim.Name, verb: "release", body: body})
 	if err == nil {
 		err = checkAnswer(claim.Name, answer.Lock)
 	}
-	if err == nil && answer.claim(answer.Lock) != claim {
+	if err == nil && answer.Claim(answer.Lock) != claim {
 		err = errMixedUp
 	}
 	return err
@@ -155,11 +160,11 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
-	answer, _, err := ask[recordBody](ctx, c, &call{method: http.MethodGet, name: name})
+	answer, _, err := ask[wire.RecordBody](ctx, c, &call{method: http.MethodGet, name: name})
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return answer.record(), nil
+	return answer.Record(), nil
 }
 
 // List yields the records of locks, page by page; see lease.Store, and Get for what
@@ -177,7 +182,7 @@ func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.
 				return
 			}
 			for i := range page.Locks {
-				if !yield(page.Locks[i].record(), nil) {
+				if !yield(page.Locks[i].Record(), nil) {
 					return
 				}
 				if seen++; seen == r.Limit {
@@ -191,9 +196,9 @@ func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.
 	}
 }
 
-func (c *Client) page(ctx context.Context, r lease.ListRequest) (pageBody, error) {
-	query := url.Values{"limit": {strconv.Itoa(maxPage)}}
-	if r.Limit > 0 && r.Limit < maxPage {
+func (c *Client) page(ctx context.Context, r lease.ListRequest) (wire.PageBody, error) {
+	query := url.Values{"limit": {strconv.Itoa(wire.MaxPage)}}
+	if r.Limit > 0 && r.Limit < wire.MaxPage {
 		query.Set("limit", strconv.Itoa(r.Limit))
 	}
 	if r.After != "" {
@@ -202,7 +207,7 @@ func (c *Client) page(ctx context.Context, r lease.ListRequest) (pageBody, error
 	if r.Prefix != "" {
 		query.Set("prefix", r.Prefix)
 	}
-	page, _, err := ask[pageBody](ctx, c, &call{method: http.MethodGet, query: query.Encode()})
+	page, _, err := ask[wire.PageBody](ctx, c, &call{method: http.MethodGet, query: query.Encode()})
 	return page, err
 }
 
@@ -210,15 +215,6 @@ func (c *Client) page(ctx context.Context, r lease.ListRequest) (pageBody, error
 func checkAnswer(asked, answered string) error {
 	if asked != answered {
 		return fmt.Errorf("leasehttp: asked for lock %q, answered for %q: something on the way changes paths", asked, answered)
-	}
-	return nil
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
@@ -28,8 +30,8 @@ func TestAClientAndItsServerAreAStore(t *testing.T) {
 		New: func(t *testing.T) lease.Store {
 			t.Helper()
 			store := leasetest.NewStore()
-			_, h := serve(t, leasehttp.Config{Store: store, Tokens: []string{token}}) // or records would lack ids
-			return remote{client(t, h, leasehttp.ClientConfig{Token: token}), store}
+			_, h := servetest.Serve(t, leaseserver.Config{Store: store, Tokens: []string{servetest.Token}}) // or records would lack ids
+			return remote{servetest.Client(t, h, leasehttp.ClientConfig{Token: servetest.Token}), store}
 		},
 	})
 }

@@ -1,14 +1,6 @@
-// Package leasehttp is a lock server, fenced leases over HTTP, and its client.
-//
-// The server stands before any lease.Store:
-//
-//	store, err := sqlite.Open(ctx, "locks.db", sqlite.Config{})
-//	…
-//	server, err := leasehttp.New(leasehttp.Config{Store: store})
-//	…
-//	err = server.ListenAndServe(ctx, "127.0.0.1:8080") // until ctx ends
-//
-// and clients in Go, or in anything that speaks HTTP, ask it for leases:
+// Package leasehttp is the client of a lock server: fenced leases over HTTP. It links the
+// standard library, and golang.org/x/sys/unix for a clock that goes on while the machine is
+// suspended. The server, and the routes for what is no Go program, are in lease/leaseserver.
 //
 //	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
 //	…
@@ -25,75 +17,8 @@
 //	work, errs := client.StartHeartbeat(ctx, l, leasehttp.HeartbeatOptions{})
 //	// work with the context work; l.FencingTokenValue() goes with every write
 //
-// # Routes
-//
-//	POST /v1/locks/{lock}/acquire     owner_id, ttl_ms [, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
-//	     …/acquire?wait=10s           the same, and waits for the lock
-//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token, ttl_ms
-//	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
-//	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
-//	GET  /v1/locks                    all, in pages: after, prefix, limit
-//	GET  /v1/openapi.json             all this, for machines
-//	GET  /metrics
-//	GET  /healthz                     503: only a new start of the server helps
-//	GET  /readyz                      503: it shuts down, or its store cannot be used now
-//
-// The probes ask a store that is a lease.HealthReporter for its health; of another
-// store, /readyz knows only that it answers a Get.
-//
-// HEAD is answered as GET. A lock's name is one segment of the path, percent-encoded. A
-// request with a field or parameter that the server does not know is refused too: a
-// misspelt idempotency_key that was ignored would cost a second lease. So is a field in
-// another case, one that comes twice, and half of a surrogate pair, which readers of JSON
-// take for different things. Clients ignore fields that they do not know.
-//
-// GET shows the lease_id to clients of a server with Tokens only: who knows it can
-// release the lease, and without Tokens nobody but the holder is to.
-//
-// # Answers
-//
-// Every refusal of a route is a Problem, an application/problem+json body of RFC 9457.
-// (What net/http cannot read as a request, it answers itself with 400, 431, 501 or 505 in
-// plain text, and closes the connection: no handler is asked, and to change its bytes on
-// their way would rest on their wording, and fail under TLS.) Its type
-// decides; the client makes of it the error of package lease that the server's store
-// gave:
-//
-//	409 lock-held                lease.ErrHeld      with holder and recommended_retry_ms, and Retry-After
-//	409 lease-stale              lease.ErrStale     which of the claim's fields is not current
-//	409 lease-expired            lease.ErrExpired
-//	404 lock-not-found           lease.ErrNotFound
-//	400 invalid-request          lease.ErrInvalid   also 404 no-such-route, 405, 415 unsupported-media-type
-//	413 body-too-large           lease.ErrInvalid
-//	422 out-of-range             lease.ErrInvalid   a number
-//	503 lock-busy-retry          lease.ErrBusy      nothing was done; also 429 rate-limited
-//	503 store-not-ready          lease.ErrNotReady  nothing was done
-//	401 unauthorized, 403        ErrDenied
-//	503 store-unavailable, 500   any other error    the outcome is unknown
-//
-// An answer has the header Pglatch-Request-Id of its request, if that had one, of 64 bytes
-// at most. The client sends one with each sending, and takes no answer that has another:
-// what comes late on a connection, or is mixed up on the way, is nobody's.
-//
-// # Waiting
-//
-// ?wait= puts a request in the lock's line, first come, first served. Only the first
-// of the line asks the store: after a release through this server at once, when the
-// holder's lease must have expired, and, for what other servers on the same store do,
-// every PollInterval, when it looks first whether asking can help. So a grant costs one
-// acquire, however many wait, and on a store that is a lease.HandOverer not even that:
-// the release itself gives the lock to the first. Who hangs up, or whose time is over, leaves the line.
-// Whoever's time is over is told that the lock is held only if the store has said so
-// since the request came, and has been asked nothing since; else it asks once, as a
-// request that does not wait, for StoreTimeout at most. So a store that is silent or
-// refuses makes 503, never lock-held.
-//
-// Several sendings of a request, with one owner and one idempotency key, wait each in a
-// place of their own, and all get the lease that one of them gets. If another server on
-// the same store granted it, they hear of it within PollInterval.
-//
-// Requests that do not wait ask beside the line, and several servers on one store have
-// a line each: only tokens order their grants.
+// Its errors are those of package lease that the server's store gave, and ErrDenied;
+// any other one says that the outcome is unknown.
 //
 // # What gets lost
 //
@@ -109,12 +34,4 @@
 //	a client's clock             plays no part: it trusts a lease by its monotonic clock, from before it asked
 //	time, while a machine is     the work's context ends at the first look at its Err; its Done and contexts
 //	suspended                    made from it after an Interval at most
-//
-// # Who may ask
-//
-// With Tokens, or an Authorize of the program, everybody who passes has every right.
-// Without them, only clients on the server's machine are answered, and no request with a
-// header that proxies add. A proxy on the machine that adds none cannot be told from a
-// client: behind any proxy, set Tokens. On an address that
-// is not loopback, Serve wants TLS and one of both, or AllowInsecure.
 package leasehttp

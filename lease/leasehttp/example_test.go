@@ -8,11 +8,12 @@ import (
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 func ExampleClient_Do() {
-	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -40,7 +41,7 @@ func ExampleClient_Do() {
 }
 
 func ExampleClient_AcquireWithRetry() {
-	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
 	if err != nil {
 		fmt.Println(err)
 		return

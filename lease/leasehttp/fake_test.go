@@ -1,38 +1,11 @@
 package leasehttp_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
-
-	"github.com/pglatch/pglatch/lease"
 )
-
-// A spy counts what a store is asked, and answers with its error if it has one.
-type spy struct {
-	lease.Store
-	acquires atomic.Int64
-	err      error
-	before   func() // an acquire; nil = nothing
-	after    func() // an acquire; nil = nothing
-}
-
-func (s *spy) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
-	s.acquires.Add(1)
-	if s.before != nil {
-		s.before()
-	}
-	if s.err != nil {
-		return lease.Lease{}, s.err
-	}
-	l, err := s.Store.Acquire(ctx, r)
-	if s.after != nil {
-		s.after()
-	}
-	return l, err
-}
 
 var errLostAnswer = errors.New("the answer was lost")
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // ErrLost is the cause of the end of a context of StartHeartbeat whose lease could
@@ -127,9 +128,9 @@ func (h *heartbeat) run(ctx context.Context) {
 	defer guard.Stop()
 	failures := 0
 	for {
-		next := jitter(h.Interval/5) + h.Interval*9/10
+		next := wire.Jitter(h.Interval/5) + h.Interval*9/10
 		if failures > 0 {
-			next = min(next, jitter(h.Interval/8<<min(failures-1, 3)))
+			next = min(next, wire.Jitter(h.Interval/8<<min(failures-1, 3)))
 		}
 		if pause.For(ctx, min(next, h.lease.Remaining())) != nil {
 			h.end(ctx, nil)

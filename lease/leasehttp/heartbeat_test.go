@@ -10,20 +10,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 func TestAHeartbeatKeepsALeaseAndReleaseOnceEndsIt(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	s, h := serve(t, leasehttp.Config{Store: store})
-	cl := client(t, h, leasehttp.ClientConfig{})
+	s, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: 2 * time.Second})
 	require.NoError(t, err)
 	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
-	require.Eventually(t, func() bool { return metric(t, s, "lock_renew_total", `"success"`) > 5 }, bound, time.Millisecond)
+	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 5 }, servetest.Bound, time.Millisecond)
 	require.NoError(t, work.Err())
 	assert.Equal(t, l.FencingToken(), leasehttp.FencingToken(work))
 	assert.Equal(t, l.FencingTokenValue(), l.Claim().Token)
@@ -70,9 +72,9 @@ func (h hung) RoundTrip(*http.Request) (*http.Response, error) {
 
 func TestTheWorkEndsAlsoWhenARenewalHangs(t *testing.T) {
 	t.Parallel()
-	_, h := serve(t, leasehttp.Config{})
+	_, h := servetest.Serve(t, leaseserver.Config{})
 	transport := &lossy{RoundTripper: http.DefaultTransport.(*http.Transport).Clone()}
-	cl := client(t, h, leasehttp.ClientConfig{HTTPClient: &http.Client{Transport: transport}})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{HTTPClient: &http.Client{Transport: transport}})
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: 500 * time.Millisecond})
 	require.NoError(t, err)
 	transport.CloseIdleConnections()
@@ -89,12 +91,12 @@ func TestTheWorkEndsAlsoWhenARenewalHangs(t *testing.T) {
 func TestALeaseThatAnotherHasIsLostAtOnce(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	_, h := serve(t, leasehttp.Config{Store: store})
-	cl := client(t, h, leasehttp.ClientConfig{})
-	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: long})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: servetest.Long})
 	require.NoError(t, err)
 	require.NoError(t, store.Release(t.Context(), l.Claim()))
-	_, err = store.Acquire(t.Context(), ask("job", "b"))
+	_, err = store.Acquire(t.Context(), servetest.Ask("job", "b"))
 	require.NoError(t, err)
 	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 10 * time.Millisecond})
 	<-work.Done()
@@ -130,14 +132,14 @@ func (s shifted) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 func TestClocksThatAreHoursOffChangeNothing(t *testing.T) {
 	t.Parallel()
 	for _, by := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
-		s, h := serve(t, leasehttp.Config{Store: shifted{leasetest.NewStore(), by}})
-		cl := client(t, h, leasehttp.ClientConfig{})
+		s, h := servetest.Serve(t, leaseserver.Config{Store: shifted{leasetest.NewStore(), by}})
+		cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Minute})
 		require.NoError(t, err)
 		assert.Greater(t, l.Remaining(), 30*time.Second)
 		assert.LessOrEqual(t, l.Remaining(), 54*time.Second, "the margin is a tenth")
 		work, _ := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{Interval: 5 * time.Millisecond})
-		require.Eventually(t, func() bool { return metric(t, s, "lock_renew_total", `"success"`) > 2 }, bound, time.Millisecond)
+		require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_renew_total", `"success"`) > 2 }, servetest.Bound, time.Millisecond)
 		require.NoError(t, work.Err())
 		assert.LessOrEqual(t, l.Remaining(), 54*time.Second)
 		require.NoError(t, cl.ReleaseOnce(t.Context(), l))
@@ -146,8 +148,8 @@ func TestClocksThatAreHoursOffChangeNothing(t *testing.T) {
 
 func TestWaitingInTheLineTakesNothingOfTheLease(t *testing.T) {
 	t.Parallel()
-	_, h := serve(t, leasehttp.Config{})
-	cl := client(t, h, leasehttp.ClientConfig{Margin: -1})
+	_, h := servetest.Serve(t, leaseserver.Config{})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{Margin: -1})
 	_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 2 * time.Second})
 	require.NoError(t, err)
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "b", leasehttp.AcquireOptions{TTL: time.Minute})
@@ -165,14 +167,14 @@ func TestRetriesAreBounded(t *testing.T) {
 		{leasehttp.AcquireOptions{MaxWait: 30 * time.Millisecond}, 1},
 		{leasehttp.AcquireOptions{MaxWait: time.Nanosecond, NoLongPoll: true}, 1},
 	} {
-		store := &spy{Store: leasetest.NewStore()}
-		_, h := serve(t, leasehttp.Config{Store: store})
-		cl := client(t, h, leasehttp.ClientConfig{})
-		_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: long})
+		store := &servetest.Spy{Store: leasetest.NewStore()}
+		_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+		cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+		_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: servetest.Long})
 		require.NoError(t, err)
 		_, err = cl.AcquireWithRetry(t.Context(), "job", "b", c.options)
 		require.ErrorIs(t, err, lease.ErrHeld)
-		assert.Equal(t, c.requests+1, store.acquires.Load())
+		assert.Equal(t, c.requests+1, store.Acquires.Load())
 	}
 }
 
@@ -193,9 +195,9 @@ func TestAServerThatComesBackIsAskedAgain(t *testing.T) {
 
 func TestARetryThatTheContextEndsSaysSo(t *testing.T) {
 	t.Parallel()
-	_, h := serve(t, leasehttp.Config{})
-	cl := client(t, h, leasehttp.ClientConfig{})
-	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	_, h := servetest.Serve(t, leaseserver.Config{})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	for _, noPoll := range []bool{false, true} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -208,8 +210,8 @@ func TestARetryThatTheContextEndsSaysSo(t *testing.T) {
 func TestDoRunsUnderALeaseAndTellsItsLoss(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	_, h := serve(t, leasehttp.Config{Store: store})
-	cl := client(t, h, leasehttp.ClientConfig{TTL: time.Second})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{TTL: time.Second})
 	boom := errors.New("boom")
 	require.ErrorIs(t, cl.Do(t.Context(), "job", func(ctx context.Context) error {
 		assert.Equal(t, uint64(1), leasehttp.FencingToken(ctx))
@@ -228,8 +230,8 @@ func TestDoRunsUnderALeaseAndTellsItsLoss(t *testing.T) {
 
 func TestCloseEndsHeartbeats(t *testing.T) {
 	t.Parallel()
-	_, h := serve(t, leasehttp.Config{})
-	cl := client(t, h, leasehttp.ClientConfig{})
+	_, h := servetest.Serve(t, leaseserver.Config{})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{})
 	require.NoError(t, err)
 	work, errs := cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // Defaults of AcquireOptions.
@@ -93,7 +94,7 @@ func retryAfter(err error, polled bool, attempt int) (time.Duration, bool) {
 	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, ErrDenied) {
 		return 0, false
 	}
-	return jitter(min(defaultRetry<<min(attempt, 4), time.Second)), true // the server may be back then, and knows the key
+	return wire.Jitter(min(wire.DefaultRetry<<min(attempt, 4), time.Second)), true // the server may be back then, and knows the key
 }
 
 // ReleaseOnce ends the heartbeat and the lease, also if ctx has ended, in the time of

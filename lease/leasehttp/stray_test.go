@@ -20,22 +20,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 func TestNothingIsSentForAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	_, h := serve(t, leasehttp.Config{Store: store})
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range 50 {
 		_, err := cl.Get(t.Context(), "warm")
 		require.ErrorIs(t, err, lease.ErrNotFound)
-		_, err = cl.Acquire(ended, ask(strconv.Itoa(i), "a"))
+		_, err = cl.Acquire(ended, servetest.Ask(strconv.Itoa(i), "a"))
 		require.ErrorIs(t, err, context.Canceled)
 	}
 	_, err := cl.Get(t.Context(), "warm")
@@ -63,7 +66,7 @@ func TestNothingStaysOfAnAnswerThatWasCutOff(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, answers[n.Add(1)-1])
 		}))
-		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
 		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Second})
 		require.NoError(t, err)
 		require.LessOrEqual(t, l.Remaining(), time.Second)
@@ -153,12 +156,12 @@ func TestAnAnswerThatNobodyAskedForIsNobodys(t *testing.T) {
 				close(sent)
 			}
 		}, nothing)
-		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url})
-		_, err := cl.Acquire(t.Context(), ask("job", "a"))
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url})
+		_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 		require.NoError(t, err)
 		close(stray)
 		<-sent // on loopback it is there then
-		l, err := cl.Acquire(t.Context(), ask("job", "a"))
+		l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 		require.NoError(t, err)
 		require.EqualValues(t, 2, l.Token)
 	}
@@ -177,12 +180,12 @@ func TestAConnectionOnWhichSomethingCameUnaskedIsNotUsedAgain(t *testing.T) {
 			_, _ = io.WriteString(w, answerOf(grantOf(99, "}")))
 		}
 	}, func() { ended <- struct{}{} })
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
-	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	close(stray)
 	<-ended
-	l, err := cl.Acquire(t.Context(), ask("job", "a"))
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, l.Token)
 }
@@ -195,7 +198,7 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", most+len(inner))
 		_, _ = io.WriteString(w, `{"locks":[]}`+strings.Repeat(" ", most-len(`{"locks":[]}`))+inner)
 	}, nothing)
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
 	for range 2 {
 		for _, err := range cl.List(t.Context(), lease.ListRequest{}) {
 			require.ErrorContains(t, err, "too long")
@@ -206,8 +209,8 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 func TestAnswersToAnotherRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	url := spoken(t, func(w io.Writer, _ *http.Request) { _, _ = io.WriteString(w, answerOf(grantOf(7, "}"))) }, nothing)
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
-	_, err := cl.Acquire(t.Context(), ask("job", "b"))
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "b"))
 	require.ErrorContains(t, err, "another request")
 	claim := lease.Claim{Name: "job", Holder: "a", ID: "i8", Token: 8}
 	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: claim, TTL: time.Second})
@@ -218,12 +221,12 @@ func TestAnswersToAnotherRequestAreRefused(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
-	_, h := serve(t, leasehttp.Config{Store: store})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, h.URL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
 	t.Cleanup(elsewhere.Close)
-	_, err := client(t, nil, leasehttp.ClientConfig{BaseURL: elsewhere.URL, Resends: -1}).Acquire(t.Context(), ask("job", "a"))
+	_, err := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: elsewhere.URL, Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "308")
 	_, err = store.Get(t.Context(), "job")
 	require.ErrorIs(t, err, lease.ErrNotFound)
@@ -240,14 +243,14 @@ func TestABusyServerSaysNothingOfAnEarlierSending(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"type":"`+leasehttp.TypeBusy+`"}`)
+		_, _ = io.WriteString(w, `{"type":"`+wire.TypeBusy+`"}`)
 	}))
 	t.Cleanup(h.Close)
-	cl := client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
-	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "outcome unknown")
 	require.NotErrorIs(t, err, lease.ErrBusy)
-	_, err = cl.Acquire(t.Context(), ask("job", "a"))
+	_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, lease.ErrBusy, "the first sending of another says that nothing was done")
 }
 
@@ -255,11 +258,11 @@ func TestABusyServerSaysNothingOfAnEarlierSending(t *testing.T) {
 // second, and gets the lease.
 func TestBothSendingsOfARequestGetItsLease(t *testing.T) {
 	t.Parallel()
-	server, h := serve(t, leasehttp.Config{Store: leasetest.NewStore()})
-	cl := client(t, h, leasehttp.ClientConfig{})
-	before, err := cl.Acquire(t.Context(), ask("job", "x"))
+	server, h := servetest.Serve(t, leaseserver.Config{Store: leasetest.NewStore()})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
 	require.NoError(t, err)
-	r := ask("job", "a")
+	r := servetest.Ask("job", "a")
 	r.IdempotencyKey = "the same"
 	var sendings sync.WaitGroup
 	claims := make([]lease.Claim, 2)
@@ -270,7 +273,7 @@ func TestBothSendingsOfARequestGetItsLease(t *testing.T) {
 			claims[i] = l.Claim
 		})
 	}
-	require.Eventually(t, func() bool { return waiters(t, server) == 2 }, bound, time.Millisecond)
+	require.Eventually(t, func() bool { return servetest.Waiters(t, server) == 2 }, servetest.Bound, time.Millisecond)
 	require.NoError(t, cl.Release(t.Context(), before.Claim))
 	sendings.Wait()
 	require.Equal(t, claims[0], claims[1])

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // A transport sends requests to one server.
@@ -47,12 +49,12 @@ const (
 	maxAnswer = 32 << 20
 
 	maxIdleConns = 1024
-	maxIdleTime  = DefaultIdleTimeout / 2 // before the server ends them
+	maxIdleTime  = time.Minute // before the server ends them
 )
 
 func newTransport(c *ClientConfig, base *url.URL) *transport {
 	t := &transport{base: base.Scheme + "://" + base.Host, prefix: rand.Text()[:8] + "-"}
-	t.header = http.Header{"Content-Type": {jsonType}, "User-Agent": {"pglatch"}}
+	t.header = http.Header{"Content-Type": {wire.JSONType}, "User-Agent": {"pglatch"}}
 	if c.Token != "" {
 		t.header.Set("Authorization", "Bearer "+c.Token)
 	}
@@ -114,13 +116,13 @@ func (t *transport) exchange(ctx context.Context, method, target string, body []
 	}
 	id := t.prefix + strconv.FormatUint(t.sent.Add(1), 10)
 	r.Header = maps.Clone(t.header)
-	r.Header[requestID] = []string{id}
+	r.Header[wire.RequestID] = []string{id}
 	response, err := t.Do(r)
 	if err != nil {
 		return answer{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if cmp.Or(response.Header.Get(requestID), id) != id {
+	if cmp.Or(response.Header.Get(wire.RequestID), id) != id {
 		return answer{}, errMixedUp
 	}
 	return readAnswer(response)

@@ -14,21 +14,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 // proxied is a client behind a proxy that spoils connections.
 func proxied(t *testing.T, store lease.Store, c leasehttp.ClientConfig) (*leasehttp.Client, *faultproxy.Proxy) {
 	t.Helper()
-	_, h := serve(t, leasehttp.Config{Store: store})
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	proxy, err := faultproxy.New(t.Context(), h.Listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
 	c.BaseURL, err = proxy.URL(h.URL)
 	require.NoError(t, err)
-	return client(t, nil, c), proxy
+	return servetest.Client(t, nil, c), proxy
 }
 
 func TestConnectionsThatBrokeAreReplaced(t *testing.T) {
@@ -38,7 +40,7 @@ func TestConnectionsThatBrokeAreReplaced(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
-				l, err := cl.Acquire(t.Context(), ask(fmt.Sprint(i), "a"))
+				l, err := cl.Acquire(t.Context(), servetest.Ask(fmt.Sprint(i), "a"))
 				if assert.NoError(t, err) {
 					assert.NoError(t, cl.Release(t.Context(), l.Claim))
 				}
@@ -51,20 +53,20 @@ func TestConnectionsThatBrokeAreReplaced(t *testing.T) {
 
 func TestAnAnswerLostOnTheWireIsAskedForAgain(t *testing.T) {
 	t.Parallel()
-	store := &spy{Store: leasetest.NewStore()}
+	store := &servetest.Spy{Store: leasetest.NewStore()}
 	cl, proxy := proxied(t, store, leasehttp.ClientConfig{})
 	lost := sync.OnceFunc(func() { proxy.Set(faultproxy.HoldToClient) })
-	store.after = lost
+	store.After = lost
 	done := make(chan lease.Lease, 1)
 	go func() {
-		l, err := cl.Acquire(context.WithoutCancel(t.Context()), ask("job", "a"))
+		l, err := cl.Acquire(context.WithoutCancel(t.Context()), servetest.Ask("job", "a"))
 		assert.NoError(t, err)
 		done <- l
 	}()
 	require.Eventually(t, func() bool {
 		r, err := store.Get(t.Context(), "job")
 		return err == nil && r.State == lease.Held
-	}, bound, time.Millisecond)
+	}, servetest.Bound, time.Millisecond)
 	proxy.Reset()
 	proxy.Set(faultproxy.Pass)
 	assert.Equal(t, uint64(1), (<-done).Token)
@@ -74,12 +76,12 @@ func TestASlowServerIsGivenUpInTime(t *testing.T) {
 	t.Parallel()
 	cl, proxy := proxied(t, leasetest.NewStore(), leasehttp.ClientConfig{Timeout: 20 * time.Millisecond, Resends: 1})
 	proxy.Set(faultproxy.Hold)
-	_, err := cl.Acquire(t.Context(), ask("job", "a"))
+	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "no answer in time")
 	proxy.Set(faultproxy.Pass)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = cl.Acquire(ctx, ask("job", "a"))
+	_, err = cl.Acquire(ctx, servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -88,7 +90,7 @@ func TestASendingThatIsNotAnsweredInTimeLeavesItsConnection(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		store := leasetest.NewStore()
-		server, err := leasehttp.New(leasehttp.Config{Store: store})
+		server, err := leaseserver.New(leaseserver.Config{Store: store})
 		require.NoError(t, err)
 		var silent sync.Map // connections that carry nothing any more
 		var silence sync.Once
@@ -106,14 +108,14 @@ func TestASendingThatIsNotAnsweredInTimeLeavesItsConnection(t *testing.T) {
 		if secure {
 			h.EnableHTTP2 = true
 			h.StartTLS()
-			config.TLS = trusted(h)
+			config.TLS = servetest.Trust(h)
 		} else {
 			h.Start()
 		}
-		cl := client(t, h, config)
+		cl := servetest.Client(t, h, config)
 		_, err = cl.Get(t.Context(), "job")
 		require.ErrorIs(t, err, lease.ErrNotFound)
-		_, err = cl.Acquire(t.Context(), ask("job", "a"))
+		_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 		require.NoError(t, err, "the next sending goes another way")
 		close(end)
 		cl.Close()
@@ -144,29 +146,13 @@ func TestAnswersOfSomethingElseAreUnknownOutcomes(t *testing.T) {
 			t.Parallel()
 			h := httptest.NewServer(handler)
 			t.Cleanup(h.Close)
-			_, err := client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), ask("job", "a"))
+			_, err := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
 			require.Error(t, err)
 			for _, known := range []error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy} {
 				require.NotErrorIs(t, err, known)
 			}
 		})
 	}
-}
-
-func TestConnectionsBeyondTheLimitWait(t *testing.T) {
-	t.Parallel()
-	s := run(t, leasehttp.Config{Store: leasetest.NewStore(), MaxConns: 1})
-	first := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
-	_, err := first.Acquire(t.Context(), ask("job", "a"))
-	require.NoError(t, err) // and its connection stays open
-	second := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Timeout: 50 * time.Millisecond, Resends: -1})
-	_, err = second.Get(t.Context(), "job")
-	require.Error(t, err)
-	first.Close()
-	patient := client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
-	_, err = patient.Get(t.Context(), "job")
-	require.NoError(t, err)
-	patient.Close()
 }
 
 // FuzzAnswers gives a client anything for an answer.
@@ -190,8 +176,8 @@ func FuzzAnswers(f *testing.F) {
 			_, _ = conn.Write(data)
 			_ = conn.Close()
 		}()
-		cl := client(t, nil, leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String(), Resends: -1, Timeout: time.Second})
-		if l, err := cl.Acquire(t.Context(), ask("job", "a")); err == nil {
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String(), Resends: -1, Timeout: time.Second})
+		if l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a")); err == nil {
 			require.Equal(t, "job", l.Name)
 		}
 		_ = listener.Close()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -33,7 +34,7 @@ func serveChild(path, address string) error {
 	if err != nil {
 		return err
 	}
-	server, err := leasehttp.New(leasehttp.Config{Store: store, SweepInterval: 20 * time.Millisecond, Retention: time.Second})
+	server, err := leaseserver.New(leaseserver.Config{Store: store, SweepInterval: 20 * time.Millisecond, Retention: time.Second})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@
 //
 //	pglatch_lease_requests_total{op,result}, pglatch_lease_request_seconds{op}, pglatch_lease_losses_total
 //
-// A lock server shows its own at /metrics: see lease/leasehttp.
+// A lock server shows its own at /metrics: see lease/leaseserver.
 //
 // # What it costs
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
@@ -87,7 +87,7 @@ func TestALeaderOfALeaseSendsItsToken(t *testing.T) {
 	t.Parallel()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
-	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
 	require.NoError(t, err)
 	s := httptest.NewServer(server.Handler())
 	t.Cleanup(s.Close)

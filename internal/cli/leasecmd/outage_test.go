@@ -19,7 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
@@ -84,7 +84,7 @@ func TestACommandWaitsForALockServerThatRestarts(t *testing.T) {
 			require.NoError(t, listener.Close())
 			p := clitest.Start(t, []string{"PGLATCH_LOCK_SERVER=http://" + address}, strings.Fields(args)...)
 			p.Saying(&p.Stderr, "trying again")
-			server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore()})
+			server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
 			require.NoError(t, err)
 			listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 			require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestALockServerThatAcceptsAndNeverAnswersIsWaitedForAsLongAsToldAndNoLonger
 
 func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 	t.Parallel()
-	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 func TestTheCommandOfALeaseDoesNotGetTheServersToken(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
-	server, err := leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Tokens: []string{token}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{token}})
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

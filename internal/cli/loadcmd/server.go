@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 // server is a client of what to load, and what to do in the end.
@@ -51,7 +52,7 @@ func (l *loadCommand) serve(ctx context.Context, app *program.App) (_ *leasehttp
 		return nil, nil, err
 	}
 	ends = append(ends, opened.Close)
-	server, err := leasehttp.New(leasehttp.Config{Store: opened.Store})
+	server, err := leaseserver.New(leaseserver.Config{Store: opened.Store})
 	if err != nil {
 		return nil, nil, err
 	}

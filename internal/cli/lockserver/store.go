@@ -31,7 +31,7 @@ func (s *StoreFlags) AddFlags(f *pflag.FlagSet) {
 }
 
 // An OpenStore is a store that is to be closed. The store is a field and not embedded:
-// what leasehttp finds of it beside lease.Store, its health and how to hand a lock over,
+// what leaseserver finds of it beside lease.Store, its health and how to hand a lock over,
 // would be hidden.
 type OpenStore struct {
 	Store lease.Store

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/lockserver"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 // New makes the command serve.
@@ -81,13 +81,13 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
 	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
-	f.DurationVar(&s.sweepEvery, "sweep-interval", leasehttp.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
+	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
 	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
-	f.DurationVar(&s.shutdown, "shutdown-timeout", leasehttp.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
+	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
 }
 
 func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
-	config := leasehttp.Config{
+	config := leaseserver.Config{
 		AllowInsecure: s.noAuth || s.noTLS, SweepInterval: s.sweepEvery, Retention: s.retains, ShutdownTimeout: s.shutdown, Logger: app.Logger(),
 	}
 	if config.Tokens, err = lockserver.ReadTokens("--auth-token-file", s.tokenFile); err != nil {
@@ -120,7 +120,7 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	config.Store = opened.Store
-	server, err := leasehttp.New(config)
+	server, err := leaseserver.New(config)
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
@@ -138,8 +138,8 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	return server.Serve(ctx, listener)
 }
 
-// checkExposure says what is missing in terms of flags; leasehttp has the same rule.
-func (s *locksCommand) checkExposure(address net.Addr, config leasehttp.Config) error {
+// checkExposure says what is missing in terms of flags; leaseserver has the same rule.
+func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config) error {
 	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
 		return nil
 	}

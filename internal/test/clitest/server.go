@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 // Serve starts serve locks, and returns its address.
@@ -24,7 +24,7 @@ func Serve(t *testing.T, env []string, args ...string) (*Program, string) {
 // which the program asks it.
 func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Server, []string) {
 	t.Helper()
-	server, err := leasehttp.New(leasehttp.Config{Store: store})
+	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	require.NoError(t, err)
 	s := httptest.NewServer(server.Handler())
 	t.Cleanup(s.Close)

@@ -1,0 +1,211 @@
+// Package wire is what client and server of leases over HTTP share: the bodies of requests
+// and answers, and the table of errors and problems.
+package wire
+
+import (
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// The names of JSON fields and query parameters that errors name.
+const (
+	fieldLock  = "lock"
+	fieldOwner = "owner_id"
+	fieldID    = "lease_id"
+	fieldToken = "fencing_token"
+)
+
+// RequestID is the header of a request that its answer has, too, so that a client knows
+// its answer from another's. The server takes any value, and leaves one out that is long.
+const (
+	RequestID    = "Pglatch-Request-Id"
+	MaxRequestID = 64 // bytes
+)
+
+// JSONType is the media type of bodies.
+const JSONType = "application/json"
+
+// MaxPage is how many locks a page of a list has at most.
+const MaxPage = 1000
+
+// fields are the contract's names and those on the wire; numeric fields can be out
+// of range.
+var fields = [...]struct {
+	contract, wire string
+	numeric        bool
+}{
+	{"Name", fieldLock, false},
+	{"Holder", fieldOwner, false},
+	{"ID", fieldID, false},
+	{"Token", fieldToken, true},
+	{"TTL", "ttl_ms", true},
+	{"Metadata", "metadata", false},
+	{"IdempotencyKey", "idempotency_key", false},
+	{"LockDelay", "lock_delay_ms", true},
+	{"MinHold", "min_hold_ms", true},
+	{"MaxLifetime", "max_lifetime_ms", true},
+	{"After", "after", false},
+	{"Prefix", "prefix", false},
+	{"Limit", "limit", true},
+	{"Wait", "wait", true},
+}
+
+func fieldName(contract string) string {
+	for _, f := range fields {
+		if f.contract == contract {
+			return f.wire
+		}
+	}
+	return contract
+}
+
+func contractName(wire string) string {
+	for _, f := range fields {
+		if f.wire == wire {
+			return f.contract
+		}
+	}
+	return wire
+}
+
+func numeric(contract string) bool {
+	for _, f := range fields {
+		if f.contract == contract {
+			return f.numeric
+		}
+	}
+	return false
+}
+
+// An AcquireBody is the body of an acquire.
+type AcquireBody struct {
+	OwnerID        string            `json:"owner_id"`
+	TTLMS          int64             `json:"ttl_ms"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	IdempotencyKey string            `json:"idempotency_key,omitempty"`
+	LockDelayMS    int64             `json:"lock_delay_ms,omitempty"`
+	MinHoldMS      int64             `json:"min_hold_ms,omitempty"`
+	MaxLifetimeMS  int64             `json:"max_lifetime_ms,omitempty"`
+}
+
+// NewAcquireBody is what a client sends.
+func NewAcquireBody(r lease.AcquireRequest) AcquireBody {
+	return AcquireBody{
+		OwnerID: r.Holder, TTLMS: r.TTL.Milliseconds(), Metadata: r.Metadata, IdempotencyKey: r.IdempotencyKey,
+		LockDelayMS: CeilMS(r.LockDelay), MinHoldMS: CeilMS(r.MinHold), MaxLifetimeMS: r.MaxLifetime.Milliseconds(),
+	}
+}
+
+// Request is what the server reads, for a lock.
+func (b *AcquireBody) Request(name string) lease.AcquireRequest {
+	return lease.AcquireRequest{
+		Name: name, Holder: b.OwnerID, TTL: Milliseconds(b.TTLMS), Metadata: b.Metadata, IdempotencyKey: b.IdempotencyKey,
+		LockDelay: Milliseconds(b.LockDelayMS), MinHold: Milliseconds(b.MinHoldMS), MaxLifetime: Milliseconds(b.MaxLifetimeMS),
+	}
+}
+
+// A ClaimBody is the claim in the body of a release and a renewal.
+type ClaimBody struct {
+	OwnerID      string `json:"owner_id"`
+	LeaseID      string `json:"lease_id"`
+	FencingToken uint64 `json:"fencing_token"`
+}
+
+// NewClaimBody leaves the name out: it is in the path.
+func NewClaimBody(c lease.Claim) ClaimBody {
+	return ClaimBody{OwnerID: c.Holder, LeaseID: c.ID, FencingToken: c.Token}
+}
+
+// Claim is the claim on a lock.
+func (b *ClaimBody) Claim(name string) lease.Claim {
+	return lease.Claim{Name: name, Holder: b.OwnerID, ID: b.LeaseID, Token: b.FencingToken}
+}
+
+// A RenewBody is the body of a renewal.
+type RenewBody struct {
+	ClaimBody
+	TTLMS int64 `json:"ttl_ms"`
+}
+
+// A ReleaseBody is the body of a release.
+type ReleaseBody struct {
+	ClaimBody
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+}
+
+// A LeaseBody is the answer to an acquire and a renewal.
+type LeaseBody struct {
+	Lock           string            `json:"lock"`
+	OwnerID        string            `json:"owner_id"`
+	LeaseID        string            `json:"lease_id,omitempty"` // not in a record for those who may not write
+	FencingToken   uint64            `json:"fencing_token"`
+	AcquiredAt     time.Time         `json:"acquired_at"`
+	ExpiresAt      time.Time         `json:"expires_at"`
+	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
+	WaitedMS       int64             `json:"waited_ms,omitempty"` // from the arrival of the request to the call that got the lease
+	Metadata       map[string]string `json:"metadata,omitempty"`
+}
+
+// NewLeaseBody is what the server answers.
+func NewLeaseBody(l lease.Lease) LeaseBody {
+	return LeaseBody{
+		Lock: l.Name, OwnerID: l.Holder, LeaseID: l.ID, FencingToken: l.Token,
+		AcquiredAt: l.AcquiredAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), TTLRemainingMS: l.Remaining.Milliseconds(), Metadata: l.Metadata,
+	}
+}
+
+// Lease is what a client reads.
+func (b *LeaseBody) Lease() lease.Lease {
+	return lease.Lease{
+		Claim:      lease.Claim{Name: b.Lock, Holder: b.OwnerID, ID: b.LeaseID, Token: b.FencingToken},
+		AcquiredAt: b.AcquiredAt, ExpiresAt: b.ExpiresAt, Remaining: Milliseconds(b.TTLRemainingMS), Metadata: b.Metadata,
+	}
+}
+
+// A ReleasedBody is the answer to a release.
+type ReleasedBody struct {
+	Lock string `json:"lock"`
+	ClaimBody
+}
+
+// A RecordBody is what is known of a lock.
+type RecordBody struct {
+	LeaseBody
+	State         string `json:"state"`
+	Version       uint64 `json:"version"`
+	AvailableInMS int64  `json:"available_in_ms"`
+}
+
+// NewRecordBody is what the server answers.
+func NewRecordBody(r lease.Record) RecordBody {
+	return RecordBody{LeaseBody: NewLeaseBody(r.Lease), State: r.State.String(), Version: r.Version, AvailableInMS: CeilMS(r.AvailableIn)}
+}
+
+// Record is what a client reads.
+func (b *RecordBody) Record() lease.Record {
+	r := lease.Record{Lease: b.Lease(), Version: b.Version, AvailableIn: Milliseconds(b.AvailableInMS)}
+	for _, s := range []lease.State{lease.Free, lease.Held, lease.Expired} {
+		if s.String() == b.State {
+			r.State = s
+		}
+	}
+	return r
+}
+
+// A PageBody is a page of a list.
+type PageBody struct {
+	Locks []RecordBody `json:"locks"`
+	Next  string       `json:"next,omitempty"` // the "after" of the next page; "" = this is the last
+}
+
+// longest is what Milliseconds makes of greater numbers: no field allows it.
+const longest = 2 * lease.LongestLifetime
+
+// Milliseconds is n of them, cut to what no field allows.
+func Milliseconds(n int64) time.Duration {
+	return time.Duration(max(min(n, longest.Milliseconds()), -longest.Milliseconds())) * time.Millisecond
+}
+
+// CeilMS is d in milliseconds, rounded up.
+func CeilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }

@@ -1,0 +1,156 @@
+package leaseserver
+
+import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// Defaults of a Config.
+const (
+	DefaultMaxBody         = 64 << 10
+	DefaultMaxWait         = time.Minute
+	DefaultMaxWaiters      = 10_000
+	DefaultMaxConns        = 16_384
+	DefaultPollInterval    = time.Second
+	DefaultSweepInterval   = 5 * time.Second
+	DefaultStoreTimeout    = 5 * time.Second
+	DefaultReadTimeout     = 10 * time.Second
+	DefaultIdleTimeout     = 2 * time.Minute
+	DefaultShutdownTimeout = 15 * time.Second
+
+	minToken = 16 // bytes
+)
+
+// A Config describes a Server. Only Store is required.
+type Config struct {
+	// Store keeps the leases. The caller closes it, after Serve or Shutdown returned.
+	Store lease.Store
+
+	// Tokens are the bearer tokens that the server accepts, of 16 bytes at least; each
+	// gives every right. Several let a token be replaced without a pause.
+	Tokens []string
+
+	// Authorize decides instead of Tokens; an error is answered with 403, its text kept
+	// back.
+	Authorize func(r *http.Request) error
+
+	// TLS makes Serve and ListenAndServe speak TLS. nil = plain HTTP.
+	TLS *tls.Config
+
+	// AllowInsecure lets a server without Tokens and Authorize answer to everybody, and
+	// a server without TLS or without them listen on other addresses than loopback.
+	// Without it, such a server answers only clients on the same machine that
+	// address it as localhost, with no header that proxies add. A proxy on this machine
+	// that adds none lets everybody in: behind any proxy, set Tokens.
+	AllowInsecure bool
+
+	// MaxBody is the greatest size of a body in bytes. 0 = 64 KiB.
+	MaxBody int64
+
+	// MaxWait is the longest time that ?wait= can get; longer ones are cut to it. 0 =
+	// one minute.
+	MaxWait time.Duration
+
+	// MaxWaiters is how many requests can wait at a time; more are refused as busy. 0 =
+	// 10,000.
+	MaxWaiters int
+
+	// MaxConns is how many connections are open at a time; more wait to be accepted. 0
+	// = 16,384.
+	MaxConns int
+
+	// Rate is how many requests per second a client address can make in the long run,
+	// and Burst how many at once (0 = twice the Rate). 0 = no limit.
+	Rate  float64
+	Burst int
+
+	// PollInterval is how often the first waiter for a lock looks whether it became free
+	// without this server's doing. 0 = one second; negative = never, for a store that has
+	// no other writers.
+	PollInterval time.Duration
+
+	// SweepInterval is how often the monitor sweeps the store, and Retention what it
+	// keeps; see lease.SweepRequest. 0 = 5 s and one hour.
+	SweepInterval time.Duration
+	Retention     time.Duration
+
+	// StoreTimeout bounds one operation of the store, ReadTimeout the arrival of a
+	// request, IdleTimeout the life of an unused connection, and ShutdownTimeout the end of
+	// Serve. 0 = 5 s, 10 s, two minutes, 15 s.
+	StoreTimeout    time.Duration
+	ReadTimeout     time.Duration
+	IdleTimeout     time.Duration
+	ShutdownTimeout time.Duration
+
+	// Registry gets the metrics, and /metrics shows it. nil = one of the server's own, which
+	// has the metrics of the process and of Go's runtime, too.
+	Registry *prometheus.Registry
+
+	// Logger gets what happens. nil = nothing is logged.
+	Logger *slog.Logger
+}
+
+func (c *Config) validate() error {
+	if c.Store == nil {
+		return fmt.Errorf("leaseserver: Store is nil: give a lease.Store")
+	}
+	if len(c.Tokens) > 0 && c.Authorize != nil {
+		return fmt.Errorf("leaseserver: Tokens and Authorize are both set: use one")
+	}
+	for i, token := range c.Tokens {
+		if len(token) < minToken {
+			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(token), minToken)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"MaxBody", time.Duration(c.MaxBody)},
+		{"MaxWait", c.MaxWait},
+		{"MaxWaiters", time.Duration(c.MaxWaiters)},
+		{"MaxConns", time.Duration(c.MaxConns)},
+		{"Rate", time.Duration(c.Rate)},
+		{"Burst", time.Duration(c.Burst)},
+		{"SweepInterval", c.SweepInterval},
+		{"Retention", c.Retention},
+		{"StoreTimeout", c.StoreTimeout},
+		{"ReadTimeout", c.ReadTimeout},
+		{"IdleTimeout", c.IdleTimeout},
+		{"ShutdownTimeout", c.ShutdownTimeout},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("leaseserver: %s is negative: use 0 for the default, or more", f.name)
+		}
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
+	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
+	c.MaxWaiters = cmp.Or(c.MaxWaiters, DefaultMaxWaiters)
+	c.MaxConns = cmp.Or(c.MaxConns, DefaultMaxConns)
+	c.Burst = cmp.Or(c.Burst, int(2*c.Rate), 1)
+	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
+	c.SweepInterval = cmp.Or(c.SweepInterval, DefaultSweepInterval)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, DefaultStoreTimeout)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, DefaultReadTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+		c.Registry.MustRegister(ofProcess()...)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}

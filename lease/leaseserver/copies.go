@@ -1,0 +1,123 @@
+package leaseserver
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// An identity distinguishes sendings of one request for a lock from other requests. Only
+// requests with an idempotency key have one.
+type identity struct{ holder, key string }
+
+func identityOf(r lease.AcquireRequest) identity { return identity{r.Holder, r.IdempotencyKey} }
+
+// errGot leaves the queue with what another sending of the request got.
+var errGot = errors.New("another sending got the lease")
+
+// enter notes a request that waits, so that it learns what another sending of it gets,
+// or asks what it has got.
+func (lq *lockQueue) enter(w *waiter) {
+	if w.request.IdempotencyKey == "" {
+		return
+	}
+	if lq.copies == nil {
+		lq.copies = make(map[identity][]*waiter)
+	}
+	id := identityOf(w.request)
+	lq.copies[id] = append(lq.copies[id], w)
+	if lq.mayBeOf(w.request) {
+		w.look = true
+		w.poke()
+	}
+}
+
+// quit forgets a request.
+func (lq *lockQueue) quit(w *waiter) {
+	if w.request.IdempotencyKey == "" {
+		return
+	}
+	id := identityOf(w.request)
+	rest := slices.DeleteFunc(lq.copies[id], func(c *waiter) bool { return c == w })
+	if lq.copies[id] = rest; len(rest) == 0 {
+		delete(lq.copies, id)
+	}
+}
+
+// giveCopies gives a lease to the other sendings of the request that got it. They would
+// wait for themselves, and get a lease that nobody uses.
+func (lq *lockQueue) giveCopies(r lease.AcquireRequest, o outcome) {
+	if r.IdempotencyKey == "" {
+		return
+	}
+	for _, w := range lq.copies[identityOf(r)] {
+		w.got = &outcome{lease: o.lease, asked: o.asked}
+		w.own = !w.handed
+		w.poke()
+	}
+}
+
+// mostLooks bounds the requests that ask about one lease: its holder's name does not
+// say whose request got it.
+const mostLooks = 16
+
+// findCopies lets requests of the holder ask for the lease, which another server may
+// have granted to another sending of one of them. It reports whether first, which asks
+// anyway, is one of them.
+func (lq *lockQueue) findCopies(first *waiter) (asks bool) {
+	looks := 0
+	for e := lq.waiters.Front(); e != nil && looks < mostLooks; e = e.Next() {
+		w := e.Value.(*waiter)
+		switch {
+		case w.request.IdempotencyKey == "" || w.request.Holder != lq.holder:
+			continue
+		case w == first:
+			asks = true
+		default:
+			w.look = true
+			w.poke()
+		}
+		looks++
+	}
+	return asks
+}
+
+func (w *waiter) poke() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it will look
+	}
+}
+
+// takeNews is what a request that is not the first does with news; nil = nothing came of it.
+func (q *queue) takeNews(lq *lockQueue, w *waiter) *outcome {
+	q.mu.Lock()
+	look := w.look && !w.handed && w.got == nil
+	w.look, w.own = false, w.own || look // nothing is handed to it meanwhile
+	got := w.got
+	if w.handed {
+		got = nil // the hand-over's outcome comes
+	}
+	q.mu.Unlock()
+	if !look {
+		return got
+	}
+	if o := q.ask(lq, w); o.err == nil {
+		return &o
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.own = w.got != nil
+	return w.got
+}
+
+// expectIfLooking lets the first ask, if it should.
+func (q *queue) expectIfLooking(lq *lockQueue, w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.look {
+		w.look, lq.due = false, boottime.Moment{}
+	}
+}

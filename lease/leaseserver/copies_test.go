@@ -1,0 +1,257 @@
+package leaseserver_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+// keyed is a request by "a" for job that can be sent again.
+func keyed(ttl time.Duration) lease.AcquireRequest {
+	return lease.AcquireRequest{Name: "job", Holder: "a", TTL: ttl, IdempotencyKey: "the same"}
+}
+
+// sendAgain sends a request once, and lets it wait for a minute in the line.
+func sendAgain(t *testing.T, s *leaseserver.Server, h *httptest.Server, r lease.AcquireRequest) <-chan result {
+	t.Helper()
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
+	before := servetest.Waiters(t, s)
+	done := make(chan result, 1)
+	go func() {
+		l, err := cl.AcquireWait(context.WithoutCancel(t.Context()), r, time.Minute)
+		done <- result{l, err}
+	}()
+	servetest.AwaitWaiters(t, s, before+1)
+	return done
+}
+
+// sendAndGoSilent sends it by a connection whose client is never heard of again,
+// which the server cannot know.
+func sendAndGoSilent(t *testing.T, s *leaseserver.Server, h *httptest.Server, r lease.AcquireRequest) {
+	t.Helper()
+	before := servetest.Waiters(t, s)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", h.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	body := fmt.Sprintf(`{"owner_id":%q,"ttl_ms":%d,"idempotency_key":%q}`, r.Holder, r.TTL.Milliseconds(), r.IdempotencyKey)
+	_, err = fmt.Fprintf(conn, "POST /v1/locks/%s/acquire?wait=1m HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", r.Name, len(body), body)
+	require.NoError(t, err)
+	servetest.AwaitWaiters(t, s, before+1)
+}
+
+// stores are one that hands over and one that cannot.
+func stores() map[string]func() lease.Store {
+	return map[string]func() lease.Store{
+		"a store that hands over": func() lease.Store { return leasetest.NewStore() },
+		"one that cannot":         func() lease.Store { return plainStore{leasetest.NewStore()} },
+	}
+}
+
+func get(t *testing.T, ch <-chan result) lease.Lease {
+	t.Helper()
+	select {
+	case r := <-ch:
+		require.NoError(t, r.err)
+		return r.lease
+	case <-time.After(servetest.Bound):
+		require.FailNow(t, "it waits for itself")
+		return lease.Lease{}
+	}
+}
+
+func TestEverySendingOfARequestInTheLineGetsTheSameLease(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores() {
+		for _, ttl := range []time.Duration{servetest.Long, 15 * time.Second, 50 * time.Millisecond} {
+			t.Run(name+", "+ttl.String(), func(t *testing.T) {
+				t.Parallel()
+				s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: 10 * time.Millisecond})
+				cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+				require.NoError(t, err)
+				sendAndGoSilent(t, s, h, keyed(ttl))
+				other := sendAgain(t, s, h, servetest.Ask("job", "b"))
+				second, third := sendAgain(t, s, h, keyed(ttl)), sendAgain(t, s, h, keyed(ttl))
+				require.NoError(t, cl.Release(t.Context(), before.Claim))
+				got := get(t, second)
+				require.Equal(t, before.Token+1, got.Token, "that of the sending whose client is gone")
+				require.Equal(t, got.Claim, get(t, third).Claim)
+				if ttl == servetest.Long {
+					require.NoError(t, cl.Release(t.Context(), got.Claim))
+				}
+				require.Equal(t, before.Token+2, get(t, other).Token, "no sending got another lease")
+			})
+		}
+	}
+}
+
+func TestASendingWhoseClientHungUpLeavesItsPlaceToNone(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+	require.NoError(t, err)
+	ctx, hangUp := context.WithCancel(t.Context())
+	hung := make(chan struct{})
+	go func() {
+		defer close(hung)
+		_, _ = post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"a","ttl_ms":3600000,"idempotency_key":"the same"}`)
+	}()
+	servetest.AwaitWaiters(t, s, 1)
+	second := sendAgain(t, s, h, keyed(servetest.Long))
+	hangUp()
+	<-hung
+	servetest.AwaitWaiters(t, s, 1)
+	require.NoError(t, cl.Release(t.Context(), before.Claim))
+	require.Equal(t, before.Token+1, get(t, second).Token)
+}
+
+func TestALeaseThatWasReleasedMeanwhileIsNotGrantedAgainToALateSending(t *testing.T) {
+	t.Parallel()
+	for name, store := range stores() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 50 {
+				s, h := servetest.Serve(t, leaseserver.Config{Store: store(), PollInterval: -1})
+				cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+				before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+				require.NoError(t, err)
+				first, second := sendAgain(t, s, h, keyed(servetest.Long)), sendAgain(t, s, h, keyed(servetest.Long))
+				require.NoError(t, cl.Release(t.Context(), before.Claim))
+				var got lease.Lease
+				select {
+				case r := <-first:
+					require.NoError(t, r.err)
+					got = r.lease
+					require.NoError(t, cl.Release(t.Context(), got.Claim))
+					require.Equal(t, got.Claim, get(t, second).Claim)
+				case r := <-second:
+					require.NoError(t, r.err)
+					got = r.lease
+					require.NoError(t, cl.Release(t.Context(), got.Claim))
+					require.Equal(t, got.Claim, get(t, first).Claim)
+				}
+				record, err := cl.Get(t.Context(), "job")
+				require.NoError(t, err)
+				require.Equal(t, lease.Free, record.State, "nobody has a lease that nobody knows of")
+				require.Equal(t, got.Token, record.Token)
+			}
+		})
+	}
+}
+
+func TestALeaseThatWasGrantedBesideTheLineIsToldToTheSendingInIt(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	before, err := store.Acquire(t.Context(), servetest.Ask("job", "x")) // by another server
+	require.NoError(t, err)
+	waiting := sendAgain(t, s, h, keyed(servetest.Long))
+	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 1 }, servetest.Bound, time.Millisecond)
+	require.NoError(t, store.Release(t.Context(), before.Claim))
+	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
+	require.NoError(t, err)
+	require.Equal(t, l.Claim, get(t, waiting).Claim)
+}
+
+func TestASendingThatComesAfterTheGrantGetsItsLeaseThoughOthersWait(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	l, err := cl.Acquire(t.Context(), keyed(servetest.Long))
+	require.NoError(t, err)
+	other := sendAgain(t, s, h, servetest.Ask("job", "b"))
+	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	again, err := cl.AcquireWait(t.Context(), keyed(servetest.Long), time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, l.Claim, again.Claim)
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	require.Equal(t, l.Token+1, get(t, other).Token)
+}
+
+// Two servers on one store: the first sending stands in the line of the one, the
+// second in that of the other.
+func TestASendingToAnotherServerGetsTheSameLease(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	one, h1 := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: 10 * time.Millisecond})
+	two, h2 := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: 10 * time.Millisecond})
+	cl := servetest.Client(t, h1, leasehttp.ClientConfig{})
+	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+	require.NoError(t, err)
+	sendAndGoSilent(t, one, h1, keyed(servetest.Long))
+	other := sendAgain(t, two, h2, servetest.Ask("job", "b")) // before it
+	second := sendAgain(t, two, h2, keyed(servetest.Long))
+	third := sendAgain(t, one, h1, keyed(servetest.Long))
+	require.NoError(t, cl.Release(t.Context(), before.Claim))
+	var first lease.Lease
+	select { // either server can be the faster one
+	case r := <-other:
+		require.NoError(t, r.err)
+		require.NoError(t, cl.Release(t.Context(), r.lease.Claim))
+		first = get(t, second)
+	case r := <-second:
+		require.NoError(t, r.err)
+		first = r.lease
+		defer func() { get(t, other) }()
+	}
+	require.Equal(t, first.Claim, get(t, third).Claim)
+	require.NoError(t, cl.Release(t.Context(), first.Claim))
+}
+
+func TestTheTimeOfALeaseThatAnotherSendingGotCountsFromItsAnswer(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	granted, answer := make(chan struct{}), make(chan struct{})
+	store := &servetest.Spy{Store: leasetest.NewStore(), After: func() {
+		select {
+		case granted <- struct{}{}:
+			<-answer
+		case <-answer:
+		}
+	}}
+	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, PollInterval: -1})
+	sendAndGoSilent(t, s, h, keyed(ttl))
+	<-granted
+	from := lease.Now()
+	require.Eventually(t, func() bool { return !from.Add(ttl/2).Passed() == false }, servetest.Bound, time.Millisecond)
+	sent := lease.Now()
+	second := sendAgain(t, s, h, keyed(ttl))
+	close(answer)
+	got := get(t, second)
+	assert.LessOrEqual(t, lease.Trust(sent, got, -1).Remaining(), from.Add(ttl).Remaining()+time.Millisecond)
+	assert.Equal(t, uint64(1), got.Token)
+}
+
+func TestRequestsWithoutAKeyAreNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
+	before, err := cl.Acquire(t.Context(), servetest.Ask("job", "x"))
+	require.NoError(t, err)
+	statuses := make(chan string, 2)
+	for i := range 2 {
+		go func() {
+			a := send(t, h, "POST", "/v1/locks/job/acquire?wait=300ms", `{"owner_id":"a","ttl_ms":3600000}`)
+			statuses <- a.body
+		}()
+		servetest.AwaitWaiters(t, s, i+1)
+	}
+	require.NoError(t, cl.Release(t.Context(), before.Claim))
+	one, two := <-statuses, <-statuses
+	assert.NotEqual(t, strings.Contains(one, "lease_id"), strings.Contains(two, "lease_id"), "%s %s", one, two)
+}

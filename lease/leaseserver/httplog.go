@@ -1,0 +1,23 @@
+package leaseserver
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+)
+
+// An httpLog writes what net/http reports of its connections. What any client can cause
+// is a detail; that no connection can be accepted is not.
+type httpLog struct{ logger *slog.Logger }
+
+func (l *httpLog) Write(line []byte) (int, error) {
+	level := slog.LevelWarn
+	switch {
+	case bytes.Contains(line, []byte("TLS handshake error")), bytes.Contains(line, []byte("superfluous")), bytes.Contains(line, []byte("URL query contains")):
+		level = slog.LevelDebug
+	case bytes.Contains(line, []byte("panic serving")):
+		level = slog.LevelError
+	}
+	l.logger.LogAttrs(context.Background(), level, "http_server", slog.String("error", string(bytes.TrimSpace(line))))
+	return len(line), nil
+}

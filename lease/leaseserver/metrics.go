@@ -1,0 +1,146 @@
+package leaseserver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// An op is an operation of the store.
+type op int
+
+const (
+	opAcquire op = iota
+	opRenew
+	opRelease
+	opGet
+	opList
+	opSweep
+	opHandOver // a release and an acquire
+	ops
+)
+
+var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep", "hand_over"}
+
+// A metrics has its series looked up before: the hot path only counts.
+type metrics struct {
+	results [opRelease + 1]results
+	op      [ops]opMetrics
+	held    prometheus.Gauge
+	expired prometheus.Counter
+	up      prometheus.Gauge
+}
+
+// results are by what was the reason: nothing, whoever has the lock, the claim that was
+// sent, a client that hung up, or the store.
+type results struct{ success, held, refused, gone, busy, unavailable prometheus.Counter }
+
+type opMetrics struct {
+	ms, seconds prometheus.Observer
+	busy        prometheus.Counter
+	failed      prometheus.Counter
+}
+
+func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics, error) {
+	m := &metrics{
+		held:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "locks_held", Help: "Leases that have not expired, at the last sweep."}),
+		up:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "lock_store_up", Help: "1 if the store carried out or refused what it was asked last, 0 if it could not."}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{Name: "lock_expired_total", Help: "Leases that expired without a release."}),
+	}
+	m.up.Set(1)
+	ms := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "lock_op_latency_ms", Help: "Time of an operation of the store, in milliseconds.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 5000},
+	}, []string{"op"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "lock_op_duration_seconds", Help: "Time of an operation of the store, in seconds.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
+	}, []string{"op"})
+	busy := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_db_busy_total", Help: "Operations that the store was too busy for."}, []string{"op"})
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lock_store_failures_total", Help: "Operations that the store did not carry out or refuse: it was silent, away, full, not ready, or reported an error; without those that it was too busy for.",
+	}, []string{"op"})
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lock_waiters", Help: "Requests that wait for a lock."}, waiters)
+	all := []prometheus.Collector{m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
+	for o, name := range opNames {
+		m.op[o] = opMetrics{ms.WithLabelValues(name), seconds.WithLabelValues(name), busy.WithLabelValues(name), failed.WithLabelValues(name)}
+		if o > int(opRelease) {
+			continue
+		}
+		total := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_" + name + "_total", Help: "Requests to " + name + "."}, []string{"result"})
+		m.results[o] = newResults(total)
+		all = append(all, total)
+	}
+	for _, c := range all {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func newResults(total *prometheus.CounterVec) results {
+	return results{
+		total.WithLabelValues("success"), total.WithLabelValues("held"), total.WithLabelValues("refused"),
+		total.WithLabelValues("gone"), total.WithLabelValues("busy"), total.WithLabelValues("unavailable"),
+	}
+}
+
+// observe counts one operation of the store.
+func (m *metrics) observe(o op, start time.Time, err error) {
+	took := time.Since(start).Seconds()
+	m.op[o].ms.Observe(took * 1000)
+	m.op[o].seconds.Observe(took)
+	up := 1.0
+	switch {
+	case isAnswer(err):
+	case errors.Is(err, lease.ErrBusy):
+		m.op[o].busy.Inc()
+		up = 0
+	default:
+		m.op[o].failed.Inc()
+		up = 0
+	}
+	m.up.Set(up)
+}
+
+// request counts the outcome of one request.
+func (m *metrics) request(o op, err error) {
+	switch {
+	case err == nil:
+		m.results[o].success.Inc()
+	case errors.Is(err, lease.ErrBusy):
+		m.results[o].busy.Inc()
+	case errors.Is(err, lease.ErrHeld):
+		m.results[o].held.Inc()
+	case isAnswer(err):
+		m.results[o].refused.Inc()
+	case errors.Is(err, context.Canceled):
+		m.results[o].gone.Inc()
+	default:
+		m.results[o].unavailable.Inc()
+	}
+}
+
+// isAnswer reports whether a store that works can say err.
+func isAnswer(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, refusal := range [...]error{lease.ErrHeld, lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofProcess are the metrics of the process and of Go's runtime.
+func ofProcess() []prometheus.Collector {
+	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+}

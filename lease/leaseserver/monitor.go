@@ -1,0 +1,55 @@
+package leaseserver
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// Monitor sweeps the store until ctx ends, keeps locks_held and lock_expired_total,
+// and logs with their latency the sweeps that follow each other because there is more
+// to do: as Info if they changed something, else as Debug. Serve runs it; only a program that serves the Handler itself needs to.
+func (s *Server) Monitor(ctx context.Context) {
+	ticker := time.NewTicker(s.SweepInterval)
+	defer ticker.Stop()
+	for {
+		s.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// round sweeps as long as there is more to do, until the next round is due, so that a
+// backlog is logged, too. Between two sweeps others have their turn.
+func (s *Server) round(ctx context.Context) {
+	start := time.Now()
+	var total lease.SweepResult
+	for sweeps := 1; ; sweeps++ {
+		result, err := s.meter.sweep(ctx, lease.SweepRequest{Retention: s.Retention})
+		s.metrics.expired.Add(float64(result.Expired)) // also of the part that was done before an error
+		latency := slog.Float64("latency_ms", math.Round(time.Since(start).Seconds()*1e6)/1e3)
+		if err != nil {
+			s.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep_failed", latency, slog.Any("error", err))
+			return
+		}
+		s.metrics.held.Set(float64(result.Held))
+		total.Expired += result.Expired
+		total.Removed += result.Removed
+		if result.More && ctx.Err() == nil && time.Since(start) < s.SweepInterval {
+			continue
+		}
+		level := slog.LevelDebug
+		if total.Expired+total.Removed > 0 {
+			level = slog.LevelInfo
+		}
+		s.Logger.LogAttrs(ctx, level, "sweep", latency, slog.Int("sweeps", sweeps),
+			slog.Int("held", result.Held), slog.Int("expired", total.Expired), slog.Int("removed", total.Removed))
+		return
+	}
+}

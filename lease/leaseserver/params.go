@@ -1,0 +1,76 @@
+package leaseserver
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// lockName is the lock of a route.
+func lockName(c echo.Context) (string, error) {
+	name := c.Param(paramLock)
+	if c.Request().URL.RawPath != "" {
+		plain, err := url.PathUnescape(name)
+		if err != nil {
+			return "", wire.Refuse(wire.TypeInvalid, "the path is not escaped as a URL must be")
+		}
+		name = plain
+	}
+	return name, lease.ValidateName(name)
+}
+
+func checkKey(key string) error {
+	if len(key) > lease.MaxName {
+		return &lease.InvalidError{Field: "IdempotencyKey", Value: fmt.Sprintf("%d bytes", len(key)), Remedy: fmt.Sprintf("use at most %d", lease.MaxName)}
+	}
+	return nil
+}
+
+// wait is the time that the request will wait for the lock.
+func (s *Server) wait(rawQuery string) (time.Duration, error) {
+	if rawQuery == "" {
+		return 0, nil
+	}
+	query, err := parseQuery(rawQuery, "wait")
+	if err != nil || query.Get("wait") == "" {
+		return 0, err
+	}
+	wait, err := time.ParseDuration(query.Get("wait"))
+	switch {
+	case err != nil:
+		return 0, wire.Refuse(wire.TypeInvalid, "wait is no duration such as 10s")
+	case wait < 0:
+		return 0, &lease.InvalidError{Field: "Wait", Value: wait.String(), Remedy: "use 0s or more"}
+	}
+	return min(wait, s.MaxWait), nil
+}
+
+// parseQuery refuses parameters that it does not know, and repeated ones.
+func parseQuery(raw string, known ...string) (url.Values, error) {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, wire.Refuse(wire.TypeInvalid, "the query is not escaped as a URL must be")
+	}
+	for name, values := range query {
+		if len(values) > 1 || !slices.Contains(known, name) {
+			return nil, wire.Refuse(wire.TypeInvalid, "the only query parameters, once each, are: "+strings.Join(known, ", "))
+		}
+	}
+	return query, nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

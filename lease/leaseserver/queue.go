@@ -1,0 +1,351 @@
+package leaseserver
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// A queue lets requests wait for locks, first come, first served. Per lock only the
+// first waiter asks the store: when a release through this server wakes it, when
+// the lease that it waits for must have expired, and, for what other programs do with
+// the store, after an interval, when it looks first whether asking can help.
+type queue struct {
+	meter   *meter
+	max     int
+	poll    time.Duration // negative = never
+	closing chan struct{} // closed at shutdown
+
+	mu      sync.Mutex
+	waiting int
+	locks   map[string]*lockQueue
+}
+
+// A lockQueue is the requests that wait for one lock. It exists as long as there are any.
+type lockQueue struct {
+	waiters list.List     // of *waiter
+	wake    chan struct{} // of size one: the first should ask now
+
+	// What is known of the lock, guarded by queue.mu.
+	due       boottime.Moment // it can be granted; the zero Moment = ask
+	holder    string          // "" = not known
+	key       string          // the idempotency key of the holder; "" = not known
+	id        string          // the lease that is current; "" = not known
+	confirmed boottime.Moment // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
+
+	copies map[identity][]*waiter // those that have an idempotency key, guarded by queue.mu
+}
+
+// A waiter is a request that waits for a lock.
+type waiter struct {
+	ctx      context.Context // of the request, and the time to wait
+	request  lease.AcquireRequest
+	place    *list.Element
+	joined   boottime.Moment
+	turn     chan struct{} // closed when it becomes the first
+	handOver chan outcome  // of size one: what came of a hand-over
+	news     chan struct{} // of size one: got or look was set
+
+	// Guarded by queue.mu, and never both.
+	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
+	handed bool // a hand-over to it is under way: it waits for the outcome
+
+	// Guarded by queue.mu.
+	got  *outcome // another sending of the request got this lease; nil = none did
+	look bool     // another sending of the request can have got the lease: it should ask
+}
+
+// An outcome is what the store answered to a waiter's request.
+type outcome struct {
+	lease lease.Lease
+	asked boottime.Moment // before the store was
+	err   error
+}
+
+var errClosing = errors.New("the server shuts down")
+
+func newQueue(c *Config, m *meter) *queue {
+	return &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
+}
+
+// acquire asks for a lease, and waits for it for as long as wait. The duration is the
+// time between the call and the operation of the store that got the lease.
+func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, time.Duration, error) {
+	start := boottime.Present()
+	if wait <= 0 {
+		l, err := q.try(ctx, r)
+		if err == nil {
+			q.granted(r, outcome{lease: l, asked: start})
+		}
+		return l, 0, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errWaited)
+	defer cancel()
+	lq, w := q.join(ctx, r)
+	if w == nil {
+		return lease.Lease{}, 0, &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errors.New("too many requests wait")}
+	}
+	o := q.stand(lq, w)
+	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
+		o = q.ask(lq, w)
+	}
+	o = q.leave(lq, w, o)
+	return o.since(start)
+}
+
+// since is the outcome for a request that came at start: a lease counts from there, or
+// from so much later.
+func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error) {
+	if o.err != nil {
+		return lease.Lease{}, 0, o.err
+	}
+	if waited := o.asked.Mono.Sub(start.Mono); waited >= 0 {
+		return o.lease, waited, nil
+	}
+	// Another sending of the request asked, before this one came.
+	o.lease.Remaining = max(o.lease.Remaining-start.Sub(o.asked), 0)
+	return o.lease, 0, nil
+}
+
+// ask asks the store, and notes what it says of the lock.
+func (q *queue) ask(lq *lockQueue, w *waiter) outcome {
+	o := outcome{asked: boottime.Present()}
+	o.lease, o.err = q.try(w.ctx, w.request)
+	q.note(lq, w, o)
+	return o
+}
+
+var errWaited = errors.New("the time to wait is over")
+
+// stand waits for the place to become the first, and then for the lock.
+func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
+	if o := q.awaitTurn(lq, w); o != nil {
+		return *o
+	}
+	for {
+		o, err := q.await(lq, w)
+		if err != nil {
+			return outcome{err: err}
+		}
+		if o == nil {
+			o = new(q.ask(lq, w))
+		} else {
+			q.note(lq, w, *o)
+		}
+		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
+			return *o
+		}
+		q.mu.Lock()
+		w.own = false
+		q.mu.Unlock()
+	}
+}
+
+// awaitTurn blocks until a request is the first that waits: nil, or until something
+// else came of it.
+func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
+	select {
+	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
+		return nil
+	default:
+	}
+	for {
+		var err error
+		select {
+		case <-w.turn:
+			return nil
+		case <-w.news:
+			if o := q.takeNews(lq, w); o != nil {
+				return o
+			}
+		case <-w.ctx.Done():
+			err = q.giveUp(lq, w)
+		case <-q.closing:
+			err = q.giveUp(lq, w)
+		}
+		if err != nil {
+			return &outcome{err: err}
+		}
+	}
+}
+
+// shortest keeps the first waiter from asking without a pause.
+const shortest = time.Millisecond
+
+// await blocks until the first waiter gets the outcome of a hand-over, or should ask the
+// store itself: then it returns neither an outcome nor an error.
+func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
+	for {
+		q.mu.Lock()
+		remaining := lq.due.Until()
+		w.own = !w.handed && (remaining <= 0 || w.got != nil)
+		handed, own, got := w.handed, w.own, w.got
+		if own && got == nil {
+			lq.confirmed = boottime.Moment{}
+		}
+		q.mu.Unlock()
+		switch {
+		case handed:
+			return q.listen(w, <-w.handOver), nil
+		case got != nil:
+			return got, nil
+		case own && gone(w.ctx):
+			return nil, context.Cause(w.ctx)
+		case own:
+			return nil, nil
+		}
+		sleep := remaining
+		if q.poll > 0 {
+			sleep = min(sleep, wire.Jitter(q.poll))
+		}
+		timer := time.NewTimer(sleep)
+		var err error
+		select {
+		case o := <-w.handOver:
+			timer.Stop()
+			return q.listen(w, o), nil
+		case <-w.news:
+			q.expectIfLooking(lq, w)
+		case <-lq.wake:
+			q.expect(lq, boottime.Moment{})
+		case <-timer.C:
+			if sleep < remaining && q.keptFor(w, lq) == 0 {
+				q.expect(lq, boottime.Moment{})
+			}
+		case <-w.ctx.Done():
+			err = q.giveUp(lq, w)
+		case <-q.closing:
+			err = q.giveUp(lq, w)
+		}
+		timer.Stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// try asks the store.
+func (q *queue) try(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	l, err := q.meter.acquire(ctx, r)
+	if err != nil {
+		return l, err
+	}
+	return q.take(ctx, r, l)
+}
+
+// take returns a lease that was granted. One that nobody waits for any more is given
+// back, unless the client can ask for it again by its idempotency key.
+func (q *queue) take(ctx context.Context, r lease.AcquireRequest, l lease.Lease) (lease.Lease, error) {
+	if r.IdempotencyKey == "" && gone(ctx) {
+		_ = q.release(ctx, l.Claim) // else it expires
+		return lease.Lease{}, context.Cause(ctx)
+	}
+	return l, nil
+}
+
+// gone reports whether the client hung up: a wait that is over ends ctx too.
+func gone(ctx context.Context) bool {
+	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errWaited)
+}
+
+// length is how many requests wait.
+func (q *queue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}
+
+// join makes a request the last that waits for its lock; nil if too many wait.
+func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting == q.max {
+		return nil, nil
+	}
+	q.waiting++
+	lq := q.locks[r.Name]
+	if lq == nil {
+		lq = &lockQueue{wake: make(chan struct{}, 1)}
+		q.locks[r.Name] = lq
+	}
+	w := &waiter{ctx: ctx, request: r, joined: boottime.Present(), turn: make(chan struct{}), handOver: make(chan outcome, 1), news: make(chan struct{}, 1)}
+	w.place = lq.waiters.PushBack(w)
+	lq.enter(w)
+	if lq.waiters.Front() == w.place {
+		close(w.turn)
+	}
+	return lq, w
+}
+
+// leave takes a request out of the queue, and returns what is to be answered: another
+// sending of it can have got the lease in the last moment. If it was the first and got
+// no lease, and it is not known for how long the lock is kept, the next one asks.
+func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting--
+	first := lq.waiters.Front() == w.place
+	lq.waiters.Remove(w.place)
+	lq.quit(w)
+	switch {
+	case o.err == nil:
+		lq.grant(w.request, o)
+	case w.got != nil:
+		o = *w.got
+	}
+	switch next := lq.waiters.Front(); {
+	case next == nil:
+		delete(q.locks, w.request.Name)
+	case first:
+		close(next.Value.(*waiter).turn)
+	}
+	return o
+}
+
+// granted notes in the lock's queue, if there is one, a lease that was got beside it.
+func (q *queue) granted(r lease.AcquireRequest, o outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if lq := q.locks[r.Name]; lq != nil {
+		lq.grant(r, o)
+	}
+}
+
+func (lq *lockQueue) grant(r lease.AcquireRequest, o outcome) {
+	lq.due, lq.confirmed = boottime.Present().Add(o.lease.Remaining+r.LockDelay), o.asked
+	lq.holder, lq.key, lq.id = r.Holder, r.IdempotencyKey, o.lease.ID
+	lq.giveCopies(r, o)
+}
+
+// giveUp is the error for a request that got nothing; nil if it has to wait for what
+// comes of a hand-over.
+func (q *queue) giveUp(lq *lockQueue, w *waiter) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.handed {
+		return nil
+	}
+	w.own = true
+	if w.got != nil {
+		return errGot
+	}
+	select {
+	case <-q.closing:
+		return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errClosing}
+	default:
+	}
+	if gone(w.ctx) {
+		return context.Cause(w.ctx)
+	}
+	remaining := lq.due.Until()
+	if lq.confirmed.Mono.Before(w.joined.Mono) || remaining <= 0 {
+		return errNotSaid
+	}
+	return &lease.HeldError{Name: w.request.Name, Holder: lq.holder, Remaining: remaining, Retry: min(wire.Jitter(remaining), wire.Jitter(time.Second))}
+}

@@ -1,0 +1,112 @@
+package leaseserver
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+const paramLock = "lock"
+
+func (s *Server) routes() *echo.Echo {
+	e := echo.New()
+	e.HTTPErrorHandler = s.fail
+	e.POST("/v1/locks/:lock/acquire", s.guard(s.acquire))
+	e.POST("/v1/locks/:lock/renew", s.guard(s.renew))
+	e.POST("/v1/locks/:lock/release", s.guard(s.release))
+	for path, handler := range map[string]echo.HandlerFunc{
+		"/v1/locks/:lock":  s.guard(s.get),
+		"/v1/locks":        s.guard(s.list),
+		"/v1/openapi.json": func(c echo.Context) error { return c.Blob(http.StatusOK, wire.JSONType, openAPI) },
+		"/metrics":         s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))),
+		"/healthz":         s.alive,
+		"/readyz":          s.ready,
+	} {
+		e.GET(path, handler)
+		e.HEAD(path, handler) // net/http leaves the body out
+	}
+	return e
+}
+
+// guard stands before every route that tells of locks or changes them.
+func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "handler_panicked", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+				err = wire.Refuse(wire.TypeInternal, "panic")
+			}
+		}()
+		if id := c.Request().Header[wire.RequestID]; len(id) == 1 && len(id[0]) <= wire.MaxRequestID {
+			c.Response().Header()[wire.RequestID] = id
+		}
+		if s.limiter != nil {
+			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
+				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
+			}
+		}
+		if err := s.authorize(c.Request()); err != nil {
+			return err
+		}
+		return next(c)
+	}
+}
+
+// fail answers with a problem.
+func (s *Server) fail(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	if e, ok := errors.AsType[*echo.HTTPError](err); ok {
+		switch e.Code {
+		case http.StatusNotFound:
+			err = wire.Refuse(wire.TypeNoRoute, "see /v1/openapi.json")
+		case http.StatusMethodNotAllowed:
+			err = wire.Refuse(wire.TypeMethodNotAllowed, "see the Allow header")
+		default:
+			err = wire.Refuse(wire.TypeInternal, "")
+		}
+	}
+	p := wire.ProblemOf(err)
+	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && c.Request().Context().Err() == nil {
+		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("error", err))
+	}
+	if p.Type == wire.TypeUnauthorized {
+		c.Response().Header().Set("Www-Authenticate", `Bearer realm="locks"`)
+	}
+	problem.Write(c.Response(), p.Status, wire.Milliseconds(p.RecommendedRetryMS), &p)
+}
+
+// respond answers a request that was carried out.
+func respond(c echo.Context, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	h := c.Response().Header()
+	h["Content-Type"] = jsonTypes
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
+	c.Response().WriteHeader(http.StatusOK)
+	_, err = c.Response().Write(data)
+	return err
+}
+
+var (
+	jsonTypes = []string{wire.JSONType}
+	noStore   = []string{"no-store"}
+	noSniff   = []string{"nosniff"}
+)

@@ -1,0 +1,158 @@
+package leaseserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	echomw "github.com/labstack/echo/v4/middleware"
+	"golang.org/x/net/netutil"
+
+	"github.com/pglatch/pglatch/internal/loopback"
+)
+
+// A Server answers requests for leases. It is safe for concurrent use.
+type Server struct {
+	Config // validated, with its defaults
+
+	meter   *meter
+	metrics *metrics
+	queue   *queue
+	memo    memo
+	tokens  [][sha256.Size]byte
+	limiter *echomw.RateLimiterMemoryStore // nil = no limit
+	echo    *echo.Echo
+	http    *http.Server
+
+	draining atomic.Bool
+	shutdown sync.Once
+}
+
+// New returns a server, on a config that is not valid an error that names the
+// field. It starts nothing.
+func New(c Config) (*Server, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	s := &Server{Config: c}
+	var err error
+	if s.metrics, err = newMetrics(c.Registry, func() float64 { return float64(s.queue.length()) }); err != nil {
+		return nil, fmt.Errorf("leaseserver: Registry: %w", err)
+	}
+	s.meter = newMeter(c.Store, c.StoreTimeout, s.metrics)
+	s.queue = newQueue(&c, s.meter)
+	for _, token := range c.Tokens {
+		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
+	}
+	if c.Rate > 0 {
+		s.limiter = newLimiter(c.Rate, c.Burst)
+	}
+	s.echo = s.routes()
+	s.http = &http.Server{
+		Handler:           s.echo,
+		TLSConfig:         c.TLS,
+		ReadHeaderTimeout: c.ReadTimeout,
+		ReadTimeout:       c.ReadTimeout,
+		WriteTimeout:      c.ReadTimeout + c.MaxWait + 2*c.StoreTimeout + 10*time.Second,
+		IdleTimeout:       c.IdleTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(&httpLog{c.Logger}, "", 0),
+	}
+	return s, nil
+}
+
+// Handler returns the handler of all routes, for programs with an http.Server of
+// their own; they run Monitor, too. A ReadTimeout of that server is lifted for requests
+// that wait, a WriteTimeout must be longer than MaxWait.
+func (s *Server) Handler() http.Handler { return s.echo }
+
+// ListenAndServe is Serve on a TCP address such as "127.0.0.1:8080".
+func (s *Server) ListenAndServe(ctx context.Context, address string) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("leaseserver: %w", err)
+	}
+	return s.Serve(ctx, listener)
+}
+
+// Serve answers requests until ctx ends or Shutdown is called, and returns when the
+// requests under way are answered, after ShutdownTimeout at the latest: nil after an
+// orderly end. It closes the listener. On an address that is not loopback it refuses
+// to start without TLS, or without Tokens or Authorize, unless AllowInsecure is set.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	if err := s.checkExposure(ctx, listener.Addr()); err != nil {
+		_ = listener.Close()
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	monitorCtx, stopMonitor := context.WithCancel(ctx)
+	defer stopMonitor()
+	wg.Go(func() { s.Monitor(monitorCtx) })
+	served := make(chan error, 1)
+	wg.Go(func() { served <- s.serve(netutil.LimitListener(listener, s.MaxConns)) }) // Shutdown ends it
+	select {
+	case err := <-served:
+		if !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("leaseserver: %w", err)
+		}
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.ShutdownTimeout)
+	defer cancel()
+	return s.Shutdown(end)
+}
+
+func (s *Server) serve(listener net.Listener) error {
+	if s.TLS != nil {
+		return s.http.ServeTLS(listener, "", "")
+	}
+	return s.http.Serve(listener)
+}
+
+// Shutdown makes /readyz fail, ends Serve, refuses requests that wait as busy, and
+// blocks until all others are answered. When ctx ends before, it cuts their
+// connections and returns an error; what the store was asked then still happens.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.shutdown.Do(func() {
+		s.draining.Store(true)
+		close(s.queue.closing)
+	})
+	if err := s.http.Shutdown(ctx); err != nil {
+		_ = s.http.Close()
+		return fmt.Errorf("leaseserver: shutdown with requests under way: %w", err)
+	}
+	return nil
+}
+
+// checkExposure refuses an address that others can reach, if they could read along
+// or do what they like.
+func (s *Server) checkExposure(ctx context.Context, address net.Addr) error {
+	if address.Network() == "unix" || loopback.Is(address.String()) {
+		return nil
+	}
+	missing := ""
+	switch {
+	case s.TLS == nil:
+		missing = "TLS"
+	case len(s.tokens) == 0 && s.Authorize == nil:
+		missing = "Tokens"
+	default:
+		return nil
+	}
+	if s.AllowInsecure {
+		s.Logger.LogAttrs(ctx, slog.LevelWarn, "serving_insecurely", slog.String("address", address.String()), slog.String("missing", missing))
+		return nil
+	}
+	return fmt.Errorf("leaseserver: %s is not loopback and %s is not set: set it, or AllowInsecure", address, missing)
+}

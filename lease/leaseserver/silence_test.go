@@ -1,0 +1,184 @@
+package leaseserver_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+// A silent store answers nothing while it is silent, until the caller's context ends.
+// It tells of each question that it got then.
+type silent struct {
+	*leasetest.Store
+	mu    sync.Mutex
+	until chan struct{} // nil = it answers
+	asked chan string
+}
+
+func newSilent() *silent { return &silent{Store: leasetest.NewStore(), asked: make(chan string, 1000)} }
+
+func (s *silent) hush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = make(chan struct{})
+}
+
+func (s *silent) speak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.until)
+	s.until = nil
+}
+
+func (s *silent) wait(ctx context.Context, what string) error {
+	s.mu.Lock()
+	until := s.until
+	s.mu.Unlock()
+	if until == nil {
+		return nil
+	}
+	s.asked <- what
+	select {
+	case <-until:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *silent) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	if err := s.wait(ctx, r.Holder); err != nil {
+		return lease.Lease{}, err
+	}
+	return s.Store.Acquire(ctx, r)
+}
+
+func (s *silent) Get(ctx context.Context, name string) (lease.Record, error) {
+	if err := s.wait(ctx, "get"); err != nil {
+		return lease.Record{}, err
+	}
+	return s.Store.Get(ctx, name)
+}
+
+func (s *silent) Release(ctx context.Context, c lease.Claim) error {
+	err := s.Store.Release(ctx, c) // it is done, and the answer does not come
+	if silence := s.wait(ctx, "release"); silence != nil {
+		return silence
+	}
+	return err
+}
+
+// A plainStore cannot hand over.
+type plainStore struct{ lease.Store }
+
+// requireUnavailable: neither held nor any error that says that the lock is kept.
+func requireUnavailable(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lease.ErrHeld)
+	require.ErrorContains(t, err, "503")
+}
+
+// waitFor is waitInLine with a wait that ends.
+func waitFor(t *testing.T, h *httptest.Server, holder string, wait time.Duration) <-chan error {
+	t.Helper()
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
+	done := make(chan error, 1)
+	go func() {
+		_, err := cl.AcquireWait(context.WithoutCancel(t.Context()), servetest.Ask("job", holder), wait)
+		done <- err
+	}()
+	return done
+}
+
+func TestWhileTheStoreIsSilentNobodyIsToldThatALockIsHeld(t *testing.T) {
+	t.Parallel()
+	store := newSilent()
+	store.hush()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second})
+	first := waitFor(t, h, "first", 100*time.Millisecond)
+	require.Equal(t, "first", <-store.asked)
+	behind := []<-chan error{waitFor(t, h, "second", 100*time.Millisecond), waitFor(t, h, "third", 300*time.Millisecond)}
+	requireUnavailable(t, <-first)
+	for _, done := range behind {
+		requireUnavailable(t, <-done)
+	}
+	assert.Zero(t, servetest.Waiters(t, s))
+	store.speak()
+	require.NoError(t, <-waitFor(t, h, "later", servetest.Bound), "nobody held it")
+}
+
+// The control: with a store that answers, the same waits end with held.
+func TestAWaitBehindOthersEndsWithHeldIfTheStoreSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, poll := range map[string]time.Duration{"it looks": 20 * time.Millisecond, "it never looks": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{newSilent()}, PollInterval: poll})
+			_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), servetest.Ask("job", "holder"))
+			require.NoError(t, err)
+			first := waitFor(t, h, "first", time.Second)
+			for _, wait := range []time.Duration{time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
+				require.ErrorIs(t, <-waitFor(t, h, "behind", wait), lease.ErrHeld)
+			}
+			require.ErrorIs(t, <-first, lease.ErrHeld)
+		})
+	}
+}
+
+func TestWhatTheStoreSaidBeforeItFellSilentIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	store := newSilent()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second, PollInterval: -1})
+	_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "holder", TTL: 2 * time.Second})
+	require.NoError(t, err)
+	first := waitFor(t, h, "first", 5*time.Second) // hears that it is held
+	servetest.AwaitWaiters(t, s, 1)
+	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	store.hush()
+	requireUnavailable(t, <-waitFor(t, h, "came later", 50*time.Millisecond))
+	requireUnavailable(t, <-first)
+}
+
+func TestAReleaseOfWhichNothingIsHeardLeavesNobodyHeld(t *testing.T) {
+	t.Parallel()
+	store := newSilent()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second, PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
+	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "holder"))
+	require.NoError(t, err)
+	waits := []<-chan error{waitFor(t, h, "first", 2*time.Second)}
+	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
+	waits = append(waits, waitFor(t, h, "second", 2*time.Second))
+	servetest.AwaitWaiters(t, s, 2)
+	store.hush()
+	require.Error(t, cl.Release(t.Context(), held.Claim))
+	for _, done := range waits {
+		requireUnavailable(t, <-done)
+	}
+}
+
+func TestAStoreThatIsBusyIsNoHolder(t *testing.T) {
+	t.Parallel()
+	full := &servetest.Spy{Store: leasetest.NewStore(), Err: &lease.BusyError{Retry: 10 * time.Millisecond, Cause: errors.New("disk full")}}
+	_, h := servetest.Serve(t, leaseserver.Config{Store: full})
+	first := waitFor(t, h, "first", 200*time.Millisecond)
+	behind := waitFor(t, h, "behind", 100*time.Millisecond)
+	for _, done := range []<-chan error{first, behind} {
+		err := <-done
+		require.ErrorIs(t, err, lease.ErrBusy)
+		require.NotErrorIs(t, err, lease.ErrHeld)
+	}
+}
