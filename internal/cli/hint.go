@@ -26,7 +26,7 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if check != nil {
 			err = check(cmd, args)
 		}
-		if err != nil && check(cmd, nil) == nil {
+		if err != nil && check(cmd, nil) == nil && check(cmd, args[:1]) != nil {
 			err = fmt.Errorf("it takes no arguments, and got %s", strings.Join(args, " "))
 		}
 		return hint(cmd, err)

@@ -70,9 +70,21 @@ func TestLsListsHoldersAndWaitersInEachFormat(t *testing.T) {
 	require.Zero(t, code)
 	assert.Empty(t, stderr)
 	text := strings.Split(stdout, "\n")
-	assert.Regexp(t, `^KEY +NAMESPACE +MODE +LOCK +FOR +PID +APPLICATION +SESSION +BLOCKED BY$`, text[0])
-	assert.Regexp(t, `^@12345 +- +shared +held +- +\d+ +fifth +idle$`, text[1])
-	assert.Regexp(t, fmt.Sprintf(`^agent/42 +agent +shared +waiting +[\d.ms]+ +%d +fourth +active +%d,%d$`, pids[3], pids[0], pids[2]), text[4])
+	assert.Regexp(t, `^KEY +MODE +HOLDER +HELD +WAITERS +LONGEST +PID +LABEL$`, text[0])
+	require.Len(t, text, 5, "one line for each key")
+	assert.Regexp(t, `^@12345 +shared +fifth +- +- +- +\d+ +-$`, text[1])
+	assert.Regexp(t, fmt.Sprintf(`^agent/42 +exclusive +first +- +2 +≥[\d.ms]+ +%d +-$`, pids[0]), text[2])
+	assert.Regexp(t, fmt.Sprintf(`^order/7 +exclusive +second +- +1 +≥[\d.ms]+ +%d +-$`, pids[1]), text[3])
+
+	stdout, _, _ = clitest.Run(t, env, "ls", "--json", "--sort", "waiters")
+	var keys []string
+	for _, k := range clitest.Decode[struct{ Keys []struct{ Key string } }](t, stdout).Keys {
+		keys = append(keys, k.Key)
+	}
+	assert.Equal(t, []string{"agent/42", "order/7", "@12345"}, keys)
+	sorted := clitest.Decode[monitor.Snapshot](t, stdout).Locks
+	assert.Equal(t, "agent/42", sorted[0].Key.Text)
+	assert.Equal(t, "@12345", sorted[5].Key.Text)
 
 	for args, want := range map[string]int{
 		"--waiting":                         5,
@@ -82,6 +94,15 @@ func TestLsListsHoldersAndWaitersInEachFormat(t *testing.T) {
 		"--namespace agent=9":               6, // pairs 1 and 2 have no name then
 		"--namespace agent=9 --namespace 1": 3,
 		"--namespace 3":                     0,
+		"agent/":                            3,
+		"agent/4*":                          3,
+		"1:":                                0, // they have a name
+		"agent/42":                          3,
+		"1:42":                              3,
+		"agent/4":                           0,
+		"--app FOURTH":                      3, // all of its key
+		"--app nobody":                      0,
+		"--longer-than 1h":                  0,
 	} {
 		stdout, stderr, _ = clitest.Run(t, env, append([]string{"ls", "-o", "jsonl"}, strings.Fields(args)...)...)
 		assert.Len(t, clitest.DecodeLines[monitor.Lock](t, stdout), want, "%s: %s", args, stderr)
@@ -109,7 +130,7 @@ func TestColourIsOnlyForThoseWhoWantIt(t *testing.T) {
 	for env, want := range map[string]bool{"TERM=xterm": true, "NO_COLOR=1": false, "TERM=dumb": false} {
 		stdout, code := onTerminal(t, clitest.At(dsn, "TERM=xterm", env), "ls")
 		assert.Zero(t, code)
-		assert.Contains(t, stdout, "BLOCKED BY")
+		assert.Contains(t, stdout, "LONGEST")
 		assert.Equal(t, want, strings.Contains(stdout, "\x1b["), env)
 	}
 }
@@ -269,19 +290,6 @@ func TestWatchGoesOnWhenTheServerComesBack(t *testing.T) {
 	p.Saying(&p.Stdout, `"after"`)
 	p.Signal(syscall.SIGTERM)
 	assert.Zero(t, p.Wait())
-}
-
-func TestWatchRedrawsATerminal(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	clitest.Execute(t, clitest.Connect(t, dsn, "holder"), "SELECT pg_advisory_lock(1, 41), pg_advisory_lock(1, 42), pg_advisory_lock(1, 43)")
-	p := startOnTerminal(t, clitest.At(dsn, names, "TERM=xterm"), "watch", "--interval", "250ms", "--rows", "2")
-	p.Saying(&p.Stdout, "≥")
-	screen := p.Stdout.String()
-	assert.True(t, strings.HasPrefix(screen, "\x1b[2J\x1b[H"), "%q", screen)
-	assert.Contains(t, screen, "agent/42")
-	assert.NotContains(t, screen, "agent/43")
-	assert.Contains(t, screen, "… and 1 more")
 }
 
 func TestAnInterruptedCommandEndsWith128AndTheSignal(t *testing.T) {

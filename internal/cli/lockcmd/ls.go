@@ -2,35 +2,91 @@ package lockcmd
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/internal/cli/lookup"
+	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor"
 )
+
+// A list is what ls says.
+type list struct {
+	monitor.Snapshot
+	Keys   []*overview.Row     `json:"keys"`
+	Silent []introspect.Silent `json:"silent,omitempty"`
+}
 
 // NewLs makes the command ls.
 func NewLs(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:        "ls",
-		Short:      "List the advisory locks of the database",
+		Use:        "ls [KEY|PREFIX]",
+		Short:      "List the keys that are locked: who holds them, since when, who waits",
 		SuggestFor: []string{"list", "locks", "ps"},
-		Long: `List the advisory locks of the database: for each key first who holds it, then who
-waits, in the order of the queue. PostgreSQL does not know since when a lock is held.
+		Long: `List the advisory locks of the database: one line for each key that is held or
+waited for, those of semaphores and elections too. A PREFIX ends with '/', ':' or '*'.
 
-With -o json the document is the one that the web monitor serves; with -o jsonl each
-line is one of its locks.`,
-		Args: cobra.NoArgs,
+Processes that use pglatch tell what PostgreSQL does not know: names, labels, since when a
+lock is held, who waits inside them and for how long. Of others there is what PostgreSQL
+shows: "≥" stands before times that may be longer. "silent" is a process that listens to
+questions and does not answer: it was stopped, or is cut off.
+
+With -o json the document is the one that the web monitor serves, and the lines of the
+table as "keys"; with -o jsonl each line is one lock of one session.`,
+		Example: `  pglatch ls                         # all keys
+  pglatch ls order/                  # those of a namespace
+  pglatch ls --longer-than 5m --sort wait
+  pglatch ls --app billing --waiting`,
+		Args: cobra.MaximumNArgs(1),
 	}
-	f := addFilter(app, cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := locks(cmd.Context(), app)
+	f := addFilter(app, cmd, overview.ByKey)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		for _, text := range args {
+			if err := lookup.CheckSelection(app, text); err != nil {
+				return err
+			}
+		}
+		v, err := lookup.Once(cmd.Context(), app, introspect.Question{})
 		if err != nil {
 			return err
 		}
-		f.apply(&s)
-		return app.Print(program.Output{Document: s, Lines: program.Lines(s.Locks), Text: program.Text(func(w *bytes.Buffer) {
-			writeLocks(app, w, s.Locks)
-		})})
+		v.TellHidden(app)
+		var selected lookup.Selection
+		if len(args) == 1 {
+			if selected, err = v.Select(app, args[0]); err != nil {
+				return err
+			}
+		}
+		rows := f.apply(&v, selected)
+		return app.Print(program.Output{
+			Document: list{v.Snapshot, rows, v.Answers.Silent}, Lines: program.Lines(v.Locks),
+			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v.Answers.Silent) }),
+		})
 	}
 	return cmd
+}
+
+// writeRows writes keys as a table.
+func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, silent []introspect.Silent) {
+	t := app.NewTable(overview.Header()...)
+	for _, r := range rows {
+		colour := ""
+		switch {
+		case r.Silent():
+			colour = program.Red
+		case len(r.Waiters) > 0:
+			colour = program.Yellow
+		}
+		t.Add(colour, r.Cells()...)
+	}
+	t.WriteTo(w)
+	for _, s := range silent {
+		fmt.Fprintf(w, "%s\n", app.Paint(program.Red, fmt.Sprintf("silent: %s, which listens on backend %d", program.Printable(s.ApplicationName), s.Session)))
+	}
 }

@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/internal/cli/lookup"
+	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -19,6 +22,8 @@ type keyNode struct {
 	Waiters []waiterNode   `json:"waiters"` // in the order of the queue
 	// Cycle is true when the wait for this lock is part of, or behind, a cycle of waits.
 	Cycle bool `json:"cycle,omitempty"`
+
+	tag namespace.Tag
 }
 
 // A waiterNode is a session that waits, and what waits because of it.
@@ -66,7 +71,7 @@ func blockingTrees(locks []monitor.Lock) []*keyNode {
 
 func (f *forest) node(tag namespace.Tag) *keyNode {
 	f.seen[tag] = true
-	n := &keyNode{Key: f.byKey[tag][0].Key, Holders: []monitor.Lock{}, Waiters: []waiterNode{}}
+	n := &keyNode{tag: tag, Key: f.byKey[tag][0].Key, Holders: []monitor.Lock{}, Waiters: []waiterNode{}}
 	for _, l := range f.byKey[tag] {
 		if l.Granted {
 			n.Holders = append(n.Holders, l)
@@ -99,47 +104,76 @@ and under a waiter the locks that it holds itself and others wait for. A cycle i
 deadlock, unless somebody in it waits with a timeout, as pglatch does.`,
 		Args: cobra.NoArgs,
 	}
-	f := addFilter(app, cmd)
+	f := addFilter(app, cmd, overview.ByKey)
 	_ = cmd.Flags().MarkHidden("waiting") // always so
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := locks(cmd.Context(), app)
+		if err := f.check(); err != nil {
+			return err
+		}
+		v, err := lookup.Once(cmd.Context(), app, introspect.Question{})
 		if err != nil {
 			return err
 		}
-		f.apply(&s)
-		roots := blockingTrees(s.Locks)
+		v.TellHidden(app)
+		t := treeText{app: app, rows: map[namespace.Tag]*overview.Row{}}
+		for _, r := range f.apply(&v, lookup.Selection{}) {
+			for _, tag := range r.Tags {
+				t.rows[tag] = r
+			}
+		}
+		roots := blockingTrees(v.Locks)
 		document := struct {
 			Trees  []*keyNode     `json:"trees"`
 			Server monitor.Server `json:"server"`
-		}{roots, s.Server}
+		}{roots, v.Server}
 		return app.Print(program.Output{Document: document, Lines: program.Lines(roots), Text: program.Text(func(w *bytes.Buffer) {
 			for _, n := range roots {
-				writeNode(app, w, n, "", "")
+				t.write(w, n, "", "")
 			}
 		})})
 	}
 	return cmd
 }
 
-// writeNode writes a lock and what hangs on it: first stands before its first
+// A treeText writes trees, with what the processes told of the sessions.
+type treeText struct {
+	app  *program.App
+	rows map[namespace.Tag]*overview.Row
+}
+
+// write writes a lock and what hangs on it: first stands before its first
 // line, rest before the others.
-func writeNode(app *program.App, w *bytes.Buffer, n *keyNode, first, rest string) {
-	title := app.Paint(program.Bold, program.Printable(n.Key.Text))
+func (t treeText) write(w *bytes.Buffer, n *keyNode, first, rest string) {
+	text := n.Key.Text
+	if r := t.rows[n.tag]; r != nil && r.Tag == n.tag {
+		text = r.Text()
+	}
+	title := t.app.Paint(program.Bold, program.Printable(text))
 	if n.Cycle {
-		title += " " + app.Paint(program.Red, "(a cycle of waits)")
+		title += " " + t.app.Paint(program.Red, "(a cycle of waits)")
 	}
 	fmt.Fprintf(w, "%s%s\n", first, title)
 	for _, l := range n.Holders {
-		fmt.Fprintf(w, "%s● held by %s\n", rest, sessionText(l))
+		fmt.Fprintf(w, "%s● held by %s\n", rest, t.session(l))
 	}
 	for i, waiter := range n.Waiters {
 		branch, below := branches(i, len(n.Waiters))
-		fmt.Fprintf(w, "%s%s%s %s\n", rest, branch, app.Paint(program.Yellow, "waits:"), sessionText(waiter.Lock))
+		fmt.Fprintf(w, "%s%s%s %s\n", rest, branch, t.app.Paint(program.Yellow, "waits:"), t.session(waiter.Lock))
 		for j, child := range waiter.Holds {
 			branch, deeper := branches(j, len(waiter.Holds))
-			writeNode(app, w, child, rest+below+branch, rest+below+deeper)
+			t.write(w, child, rest+below+branch, rest+below+deeper)
 		}
 	}
+}
+
+func (t treeText) session(l monitor.Lock) string {
+	p := overview.PartyOf(l)
+	if r := t.rows[l.Tag]; r != nil {
+		if told, ok := r.Session(l.PID, l.Granted); ok {
+			p = told
+		}
+	}
+	return program.Printable(p.String())
 }
 
 // branches is what stands before item i of n, and before what hangs on it.

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/cli/lookup"
+	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -35,20 +38,17 @@ func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop fu
 	}
 }
 
-// holders are the sessions that hold a key, for people.
+// holders are those who hold a key, for people.
 func holders(ctx context.Context, app *program.App, key namespace.Key) string {
-	m, err := openMonitor(app, nil)
-	if err != nil {
-		return "unknown: " + err.Error()
-	}
-	defer m.Close()
-	s, err := m.Snapshot(ctx)
+	v, err := lookup.Once(ctx, app, introspect.Question{Tags: []namespace.Tag{key.Tag()}})
 	if err != nil {
 		return "unknown: " + program.OneLine(err.Error())
 	}
 	var names []string
-	for _, l := range statusOf(key, s).Holders {
-		names = append(names, sessionText(l))
+	for _, r := range (overview.Filter{Tag: key.Tag()}).Apply(v.Rows()) {
+		for _, p := range r.Holders {
+			names = append(names, program.Printable(p.String()))
+		}
 	}
 	if names == nil {
 		return "nobody at this moment"

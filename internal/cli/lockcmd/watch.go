@@ -1,15 +1,18 @@
 package lockcmd
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"strings"
+	"log/slog"
 	"time"
 
+	"github.com/gdamore/tcell/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/pglatch/pglatch/internal/cli/lookup"
+	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/cli/watchui"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -21,8 +24,6 @@ type watcher struct {
 	filter   *filter
 	interval time.Duration
 	rows     int
-	before   monitor.Snapshot
-	looked   bool
 }
 
 // NewWatch makes the command watch.
@@ -31,37 +32,122 @@ func NewWatch(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Show the locks live",
-		Long: `Show the locks live, on a terminal; else, and with -o json or jsonl, write a line of
-JSON for each change: first what there is, then what is "held", "waiting", "released"
-or "gone" (a waiter that did not get the lock). Locks taken and released between two
-looks are not seen. When the database stops answering, watch logs it and tries on.
-SIGINT or SIGTERM ends it with exit code 0.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd.Context()) },
+		Long: `Show the keys that are locked live, on a terminal, one line for each, as ls does. The
+keys: arrows, page up and down move, enter opens a key and esc leaves it, s sorts by the
+next order, / filters by a part of a key, a name or a label, q and Ctrl-C quit.
+
+Without a terminal, and with -o json or jsonl, it writes a line of JSON for each change of
+one session's lock: first what there is, then what is "held", "waiting", "released" or "gone" (a
+waiter that did not get the lock). Locks taken and released between two looks are not
+seen. When the database stops answering, watch says so and tries on. SIGINT or SIGTERM ends it
+with exit code 0.`,
+		Example: "  pglatch watch\n  pglatch watch --waiting --sort wait\n  pglatch watch -o jsonl | jq -c 'select(.change==\"waiting\")'",
+		Args:    cobra.NoArgs,
+		RunE:    w.run,
 	}
-	w.filter = addFilter(app, cmd)
+	w.filter = addFilter(app, cmd, overview.ByTrouble)
 	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two looks, at least 250ms")
-	cmd.Flags().IntVar(&w.rows, "rows", 40, "most locks to show on a terminal")
+	cmd.Flags().IntVar(&w.rows, "rows", 0, "most keys to show on a terminal (default: all)")
 	return cmd
 }
 
-func (w *watcher) run(ctx context.Context) error {
+func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 	switch {
 	case w.interval < minInterval:
 		return program.UsageError("--interval is %v: use 250ms or more", w.interval)
-	case w.rows < 1:
+	case w.rows < 1 && cmd.Flags().Changed("rows"):
 		return program.UsageError("--rows is %d: use 1 or more", w.rows)
 	}
-	m, err := openMonitor(w.app, w.app.Logger())
+	if err := w.filter.check(); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if w.app.Format() == "text" && w.app.Terminal() && w.app.Getenv("TERM") != "dumb" {
+		if screen, err := tcell.NewScreen(); err == nil {
+			return w.onScreen(ctx, screen)
+		}
+	}
+	return w.writeChanges(ctx)
+}
+
+// onScreen shows the keys until the user quits. Nothing is logged meanwhile.
+func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
+	looker, err := lookup.Open(w.app, nil)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer looker.Close()
+	first := w.look(ctx, looker)
+	if first.Err != nil {
+		return interrupted(ctx, first.Err)
+	}
+	ctx, quit := context.WithCancel(ctx)
+	data, ended := make(chan watchui.Data, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.feed(ctx, looker, data)
+	}()
+	defer func() { quit(); <-ended }()
+	m := &watchui.Model{Interval: w.interval, Sort: w.filter.sort, Most: w.rows}
+	m.Show(first)
+	return watchui.Run(ctx, m, screen, w.app.Colored(), data)
+}
+
+// feed looks again and again.
+func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- watchui.Data) {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for {
-		if err := w.look(ctx, m); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		select {
+		case data <- w.look(ctx, looker):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
+	v, err := looker.Look(ctx, introspect.Question{})
+	if err != nil {
+		return watchui.Data{Err: err}
+	}
+	d := watchui.Data{Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{})}
+	for _, s := range v.Answers.Silent {
+		d.Silent = append(d.Silent, s.ApplicationName)
+	}
+	return d
+}
+
+// writeChanges writes a line for each change. Only the first failure of the database is an error.
+func (w *watcher) writeChanges(ctx context.Context) error {
+	looker, err := lookup.Open(w.app, w.app.Logger())
+	if err != nil {
+		return err
+	}
+	defer looker.Close()
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	var before monitor.Snapshot
+	for first := true; ; first = false {
+		v, err := looker.Look(ctx, introspect.Question{})
+		switch {
+		case err != nil && first:
+			return interrupted(ctx, err)
+		case err != nil:
+			w.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when this begins and ends
+		default:
+			w.filter.apply(&v, lookup.Selection{})
+			for _, c := range changes(before, v.Snapshot) {
+				if err := w.app.PrintLine(c); err != nil {
+					return err
+				}
+			}
+			before = v.Snapshot
 		}
 		select {
 		case <-ctx.Done():
@@ -71,55 +157,10 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// look shows the locks once. Only the first failure of the database is an error.
-func (w *watcher) look(ctx context.Context, m *monitor.Monitor) error {
-	s, err := m.Snapshot(ctx)
-	if err != nil {
-		if ctx.Err() != nil || w.looked {
-			err = nil // the end, or the monitor logged it
-		}
-		return program.Unavailable(ctx, err)
-	}
-	w.filter.apply(&s)
-	show := w.write
-	if w.app.Format() == "text" && w.app.Terminal() {
-		show = w.draw
-	}
-	err = show(s)
-	w.before, w.looked = s, true
-	return err
-}
-
-// write writes a line for each change.
-func (w *watcher) write(s monitor.Snapshot) error {
-	for _, c := range changes(w.before, s) {
-		if err := w.app.PrintLine(c); err != nil {
-			return err
-		}
+// interrupted is err, unless ctx ended: that is the end that was asked for.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
 	}
 	return nil
-}
-
-// The sequences of a screen that is drawn over the one before, without flicker.
-const (
-	clearScreen = "\x1b[2J"
-	home        = "\x1b[H"
-	clearLine   = "\x1b[K\n"
-	clearBelow  = "\x1b[J"
-)
-
-// draw draws the screen.
-func (w *watcher) draw(s monitor.Snapshot) error {
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "%s  every %v  %d locks  %s\n\n", program.Printable(s.Server.Database), w.interval, s.Total, s.Server.Now.Format(time.TimeOnly))
-	writeLocks(w.app, &text, s.Locks[:min(len(s.Locks), w.rows)])
-	if more := len(s.Locks) - w.rows; more > 0 {
-		fmt.Fprintf(&text, "… and %d more: see --rows, --waiting and --namespace\n", more)
-	}
-	screen := home + strings.ReplaceAll(text.String(), "\n", clearLine) + clearBelow
-	if !w.looked {
-		screen = clearScreen + screen
-	}
-	_, err := w.app.Stdout.Write([]byte(screen))
-	return err
 }

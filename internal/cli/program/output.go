@@ -76,7 +76,7 @@ const (
 
 // Paint colours text if the output has colours.
 func (a *App) Paint(colour, text string) string {
-	if colour == "" || !a.colored() {
+	if colour == "" || !a.Colored() {
 		return text
 	}
 	return colour + text + plain

@@ -175,8 +175,8 @@ func (a *App) checkFilter(filters bool) error {
 	return nil
 }
 
-// colored reports whether text for w is to have colours.
-func (a *App) colored() bool {
+// Colored reports whether text is to have colours.
+func (a *App) Colored() bool {
 	switch a.settings.color {
 	case "always":
 		return true

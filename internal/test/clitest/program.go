@@ -60,9 +60,19 @@ func Start(t *testing.T, env []string, args ...string) *Program {
 // StartCommand starts another program in its place, such as one that starts it.
 func StartCommand(t *testing.T, env []string, name string, args ...string) *Program {
 	t.Helper()
-	p := &Program{t: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), name, args...), Done: make(chan struct{})}
-	p.cmd.Env = environ(env)
-	p.cmd.Stdout, p.cmd.Stderr = &p.Stdout, &p.Stderr
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
+	cmd.Env = environ(env)
+	return start(t, cmd)
+}
+
+// start starts cmd, and keeps what it writes where it does not say where that goes.
+func start(t *testing.T, cmd *exec.Cmd) *Program {
+	t.Helper()
+	p := &Program{t: t, cmd: cmd, Done: make(chan struct{})}
+	if p.cmd.Stdout == nil {
+		p.cmd.Stdout = &p.Stdout
+	}
+	p.cmd.Stderr = &p.Stderr
 	p.cmd.WaitDelay = Patience // a grandchild may keep the streams
 	require.NoError(t, p.cmd.Start())
 	go func() {

@@ -1,0 +1,148 @@
+package lockcmd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var orders = namespace.Must(2, "order")
+
+// openLocker makes this process one that answers as the service billing.
+func openLocker(t *testing.T, dsn string, answer introspect.Config) *advisory.Locker {
+	t.Helper()
+	answer.Service = "billing"
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, ApplicationName: "billing-app", Answer: answer})
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// until runs the program until its output matches, and returns that. Its environment says
+// nothing of namespaces.
+func until(t *testing.T, dsn, pattern string, args ...string) string {
+	t.Helper()
+	var stdout, stderr string
+	match := regexp.MustCompile(pattern)
+	clitest.Eventually(t, func() bool {
+		stdout, stderr, _ = clitest.Run(t, clitest.At(dsn), args...)
+		return match.MatchString(stdout)
+	}, func() string { return pattern + "\n" + stdout + stderr })
+	return stdout
+}
+
+func TestTheListShowsWhatProcessesTellOfTextKeys(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	billing := openLocker(t, dsn, introspect.Config{})
+	key, err := orders.Text("o-9f3c")
+	require.NoError(t, err)
+	_, err = billing.With(advisory.Options{Label: "nightly"}).Acquire(t.Context(), key)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer func() { cancel(); waiting.Wait() }()
+	for range 3 { // one of them waits at the server
+		waiting.Go(func() { _, _ = billing.Acquire(ctx, key) })
+	}
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	me := fmt.Sprintf("billing@%s:%d", host, os.Getpid())
+	line := `(?m)^order/o-9f3c +exclusive +` + regexp.QuoteMeta(me) + ` +[\d.ms]+ +3 +[\d.ms]+ +\d+ +nightly$`
+	until(t, dsn, line, "ls")
+	until(t, dsn, line, "ls", "order/")
+	until(t, dsn, line, "ls", "order/o-9f3c")
+	until(t, dsn, line, "ls", "--app", "BILLING@", "--longer-than", "300ms", "--waiting")
+	assert.NotContains(t, until(t, dsn, "KEY", "ls", "order/o-9*", "--app", "shop"), "o-9")
+
+	text := until(t, dsn, "waited for", "status", "order/o-9f3c")
+	assert.Contains(t, text, "order/o-9f3c is held by "+me+", backend ")
+	assert.Contains(t, text, "label nightly")
+	assert.Equal(t, 3, strings.Count(text, "is waited for by "+me), text)
+
+	child := clitest.Start(t, clitest.At(dsn), "run", "--namespace", "order=2", "order/o-9f3c", "--", "true")
+	until(t, dsn, `(?m)^order/o-9f3c .* 4 `, "ls")
+	child.Signal(syscall.SIGINT)
+	child.Wait()
+
+	for args, want := range map[string]string{
+		"ls agent/":       `unknown namespace "agent", and no process that answers uses it`,
+		"ls agent/1":      "say its number with --namespace",
+		"status agent/1":  "say its number with --namespace",
+		"try order/1":     "say its number with --namespace", // a lock is not taken by hearsay
+		"run order/1 -- ": "give the command",
+	} {
+		_, stderr, code := clitest.Run(t, clitest.At(dsn), strings.Fields(args)...)
+		assert.Equal(t, program.ExitUsage, code, args)
+		assert.Contains(t, stderr, want)
+	}
+}
+
+func TestASemaphoreWhoseSlotsAreTakenIsNotFree(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, answers := range []bool{true, false} {
+		billing := openLocker(t, dsn, introspect.Config{Off: !answers})
+		key := orders.ID(map[bool]int64{true: 1, false: 2}[answers])
+		for range 2 {
+			_, err := billing.AcquireSlot(t.Context(), key, 2)
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = billing.AcquireSlot(ctx, key, 2) })
+		taken := map[bool]string{true: "2 of 2 slots taken", false: "2 slots taken"}[answers]
+		env := clitest.At(dsn, "PGLATCH_NAMESPACES=order=2")
+		clitest.Eventually(t, func() bool {
+			stdout, _, code := clitest.Run(t, env, "status", key.String())
+			return code == 0 && strings.Contains(stdout, key.String()+" is a semaphore: "+taken) && strings.Contains(stdout, "is waited for by")
+		}, func() string { return taken })
+		if answers {
+			until(t, dsn, `(?m)^order/1 +2 of 2 slots +billing@.* and 1 more +[\d.ms]+ +1 `, "ls")
+		}
+		cancel()
+		waiting.Wait()
+	}
+}
+
+func TestAHolderThatWasStoppedIsSilent(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	child := clitest.Start(t, clitest.At(dsn), "run", "--session-ttl", "1h", "--application-name", "stuck", "2:7", "-c", "echo runs; sleep 600")
+	child.Saying(&child.Stdout, "runs")
+	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
+	child.Signal(syscall.SIGSTOP)
+	text := until(t, dsn, `(?m)^2:7 +exclusive +stuck \(silent\)`, "ls")
+	assert.Contains(t, text, "silent: stuck, which listens on backend ")
+	assert.Contains(t, until(t, dsn, "silent", "status", "2:7"), "silent: its process does not answer")
+	child.Signal(syscall.SIGCONT)
+	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
+}
+
+func TestHiddenEntitiesAreShownAsHidden(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	billing := openLocker(t, dsn, introspect.Config{HideEntities: true})
+	_, err := billing.With(advisory.Options{Label: "secret"}).Acquire(t.Context(), orders.ID(42))
+	require.NoError(t, err)
+	text := until(t, dsn, `(?m)^order/… +exclusive +billing@`, "ls")
+	assert.NotContains(t, text, "secret")
+	assert.NotContains(t, text, "42 ")
+	until(t, dsn, `held by billing@`, "status", "order/42") // who knows it may ask
+}

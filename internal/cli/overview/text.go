@@ -1,0 +1,168 @@
+package overview
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Header names the columns of Cells.
+func Header() []string {
+	return []string{"KEY", "MODE", "HOLDER", "HELD", "WAITERS", "LONGEST", "PID", "LABEL"}
+}
+
+// Cells are a row as the columns of a table.
+func (r *Row) Cells() []string {
+	holder, held, pid, label := "nobody", "-", "-", ""
+	if len(r.Holders) > 0 {
+		first := r.first()
+		holder, held, pid, label = first.Who(), first.Lasted(), PIDText(first.PID), first.Label
+		if first.PID == 0 {
+			pid = "-"
+		}
+		if more := len(r.Holders) - 1; more > 0 {
+			holder += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	waiters, longest := "-", "-"
+	if len(r.Waiters) > 0 {
+		waiters, longest = strconv.Itoa(len(r.Waiters)), r.Waiters[0].atLeast()
+	}
+	return []string{r.Text(), r.Mode(), holder, held, waiters, longest, pid, orDash(label)}
+}
+
+// first is the holder that a table shows: a silent one, else the oldest.
+func (r *Row) first() Party {
+	return slices.MaxFunc(r.Holders, func(p, o Party) int {
+		if c := number(p.Silent) - number(o.Silent); c != 0 {
+			return c
+		}
+		return int(p.Age/time.Millisecond) - int(o.Age/time.Millisecond)
+	})
+}
+
+// Text is the key, with the namespace that its number belongs to if its name is not known.
+func (r *Row) Text() string {
+	if r.namespace != "" && !strings.HasPrefix(r.Key, r.namespace+"/") {
+		return r.Key + " of " + r.namespace
+	}
+	return r.Key
+}
+
+// Mode says how a key is used: "exclusive", "shared", "2 of 3 slots", "election".
+func (r *Row) Mode() string {
+	switch {
+	case r.Kind == Election:
+		return "election"
+	case r.Kind == Semaphore && r.Slots > 0:
+		return fmt.Sprintf("%d of %d slots", len(r.Holders), r.Slots)
+	case r.Kind == Semaphore:
+		return fmt.Sprintf("%d slots", len(r.Holders))
+	case len(r.Holders) > 0 && r.Holders[0].Shared:
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// Who is a party's name, and that it is silent.
+func (p Party) Who() string {
+	name := orDash(p.Name)
+	if p.PID == 0 && p.Process == nil {
+		name = "a prepared transaction"
+	}
+	if p.Silent {
+		name += " (silent)"
+	}
+	return name
+}
+
+// Lasted is how long a party holds, at least, or waits.
+func (p Party) Lasted() string {
+	if !p.Exact && p.Age < 100*time.Millisecond {
+		return "-" // seen for the first time; PostgreSQL does not know since when
+	}
+	return p.atLeast()
+}
+
+func (p Party) atLeast() string {
+	if p.Exact {
+		return Duration(p.Age)
+	}
+	return "≥" + Duration(p.Age)
+}
+
+// Duration is d with two units at most.
+func Duration(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	days := int(d / (24 * time.Hour))
+	return fmt.Sprintf("%dd%dh", days, int((d-time.Duration(days)*24*time.Hour)/time.Hour))
+}
+
+// PIDText names a session.
+func PIDText(pid uint32) string {
+	if pid == 0 {
+		return "prepared" // a prepared transaction holds the lock
+	}
+	return strconv.FormatUint(uint64(pid), 10)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// String is a party and how it holds or waits, for people.
+func (p Party) String() string {
+	var text string
+	switch {
+	case p.Process != nil && p.PID == 0:
+		text = p.Name
+	case p.Process != nil:
+		text = p.Name + ", backend " + PIDText(p.PID)
+	case p.PID == 0:
+		text = "a prepared transaction"
+	default:
+		text = "backend " + PIDText(p.PID)
+		if p.Name != "" {
+			text += " (" + p.Name + ")"
+		}
+	}
+	mode := "exclusive"
+	if p.Shared {
+		mode = "shared"
+	}
+	text += ", " + mode
+	if p.Silent {
+		text += ", silent: its process does not answer"
+	}
+	for _, part := range []struct{ before, value string }{{"", p.State}, {"for ", p.since()}, {"label ", p.Label}, {"", p.Note}} {
+		if part.value != "" {
+			text += ", " + part.before + part.value
+		}
+	}
+	if p.Left > 0 {
+		text += ", gives up in " + Duration(p.Left)
+	}
+	if p.Session != nil {
+		text += ", in a session since " + p.Session.Format("2006-01-02T15:04:05Z")
+	}
+	return text
+}
+
+func (p Party) since() string {
+	if lasted := p.Lasted(); lasted != "-" {
+		return lasted
+	}
+	return ""
+}

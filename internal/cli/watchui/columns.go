@@ -1,0 +1,84 @@
+package watchui
+
+import (
+	"strings"
+	"unicode"
+)
+
+// columns are those that a table shows, and how wide they are; 0 = it is left out.
+type columns []int
+
+// The columns by their importance: the last are left out first, where the terminal is narrow.
+// The places are those of overview.Header.
+var importance = []int{0, 2, 3, 4, 5, 6, 1, 7}
+
+const gap = 2 // between columns
+
+// fit chooses columns for a width. The first two by importance, which are as long as users make
+// them, give way to the others, down to a bound.
+func fit(cells [][]string, width int) columns {
+	natural := make(columns, len(cells[0]))
+	for _, row := range cells {
+		for i, cell := range row {
+			natural[i] = max(natural[i], len([]rune(cell)))
+		}
+	}
+	key, holder := importance[0], importance[1]
+	least := func(i int) int {
+		if i == key || i == holder {
+			return min(natural[i], 12)
+		}
+		return natural[i]
+	}
+	chosen := make(columns, len(natural))
+	free := width + gap
+	for _, i := range importance {
+		if need := least(i) + gap; need <= free {
+			chosen[i] = least(i)
+			free -= need
+		}
+	}
+	for free > 0 { // what is left goes to the key and the holder
+		before := free
+		for _, i := range []int{key, holder} {
+			if free > 0 && chosen[i] > 0 && chosen[i] < natural[i] {
+				chosen[i]++
+				free--
+			}
+		}
+		if free == before {
+			break
+		}
+	}
+	return chosen
+}
+
+func (c columns) line(cells []string, style Style) Line {
+	line, x := Line{}, 0
+	for i, cell := range cells {
+		if c[i] > 0 {
+			line = append(line, Span{X: x, Width: c[i], Text: printable(cell), Style: style})
+			x += c[i] + gap
+		}
+	}
+	return line
+}
+
+// cut shortens text to a number of characters.
+func cut(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	return string(runes[:max(width-1, 0)]) + "…"
+}
+
+// printable keeps what others named from steering the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}

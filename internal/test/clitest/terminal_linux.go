@@ -1,0 +1,132 @@
+package clitest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/gdamore/tcell/v3/vt"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A Terminal is a program on a terminal of its own: a pseudo-terminal of the kernel, and an
+// emulator that knows what the user sees.
+type Terminal struct {
+	*Program
+	t        *testing.T
+	file     *os.File // the end of the pseudo-terminal that the user has
+	emulator vt.MockTerm
+
+	mu            sync.Mutex
+	width, height int
+}
+
+// StartOnTerminal starts the program on a terminal of that size.
+func StartOnTerminal(t *testing.T, env []string, width, height int, args ...string) *Terminal {
+	t.Helper()
+	file, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(file.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(file.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	x := &Terminal{t: t, file: file, emulator: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(width), Y: vt.Row(height)})}
+	require.NoError(t, x.emulator.Start())
+	x.Resize(width, height)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), Binary, args...)
+	cmd.Env = environ(append([]string{"TERM=xterm-256color"}, env...))
+	cmd.Stdin, cmd.Stdout = tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	x.Program = start(t, cmd)
+	require.NoError(t, tty.Close())
+	x.connect()
+	return x
+}
+
+// connect passes on what the program and the emulator say to each other.
+func (x *Terminal) connect() {
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		part := make([]byte, 4096)
+		for {
+			n, err := x.file.Read(part) // fails when the last process has closed the terminal
+			if err != nil {
+				return
+			}
+			x.mu.Lock() // who looks sees all of it
+			_, _ = x.emulator.Write(part[:n])
+			_ = x.emulator.Drain()
+			x.mu.Unlock()
+		}
+	})
+	go func() { // ends with the emulator
+		part := make([]byte, 4096)
+		for {
+			n, err := x.emulator.Read(part)
+			if err != nil {
+				return
+			}
+			_, _ = x.file.Write(part[:n])
+		}
+	}()
+	x.t.Cleanup(func() {
+		_ = x.cmd.Process.Kill()
+		<-x.Done
+		_ = x.file.Close()
+		passing.Wait()
+		_ = x.emulator.Close()
+	})
+}
+
+// Resize changes the size; the kernel tells the program.
+func (x *Terminal) Resize(width, height int) {
+	x.t.Helper()
+	x.mu.Lock()
+	x.width, x.height = width, height
+	x.mu.Unlock()
+	x.emulator.SetSize(vt.Coord{X: vt.Col(width), Y: vt.Row(height)})
+	require.NoError(x.t, unix.IoctlSetWinsize(int(x.file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)}))
+}
+
+// Types types text.
+func (x *Terminal) Types(text string) {
+	x.t.Helper()
+	_, err := x.file.WriteString(text)
+	require.NoError(x.t, err)
+}
+
+// Lines are what the user sees, without the spaces at the ends of lines.
+func (x *Terminal) Lines() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	lines := make([]string, x.height)
+	for y := range lines {
+		var line strings.Builder
+		for column := 0; column < x.width; column++ {
+			cell := x.emulator.GetCell(vt.Coord{X: vt.Col(column), Y: vt.Row(y)})
+			if cell.C == "" {
+				cell.C = " "
+			}
+			line.WriteString(cell.C)
+			column += max(cell.W-1, 0)
+		}
+		lines[y] = strings.TrimRight(line.String(), " ")
+	}
+	return lines
+}
+
+// Shows waits until condition holds of what the user sees.
+func (x *Terminal) Shows(condition func(lines []string) bool) []string {
+	x.t.Helper()
+	var lines []string
+	Eventually(x.t, func() bool { lines = x.Lines(); return condition(lines) },
+		func() string { return strings.Join(lines, "\n") + "\n" + x.Stderr.String() })
+	return lines
+}
