@@ -1,6 +1,7 @@
 package introspect
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/namespace"
@@ -73,19 +74,27 @@ type Wait struct {
 
 // An Election is one that a process takes part in.
 type Election struct {
-	Name    string          `json:"name"`
-	Key     string          `json:"key"`
-	Tags    []namespace.Tag `json:"tags"`             // the locks that it uses, the one that decides first
-	Node    string          `json:"node"`             // this candidate
-	State   string          `json:"state"`            // leader.State, as text
-	Age     time.Duration   `json:"age_ns"`           // of the state
-	Leader  string          `json:"leader,omitempty"` // whom it knows to lead, itself included
-	Term    string          `json:"term,omitempty"`   // of this node's leadership
-	Lease   time.Duration   `json:"lease_ns"`
-	Session uint32          `json:"session,omitempty"` // on which it leads or waits; 0 = none
-	Error   string          `json:"error,omitempty"`   // why the last attempt failed; "" = it did not
+	Name   string          `json:"name"`
+	Key    string          `json:"key"`
+	Tags   []namespace.Tag `json:"tags"`             // the locks that it uses, the one that decides first
+	Class  uint32          `json:"class"`            // classid of its further locks, which are single keys
+	Node   string          `json:"node"`             // this candidate
+	State  string          `json:"state"`            // leader.State, as text
+	Age    time.Duration   `json:"age_ns"`           // of the state
+	Leader string          `json:"leader,omitempty"` // whom it knows to lead, itself included
+	Term   string          `json:"term,omitempty"`   // of this node's leadership
+	Lease  time.Duration   `json:"lease_ns"`
+	// StandsBack: it leaves the next leadership to another candidate.
+	StandsBack bool   `json:"stands_back,omitempty"`
+	Session    uint32 `json:"session,omitempty"` // on which it leads or waits; 0 = none
+	Error      string `json:"error,omitempty"`   // why the last attempt failed; "" = it did not
 	// HandOvers are the newest changes of leader that it saw, newest first.
 	HandOvers []HandOver `json:"hand_overs,omitempty"`
+}
+
+// Uses reports whether a lock is one of the election's.
+func (e Election) Uses(t namespace.Tag) bool {
+	return slices.Contains(e.Tags, t) || t.ClassID == e.Class && t.ObjSubID == namespace.SingleForm
 }
 
 // A HandOver is a change of leader.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // The defaults and limits of a Question.
@@ -61,6 +64,11 @@ func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	default:
 		return nil, fmt.Errorf("%w: Kind is %q", ErrQuestion, r.Kind)
 	}
+	if r.Kind == AskResign && r.To != "" {
+		if err := prefer(ctx, conn, r); err != nil {
+			return nil, err
+		}
+	}
 	var all []Reply
 	_, err := exchange(ctx, conn, call{Request: &r}, r.Timeout, func(session uint32, m message) bool {
 		for _, reply := range m.Replies {
@@ -72,6 +80,43 @@ func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	slices.SortFunc(all, func(a, b Reply) int { return a.Process.compare(b.Process) })
 	return all, err
 }
+
+// prefer has all candidates but one stand back, and waits until those that answer do, or the
+// Timeout, 5 s at least, is over: then it is the first in the queue who leads next.
+func prefer(ctx context.Context, conn *pgx.Conn, r Request) error {
+	bound := max(r.Timeout, backBound)
+	end := time.Now().Add(bound)
+	ask := r
+	ask.Kind = askStandBack
+	_, err := exchange(ctx, conn, call{Request: &ask}, bound, func(uint32, message) bool { return true })
+	for err == nil && time.Now().Before(end) {
+		var answers Answers
+		answers, err = Ask(ctx, conn, Question{Tags: []namespace.Tag{r.Tag}, Timeout: bound})
+		var all []Election
+		for _, a := range answers.Answers {
+			all = append(all, a.Elections...)
+		}
+		if !slices.ContainsFunc(all, r.inTheWay) || slices.ContainsFunc(all, r.leadsAlready) {
+			return err
+		}
+		err = pause.For(ctx, backLook)
+	}
+	return err
+}
+
+// backLook is how often a request looks whether candidates stand back.
+const backLook = 10 * time.Millisecond
+
+// backBound is how long it waits at least for those who are slow.
+const backBound = 5 * time.Second
+
+// inTheWay reports whether a candidate could lead before the one that is to, or is that one, and
+// has not heard of it yet.
+func (r Request) inTheWay(e Election) bool {
+	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
+}
+
+func (r Request) leadsAlready(e Election) bool { return e.Node == r.To && e.State == "leader" }
 
 // listenersSQL lists the sessions that listen. Their names are shown to every role.
 const listenersSQL = `SELECT pid, application_name FROM pg_catalog.pg_stat_activity

@@ -51,6 +51,9 @@ const (
 	AskRelease RequestKind = "release" // a lock
 	AskResign  RequestKind = "resign"  // an election
 	AskDump    RequestKind = "dump"    // the stack of the goroutine that holds a lock
+
+	// askStandBack goes ahead of a resignation in favor of a candidate.
+	askStandBack RequestKind = "stand_back"
 )
 
 // A Request asks the processes that hold a lock, or lead an election, to do something.
@@ -58,11 +61,16 @@ type Request struct {
 	Kind RequestKind `json:"kind"`
 	// Tag is the lock's; of an election the one that decides it.
 	Tag namespace.Tag `json:"tag"`
-	// To names the candidate that is to lead next: others stand back for a moment. "" = any.
+	// To names the candidate that is to lead next, as Election.Node does: the others stand back
+	// until it leads, or for a second after the leader has gone. "" = any.
 	To string `json:"to,omitempty"`
 	// Timeout is how long to wait for replies. 0 = 1 s.
 	Timeout time.Duration `json:"-"`
 }
+
+// StandBack reports whether the request only prepares a resignation: candidates other than To
+// leave the next leadership to that one.
+func (r Request) StandBack() bool { return r.Kind == askStandBack }
 
 // A Reply is what a process says to a Request that concerns it.
 type Reply struct {

@@ -89,6 +89,7 @@ func named(callback any, call func()) (string, func()) {
 // emit gives an event to all streams, and to its callback.
 func (e *Elector) emit(v Event) {
 	v.Time = time.Now()
+	e.record.note(v, e.config.Identity)
 	e.streams.send(v)
 	name, call := e.config.Callbacks.of(v)
 	if call == nil {

@@ -37,29 +37,45 @@ func (d *drive) follow() input {
 			return stop
 		}
 	}
+	for {
+		in, over := d.awaitNext(quit)
+		switch {
+		case quit.Err() != nil:
+			return stop
+		case over || d.preferred.Load() == nil:
+			return in
+		case !d.standBack(quit):
+			return stop
+		}
+	}
+}
+
+// awaitNext waits until the next attempt is due, or worthwhile, or the candidate is to stand back
+// for another: over is false.
+func (d *drive) awaitNext(quit context.Context) (in input, over bool) {
+	if d.preferred.Load() != nil {
+		return attempt, false
+	}
 	if d.aside {
 		d.aside = false
 		if !d.contested(quit) {
 			d.next = time.Now()
 		}
 	}
+	ctx, cancel := d.untilNext(quit)
+	defer cancel()
 	if d.waitable && d.waiter != nil {
-		ctx, cancel := context.WithDeadline(quit, d.next)
 		err := d.waiter.Wait(ctx)
-		over := ctx.Err() != nil
-		cancel()
 		switch {
-		case quit.Err() != nil:
-			return stop
-		case err == nil || over:
-			return attempt
+		case err == nil: // it may have it already
+			return attempt, true
+		case ctx.Err() != nil:
+			return attempt, false
 		}
 		d.log.Debug("waiting failed, polling instead", slog.Any("error", err))
 	}
-	if pause.For(quit, time.Until(d.next)) != nil {
-		return stop
-	}
-	return attempt
+	<-ctx.Done()
+	return attempt, false
 }
 
 // acquire makes one attempt.

@@ -31,6 +31,7 @@ type Elector struct {
 	binder  driver.Binder
 	contest driver.Contest
 	closer  io.Closer
+	shows   driver.Introspector
 	log     *slog.Logger                                // with the election's name and key
 	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
 
@@ -38,8 +39,12 @@ type Elector struct {
 	current  atomic.Pointer[activeTerm] // nil while not leading
 	busy     atomic.Int64               // boottime since which the lifecycle goroutine is busy; 0 = it waits
 	streams  streams
+	record   record
 	lastTerm Term // by the lifecycle goroutine: of the last term
 
+	preferred  atomic.Pointer[string] // the candidate that it is to stand back for; nil = none
+	interrupts chan struct{}          // has a value when preferred was set
+	standsBack atomic.Bool
 	watches    atomic.Bool              // somebody wants to know who leads
 	seen       atomic.Pointer[sighting] // nil = it was not looked
 	lastLeader string                   // by the lifecycle goroutine: who was reported of last
@@ -66,7 +71,7 @@ func New(config Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), log: labeled(config.Logger, config)}
+	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
 	e.watches.Store(config.Callbacks.OnNewLeader != nil)
 	e.waiter, _ = e.backend.(driver.Waiter)
 	e.losses, _ = e.backend.(driver.LossNotifier)
@@ -75,6 +80,7 @@ func New(config Config) (*Elector, error) {
 	e.binder, _ = e.backend.(driver.Binder)
 	e.contest, _ = e.backend.(driver.Contest)
 	e.closer, _ = e.backend.(io.Closer)
+	e.shows, _ = e.backend.(driver.Introspector)
 	switch b := e.backend.(type) {
 	case driver.Observer:
 		e.inspect = b.Observe

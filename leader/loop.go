@@ -40,10 +40,15 @@ type drive struct {
 // live is the lifecycle goroutine.
 func (e *Elector) live(l *lifecycle) {
 	d := &drive{Elector: e, lifecycle: l}
+	leave := func() {}
+	if e.shows != nil {
+		leave = e.shows.Introspect(candidate{e})
+	}
 	d.take(start)
 	for d.at.State != Stopped {
 		d.take(d.await())
 	}
+	leave()
 	e.busy.Store(0)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -55,14 +55,14 @@ const heldBesideSQL = `
 	)
 	SELECT coalesce((SELECT pg_catalog.json_agg(pg_catalog.json_build_object('pid', h.pid,
 		'application_name', (SELECT a.application_name FROM pg_catalog.pg_stat_get_activity(h.pid) AS a),
-		'locks', (SELECT pg_catalog.json_agg(pg_catalog.json_build_object('ClassID', l.classid, 'ObjID', l.objid, 'ObjSubID', l.objsubid))
+		'locks', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(l.classid, l.objid, l.objsubid))
 			FROM held AS l WHERE l.pid OPERATOR(pg_catalog.=) h.pid))) FROM holders AS h)::pg_catalog.text, '[]'), pg_catalog.pg_backend_pid()`
 
 // An incarnated session holds an incarnation. A prepared transaction has pid 0.
 type incarnated struct {
-	PID             uint32          `json:"pid"`
-	ApplicationName string          `json:"application_name"`
-	Locks           []namespace.Tag `json:"locks"`
+	PID             uint32      `json:"pid"`
+	ApplicationName string      `json:"application_name"`
+	Locks           [][3]uint32 `json:"locks"` // classid, objid, objsubid
 }
 
 // ofAnother reports whether the incarnation is of another election than that on the
@@ -70,7 +70,8 @@ type incarnated struct {
 // cannot hold, because who asks has it. A session has one election.
 func (i incarnated) ofAnother(key namespace.Key) bool {
 	class := ElectionOf(key.Tag()).ClassID()
-	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(tag namespace.Tag) bool {
+	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(l [3]uint32) bool {
+		tag := namespace.Tag{ClassID: l[0], ObjID: l[1], ObjSubID: uint16(l[2])}
 		return tag != key.Tag() && tag.ClassID != class && ElectionOf(tag).ClassID() == class
 	})
 }

@@ -105,6 +105,12 @@ type (
 		Contested(ctx context.Context) (bool, error)
 	}
 
+	// An Introspector shows the candidate to those who ask what goes on, from a Start until the
+	// function that it returns, which blocks until the candidate is not called any more.
+	Introspector interface {
+		Introspect(c Candidate) (leave func())
+	}
+
 	// A Labeled backend has names of its own for the election, such as its key, which go
 	// with each line that is logged about it. New calls LogAttrs once.
 	Labeled interface {

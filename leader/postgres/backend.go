@@ -7,10 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -33,6 +35,8 @@ type Backend struct {
 	own      ownTerm           // which a server that was restarted may still have as the last
 	outdated bool              // the table of terms is of an earlier version
 	pings    sync.WaitGroup
+	pid      atomic.Uint32                         // of the session; 0 = none
+	answers  atomic.Pointer[introspect.Membership] // nil = there are none
 
 	// Of the last successful attempt.
 	gone  chan struct{}
@@ -50,6 +54,7 @@ var _ interface {
 	driver.Inspector
 	driver.Observer
 	driver.Contest
+	driver.Introspector
 	driver.Labeled
 	io.Closer
 } = (*Backend)(nil)
@@ -145,6 +150,8 @@ func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
 		return nil, unreachable(err)
 	}
 	b.current = newLockSession(s, start, pgsession.ApplicationName(b.identity))
+	b.pid.Store(s.PID())
+	b.answers.Load().Connected()
 	return b.current, nil
 }
 
@@ -156,6 +163,7 @@ func (b *Backend) closeSession() {
 		return
 	}
 	b.current = nil
+	b.pid.Store(0)
 	if t.leads {
 		b.own.lost = time.Now()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -70,6 +71,11 @@ type Config struct {
 	// The candidate's role must have the privileges of theirs or of pg_signal_backend;
 	// where it has not, the takeover goes on waiting and says who may end what.
 	GuardTimeout time.Duration
+
+	// Answer says what the node tells those who ask how it stands, and whether it resigns when
+	// it is asked to; see package introspect. The zero value answers, on one connection more,
+	// which all elections and Lockers of a process in one database share, and does nothing else.
+	Answer introspect.Config
 
 	// Logger gets what is reported nowhere else: what a takeover waits for, and
 	// what it ends (Warn). nil = discard.

@@ -1,0 +1,223 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var scheduler = namespace.Must(31, "job").ID(1)
+
+// A fleet is some candidates of one election, each a process as far as the election can tell.
+type fleet struct {
+	t    *testing.T
+	dsn  string
+	conn *pgx.Conn
+
+	mu    sync.Mutex
+	moves []move
+	ended time.Time // of the last leadership
+}
+
+// A move is one beginning of leadership.
+type move struct {
+	node string
+	gap  time.Duration // since the leadership before ended; 0 = the first
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return &fleet{t: t, dsn: dsn, conn: conn}
+}
+
+// start starts a candidate, which answers when it returns. The function stops it.
+func (f *fleet) start(node string, answer introspect.Config) (stop func()) {
+	f.t.Helper()
+	backend, err := postgres.New(postgres.Config{DSN: f.dsn, Key: scheduler, CreateTable: true, Answer: answer})
+	require.NoError(f.t, err)
+	e, err := leader.New(leader.Config{Name: "scheduler", Identity: node, Backend: backend, Callbacks: leader.Callbacks{
+		OnAcquired: func(leader.Term) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			m := move{node: node}
+			if !f.ended.IsZero() {
+				m.gap = time.Since(f.ended)
+			}
+			f.moves = append(f.moves, m)
+		},
+		OnReleased: func(leader.Term) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.ended = time.Now()
+		},
+	}})
+	require.NoError(f.t, err)
+	require.NoError(f.t, e.Start(f.t.Context()))
+	stop = sync.OnceFunc(func() { require.NoError(f.t, e.Shutdown(context.WithoutCancel(f.t.Context()))) })
+	f.t.Cleanup(stop)
+	f.until(func(all []introspect.Election) bool {
+		return slices.ContainsFunc(all, func(e introspect.Election) bool { return e.Node == node && e.State != "acquiring" })
+	})
+	return stop
+}
+
+// until waits until the candidates' answers are as they shall be.
+func (f *fleet) until(ok func([]introspect.Election) bool) (all []introspect.Election) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool {
+		answers, err := introspect.Ask(f.t.Context(), f.conn, introspect.Question{Tags: []namespace.Tag{scheduler.Tag()}})
+		require.NoError(f.t, err)
+		all = nil
+		for _, a := range answers.Answers {
+			all = append(all, a.Elections...)
+		}
+		return ok(all)
+	}, 30*time.Second, 10*time.Millisecond, "%+v", &all)
+	return all
+}
+
+// leads waits until one candidate leads, by its own answer, and no other.
+func (f *fleet) leads(node string) {
+	f.t.Helper()
+	f.until(func(all []introspect.Election) bool { return slices.Equal(leadersOf(all), []string{node}) })
+}
+
+func leadersOf(all []introspect.Election) (nodes []string) {
+	for _, e := range all {
+		if e.State == "leader" {
+			nodes = append(nodes, e.Node)
+		}
+	}
+	return nodes
+}
+
+func (f *fleet) resign(to string) []introspect.Reply {
+	f.t.Helper()
+	replies, err := introspect.Send(f.t.Context(), f.conn, introspect.Request{Kind: introspect.AskResign, Tag: scheduler.Tag(), To: to, Timeout: 30 * time.Second})
+	require.NoError(f.t, err)
+	return replies
+}
+
+func TestCandidatesSayHowTheyStand(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.start("a", introspect.Config{})
+	f.start("b", introspect.Config{})
+	all := f.until(func(all []introspect.Election) bool { return len(all) == 2 && len(leadersOf(all)) == 1 })
+	slices.SortFunc(all, func(x, y introspect.Election) int { return len(y.State) - len(x.State) }) // follower, leader
+	follower, leads := all[0], all[1]
+	require.Equal(t, "a", leads.Node)
+	require.Equal(t, "a", leads.Leader)
+	require.NotEmpty(t, leads.Term)
+	require.Positive(t, leads.Age)
+	require.Equal(t, "scheduler", leads.Name)
+	require.Equal(t, "job/1", leads.Key)
+	require.Equal(t, leader.DefaultLeaseDuration, leads.Lease)
+	require.Len(t, leads.HandOvers, 1)
+	require.Equal(t, "follower", follower.State)
+	require.Equal(t, "b", follower.Node)
+
+	rows, err := f.conn.Query(t.Context(), `SELECT classid, objid, objsubid::int8, pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	require.NoError(t, err)
+	var class, obj, sub, pid uint32
+	require.NoError(t, rows.Err())
+	n, err := pgx.ForEachRow(rows, []any{&class, &obj, &sub, &pid}, func() error {
+		require.True(t, leads.Uses(namespace.Tag{ClassID: class, ObjID: obj, ObjSubID: uint16(sub)}), "each lock of an election is known as one")
+		require.Equal(t, leads.Session, pid)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), n.RowsAffected())
+}
+
+func TestALeaderThatIsAskedToResignIsFollowedByTheCandidateThatIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	allowed := introspect.Config{AllowResign: true}
+	nodes := []string{"a", "b", "c", "d"}
+	for _, node := range nodes {
+		f.start(node, allowed)
+	}
+	f.leads("a")
+	for _, to := range []string{"d", "b", "c", "a", "c", "d"} {
+		replies := f.resign(to)
+		require.Len(t, replies, 1)
+		require.True(t, replies[0].Done, replies[0].Refused)
+		f.leads(to)
+	}
+	require.Contains(t, f.resign("d")[0].Refused, "leads already")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Len(t, f.moves, 7, "nobody led in between: %v", f.moves)
+}
+
+func TestALeaderThatDoesNotAllowItGoesOnLeading(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.start("a", introspect.Config{})
+	f.start("b", introspect.Config{AllowResign: true})
+	replies := f.resign("b")
+	require.Len(t, replies, 1)
+	require.False(t, replies[0].Done)
+	require.Contains(t, replies[0].Refused, "AllowResign")
+	f.leads("a")
+}
+
+func TestARequestForACandidateThatDoesNotExistLeavesNobodyOutForLong(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.start("a", introspect.Config{AllowResign: true})
+	f.start("b", introspect.Config{AllowResign: true})
+	require.True(t, f.resign("nobody")[0].Done)
+	f.until(func(all []introspect.Election) bool { return len(leadersOf(all)) == 1 })
+}
+
+// A deployment that restarts each node in turn, and has the leader resign in favor of one
+// that has been restarted, moves leadership once for the first and once more at most.
+func TestARollingDeploymentMovesLeadershipTwiceAtMost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	allowed := introspect.Config{AllowResign: true}
+	stop := make(map[string]func())
+	for _, node := range []string{"a", "b", "c"} {
+		stop[node] = f.start(node, allowed)
+	}
+	f.leads("a")
+	restarted := "c" // none has been: any other node
+	for _, node := range []string{"a", "b", "c"} {
+		all := f.until(func(all []introspect.Election) bool { return len(all) == 3 && len(leadersOf(all)) == 1 })
+		if leadersOf(all)[0] == node {
+			require.True(t, f.resign(restarted)[0].Done)
+			f.leads(restarted)
+		}
+		stop[node]()
+		stop[node] = f.start(node, allowed)
+		restarted = node
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := ""
+	for _, m := range f.moves[1:] {
+		text += fmt.Sprintf(" %s after %v;", m.node, m.gap)
+	}
+	t.Logf("leadership moved:%s", text)
+	require.LessOrEqual(t, len(f.moves)-1, 2)
+	require.NotEmpty(t, f.moves[1:], "a control: the leader of the beginning was restarted")
+}
