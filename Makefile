@@ -9,6 +9,8 @@ RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus
+# Beside these, where a test needs much more than what it tests.
+LINTED := bench $(NESTED) leader/kubernetes/integration observe/prometheus/integration
 
 .PHONY: help
 help: ## list the targets
@@ -39,6 +41,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector
 	$(WITHPG) $(GOTEST) $(RACE) -shuffle=on -timeout 15m ./...
 	$(WITHPG) $(GOTEST) -C bench -timeout 10m . ./internal/...
 	for m in $(NESTED); do $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+	$(WITHPG) $(GOTEST) -C observe/prometheus/integration -shuffle=on -timeout 10m ./...
 
 .PHONY: test-short
 test-short: ## run what takes no long time, without the race detector: for while one works
@@ -108,7 +111,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 .PHONY: lint
 lint: ## vet and lint with the pinned linter
 	$(GO) vet -tags integration ./...
-	for m in bench $(NESTED) leader/kubernetes/integration; do $(GO) vet -C $$m ./... || exit 1; done
+	for m in $(LINTED); do $(GO) vet -C $$m ./... || exit 1; done
 	$(TOOL) golangci-lint run ./...
-	root=$$PWD; for m in bench $(NESTED) leader/kubernetes/integration; do \
+	root=$$PWD; for m in $(LINTED); do \
 		(cd $$m && $(GO) tool -modfile=$$root/tools/go.mod golangci-lint run -c $$root/.golangci.yml ./...) || exit 1; done
