@@ -5,7 +5,7 @@
 //
 //	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: metrics.Tracer()})
 //	defer metrics.Watch(elector)()         // an election's
-//	store = metrics.Store(store)           // leases
+//	store = metrics.Store(store)           // leases; Client for a lock server's client
 //
 // It is a module of its own, so that programs that want no metrics have no metrics library.
 //
@@ -41,7 +41,7 @@
 //	leader_election_attempt_failures_total{name}       without those in which somebody else leads
 //	leader_election_drains_exceeded_total{name}        work that went on: a successor could overlap with it
 //
-// Leases, of the stores that went through Store, by the lock server's words for results:
+// Leases, of what went through Store or Client, by the lock server's words for results:
 //
 //	pglatch_lease_requests_total{op,result}, pglatch_lease_request_seconds{op}, pglatch_lease_losses_total
 //

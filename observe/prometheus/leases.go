@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -30,39 +31,38 @@ func newLeases() *leases {
 	return l
 }
 
-// Store returns a Store that counts what is asked of s, which can be a lock server's client. If
-// that can wait for a lease, so can this, for leader/leased; what s can do besides, such as
-// lease.BatchRenewer, is for s itself.
-func (m *Metrics) Store(s lease.Store) lease.Store {
-	c := &counted{s, m.leases}
-	if w, ok := s.(waitingStore); ok {
-		return &countedWaiting{c, w}
-	}
-	return c
+// Store returns a Store that counts what is asked of s. It is a Store and nothing else: what s can
+// do besides, such as lease.BatchRenewer, is for s itself.
+func (m *Metrics) Store(s lease.Store) lease.Store { return &countedStore{counted{s, m.leases}, s} }
+
+// Client returns what counts what is asked of c, a *leasehttp.Client, for leader/leased.
+func (m *Metrics) Client(c leased.WaitingStore) leased.WaitingStore {
+	return &countedClient{counted{c, m.leases}, c}
 }
 
-// A waitingStore is leader/leased.WaitingStore, as a lock server's client is.
-type waitingStore interface {
-	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
+// A counted is a store whose requests are counted: what a Store and a Client have in common.
+type counted struct {
+	store leased.Store
+	*leases
 }
 
-// A countedWaiting is a Store that can wait.
-type countedWaiting struct {
-	*counted
-	waits waitingStore
+// A countedStore is a Store.
+type countedStore struct {
+	counted
+	all lease.Store
 }
 
-func (c *countedWaiting) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+// A countedClient can wait.
+type countedClient struct {
+	counted
+	waits leased.WaitingStore
+}
+
+func (c *countedClient) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	began := time.Now()
 	l, err := c.waits.AcquireWait(ctx, r, wait)
 	c.count("acquire_wait", began, err)
 	return l, err
-}
-
-// A counted is a Store whose requests are counted.
-type counted struct {
-	store lease.Store
-	*leases
 }
 
 func (c *counted) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -97,11 +97,11 @@ func (c *counted) Get(ctx context.Context, name string) (lease.Record, error) {
 }
 
 // List counts from its first record to the last that was asked for.
-func (c *counted) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+func (c *countedStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		began, failed := time.Now(), error(nil)
 		defer func() { c.count("list", began, failed) }()
-		for record, err := range c.store.List(ctx, r) {
+		for record, err := range c.all.List(ctx, r) {
 			if failed = err; !yield(record, err) {
 				return
 			}
@@ -109,9 +109,9 @@ func (c *counted) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease
 	}
 }
 
-func (c *counted) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
+func (c *countedStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	began := time.Now()
-	result, err := c.store.Sweep(ctx, r)
+	result, err := c.all.Sweep(ctx, r)
 	c.count("sweep", began, err)
 	return result, err
 }

@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
@@ -37,24 +35,20 @@ func TestRequestsForLeasesAreCountedByTheLockServersResults(t *testing.T) {
 		s.expect("pglatch_lease_requests_total",
 			`{op="acquire",result="success"} 1`, `{op="acquire",result="held"} 1`, `{op="get",result="success"} 1`, `{op="list",result="success"} 1`,
 			`{op="renew",result="refused"} 1`, `{op="release",result="refused"} 1`, `{op="sweep",result="success"} 1`)
-		_, waits := store.(leased.WaitingStore)
-		assert.False(s, waits)
 	})
 }
 
-// patient is a store that can wait, as a lock server's client.
+// patient can wait, as a lock server's client.
 type patient struct{ *leasetest.Store }
 
 func (p patient) AcquireWait(ctx context.Context, r lease.AcquireRequest, _ time.Duration) (lease.Lease, error) {
 	return p.Acquire(ctx, r)
 }
 
-func TestAStoreThatCanWaitStillCan(t *testing.T) {
+func TestAClientOfALockServerIsCountedToo(t *testing.T) {
 	t.Parallel()
 	play(t, func(s *scene) {
-		store, ok := s.metrics.Store(patient{leasetest.NewStore()}).(leased.WaitingStore)
-		require.True(s, ok)
-		_, err := store.AcquireWait(s.Context(), lease.AcquireRequest{Name: "report", Holder: "a", TTL: time.Second}, time.Second)
+		_, err := s.metrics.Client(patient{leasetest.NewStore()}).AcquireWait(s.Context(), lease.AcquireRequest{Name: "report", Holder: "a", TTL: time.Second}, time.Second)
 		require.NoError(s, err)
 		s.expect("pglatch_lease_requests_total", `{op="acquire_wait",result="success"} 1`)
 	})

@@ -12,7 +12,7 @@ type Metrics struct {
 	leases    *leases
 }
 
-// New returns Metrics of nothing yet: see Tracer, Watch and Store.
+// New returns Metrics of nothing yet: see Tracer, Watch, Store and Client.
 func New() *Metrics {
 	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases()}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 	"github.com/pglatch/pglatch/lease"
-	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/namespace"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
@@ -41,7 +41,7 @@ func exported(t *testing.T) map[string]map[string]bool {
 	t.Cleanup(metrics.Watch(elector))
 	_, err = metrics.Store(leasetest.NewStore()).Acquire(t.Context(), lease.AcquireRequest{})
 	require.ErrorIs(t, err, lease.ErrInvalid)
-	_, err = leasehttp.New(leasehttp.Config{Store: leasetest.NewStore(), Registry: registry})
+	_, err = leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Registry: registry})
 	require.NoError(t, err)
 
 	families, err := registry.Gather()
