@@ -37,7 +37,7 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 func unknownCommand(cmd *cobra.Command, name string) error {
 	text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
 	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = 2
+		cmd.SuggestionsMinimumDistance = min(2, len(name)/2) // of three letters, one may be wrong
 	}
 	var near []string
 	for _, sub := range cmd.Commands() {

@@ -23,6 +23,9 @@ func commands(app *program.App, o Options) []*cobra.Command {
 		lockcmd.NewTree(app),
 		lockcmd.NewWatch(app),
 		lockcmd.NewStatus(app),
+		lockcmd.NewAsk(app),
+		lockcmd.NewDump(app),
+		lockcmd.NewTerminate(app),
 		lockcmd.NewKey(app),
 		doctorcmd.New(app),
 		leadercmd.New(app, o.Backends),
@@ -52,6 +55,7 @@ func New(app *program.App, o Options) *cobra.Command {
 	root.AddCommand(commands(app, o)...)
 	root.SetFlagErrorFunc(hint)
 	root.InitDefaultCompletionCmd()
+	complete(app, root)
 	settle(app, root)
 	return root
 }
@@ -62,15 +66,17 @@ PostgreSQL, and no KEY.
 
 A KEY is namespace/entity (agent/42), a pair of int4 (1:100) or a bigint (@12345),
 or --key1 and --key2. Names of namespaces come from --namespace agent=1 or
-PGLATCH_NAMESPACES=agent=1,order=2.
+PGLATCH_NAMESPACES=agent=1,order=2; commands that look, and take no lock, also know
+those that running processes tell.
 
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status, lease get), 64 usage, 69 database or lock
-server unavailable, 70 internal error, a failed check (doctor) or a broken promise
-(load), 75 busy, 76 lock, lease or leadership lost, 77 the database refuses the
-user (a password, a missing database or right: trying again does not help),
+Exit codes: 0 success, 3 free (status, ask, lease get), 64 usage, 69 database, lock
+server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
+broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
+refuses the user (a password, a missing database or right: trying again does not
+help), or the holder what it is asked for,
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"sync"
+	"syscall"
 
 	"github.com/pglatch/pglatch/internal/session"
 
@@ -35,6 +38,9 @@ The command finds in its environment:
   PGLATCH_LOCK_HELD=true, PGLATCH_KEY, PGLATCH_BACKEND_PID,
   PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is a pair.
 
+Other people can ask for the lock (pglatch ask). With --on-ask=term the command gets TERM
+then, as if pglatch had got it.
+
 Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
 else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it, 69 the
 database is unavailable, 77 it refuses the user or there is no such database,
@@ -45,6 +51,7 @@ type runCommand struct {
 	taking
 	child.Flags
 	onLost string
+	onAsk  string
 }
 
 // NewRun makes the command run.
@@ -73,6 +80,7 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
 	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time (default: wait as long as it takes)")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
+	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
 }
 
@@ -98,6 +106,10 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if r.onLost != "kill" && r.onLost != "warn" {
 		return program.UsageError("--on-lost is %q: use kill or warn", r.onLost)
 	}
+	if r.onAsk != "ignore" && r.onAsk != "term" {
+		return program.UsageError("--on-ask is %q: use ignore or term", r.onAsk)
+	}
+	r.answer.AllowAsk = r.onAsk == "term"
 	r.nonblock = r.nonblock || r.wait == 0 && cmd.Flags().Changed("wait")
 	ctx := cmd.Context()
 	locker, err := openLocker(ctx, app, &r.taking)
@@ -138,6 +150,11 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
 	signals, stop := child.Listen(ctx)
 	defer stop()
+	if r.onAsk == "term" {
+		var forget func()
+		signals, forget = termWhenAsked(signals, lock)
+		defer forget()
+	}
 	if ctx.Err() != nil { // the last moment in which a signal did not go to the child
 		return errors.Join(context.Cause(ctx), lock.Release())
 	}
@@ -163,6 +180,34 @@ func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command 
 		return &program.ExitError{Code: result.ExitCode}
 	}
 	return nil
+}
+
+// termWhenAsked adds to signals a TERM for the moment in which the lock is asked for.
+func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os.Signal, forget func()) {
+	merged, done := make(chan os.Signal), make(chan struct{})
+	var merging sync.WaitGroup
+	merging.Go(func() {
+		asked := lock.Asked()
+		for {
+			var s os.Signal
+			select {
+			case s = <-signals:
+			case <-asked:
+				asked, s = nil, syscall.SIGTERM
+			case <-done:
+				return
+			}
+			select {
+			case merged <- s:
+			case <-done:
+				return
+			}
+		}
+	})
+	return merged, func() {
+		close(done)
+		merging.Wait()
+	}
 }
 
 // lockEnv is the environment of a command under a lock.

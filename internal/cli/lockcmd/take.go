@@ -11,6 +11,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -19,7 +20,9 @@ type taking struct {
 	shared       bool
 	conflictCode int
 	sessionTTL   time.Duration
-	lossDrain    time.Duration // as of advisory.Config; no flag
+	// As of advisory.Config; no flags.
+	lossDrain time.Duration
+	answer    introspect.Config
 
 	nonblock bool          // one attempt
 	wait     time.Duration // 0 = until it comes
@@ -50,7 +53,7 @@ func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Loc
 		return nil, err
 	}
 	l, err := advisory.Open(ctx, advisory.Config{
-		ConnConfig: cc, MaxConns: 2, Timeout: advisory.NoTimeout, SessionTTL: t.sessionTTL, LossDrain: t.lossDrain, Logger: app.Logger(),
+		ConnConfig: cc, MaxConns: 2, Timeout: advisory.NoTimeout, SessionTTL: t.sessionTTL, LossDrain: t.lossDrain, Answer: t.answer, Logger: app.Logger(),
 	})
 	if config, ok := errors.AsType[*advisory.ConfigError](err); ok && config.Field == "SessionTTL" {
 		return nil, program.UsageError("--session-ttl is %v: %s", config.Value, config.Remedy)

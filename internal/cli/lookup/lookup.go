@@ -84,18 +84,21 @@ func (l *Looker) Ask(ctx context.Context, q introspect.Question) (introspect.Ans
 	q.Limit = limit
 	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("they cannot be reached in time"))
 	defer cancel()
-	if l.conn == nil {
-		conn, err := l.app.Connect(ctx)
-		if err != nil {
-			return introspect.Answers{}, err
-		}
-		l.conn = conn
+	if err := l.connect(ctx); err != nil {
+		return introspect.Answers{}, err
 	}
 	a, err := l.app.Ask(ctx, l.conn, q)
 	if l.conn.IsClosed() {
 		l.disconnect()
 	}
 	return a, err
+}
+
+func (l *Looker) connect(ctx context.Context) (err error) {
+	if l.conn == nil {
+		l.conn, err = l.app.Connect(ctx)
+	}
+	return err
 }
 
 // disconnect closes the connection. The server ends the session when the socket closes, if not before.

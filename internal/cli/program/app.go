@@ -67,6 +67,9 @@ func (a *App) Report(ctx context.Context, err error) int {
 // Logger returns the logger to stderr.
 func (a *App) Logger() *slog.Logger { return a.logger }
 
+// Silence discards what would be logged from now on.
+func (a *App) Silence() { a.logger = slog.New(slog.DiscardHandler) }
+
 // Namespaces returns the namespaces of --namespace or PGLATCH_NAMESPACES.
 func (a *App) Namespaces() *namespace.Set { return a.namespaces }
 

@@ -18,13 +18,13 @@ import (
 // The exit codes. Those from 64 to 78 are of sysexits.h, those from 125 of timeout(1).
 const (
 	ExitOK            = 0
-	ExitFree          = 3   // status: nobody holds the lock
+	ExitFree          = 3   // status, ask: nobody holds the lock
 	ExitUsage         = 64  // a flag, an argument or a setting
-	ExitUnavailable   = 69  // the database cannot be used
+	ExitUnavailable   = 69  // the database cannot be used, or a holder does not answer
 	ExitInternal      = 70  // internal error, or a check of doctor failed
 	ExitBusy          = 75  // held by another, or the wait timed out
 	ExitLost          = 76  // lock or leadership lost; the child was stopped
-	ExitRefused       = 77  // the database refuses the user: trying again does not help
+	ExitRefused       = 77  // the database refuses the user, or a holder what it is asked for: trying again does not help
 	ExitFailure       = 125 // own failure before the child ran
 	ExitNotExecutable = 126
 	ExitNotFound      = 127

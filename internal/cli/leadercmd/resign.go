@@ -1,0 +1,30 @@
+package leadercmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/lookup"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
+)
+
+func newResign(app *program.App) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "resign KEY",
+		Short: "Ask the leader to let another node lead",
+		Long: `Ask the leader of an election on postgres to resign: its work is drained, then another
+candidate leads. A program that takes part allows it with Config.Answer.AllowResign, "pglatch
+leader run" with --allow-resign.
+
+Exit codes: 0 the leader accepted it, 3 nobody leads, 69 the leader does not answer (it is
+stopped, cut off, or no program that answers), 77 it refuses.`,
+		Example: "  pglatch leader resign 1:100\n  pglatch leader resign order/nightly --to web-3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return lookup.Request(cmd.Context(), app, args, introspect.Request{Kind: introspect.AskResign, To: to})
+		},
+	}
+	app.AddKeyFlags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, if it can: others stand back for a moment")
+	return cmd
+}

@@ -1,0 +1,176 @@
+package lockcmd_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+)
+
+// A safeBuffer takes a log that is read while it is written.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func TestAskReachesTheHolderAndSaysWhatCameOfIt(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	_, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "2:1")
+	require.Equal(t, program.ExitFree, code, stderr)
+
+	generous := openLocker(t, dsn, introspect.Config{AllowAsk: true})
+	lock, err := generous.Acquire(t.Context(), orders.ID(1))
+	require.NoError(t, err)
+	until(t, dsn, `billing@`, "ls", "2:1") // it answers now
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "order/1")
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, `^order/1: billing@\S+ \(backend \d+\) accepts it: the program has not looked at Lock.Asked yet\n$`, stdout)
+	select {
+	case <-lock.Asked():
+	default:
+		t.Error("the holder was not told")
+	}
+	until(t, dsn, "asked to release", "status", "order/1")
+
+	strict := openLocker(t, dsn, introspect.Config{})
+	_, err = strict.Acquire(t.Context(), orders.ID(2))
+	require.NoError(t, err)
+	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "ask", "order/2", "--json")
+	assert.Equal(t, program.ExitRefused, code)
+	assert.Contains(t, stderr, "refused by billing@")
+	d := clitest.Decode[struct{ Replies []introspect.Reply }](t, stdout)
+	require.Len(t, d.Replies, 1)
+	assert.Contains(t, d.Replies[0].Refused, "AllowAsk")
+
+	clitest.Execute(t, clitest.Connect(t, dsn, "psql"), "SELECT pg_advisory_lock(2, 3)")
+	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "ask", "order/3")
+	assert.Equal(t, program.ExitUnavailable, code)
+	assert.Regexp(t, `^order/3: no answer from backend \d+ \(psql\), exclusive`, stdout)
+	assert.Contains(t, stderr, "pglatch terminate")
+}
+
+func TestDumpHasTheHolderLogItsStack(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	var log safeBuffer
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{AllowDump: true}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = l.Acquire(t.Context(), orders.ID(1))
+	require.NoError(t, err)
+	until(t, dsn, `order/1 `, "ls", "order/")
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "dump", "order/1")
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "the stack is in the process' log")
+	assert.Contains(t, log.String(), "TestDumpHasTheHolderLogItsStack")
+}
+
+func TestAnAskedCommandGetsTERMIfItIsToBeSo(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	start := func(key, onAsk string) *clitest.Program {
+		p := clitest.Start(t, clitest.At(dsn), "run", "--on-ask", onAsk, key, "-c", "trap 'echo asked; exit 7' TERM; echo runs; while :; do sleep 0.05; done")
+		p.Saying(&p.Stdout, "runs")
+		until(t, dsn, `(?m)^`+key+` +exclusive +\S+@\S+:\d+ `, "ls")
+		return p
+	}
+	heeds, ignores := start("2:1", "term"), start("2:2", "ignore")
+	_, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "2:1")
+	require.Zero(t, code, stderr)
+	assert.Equal(t, 7, heeds.Wait())
+	assert.Contains(t, heeds.Stdout.String(), "asked")
+	_, _, code = clitest.Run(t, clitest.At(dsn), "ask", "2:2")
+	assert.Equal(t, program.ExitRefused, code)
+	ignores.Signal(syscall.SIGTERM) // it still gets the signals of pglatch
+	assert.Equal(t, 7, ignores.Wait())
+}
+
+func TestTerminateSaysWhatWillBeLost(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	billing := openLocker(t, dsn, introspect.Config{})
+	lock, err := billing.With(advisory.Options{Label: "nightly"}).Acquire(t.Context(), orders.ID(1))
+	require.NoError(t, err)
+	until(t, dsn, `nightly`, "ls")
+	pid := fmt.Sprint(lock.PID())
+
+	_, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", pid)
+	assert.Equal(t, program.ExitUsage, code)
+	assert.Regexp(t, `give --yes to end, without a terminal to ask on: backend `+pid+` \(billing-app\), user .*, of billing@\S+; +holds order/1 \(lock\), .*nightly`, stderr)
+
+	x := clitest.StartOnTerminal(t, clitest.At(dsn), 160, 24, "terminate", pid)
+	x.Saying(&x.Stderr, "Type "+pid)
+	x.Types("yes\n")
+	assert.Equal(t, program.ExitUsage, x.Wait())
+	assert.Contains(t, x.Stderr.String(), "was left alone")
+	select {
+	case <-lock.Lost():
+		t.Fatal("it was not confirmed")
+	default:
+	}
+
+	x = clitest.StartOnTerminal(t, clitest.At(dsn), 160, 24, "terminate", pid)
+	x.Saying(&x.Stderr, "Type "+pid)
+	x.Types(pid + "\n")
+	assert.Zero(t, x.Wait(), x.Stderr.String())
+	<-lock.Lost()
+
+	_, stderr, code = clitest.Run(t, clitest.At(dsn), "terminate", "--yes", pid)
+	assert.Equal(t, program.ExitFree, code)
+	assert.Contains(t, stderr, "there is no session "+pid)
+}
+
+func TestTerminateLeavesStrangersAlone(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	stranger, holder := clitest.Connect(t, dsn, "psql"), clitest.Connect(t, dsn, "psql")
+	pid := fmt.Sprint(stranger.PgConn().PID())
+	_, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--yes", pid)
+	assert.Equal(t, program.ExitUsage, code)
+	assert.Contains(t, stderr, "give --force")
+	clitest.Execute(t, stranger, "SELECT 1") // it lives
+
+	clitest.Execute(t, holder, "SELECT pg_advisory_lock(2, 3)")
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--yes", "--json", fmt.Sprint(holder.PgConn().PID()))
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stderr, "holds 2:3 (lock)")
+	d := clitest.Decode[struct {
+		Terminated bool
+		Loses      []struct{ Key string }
+	}](t, stdout)
+	assert.True(t, d.Terminated)
+	assert.Equal(t, "2:3", d.Loses[0].Key)
+
+	stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "terminate", "--yes", "--force", pid)
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "backend "+pid+" has ended\n", stdout)
+	for _, bad := range []string{"0", "x", "-1"} {
+		_, _, code = clitest.Run(t, clitest.At(dsn), strings.Fields("terminate --yes -- "+bad)...)
+		assert.Equal(t, program.ExitUsage, code)
+	}
+}

@@ -1,0 +1,135 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/overview"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
+)
+
+// completeWithin bounds what the shell waits for while somebody has pressed TAB. Silent
+// processes are waited for less.
+const (
+	completeWithin = time.Second
+	silentWithin   = 300 * time.Millisecond
+)
+
+// glance is a look for the shell, which is told of no error: without a database there is
+// nothing to offer.
+func glance(cmd *cobra.Command, app *program.App) (View, bool) {
+	if err := app.Resolve(cmd); err != nil {
+		return View{}, false
+	}
+	app.Silence()
+	l, err := Open(app, nil)
+	if err != nil {
+		return View{}, false
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+	defer cancel()
+	v, err := l.Look(ctx, introspect.Question{Timeout: silentWithin})
+	go l.Close() // the program ends, however long a dead network takes
+	return v, err == nil
+}
+
+// CompleteKey offers namespaces, and keys that are held or waited for.
+func CompleteKey(app *program.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault // of a command to run: files
+		}
+		v, ok := glance(cmd, app)
+		var all []cobra.Completion
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if !strings.Contains(typed, "/") {
+			directive |= cobra.ShellCompDirectiveNoSpace // the entity follows
+			for _, name := range namespaces(app, v) {
+				all = append(all, cobra.CompletionWithDesc(name+"/", "a namespace"))
+			}
+		}
+		if ok {
+			for _, r := range v.Rows() {
+				if !overview.Hidden(r.Key) {
+					all = append(all, cobra.CompletionWithDesc(r.Key, describe(r)))
+				}
+			}
+		}
+		return beginningWith(typed, all), directive
+	}
+}
+
+// CompletePID offers the sessions that hold something.
+func CompletePID(app *program.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		v, _ := glance(cmd, app)
+		var all []cobra.Completion
+		for _, r := range v.Rows() {
+			for _, p := range r.Holders {
+				if p.PID != 0 {
+					all = append(all, cobra.CompletionWithDesc(strconv.FormatUint(uint64(p.PID), 10), p.Who()+" holds "+r.Text()))
+				}
+			}
+		}
+		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteNamespace offers the namespaces that processes use, as the flag defines them.
+func CompleteNamespace(app *program.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		v, _ := glance(cmd, app)
+		var all []cobra.Completion
+		for n := range overview.Namespaces(v.Answers).All() {
+			all = append(all, n.String())
+		}
+		slices.Sort(all)
+		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func namespaces(app *program.App, v View) []string {
+	var all []string
+	for n := range app.Namespaces().All() {
+		all = append(all, n.Name())
+	}
+	for n := range overview.Namespaces(v.Answers).All() {
+		all = append(all, n.Name())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func describe(r *overview.Row) string {
+	holder := "nobody"
+	if len(r.Holders) > 0 {
+		holder = r.Holders[0].Who()
+	}
+	text := "held by " + holder
+	if n := len(r.Waiters); n > 0 {
+		text += fmt.Sprintf(", %d waiting", n)
+	}
+	return text
+}
+
+// beginningWith is what the shell could offer for what is typed. Its words are shown on a terminal.
+func beginningWith(typed string, all []cobra.Completion) []cobra.Completion {
+	var matching []cobra.Completion
+	for _, c := range all {
+		if strings.HasPrefix(c, typed) {
+			word, description, _ := strings.Cut(c, "\t")
+			matching = append(matching, cobra.CompletionWithDesc(program.Printable(word), program.Printable(description)))
+		}
+	}
+	return matching
+}
