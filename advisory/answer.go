@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -15,6 +16,10 @@ import (
 
 // join makes the Locker one that answers what it holds and waits for; see package introspect.
 func (c *core) join(cc *pgx.ConnConfig) {
+	if c.config.BreakDeadlocks {
+		dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: cc, BeforeConnect: c.config.BeforeConnect, T: breakBound})
+		c.wg.Go((&breaker{core: c, dialer: dialer}).run)
+	}
 	c.answers = introspect.Join(introspect.Member{
 		Conn: cc, BeforeConnect: c.config.BeforeConnect, ApplicationName: c.config.ApplicationName,
 		Config: c.config.Answer, Source: answerer{c}, Logger: c.config.Logger,
@@ -130,7 +135,12 @@ func (c answerer) describeWaits(into []introspect.Wait, q introspect.Question, n
 // describe describes a request that waits, under mu.
 func (r *request) describe(ahead int, now time.Time) introspect.Wait {
 	k := r.key
+	if r.id == 0 {
+		k.core.lastID++
+		r.id = k.core.lastID
+	}
 	w := introspect.Wait{
+		ID:  r.id,
 		Key: r.name.String(), Tag: k.tag, Semaphore: k.pool, Shared: r.lock.Shared(), Label: r.lock.label,
 		Age: now.Sub(r.start), Ahead: ahead,
 	}

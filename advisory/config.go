@@ -111,6 +111,13 @@ type Config struct {
 	// connection more, which lasts while locks are held or waited for, and does nothing else.
 	Answer introspect.Config
 
+	// BreakDeadlocks ends deadlocks through several processes: a caller that holds locks and
+	// has waited for another for a second asks all processes what they wait for, each second, and if
+	// its wait is the youngest of a cycle it gets a *DeadlockError in place of a *TimeoutError. All processes
+	// must answer (see Answer), and each ends its own waits only if it has this set. Deadlocks inside
+	// one process are found at once in any case.
+	BreakDeadlocks bool
+
 	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped
 	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
@@ -151,6 +158,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, &ConfigError{"Timeout", c.Timeout, "use a positive duration, 0 for the default of 15s, or NoTimeout"}
 	case c.SessionTTL < session.MinTTL || c.SessionTTL > session.MaxTTL:
 		return c, &ConfigError{"SessionTTL", c.SessionTTL, "use 500ms to 24h, or 0 for the default of 15s"}
+	case c.BreakDeadlocks && c.Answer.Off:
+		return c, &ConfigError{"BreakDeadlocks", true, "leave Answer.Off false: processes ask each other what they wait for"}
 	case c.LossDrain < 0 || c.LossDrain > c.SessionTTL*2/5:
 		return c, &ConfigError{"LossDrain", c.LossDrain, fmt.Sprintf("use at most two fifths of SessionTTL (%v), or 0 for none", c.SessionTTL*2/5)}
 	}

@@ -53,6 +53,7 @@ type core struct {
 
 	answers   *introspect.Membership // nil = there are none
 	connected atomic.Int64           // len(conns), for who looks without mu
+	lastID    uint64                 // of a request that was told of, under mu
 
 	// verified is session.Status.Verified, but in the controls of tests.
 	verified func(s session.Session, now time.Time) bool

@@ -31,7 +31,7 @@ func (c *core) reentrant(outer *Lock, r *request) error {
 // deadlock refuses a wait that would close a cycle, under mu: the holder of the
 // wanted key waits for another one, and so on, up to a key that this caller
 // holds. It sees the locks that contexts carry; cycles through other processes
-// end in a timeout. A grant goes to the first in the queue, who does not wait then, so
+// are for the breaker, or end in a timeout. A grant goes to the first in the queue, who does not wait then, so
 // that every cycle is closed by some request that begins to wait, and is seen here.
 func (c *core) deadlock(r *request) error {
 	if !r.nested {

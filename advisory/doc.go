@@ -130,7 +130,8 @@
 //	the process is killed            lock free at once
 //	somebody holds the lock          *TimeoutError, *HeldError or ran = false, with who and since when
 //	the same context holds it        *ReentrantError at once; the outer lock stays held
-//	goroutines wait in a circle      *DeadlockError at once in one process, *TimeoutError across processes;
+//	goroutines wait in a circle      *DeadlockError at once in one process; across processes with
+//	                                 Config.BreakDeadlocks within seconds, else *TimeoutError;
 //	                                 readers of one key are no circle unless a writer stands between them
 //	no connection is free            *PoolExhaustedError, at once if the caller holds locks
 //	the server is down               ErrUnavailable, for waits too; the Locker recovers by itself

@@ -85,7 +85,7 @@ func (c *core) await(ctx context.Context, r *request) (settled bool) {
 			c.mu.Lock()
 			continue
 		}
-		if canceled || r.expired && !c.answerIsDue(r) {
+		if canceled || r.deadlock != nil || r.expired && !c.answerIsDue(r) {
 			if r.key != nil {
 				r.err = c.withdraw(r)
 			}

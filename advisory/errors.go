@@ -23,7 +23,7 @@ var (
 	ErrReentrant = errors.New("advisory: lock is already held by this context")
 	// ErrReleased: the lock was released before.
 	ErrReleased = errors.New("advisory: lock was already released")
-	// ErrDeadlock: the wait would close a cycle of waits inside this process.
+	// ErrDeadlock: the wait would close a cycle of waits inside this process, or is in one through others.
 	ErrDeadlock = errors.New("advisory: deadlock")
 	// ErrPoolExhausted: no connection of the lock pool was free.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
@@ -262,9 +262,18 @@ func (e *ReentrantError) Is(target error) bool { return target == ErrReentrant }
 // A DeadlockError names a cycle: the caller wants Cycle[0], whose holder waits
 // for Cycle[1], and so on, until a holder that waits for a lock of the caller's,
 // the last of the cycle. It matches ErrDeadlock.
-type DeadlockError struct{ Cycle []namespace.Key }
+type DeadlockError struct {
+	// Cycle has the names of this process' keys only, if the cycle goes through others.
+	Cycle []namespace.Key
+	// Across says who waits for whom in a cycle through several processes, with their names for
+	// the keys. "" = the cycle is inside this process.
+	Across string
+}
 
 func (e *DeadlockError) Error() string {
+	if e.Across != "" {
+		return "advisory: deadlock: " + e.Across + "; take several locks with AcquireAll"
+	}
 	names := make([]string, len(e.Cycle))
 	for i, k := range e.Cycle {
 		names[i] = k.String()

@@ -9,12 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
-	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var agents = namespace.Must(1, "agent")
 

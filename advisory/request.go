@@ -33,12 +33,14 @@ type request struct {
 	settled   bool
 	err       error // what it was settled with, or why it had no connection or answer
 	handOver  bool
-	left      int  // operations that are to be answered before it is settled
-	expired   bool // its time is over
-	prolonged bool // for an answer that is on its way
-	waits     bool // the tracer is to be told that it does
-	traced    bool // it was
-	ahead     int  // of it in the queue then
+	left      int            // operations that are to be answered before it is settled
+	expired   bool           // its time is over
+	prolonged bool           // for an answer that is on its way
+	waits     bool           // the tracer is to be told that it does
+	traced    bool           // it was
+	ahead     int            // of it in the queue then
+	id        uint64         // for those who ask; 0 = nobody has
+	deadlock  *DeadlockError // in which it is the one to give up
 
 	asleep bool
 	drives *conn // to be driven
@@ -119,6 +121,9 @@ func (r *request) done() {
 // gaveUp is the error of a request that was withdrawn. A canceled caller gets it
 // at once; one whose time ran out also learns who holds the lock.
 func (c *core) gaveUp(ctx context.Context, r *request) error {
+	if r.deadlock != nil {
+		return r.deadlock
+	}
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return canceled(ctx, r.name)
 	}

@@ -58,6 +58,7 @@ type Lock struct {
 
 // A Wait is a request of a process for a lock.
 type Wait struct {
+	ID        uint64          `json:"id"` // of the wait, in its process and for as long as it lasts
 	Key       string          `json:"key"`
 	Tag       namespace.Tag   `json:"tag"` // of a semaphore: its own, which nobody holds
 	Semaphore bool            `json:"semaphore,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -22,6 +23,9 @@ var self = sync.OnceValue(func() Process {
 })
 
 var began = time.Now()
+
+// ProcessID is the ID of this process in its answers.
+func ProcessID() string { return self().ID }
 
 // process is this process, as of now.
 func (c Config) process(now time.Time) Process {
@@ -40,6 +44,11 @@ func random() string {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b) // it never fails
 	return hex.EncodeToString(b)
+}
+
+// String is "billing@web-1 (4711)".
+func (p Process) String() string {
+	return p.Service + "@" + p.Host + " (" + strconv.Itoa(p.PID) + ")"
 }
 
 // compare orders processes for people.

@@ -1,0 +1,135 @@
+package advisory
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+const (
+	breakAfter = time.Second            // a wait of a caller that holds locks may be in a cycle
+	confirm    = 200 * time.Millisecond // until the second look at a cycle
+	breakBound = 5 * time.Second        // for one look
+)
+
+// A breaker ends waits of this process that are the youngest of a cycle through several
+// processes. A cycle that was found twice, of the same waits, is one: none of them has ended in
+// between.
+type breaker struct {
+	core   *core
+	dialer *pgsession.Dialer
+	conn   *pgx.Conn // nil = none; there is one while somebody waits for long
+	found  []introspect.Cycle
+}
+
+// run looks as long as the Locker is open.
+func (b *breaker) run() {
+	defer b.disconnect()
+	wait := breakAfter
+	for pause.For(b.core.ctx, wait) == nil {
+		wait = breakAfter
+		if !b.core.waitsLong() {
+			b.disconnect()
+			b.found = nil
+			continue
+		}
+		answers, err := b.ask()
+		if err != nil {
+			b.core.config.Logger.Debug("looking for deadlocks failed", slog.Any("error", err))
+			b.disconnect()
+			continue
+		}
+		cycles := answers.Cycles()
+		for _, cycle := range cycles {
+			wait = confirm
+			step := cycle.Youngest()
+			if step.Process.ID == introspect.ProcessID() && slices.ContainsFunc(b.found, cycle.Same) {
+				b.core.giveWay(cycle, step)
+			}
+		}
+		b.found = cycles
+	}
+}
+
+// ask asks all processes what they wait for.
+func (b *breaker) ask() (introspect.Answers, error) {
+	ctx, cancel := context.WithTimeout(b.core.ctx, breakBound)
+	defer cancel()
+	if b.conn == nil {
+		conn, err := b.dialer.Connect(ctx)
+		if err != nil {
+			return introspect.Answers{}, err
+		}
+		b.conn = conn
+	}
+	return introspect.Ask(ctx, b.conn, introspect.Question{Limit: introspect.MaxLimit})
+}
+
+func (b *breaker) disconnect() {
+	if b.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.core.ctx), time.Second)
+	defer cancel()
+	_ = b.conn.Close(ctx) // the server ends the session when the socket closes
+	<-b.conn.PgConn().CleanupDone()
+	b.conn = nil
+}
+
+// waitsLong reports whether a caller that holds locks has waited for another for long.
+func (c *core) waitsLong() bool {
+	if c.stats.waiting.Load() == 0 {
+		return false
+	}
+	long := c.now().Add(-breakAfter)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.keys {
+		for r := range k.requests.all {
+			if r.nested && r.start.Before(long) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// giveWay ends a wait, if it goes on, so that the others of its cycle end.
+func (c *core) giveWay(cycle introspect.Cycle, step introspect.Step) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.keys[step.Wait.Tag]
+	if k == nil {
+		return
+	}
+	for r := range k.requests.all {
+		if r.id == step.Wait.ID {
+			i := slices.IndexFunc(cycle, func(s introspect.Step) bool { return s.Is(step) })
+			cycle = slices.Concat(cycle[i:], cycle[:i])
+			r.deadlock = &DeadlockError{Across: cycle.String()}
+			for _, s := range cycle {
+				r.deadlock.Cycle = append(r.deadlock.Cycle, keyOf(s.Wait.Tag))
+			}
+			r.deadlock.Cycle[0] = r.name
+			r.wakeUp()
+			return
+		}
+	}
+}
+
+// keyOf is a key without the name that its process has for it.
+func keyOf(t namespace.Tag) namespace.Key {
+	if k1, k2, ok := t.Pair(); ok {
+		return namespace.Pair(k1, k2)
+	}
+	k, _ := t.Single()
+	return namespace.SingleRaw(k)
+}
