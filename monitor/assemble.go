@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/namespace"
@@ -19,6 +20,7 @@ type holding struct {
 // An assembler makes Snapshots of rows and remembers when it first saw each lock.
 type assembler struct {
 	config    Config
+	heard     *heard                          // what the processes said
 	firstSeen map[holding]time.Time           // the holdings of the newest Snapshot
 	keys      map[namespace.Tag]namespace.Tag // its keys, by their turnstiles
 }
@@ -33,8 +35,8 @@ func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 		l := a.lock(r)
 		if r.Granted {
 			a.hold(&l, seen, server.Now, at)
-		} else if r.WaitStart != nil {
-			l.Duration = seconds(server.Now.Sub(*r.WaitStart))
+		} else {
+			a.wait(&l, server.Now, at)
 		}
 		s.Locks[i] = l
 		s.Partial = s.Partial || r.Hidden
@@ -56,37 +58,71 @@ func (a *assembler) lock(r row) Lock {
 		PID: r.PID, ApplicationName: r.ApplicationName, State: r.State,
 		QueryStart: utc(r.QueryStart), BackendStart: utc(r.BackendStart), ClientAddr: r.ClientAddr,
 		Mode: r.Mode, Granted: r.Granted, WaitStart: utc(r.WaitStart),
-		Tag: r.tag(),
+		Tag: r.tag(), stateChange: r.StateChange,
 	}
 	a.name(&l)
 	return l
 }
 
+// wait fills the fields of a waiter.
+func (a *assembler) wait(l *Lock, now, local time.Time) {
+	if since, ok := a.heard.waits[spot{l.PID, l.Tag}]; ok {
+		at := now.Add(since.Sub(local))
+		l.WaitStart = &at
+	}
+	if l.WaitStart != nil {
+		l.Duration = seconds(now.Sub(*l.WaitStart))
+	}
+}
+
 // name fills the fields that say which lock it is, and redacts them.
-func (a *assembler) name(l *Lock) {
-	l.Key = Key{Kind: "single", Text: l.Tag.String()}
-	n, entity, named := a.config.Namespaces.Describe(l.Tag)
+func (a *assembler) name(l *Lock) { a.nameAs(l, a.heard.texts[l.Tag]) }
+
+// nameAs is name, of a key that a process calls text; "" = none told it.
+func (a *assembler) nameAs(l *Lock, text string) {
+	l.Key, l.shown = Key{Kind: "single", Text: l.Tag.String()}, true
+	said, rest, told := strings.Cut(text, "/")
+	n, _, named := a.config.Namespaces.Describe(l.Tag)
 	name := n.Name()
+	if !named && told {
+		name, named = said, true
+	}
+	separator, entity := "/", ""
 	if k, ok := l.Tag.Single(); ok {
 		l.Key.Bigint = &k
 		if named {
 			l.Namespace = &name
 		}
-		return
-	}
-	k1, k2, _ := l.Tag.Pair()
-	l.Key.Kind, l.Key.Key1, l.Key.Key2 = "pair", &k1, &k2
-	separator := "/"
-	if !named {
-		name, entity, separator = strconv.Itoa(int(k1)), strconv.Itoa(int(k2)), ":"
+		if !told || hidesEntity(text) {
+			return
+		}
+		entity = rest
+	} else {
+		k1, k2, _ := l.Tag.Pair()
+		l.Key.Kind, l.Key.Key1, l.Key.Key2 = "pair", &k1, &k2
+		entity = strconv.Itoa(int(k2))
+		if !named {
+			name, separator = strconv.Itoa(int(k1)), ":"
+		}
 	}
 	if a.config.Redact != nil {
-		if shown := a.config.Redact(name, entity); shown != entity {
-			l.Key.Key2, entity = nil, shown
+		id, slot := cutSlot(entity)
+		if shown := a.config.Redact(name, id); shown != id {
+			l.Key.Key2, entity, l.shown = nil, shown+slot, false
 		}
 	}
 	l.Namespace, l.EntityID = &name, &entity
 	l.Key.Text = name + separator + entity
+}
+
+// cutSlot cuts the number of a semaphore's slot off its id.
+func cutSlot(entity string) (id, slot string) {
+	if i := strings.LastIndex(entity, "#slot"); i >= 0 {
+		if _, err := strconv.ParseUint(entity[i+len("#slot"):], 10, 16); err == nil {
+			return entity[:i], entity[i:]
+		}
+	}
+	return entity, ""
 }
 
 // hold fills the fields of a holder.
@@ -100,12 +136,19 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 		first = now
 	}
 	seen[h] = first
+	if since, ok := a.heard.holds[spot{l.PID, l.Tag}]; ok {
+		l.HeldSince = &HeldSince{At: now.Add(since.Sub(local)), Source: SourceProcess}
+		l.Duration = seconds(local.Sub(since))
+	}
 	if a.config.HeldSince != nil {
 		if at, ok := a.config.HeldSince(l.PID, l.Tag); ok {
 			l.HeldSince = &HeldSince{At: at.UTC(), Source: SourceLibrary}
 			l.Duration = seconds(local.Sub(at))
 			return
 		}
+	}
+	if l.HeldSince != nil {
+		return
 	}
 	l.HeldSince = &HeldSince{At: first, Source: SourceFirstSeen}
 	l.Duration = seconds(now.Sub(first))

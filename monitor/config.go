@@ -2,7 +2,9 @@ package monitor
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
 	"time"
@@ -10,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -28,8 +32,8 @@ type Config struct {
 	// cannot say: TLS, dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// Namespaces gives names to keys. nil = no names: a pair of int4 shows its
-	// numbers, a bigint only itself.
+	// Namespaces gives names to keys of which no process tells the name. nil = no names: then
+	// a pair of int4 shows its numbers, a bigint only itself.
 	Namespaces *namespace.Set
 
 	// Authorize lets a request through by returning nil. The text of its error is
@@ -38,13 +42,30 @@ type Config struct {
 
 	// Redact replaces an entity's id wherever a Snapshot would show it: it gets the
 	// namespace and the id and returns what viewers see. A key whose id it changed
-	// loses the number that is the id. The id of a hashed key is not known; its
-	// bigint is shown, and whoever can guess an id can compute it. It is called by one
-	// goroutine at a time and must not block. nil = show ids.
+	// loses the number that is the id. The id of a hashed key is known if a process answers
+	// it; its bigint is shown in Snapshots, and whoever can guess an id can compute it. With a Redact, labels
+	// are not shown either. It is called by one goroutine at a time and must not block. nil = show ids.
 	Redact func(namespace, id string) string
 
 	// ClientAddr adds the network address of each session. false = it is not even selected.
 	ClientAddr bool
+
+	// NoQuestions leaves the processes unasked (package introspect). Without their answers
+	// hashed keys have no names, waiters inside processes and deadlocks across them are not seen, and times
+	// are those of the first look.
+	NoQuestions bool
+
+	// Record is how often to look when nobody does, so that Page can show the last hour, and
+	// Verdicts that compare with the past are there when somebody comes. 0 = look only while somebody does; the
+	// past is then what viewers saw.
+	Record time.Duration
+
+	// LongHold is from when on a lock that is held is worth a Verdict. Less than that
+	// is, if somebody waits and it is ten times what is usual for the key. 0 = 5 minutes.
+	LongHold time.Duration
+
+	// Leases, a lease.Store, has Page show its leases. nil = none.
+	Leases LeaseLister
 
 	// HeldSince asks a locker of this process when the session pid took the lock tag;
 	// false = not by this locker. PostgreSQL does not know. It is called by one
@@ -58,6 +79,11 @@ type Config struct {
 	// Logger gets a line when the database stops answering (Warn) and answers again
 	// (Info). nil = discard.
 	Logger *slog.Logger
+}
+
+// A LeaseLister is what is asked of a lease.Store.
+type LeaseLister interface {
+	List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
 }
 
 // A ConfigError names a field of a Config, its value and the remedy.
@@ -76,6 +102,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MinInterval < 0 {
 		return c, &ConfigError{"MinInterval", c.MinInterval, "use a positive duration, or 0 for the default of 250ms"}
 	}
+	if c.Record < 0 {
+		return c, &ConfigError{"Record", c.Record, "use a positive duration, or 0 to look only while somebody does"}
+	}
+	if c.LongHold < 0 {
+		return c, &ConfigError{"LongHold", c.LongHold, "use a positive duration, or 0 for the default of 5m"}
+	}
+	c.LongHold = cmp.Or(c.LongHold, incident.DefaultLimits().Long)
 	c.MinInterval = cmp.Or(c.MinInterval, DefaultMinInterval)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Authorize == nil {

@@ -2,12 +2,16 @@ package monitor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
 // ErrClosed is the error of a Monitor after Close.
@@ -28,10 +32,20 @@ type Monitor struct {
 	mu     sync.Mutex
 	flight *flight // the newest; nil before the first
 
+	judging atomic.Bool // somebody wants verdicts
+	secret  [16]byte
+
 	// Only the flight that is running touches these.
 	conn      *pgx.Conn // nil = none
 	assembler assembler
 	failing   bool
+	heard     heard
+	memos     map[uint32]memo // by the listening session
+	listeners []introspect.Silent
+	facts     facts
+	around    time.Time // of the newest listeners
+	pooled    bool      // the connection's server session is not the one that it was told of
+	memory    *incident.Memory
 }
 
 // Stats counts what a Monitor did since Open.
@@ -41,7 +55,7 @@ type Stats struct {
 }
 
 // Open returns a Monitor of the config's database. It connects when somebody
-// first looks, so the server may be down. A bad config gives a *ConfigError.
+// first looks, or with Config.Record at once; the server may be down. A bad config gives a *ConfigError.
 func Open(config Config) (*Monitor, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -52,7 +66,29 @@ func Open(config Config) (*Monitor, error) {
 		return nil, err
 	}
 	lifetime, end := context.WithCancelCause(context.Background())
-	return &Monitor{config: config, connConfig: cc, lifetime: lifetime, end: end, assembler: assembler{config: config}}, nil
+	limits := incident.DefaultLimits()
+	limits.Long = config.LongHold
+	m := &Monitor{config: config, connConfig: cc, lifetime: lifetime, end: end, memory: incident.NewMemory(limits)}
+	m.assembler = assembler{config: config, heard: &m.heard}
+	_, _ = rand.Read(m.secret[:]) // never fails
+	if config.Record > 0 {
+		m.work.Go(m.record)
+	}
+	return m, nil
+}
+
+// record looks again and again.
+func (m *Monitor) record() {
+	tick := time.NewTicker(m.config.Record)
+	defer tick.Stop()
+	for {
+		_, _ = m.lookCloser(m.lifetime) // logged
+		select {
+		case <-tick.C:
+		case <-m.lifetime.Done():
+			return
+		}
+	}
 }
 
 // Stats returns the present counts.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
 // flightTimeout bounds connecting and asking. The server's own bound of 2 s per
@@ -23,8 +26,12 @@ type flight struct {
 	snapshot Snapshot
 	err      error
 	ended    time.Time
+	picture  *incident.Picture // nil if nobody asked for verdicts
+	verdicts []incident.Verdict
+	past     incident.Past
 
 	mu      sync.Mutex
+	shown   *web.State        // nil = nobody asked for it yet
 	encoded []json.RawMessage // of the snapshot's locks that somebody asked for; nil = none yet
 }
 
@@ -94,7 +101,11 @@ func (m *Monitor) fly(f *flight) {
 	ctx, cancel := context.WithTimeoutCause(m.lifetime, flightTimeout, fmt.Errorf("the database did not answer within %v", flightTimeout))
 	defer cancel()
 	m.queries.Add(1)
-	f.snapshot, f.err = m.query(ctx)
+	var at time.Time
+	f.snapshot, at, f.err = m.query(ctx)
+	if f.err == nil {
+		m.judge(f, at)
+	}
 	f.ended = time.Now()
 	if m.lifetime.Err() != nil {
 		f.err = ErrClosed
@@ -112,37 +123,47 @@ func (m *Monitor) fly(f *flight) {
 
 // query asks once, and once more if the connection that it found had been lost
 // while nobody looked: the server was restarted, or ended an idle session.
-func (m *Monitor) query(ctx context.Context) (Snapshot, error) {
+func (m *Monitor) query(ctx context.Context) (Snapshot, time.Time, error) {
 	reused := m.conn != nil
-	s, err := m.ask(ctx)
+	s, at, err := m.picture(ctx)
 	if err != nil && reused && m.conn == nil && ctx.Err() == nil {
-		s, err = m.ask(ctx)
+		s, at, err = m.picture(ctx)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("monitor: read pg_locks: %w", err)
+		return Snapshot{}, at, fmt.Errorf("monitor: read pg_locks: %w", err)
 	}
-	return s, nil
+	return s, at, nil
 }
 
-func (m *Monitor) ask(ctx context.Context) (Snapshot, error) {
+// picture asks the processes, then the server, whose rows so are the newer ones, and returns
+// when it did by the local clock.
+func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err error) {
 	if m.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, m.connConfig)
 		if err != nil {
-			return Snapshot{}, err
+			return Snapshot{}, at, err
 		}
 		m.conn = conn
 	}
+	defer func() {
+		if m.conn.IsClosed() {
+			cleaned := m.conn.PgConn().CleanupDone()
+			m.work.Go(func() { <-cleaned })
+			m.conn = nil
+		}
+	}()
+	if err := m.lookAround(ctx); err != nil {
+		return Snapshot{}, at, err
+	}
+	m.ask(ctx)
 	server, rows, err := read(ctx, m.conn, m.config.ClientAddr)
-	if m.conn.IsClosed() {
-		cleaned := m.conn.PgConn().CleanupDone()
-		m.work.Go(func() { <-cleaned })
-		m.conn = nil
-	}
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, at, err
 	}
-	return m.assembler.assemble(server, rows, time.Now()), nil
+	m.pooled = server.pid != m.conn.PgConn().PID()
+	at = time.Now()
+	return m.assembler.assemble(server.Server, rows, at), at, nil
 }

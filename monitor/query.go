@@ -25,7 +25,7 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('datestyle', 'ISO', true),
        pg_catalog.current_setting('server_version'),
        pg_catalog.current_database()::text,
-       pg_catalog.clock_timestamp()`
+       pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid()`
 
 // locksSQL reads no table but those behind the views, so that it answers while
 // the program's tables are locked. A session that we may not look into has
@@ -33,7 +33,7 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
 const locksSQL = `
 SELECT l.classid, l.objid, l.objsubid,
        coalesce(l.pid, 0), l.mode, l.granted, l.waitstart,
-       coalesce(a.application_name, ''), a.state, a.query_start, a.backend_start,
+       coalesce(a.application_name, ''), a.state, a.state_change, a.query_start, a.backend_start,
        CASE WHEN $1 THEN a.client_addr END,
        a.pid IS NOT NULL AND a.backend_start IS NULL
 FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -52,6 +52,7 @@ type row struct {
 	WaitStart       *time.Time
 	ApplicationName string
 	State           *string
+	StateChange     *time.Time
 	QueryStart      *time.Time
 	BackendStart    *time.Time
 	ClientAddr      *netip.Addr
@@ -64,23 +65,29 @@ func (r row) tag() namespace.Tag {
 	return namespace.Tag{ClassID: r.ClassID, ObjID: r.ObjID, ObjSubID: r.ObjSubID}
 }
 
+// A source is where rows come from.
+type source struct {
+	Server
+	pid uint32 // of the session
+}
+
 // read asks the server once.
-func read(ctx context.Context, conn *pgx.Conn, clientAddr bool) (Server, []row, error) {
+func read(ctx context.Context, conn *pgx.Conn, clientAddr bool) (source, []row, error) {
 	var b pgx.Batch
 	b.Queue(settingsSQL)
 	b.Queue(locksSQL, clientAddr)
 	results := conn.SendBatch(ctx, &b)
 	defer func() { _ = results.Close() }() // its error is that of the reads below
 
-	var server Server
+	var server source
 	var setting string
-	err := results.QueryRow().Scan(&setting, &setting, &setting, &setting, &setting, &server.Version, &server.Database, &server.Now)
+	err := results.QueryRow().Scan(&setting, &setting, &setting, &setting, &setting, &server.Version, &server.Database, &server.Now, &server.pid)
 	if err != nil {
-		return Server{}, nil, err
+		return source{}, nil, err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		return Server{}, nil, err
+		return source{}, nil, err
 	}
 	locks, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 	return server, locks, err

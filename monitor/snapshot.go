@@ -50,20 +50,21 @@ type Lock struct {
 	// ClientAddr is nil unless Config.ClientAddr asks for it, and on a Unix socket.
 	ClientAddr *netip.Addr `json:"client_addr,omitempty"`
 
-	// Namespace is the name that Config.Namespaces gives to the key; for a pair
-	// without one its first number; nil for a bigint without one. A key may be
+	// Namespace is the name that Config.Namespaces gives to the key, or a process that holds
+	// it or waits for it; for a pair without one its first number; nil for a bigint without one. A key may be
 	// another program's that chose the same number: it is a reading, not a proof.
 	Namespace *string `json:"namespace"`
-	// EntityID is the second number of a pair, as text; nil for a bigint, which is a hash.
+	// EntityID is the second number of a pair, as text; of a bigint, which is a hash, what a process
+	// says of it, or nil.
 	EntityID *string `json:"entity_id"`
 	Key      Key     `json:"key"`
 	// Mode is "ExclusiveLock" or "ShareLock".
 	Mode string `json:"mode"`
 
 	Granted bool `json:"granted"`
-	// WaitStart is when the present wait began; nil for a holder, for an instant after
-	// a wait began, and between two waits of the first in the queue. pglatch waits in
-	// slices of under a second, and each is a wait of its own.
+	// WaitStart is when the wait began: by the process that waits, or else the present wait at the server, which
+	// is nil for an instant after it began, and between two waits of the first in the queue, because pglatch
+	// waits in slices of under a second. It is nil for a holder.
 	WaitStart *time.Time `json:"wait_start"`
 	// HeldSince is nil for a waiter.
 	HeldSince *HeldSince `json:"held_since"`
@@ -78,6 +79,9 @@ type Lock struct {
 
 	// Tag identifies the lock in this database; for programs.
 	Tag namespace.Tag `json:"-"`
+
+	stateChange *time.Time
+	shown       bool // Redact left its id as it is
 }
 
 // A Key is a lock's key as SQL takes it. What Config.Redact hides is nil.
@@ -87,7 +91,7 @@ type Key struct {
 	Key2 *int32 `json:"key2,omitempty"` // of a pair
 	// Bigint is that of a single key; a string in JSON, whose numbers are exact to 2⁵³ only.
 	Bigint *int64 `json:"bigint,omitempty,string"`
-	// Text is "agent/42" for a pair with a name, else "1:100" or "@12345".
+	// Text is "agent/42" for a key with a name, else "1:100" or "@12345".
 	Text string `json:"text"`
 }
 
@@ -103,6 +107,8 @@ type Source string
 const (
 	// SourceLibrary means that Config.HeldSince said when the lock was taken, by the clock of this process.
 	SourceLibrary Source = "library"
+	// SourceProcess means that the process that holds the lock said for how long it had.
+	SourceProcess Source = "process"
 	// SourceFirstSeen means that the Monitor first saw the lock then, and in every query since.
 	// It may have been taken any time before; and between two queries it may have been
 	// released and taken again.

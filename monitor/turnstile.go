@@ -77,6 +77,7 @@ func (a *assembler) learnTurnstiles(rows []row) {
 		tag := group[0].tag()
 		a.keys[turnstile.Of(tag)] = tag
 	}
+	maps.Copy(a.keys, a.heard.keys) // also of keys that nobody has, as a semaphore's own
 }
 
 // forgetTurnstiles keeps those of the keys in rows.

@@ -28,10 +28,11 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 			if !slices.Contains(who, s.Who) {
 				who = append(who, s.Who)
 			}
-			line := fmt.Sprintf("%s waits for %s since %s", name, s.Wants.Text, Age(s.Age))
+			line := name
 			if s.Holds != nil {
-				line += " and holds " + s.Holds.Text
+				line += " holds " + s.Holds.Text + " and"
 			}
+			line += fmt.Sprintf(" has waited %s for %s", Age(s.Age), s.Wants.Text)
 			evidence = append(evidence, line)
 		}
 		v := of(keys[0], Deadlock, Critical, "", evidence...)
@@ -52,6 +53,7 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 }
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
+	var idle []string // nobody waits for them
 	for _, k := range p.Keys {
 		age := k.Since()
 		if k.Kind == Leading || len(k.Holders) == 0 {
@@ -62,12 +64,12 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		if !long && age < m.limits.Long {
 			continue
 		}
-		s := Warning
-		if len(k.Waiters) == 0 {
-			s = Note
-		}
 		h := oldest(k)
-		v := of(k, HeldLong, s, fmt.Sprintf("%s has held %s for %s.", h.Who(), k.Text, Age(age)), h.describe(), waits(k))
+		if len(k.Waiters) == 0 {
+			idle = append(idle, fmt.Sprintf("%s holds %s for %s", h.Who(), k.Text, Age(age)))
+			continue
+		}
+		v := of(k, HeldLong, Warning, fmt.Sprintf("%s has held %s for %s.", h.Who(), k.Text, Age(age)), h.describe(), waits(k))
 		if !h.Exact {
 			v.Evidence = append(v.Evidence, "since when exactly is not known: no process answers for it, and this monitor saw it first then")
 		}
@@ -83,7 +85,22 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		v.Advice = "Look at what the holder does. If it hangs, ask it to release, or end its session: its context ends within milliseconds."
 		all = append(all, v)
 	}
+	if len(idle) > 0 {
+		all = append(all, Verdict{
+			Name: HeldLong, Severity: Note, Text: fmt.Sprintf("%s held for more than %s, and nobody waits.", Count(len(idle), "key is", "keys are"), Age(m.limits.Long)),
+			Evidence: few(idle), Advice: "If that is what they are for, it is well. A lock that is kept by mistake shows here first.",
+		})
+	}
 	return all
+}
+
+// few are the first of many lines.
+func few(lines []string) []string {
+	const enough = 3
+	if len(lines) <= enough+1 {
+		return lines
+	}
+	return append(slices.Clone(lines[:enough]), fmt.Sprintf("and %d more", len(lines)-enough))
 }
 
 func oldest(k *Key) *Holder {
@@ -91,21 +108,32 @@ func oldest(k *Key) *Holder {
 }
 
 func silentHolders(m *Memory, p *Picture) (all []Verdict) {
+	const advice = "It is stopped, cut off or out of CPU. The server frees the key when the session is over: after SessionTTL, or at once with pg_terminate_backend. It may go on later until it looks at its context."
+	idle := map[*Process][]string{} // nobody waits for them
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
 			quiet, ok := m.quiet(h.Process)
 			if !ok {
 				continue
 			}
-			s := Warning
-			if len(k.Waiters) > 0 || k.Kind == Leading {
-				s = Critical
+			if len(k.Waiters) == 0 && k.Kind != Leading {
+				idle[h.Process] = append(idle[h.Process], "it holds "+k.Text)
+				continue
 			}
-			v := of(k, HolderSilent, s, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process))
+			v := of(k, HolderSilent, Critical, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process))
 			v.Subject = number(h.PID)
-			v.Advice = "It is stopped, cut off or out of CPU. The server frees the key when the session is over: after SessionTTL, or at once with pg_terminate_backend. It may go on later until it looks at its context."
+			v.Advice = advice
 			all = append(all, v)
 			break
+		}
+	}
+	for _, proc := range p.Processes {
+		if lines := idle[proc]; len(lines) > 0 {
+			quiet, _ := m.quiet(proc)
+			all = append(all, Verdict{
+				Name: HolderSilent, Severity: Warning, Subject: proc.Name, Advice: advice, Evidence: append(few(lines), place(proc)),
+				Text: fmt.Sprintf("%s holds %s and has not answered for %s; nobody waits.", proc.Name, Count(len(lines), "key", "keys"), Age(quiet)),
+			})
 		}
 	}
 	return all
@@ -116,7 +144,7 @@ func place(p *Process) string {
 	if p.Host == "" {
 		return "the process never answered this monitor"
 	}
-	return fmt.Sprintf("%s %s, process %d on %s", p.Service, p.Version, p.PID, p.Host)
+	return p.Place()
 }
 
 func idleHolders(m *Memory, p *Picture) (all []Verdict) {
@@ -261,7 +289,7 @@ func poolers(m *Memory, p *Picture) (all []Verdict) {
 	}
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
-			if h.Process != nil || h.Prepared || !whole[listenerName(h.Name)] || h.State != "idle" || k.Kind == Leading {
+			if h.Process != nil || h.Prepared || !whole[listenerName(h.Name)] || h.State != "idle" || k.Namespace == "" {
 				continue
 			}
 			if m.lasting("leaked/"+k.ID+"/"+number(h.PID), p.At) < m.limits.Confirm {

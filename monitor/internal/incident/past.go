@@ -11,6 +11,7 @@ import (
 const (
 	Kept         = time.Hour
 	maxEvents    = 5000
+	maxBurst     = 50 // events of a kind in one look
 	maxFrames    = 1500
 	frameKeys    = 40
 	frameEvery   = 5 * time.Second
@@ -75,6 +76,7 @@ type Past struct {
 	Frames []Frame // the oldest first
 	Began  time.Time
 
+	burst    map[EventKind]int // of this look
 	before   *Picture
 	heads    map[spot]head
 	verdicts map[string]Verdict
@@ -97,15 +99,20 @@ func (p *Past) add(now *Picture, found []Verdict) {
 			heads[spot{h.PID, h.Tag}] = head{k, h}
 		}
 	}
-	changed := false
+	p.burst = map[EventKind]int{}
 	if p.before == nil {
 		p.Began = now.At
 	} else {
 		p.endings(now, heads)
 		p.beginnings(now, heads)
 	}
+	for kind, n := range p.burst {
+		if n > maxBurst {
+			p.Events = append(p.Events, Event{At: now.At, Kind: kind, Text: fmt.Sprintf("and %d more", n-maxBurst)})
+		}
+	}
 	p.leading(now)
-	changed = p.judged(now, found)
+	changed := p.judged(now, found)
 	p.heads, p.before = heads, now
 	if n := len(p.Frames); n == 0 || changed && now.At.Sub(p.Frames[n-1].At) >= time.Second || now.At.Sub(p.Frames[n-1].At) >= frameEvery {
 		p.Frames = append(p.Frames, frame(now, found))
@@ -114,6 +121,9 @@ func (p *Past) add(now *Picture, found []Verdict) {
 }
 
 func (p *Past) event(at time.Time, kind EventKind, k *Key, who, text string) {
+	if p.burst[kind]++; p.burst[kind] > maxBurst {
+		return
+	}
 	e := Event{At: at, Kind: kind, Who: who, Text: text}
 	if k != nil {
 		e.Key, e.KeyID = k.Text, k.ID
@@ -267,7 +277,7 @@ func ByTrouble(p *Picture, found []Verdict) []*Key {
 	worst := map[string]int{}
 	for _, v := range found {
 		r := v.Severity.rank() - 3
-		for _, id := range append([]string{v.KeyID}, v.also...) {
+		for _, id := range v.Keys() {
 			worst[id] = min(worst[id], r)
 		}
 	}

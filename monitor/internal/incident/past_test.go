@@ -37,12 +37,27 @@ func TestWhatHappenedTellsOfHandOversLossesAndVerdicts(t *testing.T) {
 	assert.Contains(t, texts(w.memory.Past().Events), "handed over: b got order/7 after 4 min 0 s, from a")
 
 	w.look(6 * time.Minute)
-	assert.Contains(t, texts(w.memory.Past().Events), "raised: b has held order/7 for 6 min 1 s.")
+	assert.Contains(t, texts(w.memory.Past().Events), "raised: 1 key is held for more than 5 min 0 s, and nobody waits.")
 	w.Rows, w.Answers = nil, w.Answers[:1] // b dies
 	w.look(time.Second)
 	all := texts(w.memory.Past().Events)
 	assert.Contains(t, all, "lost: b is gone; it held order/7 for 6 min 1 s, 0 waited")
-	assert.Contains(t, all, "cleared: no longer: b has held order/7 for 6 min 1 s.")
+	assert.Contains(t, all, "cleared: no longer: 1 key is held for more than 5 min 0 s, and nobody waits.")
+}
+
+func TestAProcessThatEndsWithManyLocksIsFewEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.process("a", 901)
+	for i := range 1000 {
+		w.holds("a", 1, key(1, int32(i)))
+	}
+	w.look(0)
+	w.Rows, w.Answers = nil, nil
+	w.look(time.Second)
+	all := texts(w.memory.Past().Events)
+	assert.Len(t, all, 51)
+	assert.Equal(t, "lost: and 950 more", all[50])
 }
 
 func TestANewLeaderIsAHandOver(t *testing.T) {

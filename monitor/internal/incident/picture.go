@@ -141,6 +141,15 @@ type Process struct {
 	ClockError time.Duration // by which Clock may be wrong
 }
 
+// Place says which program it is, and where.
+func (p *Process) Place() string {
+	program := p.Service
+	if p.Version != "" {
+		program += " " + p.Version
+	}
+	return program + ", process " + number(p.PID) + " on " + p.Host
+}
+
 // An Election is what its candidates say of it.
 type Election struct {
 	ID, Name, Key string

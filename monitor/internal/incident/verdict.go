@@ -38,8 +38,16 @@ type Verdict struct {
 	also     []string  // the IDs of further keys
 }
 
+// Keys are the IDs of those that it is about.
+func (v *Verdict) Keys() []string {
+	if len(v.also) > 0 {
+		return v.also
+	}
+	return []string{v.KeyID}
+}
+
 // Of reports whether it is about a key.
-func (v *Verdict) Of(keyID string) bool { return v.KeyID == keyID || slices.Contains(v.also, keyID) }
+func (v *Verdict) Of(keyID string) bool { return slices.Contains(v.Keys(), keyID) }
 
 func (v *Verdict) id() string { return v.Name + "\x00" + v.KeyID + "\x00" + v.Subject }
 
@@ -116,7 +124,30 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.Waiters, a.Waiters))
 	})
-	return all
+	return most(all)
+}
+
+// perName is how many verdicts of one name are told.
+const perName = 20
+
+// most leaves out what nobody would read, and says how many.
+func most(all []Verdict) []Verdict {
+	counts := map[string]int{}
+	last := map[string]int{}
+	kept := all[:0]
+	for _, v := range all {
+		if counts[v.Name]++; counts[v.Name] <= perName {
+			last[v.Name] = len(kept)
+			kept = append(kept, v)
+		}
+	}
+	for name, n := range counts {
+		if n > perName {
+			v := &kept[last[name]]
+			v.Evidence = append(v.Evidence, Count(n-perName, "more verdict", "more verdicts")+" of this kind")
+		}
+	}
+	return kept
 }
 
 // of makes a verdict about a key.

@@ -59,7 +59,7 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 				w.waits("a", 4, key(2, 8))
 				return w.looks()
 			},
-			evidence: "a waits for stock/8 since 2.0 s and holds order/7",
+			evidence: "a holds order/7 and has waited 2.0 s for stock/8",
 		},
 		incident.HeldLong: {
 			raise:    func() *world { return two().look(6 * time.Minute) },
@@ -316,4 +316,28 @@ func TestAProcessThatStopsWhileItLeadsIsNoLeader(t *testing.T) {
 	w.look(time.Second).look(2 * time.Second)
 	assert.Contains(t, requireVerdict(t, w, incident.NoLeader).Evidence, "node-a (a): silent")
 	assert.Contains(t, requireVerdict(t, w, incident.HolderSilent).Text, "a holds scheduler (1:100)")
+}
+
+func TestManyKeysOfOneKindAreFewVerdicts(t *testing.T) {
+	t.Parallel()
+	w := two()
+	for i := range 1000 {
+		w.holds("a", 1, key(1, int32(100+i)))
+		w.waits("b", 0, key(1, int32(100+i)))
+		w.holds("a", 1, key(2, int32(100+i)))
+	}
+	w.look(0)
+	w.silence("a")
+	w.look(6 * time.Minute)
+	assert.Less(t, len(w.found), 50)
+	silent := 0
+	for _, v := range w.found {
+		if v.Name == incident.HolderSilent {
+			silent++
+			if silent == 20 {
+				assert.Contains(t, v.Evidence, "982 more verdicts of this kind")
+			}
+		}
+	}
+	assert.Equal(t, 20, silent)
 }

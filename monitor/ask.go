@@ -1,0 +1,188 @@
+package monitor
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// How often the processes are asked at most, and how long who is silent is waited for. One
+// question costs every commit of the database's notifications an instant (NOTIFY, PostgreSQL manual, Notes).
+const (
+	askEvery   = 900 * time.Millisecond
+	askAgain   = 10 * time.Second // after an error, which is there to stay: a standby, a pooler
+	askTimeout = 500 * time.Millisecond
+)
+
+// A spot is a session's place at a lock.
+type spot struct {
+	pid uint32
+	tag namespace.Tag
+}
+
+// A heard is what the processes said last.
+type heard struct {
+	at      time.Time // by the local clock, when the answers had come
+	answers introspect.Answers
+	problem string // why there are none
+
+	texts map[namespace.Tag]string // of the keys
+	holds map[spot]time.Time       // since when, by the local clock
+	waits map[spot]time.Time
+	keys  map[namespace.Tag]namespace.Tag // that are waited for, by their turnstiles
+}
+
+// ask asks the processes, if it is time to.
+func (m *Monitor) ask(ctx context.Context) {
+	wait := askEvery
+	if m.heard.problem != "" {
+		wait = askAgain
+	}
+	if m.config.NoQuestions || m.facts.Standby || !m.heard.at.IsZero() && time.Since(m.heard.at) < wait {
+		return
+	}
+	question := introspect.Question{Limit: introspect.MaxLimit, Timeout: askTimeout}
+	answers, err := introspect.Ask(ctx, m.conn, question)
+	h := heard{at: time.Now(), answers: answers}
+	switch {
+	case err != nil:
+		m.config.Logger.Info("processes_cannot_be_asked", slog.Any("error", err))
+		h.problem = "the processes could not be asked"
+		h.answers = introspect.Answers{}
+	case m.pooled && len(answers.Answers) == 0 && len(answers.Silent) > 0:
+		h.problem = "this monitor reaches PostgreSQL through a pooler, and hears no answers"
+		h.answers = introspect.Answers{}
+	}
+	h.index()
+	m.heard = h
+	m.remember()
+}
+
+// index finds what was said by key and session.
+func (h *heard) index() {
+	h.texts, h.keys = map[namespace.Tag]string{}, map[namespace.Tag]namespace.Tag{}
+	h.holds, h.waits = map[spot]time.Time{}, map[spot]time.Time{}
+	name := func(t namespace.Tag, text string) {
+		if old, ok := h.texts[t]; !ok || hidesEntity(old) {
+			h.texts[t] = text
+		}
+	}
+	for i := range h.answers.Answers {
+		a := &h.answers.Answers[i]
+		for j := range a.Locks {
+			l := &a.Locks[j]
+			name(l.Tag, l.Key)
+			h.holds[spot{l.Session, l.Tag}] = earlier(h.holds[spot{l.Session, l.Tag}], h.at.Add(-l.Age))
+		}
+		for j := range a.Waits {
+			w := &a.Waits[j]
+			name(w.Tag, w.Key)
+			h.keys[turnstile.Of(w.Tag)] = w.Tag
+			if w.Session != 0 {
+				h.waits[spot{w.Session, w.Tag}] = earlier(h.waits[spot{w.Session, w.Tag}], h.at.Add(-w.Age))
+			}
+		}
+	}
+}
+
+// earlier is the earlier of two times, of which a may be none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// hidesEntity reports whether a process told the key without its entity.
+func hidesEntity(text string) bool { return strings.Contains(text, "/…") }
+
+// A memo is what a process said last.
+type memo struct {
+	answer introspect.Answer
+	at     time.Time
+}
+
+// remember keeps the last answer of each process that listens, for when it is silent.
+func (m *Monitor) remember() {
+	memos := make(map[uint32]memo, len(m.heard.answers.Answers))
+	for _, s := range m.heard.answers.Silent {
+		if old, ok := m.memos[s.Session]; ok {
+			memos[s.Session] = old
+		}
+	}
+	for _, a := range m.heard.answers.Answers {
+		memos[a.Session] = memo{a, m.heard.at}
+	}
+	if m.heard.problem == "" {
+		m.memos = memos
+	}
+}
+
+// input is what a Picture is made of. skew is by how much the server's clock is ahead of ours.
+func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
+	in := incident.Input{
+		At: s.Server.Now, Rows: make([]incident.Row, len(s.Locks)), Names: map[uint32]string{}, Namespaces: map[int]string{},
+		Answers: m.heard.answers.Answers, Asked: m.heard.at.Add(skew), Text: m.assembler.show, ID: m.linkID,
+		HideLabels: m.config.Redact != nil, Server: m.facts.Server,
+	}
+	if m.heard.at.IsZero() {
+		in.Asked = s.Server.Now
+	}
+	in.Server.Version, in.Server.Database, in.Server.Partial, in.Server.Clock = s.Server.Version, s.Server.Database, s.Partial, skew
+	in.Server.Unanswered = m.heard.problem
+	if m.config.NoQuestions {
+		in.Server.Unanswered = "this monitor does not ask processes"
+	}
+	for n := range m.config.Namespaces.All() {
+		in.Namespaces[n.Number()] = n.Name()
+	}
+	for _, q := range m.heard.answers.Silent {
+		silent := incident.Silent{Silent: q}
+		if old, ok := m.memos[q.Session]; ok {
+			silent.Last, silent.Spoke = &old.answer, old.at.Add(skew)
+		}
+		in.Silent = append(in.Silent, silent)
+	}
+	for _, l := range m.listeners {
+		in.Names[l.Session] = l.ApplicationName
+	}
+	for i := range s.Locks {
+		in.Rows[i] = m.incidentRow(&s.Locks[i], s.Server.Now)
+	}
+	return in
+}
+
+func (m *Monitor) incidentRow(l *Lock, now time.Time) incident.Row {
+	r := incident.Row{
+		Session: incident.Session{PID: l.PID, Name: l.ApplicationName}, Tag: l.Tag, Text: l.Key.Text, Shown: l.shown,
+		Shared: l.Mode != exclusive, Granted: l.Granted, Age: time.Duration(l.Duration * float64(time.Second)),
+	}
+	if l.Namespace != nil {
+		r.Namespace = *l.Namespace
+	}
+	if l.State != nil {
+		r.State = *l.State
+	}
+	if l.stateChange != nil {
+		r.StateAge = now.Sub(*l.stateChange)
+	}
+	return r
+}
+
+// show is how a key is shown that a process calls text: redacted, and under the name that
+// Config.Namespaces has for it.
+func (a *assembler) show(tag namespace.Tag, text string) (shown string, whole bool) {
+	l := Lock{Tag: tag}
+	if text == "" || hidesEntity(text) {
+		text = cmp.Or(a.heard.texts[tag], text)
+	}
+	a.nameAs(&l, text)
+	return l.Key.Text, l.shown
+}

@@ -1,0 +1,174 @@
+package monitor_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// until looks until a Snapshot is as it should be.
+func until(t *testing.T, m *monitor.Monitor, good func(monitor.Snapshot) bool) (s monitor.Snapshot) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s = snapshot(t, m)
+		return good(s)
+	}, patience, 20*time.Millisecond)
+	return s
+}
+
+func toldBy(source monitor.Source) func(monitor.Snapshot) bool {
+	return func(s monitor.Snapshot) bool {
+		return len(s.Locks) > 0 && s.Locks[0].HeldSince != nil && s.Locks[0].HeldSince.Source == source
+	}
+}
+
+// acquire holds a key until the test ends.
+func acquire(t *testing.T, l *advisory.Locker, key namespace.Key) {
+	t.Helper()
+	lock, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lock.Release() })
+}
+
+// waitFor makes a Locker wait for a key until the test ends.
+func waitFor(t *testing.T, l *advisory.Locker, ctx context.Context, key namespace.Key) { //nolint:revive // ctx says what the caller holds
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if lock, err := l.Acquire(ctx, key); err == nil {
+			_ = lock.Release()
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func TestTheNameOfAHashedKeyAndSinceWhenItIsHeldComeFromItsProcess(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		key, err := agents.Text("acme/eu")
+		require.NoError(t, err)
+		before := time.Now()
+		acquire(t, locker(t, dsn, "holder"), key)
+		held := time.Since(before)
+		m, err := monitor.Open(monitor.Config{DSN: dsn, MinInterval: 1}) // without Namespaces
+		require.NoError(t, err)
+		t.Cleanup(m.Close)
+
+		s := until(t, m, toldBy(monitor.SourceProcess))
+
+		l := s.Locks[0]
+		assert.Equal(t, "agent/acme/eu", l.Key.Text)
+		assert.Equal(t, "agent", *l.Namespace)
+		assert.Equal(t, "acme/eu", *l.EntityID)
+		assert.InDelta(t, time.Since(before).Seconds(), l.Duration, (held + time.Second).Seconds())
+		assert.InDelta(t, s.Server.Now.Sub(l.HeldSince.At).Seconds(), l.Duration, 1e-3)
+
+		unasked := open(t, monitor.Config{DSN: dsn, NoQuestions: true})
+		l = until(t, unasked, toldBy(monitor.SourceFirstSeen)).Locks[0]
+		assert.True(t, strings.HasPrefix(l.Key.Text, "@"), "control: PostgreSQL does not know")
+	})
+}
+
+func TestRedactHidesWhatProcessesSay(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		key, err := agents.Text("acme/eu")
+		require.NoError(t, err)
+		l := locker(t, dsn, "holder").With(advisory.Options{Label: "report for acme"})
+		acquire(t, l, key)
+		_, err = l.AcquireSlot(t.Context(), orders.ID(4711), 3)
+		require.NoError(t, err)
+		m := open(t, monitor.Config{DSN: dsn, Redact: func(_, id string) string { return "…" + id[:1] }})
+
+		s := until(t, m, toldBy(monitor.SourceProcess))
+
+		require.Len(t, s.Locks, 2)
+		for _, l := range s.Locks {
+			assert.Contains(t, []string{"agent/…a", "order/…4"}, strings.Split(l.Key.Text, "#")[0])
+		}
+		body := get(t, m.Handler(), "/api/advisory-locks").Body.String()
+		page := get(t, m.Page(), "/").Body.String()
+		assert.Contains(t, page, "agent/…a")
+		for _, secret := range []string{"acme", "4711"} {
+			assert.NotContains(t, body, secret)
+			assert.NotContains(t, page, secret)
+		}
+		open := get(t, opened(t, dsn).Page(), "/").Body.String()
+		assert.Contains(t, open, "agent/acme/eu", "control")
+	})
+}
+
+func opened(t *testing.T, dsn string) *monitor.Monitor {
+	t.Helper()
+	m := open(t, monitor.Config{DSN: dsn})
+	until(t, m, toldBy(monitor.SourceProcess))
+	return m
+}
+
+func TestADeadlockOfTwoLockersIsAVerdict(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond})
+		one, two := locker(t, dsn, "one"), locker(t, dsn, "two")
+		first, err := one.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		second, err := two.Acquire(t.Context(), agents.ID(2))
+		require.NoError(t, err)
+		waitFor(t, one, first.Context(), agents.ID(2))
+		waitFor(t, two, second.Context(), agents.ID(1))
+		var deadlock monitor.Verdict
+		require.Eventually(t, func() bool {
+			all, err := m.Verdicts(t.Context())
+			require.NoError(t, err)
+			for _, v := range all {
+				if v.Name == "deadlock" {
+					deadlock = v
+				}
+			}
+			return deadlock.Name != ""
+		}, patience, 50*time.Millisecond)
+		assert.Equal(t, "critical", deadlock.Severity)
+		assert.Contains(t, deadlock.Key, "agent/1")
+		assert.Contains(t, deadlock.Key, "agent/2")
+		assert.Len(t, deadlock.Evidence, 2)
+	})
+}
+
+func TestALonelyHolderIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		acquire(t, locker(t, dsn, "holder"), agents.ID(1))
+		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond})
+		until(t, m, toldBy(monitor.SourceProcess))
+		end := time.Now().Add(3 * time.Second)
+		require.Eventually(t, func() bool {
+			all, err := m.Verdicts(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, all)
+			return time.Now().After(end)
+		}, patience, 50*time.Millisecond)
+	})
+}

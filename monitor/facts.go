@@ -1,0 +1,73 @@
+package monitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// factsEvery is how often the server is asked about itself at most.
+const factsEvery = 5 * time.Second
+
+// facts is what is known of the server beside its locks.
+type facts struct {
+	incident.Server
+	at time.Time
+}
+
+// factsSQL counts what the locks and sessions of all databases share (PostgreSQL manual, section 19.12,
+// max_locks_per_transaction). The second statement of each batch sets what it needs.
+const factsSQL = `
+SELECT pg_is_in_recovery(),
+       (SELECT count(*) FROM pg_locks WHERE NOT fastpath),
+       current_setting('max_locks_per_transaction')::int8 * (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8),
+       (SELECT coalesce(sum(numbackends), 0)::int8 FROM pg_stat_database),
+       current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
+         - coalesce(current_setting('reserved_connections', true), '0')::int8`
+
+// listenersSQL lists who can be asked: the application_name of a process' listening session ends
+// with that of its lock sessions.
+const listenersSQL = `
+SELECT pid, substr(application_name, length($1) + 1) FROM pg_stat_activity
+WHERE datname = current_database() AND starts_with(application_name, $1)`
+
+// lookAround reads the facts, and who listens, if it is time to.
+func (m *Monitor) lookAround(ctx context.Context) error {
+	if time.Since(m.around) < askEvery {
+		return nil
+	}
+	var b pgx.Batch
+	b.Queue(settingsSQL)
+	b.Queue(listenersSQL, introspect.ListenerPrefix)
+	due := time.Since(m.facts.at) >= factsEvery
+	if due {
+		b.Queue(factsSQL)
+	}
+	results := m.conn.SendBatch(ctx, &b)
+	defer func() { _ = results.Close() }() // its error is that of the reads below
+	if _, err := results.Exec(); err != nil {
+		return err
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	if m.listeners, err = pgx.CollectRows(rows, pgx.RowToStructByPos[introspect.Silent]); err != nil {
+		return err
+	}
+	m.around = time.Now()
+	if !due {
+		return nil
+	}
+	f := facts{at: time.Now()}
+	s := &f.Server
+	if err := results.QueryRow().Scan(&s.Standby, &s.Locks, &s.LockRoom, &s.Connections, &s.ConnLimit); err != nil {
+		return err
+	}
+	m.facts = f
+	return nil
+}

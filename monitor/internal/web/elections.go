@@ -1,0 +1,133 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// An electionView is an election.
+type electionView struct {
+	ID, Name, Key, Leader, Term, Link string
+	Since                             age
+	Leaderless                        bool
+	Members                           []memberView
+	HandOvers                         []handOverView
+	Lease                             string
+}
+
+type memberView struct {
+	Node, State, Process, Session, Err, Term string
+	Silent, Leads                            bool
+	Since                                    age
+}
+
+type handOverView struct {
+	Time, Node, Term, Led string
+}
+
+// A leasesView is the leases of a store.
+type leasesView struct {
+	Leases []leaseView
+	More   bool
+	Failed bool
+}
+
+type leaseView struct {
+	Name, Holder, Status, Left string
+	Token                      uint64
+	Acquired                   string
+}
+
+// elections shows elections, and leases.
+func elections(v *view, r *http.Request) {
+	v.Title = "Elections and leases"
+	v.Parts = []string{"elections"}
+	for _, e := range v.state.Picture.Elections {
+		v.Elections = append(v.Elections, v.election(e))
+	}
+	if v.page.config.Leases != nil {
+		v.Leases = v.leases(r.Context())
+	}
+}
+
+func (v *view) election(e *incident.Election) electionView {
+	ev := electionView{ID: e.ID, Name: e.Name, Key: e.Key, Leaderless: true}
+	if e.Tag.Valid() {
+		ev.Link = keyLink(e.ID)
+	}
+	var handOvers []incident.HandOver
+	members := slices.Clone(e.Members)
+	slices.SortStableFunc(members, func(a, b incident.Member) int {
+		rank := func(m incident.Member) int {
+			if m.State == "leader" && !m.Process.Silent {
+				return 0
+			}
+			return 1
+		}
+		return rank(a) - rank(b)
+	})
+	for _, m := range members {
+		mv := memberView{
+			Node: m.Node, State: m.State, Process: m.Process.Name, Err: m.Err, Term: m.Term, Silent: m.Process.Silent,
+			Leads: m.State == "leader" && !m.Process.Silent, Since: v.age("m/"+e.ID+m.Process.ID+m.Node+m.State, m.Age, true),
+		}
+		if m.Session != 0 {
+			mv.Session = strconv.Itoa(int(m.Session))
+		}
+		if mv.Leads && ev.Leaderless {
+			ev.Leader, ev.Term, ev.Since, ev.Leaderless, ev.Lease = m.Node, m.Term, mv.Since, false, incident.Age(m.Lease)
+		}
+		ev.Members = append(ev.Members, mv)
+		if len(m.HandOvers) > len(handOvers) || mv.Leads && len(m.HandOvers) > 0 {
+			handOvers = m.HandOvers
+		}
+	}
+	for i, h := range handOvers {
+		at := v.At.Add(-h.Age)
+		hv := handOverView{Time: clock(at), Node: h.Node, Term: h.Term}
+		if i > 0 {
+			hv.Led = incident.Age((h.Age - handOvers[i-1].Age).Truncate(time.Second))
+		}
+		ev.HandOvers = append(ev.HandOvers, hv)
+	}
+	return ev
+}
+
+// leasesShown are the leases of a store that are listed.
+const leasesShown = 200
+
+func (v *view) leases(ctx context.Context) *leasesView {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	lv := new(leasesView)
+	for record, err := range v.page.config.Leases(ctx, lease.ListRequest{Limit: leasesShown + 1}) {
+		if err != nil {
+			lv.Failed = true
+			break
+		}
+		if len(lv.Leases) == leasesShown {
+			lv.More = true
+			break
+		}
+		lv.Leases = append(lv.Leases, leaseOf(record))
+	}
+	return lv
+}
+
+func leaseOf(r lease.Record) leaseView {
+	l := leaseView{Name: r.Name, Holder: r.Holder, Status: strings.ToLower(r.State.String()), Token: r.Token}
+	if !r.AcquiredAt.IsZero() {
+		l.Acquired = clock(r.AcquiredAt)
+	}
+	if r.State == lease.Held {
+		l.Left = incident.Age(r.Remaining)
+	}
+	return l
+}

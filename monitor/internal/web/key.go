@@ -1,0 +1,206 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// waitersShown are those of a key that its page lists.
+const waitersShown = 200
+
+// A keyView is the page of one key.
+type keyView struct {
+	Text, Kind string
+	Gone       bool
+	Slots      int
+	HandOvers  int64
+	Holders    []holderView
+	Waiters    []waiterView
+	AllWaiters int
+	Verdicts   []card
+	SQL        []string
+	Steps      []step
+	Shown      bool
+}
+
+type holderView struct {
+	Who, How, Session, State, Label, Place string
+	Silent                                 bool
+	Since                                  age
+	Beside                                 int
+	Asked, Doubtful, Told                  bool
+}
+
+type waiterView struct {
+	Place                        int
+	Who, How, Session, Label, At string
+	Since                        age
+	Left                         string
+	Holds                        []string
+}
+
+// A step is something that can be done.
+type step struct{ Text, Command string }
+
+// key is the page of one key.
+func key(v *view, r *http.Request) {
+	id := r.URL.Query().Get("id")
+	v.Parts = []string{"key"}
+	v.Title = "Key"
+	for _, k := range v.state.Picture.Keys {
+		if k.ID == id {
+			v.Title = k.Text
+			v.Key = v.keyOf(k)
+			return
+		}
+	}
+	v.Key = &keyView{Gone: true, Text: "This key"}
+	for i := len(v.state.Past.Events) - 1; i >= 0; i-- {
+		if e := &v.state.Past.Events[i]; e.KeyID == id {
+			v.Key.Text = e.Key
+			break
+		}
+	}
+}
+
+func (v *view) keyOf(k *incident.Key) *keyView {
+	kv := &keyView{Text: k.Text, Kind: string(k.Kind), Slots: k.Slots, HandOvers: k.HandOvers, AllWaiters: len(k.Waiters), Shown: k.Shown}
+	for i, c := range v.Verdicts {
+		if v.state.Verdicts[i].Of(k.ID) {
+			kv.Verdicts = append(kv.Verdicts, c)
+		}
+	}
+	for i, h := range k.Holders {
+		kv.Holders = append(kv.Holders, v.holder(k, i, h))
+	}
+	names := map[namespace.Tag]string{}
+	for _, o := range v.state.Picture.Keys {
+		names[o.Tag] = o.Text
+	}
+	for i, w := range k.Waiters[:min(waitersShown, len(k.Waiters))] {
+		kv.Waiters = append(kv.Waiters, v.waiter(k, i, w, names))
+	}
+	if k.Shown {
+		kv.SQL = queries(k)
+	}
+	kv.Steps = steps(k)
+	return kv
+}
+
+func (v *view) holder(k *incident.Key, i int, h *incident.Holder) holderView {
+	hv := holderView{
+		Who: h.Who(), How: mode(h.Shared), State: h.State, Beside: h.Beside, Asked: h.Asked, Doubtful: h.Doubtful, Told: h.Process != nil,
+		Since: v.age(fmt.Sprint("h/", k.ID, i, h.PID), h.Age, h.Exact), Label: strings.Join(h.Labels, ", "),
+	}
+	if h.PID != 0 {
+		hv.Session = strconv.Itoa(int(h.PID))
+	}
+	if h.Count > 1 {
+		hv.How += fmt.Sprintf(", by %d requests", h.Count)
+	}
+	if p := h.Process; p != nil {
+		hv.Place, hv.Silent = placeOf(p), p.Silent
+	}
+	return hv
+}
+
+func placeOf(p *incident.Process) string {
+	if p.Host == "" {
+		return ""
+	}
+	return p.Place()
+}
+
+func (v *view) waiter(k *incident.Key, i int, w *incident.Waiter, names map[namespace.Tag]string) waiterView {
+	wv := waiterView{
+		Place: i + 1, Who: w.Who(), How: mode(w.Shared), Label: w.Label, At: "at the server",
+		Since: v.age(fmt.Sprint("w/", k.ID, w.Who(), w.Ahead, w.Label), w.Age, w.Process != nil),
+	}
+	if w.PID != 0 {
+		wv.Session = strconv.Itoa(int(w.PID))
+	}
+	if w.Inside {
+		wv.At = "in the process"
+	}
+	if w.Left > 0 {
+		wv.Left = incident.Age(w.Left.Round(5 * time.Second))
+	}
+	for _, t := range w.Holds {
+		name := names[t]
+		if name == "" && k.Shown {
+			name = t.String()
+		}
+		if name != "" {
+			wv.Holds = append(wv.Holds, name)
+		}
+	}
+	return wv
+}
+
+func mode(shared bool) string {
+	if shared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// queries show the key in psql.
+func queries(k *incident.Key) []string {
+	gate := turnstile.Of(k.Tag)
+	var conditions []string
+	for _, h := range k.Holders {
+		if h.Tag != k.Tag {
+			conditions = append(conditions, where(h.Tag))
+		}
+	}
+	conditions = append(conditions, where(k.Tag), where(gate)+" -- its turnstile, at which those stand who wait behind the first")
+	return []string{"SELECT l.pid, a.application_name, l.mode, l.granted, now() - l.waitstart AS waiting, a.state\n" +
+		"FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)\nWHERE l.locktype = 'advisory'\n" +
+		"  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())\n  AND (" +
+		strings.Join(conditions, "\n    OR ") + "\n  );"}
+}
+
+func where(t namespace.Tag) string {
+	return fmt.Sprintf("(l.classid, l.objid, l.objsubid) = (%d, %d, %d)", t.ClassID, t.ObjID, t.ObjSubID)
+}
+
+// steps are what can be done about a key, the mildest first.
+func steps(k *incident.Key) (all []step) {
+	if len(k.Holders) == 0 {
+		return nil
+	}
+	ask := false
+	for _, h := range k.Holders {
+		ask = ask || h.Process != nil && !h.Process.Silent
+	}
+	if ask && k.Shown && k.Kind == incident.Mutex {
+		all = append(all, step{"Ask the holder to release it, if its program looks at that (Lock.Asked):", "pglatch ask " + shell(k.Text)})
+	}
+	for _, h := range k.Holders[:min(3, len(k.Holders))] {
+		if h.Prepared {
+			all = append(all, step{"Find the prepared transaction, then commit it or roll it back:", "SELECT gid, prepared, owner FROM pg_prepared_xacts WHERE database = current_database();"})
+			continue
+		}
+		text := fmt.Sprintf("End the session of %s. Its work is told within milliseconds, if it runs; a stopped one when it goes on", h.Who())
+		if h.Beside > 0 {
+			text += fmt.Sprintf("; it loses %s beside this one", incident.Count(h.Beside, "lock", "locks"))
+		}
+		all = append(all, step{text + ":", fmt.Sprintf("SELECT pg_terminate_backend(%d);", h.PID)})
+	}
+	return all
+}
+
+// shell quotes a word for the shell.
+func shell(s string) string {
+	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/:@._-") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,159 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"iter"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// A State is what there is to show. It is not changed any more.
+type State struct {
+	Picture  *incident.Picture
+	Verdicts []incident.Verdict
+	Sorted   []*incident.Key // by trouble
+	Past     incident.Past
+	Ended    time.Time // when it was known, by the local clock
+}
+
+// A Config is where a page has it from.
+type Config struct {
+	// Look returns the newest State, and Next the next one after that, a second later.
+	Look func(ctx context.Context) (*State, error)
+	Next func(ctx context.Context, last *State) (*State, error)
+	// Refuse writes an error.
+	Refuse func(w http.ResponseWriter, status int, detail string)
+	// Leases are those of a store. nil = none.
+	Leases func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
+	// Recording is false if the past is only what viewers saw.
+	Recording bool
+}
+
+// policy lets the page load its own style and script, ask its own server, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+//go:embed assets
+var assets embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"age": incident.Age, "count": incident.Count, "clock": clock, "doc": docLink,
+	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b },
+}).ParseFS(assets, "assets/*.html"))
+
+// DocBase is where the documentation is.
+const DocBase = "https://github.com/pglatch/pglatch/blob/main/"
+
+func docLink(doc string) string { return DocBase + doc }
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
+
+// A Page is the handler.
+type Page struct{ config Config }
+
+// New returns a Page.
+func New(config Config) *Page { return &Page{config} }
+
+// ServeHTTP answers what the last element of the path names, so that it can be mounted at any
+// path that ends in a slash.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		p.config.Refuse(w, http.StatusMethodNotAllowed, "use GET or HEAD")
+		return
+	}
+	w.Header().Set("Content-Security-Policy", policy)
+	name := path.Base("/" + r.URL.Path)
+	if r.URL.Path == "" || strings.HasSuffix(r.URL.Path, "/") {
+		name = ""
+	}
+	switch name {
+	case "page.css":
+		p.asset(w, r, "text/css; charset=utf-8", name)
+	case "page.js":
+		p.asset(w, r, "text/javascript; charset=utf-8", name)
+	case "live":
+		p.live(w, r)
+	case "verdicts":
+		p.verdicts(w, r)
+	case "metrics":
+		p.metrics(w, r)
+	default:
+		if views[name] == nil {
+			p.config.Refuse(w, http.StatusNotFound, "the page is at the path that ends in a slash")
+			return
+		}
+		p.show(w, r, name)
+	}
+}
+
+// asset sends a file, which the browser asks for again each time: a new version must not meet an old script.
+func (p *Page) asset(w http.ResponseWriter, r *http.Request, kind, name string) {
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	http.ServeFileFS(w, r, assets, "assets/"+name)
+}
+
+// show sends a view.
+func (p *Page) show(w http.ResponseWriter, r *http.Request, name string) {
+	state, err := p.config.Look(r.Context())
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		p.html(w, http.StatusServiceUnavailable, "down", nil)
+		return
+	}
+	v := p.view(r, name, state, nil)
+	if v.problem != "" {
+		p.config.Refuse(w, v.status, v.problem)
+		return
+	}
+	p.html(w, v.status, "page", v)
+}
+
+func (p *Page) html(w http.ResponseWriter, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		panic("BUG: monitor: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client may have gone
+}
+
+// metrics writes the gauge of verdicts in the text format of Prometheus.
+func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
+	state, err := p.config.Look(r.Context())
+	if err != nil {
+		p.config.Refuse(w, http.StatusServiceUnavailable, "the database does not answer")
+		return
+	}
+	counts := map[string]int{}
+	for i := range state.Verdicts {
+		counts[state.Verdicts[i].Name]++
+	}
+	var b strings.Builder
+	b.WriteString("# HELP pglatch_verdict What is wrong with the locks of the database, by name.\n# TYPE pglatch_verdict gauge\n")
+	for _, name := range incident.Names() {
+		fmt.Fprintf(&b, "pglatch_verdict{name=%q} %d\n", name, counts[name])
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write([]byte(b.String()))
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic("BUG: monitor: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(body, '\n')) // the client may have gone
+}

@@ -1,0 +1,127 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// eventsShown are those of the newest past.
+const eventsShown = 300
+
+// A pastView is what happened.
+type pastView struct {
+	Events []eventView
+	All    int
+	Began  string
+	Find   string
+}
+
+type eventView struct {
+	ID, Time, Kind, Text, Link, At, Severity string
+}
+
+// A frameView is a moment of the past.
+type frameView struct {
+	Time, Date     string
+	Asked          string
+	Says           []frameLine
+	Verdicts       []incident.Verdict
+	Events         []eventView
+	Earlier, Later string
+	All, Waiting   int
+	None           bool
+}
+
+type frameLine struct {
+	Text, Link string
+	Waiters    int
+}
+
+func atLink(t time.Time) string { return "at?t=" + url.QueryEscape(t.UTC().Format(time.RFC3339)) }
+
+func event(e *incident.Event) eventView {
+	ev := eventView{Time: clock(e.At), Kind: string(e.Kind), Text: e.Text, At: atLink(e.At), Severity: string(e.Severity)}
+	if e.KeyID != "" {
+		ev.Link = keyLink(e.KeyID)
+	}
+	return ev
+}
+
+// happened is the list of events, the newest first.
+func happened(v *view, r *http.Request) {
+	v.Title = "What happened"
+	v.Parts = []string{"past"}
+	past := &v.state.Past
+	find := strings.TrimSpace(r.URL.Query().Get("find"))
+	pv := &pastView{Find: find, Began: clock(past.Began)}
+	for i := len(past.Events) - 1; i >= 0; i-- {
+		e := &past.Events[i]
+		if !strings.Contains(strings.ToLower(e.Text+" "+string(e.Kind)), strings.ToLower(find)) {
+			continue
+		}
+		if pv.All++; len(pv.Events) < eventsShown {
+			pv.Events = append(pv.Events, event(e))
+		}
+	}
+	v.Past = pv
+}
+
+// moment is a point in time: "?t=03:12:40", or with a date.
+func moment(v *view, r *http.Request) {
+	v.Title = "A point in time"
+	v.Live = "" // it does not change
+	at, ok := v.readTime(r.URL.Query().Get("t"))
+	if !ok {
+		v.problem, v.status = "t: write a time as 03:12:40, or 2026-01-02T03:12:40Z, in UTC", http.StatusBadRequest
+		return
+	}
+	past := &v.state.Past
+	frame, ok := past.At(at)
+	fv := &frameView{Asked: clock(at), None: !ok}
+	v.Frame = fv
+	if !ok {
+		return
+	}
+	v.Title = clock(frame.At)
+	fv.Time, fv.Date, fv.All, fv.Waiting, fv.Verdicts = clock(frame.At), frame.At.UTC().Format("2 January 2006"), frame.All, frame.Waiting, frame.Verdicts
+	for _, k := range frame.Keys {
+		fv.Says = append(fv.Says, frameLine{k.Say(), keyLink(k.ID), k.Waiters})
+	}
+	i := slices.IndexFunc(past.Frames, func(f incident.Frame) bool { return f.At.Equal(frame.At) })
+	if i > 0 {
+		fv.Earlier = atLink(past.Frames[i-1].At.Add(time.Second - time.Nanosecond))
+	}
+	if i+1 < len(past.Frames) {
+		fv.Later = atLink(past.Frames[i+1].At.Add(time.Second - time.Nanosecond))
+	}
+	for j := len(past.Events) - 1; j >= 0; j-- {
+		if e := &past.Events[j]; at.Sub(e.At).Abs() <= 30*time.Second && len(fv.Events) < eventsShown {
+			fv.Events = append(fv.Events, event(e))
+		}
+	}
+}
+
+// readTime reads a time of day, which was in the last 24 hours, or a time.
+func (v *view) readTime(text string) (time.Time, bool) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at.Add(time.Second - time.Nanosecond), true // the second is not over before
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		at, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		now := v.At.UTC()
+		at = time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(), int(time.Second-time.Nanosecond), time.UTC)
+		if at.After(now.Add(time.Minute)) {
+			at = at.AddDate(0, 0, -1)
+		}
+		return at, true
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,319 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+)
+
+// perPage are the rows of one page of the table.
+const perPage = 100
+
+// A view is what is shown of a State. Templates read it.
+type view struct {
+	Name, Title string
+	Now         int64
+	At          time.Time
+	Database    string
+	Version     string
+	Nav         []link
+	Parts       []string // beside status and, if Rows is not nil, the table
+	Status      status
+	Verdicts    []card
+	Rows        []row // nil = the view has no table
+	Query       query
+	All, Found  int
+	First, Last int
+	Prev, More  string
+	Key         *keyView
+	Graph       *graphView
+	Elections   []electionView
+	Leases      *leasesView
+	Past        *pastView
+	Frame       *frameView
+	Recording   bool
+	Live        string // the address of its events
+
+	status  int
+	problem string
+	state   *State
+	starts  starts
+	page    *Page
+}
+
+// A link is one of the navigation.
+type link struct {
+	Href, Text string
+	Here       bool
+	Key        string
+}
+
+// An age counts in the browser.
+type age struct {
+	Since int64 // ms since 1970
+	Text  string
+	About bool // it is not known exactly
+}
+
+// A status is the line of figures.
+type status struct {
+	Held, Waiting, Processes, Silent int
+	Locks, Connections               string
+	Unanswered                       string
+	Partial                          bool
+	Critical, Warning                int
+}
+
+// A card is a verdict.
+type card struct {
+	incident.Verdict
+	ID   string
+	Link string
+	Age  age
+}
+
+// A badge is a verdict in a row.
+type badge struct{ Severity, Name string }
+
+// A row is a key in the table.
+type row struct {
+	ID, Text, Link, Kind, Holder, Label, How string
+	More                                     int // holders
+	Since, Longest                           age
+	Waiters                                  int
+	Badges                                   []badge
+}
+
+// A query is what is asked for.
+type query struct {
+	Find, Older string
+	Page        int
+	older       time.Duration
+}
+
+// views make a view of each name.
+var views = map[string]func(v *view, r *http.Request){
+	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment,
+}
+
+var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}}
+
+// view makes one.
+func (p *Page) view(r *http.Request, name string, state *State, s starts) *view {
+	pic := state.Picture
+	v := &view{
+		Name: name, status: http.StatusOK, state: state, starts: s, page: p, At: pic.At, Now: pic.At.UnixMilli(), Database: pic.Server.Database,
+		Version: pic.Server.Version, Recording: p.config.Recording,
+	}
+	for _, l := range navigation {
+		l.Here = strings.Trim(l.Href, "./") == name
+		v.Nav = append(v.Nav, l)
+	}
+	values := r.URL.Query()
+	values.Set("view", name)
+	v.Live = "live?" + values.Encode()
+	v.figures()
+	for i := range state.Verdicts {
+		v.Verdicts = append(v.Verdicts, v.card(&state.Verdicts[i]))
+	}
+	views[name](v, r)
+	return v
+}
+
+func (v *view) parts() []string { return append([]string{"status"}, v.Parts...) }
+
+func (v *view) part(name string) string { return render("part-"+name, v) }
+
+func render(name string, data any) string {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		panic("BUG: monitor: " + err.Error())
+	}
+	return b.String()
+}
+
+// age is the age of what is d old, known to the client as id.
+func (v *view) age(id string, d time.Duration, exact bool) age {
+	since := v.starts.steady(id, v.At.Add(-d).UnixMilli())
+	text := incident.Age(d)
+	if v.starts != nil { // the browser counts: the text must not make another row of it
+		text = incident.Age(time.Duration(0))
+	}
+	return age{Since: since, Text: text, About: !exact}
+}
+
+func (v *view) figures() {
+	pic := v.state.Picture
+	s := &v.Status
+	for _, k := range pic.Keys {
+		s.Held += min(len(k.Holders), 1)
+		s.Waiting += len(k.Waiters)
+	}
+	for _, p := range pic.Processes {
+		if s.Processes++; p.Silent {
+			s.Silent++
+		}
+	}
+	s.Locks, s.Connections = percent(pic.Server.Locks, pic.Server.LockRoom), percent(pic.Server.Connections, pic.Server.ConnLimit)
+	s.Unanswered, s.Partial = pic.Server.Unanswered, pic.Server.Partial
+	for i := range v.state.Verdicts {
+		switch v.state.Verdicts[i].Severity {
+		case incident.Critical:
+			s.Critical++
+		case incident.Warning:
+			s.Warning++
+		}
+	}
+}
+
+func percent(part, whole int) string {
+	if whole <= 0 {
+		return "?"
+	}
+	return strconv.Itoa((100*part+whole/2)/whole) + " %"
+}
+
+func (v *view) card(verdict *incident.Verdict) card {
+	c := card{Verdict: *verdict, ID: "v-" + strconv.FormatUint(hash(verdict.Name+verdict.KeyID+verdict.Subject), 36)}
+	if verdict.KeyID != "" && verdict.Key != "" {
+		c.Link = keyLink(verdict.KeyID)
+	}
+	c.Age = v.age(c.ID, v.At.Sub(verdict.Since), true)
+	return c
+}
+
+func keyLink(id string) string { return "key?id=" + url.QueryEscape(id) }
+
+func hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// now is the table of keys.
+func now(v *view, r *http.Request) {
+	v.Title = "Now"
+	v.Parts = []string{"verdicts", "paging"}
+	if v.problem = v.Query.read(r.URL.Query()); v.problem != "" {
+		v.status = http.StatusBadRequest
+		return
+	}
+	var found []*incident.Key
+	for _, k := range v.state.Sorted {
+		if v.Query.matches(k) {
+			found = append(found, k)
+		}
+	}
+	v.All, v.Found = len(v.state.Sorted), len(found)
+	last := max(0, (len(found)-1)/perPage)
+	page := min(v.Query.Page, last)
+	part := found[min(page*perPage, len(found)):min((page+1)*perPage, len(found))]
+	v.First, v.Last = page*perPage+min(1, len(part)), page*perPage+len(part)
+	link := func(page int) string {
+		values := url.Values{}
+		for name, value := range map[string]string{"find": v.Query.Find, "older": v.Query.Older} {
+			if value != "" {
+				values.Set(name, value)
+			}
+		}
+		values.Set("page", strconv.Itoa(page))
+		return "?" + values.Encode()
+	}
+	if page > 0 {
+		v.Prev = link(page - 1)
+	}
+	if page < last {
+		v.More = link(page + 1)
+	}
+	badges := v.badges()
+	v.Rows = make([]row, len(part))
+	for i, k := range part {
+		v.Rows[i] = v.row(k, badges[k.ID])
+	}
+}
+
+func (v *view) badges() map[string][]badge {
+	all := map[string][]badge{}
+	for i := range v.state.Verdicts {
+		d := &v.state.Verdicts[i]
+		for _, id := range d.Keys() {
+			if b := (badge{string(d.Severity), strings.ReplaceAll(d.Name, "-", " ")}); !slices.Contains(all[id], b) {
+				all[id] = append(all[id], b)
+			}
+		}
+	}
+	return all
+}
+
+func (v *view) row(k *incident.Key, badges []badge) row {
+	w := row{ID: "k-" + k.ID, Text: k.Text, Link: keyLink(k.ID), Kind: string(k.Kind), Waiters: len(k.Waiters), Badges: badges}
+	if len(k.Holders) > 0 {
+		h := slices.MaxFunc(k.Holders, func(a, b *incident.Holder) int { return cmp.Compare(a.Age, b.Age) })
+		w.Holder, w.More = h.Who(), len(k.Holders)-1
+		if len(h.Labels) > 0 {
+			w.Label = h.Labels[0]
+		}
+		if h.Shared {
+			w.How = "shared"
+		}
+		w.Since = v.age(w.ID+"/held", h.Age, h.Exact)
+	}
+	if k.Kind == incident.Semaphore && k.Slots > 0 {
+		w.How = strconv.Itoa(len(k.Holders)) + " of " + strconv.Itoa(k.Slots) + " slots"
+	}
+	if len(k.Waiters) > 0 {
+		w.Longest = v.age(w.ID+"/wait", k.Longest(), k.Waiters[0].Process != nil)
+	}
+	return w
+}
+
+// read reads a query, and says what is wrong with it.
+func (q *query) read(values url.Values) string {
+	q.Find, q.Older = strings.TrimSpace(values.Get("find")), strings.TrimSpace(values.Get("older"))
+	if q.Older != "" {
+		text := q.Older
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			text += "s"
+		}
+		d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
+		if err != nil || d < 0 {
+			return "older=" + strconv.Quote(q.Older) + ": write it as 30s, 5m or 1h30m"
+		}
+		q.older = d
+	}
+	q.Page, _ = strconv.Atoi(values.Get("page"))
+	q.Page = max(q.Page, 0)
+	return ""
+}
+
+// matches reports whether a key is asked for.
+func (q *query) matches(k *incident.Key) bool {
+	if q.older > 0 && k.Since() < q.older && k.Longest() < q.older {
+		return false
+	}
+	if q.Find == "" {
+		return true
+	}
+	find := strings.ToLower(q.Find)
+	has := func(s string) bool { return strings.Contains(strings.ToLower(s), find) }
+	return has(k.Text) ||
+		slices.ContainsFunc(k.Holders, func(h *incident.Holder) bool {
+			return has(h.Who()) || slices.ContainsFunc(h.Labels, has) || q.pid(h.PID)
+		}) ||
+		slices.ContainsFunc(k.Waiters, func(w *incident.Waiter) bool { return has(w.Who()) || has(w.Label) || q.pid(w.PID) })
+}
+
+func (q *query) pid(pid uint32) bool { return pid != 0 && strconv.Itoa(int(pid)) == q.Find }
+
+// svg is markup that this package made, of escaped text.
+type svg = template.HTML

@@ -1,0 +1,223 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/monitor/internal/web"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var start = time.Date(2026, 3, 1, 3, 12, 40, 0, time.UTC)
+
+// A world makes the States of a test.
+type world struct {
+	memory *incident.Memory
+	looks  atomic.Int64
+	locks  int
+}
+
+// look is the State of n keys that billing-2 holds, of which the first has a waiter.
+func (w *world) look(context.Context) (*web.State, error) {
+	at := start.Add(time.Duration(w.looks.Add(1)) * time.Second)
+	age := at.Sub(start)
+	in := incident.Input{At: at, Asked: at, Names: map[uint32]string{900: "billing-2"}, Server: incident.Server{Version: "17.2", Database: "shop", LockRoom: 6400, ConnLimit: 97}}
+	a := introspect.Answer{Process: introspect.Process{ID: "x", Service: "billing", Host: "web-1", PID: 7, Clock: at}, Session: 900, AllLocks: w.locks, AllWaits: 1}
+	for i := range w.locks {
+		tag := namespace.Pair(1, int32(i)).Tag()
+		text := fmt.Sprint("order/", i, "<b>")
+		in.Rows = append(in.Rows, incident.Row{Session: incident.Session{PID: uint32(1000 + i), Name: "billing-2"}, Tag: tag, Text: text, Namespace: "order", Shown: true, Granted: true, Age: age})
+		a.Locks = append(a.Locks, introspect.Lock{Key: text, Tag: tag, Session: uint32(1000 + i), Age: age, Label: "label & more"})
+	}
+	a.Waits = []introspect.Wait{{Key: "order/0<b>", Tag: namespace.Pair(1, 0).Tag(), Age: age}}
+	a.Elections = []introspect.Election{
+		{Name: "scheduler", Key: "1:100", Tags: []namespace.Tag{namespace.Pair(1, 100_000).Tag()}, Node: "node-a", State: "leader", Term: "1.4", HandOvers: []introspect.HandOver{{Age: age, Node: "node-a"}, {Age: 2 * age, Node: "node-b"}}},
+	}
+	in.Answers = []introspect.Answer{a}
+	s := &web.State{Picture: incident.Build(in), Ended: time.Now()}
+	s.Verdicts = w.memory.Look(s.Picture)
+	s.Past, s.Sorted = *w.memory.Past(), incident.ByTrouble(s.Picture, s.Verdicts)
+	return s, nil
+}
+
+func newWorld(locks int) (*world, *web.Page) {
+	limits := incident.DefaultLimits()
+	limits.Long = 3 * time.Second
+	w := &world{memory: incident.NewMemory(limits), locks: locks}
+	return w, web.New(web.Config{
+		Look: w.look, Next: func(ctx context.Context, _ *web.State) (*web.State, error) { return w.look(ctx) },
+		Refuse: func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) },
+	})
+}
+
+func get(t *testing.T, p http.Handler, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
+	return w
+}
+
+func TestEveryViewIsWholeWithoutJavaScriptAndEscapesWhatItShows(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(3)
+	for range 5 {
+		get(t, p, "/locks/")
+	}
+	for target, wants := range map[string][]string{
+		"/locks/":                          {"order/0&lt;b&gt;", "billing-2", "label &amp; more", "has held", "1–3 of 3"},
+		"/locks/graph":                     {"<svg", "order/0&lt;b&gt;", "waited for by billing-2"},
+		"/locks/elections":                 {"scheduler", "node-a", "leads for", "1.4", "node-b"},
+		"/locks/happened":                  {"raised", "has held order/0&lt;b&gt;"},
+		"/locks/at?t=03:12:43":             {"03:12:43", "billing-2 held order/0&lt;b&gt; for 3.0 s, 1 waited"},
+		"/locks/at?t=2026-03-01T03:12:43Z": {"03:12:43"},
+		"/":                                {"order/1"},
+		"":                                 {"order/1"},
+	} {
+		target = strings.TrimPrefix(target, "/locks")
+		if target == "" {
+			target = "/"
+		}
+		w := get(t, p, target)
+		require.Equal(t, http.StatusOK, w.Code, target)
+		for _, want := range wants {
+			assert.Contains(t, w.Body.String(), want, target)
+		}
+		assert.NotContains(t, w.Body.String(), "<b>", target)
+		assert.NotContains(t, w.Body.String(), "style=", target)
+		assert.NotContains(t, w.Body.String(), "<script>", target)
+		csp := w.Header().Get("Content-Security-Policy")
+		assert.Contains(t, csp, "default-src 'none'")
+		assert.NotContains(t, csp, "unsafe")
+	}
+	for _, target := range []string{"/nothing", "/at?t=yesterday", "/?older=long", "/live?view=nothing"} {
+		assert.Contains(t, []int{http.StatusNotFound, http.StatusBadRequest}, get(t, p, target).Code, target)
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
+	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
+}
+
+func TestAKeyHasAPageThatItsLinkDoesNotTell(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(3)
+	body := get(t, p, "/?find=order/0").Body.String()
+	assert.NotContains(t, body, "order/1")
+	_, link, _ := strings.Cut(body, `<tr role="row" id="`)
+	_, link, _ = strings.Cut(link, `<a href="`)
+	link, _, _ = strings.Cut(link, `"`)
+	key := get(t, p, "/"+link).Body.String()
+	for _, want := range []string{"order/0&lt;b&gt;", "pg_terminate_backend(1000)", "(1, 0, 2)", "billing, process 7 on web-1", "in the process"} {
+		assert.Contains(t, key, want)
+	}
+	assert.Contains(t, get(t, p, "/key?id=unknown").Body.String(), "Nobody holds it")
+}
+
+func TestFiltersKeepWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(250)
+	assert.Contains(t, get(t, p, "/").Body.String(), "1–100 of 250")
+	assert.Contains(t, get(t, p, "/?page=2").Body.String(), "201–250 of 250")
+	assert.Contains(t, get(t, p, "/?page=99").Body.String(), "201–250 of 250")
+	assert.Contains(t, get(t, p, "/?find=ORDER/24").Body.String(), "1–11 of 11, which match of 250")
+	assert.Contains(t, get(t, p, "/?find=1003").Body.String(), "1–1 of 1", "a session's pid")
+	assert.Contains(t, get(t, p, "/?find=billing-2").Body.String(), "of 250")
+	assert.Contains(t, get(t, p, "/?older=1h").Body.String(), "None of 250 keys matches.")
+	assert.Contains(t, get(t, p, "/?older=2s").Body.String(), "of 250")
+}
+
+// An update is what the stream sends.
+type update struct {
+	Now   int64             `json:"now"`
+	Parts map[string]string `json:"parts"`
+	Rows  map[string]string `json:"rows"`
+	Order []string          `json:"order"`
+}
+
+// stream reads updates until take is done.
+func stream(t *testing.T, p http.Handler, target string, take func(u update) (done bool)) {
+	t.Helper()
+	server := httptest.NewServer(p)
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+target, http.NoBody)
+	require.NoError(t, err)
+	response, err := server.Client().Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	in := bufio.NewScanner(response.Body)
+	in.Buffer(nil, 1<<24)
+	for in.Scan() {
+		data, ok := strings.CutPrefix(in.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var u update
+		require.NoError(t, json.Unmarshal([]byte(data), &u))
+		if take(u) {
+			return
+		}
+	}
+	require.NoError(t, in.Err())
+	require.Fail(t, "the stream ended")
+}
+
+func TestTheStreamSendsWhatChangedAndNothingForTimeThatPasses(t *testing.T) {
+	t.Parallel()
+	w, p := newWorld(150)
+	w.memory = incident.NewMemory(incident.DefaultLimits())
+	n := 0
+	stream(t, p, "/live?view=&find=order/14", func(u update) bool {
+		n++
+		switch n {
+		case 1:
+			assert.Len(t, u.Rows, 11)
+			assert.Len(t, u.Order, 11)
+			assert.Contains(t, u.Parts, "status")
+		case 2, 3:
+			assert.Empty(t, u.Rows, "a second later the same keys are held")
+			assert.Empty(t, u.Order)
+			assert.NotContains(t, u.Parts, "paging")
+		}
+		return n == 3
+	})
+	assert.Positive(t, w.looks.Load())
+}
+
+func TestTwentyThousandLocksAreSentAHundredAtATime(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(20_000)
+	began := time.Now()
+	w := get(t, p, "/")
+	t.Logf("%d bytes, %v with the look", w.Body.Len(), time.Since(began))
+	assert.Less(t, w.Body.Len(), 400_000)
+	assert.Equal(t, 100, strings.Count(w.Body.String(), "<tr role=\"row\" id="))
+}
+
+func TestMetricsHaveEachVerdict(t *testing.T) {
+	t.Parallel()
+	_, p := newWorld(2)
+	for range 5 {
+		get(t, p, "/")
+	}
+	body := get(t, p, "/metrics").Body.String()
+	assert.Contains(t, body, `pglatch_verdict{name="held-long"} 2`)
+	for _, name := range incident.Names() {
+		assert.Contains(t, body, fmt.Sprintf("pglatch_verdict{name=%q} ", name))
+	}
+	assert.Contains(t, get(t, p, "/verdicts").Body.String(), `"name":"held-long"`)
+}

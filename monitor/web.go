@@ -1,0 +1,78 @@
+package monitor
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pglatch/pglatch/monitor/internal/incident"
+	"github.com/pglatch/pglatch/monitor/internal/web"
+)
+
+// pageEvery is how often a Page that somebody looks at is brought up to date.
+const pageEvery = time.Second
+
+// Page returns a handler of a page for people, to mount at any path that ends in a slash, stripped
+// or not: which keys are held and since when, who waits, who waits for whom, elections, leases, what
+// happened in the last hour, and what is wrong (Verdict).
+//
+//	http.Handle("/locks/", m.Page())
+//
+// It is complete without JavaScript, and with it kept up to date by server-sent events; a server's WriteTimeout
+// does not end them. All it loads comes from the handler, under a Content-Security-Policy that allows no
+// inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics, the gauge
+// pglatch_verdict for Prometheus. Config.Authorize decides who may look; nobody from another host by default.
+func (m *Monitor) Page() http.Handler {
+	config := web.Config{
+		Look:      m.state,
+		Next:      m.next,
+		Refuse:    func(w http.ResponseWriter, status int, detail string) { refuse(w, status, 0, detail) },
+		Recording: m.config.Record > 0,
+	}
+	if m.config.Leases != nil {
+		config.Leases = m.config.Leases.List
+	}
+	p := web.New(config)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		setSecurityHeaders(w.Header())
+		if err := m.config.Authorize(r, ActionView); err != nil {
+			refuse(w, http.StatusForbidden, 0, err.Error())
+			return
+		}
+		p.ServeHTTP(w, r)
+	})
+}
+
+// state is the newest flight, as a page shows it.
+func (m *Monitor) state(ctx context.Context) (*web.State, error) {
+	f, err := m.lookCloser(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.state(), nil
+}
+
+// state is made once, for all viewers.
+func (f *flight) state() *web.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shown == nil {
+		f.shown = &web.State{Picture: f.picture, Verdicts: f.verdicts, Past: f.past, Sorted: incident.ByTrouble(f.picture, f.verdicts), Ended: f.ended}
+	}
+	return f.shown
+}
+
+// next waits until the last State is a second old: so all viewers come at the same time, and
+// share a query. nil = none yet.
+func (m *Monitor) next(ctx context.Context, last *web.State) (*web.State, error) {
+	if last != nil {
+		select {
+		case <-time.After(time.Until(last.Ended.Add(pageEvery))):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-m.lifetime.Done():
+			return nil, ErrClosed
+		}
+	}
+	return m.state(ctx)
+}
