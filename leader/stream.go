@@ -23,8 +23,8 @@ type stream struct {
 	ready chan struct{} // capacity 1
 }
 
-// Events returns the events from this call on, in order, until ctx ends; it must
-// end, since events are kept until then. A reader that falls far behind misses
+// Events returns the events from this call on, in order, until ctx ends, those from before its
+// end included; it must end, since events are kept until then. A reader that falls far behind misses
 // state changes, failed attempts and errors, the oldest first, but never an
 // Acquired, Recovered, Released, Lost or Stopped. The sequence can be ranged over
 // once; it goes on after Stopped, for an Elector that is started again.
@@ -44,6 +44,11 @@ func (e *Elector) Events(ctx context.Context) iter.Seq[Event] {
 			select {
 			case <-s.ready:
 			case <-ctx.Done():
+				for _, v := range s.drain() { // what came before the end
+					if !yield(v) {
+						return
+					}
+				}
 				return
 			}
 		}
