@@ -29,75 +29,56 @@ func (m *meter) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 }
 
-func (m *meter) acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+// measured carries out one operation of the store.
+func measured[T any](ctx context.Context, m *meter, o op, carryOut func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
 	start := time.Now()
-	l, err := m.store.Acquire(ctx, r)
-	m.metrics.observe(opAcquire, start, err)
-	return l, err
+	result, err := carryOut(ctx)
+	m.metrics.observe(o, start, err)
+	return result, err
+}
+
+func (m *meter) acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	return measured(ctx, m, opAcquire, func(ctx context.Context) (lease.Lease, error) { return m.store.Acquire(ctx, r) })
 }
 
 func (m *meter) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	l, err := m.store.Renew(ctx, r)
-	m.metrics.observe(opRenew, start, err)
-	return l, err
+	return measured(ctx, m, opRenew, func(ctx context.Context) (lease.Lease, error) { return m.store.Renew(ctx, r) })
 }
 
 func (m *meter) release(ctx context.Context, c lease.Claim) error {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	err := m.store.Release(ctx, c)
-	m.metrics.observe(opRelease, start, err)
+	_, err := measured(ctx, m, opRelease, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.store.Release(ctx, c) })
 	return err
 }
 
 // handOver is release and acquire in one, of a store that can do that.
 func (m *meter) handOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	l, released, acquired = m.hander.HandOver(ctx, c, next)
-	m.metrics.observe(opHandOver, start, acquired)
+	l, acquired = measured(ctx, m, opHandOver, func(ctx context.Context) (l lease.Lease, acquired error) {
+		l, released, acquired = m.hander.HandOver(ctx, c, next)
+		return l, acquired
+	})
 	return l, released, acquired
 }
 
 func (m *meter) get(ctx context.Context, name string) (lease.Record, error) {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	r, err := m.store.Get(ctx, name)
-	m.metrics.observe(opGet, start, err)
-	return r, err
+	return measured(ctx, m, opGet, func(ctx context.Context) (lease.Record, error) { return m.store.Get(ctx, name) })
 }
 
 // list returns one page, and one record more if there is one.
 func (m *meter) list(ctx context.Context, r lease.ListRequest) ([]lease.Record, error) {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	records := make([]lease.Record, 0, r.Limit)
-	var failed error
-	for record, err := range m.store.List(ctx, r) {
-		if err != nil {
-			failed = err
-			break
+	return measured(ctx, m, opList, func(ctx context.Context) ([]lease.Record, error) {
+		records := make([]lease.Record, 0, r.Limit)
+		for record, err := range m.store.List(ctx, r) {
+			if err != nil {
+				return records, err
+			}
+			records = append(records, record)
 		}
-		records = append(records, record)
-	}
-	m.metrics.observe(opList, start, failed)
-	return records, failed
+		return records, nil
+	})
 }
 
 func (m *meter) sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
-	ctx, cancel := m.bound(ctx)
-	defer cancel()
-	start := time.Now()
-	result, err := m.store.Sweep(ctx, r)
-	m.metrics.observe(opSweep, start, err)
-	return result, err
+	return measured(ctx, m, opSweep, func(ctx context.Context) (lease.SweepResult, error) { return m.store.Sweep(ctx, r) })
 }
