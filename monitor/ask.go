@@ -60,13 +60,13 @@ func (m *Monitor) ask(ctx context.Context) {
 		h.problem = "this monitor reaches PostgreSQL through a pooler, and hears no answers"
 		h.answers = introspect.Answers{}
 	}
-	h.index()
 	m.heard = h
 	m.remember()
+	m.heard.index(m.memos)
 }
 
-// index finds what was said by key and session.
-func (h *heard) index() {
+// index finds what was said by key and session, by those who are silent the last time.
+func (h *heard) index(last map[uint32]memo) {
 	h.texts, h.keys = map[namespace.Tag]string{}, map[namespace.Tag]namespace.Tag{}
 	h.holds, h.waits = map[spot]time.Time{}, map[spot]time.Time{}
 	name := func(t namespace.Tag, text string) {
@@ -74,19 +74,18 @@ func (h *heard) index() {
 			h.texts[t] = text
 		}
 	}
-	for i := range h.answers.Answers {
-		a := &h.answers.Answers[i]
-		for j := range a.Locks {
-			l := &a.Locks[j]
+	for _, m := range last {
+		for j := range m.answer.Locks {
+			l := &m.answer.Locks[j]
 			name(l.Tag, l.Key)
-			h.holds[spot{l.Session, l.Tag}] = earlier(h.holds[spot{l.Session, l.Tag}], h.at.Add(-l.Age))
+			h.holds[spot{l.Session, l.Tag}] = earlier(h.holds[spot{l.Session, l.Tag}], m.at.Add(-l.Age))
 		}
-		for j := range a.Waits {
-			w := &a.Waits[j]
+		for j := range m.answer.Waits {
+			w := &m.answer.Waits[j]
 			name(w.Tag, w.Key)
 			h.keys[turnstile.Of(w.Tag)] = w.Tag
 			if w.Session != 0 {
-				h.waits[spot{w.Session, w.Tag}] = earlier(h.waits[spot{w.Session, w.Tag}], h.at.Add(-w.Age))
+				h.waits[spot{w.Session, w.Tag}] = earlier(h.waits[spot{w.Session, w.Tag}], m.at.Add(-w.Age))
 			}
 		}
 	}

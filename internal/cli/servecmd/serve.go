@@ -22,9 +22,9 @@ import (
 func New(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve locks to programs of all languages",
+		Short: "Serve locks to programs of all languages, or a page about locks to people",
 	}
-	cmd.AddCommand(newLocks(app))
+	cmd.AddCommand(newLocks(app), newMonitor(app))
 	return cmd
 }
 

@@ -46,7 +46,7 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 		if len(who) == 1 {
 			v.Text = fmt.Sprintf("Deadlock inside %s.", who[0])
 		}
-		v.Advice = "None of them goes on before one gives up. End one: its session, or its process. Then take these keys in one order everywhere, or together (AcquireAll)."
+		v.Advice = "None of them goes on before one gives up. End one: its session, or its process. Then take these keys in one order everywhere, or together (AcquireAll). advisory.Config.BreakDeadlocks ends the youngest wait by itself."
 		all = append(all, v)
 	}
 	return all

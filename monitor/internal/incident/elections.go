@@ -36,7 +36,7 @@ func (b *builder) election(byID map[string]*Election, a *introspect.Election) *E
 	if e != nil {
 		return e
 	}
-	e = &Election{ID: id, Name: a.Name, Key: a.Key, Tag: tag}
+	e = &Election{ID: id, Name: a.Name, Key: a.Key, Tag: tag, class: a.Class}
 	if tag.Valid() {
 		e.ID = b.in.ID(tag)
 		e.Key, _ = b.in.Text(tag, a.Key)
@@ -70,6 +70,7 @@ func (b *builder) electionHolders() {
 			}
 		}
 	}
+	b.guards()
 	for _, e := range b.out.Elections { // a follower in the queue is no stranger
 		for _, k := range b.out.Keys {
 			if k.Kind != Leading {
@@ -87,6 +88,21 @@ func (b *builder) electionHolders() {
 					}
 				}
 			}
+		}
+	}
+}
+
+// guards names the further locks of elections, by the class that the candidates say they have.
+func (b *builder) guards() {
+	names := map[uint32]string{}
+	for _, e := range b.out.Elections {
+		if e.class != 0 {
+			names[e.class] = e.Name
+		}
+	}
+	for _, k := range b.out.Keys {
+		if name, ok := names[k.Tag.ClassID]; ok && k.Tag.ObjSubID == namespace.SingleForm && k.Kind != Leading {
+			k.Kind, k.Text = Leading, name+" (guard "+k.Text+")"
 		}
 	}
 }

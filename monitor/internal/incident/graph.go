@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -266,6 +267,14 @@ func (g *graph) cycle(path []int) (c Cycle) {
 			waiters = append(waiters, &g.nodes[i])
 		}
 	}
+	// Each look names it the same way.
+	first := 0
+	for i, n := range waiters {
+		if cmp.Or(cmp.Compare(n.waiter.Who(), waiters[first].waiter.Who()), cmp.Compare(n.key.Text, waiters[first].key.Text), cmp.Compare(n.waiter.Label, waiters[first].waiter.Label)) < 0 {
+			first = i
+		}
+	}
+	waiters = append(waiters[first:], waiters[:first]...)
 	for i, n := range waiters {
 		before := waiters[(i+len(waiters)-1)%len(waiters)]
 		s := Step{Who: n.waiter.Who(), Label: n.waiter.Label, Process: n.waiter.Process, PID: n.waiter.PID, Wants: n.key, Age: n.waiter.Age}

@@ -156,6 +156,7 @@ type Election struct {
 	Tag           namespace.Tag // that decides; zero = no lock of this database
 	Members       []Member
 	Holder        *Holder // of the deciding lock; nil = nobody
+	class         uint32  // the classid of its other locks; 0 = not told
 }
 
 // A Member is a candidate of an election.

@@ -81,6 +81,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.asset(w, r, "text/css; charset=utf-8", name)
 	case "page.js":
 		p.asset(w, r, "text/javascript; charset=utf-8", name)
+	case "icon.svg":
+		p.asset(w, r, "image/svg+xml", name)
 	case "live":
 		p.live(w, r)
 	case "verdicts":
