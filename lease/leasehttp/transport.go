@@ -24,7 +24,8 @@ import (
 type transport struct {
 	http.Client
 
-	base   string // scheme and host
+	own    *http.Transport // of Client; nil = the program's
+	base   string          // scheme and host
 	header http.Header
 	prefix string        // of the ids of requests
 	sent   atomic.Uint64 // requests
@@ -61,7 +62,8 @@ func newTransport(c *ClientConfig, base *url.URL) *transport {
 	if c.HTTPClient != nil {
 		t.Client = *c.HTTPClient
 	} else {
-		t.Transport = newConnections(c.TLS)
+		t.own = newConnections(c.TLS)
+		t.Transport = t.own
 	}
 	if t.CheckRedirect == nil { // whoever set BaseURL said where claims may be sent
 		t.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -97,8 +99,8 @@ func (t *transport) send(ctx context.Context, method, target string, body []byte
 	if err == nil {
 		return a, nil
 	}
-	if ctx.Err() == nil { // idle connections lead the same way, to a server that ended this one
-		t.CloseIdleConnections()
+	if t.own != nil && ctx.Err() == nil { // idle connections lead the same way
+		t.own.CloseIdleConnections()
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

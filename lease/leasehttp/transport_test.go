@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,41 +86,54 @@ func TestASlowServerIsGivenUpInTime(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The connection is as good as dead, and so is each other that would be used in its place.
-func TestASendingThatIsNotAnsweredInTimeLeavesItsConnection(t *testing.T) {
+// The way is dead that all connections went which are open.
+func TestASendingThatIsNotAnsweredInTimeLeavesAllConnections(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
-		store := leasetest.NewStore()
-		server, err := leaseserver.New(leaseserver.Config{Store: store})
-		require.NoError(t, err)
-		var silent sync.Map // connections that carry nothing any more
-		var silence sync.Once
-		end := make(chan struct{})
-		h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost {
-				silence.Do(func() { silent.Store(r.RemoteAddr, true) })
+		t.Run(fmt.Sprint("TLS: ", secure), func(t *testing.T) {
+			t.Parallel()
+			const open = 4
+			server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore()})
+			require.NoError(t, err)
+			var opened sync.WaitGroup // at one time
+			opened.Add(open)
+			var gets atomic.Int32
+			var dead sync.Map // connections that carry nothing any more
+			end := make(chan struct{})
+			h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					if gets.Add(1) <= open {
+						opened.Done()
+					}
+					opened.Wait()
+					dead.Store(r.RemoteAddr, true)
+				} else if _, is := dead.Load(r.RemoteAddr); is {
+					<-end
+				}
+				server.Handler().ServeHTTP(w, r)
+			}))
+			t.Cleanup(h.Close)
+			t.Cleanup(func() { close(end) })
+			config := leasehttp.ClientConfig{Timeout: 2 * time.Second, Resends: 1}
+			if secure {
+				h.EnableHTTP2 = true
+				h.StartTLS()
+				config.TLS = servetest.Trust(h)
+			} else {
+				h.Start()
 			}
-			if _, is := silent.Load(r.RemoteAddr); is {
-				<-end
+			cl := servetest.Client(t, h, config)
+			var all sync.WaitGroup
+			for range open {
+				all.Go(func() {
+					_, err := cl.Get(t.Context(), "job")
+					assert.ErrorIs(t, err, lease.ErrNotFound)
+				})
 			}
-			server.Handler().ServeHTTP(w, r)
-		}))
-		config := leasehttp.ClientConfig{Timeout: 500 * time.Millisecond}
-		if secure {
-			h.EnableHTTP2 = true
-			h.StartTLS()
-			config.TLS = servetest.Trust(h)
-		} else {
-			h.Start()
-		}
-		cl := servetest.Client(t, h, config)
-		_, err = cl.Get(t.Context(), "job")
-		require.ErrorIs(t, err, lease.ErrNotFound)
-		_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
-		require.NoError(t, err, "the next sending goes another way")
-		close(end)
-		cl.Close()
-		h.Close()
+			all.Wait()
+			_, err = cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+			require.NoError(t, err, "the next sending goes another way")
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package leaseserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -76,7 +77,7 @@ func (s *Server) release(c echo.Context) error {
 		return err
 	}
 	claim := body.Claim(name)
-	if err := firstOf(claim.Validate(), checkKey(body.IdempotencyKey)); err != nil {
+	if err := cmp.Or(claim.Validate(), checkKey(body.IdempotencyKey)); err != nil {
 		return err
 	}
 	err = s.queue.release(c.Request().Context(), claim)

@@ -65,12 +65,3 @@ func parseQuery(raw string, known ...string) (url.Values, error) {
 	}
 	return query, nil
 }
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
