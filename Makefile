@@ -107,6 +107,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzStrict -fuzztime 20s ./lease/leaseserver
 	$(GO) test -run '^$$' -fuzz FuzzAnswers -fuzztime 20s ./lease/leasehttp
 	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
+	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./internal/cli/leadercmd
 
 .PHONY: lint
 lint: ## vet and lint with the pinned linter

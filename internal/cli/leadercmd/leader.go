@@ -33,7 +33,7 @@ func New(app *program.App, more []Backend) *cobra.Command {
 		Short: "Take part in an election, or look at one",
 		Long:  help,
 	}
-	cmd.AddCommand(newRun(app, more), newStatus(app, more), newWatch(app, more), newResign(app))
+	cmd.AddCommand(newRun(app, more), newStatus(app, more), newWatch(app, more), newResign(app), newVerify(app))
 	return cmd
 }
 

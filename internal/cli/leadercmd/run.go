@@ -16,9 +16,13 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/supervise"
 	"github.com/pglatch/pglatch/leader"
+	lockslog "github.com/pglatch/pglatch/observe/slog"
 )
 
 const runHelp = `Take part in an election until interrupted, and log every transition.
+
+Each leadership's begin and end is logged as work_began and work_ended: "pglatch leader
+verify" proves from them, with --log-format json, that work of two terms never met.
 
 With a command: run it only while this node leads. When leadership is lost the
 command's process group gets --signal and, after --kill-after, KILL; when this node
@@ -132,10 +136,10 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer stopServing()
 	if command.Args == nil {
-		return program.ElectionError(interrupted(ctx, elector.Run(ctx, func(ctx context.Context) error {
+		return program.ElectionError(interrupted(ctx, elector.Run(ctx, lockslog.Work(app.Logger(), elector, func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
-		})))
+		}))))
 	}
 	return program.ElectionError((&ledCommand{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
@@ -205,7 +209,7 @@ func (l *ledCommand) run(ctx context.Context) error {
 		}
 	})()
 	err := l.elector.Run(candidacy, func(work context.Context) error {
-		err := l.whileLeading(ctx, work)
+		err := l.logged(ctx, work)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.running = false
@@ -228,6 +232,22 @@ func (l *ledCommand) run(ctx context.Context) error {
 
 // errDone ends the candidacy: the command is not to run again.
 var errDone = errors.New("done")
+
+// logged is whileLeading, with records of its begin and end. errDone is no error there.
+func (l *ledCommand) logged(ctx, work context.Context) error {
+	done := false
+	err := lockslog.Work(l.app.Logger(), l.elector, func(work context.Context) error {
+		err := l.whileLeading(ctx, work)
+		if done = errors.Is(err, errDone); done {
+			return nil
+		}
+		return err
+	})(work)
+	if done {
+		return errDone
+	}
+	return err
+}
 
 // whileLeading runs the command until leadership ends, or it ended for good.
 func (l *ledCommand) whileLeading(ctx, work context.Context) error {
