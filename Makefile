@@ -8,7 +8,7 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need.
-NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus
+NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel
 # Beside these, where a test needs much more than what it tests.
 LINTED := bench $(NESTED) leader/kubernetes/integration observe/prometheus/integration
 

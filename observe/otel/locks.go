@@ -1,0 +1,217 @@
+package otel
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+const scope = "github.com/pglatch/pglatch/observe/otel"
+
+// A locks knows the spans that are open.
+type locks struct {
+	tracer trace.Tracer
+
+	mu    sync.Mutex
+	waits map[any]*wait // by TraceData.Request, from its Wait to its Hold or error
+	holds map[any]*hold // by TraceData.Request
+	keys  map[namespace.Tag]*key
+}
+
+// A wait is a request that waits.
+type wait struct {
+	span trace.Span
+	tag  namespace.Tag
+}
+
+// A hold is a lock that is held.
+type hold struct {
+	span trace.Span
+	tag  namespace.Tag
+}
+
+// A key is one that somebody holds or waits for in this process.
+type key struct {
+	holds   map[*hold]struct{}
+	waiting int
+	last    trace.SpanContext // of the hold that ended last while somebody waited
+}
+
+// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.JoinTracers
+// adds it to another Tracer.
+func Tracer(provider trace.TracerProvider) advisory.Tracer { return newLocks(provider).told() }
+
+func newLocks(provider trace.TracerProvider) *locks {
+	return &locks{
+		tracer: provider.Tracer(scope), waits: make(map[any]*wait), holds: make(map[any]*hold), keys: make(map[namespace.Tag]*key),
+	}
+}
+
+// told are the functions that are told what happens.
+func (l *locks) told() advisory.Tracer {
+	return advisory.Tracer{Wait: l.wait, Acquire: l.acquire, Hold: l.hold, Release: l.release, Loss: l.loss}
+}
+
+// attributes are what each span about a lock has.
+func attributes(d advisory.TraceData) []attribute.KeyValue {
+	mode := "exclusive"
+	if d.Shared {
+		mode = "shared"
+	}
+	all := []attribute.KeyValue{
+		attribute.String("db.system.name", "postgresql"), attribute.String("pglatch.lock.key", d.Key.String()), attribute.String("pglatch.lock.mode", mode),
+	}
+	if name := d.Key.Namespace().Name(); name != "" {
+		all = append(all, attribute.String("pglatch.lock.namespace", name))
+	}
+	if d.Label != "" {
+		all = append(all, attribute.String("pglatch.lock.label", d.Label))
+	}
+	return all
+}
+
+// keyLocked returns what is known of a key.
+func (l *locks) keyLocked(tag namespace.Tag) *key {
+	k := l.keys[tag]
+	if k == nil {
+		k = &key{holds: make(map[*hold]struct{})}
+		l.keys[tag] = k
+	}
+	return k
+}
+
+// forgetLocked forgets a key of which nobody has anything.
+func (l *locks) forgetLocked(tag namespace.Tag, k *key) {
+	if k.waiting == 0 && len(k.holds) == 0 {
+		delete(l.keys, tag)
+	}
+}
+
+// links are links to the spans of those who hold the key in this process, or held it last: the
+// release of a lock that is handed over comes before or after the hold that follows.
+func (k *key) links() (links []trace.Link) {
+	for h := range k.holds {
+		links = append(links, trace.Link{SpanContext: h.span.SpanContext()})
+	}
+	if links == nil && k.last.IsValid() {
+		links = []trace.Link{{SpanContext: k.last}}
+	}
+	return links
+}
+
+func (l *locks) start(ctx context.Context, name string, d advisory.TraceData, options ...trace.SpanStartOption) trace.Span {
+	options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(d)...))
+	_, span := l.tracer.Start(ctx, name, options...)
+	return span
+}
+
+func (l *locks) wait(ctx context.Context, d advisory.TraceData) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waits[d.Request] != nil {
+		return // of AcquireAll, for another key before
+	}
+	tag := d.Key.Tag()
+	k := l.keyLocked(tag)
+	k.waiting++
+	l.waits[d.Request] = &wait{tag: tag, span: l.start(ctx, "lock wait", d, trace.WithLinks(k.links()...),
+		trace.WithAttributes(attribute.Int("pglatch.lock.waiters_ahead", d.Ahead)))}
+}
+
+func (l *locks) acquire(ctx context.Context, d advisory.TraceData) {
+	l.mu.Lock()
+	w := l.waits[d.Request]
+	if d.Err != nil {
+		l.doneLocked(d.Request)
+	}
+	l.mu.Unlock()
+	switch {
+	case w == nil && d.Err == nil:
+		return // it did not wait
+	case w == nil:
+		w = &wait{span: l.start(ctx, "lock wait", d, trace.WithTimestamp(time.Now().Add(-d.Waited)))}
+	}
+	if _, isTry := errors.AsType[*advisory.HeldError](d.Err); isTry {
+		w.span.SetAttributes(attribute.String("pglatch.lock.result", "held"))
+	} else if d.Err != nil {
+		fail(w.span, d.Err)
+	}
+	w.span.End()
+}
+
+// doneLocked forgets a request that waited.
+func (l *locks) doneLocked(request any) {
+	if w := l.waits[request]; w != nil {
+		delete(l.waits, request)
+		k := l.keyLocked(w.tag)
+		k.waiting--
+		l.forgetLocked(w.tag, k)
+	}
+}
+
+func fail(span trace.Span, err error) {
+	span.RecordError(err)
+	span.SetStatus(codes.Error, err.Error())
+}
+
+func (l *locks) hold(ctx context.Context, d advisory.TraceData) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &hold{tag: d.Key.Tag()}
+	k := l.keyLocked(h.tag)
+	var links []trace.Link
+	if d.HandOver {
+		links = k.links()
+	}
+	k.last = trace.SpanContext{}
+	h.span = l.start(ctx, "lock hold", d, trace.WithLinks(links...), trace.WithAttributes(
+		attribute.Bool("pglatch.lock.hand_over", d.HandOver), attribute.Int64("pglatch.lock.session_pid", int64(d.PID))))
+	k.holds[h] = struct{}{}
+	l.holds[d.Request] = h
+	l.doneLocked(d.Request)
+}
+
+// ended takes a lock from those that are held; nil if it was none.
+func (l *locks) ended(request any) *hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.holds[request]
+	if h == nil {
+		return nil
+	}
+	delete(l.holds, request)
+	k := l.keyLocked(h.tag)
+	delete(k.holds, h)
+	if k.waiting > 0 {
+		k.last = h.span.SpanContext()
+	}
+	l.forgetLocked(h.tag, k)
+	return h
+}
+
+func (l *locks) loss(_ context.Context, d advisory.TraceData) { l.end(d) }
+
+// release is told of a loss, too; then its hold has ended already.
+func (l *locks) release(_ context.Context, d advisory.TraceData) { l.end(d) }
+
+func (l *locks) end(d advisory.TraceData) {
+	h := l.ended(d.Request)
+	if h == nil {
+		return
+	}
+	if lost, ok := errors.AsType[*advisory.LostError](d.Err); ok {
+		h.span.SetAttributes(attribute.String("pglatch.lock.loss_reason", string(lost.Reason())))
+	}
+	if d.Err != nil {
+		fail(h.span, d.Err)
+	}
+	h.span.End()
+}
