@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
@@ -77,10 +78,7 @@ func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
 		case b.standsStill():
 			return b.replaceLock()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(lockRetry):
-		}
+		_ = pause.For(ctx, lockRetry)
 	}
 	return nil, fmt.Errorf("another process has the lock, or the machine is busy: %w", context.Cause(ctx))
 }

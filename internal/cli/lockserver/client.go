@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
@@ -95,17 +96,14 @@ func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name
 		if err == nil || errors.Is(err, lease.ErrNotFound) {
 			return nil
 		}
-		pause := min(100*time.Millisecond<<min(attempt, 4), time.Second)
-		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < pause {
+		wait := min(100*time.Millisecond<<min(attempt, 4), time.Second)
+		if errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid) || ctx.Err() != nil || time.Until(until) < wait {
 			return err
 		}
 		if attempt == 0 {
 			app.Logger().Warn("the lock server cannot be used: trying again", slog.Duration("for", time.Until(until).Round(time.Second)), slog.Any("error", err))
 		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, wait/2+rand.N(wait/2)) // the next attempt tells that ctx ended
 	}
 }
 
