@@ -1,0 +1,175 @@
+//go:build integration
+
+package incident
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// patience is how long a fault may take to be named on a busy machine; on a quiet one it is 5 s.
+const patience = 60 * time.Second
+
+// A desk is what somebody on call has open.
+type desk struct {
+	t    *testing.T
+	page string // its URL
+	dsn  string
+}
+
+func openDesk(t *testing.T, dsn string) desk {
+	t.Helper()
+	names, err := namespace.NewSet(orders, jobs)
+	require.NoError(t, err)
+	m, err := monitor.Open(monitor.Config{DSN: dsn, Namespaces: names, Record: 500 * time.Millisecond, LongHold: 3 * time.Second})
+	require.NoError(t, err)
+	server := httptest.NewServer(m.Page())
+	t.Cleanup(func() { server.Close(); m.Close() })
+	return desk{t, server.URL + "/", dsn}
+}
+
+func (d desk) get(path string) string {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.page+path, nil)
+	require.NoError(d.t, err)
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(d.t, err)
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(d.t, err)
+	return string(body)
+}
+
+// named waits until a verdict is on the page, with words that name what it is about, and in
+// the metric, and until the command line says it too.
+func (d desk) named(verdict string, words ...string) {
+	d.t.Helper()
+	begin := time.Now()
+	defer func() {
+		if d.t.Failed() {
+			d.t.Logf("not %s %q: %s", verdict, words, d.get("verdicts"))
+		}
+	}()
+	require.Eventually(d.t, func() bool {
+		var told struct {
+			Verdicts []monitor.Verdict `json:"verdicts"`
+		}
+		require.NoError(d.t, json.Unmarshal([]byte(d.get("verdicts")), &told))
+		return slices.ContainsFunc(told.Verdicts, func(v monitor.Verdict) bool {
+			all := v.Key + v.Subject + v.Text + strings.Join(v.Evidence, "")
+			return v.Name == verdict && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) })
+		})
+	}, patience, 100*time.Millisecond, verdict)
+	require.NotContains(d.t, d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`)
+	page := d.get("")
+	for _, word := range append(words, verdict) {
+		require.Contains(d.t, page, word)
+	}
+	d.t.Logf("%s: %v", verdict, time.Since(begin).Round(100*time.Millisecond))
+}
+
+// quiet requires that a verdict is not there.
+func (d desk) quiet(verdict string) {
+	d.t.Helper()
+	require.Contains(d.t, d.get("metrics"), `pglatch_verdict{name="`+verdict+`"} 0`)
+}
+
+func TestEachFaultOfAFleetIsNamed(t *testing.T) {
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_connections": "200"}})
+	dsn := server.DSN("postgres")
+	d := openDesk(t, dsn)
+
+	proxy, err := faultproxy.New(t.Context(), address(t, dsn))
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	through, err := proxy.URL(dsn)
+	require.NoError(t, err)
+
+	billing, shipping, stock := start(t, "billing", dsn), start(t, "shipping", dsn), start(t, "stock", dsn)
+	scheduler := start(t, "scheduler", through)
+	scheduler.tell("lead")
+	for _, p := range []*process{billing, shipping, stock} {
+		p.tell("hold " + map[string]string{"billing": "101", "shipping": "102", "stock": "103"}[p.name])
+	}
+	listening(t, dsn, 4)
+	for _, verdict := range []string{"deadlock", "holder-silent", "no-leader", "pooler"} {
+		d.quiet(verdict)
+	}
+
+	billing.tell("hold 1")
+	shipping.tell("want 1")
+	d.named("held-long", "order/1", "billing")
+
+	billing.tell("hold 4")
+	stock.tell("hold 5")
+	billing.tell("cross 4 5")
+	stock.tell("cross 5 4")
+	d.named("deadlock", "order/4", "order/5", "billing", "stock")
+
+	leak(t, server)
+	d.named("pooler", "order/9")
+
+	proxy.Set(faultproxy.Hold)
+	d.named("no-leader", "job/1", "scheduler")
+
+	stock.signal(syscall.SIGSTOP)
+	d.named("holder-silent", "order/103", "stock")
+	stock.signal(syscall.SIGCONT)
+}
+
+// leak takes a lock through a pooler that shares sessions, as a program does that has its own
+// pg_advisory_lock, and goes away: the server's session keeps it.
+func leak(t *testing.T, server *pgserver.Server) {
+	t.Helper()
+	cc, err := pgx.ParseConfig(service.PgBouncer(t, server, "pool_mode=transaction", "application_name_add_host=0"))
+	require.NoError(t, err)
+	cc.RuntimeParams["application_name"] = "shipping"
+	cc.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	conn, err := pgx.ConnectConfig(t.Context(), cc)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock($1, $2)", int32(1), int32(9))
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+}
+
+func address(t *testing.T, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	return u.Host
+}
+
+// listening waits until so many processes answer.
+func listening(t *testing.T, dsn string, n int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	require.Eventually(t, func() bool {
+		answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+		require.NoError(t, err)
+		return len(answers.Answers) == n && len(answers.Silent) == 0
+	}, patience, 50*time.Millisecond)
+}

@@ -1,0 +1,146 @@
+//go:build integration
+
+package incident
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var (
+	orders = namespace.Must(1, "order")
+	jobs   = namespace.Must(2, "job")
+)
+
+// member in the environment makes the test's program a process of the fleet: "name dsn".
+const member = "PGLATCH_TEST_MEMBER"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(member); what != "" {
+		name, dsn, _ := strings.Cut(what, " ")
+		if err := serve(context.Background(), name, dsn); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	pgtest.Main(m)
+}
+
+// serve is a process that does what it is told: "hold 7", "cross 7 8" wants order/8 under the lock on
+// order/7, "lead" takes part in the election. It says "done" when it has begun.
+func serve(ctx context.Context, name, dsn string) error {
+	locker, err := advisory.Open(ctx, advisory.Config{
+		DSN: dsn, Timeout: time.Hour, SessionTTL: time.Minute, ApplicationName: name, Answer: introspect.Config{Service: name},
+	})
+	if err != nil {
+		return err
+	}
+	held := make(map[string]*advisory.Lock)
+	fmt.Println("done")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		words := strings.Fields(in.Text())
+		switch words[0] {
+		case "hold":
+			held[words[1]], err = locker.Acquire(ctx, order(words[1]))
+		case "want":
+			go func() { _, _ = locker.Acquire(ctx, order(words[1])) }()
+		case "cross":
+			under := held[words[1]].Context()
+			go func() { _, _ = locker.Acquire(under, order(words[2])) }()
+		case "lead":
+			err = lead(ctx, name, dsn)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println("done")
+	}
+	return nil
+}
+
+func order(id string) namespace.Key {
+	n, _ := strconv.ParseInt(id, 10, 64)
+	return orders.ID(n)
+}
+
+func lead(ctx context.Context, name, dsn string) error {
+	backend, err := postgres.New(postgres.Config{DSN: dsn, Key: jobs.ID(1), CreateTable: true, Answer: introspect.Config{Service: name}})
+	if err != nil {
+		return err
+	}
+	e, err := leader.New(leader.Config{Name: "scheduler", Identity: name, Backend: backend, LeaseDuration: time.Minute})
+	if err != nil {
+		return err
+	}
+	return e.Start(ctx)
+}
+
+// A process is one of the fleet.
+type process struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	stdin io.WriteCloser
+}
+
+func start(t *testing.T, name, dsn string) *process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), member+"="+name+" "+dsn)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	end := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(end)
+	p := &process{t, name, cmd, bufio.NewScanner(out), stdin}
+	p.done()
+	return p
+}
+
+// done waits until the process has done what it was told.
+func (p *process) done() {
+	p.t.Helper()
+	require.True(p.t, p.lines.Scan(), "%s has ended: %v", p.name, cmp.Or(p.lines.Err(), errors.New("no output")))
+	require.Equal(p.t, "done", p.lines.Text(), p.name)
+}
+
+func (p *process) tell(command string) {
+	p.t.Helper()
+	_, err := io.WriteString(p.stdin, command+"\n")
+	require.NoError(p.t, err)
+	p.done()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
