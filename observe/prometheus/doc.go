@@ -49,8 +49,9 @@
 //
 // # What it costs
 //
-// With the Tracer a cycle of lock and unlock takes about a microsecond longer, as many clocks are
-// read and series counted. A scrape walks through all held locks.
+// With the Tracer a cycle of lock and unlock took 0.2 to 0.6 µs longer, on a server in memory. A
+// scrape walks through all held locks: 0.05 ms without any, 0.5 ms with 1,000, 60 ms with 100,000
+// (go test -bench ., two shared cores).
 //
 // # Alerts and a dashboard
 //
