@@ -12,8 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // BenchmarkIdle measures what a leader and a follower cost while nothing happens,
@@ -61,6 +64,50 @@ func idle(b *testing.B, role string) {
 	b.ReportMetric(float64(backendCPU(b, pid)-backend)/float64(time.Millisecond)*perMinute, "server-cpu-ms/min")
 	b.ReportMetric(0, "ns/op")
 	n.stop(b)
+}
+
+// BenchmarkIdleAnswers measures what it costs ten Lockers with a lock each that their process answers
+// questions, while nobody asks.
+func BenchmarkIdleAnswers(b *testing.B) {
+	for _, off := range []bool{true, false} {
+		b.Run(fmt.Sprintf("off=%t", off), func(b *testing.B) {
+			for b.Loop() {
+				idleAnswers(b, off)
+			}
+		})
+	}
+}
+
+func idleAnswers(b *testing.B, off bool) {
+	b.Helper()
+	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{"log_statement": "all"}})
+	dsn := server.DSN("")
+	for i := range 10 {
+		locker, err := advisory.Open(b.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{Off: off}})
+		require.NoError(b, err)
+		b.Cleanup(locker.Close)
+		_, err = locker.Acquire(b.Context(), namespace.Pair(7, int32(i)))
+		require.NoError(b, err)
+	}
+	conn := connect(b, dsn)
+	var listeners int
+	for listeners == 0 && !off {
+		require.NoError(b, conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE application_name LIKE 'pglatch answers: %' AND state = 'idle' AND query !~ 'set_config'`).Scan(&listeners))
+	}
+	var sessions int
+	require.NoError(b, conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&sessions))
+	began, err := server.LogOffset()
+	require.NoError(b, err)
+	client := cpu(b)
+	<-time.After(idleTime)
+	perMinute := float64(time.Minute) / float64(idleTime)
+	log, err := server.LogSince(began)
+	require.NoError(b, err)
+	b.ReportMetric(float64(strings.Count(log, "LOG:  statement:")+strings.Count(log, "LOG:  execute "))*perMinute, "statements/min")
+	b.ReportMetric(float64(cpu(b)-client)/float64(time.Millisecond)*perMinute, "client-cpu-ms/min")
+	b.ReportMetric(float64(sessions), "sessions")
+	b.ReportMetric(0, "ns/op")
 }
 
 // statements counts what a backend was sent, in the server's log.
