@@ -17,6 +17,7 @@ type demo struct {
 	database *demokit.Database
 	db       *pgxpool.Pool // the database's
 	a, b     *replica
+	page     *page
 	client   http.Client
 }
 
@@ -53,7 +54,8 @@ func (d *demo) Open(ctx context.Context) (err error) {
 	for _, r := range []*replica{d.a, d.b} {
 		d.introduce(r)
 	}
-	return nil
+	d.page, err = openPage(ctx, d.database.DSN)
+	return err
 }
 
 func (d *demo) introduce(r *replica) {
@@ -68,6 +70,9 @@ func (d *demo) Close() (err error) {
 		}
 	}
 	d.client.CloseIdleConnections()
+	if d.page != nil {
+		d.page.close()
+	}
 	if d.database != nil {
 		err = errors.Join(err, d.database.Close())
 	}

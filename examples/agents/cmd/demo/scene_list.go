@@ -20,7 +20,7 @@ func (d *demo) lockList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook := d.send(ctx, d.b, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 1000})
+	hook := d.send(ctx, d.b, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 2500})
 	if _, err := d.awaitSpan(ctx, x, d.b); err != nil {
 		return err
 	}
@@ -44,13 +44,16 @@ func (d *demo) lockList(ctx context.Context) error {
 		seen = seen || l.Granted && l.ApplicationName == "agents/B" && l.Key.Text == fmt.Sprintf("agent/%d", x.id)
 	}
 	d.Claim(seen, "the list has the lock, its holder, and since when")
+	d.onThePage(ctx, fmt.Sprintf("agent/%d", x.id), "agents/B")
 	<-hook
 	return nil
 }
 
 // Stay keeps the replicas busy until ctx ends, so that there is something to see.
 func (d *demo) Stay(ctx context.Context) {
-	d.Say("look at the locks while hooks go on, at either replica:")
+	d.Say("who holds what, since when, who waits, and what happened, while hooks go on:")
+	d.Draw(d.Paint(demokit.Cyan, d.page.url))
+	d.Say("and the list for programs, at either replica:")
 	d.Draw(d.Paint(demokit.Cyan, d.a.URL+monitor.Path), d.Paint(demokit.Cyan, d.b.URL+monitor.Path))
 	d.Say("Ctrl-C ends it")
 	var clients sync.WaitGroup
