@@ -10,7 +10,7 @@ VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel
 # Beside these, where a test needs much more than what it tests.
-LINTED := bench $(NESTED) leader/kubernetes/integration observe/prometheus/integration
+LINTED := bench $(NESTED) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
 
 .PHONY: help
 help: ## list the targets
@@ -54,6 +54,15 @@ SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/post
 test-servers: ## run the tests of what sends SQL on the oldest and the newest PostgreSQL, without the race detector; ON="14 18"
 	for v in $(or $(ON),14 18); do echo "== PostgreSQL $$v"; \
 		PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on -timeout 10m $(SERVED) || exit 1; done
+
+.PHONY: test-browser
+test-browser: browser-deps ## look at the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
+	$(WITHPG) $(GOTEST) -C monitor/browsertest -timeout 10m -count=1 ./...
+
+.PHONY: browser-deps
+browser-deps:
+	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && [ -z "$(CHROMIUM)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi
 
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library

@@ -102,7 +102,7 @@ func (b *builder) guards() {
 	}
 	for _, k := range b.out.Keys {
 		if name, ok := names[k.Tag.ClassID]; ok && k.Tag.ObjSubID == namespace.SingleForm && k.Kind != Leading {
-			k.Kind, k.Text = Leading, name+" (guard "+k.Text+")"
+			k.Kind, k.Text = Leading, name+" (guard)"
 		}
 	}
 }

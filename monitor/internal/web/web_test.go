@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -197,6 +198,24 @@ func TestTheStreamSendsWhatChangedAndNothingForTimeThatPasses(t *testing.T) {
 	})
 	assert.Positive(t, w.looks.Load())
 }
+
+func TestTheStreamSaysThatTheDatabaseDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	p := web.New(web.Config{Next: func(context.Context, *web.State) (*web.State, error) { return nil, errors.New("s3cret") }})
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &recorder{ResponseRecorder: httptest.NewRecorder(), flushed: cancel}
+	p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/live?view=", nil))
+	assert.Contains(t, w.Body.String(), "event: down\ndata: ")
+	assert.NotContains(t, w.Body.String(), "s3cret")
+}
+
+// A recorder tells when an event was sent.
+type recorder struct {
+	*httptest.ResponseRecorder
+	flushed func()
+}
+
+func (r *recorder) Flush() { r.flushed() }
 
 func TestTwentyThousandLocksAreSentAHundredAtATime(t *testing.T) {
 	t.Parallel()

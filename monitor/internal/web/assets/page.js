@@ -36,19 +36,21 @@
     return t.content;
   }
 
-  // replace keeps the focus where it is, if what has it is there again.
-  function replace(part, html) {
-    const focus = part.contains(document.activeElement) ? document.activeElement : null;
-    const scrolls = [...part.querySelectorAll(".scroll")].map((e) => [e.scrollLeft, e.scrollTop]);
-    const at = focus && focusables(part).indexOf(focus);
-    part.replaceChildren(make(html));
-    [...part.querySelectorAll(".scroll")].forEach((e, i) => { if (scrolls[i]) [e.scrollLeft, e.scrollTop] = scrolls[i]; });
-    if (focus) {
-      const again = (focus.id && byId(focus.id)) || (!focus.id && focusables(part)[at]);
-      if (again) again.focus({ preventScroll: true });
-    }
+  // morph makes an element what it is to be, and keeps what is the same: its focus, its scrolling, and
+  // a click that has begun.
+  function morph(old, made) {
+    if (old.isEqualNode(made)) return;
+    if (old.nodeName !== made.nodeName || old.id !== made.id) { old.replaceWith(made); return; }
+    if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = made.nodeValue; return; }
+    for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    children(old, made);
   }
-  function focusables(part) { return [...part.querySelectorAll("a[href], [tabindex], button, input, summary")]; }
+  function children(old, made) {
+    const to = [...made.childNodes];
+    to.forEach((node, i) => { if (old.childNodes[i]) morph(old.childNodes[i], node); else old.append(node); });
+    while (old.childNodes.length > to.length) old.lastChild.remove();
+  }
 
   function rows(update) {
     const table = byId("rows");
@@ -58,7 +60,8 @@
       const made = make(html).firstElementChild, old = byId(id);
       if (!old && !first) made.classList.add("new");
       if (old && old.classList.contains("at")) made.classList.add("at");
-      if (old) old.replaceWith(made); else table.append(made);
+      ages(made);
+      if (old) morph(old, made); else table.append(made);
     }
     if (update.order || update.empty) {
       const order = update.order || [];
@@ -76,12 +79,17 @@
   }
 
   function show(update) {
+    const began = performance.now();
     heard = Date.now();
     ahead = update.now - heard;
     shown = update.now;
     for (const [name, html] of Object.entries(update.parts || {})) {
       const part = document.querySelector(`[data-part="${name}"]`);
-      if (part) replace(part, html);
+      if (part) {
+        const made = make(html);
+        ages(made);
+        children(part, made);
+      }
     }
     rows(update);
     ages(document);
@@ -91,6 +99,8 @@
     verdicts = now;
     state("on", "live, " + clock(update.now) + " UTC");
     tell("");
+    performance.clearMeasures("pglatch update");
+    performance.measure("pglatch update", { start: began });
   }
 
   function state(name, words) {
