@@ -165,5 +165,7 @@ func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err er
 	}
 	m.pooled = server.pid != m.conn.PgConn().PID()
 	at = time.Now()
-	return m.assembler.assemble(server.Server, rows, at), at, nil
+	s = m.assembler.assemble(server.Server, rows, at)
+	s.Answers = m.heard.answers
+	return s, at, nil
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -24,6 +25,10 @@ type Snapshot struct {
 	// pg_read_all_stats. Hidden names them; they are null there.
 	Partial bool     `json:"partial"`
 	Hidden  []string `json:"hidden,omitempty"`
+
+	// Answers are what the processes said, within a second before; for programs: nothing in
+	// them is redacted. They are empty if processes cannot be asked.
+	Answers introspect.Answers `json:"-"`
 }
 
 // A Server is where and when a Snapshot was taken.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -44,6 +45,7 @@ type postgresElection struct {
 	// The flags of these are of leader run alone.
 	create       bool
 	guardTimeout time.Duration
+	allowResign  bool
 }
 
 func (e *postgresElection) flags(f *pflag.FlagSet) OpenFunc {
@@ -70,6 +72,6 @@ func (e *postgresElection) backend(app *program.App, key namespace.Key) (*postgr
 	}
 	return postgres.New(postgres.Config{
 		ConnConfig: cc, Key: key, Table: e.table, NoTerms: e.noTerms, CreateTable: e.create,
-		GuardTimeout: e.guardTimeout, Logger: app.Logger(),
+		GuardTimeout: e.guardTimeout, Answer: introspect.Config{AllowResign: e.allowResign}, Logger: app.Logger(),
 	})
 }

@@ -25,6 +25,7 @@ stopped, cut off, or no program that answers), 77 it refuses.`,
 		},
 	}
 	app.AddKeyFlags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, if it can: others stand back for a moment")
+	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, by its identity, if it can: others stand back for a moment")
+	_ = cmd.RegisterFlagCompletionFunc("to", lookup.CompleteNode(app))
 	return cmd
 }

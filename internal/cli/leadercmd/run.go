@@ -85,6 +85,7 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 	r.Flags.AddFlags(f)
 	f.BoolVar(&r.postgres.create, "create-table", false, "postgres: make the table of terms if it is not there")
 	f.DurationVar(&r.postgres.guardTimeout, "guard-timeout", 0, "postgres: how long a takeover waits for guarded transactions of earlier terms before it ends them; negative = for as long as they last (default: the lease)")
+	f.BoolVar(&r.postgres.allowResign, "allow-resign", false, `postgres: resign when "pglatch leader resign" asks for it: the command is ended, and another node leads`)
 	f.StringVar(&r.config.Identity, "id", "", "this node's identity (default: host name and a random suffix)")
 	child.DescribeKillAfter(f, "lease-duration")
 	f.DurationVar(&r.config.LeaseDuration, "lease-duration", leader.DefaultLeaseDuration, "how long a leader that cannot be reached keeps others out")

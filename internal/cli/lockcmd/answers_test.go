@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -124,13 +125,17 @@ func TestAHolderThatWasStoppedIsSilent(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	child := clitest.Start(t, clitest.At(dsn), "run", "--session-ttl", "1h", "--application-name", "stuck", "2:7", "-c", "echo runs; sleep 600")
+	child := clitest.Start(t, clitest.At(dsn), "run", "--session-ttl", "1h", "--application-name", "stuck", "2:7", "-c", "echo runs; exec sleep 600")
 	child.Saying(&child.Stdout, "runs")
 	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
 	child.Signal(syscall.SIGSTOP)
 	text := until(t, dsn, `(?m)^2:7 +exclusive +stuck \(silent\)`, "ls")
 	assert.Contains(t, text, "silent: stuck, which listens on backend ")
 	assert.Contains(t, until(t, dsn, "silent", "status", "2:7"), "silent: its process does not answer")
+	text = until(t, dsn, `(?m)^warning holder-silent: stuck holds 1 key and has not answered for `, "ls", "--verdicts")
+	assert.Contains(t, text, "docs/incidents.md#holder-silent")
+	stdout, _, _ := clitest.Run(t, clitest.At(dsn), "ls", "--verdicts", "-o", "json")
+	assert.Equal(t, "holder-silent", clitest.Decode[struct{ Verdicts []monitor.Verdict }](t, stdout).Verdicts[0].Name)
 	child.Signal(syscall.SIGCONT)
 	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
 }

@@ -18,6 +18,8 @@ type list struct {
 	monitor.Snapshot
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
+	// Verdicts are what is wrong with --verdicts, also with keys that are not shown.
+	Verdicts []monitor.Verdict `json:"verdicts,omitempty"`
 }
 
 // NewLs makes the command ls.
@@ -39,10 +41,12 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		Example: `  pglatch ls                         # all keys
   pglatch ls order/                  # those of a namespace
   pglatch ls --longer-than 5m --sort wait
+  pglatch ls --verdicts              # and what is wrong
   pglatch ls --app billing --waiting`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := addFilter(app, cmd, overview.ByKey)
+	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/incidents.md)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -52,7 +56,11 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 				return err
 			}
 		}
-		v, err := lookup.Once(cmd.Context(), app, introspect.Question{})
+		look := lookup.Once
+		if *verdicts {
+			look = lookup.Observed
+		}
+		v, err := look(cmd.Context(), app)
 		if err != nil {
 			return err
 		}
@@ -65,15 +73,15 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		}
 		rows := f.apply(&v, selected)
 		return app.Print(program.Output{
-			Document: list{v.Snapshot, rows, v.Answers.Silent}, Lines: program.Lines(v.Locks),
-			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v.Answers.Silent) }),
+			Document: list{v.Snapshot, rows, v.Answers.Silent, v.Verdicts}, Lines: program.Lines(v.Locks),
+			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v) }),
 		})
 	}
 	return cmd
 }
 
 // writeRows writes keys as a table.
-func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, silent []introspect.Silent) {
+func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup.View) {
 	t := app.NewTable(overview.Header()...)
 	for _, r := range rows {
 		colour := ""
@@ -86,7 +94,23 @@ func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, silent [
 		t.Add(colour, r.Cells()...)
 	}
 	t.WriteTo(w)
-	for _, s := range silent {
+	for _, s := range v.Answers.Silent {
 		fmt.Fprintf(w, "%s\n", app.Paint(program.Red, fmt.Sprintf("silent: %s, which listens on backend %d", program.Printable(s.ApplicationName), s.Session)))
 	}
+	for _, verdict := range v.Verdicts {
+		writeVerdict(app, w, verdict)
+	}
+}
+
+func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
+	colour := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
+	title := v.Severity + " " + v.Name
+	if v.Key != "" {
+		title += " " + v.Key
+	}
+	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(colour, program.Printable(title)), program.Printable(v.Text))
+	for _, evidence := range v.Evidence {
+		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
+	}
+	fmt.Fprintf(w, "  → %s (%s)\n", program.Printable(v.Advice), v.Doc)
 }

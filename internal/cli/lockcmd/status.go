@@ -9,7 +9,6 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/lookup"
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -67,7 +66,7 @@ Namespaces are also known from the processes that use them and answer.`,
 			if err != nil {
 				return err
 			}
-			v, err := l.Look(cmd.Context(), introspect.Question{Tags: []namespace.Tag{key.Tag()}})
+			v, err := l.Look(cmd.Context())
 			if err != nil {
 				return err
 			}

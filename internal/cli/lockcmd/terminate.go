@@ -86,7 +86,7 @@ Exit codes: 0 the session has ended, 3 there is none, 64 it was not confirmed or
 }
 
 func (t *termination) run(ctx context.Context, pid uint32) error {
-	v, err := lookup.Once(ctx, t.app, introspect.Question{})
+	v, err := lookup.Once(ctx, t.app)
 	if err != nil {
 		return err
 	}

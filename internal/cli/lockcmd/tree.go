@@ -10,7 +10,6 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/lookup"
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -110,7 +109,7 @@ deadlock, unless somebody in it waits with a timeout, as pglatch does.`,
 		if err := f.check(); err != nil {
 			return err
 		}
-		v, err := lookup.Once(cmd.Context(), app, introspect.Question{})
+		v, err := lookup.Once(cmd.Context(), app)
 		if err != nil {
 			return err
 		}

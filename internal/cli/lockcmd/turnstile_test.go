@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/turnstile"
+	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -94,7 +95,9 @@ func queueOfLockers(t *testing.T, dsn string, key namespace.Key) {
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	for i, name := range []string{"holder", "first", "second"} {
-		locker, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: dsn, ApplicationName: name}))
+		locker, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{
+			DSN: dsn, ApplicationName: name, Answer: introspect.Config{Off: true}, // PostgreSQL alone tells who waits
+		}))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

@@ -10,7 +10,6 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/lookup"
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -40,7 +39,7 @@ func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop fu
 
 // holders are those who hold a key, for people.
 func holders(ctx context.Context, app *program.App, key namespace.Key) string {
-	v, err := lookup.Once(ctx, app, introspect.Question{Tags: []namespace.Tag{key.Tag()}})
+	v, err := lookup.Once(ctx, app)
 	if err != nil {
 		return "unknown: " + program.OneLine(err.Error())
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/watchui"
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 )
 
@@ -112,11 +111,11 @@ func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- w
 }
 
 func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
-	v, err := looker.Look(ctx, introspect.Question{})
+	v, err := looker.Judge(ctx)
 	if err != nil {
 		return watchui.Data{Err: err}
 	}
-	d := watchui.Data{Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{})}
+	d := watchui.Data{Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{})}
 	for _, s := range v.Answers.Silent {
 		d.Silent = append(d.Silent, s.ApplicationName)
 	}
@@ -134,7 +133,7 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 	defer ticker.Stop()
 	var before monitor.Snapshot
 	for first := true; ; first = false {
-		v, err := looker.Look(ctx, introspect.Question{})
+		v, err := looker.Look(ctx)
 		switch {
 		case err != nil && first:
 			return interrupted(ctx, err)

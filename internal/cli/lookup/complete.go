@@ -12,15 +12,10 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
 )
 
-// completeWithin bounds what the shell waits for while somebody has pressed TAB. Silent
-// processes are waited for less.
-const (
-	completeWithin = time.Second
-	silentWithin   = 300 * time.Millisecond
-)
+// completeWithin bounds what the shell waits for while somebody has pressed TAB.
+const completeWithin = 1500 * time.Millisecond
 
 // glance is a look for the shell, which is told of no error: without a database there is
 // nothing to offer.
@@ -35,7 +30,7 @@ func glance(cmd *cobra.Command, app *program.App) (View, bool) {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	v, err := l.Look(ctx, introspect.Question{Timeout: silentWithin})
+	v, err := l.Look(ctx)
 	go l.Close() // the program ends, however long a dead network takes
 	return v, err == nil
 }
@@ -94,6 +89,20 @@ func CompleteNamespace(app *program.App) cobra.CompletionFunc {
 			all = append(all, n.String())
 		}
 		slices.Sort(all)
+		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// CompleteNode offers the nodes of elections.
+func CompleteNode(app *program.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		v, _ := glance(cmd, app)
+		var all []cobra.Completion
+		for _, a := range v.Answers.Answers {
+			for _, e := range a.Elections {
+				all = append(all, cobra.CompletionWithDesc(e.Node, e.State+" of "+e.Key))
+			}
+		}
 		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -18,8 +17,11 @@ func (l *Looker) Key(ctx context.Context, args []string) (namespace.Key, error) 
 	if !errors.Is(err, namespace.ErrUnknownNamespace) {
 		return key, err
 	}
-	answers, _ := l.Ask(ctx, introspect.Question{}) // if nobody answers, it stays unknown
-	if told, parseErr := overview.Namespaces(answers).Parse(args[0]); parseErr == nil {
+	v, lookErr := l.Look(ctx)
+	if lookErr != nil {
+		return key, err // what is not known stays unknown
+	}
+	if told, parseErr := overview.Namespaces(v.Answers).Parse(args[0]); parseErr == nil {
 		return told, nil
 	}
 	return key, err

@@ -3,17 +3,15 @@ package lookup
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
-	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -22,7 +20,7 @@ import (
 type Looker struct {
 	app     *program.App
 	monitor *monitor.Monitor
-	conn    *pgx.Conn // on which processes are asked; nil = none yet, or it was lost
+	conn    *pgx.Conn // on which requests are sent; nil = none yet, or it was lost
 }
 
 // Open makes a Looker, which connects when it first looks. The caller closes it. A logger
@@ -32,12 +30,15 @@ func Open(app *program.App, logger *slog.Logger) (*Looker, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: 1, Logger: logger})
+	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: sameLook, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
 	return &Looker{app: app, monitor: m}, nil
 }
+
+// sameLook is how long what was seen, and what is wrong in it, are of one look.
+const sameLook = 100 * time.Millisecond
 
 // Close closes the connections.
 func (l *Looker) Close() {
@@ -48,50 +49,49 @@ func (l *Looker) Close() {
 // A View is what one look saw.
 type View struct {
 	monitor.Snapshot
-	Answers introspect.Answers
+	Verdicts []monitor.Verdict // if it was asked for
 }
 
 // Rows are the keys of a view.
-func (v View) Rows(known ...namespace.Key) []*overview.Row {
-	return overview.Of(v.Snapshot, v.Answers, known...)
-}
+func (v View) Rows(known ...namespace.Key) []*overview.Row { return overview.Of(v.Snapshot, known...) }
 
-// Look looks once. That processes cannot be asked is no error: PostgreSQL's view is there, and
-// the reason is logged as a detail.
-func (l *Looker) Look(ctx context.Context, q introspect.Question) (View, error) {
-	var v View
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		var err error
-		if v.Answers, err = l.Ask(ctx, q); err != nil && ctx.Err() == nil {
-			l.app.Logger().Debug("the processes cannot be asked", slog.Any("error", err))
-		}
-	})
+// Look looks once.
+func (l *Looker) Look(ctx context.Context) (View, error) {
 	s, err := l.monitor.Snapshot(ctx)
-	asking.Wait()
-	v.Snapshot = s
-	return v, program.Unavailable(ctx, err)
+	return View{Snapshot: s}, program.Unavailable(ctx, err)
 }
 
-// askTimeout bounds connecting, asking and waiting for those who do not answer.
-const askTimeout = 5 * time.Second
-
-// limit is how much each process is to tell.
-const limit = 5000
-
-// Ask asks the processes.
-func (l *Looker) Ask(ctx context.Context, q introspect.Question) (introspect.Answers, error) {
-	q.Limit = limit
-	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("they cannot be reached in time"))
-	defer cancel()
-	if err := l.connect(ctx); err != nil {
-		return introspect.Answers{}, err
+// Judge looks once, and says what is wrong; some of it only if it was wrong before, too.
+func (l *Looker) Judge(ctx context.Context) (View, error) {
+	verdicts, err := l.monitor.Verdicts(ctx)
+	if err != nil {
+		return View{}, program.Unavailable(ctx, err)
 	}
-	a, err := l.app.Ask(ctx, l.conn, q)
-	if l.conn.IsClosed() {
-		l.disconnect()
+	v, err := l.Look(ctx)
+	v.Verdicts = verdicts
+	return v, err
+}
+
+// What is wrong must have been seen for 1.5 s before some of it is told, by the server's clock.
+const (
+	observeFor   = 1700 * time.Millisecond
+	observeEvery = 400 * time.Millisecond
+)
+
+// Observe looks for about two seconds, and says what is wrong.
+func (l *Looker) Observe(ctx context.Context) (View, error) {
+	for first := (time.Time{}); ; {
+		v, err := l.Judge(ctx)
+		if first.IsZero() {
+			first = v.Server.Now
+		}
+		if err != nil || v.Server.Now.Sub(first) >= observeFor {
+			return v, err
+		}
+		if err := pause.For(ctx, observeEvery); err != nil {
+			return v, program.Unavailable(ctx, err)
+		}
 	}
-	return a, err
 }
 
 func (l *Looker) connect(ctx context.Context) (err error) {
@@ -112,13 +112,20 @@ func (l *Looker) disconnect() {
 }
 
 // Once is one look of a command.
-func Once(ctx context.Context, app *program.App, q introspect.Question) (View, error) {
+func Once(ctx context.Context, app *program.App) (View, error) { return with(ctx, app, (*Looker).Look) }
+
+// Observed is Observe of a command.
+func Observed(ctx context.Context, app *program.App) (View, error) {
+	return with(ctx, app, (*Looker).Observe)
+}
+
+func with(ctx context.Context, app *program.App, look func(*Looker, context.Context) (View, error)) (View, error) {
 	l, err := Open(app, nil)
 	if err != nil {
 		return View{}, err
 	}
 	defer l.Close()
-	return l.Look(ctx, q)
+	return look(l, ctx)
 }
 
 // TellHidden logs what PostgreSQL hides.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/program"
@@ -64,14 +65,17 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 	return all.outcome()
 }
 
+// sendTimeout is more than introspect.Send takes until a candidate is preferred.
+const sendTimeout = 15 * time.Second
+
 // send connects and sends a request.
 func (l *Looker) send(ctx context.Context, r introspect.Request) ([]introspect.Reply, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, errors.New("they cannot be reached in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout, errors.New("they cannot be reached in time"))
 	defer cancel()
 	if err := l.connect(ctx); err != nil {
 		return nil, err
 	}
-	replies, err := l.app.Send(ctx, l.conn, r)
+	replies, err := introspect.Send(ctx, l.conn, r)
 	if errors.Is(err, introspect.ErrQuestion) {
 		return nil, program.UsageError("%w", err)
 	}
@@ -80,7 +84,7 @@ func (l *Looker) send(ctx context.Context, r introspect.Request) ([]introspect.R
 
 // holders are the holders of a key.
 func (l *Looker) holders(ctx context.Context, key namespace.Key) ([]overview.Party, error) {
-	v, err := l.Look(ctx, introspect.Question{Tags: []namespace.Tag{key.Tag()}})
+	v, err := l.Look(ctx)
 	if err != nil {
 		return nil, err
 	}

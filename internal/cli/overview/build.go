@@ -34,6 +34,8 @@ type builder struct {
 	gates      map[namespace.Tag]*Row // of semaphores, by the lock that their waiters take in turn
 	names      map[namespace.Tag]string
 	told       map[claim]told
+	classes    map[uint32]namespace.Tag // of elections' further locks
+	companions []companion
 	processes  map[uint32]*introspect.Process // by the sessions that they told of
 }
 
@@ -59,7 +61,7 @@ func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 			b.learnGate(k, r)
 		}
 	}
-	classes := map[uint32]namespace.Tag{}
+	classes := b.classes
 	for tag := range present {
 		if tag.ClassID>>31 == 0 || tag.ObjSubID == namespace.PairForm {
 			classes[pgsession.ElectionOf(tag).ClassID()] = tag
@@ -114,6 +116,7 @@ func (b *builder) learnAnswer(a *introspect.Answer) {
 		for _, tag := range e.Tags {
 			b.rowOf[tag] = r
 		}
+		b.classes[e.Class] = e.Tags[0]
 	}
 }
 
@@ -210,7 +213,7 @@ func (b *builder) add(l monitor.Lock) {
 	}
 	switch {
 	case r.Kind == Election && l.Tag != r.Tag:
-		b.addCompanion(r, l, p)
+		b.companions = append(b.companions, companion{r, l, p})
 	case l.Granted:
 		r.Holders = append(r.Holders, p)
 	case b.processes[l.PID] == nil: // the others told of it themselves, as Waits
@@ -218,16 +221,25 @@ func (b *builder) add(l monitor.Lock) {
 	}
 }
 
-// addCompanion adds the holder of another lock of an election than that which decides it.
-func (b *builder) addCompanion(r *Row, l monitor.Lock, p Party) {
-	if !l.Granted || slices.ContainsFunc(r.Holders, func(h Party) bool { return h.PID == l.PID }) {
-		return
+// A companion is a session's hold of another lock of an election than that which decides it.
+type companion struct {
+	row   *Row
+	lock  monitor.Lock
+	party Party
+}
+
+// addCompanions adds who holds another lock of an election, and does not lead.
+func (b *builder) addCompanions() {
+	for _, c := range b.companions {
+		if _, leads := c.row.Session(c.lock.PID, true); leads || !c.lock.Granted {
+			continue
+		}
+		c.party.Note = "the lock of an earlier term"
+		if c.lock.Mode == "ShareLock" {
+			c.party.Note = "a guarded transaction"
+		}
+		c.row.Holders = append(c.row.Holders, c.party)
 	}
-	p.Note = "the lock of an earlier term"
-	if l.Mode == "ShareLock" {
-		p.Note = "a guarded transaction"
-	}
-	r.Holders = append(r.Holders, p)
 }
 
 // PartyOf is one session, as PostgreSQL shows it.
@@ -310,7 +322,13 @@ func (b *builder) addElections() {
 }
 
 func (b *builder) addCandidate(r *Row, a *introspect.Answer, e introspect.Election) {
+	if e.State == "stopped" {
+		return
+	}
 	note := "node " + e.Node + ", " + e.State
+	if e.StandsBack {
+		note += ", stands back"
+	}
 	if e.Term != "" {
 		note += ", term " + e.Term
 	}

@@ -58,15 +58,16 @@ type Party struct {
 // Of makes the rows of what PostgreSQL has and the processes answered, in the order of the
 // snapshot. Keys that somebody asks for by name are known: their semaphores are found also if
 // no process answers.
-func Of(s monitor.Snapshot, a introspect.Answers, known ...namespace.Key) []*Row {
+func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
 	b := builder{
-		answers: a, rowOf: map[namespace.Tag]*Row{}, semaphores: map[string]*Row{}, gates: map[namespace.Tag]*Row{},
-		names: map[namespace.Tag]string{}, told: map[claim]told{}, processes: map[uint32]*introspect.Process{},
+		answers: s.Answers, rowOf: map[namespace.Tag]*Row{}, semaphores: map[string]*Row{}, gates: map[namespace.Tag]*Row{},
+		names: map[namespace.Tag]string{}, told: map[claim]told{}, classes: map[uint32]namespace.Tag{}, processes: map[uint32]*introspect.Process{},
 	}
 	b.learn(s, known)
 	for i := range s.Locks {
 		b.add(s.Locks[i])
 	}
+	b.addCompanions()
 	b.addWaits()
 	b.addElections()
 	rows := slices.DeleteFunc(b.rows, func(r *Row) bool { return len(r.Holders)+len(r.Waiters) == 0 })

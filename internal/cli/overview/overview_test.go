@@ -51,6 +51,11 @@ func billing(pid int) introspect.Process {
 	return introspect.Process{Service: "billing", Host: "web-3", PID: pid}
 }
 
+func of(s monitor.Snapshot, a introspect.Answers, known ...namespace.Key) []*overview.Row {
+	s.Answers = a
+	return overview.Of(s, known...)
+}
+
 func cells(rows []*overview.Row) [][]string {
 	overview.Sort(rows, overview.ByKey)
 	all := [][]string{}
@@ -63,7 +68,7 @@ func cells(rows []*overview.Row) [][]string {
 func TestAProcessTellsTheNameTheTimeAndWhoWaitsInIt(t *testing.T) {
 	t.Parallel()
 	k := key(t, "o-9f3c") // text: a hash in PostgreSQL
-	rows := overview.Of(snapshot(held(k.Tag(), 11, "app"), waits(k.Tag(), 22, "app"), waits(k.Tag(), 33, "psql")), introspect.Answers{Answers: []introspect.Answer{
+	rows := of(snapshot(held(k.Tag(), 11, "app"), waits(k.Tag(), 22, "app"), waits(k.Tag(), 33, "psql")), introspect.Answers{Answers: []introspect.Answer{
 		{Process: billing(1), Locks: []introspect.Lock{{Key: k.String(), Tag: k.Tag(), Session: 11, Age: 4 * time.Minute, Label: "nightly"}}},
 		{Process: billing(2), Waits: []introspect.Wait{
 			{Key: k.String(), Tag: k.Tag(), Session: 22, Age: 90 * time.Second, Label: "first"},
@@ -83,7 +88,7 @@ func TestWithoutAnswersPostgreSQLIsBelieved(t *testing.T) {
 	k := key(t, "42")
 	l := held(k.Tag(), 11, "app")
 	l.Key.Text = "order/42" // by the viewer's own namespaces
-	rows := overview.Of(snapshot(l, waits(k.Tag(), 22, "app")), introspect.Answers{})
+	rows := of(snapshot(l, waits(k.Tag(), 22, "app")), introspect.Answers{})
 	assert.Equal(t, [][]string{{"order/42", "exclusive", "app", "≥2s", "1", "≥300ms", "11", "-"}}, cells(rows))
 }
 
@@ -99,22 +104,22 @@ func TestASemaphoreIsOneRow(t *testing.T) {
 			{Key: "order/42#slot2", Tag: slot2, Semaphore: "order/42", Slots: 3, Session: 12, Age: time.Second},
 		},
 	}}}
-	assert.Equal(t, [][]string{{"order/42", "2 of 3 slots", "billing@web-3:1 and 1 more", "1m0s", "2", "≥2s", "11", "-"}}, cells(overview.Of(s, told)))
+	assert.Equal(t, [][]string{{"order/42", "2 of 3 slots", "billing@web-3:1 and 1 more", "1m0s", "2", "≥2s", "11", "-"}}, cells(of(s, told)))
 	assert.Equal(t, [][]string{{"order/42", "2 slots", "app and 1 more", "≥2s", "2", "≥2s", "11", "-"}},
-		cells(overview.Of(s, introspect.Answers{}, k)), "who asks for it by name needs no answer")
-	assert.Len(t, overview.Of(s, introspect.Answers{}), 3, "else nobody knows what the locks are")
+		cells(of(s, introspect.Answers{}, k)), "who asks for it by name needs no answer")
+	assert.Len(t, of(s, introspect.Answers{}), 3, "else nobody knows what the locks are")
 }
 
 func TestAnElectionIsOneRow(t *testing.T) {
 	t.Parallel()
 	k := key(t, "7")
 	election := pgsession.ElectionOf(k.Tag())
-	s := snapshot(held(k.Tag(), 11, "a"), waits(k.Tag(), 12, "b"), held(election.Incarnation(9), 11, "a"))
-	rows := overview.Of(s, introspect.Answers{})
+	s := snapshot(held(election.Incarnation(9), 11, "a"), held(k.Tag(), 11, "a"), waits(k.Tag(), 12, "b"))
+	rows := of(s, introspect.Answers{})
 	assert.Equal(t, [][]string{{"2:7", "election", "a", "≥2s", "1", "≥300ms", "11", "-"}}, cells(rows), "its second lock shows what it is")
 
 	tags := []namespace.Tag{k.Tag(), election.Incarnation(9)}
-	rows = overview.Of(s, introspect.Answers{Answers: []introspect.Answer{
+	rows = of(s, introspect.Answers{Answers: []introspect.Answer{
 		{Process: billing(1), Elections: []introspect.Election{{Name: "nightly", Key: "order/7", Tags: tags, Node: "n1", State: "leader", Age: time.Hour, Term: "1.4", Session: 11}}},
 		{Process: billing(2), Elections: []introspect.Election{{Name: "nightly", Key: "order/7", Tags: tags[:1], Node: "n2", State: "follower", Age: time.Minute, Session: 12}}},
 		{Process: billing(3), Elections: []introspect.Election{{Name: "nightly", Key: "order/7", Tags: tags[:1], Node: "n3", State: "follower", Age: time.Second, Error: "no route"}}},
@@ -127,7 +132,7 @@ func TestAnElectionIsOneRow(t *testing.T) {
 func TestAHolderThatDoesNotAnswerIsSilent(t *testing.T) {
 	t.Parallel()
 	k, other := key(t, "1"), key(t, "2")
-	rows := overview.Of(snapshot(held(k.Tag(), 11, "app"), held(other.Tag(), 12, "psql")), introspect.Answers{Silent: []introspect.Silent{{Session: 99, ApplicationName: "app"}}})
+	rows := of(snapshot(held(k.Tag(), 11, "app"), held(other.Tag(), 12, "psql")), introspect.Answers{Silent: []introspect.Silent{{Session: 99, ApplicationName: "app"}}})
 	assert.Equal(t, "app (silent)", rows[0].Cells()[2])
 	assert.Equal(t, "psql", rows[1].Cells()[2], "it never listened")
 	overview.Sort(rows, overview.ByTrouble)
@@ -140,7 +145,7 @@ func TestHiddenEntitiesStayApart(t *testing.T) {
 	a := introspect.Answers{Answers: []introspect.Answer{{Process: billing(1), Locks: []introspect.Lock{
 		{Key: "order/…", Tag: one.Tag(), Session: 11, Age: time.Second}, {Key: "order/…", Tag: two.Tag(), Session: 11, Age: time.Minute},
 	}}}}
-	rows := overview.Of(snapshot(held(one.Tag(), 11, "app"), held(two.Tag(), 11, "app")), a)
+	rows := of(snapshot(held(one.Tag(), 11, "app"), held(two.Tag(), 11, "app")), a)
 	require.Len(t, rows, 2)
 	assert.Equal(t, "order/…", rows[0].Key)
 	n, ok := overview.Namespaces(a).Named("order")

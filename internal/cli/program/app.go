@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -30,10 +29,6 @@ type App struct {
 
 	Program string // its name, as it stands before errors
 
-	// Ask and Send reach the processes that use the database, as introspect's do.
-	Ask  func(context.Context, *pgx.Conn, introspect.Question) (introspect.Answers, error)
-	Send func(context.Context, *pgx.Conn, introspect.Request) ([]introspect.Reply, error)
-
 	command    *cobra.Command // that runs
 	settings   settings
 	key1, key2 int32
@@ -48,7 +43,6 @@ func New() *App {
 	return &App{
 		Program: "pglatch",
 		Stdin:   os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv,
-		Ask: introspect.Ask, Send: introspect.Send,
 		redactor: &redactor{to: os.Stderr}, logger: slog.New(slog.DiscardHandler),
 	}
 }

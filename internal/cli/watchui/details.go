@@ -19,7 +19,13 @@ func (m *Model) details() []Line {
 	if r == nil {
 		return m.texts(Span{Text: "the key is free by now", Style: Dim})
 	}
-	spans := []Span{{Text: r.Text() + ", " + r.Mode(), Style: Bold}, {}, {Text: fmt.Sprintf("held by %d", len(r.Holders)), Style: Bold}}
+	spans := []Span{{Text: r.Text() + ", " + r.Mode(), Style: Bold}}
+	for _, v := range m.data.Verdicts {
+		if v.Key == r.Key {
+			spans = append(spans, Span{Text: v.Name + ": " + v.Text, Style: Trouble}, Span{Text: "  " + v.Advice})
+		}
+	}
+	spans = append(spans, Span{}, Span{Text: fmt.Sprintf("held by %d", len(r.Holders)), Style: Bold})
 	for _, p := range r.Holders {
 		spans = append(spans, partySpan(p, Plain))
 	}

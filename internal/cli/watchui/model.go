@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
+	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -17,7 +18,8 @@ type Data struct {
 	At       time.Time // by the server's clock
 	Rows     []*overview.Row
 	Silent   []string // processes that listen and do not answer
-	Err      error    // why nothing was seen; the Model keeps what it had
+	Verdicts []monitor.Verdict
+	Err      error // why nothing was seen; the Model keeps what it had
 }
 
 // A Model is what is shown, and how. The zero Model is of no size.

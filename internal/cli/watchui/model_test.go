@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
 	"github.com/pglatch/pglatch/internal/cli/watchui"
+	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -192,6 +193,21 @@ func TestAFailureIsShownOverWhatWasSeenLast(t *testing.T) {
 	assert.Contains(t, all[2], "order/0")
 	m.Show(watchui.Data{Database: "shop", Rows: rows(1), Silent: []string{"billing@web-3"}})
 	assert.Contains(t, lines(m)[0], "1 keys, 0 waited for  1 silent: billing@web-3")
+}
+
+func TestWhatIsWrongIsSaidOverTheKeysAndWithItsKey(t *testing.T) {
+	t.Parallel()
+	m := model(120, 20, nil)
+	m.Show(watchui.Data{Database: "shop", Rows: rows(2), Verdicts: []monitor.Verdict{
+		{Name: "holder-silent", Severity: "critical", Key: "order/0", Text: "Its holder does not answer.", Advice: "End its session."},
+		{Name: "standby", Severity: "note"},
+	}})
+	assert.Contains(t, lines(m)[0], "0 waited for  holder-silent order/0")
+	assert.NotContains(t, lines(m)[0], "standby")
+	press(t, m, "Enter")
+	assert.Contains(t, strings.Join(lines(m), "\n"), "holder-silent: Its holder does not answer.\n  End its session.")
+	press(t, m, "Esc", "Down", "Enter")
+	assert.NotContains(t, strings.Join(lines(m)[1:], "\n"), "holder-silent")
 }
 
 func TestQAndCtrlCQuitEverywhere(t *testing.T) {

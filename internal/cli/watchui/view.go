@@ -84,11 +84,25 @@ func (m *Model) title() Line {
 	}
 	text := fmt.Sprintf("%s  %s  every %v  %d keys, %d waited for", printable(m.data.Database), m.data.At.Format(time.TimeOnly), m.Interval, len(m.data.Rows), waited)
 	line := Line{{Width: m.width, Text: text, Style: Bold}}
-	if n := len(m.data.Silent); n > 0 {
+	if trouble := m.trouble(); trouble != "" {
 		at := len([]rune(text)) + 2
-		line = append(line, Span{X: at, Width: m.width - at, Text: fmt.Sprintf("%d silent: %s", n, printable(strings.Join(m.data.Silent, ", "))), Style: Trouble})
+		line = append(line, Span{X: at, Width: m.width - at, Text: printable(trouble), Style: Trouble})
 	}
 	return line
+}
+
+// trouble is what is wrong, the worst first, and who is silent.
+func (m *Model) trouble() string {
+	var all []string
+	for _, v := range m.data.Verdicts {
+		if v.Severity != "note" {
+			all = append(all, strings.TrimSpace(v.Name+" "+v.Key))
+		}
+	}
+	if n := len(m.data.Silent); n > 0 {
+		all = append(all, fmt.Sprintf("%d silent: %s", n, strings.Join(m.data.Silent, ", ")))
+	}
+	return strings.Join(all, "; ")
 }
 
 func (m *Model) footer() Line {

@@ -90,6 +90,7 @@ func Build(in Input) *Picture {
 	for _, s := range said {
 		b.holdsOf(s)
 	}
+	b.adoptForSilent()
 	for _, s := range said {
 		b.waitsOf(s)
 	}
@@ -224,6 +225,28 @@ func (b *builder) holdsOf(s said) {
 		}
 		if k := b.keys[l.Tag]; k != nil {
 			k.HandOvers += l.HandOvers
+		}
+	}
+}
+
+// adoptForSilent gives the holders of which nobody told to the process of their name that is silent
+// and never answered, if there is one such.
+func (b *builder) adoptForSilent() {
+	silent, several := map[string]*Process{}, map[string]bool{}
+	for _, s := range b.in.Silent {
+		name := listenerName(s.ApplicationName)
+		i := slices.IndexFunc(b.out.Processes, func(p *Process) bool { return p.Silent && p.Listener == s.Session })
+		if s.Last == nil && name != "" && i >= 0 {
+			several[name] = silent[name] != nil
+			silent[name] = b.out.Processes[i]
+		}
+	}
+	for _, k := range b.out.Keys {
+		for _, h := range k.Holders {
+			name := listenerName(h.Name)
+			if h.Process == nil && !h.Prepared && !several[name] {
+				h.Process = silent[name]
+			}
 		}
 	}
 }

@@ -341,3 +341,21 @@ func TestManyKeysOfOneKindAreFewVerdicts(t *testing.T) {
 	}
 	assert.Equal(t, 20, silent)
 }
+
+func TestAProcessThatWasSilentFromTheFirstLookHoldsWhatIsInItsName(t *testing.T) {
+	t.Parallel()
+	w := two()
+	w.silence("a")
+	w.Silent[0].Last, w.Silent[0].Spoke = nil, time.Time{} // nobody heard it say anything
+	w.looks()
+	assert.Contains(t, requireVerdict(t, w, incident.HolderSilent).Text, "a holds order/7")
+	assert.Nil(t, w.has(incident.ProcessSilent))
+
+	other := two()
+	other.silence("a")
+	other.Silent[0].Last = nil
+	for i := range other.Rows {
+		other.Rows[i].Name = "psql"
+	}
+	assert.Nil(t, other.looks().has(incident.HolderSilent), "control: another program")
+}

@@ -1,0 +1,67 @@
+package leadercmd_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+)
+
+func TestResignPassesLeadershipToTheNodeThatIsNamed(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	env := clitest.At(dsn)
+	_, stderr, code := clitest.Run(t, env, "leader", "resign", "7:1")
+	require.Equal(t, program.ExitFree, code, stderr)
+
+	shows := func(pattern string, args ...string) {
+		t.Helper()
+		var stdout string
+		clitest.Eventually(t, func() bool {
+			stdout, _, _ = clitest.Run(t, env, args...)
+			return regexp.MustCompile(pattern).MatchString(stdout)
+		}, func() string { return pattern + "\n" + stdout })
+	}
+	node := func(id string) *clitest.Program {
+		p := clitest.Start(t, env, "leader", "run", "7:1", "--id", id, "--allow-resign")
+		shows("node "+id+", (leader|follower)", "status", "7:1")
+		return p
+	}
+	first := node("a")
+	node("b")
+	node("c")
+	shows(`(?m)^7:1 +election +\S+@\S+:\d+ +[\d.hms]+ +2 `, "ls")
+	shows("7:1 is an election", "status", "7:1")
+
+	stdout, stderr, code := clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, `(?m)^7:1: \S+ \(backend \d+\) accepts it: its work is drained, then another candidate leads$`, stdout)
+	shows("^7:1: c leads in term ", "leader", "status", "7:1")
+	assert.NotContains(t, first.Stderr.String(), "lost")
+
+	stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
+	assert.Equal(t, program.ExitRefused, code, stdout)
+	assert.Contains(t, stdout, "it leads already")
+	assert.Contains(t, stderr, "refused by ")
+}
+
+func TestALeaderThatDoesNotAllowItDoesNotResign(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	node := clitest.Start(t, clitest.At(dsn), "leader", "run", "7:1", "--id", "a")
+	node.Saying(&node.Stderr, "lock_acquired")
+	var stdout, stderr string
+	var code int
+	clitest.Eventually(t, func() bool { // it answers a moment after it leads
+		stdout, stderr, code = clitest.Run(t, clitest.At(dsn), "leader", "resign", "7:1")
+		return strings.Contains(stdout, "refuses it")
+	}, func() string { return stdout + stderr })
+	assert.Equal(t, program.ExitRefused, code)
+	assert.Contains(t, stdout, "AllowResign is not set")
+	assert.NotContains(t, node.Stderr.String(), "to=releasing")
+}
