@@ -15,8 +15,10 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 			ids[i] = k.ID
 		}
 		slices.Sort(ids)
-		// Answers are of different moments: it must be there again.
-		if m.lasting("cycle/"+strings.Join(ids, ","), p.At) < m.limits.Confirm {
+		// Answers are of moments that differ a little: it must be there again, and all must have waited
+		// for longer than that.
+		young := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Age < m.limits.Confirm })
+		if m.lasting("cycle/"+strings.Join(ids, ","), p.At) < m.limits.Confirm || young {
 			continue
 		}
 		var who, evidence []string
@@ -166,10 +168,10 @@ func idleHolders(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-func preparedHolders(_ *Memory, p *Picture) (all []Verdict) {
+func preparedHolders(m *Memory, p *Picture) (all []Verdict) {
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
-			if !h.Prepared {
+			if !h.Prepared || h.Age < m.limits.Confirm {
 				continue
 			}
 			s := Warning
@@ -206,8 +208,8 @@ func foreign(m *Memory, p *Picture) (all []Verdict) {
 			if h.Process != nil || h.Prepared || !ours[k.Namespace] || listens[listenerName(h.Name)] {
 				continue
 			}
-			lasted := m.lasting("foreign/"+k.ID+"/"+number(h.PID), p.At)
-			if lasted < m.limits.Confirm || len(k.Waiters) == 0 && lasted < 10*time.Second {
+			lasted, sure := m.unclaimed("foreign/", k, h, p.At)
+			if !sure || len(k.Waiters) == 0 && lasted < 10*time.Second {
 				continue
 			}
 			v := of(k, Foreign, Warning, fmt.Sprintf("%s, for which no process of pglatch answers, holds %s.", h.Session.describe(), k.Text),
@@ -268,11 +270,22 @@ func growing(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
+// unclaimed says that no process answers for a hold, and returns for how long, and whether this
+// is sure. Answers are a little older than the rows: of a key that is taken and released all the time, each
+// look may see a hold that is too new for the answer, on a session that has just done so.
+func (m *Memory) unclaimed(what string, k *Key, h *Holder, at time.Time) (time.Duration, bool) {
+	const surely = 20 * time.Second
+	lasted := m.lasting(what+k.ID+"/"+number(h.PID), at)
+	return lasted, lasted >= surely || lasted >= m.limits.Confirm && h.StateAge >= m.limits.Confirm
+}
+
 // poolers finds locks that are not where their process believes, and locks that nobody remembers.
 func poolers(m *Memory, p *Picture) (all []Verdict) {
 	const advice = "Something between the program and PostgreSQL changes sessions: give the lock connections a database entry with pool_mode=session. End the session that has the lock to free it."
 	for _, u := range p.Unseen {
-		if m.lasting("unseen/"+u.KeyID+"/"+u.Process.ID+"/"+number(u.PID), p.At) < m.limits.Confirm {
+		// A hold that is younger than that is another one, of a key that is taken again and again.
+		lasted := m.lasting("unseen/"+u.KeyID+"/"+u.Process.ID+"/"+number(u.PID), p.At)
+		if lasted < m.limits.Confirm || u.Age < lasted {
 			continue
 		}
 		all = append(all, Verdict{
@@ -292,7 +305,7 @@ func poolers(m *Memory, p *Picture) (all []Verdict) {
 			if h.Process != nil || h.Prepared || !whole[listenerName(h.Name)] || h.State != "idle" || k.Namespace == "" {
 				continue
 			}
-			if m.lasting("leaked/"+k.ID+"/"+number(h.PID), p.At) < m.limits.Confirm {
+			if _, sure := m.unclaimed("leaked/", k, h, p.At); !sure {
 				continue
 			}
 			v := of(k, Pooler, Critical, fmt.Sprintf("Session %d holds %s in the name of %s, which knows nothing of it.", h.PID, k.Text, h.Name), h.describe(), waits(k))

@@ -112,7 +112,7 @@ func TestEachVerdictIsRaisedByWhatItIsAboutAndNotBySomethingLikeIt(t *testing.T)
 				w.process("b", 902)
 				w.row(0, "", key(1, 7), true)
 				w.waits("b", 2, key(1, 7))
-				return w.look(0)
+				return w.looks()
 			},
 			control:  func() *world { return two().look(0) },
 			evidence: "1 wait",
@@ -304,6 +304,45 @@ func TestASessionInTheNameOfAProcessThatKnowsNothingOfItsLockIsALeak(t *testing.
 	w = two()
 	w.row(55, "a", key(1, 9), true).State = "active"
 	assert.Nil(t, w.looks().has(incident.Pooler), "control: a transaction of the same program (LockTx)")
+}
+
+// A key that is taken and released all the time is seen by each look as it was after the answer.
+func TestAHotKeyIsNoLeakAndNoPooler(t *testing.T) {
+	t.Parallel()
+	w := two()
+	w.row(55, "a", key(1, 9), true)          // held when the server is asked, and not when the process was
+	w.row(56, "other name", key(1, 8), true) // the same, of another Locker of the process
+	w.waits("b", 0, key(1, 8))
+	a := w.answer("a")
+	a.Locks = append(a.Locks, introspect.Lock{Key: "order/10", Tag: key(1, 10), Session: 57}) // the other way round
+	a.AllLocks++
+	for range 8 {
+		for i := range w.Rows {
+			if w.Rows[i].PID >= 55 {
+				w.Rows[i].StateAge = -time.Second // the sessions have just done something
+			}
+		}
+		a.Locks[1].Age = -900 * time.Millisecond
+		w.look(time.Second)
+		require.Empty(t, w.found)
+	}
+	w.looks()
+	assert.NotNil(t, w.has(incident.Pooler), "control: a session that does nothing")
+	assert.NotNil(t, w.has(incident.Foreign), "control: the same")
+}
+
+func TestOppositeOrdersThatDoNotMeetAreNoDeadlock(t *testing.T) {
+	t.Parallel()
+	w := two()
+	w.holds("b", 3, key(2, 8))
+	w.answer("b").Waits[0].Holds = []namespace.Tag{key(2, 8)}
+	w.waits("a", 4, key(2, 8), key(1, 7))
+	for range 5 {
+		w.answer("a").Waits[0].Age = -900 * time.Millisecond // each look sees another wait
+		w.look(time.Second)
+		require.Nil(t, w.has(incident.Deadlock))
+	}
+	assert.NotNil(t, w.looks().has(incident.Deadlock), "control: the wait lasts")
 }
 
 func TestAProcessThatStopsWhileItLeadsIsNoLeader(t *testing.T) {

@@ -183,6 +183,9 @@ func steps(k *incident.Key) (all []step) {
 	if ask && k.Shown && k.Kind == incident.Mutex {
 		all = append(all, step{"Ask the holder to release it, if its program looks at that (Lock.Asked):", "pglatch ask " + shell(k.Text)})
 	}
+	if k.Kind == incident.Leading && k.Shown && ask {
+		all = append(all, step{"Have the leader stop its work, and another one lead, if its program allows it:", "pglatch leader resign " + shell(k.Tag.String())})
+	}
 	for _, h := range k.Holders[:min(3, len(k.Holders))] {
 		if h.Prepared {
 			all = append(all, step{"Find the prepared transaction, then commit it or roll it back:", "SELECT gid, prepared, owner FROM pg_prepared_xacts WHERE database = current_database();"})
@@ -192,7 +195,7 @@ func steps(k *incident.Key) (all []step) {
 		if h.Beside > 0 {
 			text += fmt.Sprintf("; it loses %s beside this one", incident.Count(h.Beside, "lock", "locks"))
 		}
-		all = append(all, step{text + ":", fmt.Sprintf("SELECT pg_terminate_backend(%d);", h.PID)})
+		all = append(all, step{text + ":", fmt.Sprintf("pglatch terminate %d\nSELECT pg_terminate_backend(%d); -- the same, in psql", h.PID, h.PID)})
 	}
 	return all
 }
