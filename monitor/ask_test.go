@@ -2,7 +2,9 @@ package monitor_test
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,20 +99,22 @@ func TestRedactHidesWhatProcessesSay(t *testing.T) {
 		acquire(t, l, key)
 		_, err = l.AcquireSlot(t.Context(), orders.ID(4711), 3)
 		require.NoError(t, err)
+		acquire(t, l, orders.ID(4712))
 		m := open(t, monitor.Config{DSN: dsn, Redact: func(_, id string) string { return "…" + id[:1] }})
 
 		s := until(t, m, toldBy(monitor.SourceProcess))
 
-		require.Len(t, s.Locks, 2)
+		require.Len(t, s.Locks, 3)
 		for _, l := range s.Locks {
 			assert.Contains(t, []string{"agent/…a", "order/…4"}, strings.Split(l.Key.Text, "#")[0])
 		}
 		body := get(t, m.Handler(), "/api/advisory-locks").Body.String()
 		page := get(t, m.Page(), "/").Body.String()
 		assert.Contains(t, page, "agent/…a")
-		for _, secret := range []string{"acme", "4711"} {
+		for _, secret := range []string{"acme", "4711", "4712"} {
 			assert.NotContains(t, body, secret)
 			assert.NotContains(t, page, secret)
+			assert.NotContains(t, get(t, m.Page(), "/graph").Body.String(), secret)
 		}
 		open := get(t, opened(t, dsn).Page(), "/").Body.String()
 		assert.Contains(t, open, "agent/acme/eu", "control")
@@ -164,6 +168,43 @@ func TestALonelyHolderIsNoVerdict(t *testing.T) {
 		m := open(t, monitor.Config{DSN: dsn, Record: 100 * time.Millisecond})
 		until(t, m, toldBy(monitor.SourceProcess))
 		end := time.Now().Add(3 * time.Second)
+		require.Eventually(t, func() bool {
+			all, err := m.Verdicts(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, all)
+			return time.Now().After(end)
+		}, patience, 50*time.Millisecond)
+	})
+}
+
+func TestABusyFleetIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		for _, name := range []string{"one", "two"} {
+			l := locker(t, dsn, name)
+			for i := range 4 {
+				work.Go(func() {
+					for n := i; ctx.Err() == nil; n++ {
+						lock, err := l.Acquire(ctx, agents.ID(int64(n%3)))
+						if err != nil {
+							return
+						}
+						_ = lock.Release()
+					}
+				})
+			}
+		}
+		m := open(t, monitor.Config{DSN: dsn, Record: 250 * time.Millisecond})
+		until(t, m, func(s monitor.Snapshot) bool {
+			return slices.ContainsFunc(s.Locks, func(l monitor.Lock) bool { return l.HeldSince != nil && l.HeldSince.Source == monitor.SourceProcess })
+		})
+		end := time.Now().Add(4 * time.Second)
 		require.Eventually(t, func() bool {
 			all, err := m.Verdicts(t.Context())
 			require.NoError(t, err)

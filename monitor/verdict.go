@@ -2,8 +2,8 @@ package monitor
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"time"
 
@@ -80,8 +80,10 @@ func (m *Monitor) judge(f *flight, at time.Time) {
 
 // linkID identifies a key in links, for as long as the Monitor is there, without telling it.
 func (m *Monitor) linkID(tag namespace.Tag) string {
-	mac := hmac.New(sha256.New, m.secret[:])
-	text, _ := tag.MarshalText()
-	mac.Write(text)
-	return hex.EncodeToString(mac.Sum(nil)[:8])
+	b := append(make([]byte, 0, 32), m.secret[:]...)
+	b = binary.BigEndian.AppendUint32(b, tag.ClassID)
+	b = binary.BigEndian.AppendUint32(b, tag.ObjID)
+	b = binary.BigEndian.AppendUint16(b, tag.ObjSubID)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
 }

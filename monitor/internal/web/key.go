@@ -133,11 +133,7 @@ func (v *view) waiter(k *incident.Key, i int, w *incident.Waiter, names map[name
 		wv.Left = incident.Age(w.Left.Round(5 * time.Second))
 	}
 	for _, t := range w.Holds {
-		name := names[t]
-		if name == "" && k.Shown {
-			name = t.String()
-		}
-		if name != "" {
+		if name := names[t]; name != "" {
 			wv.Holds = append(wv.Holds, name)
 		}
 	}
