@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -41,4 +42,19 @@ func ExampleMonitor_Handler() {
 	http.Handle("/pglatch/", m.Handler())
 	server := &http.Server{Addr: "127.0.0.1:8080"}
 	fmt.Println(server.ListenAndServe())
+}
+
+// The page behind a program's own authentication, with a past that is known when somebody comes.
+func ExampleMonitor_Page() {
+	m, err := monitor.Open(monitor.Config{
+		DSN:       os.Getenv("DATABASE_URL"),
+		Record:    2 * time.Second,
+		Authorize: monitor.AllowAll, // the handler below lets nobody else in
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer m.Close()
+	onlyStaff := func(h http.Handler) http.Handler { return h } // yours
+	http.Handle("/locks/", onlyStaff(m.Page()))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 	"github.com/pglatch/pglatch/monitor/internal/web"
 	"github.com/pglatch/pglatch/namespace"
@@ -207,6 +209,23 @@ func TestTheStreamSaysThatTheDatabaseDoesNotAnswer(t *testing.T) {
 	p.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/live?view=", nil))
 	assert.Contains(t, w.Body.String(), "event: down\ndata: ")
 	assert.NotContains(t, w.Body.String(), "s3cret")
+}
+
+func TestTheLeasesOfAStoreAreShown(t *testing.T) {
+	t.Parallel()
+	w, _ := newWorld(1)
+	p := web.New(web.Config{Look: w.look, Leases: func(_ context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+		return func(yield func(lease.Record, error) bool) {
+			assert.Positive(t, r.Limit)
+			held := lease.Lease{Claim: lease.Claim{Name: "nightly<b>", Holder: "worker-1", Token: 33}, AcquiredAt: start, Remaining: 20 * time.Second}
+			_ = yield(lease.Record{Lease: held, State: lease.Held}, nil) && yield(lease.Record{}, errors.New("s3cret"))
+		}
+	}})
+	body := get(t, p, "/elections").Body.String()
+	for _, want := range []string{"nightly&lt;b&gt;", "worker-1", "33", "held", "20 s", "The store of leases does not answer."} {
+		assert.Contains(t, body, want)
+	}
+	assert.NotContains(t, body, "s3cret")
 }
 
 // A recorder tells when an event was sent.
