@@ -1,7 +1,6 @@
 package monitor_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -160,18 +159,7 @@ func locker(t *testing.T, dsn, name string) *advisory.Locker {
 // one holder and its waiters are seen.
 func queueUp(t *testing.T, m *monitor.Monitor, l *advisory.Locker, key namespace.Key, all int) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if lock, err := l.Acquire(ctx, key); err == nil {
-			_ = lock.Release()
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
+	waitFor(t, l, t.Context(), key)
 	require.Eventually(t, func() bool { return len(snapshot(t, m).Locks) >= all }, patience, time.Millisecond)
 }
 

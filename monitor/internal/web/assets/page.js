@@ -18,7 +18,7 @@
 
   // What is shown stands still when nothing is heard: an age that goes on would say that it is known.
   function ages(within) {
-    const now = stale() || paused ? shown : Date.now() + ahead;
+    const now = live.classList.contains("off") || paused ? shown : Date.now() + ahead;
     for (const e of within.querySelectorAll("[data-since]")) {
       const said = age(now - Number(e.dataset.since));
       if (e.lastChild.textContent !== said) e.lastChild.textContent = said;
