@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -30,14 +31,21 @@ func (d *drive) untilNext(quit context.Context) (context.Context, context.Cancel
 	if d.shows == nil { // nobody asks for it
 		return ctx, cancel
 	}
-	go func() {
-		select {
-		case <-d.interrupts:
-			cancel()
-		case <-ctx.Done():
+	var listener sync.WaitGroup // one at a time, so that none takes what is meant for the next
+	listener.Go(func() {
+		for d.preferred.Load() == nil { // the interrupt may be an old one
+			select {
+			case <-d.interrupts:
+			case <-ctx.Done():
+				return
+			}
 		}
-	}()
-	return ctx, cancel
+		cancel()
+	})
+	return ctx, func() {
+		cancel()
+		listener.Wait()
+	}
 }
 
 // standBack waits until the candidate that is preferred leads, the leader has gone for a while

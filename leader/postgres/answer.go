@@ -80,7 +80,7 @@ func (a answerer) Request(r introspect.Request) []introspect.Reply {
 	case !allowed:
 		reply.Refused = "the program does not allow it: Config.Answer.AllowResign is not set"
 	case r.To == s.Identity:
-		reply.Refused = "it leads already"
+		reply.Done, reply.Note = true, "it leads"
 	default:
 		a.candidate.Resign()
 		reply.Done, reply.Note = true, "its work is drained, then another candidate leads"

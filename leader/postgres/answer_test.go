@@ -158,11 +158,13 @@ func TestALeaderThatIsAskedToResignIsFollowedByTheCandidateThatIsNamed(t *testin
 	f.leads("a")
 	for _, to := range []string{"d", "b", "c", "a", "c", "d"} {
 		replies := f.resign(to)
-		require.Len(t, replies, 1)
-		require.True(t, replies[0].Done, replies[0].Refused)
+		require.NotEmpty(t, replies)
+		for _, reply := range replies { // the one that is named may have come to lead by then, and say so
+			require.True(t, reply.Done, reply.Refused)
+		}
 		f.leads(to)
 	}
-	require.Contains(t, f.resign("d")[0].Refused, "leads already")
+	require.Equal(t, "it leads", f.resign("d")[0].Note)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	require.Len(t, f.moves, 7, "nobody led in between: %v", f.moves)
