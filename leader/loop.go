@@ -198,6 +198,7 @@ func (d *drive) observe(a action) {
 func (d *drive) beginTerm() {
 	t := d.active
 	d.lastTerm, d.took, d.err = t.term, d.attempts, nil
+	d.preferred.Store(nil) // whoever it was, the next election is another
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lifecycle.leadership == nil {
