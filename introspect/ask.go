@@ -189,6 +189,8 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, error) {
 	var b pgx.Batch
 	b.Queue(listenersSQL, ListenerPrefix)
+	// The batch is one transaction, which nobody needs to be on disk.
+	b.Queue("SELECT pg_catalog.set_config('synchronous_commit', 'off', true)")
 	b.Queue("SELECT pg_catalog.pg_notify($1, $2)", askChannel, payload)
 	results := conn.SendBatch(ctx, &b)
 	rows, _ := results.Query()

@@ -89,7 +89,7 @@ func TestTheNameOfAHashedKeyAndSinceWhenItIsHeldComeFromItsProcess(t *testing.T)
 }
 
 func TestRedactHidesWhatProcessesSay(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // the ids are long, so that no time or number is one by chance
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
@@ -97,21 +97,21 @@ func TestRedactHidesWhatProcessesSay(t *testing.T) {
 		require.NoError(t, err)
 		l := locker(t, dsn, "holder").With(advisory.Options{Label: "report for acme"})
 		acquire(t, l, key)
-		_, err = l.AcquireSlot(t.Context(), orders.ID(4711), 3)
+		_, err = l.AcquireSlot(t.Context(), orders.ID(1947110011), 3)
 		require.NoError(t, err)
-		acquire(t, l, orders.ID(4712))
+		acquire(t, l, orders.ID(1947120022))
 		m := open(t, monitor.Config{DSN: dsn, Redact: func(_, id string) string { return "…" + id[:1] }})
 
 		s := until(t, m, toldBy(monitor.SourceProcess))
 
 		require.Len(t, s.Locks, 3)
 		for _, l := range s.Locks {
-			assert.Contains(t, []string{"agent/…a", "order/…4"}, strings.Split(l.Key.Text, "#")[0])
+			assert.Contains(t, []string{"agent/…a", "order/…1"}, strings.Split(l.Key.Text, "#")[0])
 		}
 		body := get(t, m.Handler(), "/api/advisory-locks").Body.String()
 		page := get(t, m.Page(), "/").Body.String()
 		assert.Contains(t, page, "agent/…a")
-		for _, secret := range []string{"acme", "4711", "4712"} {
+		for _, secret := range []string{"acme", "1947110011", "1947120022"} {
 			assert.NotContains(t, body, secret)
 			assert.NotContains(t, page, secret)
 			assert.NotContains(t, get(t, m.Page(), "/graph").Body.String(), secret)

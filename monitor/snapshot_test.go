@@ -222,7 +222,7 @@ func TestRedactHidesAnEntityEverywhere(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	conn := connect(t, dsn, "")
-	for _, k := range []namespace.Key{agents.ID(4711), orders.ID(4712), namespace.Pair(9, 4713)} {
+	for _, k := range []namespace.Key{agents.ID(1947110011), orders.ID(1947120022), namespace.Pair(9, 1947130033)} {
 		lock(t, conn, k)
 	}
 	m := open(t, monitor.Config{DSN: dsn, Redact: func(ns, id string) string {
@@ -237,13 +237,13 @@ func TestRedactHidesAnEntityEverywhere(t *testing.T) {
 	require.Len(t, s.Locks, 3)
 	assert.Equal(t, monitor.Key{Kind: "pair", Key1: new(int32(1)), Text: "agent/…"}, s.Locks[0].Key)
 	assert.Equal(t, "…", *s.Locks[0].EntityID)
-	assert.Equal(t, "order/4712", s.Locks[1].Key.Text)
-	assert.Equal(t, int32(4712), *s.Locks[1].Key.Key2)
+	assert.Equal(t, "order/1947120022", s.Locks[1].Key.Text)
+	assert.Equal(t, int32(1947120022), *s.Locks[1].Key.Key2)
 	assert.Equal(t, "9:…", s.Locks[2].Key.Text)
 	body := get(t, m.Handler(), "/api/advisory-locks").Body.String()
-	assert.NotContains(t, body, "4711")
-	assert.NotContains(t, body, "4713")
-	assert.Contains(t, body, "4712")
+	assert.NotContains(t, body, "1947110011")
+	assert.NotContains(t, body, "1947130033")
+	assert.Contains(t, body, "1947120022")
 }
 
 func TestSettingsOfTheDatabaseChangeNothing(t *testing.T) {

@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -32,9 +35,10 @@ const patience = 60 * time.Second
 
 // A desk is what somebody on call has open.
 type desk struct {
-	t    *testing.T
-	page string // its URL
-	dsn  string
+	t       *testing.T
+	page    string // its URL
+	dsn     string
+	command string // pglatch
 }
 
 func openDesk(t *testing.T, dsn string) desk {
@@ -45,7 +49,10 @@ func openDesk(t *testing.T, dsn string) desk {
 	require.NoError(t, err)
 	server := httptest.NewServer(m.Page())
 	t.Cleanup(func() { server.Close(); m.Close() })
-	return desk{t, server.URL + "/", dsn}
+	command := filepath.Join(t.TempDir(), "pglatch")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "../../cmd/pglatch").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return desk{t, server.URL + "/", dsn, command}
 }
 
 func (d desk) get(path string) string {
@@ -87,7 +94,20 @@ func (d desk) named(verdict string, words ...string) {
 	for _, word := range append(words, verdict) {
 		require.Contains(d.t, page, word)
 	}
+	d.listed(verdict, words...)
 	d.t.Logf("%s: %v", verdict, time.Since(begin).Round(100*time.Millisecond))
+}
+
+// listed requires that the command line names a verdict too, in two seconds of looking.
+func (d desk) listed(verdict string, words ...string) {
+	d.t.Helper()
+	cmd := exec.CommandContext(d.t.Context(), d.command, "ls", "--verdicts")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+d.dsn, "PGLATCH_NAMESPACES=order=1,job=2")
+	out, err := cmd.CombinedOutput()
+	require.NoError(d.t, err, string(out))
+	for _, word := range append(words, verdict) {
+		require.Contains(d.t, string(out), word)
+	}
 }
 
 // quiet requires that a verdict is not there.

@@ -43,7 +43,9 @@ func (d *Dialer) listen(ctx context.Context, c *pgx.Conn, channel string) error 
 	defer cancel()
 	settings := append(Settings(listenerProbe, d.config.ApplicationName, serverMajor(conn)),
 		Setting{Name: "idle_session_timeout", Value: "0"},
-		Setting{Name: "statement_timeout", Value: "5s"})
+		Setting{Name: "statement_timeout", Value: "5s"},
+		// NOTIFY makes a transaction that is written to the log. Nobody needs it to be on disk.
+		Setting{Name: "synchronous_commit", Value: "off"})
 	_, err := queryRow(ctx, conn, setSQL(settings, true))
 	if refusedSetting(err) {
 		_, err = queryRow(ctx, conn, setSQL(settings, false))
