@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := addFilter(app, cmd, overview.ByKey)
-	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/incidents.md)")
+	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/incidents.md); --longer-than says what is long")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -58,7 +59,9 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 		}
 		look := lookup.Once
 		if *verdicts {
-			look = lookup.Observed
+			look = func(ctx context.Context, app *program.App) (lookup.View, error) {
+				return lookup.Observed(ctx, app, f.longerThan)
+			}
 		}
 		v, err := look(cmd.Context(), app)
 		if err != nil {

@@ -57,7 +57,7 @@ something only while the lock is yours, use "pglatch run".
 Namespaces are also known from the processes that use them and answer.`,
 		Example: "  pglatch status order/42\n  pglatch status 1:100 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := lookup.Open(app, nil)
+			l, err := lookup.Open(app, nil, 0)
 			if err != nil {
 				return err
 			}

@@ -71,7 +71,7 @@ func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 
 // onScreen shows the keys until the user quits. Nothing is logged meanwhile.
 func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
-	looker, err := lookup.Open(w.app, nil)
+	looker, err := lookup.Open(w.app, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data 
 
 // writeChanges writes a line for each change. Only the first failure of the database is an error.
 func (w *watcher) writeChanges(ctx context.Context) error {
-	looker, err := lookup.Open(w.app, w.app.Logger())
+	looker, err := lookup.Open(w.app, w.app.Logger(), 0)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func glance(cmd *cobra.Command, app *program.App) (View, bool) {
 		return View{}, false
 	}
 	app.Silence()
-	l, err := Open(app, nil)
+	l, err := Open(app, nil, 0)
 	if err != nil {
 		return View{}, false
 	}

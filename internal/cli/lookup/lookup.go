@@ -24,13 +24,14 @@ type Looker struct {
 }
 
 // Open makes a Looker, which connects when it first looks. The caller closes it. A logger
-// is told when the database stops answering, and answers again.
-func Open(app *program.App, logger *slog.Logger) (*Looker, error) {
+// is told when the database stops answering, and answers again. long is from when on a lock that is
+// held is worth a verdict; 0 = 5 minutes.
+func Open(app *program.App, logger *slog.Logger, long time.Duration) (*Looker, error) {
 	cc, err := app.ConnConfig()
 	if err != nil {
 		return nil, err
 	}
-	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: sameLook, Logger: logger})
+	m, err := monitor.Open(monitor.Config{ConnConfig: cc, Namespaces: app.Namespaces(), MinInterval: sameLook, LongHold: long, Logger: logger})
 	if err != nil {
 		return nil, err
 	}
@@ -112,15 +113,15 @@ func (l *Looker) disconnect() {
 }
 
 // Once is one look of a command.
-func Once(ctx context.Context, app *program.App) (View, error) { return with(ctx, app, (*Looker).Look) }
+func Once(ctx context.Context, app *program.App) (View, error) { return with(ctx, app, 0, (*Looker).Look) }
 
-// Observed is Observe of a command.
-func Observed(ctx context.Context, app *program.App) (View, error) {
-	return with(ctx, app, (*Looker).Observe)
+// Observed is Observe of a command. long is from when on a lock that is held is worth a verdict; 0 = 5 minutes.
+func Observed(ctx context.Context, app *program.App, long time.Duration) (View, error) {
+	return with(ctx, app, long, (*Looker).Observe)
 }
 
-func with(ctx context.Context, app *program.App, look func(*Looker, context.Context) (View, error)) (View, error) {
-	l, err := Open(app, nil)
+func with(ctx context.Context, app *program.App, long time.Duration, look func(*Looker, context.Context) (View, error)) (View, error) {
+	l, err := Open(app, nil, long)
 	if err != nil {
 		return View{}, err
 	}

@@ -31,7 +31,7 @@ type reply struct {
 // it, or lead its election, and prints what they say. Exit codes: 0 at least one accepted it, or has
 // released it meanwhile, 3 nobody holds the key, 69 no holder answers, 77 all refused.
 func Request(ctx context.Context, app *program.App, args []string, r introspect.Request) error {
-	l, err := Open(app, nil)
+	l, err := Open(app, nil, 0)
 	if err != nil {
 		return err
 	}
