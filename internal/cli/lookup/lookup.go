@@ -113,7 +113,9 @@ func (l *Looker) disconnect() {
 }
 
 // Once is one look of a command.
-func Once(ctx context.Context, app *program.App) (View, error) { return with(ctx, app, 0, (*Looker).Look) }
+func Once(ctx context.Context, app *program.App) (View, error) {
+	return with(ctx, app, 0, (*Looker).Look)
+}
 
 // Observed is Observe of a command. long is from when on a lock that is held is worth a verdict; 0 = 5 minutes.
 func Observed(ctx context.Context, app *program.App, long time.Duration) (View, error) {
