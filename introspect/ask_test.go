@@ -290,3 +290,22 @@ func TestAListenerComesBackAfterItsSessionEnded(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, first, answers.Answers[0].Session)
 }
+
+func TestAFloodOfQuestionsIsAnsweredAHundredTimesASecond(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	conn := connect(t, dsn)
+	join(t, dsn, introspect.Config{}, &orders{n: 1})
+	listening(t, conn, 1)
+	const reply, questions = "pglatch_reply_0123456789abcdef01234567", 50
+	_, err := conn.Exec(t.Context(), "LISTEN "+reply)
+	require.NoError(t, err)
+	begin := time.Now()
+	_, err = conn.Exec(t.Context(), `SELECT pg_notify('pglatch_ask', '{"v":1,"reply":"'||$1||'","question":{"limit":'||i||'}}') FROM generate_series(1, $2::int) AS i`, reply, questions)
+	require.NoError(t, err)
+	for range questions {
+		_, err := conn.WaitForNotification(t.Context())
+		require.NoError(t, err)
+	}
+	require.GreaterOrEqual(t, time.Since(begin), (questions-1)*10*time.Millisecond) // longer on a busy machine
+}

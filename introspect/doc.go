@@ -29,5 +29,6 @@
 // A Request, which asks a process to do something, is refused unless the process' Config allows
 // it and the role that asks could end the process' sessions in any case: the same role, a member
 // of it, of pg_signal_backend, or a superuser (pg_terminate_backend, PostgreSQL manual, section
-// 9.28.2). Who asks is told by PostgreSQL, and not by the request.
+// 9.28.2). Who asks is told by PostgreSQL, and not by the request. A process sends a hundred answers a
+// second at most, whoever asks.
 package introspect

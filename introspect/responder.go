@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -27,6 +28,9 @@ const (
 
 // sendBound is how long sending an answer may take.
 const sendBound = 5 * time.Second
+
+// restBetween bounds what those who ask can make a process do: a hundred answers a second.
+const restBetween = 10 * time.Millisecond
 
 // A responder answers for the members of one process in one database, on one connection.
 type responder struct {
@@ -134,6 +138,9 @@ func (r *responder) serve(ctx context.Context, conn *pgx.Conn) error {
 		switch {
 		case err == nil:
 			if err := r.respond(ctx, conn, n); err != nil {
+				return err
+			}
+			if err := pause.For(ctx, restBetween); err != nil {
 				return err
 			}
 		case ctx.Err() != nil || conn.IsClosed() || !pgconn.Timeout(err):
