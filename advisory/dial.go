@@ -43,20 +43,6 @@ func (c *core) unused(next *conn) *conn {
 	return nil
 }
 
-// lives reports whether there is a connection that carries many locks, so that a key can be
-// tried although no further one can be made, under mu.
-func (c *core) lives() bool {
-	if c.dedicated() {
-		return false
-	}
-	for n := range c.conns {
-		if n.session != nil && n.ended == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // dial makes a connection in the background, under mu.
 func (c *core) dial() *conn {
 	n := &conn{core: c, busy: true, quit: make(chan struct{})}
@@ -107,12 +93,6 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	c.gone()
 }
 
-// gone is for a connection that nothing is left of.
-func (c *core) gone() {
-	c.connected.Add(-1)
-	c.wg.Done()
-}
-
 // unmade is for a connection that could not be made, under mu: those who wait for it
 // learn why.
 func (n *conn) unmade(err error) {
@@ -147,6 +127,20 @@ func (n *conn) unmade(err error) {
 	c.serve()
 }
 
+// lives reports whether there is a connection that carries many locks, so that a key can be
+// tried although no further one can be made, under mu.
+func (c *core) lives() bool {
+	if c.dedicated() {
+		return false
+	}
+	for n := range c.conns {
+		if n.session != nil && n.ended == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // serve gives connections to keys that have none, in order, under mu.
 func (c *core) serve() {
 	for k := c.starved.peek(); k != nil && !c.closed && (c.room.top() != nil || len(c.conns) < c.config.MaxConns); k = c.starved.peek() {
@@ -162,6 +156,12 @@ func (c *core) serve() {
 		c.polled.remove(&k.inQueue)
 		k.waitOn(n)
 	}
+}
+
+// gone is for a connection that nothing is left of.
+func (c *core) gone() {
+	c.connected.Add(-1)
+	c.wg.Done()
 }
 
 // leave takes a connection out of what there is, under mu.

@@ -9,6 +9,46 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
+// look finds a lock whose time ran out while nobody could tell: the process was
+// stopped, or the machine suspended.
+func (l *Lock) look() {
+	now := time.Now()
+	i := slices.IndexFunc(l.conns, func(n *conn) bool { return n.state(now) == session.Lost })
+	if i < 0 { // they do not change once the lock is out
+		return
+	}
+	c := l.core
+	c.mu.Lock()
+	if l.live() {
+		l.conns[i].expire(now)
+	}
+	cause := l.cause
+	lost := cause != nil && l.complete && !l.released
+	c.mu.Unlock()
+	if lost {
+		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
+	}
+}
+
+// state is that of the session, or Doubtful while a statement is overdue.
+func (n *conn) state(now time.Time) session.State {
+	state := n.session.Look(now, false).State
+	if n.slow.Load() {
+		state = max(state, session.Doubtful)
+	}
+	return state
+}
+
+// expire ends the connection if its time is over, under mu.
+func (n *conn) expire(now time.Time) {
+	if n.ended != nil || n.session == nil {
+		return
+	}
+	if status := n.session.Look(now, false); status.State == session.Lost {
+		n.end(cmp.Or(status.Loss, session.ErrSilent))
+	}
+}
+
 // end makes the connection, and all that lives on it, lost, once, under mu. Those who
 // held a lock on it are told before it is closed, in the background.
 func (n *conn) end(cause error) {
@@ -119,44 +159,4 @@ func (l *Lock) lose(cause error) *LostError {
 	l.mu.Unlock()
 	l.core.traceLoss(l, loss)
 	return loss
-}
-
-// look finds a lock whose time ran out while nobody could tell: the process was
-// stopped, or the machine suspended.
-func (l *Lock) look() {
-	now := time.Now()
-	i := slices.IndexFunc(l.conns, func(n *conn) bool { return n.state(now) == session.Lost })
-	if i < 0 { // they do not change once the lock is out
-		return
-	}
-	c := l.core
-	c.mu.Lock()
-	if l.live() {
-		l.conns[i].expire(now)
-	}
-	cause := l.cause
-	lost := cause != nil && l.complete && !l.released
-	c.mu.Unlock()
-	if lost {
-		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
-	}
-}
-
-// expire ends the connection if its time is over, under mu.
-func (n *conn) expire(now time.Time) {
-	if n.ended != nil || n.session == nil {
-		return
-	}
-	if status := n.session.Look(now, false); status.State == session.Lost {
-		n.end(cmp.Or(status.Loss, session.ErrSilent))
-	}
-}
-
-// state is that of the session, or Doubtful while a statement is overdue.
-func (n *conn) state(now time.Time) session.State {
-	state := n.session.Look(now, false).State
-	if n.slow.Load() {
-		state = max(state, session.Doubtful)
-	}
-	return state
 }

@@ -20,14 +20,13 @@ type note struct {
 
 func (n *note) wasAsked() bool { return n != nil && n.closed }
 
-// note returns that of a lock that is held, under mu.
-func (c *core) note(l *Lock) *note {
-	n := c.notes[l]
-	if n == nil {
-		n = &note{asked: make(chan struct{})}
-		c.notes[l] = n
+// Asked is Lock.Asked of the innermost lock that a context of Lock.Context carries, for work
+// that Do and DoOrSkip run. nil = it carries none.
+func Asked(ctx context.Context) <-chan struct{} {
+	if l, ok := ctx.Value(lockContextKey{}).(*Lock); ok {
+		return l.Asked()
 	}
-	return n
+	return nil
 }
 
 // Asked returns a channel that is closed when somebody asked that the lock be released, which
@@ -42,15 +41,6 @@ func (l *Lock) Asked() <-chan struct{} {
 	n := l.core.note(l)
 	n.watched = true
 	return n.asked
-}
-
-// Asked is Lock.Asked of the innermost lock that a context of Lock.Context carries, for work
-// that Do and DoOrSkip run. nil = it carries none.
-func Asked(ctx context.Context) <-chan struct{} {
-	if l, ok := ctx.Value(lockContextKey{}).(*Lock); ok {
-		return l.Asked()
-	}
-	return nil
 }
 
 // Request implements introspect.Source.
@@ -92,18 +82,6 @@ func (c *core) ask(l *Lock) (remark string) {
 	return remark
 }
 
-// noteTaker notes on which goroutine a lock was taken.
-func (c *core) noteTaker(l *Lock) {
-	stack := make([]byte, 64)
-	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"
-	taker, _, _ := bytes.Cut(stack, []byte("["))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l.live() {
-		c.note(l).taker = taker
-	}
-}
-
 // maxStacks bounds what a dump reads, of all goroutines.
 const maxStacks = 64 << 20
 
@@ -142,4 +120,26 @@ func stackOf(head []byte) string {
 		}
 	}
 	return ""
+}
+
+// noteTaker notes on which goroutine a lock was taken.
+func (c *core) noteTaker(l *Lock) {
+	stack := make([]byte, 64)
+	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"
+	taker, _, _ := bytes.Cut(stack, []byte("["))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.live() {
+		c.note(l).taker = taker
+	}
+}
+
+// note returns that of a lock that is held, under mu.
+func (c *core) note(l *Lock) *note {
+	n := c.notes[l]
+	if n == nil {
+		n = &note{asked: make(chan struct{})}
+		c.notes[l] = n
+	}
+	return n
 }

@@ -98,12 +98,6 @@ func (c *core) trace(ctx context.Context, call func(context.Context, TraceData),
 	call(ctx, data)
 }
 
-func (c *core) survive(ctx context.Context) {
-	if p := recover(); p != nil {
-		c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
-	}
-}
-
 // traced returns a Locker of a new core, of which the tracer has been told.
 func (c *core) traced() *Locker {
 	l := &Locker{core: c}
@@ -123,5 +117,11 @@ func (c *core) traceClose() {
 	if c.untrace != nil {
 		defer c.survive(context.Background())
 		c.untrace()
+	}
+}
+
+func (c *core) survive(ctx context.Context) {
+	if p := recover(); p != nil {
+		c.config.Logger.ErrorContext(ctx, "tracer panicked", slog.Any("panic", p))
 	}
 }

@@ -81,6 +81,12 @@ func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	return all, err
 }
 
+// backLook is how often a request looks whether candidates stand back.
+const backLook = 10 * time.Millisecond
+
+// backBound is how long it waits at least for those who are slow.
+const backBound = 5 * time.Second
+
 // prefer has all candidates but one stand back, and waits until those that answer do, or the
 // Timeout, 5 s at least, is over: then it is the first in the queue who leads next.
 func prefer(ctx context.Context, conn *pgx.Conn, r Request) error {
@@ -103,20 +109,6 @@ func prefer(ctx context.Context, conn *pgx.Conn, r Request) error {
 	}
 	return err
 }
-
-// backLook is how often a request looks whether candidates stand back.
-const backLook = 10 * time.Millisecond
-
-// backBound is how long it waits at least for those who are slow.
-const backBound = 5 * time.Second
-
-// inTheWay reports whether a candidate could lead before the one that is to, or is that one, and
-// has not heard of it yet.
-func (r Request) inTheWay(e Election) bool {
-	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
-}
-
-func (r Request) leadsAlready(e Election) bool { return e.Node == r.To && e.State == "leader" }
 
 // listenersSQL lists the sessions that listen. Their names are shown to every role.
 const listenersSQL = `SELECT pid, application_name FROM pg_catalog.pg_stat_activity
@@ -207,3 +199,11 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 	}
 	return listeners, nil
 }
+
+// inTheWay reports whether a candidate could lead before the one that is to, or is that one, and
+// has not heard of it yet.
+func (r Request) inTheWay(e Election) bool {
+	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
+}
+
+func (r Request) leadsAlready(e Election) bool { return e.Node == r.To && e.State == "leader" }

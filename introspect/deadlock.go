@@ -46,14 +46,6 @@ func (c Cycle) Youngest() Step {
 	})
 }
 
-// has reports whether a step is in the cycle.
-func (c Cycle) has(s Step) bool {
-	return slices.ContainsFunc(c, s.Is)
-}
-
-// Is reports whether two steps are the same wait.
-func (s Step) Is(t Step) bool { return s.Process.ID == t.Process.ID && s.Wait.ID == t.Wait.ID }
-
 // Same reports whether two cycles are of the same waits.
 func (c Cycle) Same(d Cycle) bool {
 	return len(c) == len(d) && !slices.ContainsFunc(c, func(s Step) bool { return !d.has(s) })
@@ -120,6 +112,14 @@ func (a Answers) sharedLocks() map[lockOf]bool {
 	}
 	return shared
 }
+
+// has reports whether a step is in the cycle.
+func (c Cycle) has(s Step) bool {
+	return slices.ContainsFunc(c, s.Is)
+}
+
+// Is reports whether two steps are the same wait.
+func (s Step) Is(t Step) bool { return s.Process.ID == t.Process.ID && s.Wait.ID == t.Wait.ID }
 
 // shortest returns the shortest way from a node back to it, or nil.
 func shortest(from int, next func(int) []int) (way []int) {

@@ -96,29 +96,6 @@ func (r *responder) run(ctx context.Context) {
 	}
 }
 
-// closeConn closes a connection, and waits until nothing is left of it.
-func closeConn(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // the server ends the session when the socket closes
-	<-conn.PgConn().CleanupDone()
-}
-
-// idle ends the responder if no source has a connection. One that gets its first meanwhile finds
-// running false, and waits for mu, or is seen here.
-func (r *responder) idle() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running.Store(false)
-	for m := range r.members {
-		if m.Source.Connected() {
-			r.running.Store(true)
-			return false
-		}
-	}
-	return true
-}
-
 // any returns a member, to connect with its settings.
 func (r *responder) any() *Membership {
 	r.mu.Lock()
@@ -181,44 +158,6 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	return err
 }
 
-// mayRequestSQL asks whether the role of a session could end the sessions of this one.
-const mayRequestSQL = `SELECT pg_catalog.bool_or(pg_catalog.pg_has_role(usesysid, current_user, 'USAGE')
-	OR pg_catalog.pg_has_role(usesysid, 'pg_signal_backend', 'USAGE'))
-	FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) $1`
-
-// mayRequest reports whether who sent a notification may ask for more than answers. PostgreSQL
-// says who it is. One that has gone may not.
-func mayRequest(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
-	var may *bool
-	err := conn.QueryRow(ctx, mayRequestSQL, pgx.QueryExecModeExec, int32(pid)).Scan(&may)
-	return may != nil && *may, err
-}
-
-// sources returns the members in no order, for calls to their sources.
-func (r *responder) sources() []*Membership {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]*Membership, 0, len(r.members))
-	for m := range r.members {
-		all = append(all, m)
-	}
-	return all
-}
-
-// each calls f for each source that has not left.
-func (r *responder) each(f func(*Membership)) {
-	for _, m := range r.sources() {
-		r.calls.Lock()
-		r.mu.Lock()
-		_, member := r.members[m]
-		r.mu.Unlock()
-		if member {
-			f(m)
-		}
-		r.calls.Unlock()
-	}
-}
-
 // answer collects what the sources say. The limit is for all of them together.
 func (r *responder) answer(q Question) *Answer {
 	if q.Limit <= 0 || q.Limit > MaxLimit {
@@ -249,6 +188,41 @@ func (r *responder) answer(q Question) *Answer {
 	return a
 }
 
+// hide leaves out what a process does not show.
+func (a *Answer) hide() {
+	for i := range a.Locks {
+		a.Locks[i].Key, a.Locks[i].Label = hidden(a.Locks[i].Key), ""
+		a.Locks[i].Semaphore = hidden(a.Locks[i].Semaphore)
+	}
+	for i := range a.Waits {
+		a.Waits[i].Key, a.Waits[i].Label = hidden(a.Waits[i].Key), ""
+	}
+	for i := range a.Elections {
+		a.Elections[i].Key = hidden(a.Elections[i].Key)
+	}
+}
+
+// sort puts first what is most likely to be in the way.
+func (a *Answer) sort() {
+	slices.SortStableFunc(a.Locks, func(x, y Lock) int {
+		return cmp.Or(cmp.Compare(y.OldestWait, x.OldestWait), cmp.Compare(y.Age, x.Age))
+	})
+	slices.SortStableFunc(a.Waits, func(x, y Wait) int { return cmp.Compare(y.Age, x.Age) })
+}
+
+// mayRequestSQL asks whether the role of a session could end the sessions of this one.
+const mayRequestSQL = `SELECT pg_catalog.bool_or(pg_catalog.pg_has_role(usesysid, current_user, 'USAGE')
+	OR pg_catalog.pg_has_role(usesysid, 'pg_signal_backend', 'USAGE'))
+	FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) $1`
+
+// mayRequest reports whether who sent a notification may ask for more than answers. PostgreSQL
+// says who it is. One that has gone may not.
+func mayRequest(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
+	var may *bool
+	err := conn.QueryRow(ctx, mayRequestSQL, pgx.QueryExecModeExec, int32(pid)).Scan(&may)
+	return may != nil && *may, err
+}
+
 // request has the sources do what is asked for.
 func (r *responder) request(req Request, allowed bool) (all []Reply) {
 	r.each(func(m *Membership) {
@@ -269,6 +243,62 @@ func (r *responder) request(req Request, allowed bool) (all []Reply) {
 	return all
 }
 
+// each calls f for each source that has not left.
+func (r *responder) each(f func(*Membership)) {
+	for _, m := range r.sources() {
+		r.calls.Lock()
+		r.mu.Lock()
+		_, member := r.members[m]
+		r.mu.Unlock()
+		if member {
+			f(m)
+		}
+		r.calls.Unlock()
+	}
+}
+
+// sources returns the members in no order, for calls to their sources.
+func (r *responder) sources() []*Membership {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*Membership, 0, len(r.members))
+	for m := range r.members {
+		all = append(all, m)
+	}
+	return all
+}
+
+// hidden is a key's text without the entity; the text of a raw key stays.
+func hidden(key string) string {
+	if namespace, _, ok := strings.Cut(key, "/"); ok {
+		return namespace + "/…"
+	}
+	return key
+}
+
+// idle ends the responder if no source has a connection. One that gets its first meanwhile finds
+// running false, and waits for mu, or is seen here.
+func (r *responder) idle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running.Store(false)
+	for m := range r.members {
+		if m.Source.Connected() {
+			r.running.Store(true)
+			return false
+		}
+	}
+	return true
+}
+
+// closeConn closes a connection, and waits until nothing is left of it.
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server ends the session when the socket closes
+	<-conn.PgConn().CleanupDone()
+}
+
 // refuse replies to a request of a role that may not send any, if it concerns the source.
 func (m *Membership) refuse(r Request) []Reply {
 	a := Answer{}
@@ -284,34 +314,4 @@ func (m *Membership) refuse(r Request) []Reply {
 		return nil
 	}
 	return []Reply{{Key: key, Refused: "the role that asks could not end this process' sessions either: it must be the same role, a member of it or of pg_signal_backend, or a superuser"}}
-}
-
-// sort puts first what is most likely to be in the way.
-func (a *Answer) sort() {
-	slices.SortStableFunc(a.Locks, func(x, y Lock) int {
-		return cmp.Or(cmp.Compare(y.OldestWait, x.OldestWait), cmp.Compare(y.Age, x.Age))
-	})
-	slices.SortStableFunc(a.Waits, func(x, y Wait) int { return cmp.Compare(y.Age, x.Age) })
-}
-
-// hide leaves out what a process does not show.
-func (a *Answer) hide() {
-	for i := range a.Locks {
-		a.Locks[i].Key, a.Locks[i].Label = hidden(a.Locks[i].Key), ""
-		a.Locks[i].Semaphore = hidden(a.Locks[i].Semaphore)
-	}
-	for i := range a.Waits {
-		a.Waits[i].Key, a.Waits[i].Label = hidden(a.Waits[i].Key), ""
-	}
-	for i := range a.Elections {
-		a.Elections[i].Key = hidden(a.Elections[i].Key)
-	}
-}
-
-// hidden is a key's text without the entity; the text of a raw key stays.
-func hidden(key string) string {
-	if namespace, _, ok := strings.Cut(key, "/"); ok {
-		return namespace + "/…"
-	}
-	return key
 }

@@ -28,6 +28,19 @@ func (s *Session) Unlock(tag namespace.Tag, mode session.Mode) error {
 	return s.Run(&session.Op{Tag: tag, Mode: mode, Unlock: true})
 }
 
+// Interrupt ends a Wait that is under way, or the next one, soon.
+func (s *Session) Interrupt() {
+	select {
+	case s.interrupt <- struct{}{}:
+	default: // already asked
+	}
+}
+
+func parsePID(text string) uint32 {
+	pid, _ := strconv.ParseUint(text, 10, 32) // 0, which no backend has, if it is no number
+	return uint32(pid)
+}
+
 // Wait waits in the server's queue for one slice: at most limit, and no longer
 // than keeps the server's snapshots young. A lock that was granted in the instant in
 // which the wait failed is given back, because the server may count it twice.
@@ -55,36 +68,6 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 	}
 	s.locks++
 	return true, nil
-}
-
-// unlockRest gives back every count of a lock that a wait may have left, on a session
-// that goes on holding others. The condition avoids the warning that PostgreSQL
-// logs for an unlock of what is not held. It opens no relation, which can fail while
-// the lock table is full.
-func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
-	suffix, args := literals(tag, mode)
-	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
-	FROM pg_catalog.pg_lock_status() WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`,
-		suffix, args, whereForm(tag)+whereObject(tag))
-	for range attempts {
-		var row []string
-		row, err = s.text(sql, s.from.config.statementBound())
-		switch {
-		case err == nil && row[0] == "0":
-			return nil
-		case err != nil && sqlstate.Of(err) != sqlstate.QueryCanceled:
-			return s.lose(err)
-		}
-	}
-	return s.lose(errors.Join(errors.New("a lock could not be given back entirely"), err))
-}
-
-// Interrupt ends a Wait that is under way, or the next one, soon.
-func (s *Session) Interrupt() {
-	select {
-	case s.interrupt <- struct{}{}:
-	default: // already asked
-	}
 }
 
 const (
@@ -120,7 +103,24 @@ func (s *Session) cancelOnInterrupt() (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-func parsePID(text string) uint32 {
-	pid, _ := strconv.ParseUint(text, 10, 32) // 0, which no backend has, if it is no number
-	return uint32(pid)
+// unlockRest gives back every count of a lock that a wait may have left, on a session
+// that goes on holding others. The condition avoids the warning that PostgreSQL
+// logs for an unlock of what is not held. It opens no relation, which can fail while
+// the lock table is full.
+func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
+	suffix, args := literals(tag, mode)
+	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
+	FROM pg_catalog.pg_lock_status() WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`,
+		suffix, args, whereForm(tag)+whereObject(tag))
+	for range attempts {
+		var row []string
+		row, err = s.text(sql, s.from.config.statementBound())
+		switch {
+		case err == nil && row[0] == "0":
+			return nil
+		case err != nil && sqlstate.Of(err) != sqlstate.QueryCanceled:
+			return s.lose(err)
+		}
+	}
+	return s.lose(errors.Join(errors.New("a lock could not be given back entirely"), err))
 }

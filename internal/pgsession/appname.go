@@ -13,22 +13,6 @@ const (
 	cut      = "..."
 )
 
-// ApplicationName is a name as PostgreSQL shows it: other bytes than printable ASCII
-// become "?", as they do there, and a long one loses its middle, because its ends, a
-// program or a host and a number or a random suffix, tell it from others.
-func ApplicationName(name string) string {
-	b := []byte(name)
-	for i, c := range b {
-		if c < ' ' || c > '~' {
-			b[i] = '?'
-		}
-	}
-	if len(b) <= maxName {
-		return string(b)
-	}
-	return string(b[:nameHead]) + cut + string(b[len(b)-(maxName-nameHead-len(cut)):])
-}
-
 // ProcessName names this process for those who see its sessions, as "billing@web-3": its
 // program without the path, and its host.
 func ProcessName() string {
@@ -49,4 +33,20 @@ func processName(program, host string) string {
 		name += "@" + host
 	}
 	return ApplicationName(name)
+}
+
+// ApplicationName is a name as PostgreSQL shows it: other bytes than printable ASCII
+// become "?", as they do there, and a long one loses its middle, because its ends, a
+// program or a host and a number or a random suffix, tell it from others.
+func ApplicationName(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		if c < ' ' || c > '~' {
+			b[i] = '?'
+		}
+	}
+	if len(b) <= maxName {
+		return string(b)
+	}
+	return string(b[:nameHead]) + cut + string(b[len(b)-(maxName-nameHead-len(cut)):])
 }

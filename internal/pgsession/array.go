@@ -14,6 +14,56 @@ const (
 	oidOID  = 26
 )
 
+// keys are the parameters for operations of one shape, until the next call: the keys to
+// unlock, those to try, and the turnstiles of these if they are shared.
+func (b *batch) keys(k *kind) [][]byte {
+	unlocks, tries := k.ops[:k.unlocks], k.ops[k.unlocks:]
+	b.arrays[0], b.arrays[1] = tags(b.arrays[0], unlocks, tagOf), tags(b.arrays[1], tries, tagOf)
+	params := append(b.params[:0], b.arrays[0], b.arrays[1])
+	if k.ops[0].Mode == session.Shared {
+		b.arrays[2] = tags(b.arrays[2], tries, turnstileOf)
+		params = append(params, b.arrays[2])
+	}
+	return params
+}
+
+func tagOf(op *session.Op) namespace.Tag { return op.Tag }
+
+func turnstileOf(op *session.Op) namespace.Tag { return op.Turnstile }
+
+// anyKeys is keys for the single keys of Any.
+func (b *batch) anyKeys(op *session.Op, turnstile []byte) [][]byte {
+	b.arrays[0] = tags(b.arrays[0], op.Any, itself)
+	return append(b.params[:0], b.arrays[0], turnstile)
+}
+
+// tags is an array of int8, in the buffer that it gets.
+func tags[T any](b []byte, from []T, tag func(T) namespace.Tag) []byte {
+	b = arrayHeader(b[:0], oidInt8, len(from))
+	for _, v := range from {
+		b = appendElement8(b, tag(v))
+	}
+	return b
+}
+
+func appendElement8(b []byte, tag namespace.Tag) []byte {
+	b = binary.BigEndian.AppendUint32(b, 8)
+	return binary.BigEndian.AppendUint64(b, int8Of(tag))
+}
+
+// int8Of is a tag as one int8: a single key, or the two halves of a pair.
+func int8Of(tag namespace.Tag) uint64 { return uint64(tag.ClassID)<<32 | uint64(tag.ObjID) }
+
+func itself(tag namespace.Tag) namespace.Tag { return tag }
+
+func oidArray(values []uint32) []byte {
+	b := arrayHeader(nil, oidOID, len(values))
+	for _, v := range values {
+		b = appendElement4(b, v)
+	}
+	return b
+}
+
 // arrayHeader begins the binary form of an array of one dimension without nulls.
 func arrayHeader(b []byte, element uint32, n int) []byte {
 	if n == 0 {
@@ -30,54 +80,6 @@ func arrayHeader(b []byte, element uint32, n int) []byte {
 
 func appendElement4(b []byte, v uint32) []byte {
 	return binary.BigEndian.AppendUint64(b, 4<<32|uint64(v))
-}
-
-func appendElement8(b []byte, tag namespace.Tag) []byte {
-	b = binary.BigEndian.AppendUint32(b, 8)
-	return binary.BigEndian.AppendUint64(b, int8Of(tag))
-}
-
-// int8Of is a tag as one int8: a single key, or the two halves of a pair.
-func int8Of(tag namespace.Tag) uint64 { return uint64(tag.ClassID)<<32 | uint64(tag.ObjID) }
-
-// tags is an array of int8, in the buffer that it gets.
-func tags[T any](b []byte, from []T, tag func(T) namespace.Tag) []byte {
-	b = arrayHeader(b[:0], oidInt8, len(from))
-	for _, v := range from {
-		b = appendElement8(b, tag(v))
-	}
-	return b
-}
-
-func tagOf(op *session.Op) namespace.Tag       { return op.Tag }
-func turnstileOf(op *session.Op) namespace.Tag { return op.Turnstile }
-func itself(tag namespace.Tag) namespace.Tag   { return tag }
-
-// keys are the parameters for operations of one shape, until the next call: the keys to
-// unlock, those to try, and the turnstiles of these if they are shared.
-func (b *batch) keys(k *kind) [][]byte {
-	unlocks, tries := k.ops[:k.unlocks], k.ops[k.unlocks:]
-	b.arrays[0], b.arrays[1] = tags(b.arrays[0], unlocks, tagOf), tags(b.arrays[1], tries, tagOf)
-	params := append(b.params[:0], b.arrays[0], b.arrays[1])
-	if k.ops[0].Mode == session.Shared {
-		b.arrays[2] = tags(b.arrays[2], tries, turnstileOf)
-		params = append(params, b.arrays[2])
-	}
-	return params
-}
-
-// anyKeys is keys for the single keys of Any.
-func (b *batch) anyKeys(op *session.Op, turnstile []byte) [][]byte {
-	b.arrays[0] = tags(b.arrays[0], op.Any, itself)
-	return append(b.params[:0], b.arrays[0], turnstile)
-}
-
-func oidArray(values []uint32) []byte {
-	b := arrayHeader(nil, oidOID, len(values))
-	for _, v := range values {
-		b = appendElement4(b, v)
-	}
-	return b
 }
 
 // int8s reads an int8[]; nil is empty.

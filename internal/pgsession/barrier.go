@@ -52,11 +52,6 @@ func (s *Session) Guards(lock namespace.Tag) ([]Guarded, error) {
 	return guards, nil
 }
 
-// whereShared selects who shares a lock.
-func whereShared(lock namespace.Tag) string {
-	return whereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
-}
-
 const microSQL = `(pg_catalog.date_part('epoch', %s) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8`
 
 // guardsSQL: a prepared transaction has no pid in pg_locks; the lock of its own
@@ -100,6 +95,11 @@ func (s *Session) EndGuards(lock namespace.Tag, guards []Guarded) (ended int, er
 	}
 	_, err = fmt.Sscan(row[0], &ended)
 	return ended, err
+}
+
+// whereShared selects who shares a lock.
+func whereShared(lock namespace.Tag) string {
+	return whereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
 }
 
 // endGuardsSQL: what is selected is settled before the function is called.

@@ -52,6 +52,15 @@ type part struct {
 	row       func([][]byte) // gets each row; nil = the row is the answer to ops
 }
 
+// Run is Do for who waits for the answer in any case.
+func (s *Session) Run(ops ...*session.Op) error {
+	err := s.Do(ops, s.from.config.statementBound())
+	if errors.Is(err, session.ErrPending) {
+		err = s.resume()
+	}
+	return err
+}
+
 // Do runs the operations in one round trip; without any it goes on waiting for the
 // answer. What the watch has asked the server is answered before.
 func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
@@ -72,25 +81,6 @@ func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
 	return s.exchange(patience)
 }
 
-// Run is Do for who waits for the answer in any case.
-func (s *Session) Run(ops ...*session.Op) error {
-	err := s.Do(ops, s.from.config.statementBound())
-	if errors.Is(err, session.ErrPending) {
-		err = s.resume()
-	}
-	return err
-}
-
-// waitFor is Wait for an operation. What ended it without a loss is its own error.
-func (s *Session) waitFor(op *session.Op) (err error) {
-	op.Held, op.Index, op.Err = false, -1, nil
-	if op.Held, err = s.Wait(op.Tag, op.Mode, op.Wait); errors.Is(err, session.ErrLost) {
-		return err
-	}
-	op.Err = err
-	return nil
-}
-
 // resume waits for the answer to a batch that is pending.
 func (s *Session) resume() error {
 	b := s.batch
@@ -100,18 +90,6 @@ func (s *Session) resume() error {
 		return s.exchange(0)
 	}
 	return s.receiveAll()
-}
-
-// closedWithin reports whether something is done in a while.
-func closedWithin(patience time.Duration, done <-chan struct{}) bool {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // exchange sends the batch and waits for the answer: with patience, if it is not 0.
@@ -128,12 +106,6 @@ func (s *Session) exchange(patience time.Duration) error {
 		return s.receive(true)
 	}
 	return s.receiveAll()
-}
-
-// receiveAll waits for the answer until the session is given up.
-func (s *Session) receiveAll() error {
-	_ = s.link.conn.Conn().SetReadDeadline(s.batch.until)
-	return s.receive(false)
 }
 
 // send sends the statements for the operations.
@@ -179,34 +151,6 @@ func (s *Session) send(b *batch, ops []*session.Op) error {
 	return s.dispatch(b, s.from.config.statementBound())
 }
 
-// dispatch sends what is in the buffer as a batch, whose answer may take as long as bound.
-func (s *Session) dispatch(b *batch, bound time.Duration) error {
-	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
-	now := time.Now()
-	b.sent = s.from.clock.At(now)
-	b.until = now.Add(s.within(bound, b.sent))
-	return s.flush(b.sent)
-}
-
-// drain reads the answer to a batch to its end, and judges it.
-func (s *Session) drain(b *batch) error {
-	_ = s.link.conn.Conn().SetReadDeadline(b.until)
-	for {
-		done, err := s.step(b)
-		switch {
-		case err != nil:
-			return s.broken(b, err)
-		case done:
-			return s.judge(b)
-		}
-	}
-}
-
-// plain is a try or an unlock of one tag, which goes with others of its shape.
-func plain(op *session.Op) bool {
-	return op.Any == nil && !op.Ping && !op.Pass && op.Holder == nil
-}
-
 // sort puts the operations with their shapes, unlocks first, and clears their results.
 func (b *batch) sort(ops []*session.Op) {
 	for i := range b.kinds {
@@ -228,6 +172,26 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 }
 
+// plain is a try or an unlock of one tag, which goes with others of its shape.
+func plain(op *session.Op) bool {
+	return op.Any == nil && !op.Ping && !op.Pass && op.Holder == nil
+}
+
+// dispatch sends what is in the buffer as a batch, whose answer may take as long as bound.
+func (s *Session) dispatch(b *batch, bound time.Duration) error {
+	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
+	now := time.Now()
+	b.sent = s.from.clock.At(now)
+	b.until = now.Add(s.within(bound, b.sent))
+	return s.flush(b.sent)
+}
+
+// receiveAll waits for the answer until the session is given up.
+func (s *Session) receiveAll() error {
+	_ = s.link.conn.Conn().SetReadDeadline(s.batch.until)
+	return s.receive(false)
+}
+
 // receive reads the answer, which it finishes, or ErrPending if it may be pending.
 func (s *Session) receive(mayPend bool) error {
 	for {
@@ -243,16 +207,61 @@ func (s *Session) receive(mayPend bool) error {
 	}
 }
 
-// broken is the loss of the session by an error of the connection, or by what the
-// server said before it ended it.
-func (s *Session) broken(b *batch, err error) error {
-	switch {
-	case b.err != nil:
-		err = b.err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fmt.Errorf("%w: %w", session.ErrSilent, err)
+// conclude judges the whole answer. After an error of the server nobody knows how
+// far it came.
+func (s *Session) conclude() error {
+	b := s.batch
+	if err := s.judge(b); err != nil {
+		if err = s.resolveBatch(err); err != nil {
+			return err
+		}
 	}
-	return s.lose(err)
+	for _, op := range b.ops {
+		switch {
+		case op.Pass, op.Holder != nil:
+		case op.Unlock:
+			s.locks--
+		case op.Held:
+			s.locks++
+		}
+	}
+	return nil
+}
+
+// waitFor is Wait for an operation. What ended it without a loss is its own error.
+func (s *Session) waitFor(op *session.Op) (err error) {
+	op.Held, op.Index, op.Err = false, -1, nil
+	if op.Held, err = s.Wait(op.Tag, op.Mode, op.Wait); errors.Is(err, session.ErrLost) {
+		return err
+	}
+	op.Err = err
+	return nil
+}
+
+// closedWithin reports whether something is done in a while.
+func closedWithin(patience time.Duration, done <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// drain reads the answer to a batch to its end, and judges it.
+func (s *Session) drain(b *batch) error {
+	_ = s.link.conn.Conn().SetReadDeadline(b.until)
+	for {
+		done, err := s.step(b)
+		switch {
+		case err != nil:
+			return s.broken(b, err)
+		case done:
+			return s.judge(b)
+		}
+	}
 }
 
 // step reads one message; done says that it was the last one.
@@ -339,25 +348,16 @@ func (b *batch) note(op *session.Op, ok bool) {
 	}
 }
 
-// conclude judges the whole answer. After an error of the server nobody knows how
-// far it came.
-func (s *Session) conclude() error {
-	b := s.batch
-	if err := s.judge(b); err != nil {
-		if err = s.resolveBatch(err); err != nil {
-			return err
-		}
+// broken is the loss of the session by an error of the connection, or by what the
+// server said before it ended it.
+func (s *Session) broken(b *batch, err error) error {
+	switch {
+	case b.err != nil:
+		err = b.err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("%w: %w", session.ErrSilent, err)
 	}
-	for _, op := range b.ops {
-		switch {
-		case op.Pass, op.Holder != nil:
-		case op.Unlock:
-			s.locks--
-		case op.Held:
-			s.locks++
-		}
-	}
-	return nil
+	return s.lose(err)
 }
 
 // judge is settle for a batch.

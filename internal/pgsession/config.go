@@ -33,38 +33,9 @@ const connectTimeout = 5 * time.Second
 // it lives.
 const askAfter = time.Second
 
-// statementBound is how long one statement, the wait of a slice apart, may take
-// before its session is given up.
-func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }
-
-// dialBound is how long connecting may take.
-func (c Config) dialBound() time.Duration {
-	if c.ConnConfig.ConnectTimeout > 0 {
-		return c.ConnConfig.ConnectTimeout
-	}
-	return connectTimeout
-}
-
 // margin is by how much a holder's deadline comes before the server's timeout can: a
 // tenth is for clocks of different rates.
 func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
-
-// connConfig returns the caller's connection settings with what a lock session needs.
-func (c Config) connConfig() *pgx.ConnConfig {
-	cc := c.ConnConfig.Copy()
-	cc.ConnectTimeout = c.dialBound()
-	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
-	cc.DialFunc = checkDial(cc.DialFunc)
-	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
-	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
-	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
-	// A watch is interrupted by its context many times in a session's life. pgx's
-	// other handler would send a cancel request for each and wait for its answer.
-	cc.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
-	}
-	return cc
-}
 
 func (c Config) poolConfig() (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool insists; every setting is replaced
@@ -92,3 +63,32 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	}
 	return pc, nil
 }
+
+// connConfig returns the caller's connection settings with what a lock session needs.
+func (c Config) connConfig() *pgx.ConnConfig {
+	cc := c.ConnConfig.Copy()
+	cc.ConnectTimeout = c.dialBound()
+	cc.DialFunc = boundDial(cc.DialFunc, cc.ConnectTimeout)
+	cc.DialFunc = checkDial(cc.DialFunc)
+	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
+	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
+	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
+	// A watch is interrupted by its context many times in a session's life. pgx's
+	// other handler would send a cancel request for each and wait for its answer.
+	cc.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
+	return cc
+}
+
+// dialBound is how long connecting may take.
+func (c Config) dialBound() time.Duration {
+	if c.ConnConfig.ConnectTimeout > 0 {
+		return c.ConnConfig.ConnectTimeout
+	}
+	return connectTimeout
+}
+
+// statementBound is how long one statement, the wait of a slice apart, may take
+// before its session is given up.
+func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }

@@ -14,31 +14,6 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// whereKey selects one advisory lock of this database in pg_locks.
-func whereKey(tag namespace.Tag) string {
-	return whereClass(tag) + whereObject(tag)
-}
-
-func whereObject(tag namespace.Tag) string {
-	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
-}
-
-// whereClass selects the advisory locks of this database in pg_locks that have the
-// tag's form and classid.
-func whereClass(tag namespace.Tag) string {
-	return whereForm(tag) + `
-	AND ` + whereDatabase
-}
-
-// whereDatabase selects the locks of this database in pg_locks.
-const whereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
-
-// whereForm is whereClass in all databases.
-func whereForm(tag namespace.Tag) string {
-	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
-	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
-}
-
 // Holder tells who holds the lock: of several shared holders, the session that is
 // oldest as far as can be seen. ok is false if nobody does. It ends a watch.
 func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err error) {
@@ -92,6 +67,31 @@ func holderSQL(tag namespace.Tag) string {
 	FROM (SELECT * FROM pg_catalog.pg_locks WHERE %s AND granted) AS l
 	LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
 	ORDER BY a.backend_start LIMIT 1`, whereKey(tag))
+}
+
+// whereKey selects one advisory lock of this database in pg_locks.
+func whereKey(tag namespace.Tag) string {
+	return whereClass(tag) + whereObject(tag)
+}
+
+// whereClass selects the advisory locks of this database in pg_locks that have the
+// tag's form and classid.
+func whereClass(tag namespace.Tag) string {
+	return whereForm(tag) + `
+	AND ` + whereDatabase
+}
+
+// whereDatabase selects the locks of this database in pg_locks.
+const whereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
+
+// whereForm is whereClass in all databases.
+func whereForm(tag namespace.Tag) string {
+	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
+	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
+}
+
+func whereObject(tag namespace.Tag) string {
+	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
 }
 
 // holderFrom reads the columns of holderSQL, "" for NULL.

@@ -70,19 +70,6 @@ func (s *Session) Look(now time.Time, closely bool) session.Status {
 	return status
 }
 
-// verify looks at the socket if the last look is too old.
-func (s *Session) verify(now time.Time) bool {
-	at := int64(s.from.clock.At(now))
-	if at-s.verified.Load() < int64(session.VerifiedFor) {
-		return true
-	}
-	if s.link.received == nil || !s.link.received.nothingNew() {
-		return false
-	}
-	s.verified.Store(at)
-	return true
-}
-
 func (s *Session) state(at time.Time) session.State {
 	now := int64(s.from.clock.At(at))
 	deadline, ping := s.deadline.Load(), s.pingSent.Load()
@@ -103,23 +90,17 @@ func (s *Session) loss() error {
 	return nil
 }
 
-// settle judges an answer: an error of the server leaves the session alive and
-// proves nothing, any other error and any other backend end it.
-func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return s.lose(fmt.Errorf("%w: %w", session.ErrSilent, err))
-	case err != nil && (sqlstate.Of(err) == "" || s.link.conn.IsClosed()):
-		return s.lose(err)
-	case err != nil:
-		return err
-	case pid != s.link.pid:
-		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
+// verify looks at the socket if the last look is too old.
+func (s *Session) verify(now time.Time) bool {
+	at := int64(s.from.clock.At(now))
+	if at-s.verified.Load() < int64(session.VerifiedFor) {
+		return true
 	}
-	s.from.counters.pidChecks.Add(1)
-	s.deadline.Store(int64(sent + s.from.config.T - s.from.config.margin()))
-	s.link.judged()
-	return nil
+	if s.link.received == nil || !s.link.received.nothingNew() {
+		return false
+	}
+	s.verified.Store(at)
+	return true
 }
 
 // attempts is how often a statement that a cancel request hit is sent.
@@ -164,16 +145,23 @@ func (s *Session) within(bound, now time.Duration) time.Duration {
 	return max(min(bound, time.Duration(s.deadline.Load())-now), time.Millisecond)
 }
 
-// lose ends the session for ever, once; it returns the first cause.
-func (s *Session) lose(cause error) error {
-	lost := &session.LostError{Cause: cause}
-	if !s.lost.CompareAndSwap(nil, lost) {
-		return s.lost.Load()
+// settle judges an answer: an error of the server leaves the session alive and
+// proves nothing, any other error and any other backend end it.
+func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return s.lose(fmt.Errorf("%w: %w", session.ErrSilent, err))
+	case err != nil && (sqlstate.Of(err) == "" || s.link.conn.IsClosed()):
+		return s.lose(err)
+	case err != nil:
+		return err
+	case pid != s.link.pid:
+		return s.lose(fmt.Errorf("%w: backend %d answered instead of %d", session.ErrPooler, pid, s.link.pid))
 	}
-	s.from.counters.lost.Add(1)
-	// Only the socket: pgx's own connection belongs to the using goroutine.
-	_ = s.link.conn.Conn().Close()
-	return lost
+	s.from.counters.pidChecks.Add(1)
+	s.deadline.Store(int64(sent + s.from.config.T - s.from.config.margin()))
+	s.link.judged()
+	return nil
 }
 
 // Kill ends the session from any goroutine.
@@ -185,14 +173,16 @@ func (s *Session) Kill(cause error) {
 	}
 }
 
-// Hurry bounds the statement that is under way, if any, to a short grace. It can
-// come late: a watch, which waits for nothing in particular, must not hear of it.
-func (s *Session) Hurry() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended && s.cancelWatch == nil {
-		s.setDeadline(graceInHurry)
+// lose ends the session for ever, once; it returns the first cause.
+func (s *Session) lose(cause error) error {
+	lost := &session.LostError{Cause: cause}
+	if !s.lost.CompareAndSwap(nil, lost) {
+		return s.lost.Load()
 	}
+	s.from.counters.lost.Add(1)
+	// Only the socket: pgx's own connection belongs to the using goroutine.
+	_ = s.link.conn.Conn().Close()
+	return lost
 }
 
 // Close ends the session, and with it every lock; or it gives the connection back to the
@@ -211,5 +201,15 @@ func (s *Session) Close(reuse bool) {
 	}
 	if s.conn != nil {
 		s.conn.Release() // which destroys a closed connection
+	}
+}
+
+// Hurry bounds the statement that is under way, if any, to a short grace. It can
+// come late: a watch, which waits for nothing in particular, must not hear of it.
+func (s *Session) Hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended && s.cancelWatch == nil {
+		s.setDeadline(graceInHurry)
 	}
 }

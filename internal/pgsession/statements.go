@@ -24,93 +24,6 @@ func shapeOf(tag namespace.Tag, mode session.Mode) shape {
 	return shape{pair: tag.ObjSubID == namespace.PairForm, shared: mode == session.Shared}
 }
 
-// try is the statement that tries one key; in shared mode the turnstile is the last
-// parameter.
-func (s shape) try() string {
-	call, last := s.one("pg_try_advisory_lock")
-	if s.shared {
-		call = "CASE WHEN " + passes(last) + " THEN " + call + " ELSE false END"
-	}
-	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
-}
-
-// unlock is the statement that gives one key back.
-func (s shape) unlock() string {
-	call, _ := s.one("pg_advisory_unlock")
-	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
-}
-
-// one calls a function for one key, and names the next parameter.
-func (s shape) one(function string) (call, next string) {
-	args, next := "($1::pg_catalog.int8)", "$2"
-	if s.pair {
-		args, next = "($1::pg_catalog.int4, $2::pg_catalog.int4)", "$3"
-	}
-	return "pg_catalog." + function + s.suffix() + args, next
-}
-
-func (s shape) suffix() string {
-	if s.shared {
-		return "_shared"
-	}
-	return ""
-}
-
-// passes is whether no other session has a turnstile in exclusive mode, or waits for it
-// so. It takes the turnstile until the end of the transaction, which is that of the
-// statement. 0 is no turnstile.
-func passes(turnstile string) string {
-	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
-}
-
-// batch unlocks the keys of the first array and tries those of the second, each of which
-// is an int8. The subquery, which volatile functions keep from being merged with what is
-// around it, calls one function once for each key; the count proves that for how many,
-// and the others are those that the answer false is for.
-func (s shape) batch() string {
-	key, tries := "k", "pg_catalog.unnest($2::pg_catalog.int8[]) AS k"
-	if s.pair {
-		key = "(k OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4, ((k OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4"
-	}
-	try := "pg_catalog.pg_try_advisory_lock" + s.suffix() + "(" + key + ")"
-	if s.shared {
-		tries += ", pg_catalog.unnest($3::pg_catalog.int8[]) AS t" // the turnstiles
-		try = "CASE WHEN " + passes("t") + " THEN " + try + " ELSE false END"
-	}
-	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(k) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid() FROM (
-	SELECT k, pg_catalog.pg_advisory_unlock%s(%s) AS ok FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS k) AS unlocks
-	UNION ALL SELECT k, %s FROM (SELECT %s) AS tries) AS called`, s.suffix(), key, try, tries)
-}
-
-// anySQL takes the first free one of single keys: LIMIT pulls one row at a time
-// through the filter of a function scan.
-var anySQL = `SELECT CASE WHEN ` + passes("$2") + ` THEN coalesce((
-	SELECT k.o FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS k(a, o)
-	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0) ELSE 0 END, pg_catalog.pg_backend_pid()`
-
-// passSQL tells whether a turnstile is open.
-var passSQL = "SELECT " + passes("$1") + ", pg_catalog.pg_backend_pid()"
-
-// ownSQL is for advisory locks of this session among some with these objids. It
-// asks the function behind pg_locks, because no relation can be opened while the
-// lock table is full.
-const ownSQL = `SELECT l.classid, l.objid, l.objsubid, l.mode OPERATOR(pg_catalog.=) 'ShareLock', me.pid
-	FROM (SELECT pg_catalog.pg_backend_pid() AS pid) AS me LEFT JOIN pg_catalog.pg_lock_status() AS l
-	ON l.pid OPERATOR(pg_catalog.=) me.pid AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
-		AND l.objid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])`
-
-// index orders the four shapes.
-func (s shape) index() int {
-	i := 0
-	if s.pair {
-		i++
-	}
-	if s.shared {
-		i += 2
-	}
-	return i
-}
-
 var shapes = [...]shape{{}, {pair: true}, {shared: true}, {pair: true, shared: true}}
 
 // statements are the prepared statements of a connection.
@@ -163,6 +76,86 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (s
 	return s, pipeline.Close()
 }
 
+// anySQL takes the first free one of single keys: LIMIT pulls one row at a time
+// through the filter of a function scan.
+var anySQL = `SELECT CASE WHEN ` + passes("$2") + ` THEN coalesce((
+	SELECT k.o FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS k(a, o)
+	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0) ELSE 0 END, pg_catalog.pg_backend_pid()`
+
+// passSQL tells whether a turnstile is open.
+var passSQL = "SELECT " + passes("$1") + ", pg_catalog.pg_backend_pid()"
+
+// ownSQL is for advisory locks of this session among some with these objids. It
+// asks the function behind pg_locks, because no relation can be opened while the
+// lock table is full.
+const ownSQL = `SELECT l.classid, l.objid, l.objsubid, l.mode OPERATOR(pg_catalog.=) 'ShareLock', me.pid
+	FROM (SELECT pg_catalog.pg_backend_pid() AS pid) AS me LEFT JOIN pg_catalog.pg_lock_status() AS l
+	ON l.pid OPERATOR(pg_catalog.=) me.pid AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+		AND l.objid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])`
+
+// index orders the four shapes.
+func (s shape) index() int {
+	i := 0
+	if s.pair {
+		i++
+	}
+	if s.shared {
+		i += 2
+	}
+	return i
+}
+
+// unlock is the statement that gives one key back.
+func (s shape) unlock() string {
+	call, _ := s.one("pg_advisory_unlock")
+	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
+}
+
+// batch unlocks the keys of the first array and tries those of the second, each of which
+// is an int8. The subquery, which volatile functions keep from being merged with what is
+// around it, calls one function once for each key; the count proves that for how many,
+// and the others are those that the answer false is for.
+func (s shape) batch() string {
+	key, tries := "k", "pg_catalog.unnest($2::pg_catalog.int8[]) AS k"
+	if s.pair {
+		key = "(k OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4, ((k OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4"
+	}
+	try := "pg_catalog.pg_try_advisory_lock" + s.suffix() + "(" + key + ")"
+	if s.shared {
+		tries += ", pg_catalog.unnest($3::pg_catalog.int8[]) AS t" // the turnstiles
+		try = "CASE WHEN " + passes("t") + " THEN " + try + " ELSE false END"
+	}
+	return fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.array_agg(k) FILTER (WHERE NOT ok), pg_catalog.pg_backend_pid() FROM (
+	SELECT k, pg_catalog.pg_advisory_unlock%s(%s) AS ok FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS k) AS unlocks
+	UNION ALL SELECT k, %s FROM (SELECT %s) AS tries) AS called`, s.suffix(), key, try, tries)
+}
+
+// try is the statement that tries one key; in shared mode the turnstile is the last
+// parameter.
+func (s shape) try() string {
+	call, last := s.one("pg_try_advisory_lock")
+	if s.shared {
+		call = "CASE WHEN " + passes(last) + " THEN " + call + " ELSE false END"
+	}
+	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
+}
+
+// one calls a function for one key, and names the next parameter.
+func (s shape) one(function string) (call, next string) {
+	args, next := "($1::pg_catalog.int8)", "$2"
+	if s.pair {
+		args, next = "($1::pg_catalog.int4, $2::pg_catalog.int4)", "$3"
+	}
+	return "pg_catalog." + function + s.suffix() + args, next
+}
+
+// passes is whether no other session has a turnstile in exclusive mode, or waits for it
+// so. It takes the turnstile until the end of the transaction, which is that of the
+// statement. 0 is no turnstile.
+func passes(turnstile string) string {
+	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
+}
+
 func errFirst(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -212,4 +205,11 @@ func literals(tag namespace.Tag, mode session.Mode) (suffix, args string) {
 	}
 	k, _ := tag.Single()
 	return suffix, fmt.Sprintf("'%d'::pg_catalog.int8", k)
+}
+
+func (s shape) suffix() string {
+	if s.shared {
+		return "_shared"
+	}
+	return ""
 }

@@ -85,6 +85,15 @@ func (s *Session) setDeadline(bound time.Duration) {
 	_ = s.link.conn.Conn().SetDeadline(t)
 }
 
+// tryParams are keyParams of a try, which in shared mode has a turnstile.
+func (s *Session) tryParams(tag namespace.Tag, mode session.Mode, turnstile namespace.Tag) [][]byte {
+	params := s.keyParams(tag)
+	if mode == session.Shared {
+		params = append(params, s.turnstileParam(turnstile)) // there is room
+	}
+	return params
+}
+
 // keyParams are a tag's parameters, until the next call: its halves are int4, or
 // together one int8.
 func (s *Session) keyParams(tag namespace.Tag) [][]byte {
@@ -97,15 +106,6 @@ func (s *Session) keyParams(tag namespace.Tag) [][]byte {
 	}
 	params[0] = b
 	return params[:1]
-}
-
-// tryParams are keyParams of a try, which in shared mode has a turnstile.
-func (s *Session) tryParams(tag namespace.Tag, mode session.Mode, turnstile namespace.Tag) [][]byte {
-	params := s.keyParams(tag)
-	if mode == session.Shared {
-		params = append(params, s.turnstileParam(turnstile)) // there is room
-	}
-	return params
 }
 
 func (s *Session) turnstileParam(turnstile namespace.Tag) []byte {
