@@ -90,7 +90,7 @@ func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.
 		}
 		name, _ := l.holds(k.tag)
 		d := introspect.Lock{
-			Key: name.String(), Tag: k.tag, Semaphore: semaphoreOf(name, l), Shared: l.Shared(), Label: l.label,
+			Key: name.String(), Tag: k.tag, Semaphore: semaphoreOf(name, l), Slots: int(k.slots), Shared: l.Shared(), Label: l.label,
 			Age: now.Sub(l.since), Session: k.conn.pid, Beside: k.conn.locks - 1,
 			Doubtful: k.conn.state(now) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.handOvers), Waiters: k.waiting,
 		}

@@ -90,6 +90,7 @@ func TestAProcessSaysWhatItHoldsAndWhatWaitsInIt(t *testing.T) {
 		require.Equal(t, other.PID(), byKey["invoice/7"].Session)
 		s := byKey[slot.Key().String()]
 		require.Equal(t, "invoice/9", s.Semaphore)
+		require.Equal(t, 1, s.Slots)
 
 		byKey2 := make(map[string]introspect.Wait)
 		for _, w := range a.Waits {

@@ -27,6 +27,7 @@ type key struct {
 	semaphore namespace.Tag // of which it is a slot; zero = none
 	pool      bool          // of a semaphore: what is asked for is one of its slots, which is then a key of its own
 	phase     phase
+	slots     uint16 // of its semaphore, if it is a slot, as far as its user knows
 	handOvers uint32 // since the server granted it
 
 	conn    *conn        // that the lock lives on, or is asked or waited for on; nil = none

@@ -43,6 +43,7 @@ func (k *key) grantSlot(tag namespace.Tag) {
 		slot.giveBack(nil)
 	} else {
 		r.lock.keys = r.slots[i : i+1 : i+1]
+		slot.slots = uint16(len(r.slots))
 		k.requests.remove(&r.inQueue)
 		k.waiting--
 		slot.waiting++

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+	"github.com/pglatch/pglatch/introspect"
 )
 
 func TestOpenRefusesAPoolerThatSharesSessions(t *testing.T) {
@@ -46,6 +48,25 @@ func TestOpenRefusesAPoolerThatSharesSessions(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A process behind a pooler answers in session mode, on a server connection of its own.
+func TestAProcessAnswersBehindAPoolerInSessionMode(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: service.PgBouncer(t, server, "pool_mode=session"), Answer: introspect.Config{Service: "behind"}})
+	require.NoError(t, err)
+	t.Cleanup(locker.Close)
+	lock := acquire(t, locker, agents.ID(1))
+	for _, dsn := range []string{server.DSN("postgres"), service.PgBouncer(t, server, "pool_mode=session")} {
+		conn := connect(t, dsn)
+		require.Eventually(t, func() bool {
+			answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+			require.NoError(t, err)
+			return len(answers.Answers) == 1 && len(answers.Answers[0].Locks) == 1 && answers.Answers[0].Locks[0].Session == lock.PID()
+		}, patience, 50*time.Millisecond)
+	}
+	require.NoError(t, lock.Release())
 }
 
 func TestBehindAPoolerInSessionModeEverythingWorks(t *testing.T) {
@@ -88,6 +109,7 @@ func TestAnOpenQuestionToAPoolerIsAskedAgain(t *testing.T) {
 				var made atomic.Int64
 				config := advisory.Config{
 					DSN: service.PgBouncer(t, server, "pool_mode=session", "default_pool_size="+size), MaxConns: 1,
+					Answer: introspect.Config{Off: true}, // its connection would be counted too
 					BeforeConnect: func(context.Context, *pgx.ConnConfig) error {
 						made.Add(1)
 						return nil
