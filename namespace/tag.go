@@ -42,8 +42,8 @@ func (t Tag) Single() (k int64, ok bool) {
 // MarshalText writes the tag as String does.
 func (t Tag) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what String writes. Another text is an ErrInvalidKey, and the tag stays
-// as it is.
+// UnmarshalText reads what String writes. Another text is an ErrInvalidKey, a name an
+// ErrUnknownNamespace, and the tag stays as it is.
 func (t *Tag) UnmarshalText(text []byte) error {
 	var unnamed *Set
 	key, err := unnamed.Parse(string(text))
