@@ -75,6 +75,9 @@ func (r *responder) run(ctx context.Context) {
 			return
 		}
 		m := r.any()
+		if m == nil {
+			return
+		}
 		conn, err := m.dialer().Listen(ctx, askChannel)
 		if err == nil {
 			failures = 0
@@ -96,14 +99,14 @@ func (r *responder) run(ctx context.Context) {
 	}
 }
 
-// any returns a member, to connect with its settings.
+// any returns a member, to connect with its settings; nil if the last has just left.
 func (r *responder) any() *Membership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for m := range r.members {
 		return m
 	}
-	return &Membership{}
+	return nil
 }
 
 // serve answers until the connection ends, or nobody needs it any more: nil.
