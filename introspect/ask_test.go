@@ -21,6 +21,7 @@ import (
 type orders struct {
 	n        int
 	label    string
+	election *introspect.Election // nil = none
 	gone     atomic.Bool
 	called   chan struct{} // gets a value for each answer; nil = nobody looks
 	block    chan struct{} // holds answers up until it is closed; nil = not
@@ -43,6 +44,9 @@ func (o *orders) Answer(q introspect.Question, into *introspect.Answer) {
 			continue
 		}
 		into.AllLocks++
+		if o.election != nil {
+			into.Elections = []introspect.Election{*o.election}
+		}
 		into.Locks = append(into.Locks, introspect.Lock{Key: key.String(), Tag: key.Tag(), Label: o.label, Age: time.Duration(i) * time.Second})
 	}
 }
@@ -136,7 +140,8 @@ func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	conn := connect(t, dsn)
-	join(t, dsn, introspect.Config{HideEntities: true}, &orders{n: 3, label: "of Mr X"})
+	election := &introspect.Election{Key: "job/1", Error: "taking job/1 over: no rights"}
+	join(t, dsn, introspect.Config{HideEntities: true}, &orders{n: 3, label: "of Mr X", election: election})
 	listening(t, conn, 1)
 	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/"})
 	require.NoError(t, err)
@@ -145,6 +150,8 @@ func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 		require.Equal(t, "order/…", l.Key)
 		require.Empty(t, l.Label)
 	}
+	require.Equal(t, "job/…", answers.Answers[0].Elections[0].Key)
+	require.Equal(t, "taking job/… over: no rights", answers.Answers[0].Elections[0].Error)
 	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/1"})
 	require.NoError(t, err)
 	require.Empty(t, answers.Answers[0].Locks, "a prefix must not tell whether an entity is locked")

@@ -201,7 +201,9 @@ func (a *Answer) hide() {
 		a.Waits[i].Key, a.Waits[i].Label = hidden(a.Waits[i].Key), ""
 	}
 	for i := range a.Elections {
-		a.Elections[i].Key = hidden(a.Elections[i].Key)
+		e := &a.Elections[i]
+		e.Error = strings.ReplaceAll(e.Error, e.Key, hidden(e.Key))
+		e.Key = hidden(e.Key)
 	}
 }
 
