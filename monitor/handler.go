@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
 // Path is where Handler answers, below the prefix at which it is mounted.
@@ -56,7 +58,7 @@ func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, time.Second, "the database does not answer; the log of this program says why")
 		return
 	}
-	writeJSON(w, f.answer(which, part))
+	web.WriteJSON(w, f.answer(which, part))
 }
 
 func setSecurityHeaders(h http.Header) {

@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -18,13 +17,4 @@ type refusal struct {
 
 func refuse(w http.ResponseWriter, status int, retry time.Duration, detail string) {
 	problem.Write(w, status, retry, refusal{Title: http.StatusText(status), Status: status, Detail: detail})
-}
-
-func writeJSON(w http.ResponseWriter, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic("BUG: monitor: " + err.Error())
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the client may have gone
 }

@@ -131,6 +131,20 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, data any) {
 	_, _ = w.Write(b.Bytes()) // the client may have gone
 }
 
+// verdicts writes them as JSON.
+func (p *Page) verdicts(w http.ResponseWriter, r *http.Request) {
+	state, err := p.config.Look(r.Context())
+	if err != nil {
+		p.config.Refuse(w, http.StatusServiceUnavailable, "the database does not answer")
+		return
+	}
+	all := state.Verdicts
+	if all == nil {
+		all = []incident.Verdict{}
+	}
+	WriteJSON(w, map[string]any{"verdicts": all, "now": state.Picture.At, "database": state.Picture.Server.Database})
+}
+
 // metrics writes the gauge of verdicts in the text format of Prometheus.
 func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
 	state, err := p.config.Look(r.Context())
@@ -151,7 +165,8 @@ func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(b.String()))
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
+// WriteJSON writes an answer of 200.
+func WriteJSON(w http.ResponseWriter, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic("BUG: monitor: " + err.Error())
