@@ -74,14 +74,10 @@ func (b *breaker) ask() (introspect.Answers, error) {
 }
 
 func (b *breaker) disconnect() {
-	if b.conn == nil {
-		return
+	if b.conn != nil {
+		pgsession.Disconnect(b.conn)
+		b.conn = nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.core.ctx), time.Second)
-	defer cancel()
-	_ = b.conn.Close(ctx) // the server ends the session when the socket closes
-	<-b.conn.PgConn().CleanupDone()
-	b.conn = nil
 }
 
 // waitsLong reports whether a caller that holds locks has waited for another for long.

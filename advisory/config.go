@@ -115,7 +115,8 @@ type Config struct {
 	// has waited for another for a second asks all processes what they wait for, each second, and if
 	// its wait is the youngest of a cycle it gets a *DeadlockError in place of a *TimeoutError. All processes
 	// must answer (see Answer), and each ends its own waits only if it has this set. Deadlocks inside
-	// one process are found at once in any case.
+	// one process are found at once in any case. Any role that may connect can answer, and so could
+	// have a wait of a caller that holds locks end: as it could by taking the lock.
 	BreakDeadlocks bool
 
 	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -82,7 +83,7 @@ func (r *responder) run(ctx context.Context) {
 		if err == nil {
 			failures = 0
 			err = r.serve(ctx, conn)
-			closeConn(ctx, conn)
+			pgsession.Disconnect(conn)
 			if err == nil { // nobody needs it any more
 				return
 			}
@@ -294,14 +295,6 @@ func (r *responder) idle() bool {
 		}
 	}
 	return true
-}
-
-// closeConn closes a connection, and waits until nothing is left of it.
-func closeConn(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // the server ends the session when the socket closes
-	<-conn.PgConn().CleanupDone()
 }
 
 // refuse replies to a request of a role that may not send any, if it concerns the source.

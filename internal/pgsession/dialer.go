@@ -3,6 +3,7 @@ package pgsession
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,6 +50,15 @@ func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, d.connectError(ctx, err)
 	}
 	return conn, nil
+}
+
+// Disconnect closes a connection of Connect or Listen, in a second at most, and waits until nothing of
+// it is left here.
+func Disconnect(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // the server ends the session when the socket closes
+	<-conn.PgConn().CleanupDone()
 }
 
 // Close blocks until the watches of all sessions, which the caller has closed,
