@@ -46,8 +46,7 @@ func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	for page := range slices.Chunk(held[:min(len(held), q.Limit)], heldPage) {
 		into.Locks = c.describeHeld(into.Locks, page, now)
 	}
-	into.Waits = c.describeWaits(into.Waits, q, now)
-	into.AllWaits += len(into.Waits)
+	c.describeWaits(into, q, now)
 }
 
 // A holding is a lock's use of a key.
@@ -111,11 +110,16 @@ func semaphoreOf(slot namespace.Key, l *Lock) string {
 	return text
 }
 
-// describeWaits adds the requests that wait.
-func (c answerer) describeWaits(into []introspect.Wait, q introspect.Question, now time.Time) []introspect.Wait {
+// describeWaits adds the oldest requests that wait, as many as the question's limit, and counts all.
+func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, now time.Time) {
 	if c.stats.waiting.Load() == 0 {
-		return into
+		return
 	}
+	type place struct {
+		request *request
+		ahead   int
+	}
+	var all []place
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, keys := range []map[namespace.Tag]*key{c.keys, c.pools} {
@@ -123,13 +127,17 @@ func (c answerer) describeWaits(into []introspect.Wait, q introspect.Question, n
 			ahead := 0
 			for r := range k.requests.all {
 				if asksFor(q, r.name) {
-					into = append(into, r.describe(ahead, now))
+					all = append(all, place{r, ahead})
 				}
 				ahead++
 			}
 		}
 	}
-	return into
+	into.AllWaits += len(all)
+	slices.SortFunc(all, func(a, b place) int { return a.request.start.Compare(b.request.start) })
+	for _, p := range all[:min(len(all), q.Limit)] {
+		into.Waits = append(into.Waits, p.request.describe(p.ahead, now))
+	}
 }
 
 // describe describes a request that waits, under mu.

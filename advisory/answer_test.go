@@ -103,6 +103,12 @@ func TestAProcessSaysWhatItHoldsAndWhatWaitsInIt(t *testing.T) {
 		require.True(t, byKey2["invoice/9"].Semaphore)
 		require.Equal(t, []namespace.Tag{slot.Key().Tag()}, byKey2["invoice/9"].Slots)
 
+		a = v.until(introspect.Question{Limit: 1}, func(introspect.Answer) bool { return true })
+		require.Len(t, a.Waits, 1)
+		require.Equal(t, 2, a.AllWaits, "also what is beyond the limit")
+		require.Len(t, a.Locks, 1)
+		require.Equal(t, 3, a.AllLocks)
+
 		a = v.until(introspect.Question{Tags: []namespace.Tag{named.ID(9).Tag()}}, func(introspect.Answer) bool { return true })
 		require.Len(t, a.Locks, 1, "the slots of a semaphore that is asked for")
 		require.Len(t, a.Waits, 1)
