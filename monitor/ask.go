@@ -48,8 +48,11 @@ func (m *Monitor) ask(ctx context.Context) {
 	if m.config.NoQuestions || m.facts.Standby || !m.heard.at.IsZero() && time.Since(m.heard.at) < wait {
 		return
 	}
-	question := introspect.Question{Limit: introspect.MaxLimit, Timeout: askTimeout}
-	answers, err := introspect.Ask(ctx, m.conn, question)
+	var answers introspect.Answers
+	var err error
+	if len(m.listeners) > 0 {
+		answers, err = introspect.Ask(ctx, m.conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: askTimeout})
+	}
 	h := heard{at: time.Now(), answers: answers}
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -211,5 +212,27 @@ func TestABusyFleetIsNoVerdict(t *testing.T) {
 			require.Empty(t, all)
 			return time.Now().After(end)
 		}, patience, 50*time.Millisecond)
+	})
+}
+
+// LISTEN leaves something on a server session, and behind some poolers that is another client's next.
+func TestWhereNobodyListensNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"log_statement": "all"}})
+		dsn := server.DSN("postgres")
+		m := open(t, monitor.Config{DSN: dsn})
+		snapshot(t, m)
+		log, err := server.LogSince(0)
+		require.NoError(t, err)
+		require.Contains(t, log, "pg_locks", "control: it looked")
+		require.NotContains(t, log, "LISTEN ")
+
+		acquire(t, locker(t, dsn, "holder"), orders.ID(1))
+		until(t, m, toldBy(monitor.SourceProcess))
+		log, err = server.LogSince(0)
+		require.NoError(t, err)
+		require.Contains(t, log, `LISTEN "pglatch_reply_`, "control: somebody listens")
 	})
 }
