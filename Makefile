@@ -9,8 +9,10 @@ RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel
+# The same; their tests need a PostgreSQL.
+NESTED_PG :=
 # Beside these, where a test needs much more than what it tests.
-LINTED := bench $(NESTED) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
+LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
 
 .PHONY: help
 help: ## list the targets
@@ -41,6 +43,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector
 	$(WITHPG) $(GOTEST) $(RACE) -shuffle=on -timeout 15m ./...
 	$(WITHPG) $(GOTEST) -C bench -timeout 10m . ./internal/...
 	for m in $(NESTED); do $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+	for m in $(NESTED_PG); do $(WITHPG) $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
 	$(WITHPG) $(GOTEST) -C observe/prometheus/integration -shuffle=on -timeout 10m ./...
 
 .PHONY: test-short
