@@ -66,9 +66,9 @@ type Config struct {
 	// and address of the holder. Leave it off for clients that are not trusted.
 	ShowHolder bool
 
-	// ErrorHandler answers a refused request in the middleware's place; Problem's
+	// ErrorHandler answers a refused request in the middleware's place; ProblemError's
 	// Respond is the default. It must not keep p. nil = the default.
-	ErrorHandler func(w http.ResponseWriter, r *http.Request, p *Problem)
+	ErrorHandler func(w http.ResponseWriter, r *http.Request, p *ProblemError)
 
 	// Logger gets refused requests: status 500 and above at Warn, with the error
 	// that clients do not see, others at Debug. nil = discard.
@@ -81,7 +81,7 @@ func New(c Config) (func(http.Handler) http.Handler, error) {
 	if c.Key == nil {
 		return nil, fmt.Errorf("middleware: Key is nil: set it, to PathValue for a path like /agents/{id}")
 	}
-	g, err := newGate(c)
+	g, err := NewGate(c)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.ReadAhead = cmp.Or(c.ReadAhead, DefaultReadAhead)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.ErrorHandler == nil {
-		c.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, p *Problem) { p.Respond(w) }
+		c.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, p *ProblemError) { p.Respond(w) }
 	}
 	switch {
 	case c.Locker == nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -37,10 +38,10 @@ func TestABadConfigIsRefusedByName(t *testing.T) {
 		}
 		_, err = ec.ToMiddleware()
 		require.ErrorContains(t, err, "middleware: "+field+" is ")
-		assert.PanicsWithError(t, err.Error(), func() { middleware.LockWithConfig(ec) })
+		assert.PanicsWithError(t, err.Error(), func() { echov4.LockWithConfig(ec) })
 	}
-	assert.Panics(t, func() { middleware.Lock(nil, agents) })
-	assert.Panics(t, func() { middleware.Lock(good.Locker, namespace.Namespace{}) })
+	assert.Panics(t, func() { echov4.Lock(nil, agents) })
+	assert.Panics(t, func() { echov4.Lock(good.Locker, namespace.Namespace{}) })
 	assert.Panics(t, func() { middleware.PathValue(namespace.Namespace{}, "id") })
 }
 
@@ -48,15 +49,15 @@ func TestEchoSkipperLetsRequestsPass(t *testing.T) {
 	t.Parallel()
 	l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
 	hold(t, l, agents.ID(42))
-	c := middleware.DefaultLockConfig
+	c := echov4.DefaultLockConfig
 	c.Locker, c.Skip = l, true
-	c.Key = middleware.Param(agents, "id")
+	c.Key = echov4.Param(agents, "id")
 	skipping := c
 	skipping.Skipper = func(c echo.Context) bool { return c.Param("id") == "42" }
 	e := echo.New()
 	handler := echo.WrapHandler(http.HandlerFunc(ok))
-	e.POST("/locked/:id", handler, middleware.LockWithConfig(c))
-	e.POST("/skipped/:id", handler, middleware.LockWithConfig(skipping))
+	e.POST("/locked/:id", handler, echov4.LockWithConfig(c))
+	e.POST("/skipped/:id", handler, echov4.LockWithConfig(skipping))
 	assert.Equal(t, http.StatusLocked, post(t.Context(), e, "/locked/42").Code)
 	assert.Equal(t, http.StatusNoContent, post(t.Context(), e, "/skipped/42").Code)
 }

@@ -11,8 +11,8 @@
 //
 // A request takes the same key as locker.Do(ctx, Agents.ID(42), …) and as every
 // other program that locks it, so that routes and background jobs exclude each
-// other. New serves net/http and routers of its shape, chi among them; Lock and
-// LockConfig are the same for Echo v4.
+// other. New serves net/http and routers of its shape, chi among them, and needs no
+// other. Package echov4, below this one, is the same for Echo v4.
 //
 // # Where it stands
 //
@@ -26,7 +26,7 @@
 //	GET, HEAD, OPTIONS, TRACE          the handler, without a lock (LockSafeMethods)
 //	the lock                           the handler; its context is that of the lock
 //	no or an invalid entity            400
-//	the extractor's *RequestError      its status; another error of it: 500
+//	the extractor's *RequestError      its status; ErrNoLock: the handler, without a lock; another error: 500
 //	the lock is held, or timed out     423 (BusyStatus)
 //	no free connection in the pool     503, also if the wait ran out there
 //	PostgreSQL fails, Locker closed    503
@@ -36,7 +36,8 @@
 //	the client has gone                nothing
 //
 // Every refusal is a Problem, an application/problem+json body of RFC 9457, and
-// happens before the handler ran, except for the loss. The entity decides, and
+// happens before the handler ran, except for the loss. Func Problem has the table, for programs
+// that lock in their handlers. The entity decides, and
 // only the program's extractor names it: no header is looked at.
 //
 // Nothing is written to a client that has gone. Under an http.Server the handler

@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
 	"github.com/pglatch/pglatch/middleware"
@@ -56,20 +54,6 @@ func ExampleNew() {
 	// stopping agent 42
 	// 200 ""
 	// 423 "1"
-}
-
-func ExampleLock() {
-	locker := exampleLocker()
-	defer locker.Close()
-	e := echo.New()
-	e.POST("/agents/:id/stop", func(c echo.Context) error {
-		return c.String(http.StatusOK, "stopped "+c.Param("id"))
-	}, middleware.Lock(locker, agents))
-
-	w := httptest.NewRecorder()
-	e.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/agents/42/stop", nil))
-	fmt.Println(w.Code, w.Body)
-	// Output: 200 stopped 42
 }
 
 // The handler parses an integer, so the key is made from the integer too: "042"

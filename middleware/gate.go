@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -11,102 +12,149 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A gate lets requests through one at a time per key. The adapters for net/http
-// and Echo differ in how they find the key and call the handler.
-type gate struct {
-	Config
+// A Gate lets requests through one at a time per key. It is what every adapter is made
+// of: New is one for net/http, and the packages below this one for other routers. A
+// program needs it only for a router that has none.
+type Gate struct {
+	config Config
 	locker *advisory.Locker
 }
 
-func newGate(c Config) (*gate, error) {
+// NewGate returns the gate of a Config whose Key may be nil. It fails on a Config that
+// is not valid, with an error that names the field.
+func NewGate(c Config) (*Gate, error) {
 	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &gate{c, c.Locker.With(advisory.Options{Wait: c.Wait, Shared: c.Shared, Label: c.Label})}, nil
+	return &Gate{c, c.Locker.With(advisory.Options{Wait: c.Wait, Shared: c.Shared, Label: c.Label})}, nil
 }
 
 // wrap is the net/http adapter.
-func (g *gate) wrap(next http.Handler) http.Handler {
+func (g *Gate) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.passes(r.Method) {
+		if g.Passes(r.Method) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		key, err := g.Key(r)
-		outer, rec := record(w)
-		g.serve(w, r, key, err, rec.wrote, func(r *http.Request) { next.ServeHTTP(outer, r) })
+		outer, wrote := Record(w)
+		g.Serve(w, r, g.config.Key, wrote, func(r *http.Request) { next.ServeHTTP(outer, r) })
 	})
 }
 
-// passes reports whether requests of a method need no lock (RFC 9110, section 9.2.1).
-func (g *gate) passes(method string) bool {
+// Passes reports whether requests of a method need no lock (RFC 9110, section 9.2.1):
+// the adapter asks before it calls Serve.
+func (g *Gate) Passes(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return !g.LockSafeMethods
+		return !g.config.LockSafeMethods
 	}
 	return false
 }
 
-// serve runs next under the lock on key, or refuses the request. keyErr is the
-// extractor's; wrote reports whether next has written an answer.
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, key namespace.Key, keyErr error, wrote func() bool, next func(*http.Request)) {
-	if keyErr != nil {
-		g.refuse(w, r, key, keyErr, keyProblem(keyErr))
+// Serve runs next under the lock on what key finds, or answers the request on w in its
+// place. next gets r with the context of the lock. wrote reports whether next has begun
+// an answer, by bytes, a flush or a hijacking; it is asked when next has returned. A
+// panic of next releases the lock and goes on.
+func (g *Gate) Serve(w http.ResponseWriter, r *http.Request, key KeyFunc, wrote func() bool, next func(*http.Request)) {
+	k, err := key(r)
+	if errors.Is(err, ErrNoLock) {
+		next(r)
 		return
 	}
-	if !g.Skip {
-		readAhead(r, g.ReadAhead)
+	if err == nil && !g.config.Skip {
+		readAhead(r, g.config.ReadAhead)
+	}
+	ran := false
+	p := g.run(r.Context(), k, err, func(waited time.Duration) {
+		ms := float64(waited) / float64(time.Millisecond)
+		w.Header().Add("Server-Timing", "lock;dur="+strconv.FormatFloat(ms, 'f', 1, 64))
+	}, func(ctx context.Context) {
+		ran = true
+		next(r.WithContext(ctx))
+	})
+	switch {
+	case p == nil:
+	case ran && wrote():
+		g.config.Logger.LogAttrs(r.Context(), slog.LevelWarn, "lock lost after the answer was begun", slog.String("method", r.Method),
+			slog.String("path", r.URL.EscapedPath()), slog.String("key", k.String()), slog.Any("error", p.Err))
+	default:
+		g.refuse(w, r, k, p)
+	}
+}
+
+// Do is Serve for what is no HTTP request: it runs next under the lock on key. keyErr
+// is why there is no key; see KeyFunc. What it refuses, and the loss of the lock, whatever
+// next returned, is a *ProblemError; else the error is next's. If ctx was canceled before next
+// ran, the error is ctx's.
+func (g *Gate) Do(ctx context.Context, key namespace.Key, keyErr error, next func(ctx context.Context) error) error {
+	if errors.Is(keyErr, ErrNoLock) {
+		return next(ctx)
+	}
+	var err error
+	p := g.run(ctx, key, keyErr, func(time.Duration) {}, func(ctx context.Context) { err = next(ctx) })
+	switch {
+	case p == nil:
+		return err
+	case gone(ctx):
+		return ctx.Err()
+	}
+	p.Err = errors.Join(p.Err, err)
+	g.log(ctx, key, p)
+	return p
+}
+
+// run runs next under the lock on key, or says why not. It says too that the lock was
+// lost. told gets the time that the lock took, whether it came or not.
+func (g *Gate) run(ctx context.Context, key namespace.Key, keyErr error, told func(waited time.Duration), next func(context.Context)) *ProblemError {
+	if keyErr != nil {
+		return g.adjust(keyProblem(keyErr), key)
 	}
 	start := time.Now()
-	lock, err := g.acquire(r.Context(), key)
-	waited := float64(time.Since(start)) / float64(time.Millisecond)
-	w.Header().Add("Server-Timing", "lock;dur="+strconv.FormatFloat(waited, 'f', 1, 64))
+	lock, err := g.acquire(ctx, key)
+	told(time.Since(start))
 	if err != nil {
-		g.refuse(w, r, key, err, g.lockProblem(err))
-		return
+		return g.adjust(lockProblem(err), key)
 	}
 	// For a handler that panics, or does not run.
 	defer lock.Release() //nolint:errcheck // else it is the second one
 
-	if r.Context().Err() != nil { // it ended just now
-		err = context.Cause(r.Context())
-		g.refuse(w, r, key, err, g.lockProblem(err))
-		return
+	if ctx.Err() != nil { // it ended just now
+		return g.adjust(lockProblem(context.Cause(ctx)), key)
 	}
-	next(r.WithContext(lock.Context()))
-	switch err := lock.Release(); {
-	case err == nil:
-	case wrote():
-		g.Logger.LogAttrs(r.Context(), slog.LevelWarn, "lock lost after the answer was begun", slog.String("method", r.Method),
-			slog.String("path", r.URL.EscapedPath()), slog.String("key", key.String()), slog.Any("error", err))
-	default:
-		g.refuse(w, r, key, err, g.lockProblem(err))
+	next(lock.Context())
+	if err := lock.Release(); err != nil {
+		return g.adjust(lockProblem(err), key)
 	}
+	return nil
 }
 
-func (g *gate) acquire(ctx context.Context, key namespace.Key) (*advisory.Lock, error) {
-	if g.Skip {
+func (g *Gate) acquire(ctx context.Context, key namespace.Key) (*advisory.Lock, error) {
+	if g.config.Skip {
 		return g.locker.TryAcquire(ctx, key)
 	}
 	return g.locker.Acquire(ctx, key)
 }
 
 // refuse answers a request in the handler's place.
-func (g *gate) refuse(w http.ResponseWriter, r *http.Request, key namespace.Key, err error, p *Problem) {
+func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, key namespace.Key, p *ProblemError) {
 	ctx := r.Context()
 	if gone(ctx) {
 		leave(ctx)
 		return
 	}
-	g.complete(p, r, key, err)
+	p.Instance = r.URL.EscapedPath()
+	g.log(ctx, key, p, slog.String("method", r.Method), slog.String("path", p.Instance))
+	g.config.ErrorHandler(w, r, p)
+}
+
+func (g *Gate) log(ctx context.Context, key namespace.Key, p *ProblemError, request ...slog.Attr) {
 	level := slog.LevelDebug
 	if p.Status >= http.StatusInternalServerError {
 		level = slog.LevelWarn
 	}
-	g.Logger.LogAttrs(ctx, level, "request refused", slog.Int("status", p.Status), slog.String("method", r.Method),
-		slog.String("path", p.Instance), slog.String("key", key.String()), slog.Any("error", err))
-	g.ErrorHandler(w, r, p)
+	g.config.Logger.LogAttrs(ctx, level, "request refused",
+		append(request, slog.Int("status", p.Status), slog.String("key", key.String()), slog.Any("error", p.Err))...)
 }
 
 // gone reports whether the client has left. A context that the program ended says

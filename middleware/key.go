@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -11,19 +12,24 @@ import (
 // A KeyFunc finds the entity of a request, before any lock is taken. A
 // *RequestError answers the request; an error that matches namespace.ErrInvalidKey,
 // and the zero Key, are answered with 400; any other error with 500, and is passed to
-// the Logger only. A KeyFunc that reads the body must put it back: see BufferBody.
+// the Logger only. ErrNoLock lets the request pass. A KeyFunc that reads the body must put it back: see BufferBody.
 type KeyFunc func(r *http.Request) (namespace.Key, error)
+
+// ErrNoLock is the error of a KeyFunc for a request that needs no lock: its handler runs
+// without one.
+var ErrNoLock = errors.New("middleware: the request needs no lock")
 
 // PathValue finds the entity in a wildcard of the route, as in "/agents/{id}". Text
 // that is an integer or a UUID is that entity; see namespace.Namespace.Text. An
 // empty value is answered with 400. It panics on the zero Namespace.
 func PathValue(ns namespace.Namespace, name string) KeyFunc {
-	text := entityOf(ns, name)
-	return func(r *http.Request) (namespace.Key, error) { return text(r.PathValue(name)) }
+	entity := Entity(ns, name)
+	return func(r *http.Request) (namespace.Key, error) { return entity(r.PathValue(name)) }
 }
 
-// entityOf returns a function that makes keys of the values of a path parameter.
-func entityOf(ns namespace.Namespace, param string) func(value string) (namespace.Key, error) {
+// Entity is PathValue for a router that has its parameters elsewhere: it returns a
+// function that makes a key of the value of the parameter, as the handler sees it.
+func Entity(ns namespace.Namespace, param string) func(value string) (namespace.Key, error) {
 	if ns.Number() == 0 {
 		panic("middleware: the zero Namespace has no keys: make one with namespace.New")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -55,7 +56,7 @@ func TestAnEscapedPathIsTheSameEntityOnEveryRouter(t *testing.T) {
 			}
 			h := build(t, byPath(l), handler)
 			e := echo.New()
-			e.POST("/agents/:id", echo.WrapHandler(http.HandlerFunc(handler)), middleware.Lock(l, agents))
+			e.POST("/agents/:id", echo.WrapHandler(http.HandlerFunc(handler)), echov4.Lock(l, agents))
 			text, err := agents.Text("acme/eu")
 			require.NoError(t, err)
 			for path, key := range map[string]namespace.Key{"/agents/4%32": agents.ID(42), "/agents/acme%2Feu": text} {

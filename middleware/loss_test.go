@@ -15,6 +15,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -214,7 +215,7 @@ func TestAHijackedConnectionIsLeftAlone(t *testing.T) {
 					dsn := pgtest.DSN(t)
 					l := open(t, advisory.Config{DSN: dsn})
 					c := byPath(l)
-					c.ErrorHandler = func(http.ResponseWriter, *http.Request, *middleware.Problem) { assert.Fail(t, "answered twice") }
+					c.ErrorHandler = func(http.ResponseWriter, *http.Request, *middleware.ProblemError) { assert.Fail(t, "answered twice") }
 					server := httptest.NewServer(build(t, c, func(w http.ResponseWriter, r *http.Request) {
 						conn, rw, err := hijack(w)
 						if !assert.NoError(t, err) {
@@ -248,7 +249,7 @@ func TestEchoHandlersErrorsGoToEcho(t *testing.T) {
 			loseLock(t, dsn, l, c.Request())
 		}
 		return echo.NewHTTPError(http.StatusTeapot)
-	}, middleware.Lock(l, agents))
+	}, echov4.Lock(l, agents))
 	var seen error
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		seen = err

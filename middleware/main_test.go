@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -112,8 +113,8 @@ var stacks = map[string]stack{
 }
 
 // echoConfig is a Config for Echo, with a key by path value taken from Echo.
-func echoConfig(c middleware.Config) middleware.LockConfig {
-	return middleware.LockConfig{
+func echoConfig(c middleware.Config) echov4.LockConfig {
+	return echov4.LockConfig{
 		Key: func(ec echo.Context) (namespace.Key, error) {
 			ec.Request().SetPathValue("id", ec.Param("id"))
 			return c.Key(ec.Request())
@@ -137,7 +138,7 @@ func post(ctx context.Context, h http.Handler, path string) *httptest.ResponseRe
 }
 
 // problem parses the body of a refusal.
-func problem(t *testing.T, rec *httptest.ResponseRecorder) (p middleware.Problem) {
+func problem(t *testing.T, rec *httptest.ResponseRecorder) (p middleware.ProblemError) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", rec.Header().Get("Content-Type"), rec.Body)
 	require.NoError(t, json.Unmarshal(rec.Body.Bytes(), &p))

@@ -32,7 +32,7 @@ type row struct {
 	status     int
 	kind       string
 	retryAfter string
-	check      func(t *testing.T, p middleware.Problem)
+	check      func(t *testing.T, p middleware.ProblemError)
 }
 
 func held(t *testing.T, l *advisory.Locker, c *middleware.Config) {
@@ -59,7 +59,7 @@ var rows = []row{
 	{
 		name: "held until the wait ran out", prepare: held,
 		status: 423, kind: middleware.TypeBusy, retryAfter: "1",
-		check: func(t *testing.T, p middleware.Problem) {
+		check: func(t *testing.T, p middleware.ProblemError) {
 			t.Helper()
 			assert.Equal(t, "/agents/42", p.Instance)
 			assert.Equal(t, "agent", p.Namespace)
@@ -100,7 +100,7 @@ var rows = []row{
 			c.BusyStatus, c.RetryAfter, c.ShowHolder = 409, 1500*time.Millisecond, true
 		},
 		status: 409, kind: middleware.TypeBusy, retryAfter: "2",
-		check: func(t *testing.T, p middleware.Problem) {
+		check: func(t *testing.T, p middleware.ProblemError) {
 			t.Helper()
 			assert.EqualValues(t, 1500, p.RetryAfterMS)
 			require.NotNil(t, p.Holder)
@@ -159,7 +159,7 @@ var rows = []row{
 		name:    "entity not found by the extractor",
 		prepare: keyError(&middleware.RequestError{Status: 404, Title: "No such agent", Detail: "Agent 42 has ended."}),
 		status:  404, kind: "about:blank",
-		check: func(t *testing.T, p middleware.Problem) {
+		check: func(t *testing.T, p middleware.ProblemError) {
 			t.Helper()
 			assert.Equal(t, "No such agent", p.Title)
 			assert.Equal(t, "Agent 42 has ended.", p.Detail)
@@ -262,7 +262,7 @@ func TestTheErrorHandlerAnswersInTheMiddlewaresPlace(t *testing.T) {
 			hold(t, l, agents.ID(42))
 			c := byPath(l)
 			c.Skip = true
-			c.ErrorHandler = func(w http.ResponseWriter, r *http.Request, p *middleware.Problem) {
+			c.ErrorHandler = func(w http.ResponseWriter, r *http.Request, p *middleware.ProblemError) {
 				assert.ErrorIs(t, p.Err, advisory.ErrHeld)
 				assert.Equal(t, "/agents/42", r.URL.Path)
 				p.Title = "Try later"
@@ -281,6 +281,29 @@ func TestTheWaitIsTold(t *testing.T) {
 			t.Parallel()
 			h := build(t, byPath(open(t, advisory.Config{DSN: pgtest.DSN(t)})), ok)
 			assert.Regexp(t, `^lock;dur=\d+\.\d$`, post(t.Context(), h, "/agents/42").Header().Get("Server-Timing"))
+		})
+	}
+}
+
+func TestARequestThatNeedsNoLockPasses(t *testing.T) {
+	t.Parallel()
+	for name, build := range stacks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
+			c := byPath(l)
+			c.Key = func(*http.Request) (namespace.Key, error) { return agents.ID(42), middleware.ErrNoLock }
+			h := build(t, c, func(w http.ResponseWriter, r *http.Request) {
+				assert.Zero(t, l.Stats().Held)
+				ok(w, r)
+			})
+			assert.Equal(t, http.StatusNoContent, post(t.Context(), h, "/agents/42").Code)
+			c.Key = byPath(l).Key
+			h = build(t, c, func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, 1, l.Stats().Held, "control")
+				ok(w, r)
+			})
+			assert.Equal(t, http.StatusNoContent, post(t.Context(), h, "/agents/42").Code)
 		})
 	}
 }

@@ -2,152 +2,169 @@ package middleware
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The types of a Problem: identifiers to compare, not pages to fetch. A
-// *RequestError and an extractor that failed have "about:blank", which says no
+// The types of a ProblemError: identifiers to compare, not pages to fetch. A
+// *RequestError and an error that is not pglatch's have "about:blank", which says no
 // more than the status.
 const (
-	TypeBusy        = "https://github.com/pglatch/pglatch/problems/lock-busy"
-	TypePool        = "https://github.com/pglatch/pglatch/problems/lock-pool-exhausted"
-	TypeUnavailable = "https://github.com/pglatch/pglatch/problems/lock-unavailable"
-	TypeRefused     = "https://github.com/pglatch/pglatch/problems/lock-refused"
-	TypeLost        = "https://github.com/pglatch/pglatch/problems/lock-lost"
-	TypeMisuse      = "https://github.com/pglatch/pglatch/problems/lock-misuse"
-	TypeNoEntity    = "https://github.com/pglatch/pglatch/problems/lock-no-entity"
+	TypeBusy        = problem.TypeBase + "lock-busy"
+	TypePool        = problem.TypeBase + "lock-pool-exhausted"
+	TypeUnavailable = problem.TypeBase + "lock-unavailable"
+	TypeRefused     = problem.TypeBase + "lock-refused"
+	TypeLost        = problem.TypeBase + "lock-lost"
+	TypeMisuse      = problem.TypeBase + "lock-misuse"
+	TypeNoEntity    = problem.TypeBase + "lock-no-entity"
 	typeBlank       = "about:blank"
 )
 
 const titleNoEntity = "No entity to lock"
 
-// A Problem is the answer to a request that was refused, in the terms of RFC 9457
-// with extension members.
-type Problem struct {
-	Type      string `json:"type"`
-	Title     string `json:"title"`
-	Status    int    `json:"status"`
-	Detail    string `json:"detail,omitempty"`
-	Instance  string `json:"instance,omitempty"`  // the path of the request
-	Namespace string `json:"namespace,omitempty"` // of the key; empty if there is none
-	Entity    string `json:"entity,omitempty"`    // of a raw key its text, as in "1:100"
-	// RetryAfterMS is after how many milliseconds to try again. 0 = it does not help.
-	RetryAfterMS int64   `json:"retry_after_ms,omitempty"`
-	Holder       *Holder `json:"holder"` // nil unless Config.ShowHolder, and if not known
-
-	// Err is what happened. It is not for clients.
-	Err error `json:"-"`
-}
-
-// A Holder is who holds a busy lock; see advisory.Holder. Empty fields are not known.
-type Holder struct {
-	Local           bool      `json:"local"` // this process
-	PID             uint32    `json:"pid"`
-	ApplicationName string    `json:"application_name"`
-	ClientAddr      string    `json:"client_addr"`
-	State           string    `json:"state"`
-	Shared          bool      `json:"shared"`
-	Since           time.Time `json:"since,omitzero"`
-	SessionSince    time.Time `json:"session_since,omitzero"`
-}
-
-// Respond writes the problem as application/problem+json, with a Retry-After
-// header of whole seconds if trying again can help. Headers that described
-// another body are removed.
-func (p *Problem) Respond(w http.ResponseWriter) {
-	problem.Write(w, p.Status, time.Duration(p.RetryAfterMS)*time.Millisecond, p)
-}
-
-// lockProblem is the table of answers to an acquisition that failed and to a lock
-// that was lost. The order matters: a wait that ran out in the pool matches
-// ErrTimeout too.
-func (g *gate) lockProblem(err error) *Problem {
-	is := func(target error) bool { return errors.Is(err, target) }
-	unavailable := http.StatusServiceUnavailable
-	switch {
-	case is(namespace.ErrInvalidKey):
-		return noEntity()
-	case is(advisory.ErrLost):
-		return &Problem{Type: TypeLost, Status: unavailable, Title: "Lock was lost", Detail: "The lock ended before the request did; its outcome is not known."}
-	case is(advisory.ErrReentrant), is(advisory.ErrDeadlock):
-		return &Problem{Type: TypeMisuse, Status: http.StatusInternalServerError, Title: "Lock cannot be taken", Detail: "The server asked for a lock that it could never get."}
-	case is(advisory.ErrPoolExhausted):
-		return &Problem{Type: TypePool, Status: unavailable, Title: "Too many locks", Detail: "The server holds as many locks as it can. The request was not processed."}
-	case is(advisory.ErrRefused):
-		return refused()
-	case is(advisory.ErrUnavailable), is(advisory.ErrClosed), is(advisory.ErrLockTableFull):
-		return notAvailable()
-	case is(advisory.ErrHeld), is(advisory.ErrTimeout):
-		return &Problem{Type: TypeBusy, Status: g.BusyStatus, Title: "Lock is held", Detail: "Another request or job works on the entity. The request was not processed."}
+// The rows of the table. What they say to clients names nothing of the server.
+var (
+	rowNoEntity = ProblemError{Type: TypeNoEntity, Status: http.StatusBadRequest, Title: titleNoEntity, Detail: "The request does not name a valid entity."}
+	rowLost     = ProblemError{
+		Type: TypeLost, Status: http.StatusServiceUnavailable, Title: "Lock was lost",
+		Detail: "The lock ended before the request did; its outcome is not known.",
 	}
-	return notAvailable() // PostgreSQL's other errors, and contexts that the program ended
-}
-
-// keyProblem is the same for an extractor that failed.
-func keyProblem(err error) *Problem {
-	if e, ok := errors.AsType[*RequestError](err); ok && failure(e.Status) {
-		return &Problem{Type: cmp.Or(e.Type, typeBlank), Status: e.Status, Title: e.title(), Detail: e.Detail}
+	rowMisuse = ProblemError{Type: TypeMisuse, Status: http.StatusInternalServerError, Title: "Lock cannot be taken", Detail: "The server asked for a lock that it could never get."}
+	rowPool   = ProblemError{
+		Type: TypePool, Status: http.StatusServiceUnavailable, Title: "Too many locks",
+		Detail: "The server holds as many locks as it can. The request was not processed.",
 	}
-	if errors.Is(err, namespace.ErrInvalidKey) {
-		return noEntity()
-	}
-	return &Problem{Type: typeBlank, Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError)}
-}
-
-func noEntity() *Problem {
-	return &Problem{Type: TypeNoEntity, Status: http.StatusBadRequest, Title: titleNoEntity, Detail: "The request does not name a valid entity."}
-}
-
-func notAvailable() *Problem {
-	return &Problem{Type: TypeUnavailable, Status: http.StatusServiceUnavailable, Title: "Lock is not available", Detail: "The lock could not be asked for. The request was not processed."}
-}
-
-// refused is no 503: nobody is to try again until somebody has mended the server's
-// settings.
-func refused() *Problem {
-	return &Problem{
+	// No 503: nobody is to try again until somebody has mended the server's settings.
+	rowRefused = ProblemError{
 		Type: TypeRefused, Status: http.StatusInternalServerError, Title: "Locks are not set up",
 		Detail: "The server may not use its lock database. The request was not processed, and trying again does not help.",
 	}
+	rowUnavailable = ProblemError{
+		Type: TypeUnavailable, Status: http.StatusServiceUnavailable, Title: "Lock is not available",
+		Detail: "The lock could not be asked for. The request was not processed.",
+	}
+	rowBusy = ProblemError{
+		Type: TypeBusy, Status: DefaultBusyStatus, Title: "Lock is held",
+		Detail: "Another request or job works on the entity. The request was not processed.",
+	}
+	rowInternal = ProblemError{Type: typeBlank, Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError)}
+)
+
+// table says how each error of pglatch is answered. The order matters: a wait that
+// ran out in the pool matches ErrTimeout too, and a loss its cause.
+var table = [...]struct {
+	answer ProblemError
+	errs   []error
+}{
+	{rowNoEntity, []error{namespace.ErrInvalidKey, namespace.ErrInvalidNamespace, lease.ErrInvalid}},
+	{rowLost, []error{advisory.ErrLost, driver.ErrLost, lease.ErrStale, lease.ErrExpired}},
+	{rowMisuse, []error{advisory.ErrReentrant, advisory.ErrDeadlock, advisory.ErrReleased, advisory.ErrNoTransaction}},
+	{rowPool, []error{advisory.ErrPoolExhausted}},
+	{rowRefused, []error{advisory.ErrRefused, driver.ErrPermanent}},
+	{rowUnavailable, []error{
+		advisory.ErrUnavailable, advisory.ErrClosed, advisory.ErrLockTableFull, advisory.ErrStandby, advisory.ErrPooler, advisory.ErrUnsupported,
+		driver.ErrConnection, driver.ErrNotLeader, driver.ErrReleased, driver.ErrPending,
+		lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed, lease.ErrBroken, lease.ErrNotFound,
+	}},
+	{rowBusy, []error{advisory.ErrHeld, advisory.ErrTimeout, lease.ErrHeld}},
+	{rowUnavailable, []error{context.Canceled, context.DeadlineExceeded}},
 }
 
-// complete adds the facts of the request.
-func (g *gate) complete(p *Problem, r *http.Request, key namespace.Key, err error) {
+// Problem returns the answer to a request that ended with err, of any package of
+// pglatch: its status, headers and body.
+//
+//	errors, first match                                          status, type                  Retry-After
+//	*RequestError                                                its own
+//	namespace.ErrInvalidKey, lease.ErrInvalid                    400 TypeNoEntity
+//	advisory.ErrLost, leader.ErrLost, lease.ErrStale, ErrExpired 503 TypeLost                  1 s
+//	advisory.ErrReentrant, ErrDeadlock, ErrReleased              500 TypeMisuse
+//	advisory.ErrPoolExhausted                                    503 TypePool                  1 s
+//	advisory.ErrRefused, leader.ErrPermanent                     500 TypeRefused
+//	advisory.ErrUnavailable, ErrClosed, ErrLockTableFull,
+//	leader.ErrConnection, ErrNotLeader, lease.ErrBusy, …         503 TypeUnavailable           1 s
+//	advisory.ErrHeld, ErrTimeout, lease.ErrHeld                  423 TypeBusy                  1 s
+//	a context that ended                                         503 TypeUnavailable           1 s
+//	anything else                                                500 "about:blank"
+//
+// A middleware says what it was given by its Config: BusyStatus, RetryAfter and, with
+// ShowHolder, who holds the lock. No text of err is shown to clients, but a
+// *RequestError's.
+func Problem(err error) *ProblemError {
+	p := keyed(err)
+	if p == nil {
+		p = find(err, rowInternal)
+	}
+	return p.retry(DefaultRetryAfter)
+}
+
+// lockProblem is Problem for an acquisition that failed and a lock that was lost: any
+// other error is PostgreSQL's.
+func lockProblem(err error) *ProblemError { return find(err, rowUnavailable) }
+
+// keyProblem is Problem for an extractor that failed: any other error is its own.
+func keyProblem(err error) *ProblemError {
+	if p := keyed(err); p != nil {
+		return p
+	}
+	if errors.Is(err, namespace.ErrInvalidKey) {
+		return rowNoEntity.of(err)
+	}
+	return rowInternal.of(err)
+}
+
+// keyed returns the answer that a *RequestError asks for, nil if there is none.
+func keyed(err error) *ProblemError {
+	if e, ok := errors.AsType[*RequestError](err); ok && failure(e.Status) {
+		return &ProblemError{Type: cmp.Or(e.Type, typeBlank), Status: e.Status, Title: e.title(), Detail: e.Detail, Err: err}
+	}
+	return nil
+}
+
+// find looks an error up in the table.
+func find(err error, otherwise ProblemError) *ProblemError {
+	for _, row := range table {
+		if slices.ContainsFunc(row.errs, func(target error) bool { return errors.Is(err, target) }) {
+			return row.answer.of(err)
+		}
+	}
+	return otherwise.of(err)
+}
+
+func (p ProblemError) of(err error) *ProblemError {
 	p.Err = err
-	p.Instance = r.URL.EscapedPath()
+	return &p
+}
+
+// retry says when to try again, where that can help.
+func (p *ProblemError) retry(after time.Duration) *ProblemError {
+	if p.Type == TypeBusy || p.Status == http.StatusServiceUnavailable {
+		p.RetryAfterMS = max(1, after.Milliseconds())
+	}
+	return p
+}
+
+// adjust says what the Config has to say about a refusal.
+func (g *Gate) adjust(p *ProblemError, key namespace.Key) *ProblemError {
 	if key.Valid() {
 		p.Namespace, p.Entity = key.Namespace().Name(), key.Entity()
 		if p.Entity == "" {
 			p.Entity = key.String()
 		}
 	}
-	if p.Type == TypeBusy || p.Status == http.StatusServiceUnavailable {
-		p.RetryAfterMS = max(1, g.RetryAfter.Milliseconds())
+	if p.Type == TypeBusy {
+		p.Status = g.config.BusyStatus
 	}
-	if g.ShowHolder {
-		p.Holder = holder(err)
+	if g.config.ShowHolder {
+		p.Holder = holder(p.Err)
 	}
-}
-
-// holder returns the holder that a busy lock's error names.
-func holder(err error) *Holder {
-	var h *advisory.Holder
-	if e, ok := errors.AsType[*advisory.HeldError](err); ok {
-		h = e.Holder
-	} else if e, ok := errors.AsType[*advisory.TimeoutError](err); ok {
-		h = e.Holder
-	}
-	if h == nil {
-		return nil
-	}
-	return &Holder{
-		Local: h.Local, PID: h.PID, ApplicationName: h.ApplicationName, ClientAddr: h.ClientAddr,
-		State: h.State, Shared: h.Shared, Since: h.Since, SessionSince: h.SessionSince,
-	}
+	return p.retry(g.config.RetryAfter)
 }

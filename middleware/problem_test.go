@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,12 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 func TestTheTableOfLockErrors(t *testing.T) {
 	t.Parallel()
-	g := &gate{Config: Config{BusyStatus: 423}}
+	g := &Gate{config: Config{BusyStatus: 423}}
 	key := namespace.Pair(1, 42)
 	for _, row := range []struct {
 		err    error
@@ -43,11 +46,53 @@ func TestTheTableOfLockErrors(t *testing.T) {
 		{&namespace.Error{Sentinel: namespace.ErrInvalidKey}, 400, TypeNoEntity},
 	} {
 		for _, err := range []error{row.err, fmt.Errorf("wrapped: %w", row.err)} {
-			p := g.lockProblem(err)
+			p := g.adjust(lockProblem(err), namespace.Key{})
 			assert.Equal(t, row.status, p.Status, err)
 			assert.Equal(t, row.kind, p.Type, err)
 		}
 	}
+}
+
+func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	held := &advisory.HeldError{Key: namespace.Pair(1, 42), Holder: &advisory.Holder{PID: 7}}
+	for _, row := range []struct {
+		err    error
+		status int
+		kind   string
+		retry  string
+	}{
+		{held, 423, TypeBusy, "1"},
+		{lease.ErrHeld, 423, TypeBusy, "1"},
+		{&advisory.PoolExhaustedError{}, 503, TypePool, "1"},
+		{&advisory.LostError{Cause: advisory.ErrUnavailable}, 503, TypeLost, "1"},
+		{&leader.LostError{Cause: leader.ErrConnection}, 503, TypeLost, "1"},
+		{lease.ErrStale, 503, TypeLost, "1"},
+		{lease.ErrExpired, 503, TypeLost, "1"},
+		{leader.ErrNotLeader, 503, TypeUnavailable, "1"},
+		{leader.ErrPermanent, 500, TypeRefused, ""},
+		{lease.ErrBusy, 503, TypeUnavailable, "1"},
+		{advisory.ErrReleased, 500, TypeMisuse, ""},
+		{namespace.ErrInvalidKey, 400, TypeNoEntity, ""},
+		{context.Canceled, 503, TypeUnavailable, "1"},
+		{&RequestError{Status: 404}, 404, "about:blank", ""},
+		{&RequestError{Status: 200}, 500, "about:blank", ""},
+		{errors.New("a secret"), 500, "about:blank", ""},
+	} {
+		p := Problem(fmt.Errorf("wrapped: %w", row.err))
+		assert.Equal(t, row.status, p.Status, row.err)
+		assert.Equal(t, row.kind, p.Type, row.err)
+		assert.Equal(t, row.retry, p.Header().Get("Retry-After"), row.err)
+		assert.ErrorIs(t, p, row.err)
+		assert.NotContains(t, string(p.Body()), "secret")
+
+		rec := httptest.NewRecorder()
+		p.Respond(rec)
+		assert.Equal(t, p.Status, rec.Code)
+		assert.Equal(t, p.Header(), rec.Header())
+		assert.JSONEq(t, string(p.Body()), rec.Body.String())
+	}
+	assert.Nil(t, Problem(held).Holder, "holders are shown where a Config says so")
 }
 
 func TestAProblemReplacesTheHeadersOfTheHandler(t *testing.T) {
@@ -57,7 +102,7 @@ func TestAProblemReplacesTheHeadersOfTheHandler(t *testing.T) {
 		rec.Header().Set(name, "of the handler")
 	}
 	rec.Header().Set("X-Request-Id", "7")
-	(&Problem{Type: typeBlank, Title: "Bad Request", Status: http.StatusBadRequest}).Respond(rec)
+	(&ProblemError{Type: typeBlank, Title: "Bad Request", Status: http.StatusBadRequest}).Respond(rec)
 	assert.Equal(t, http.Header{
 		"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"},
 		"X-Content-Type-Options": {"nosniff"}, "X-Request-Id": {"7"},
@@ -67,8 +112,10 @@ func TestAProblemReplacesTheHeadersOfTheHandler(t *testing.T) {
 
 func TestARawKeyIsNamedByItsText(t *testing.T) {
 	t.Parallel()
-	var p Problem
-	(&gate{}).complete(&p, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/a%2Fb?token=x", nil), namespace.Pair(1, 42), nil)
+	var p ProblemError
+	key := namespace.Pair(1, 42)
+	(&Gate{config: Config{Logger: slog.New(slog.DiscardHandler), ErrorHandler: func(http.ResponseWriter, *http.Request, *ProblemError) {}}}).
+		refuse(nil, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/a%2Fb?token=x", nil), key, (&Gate{}).adjust(&p, key))
 	assert.Empty(t, p.Namespace)
 	assert.Equal(t, "1:42", p.Entity)
 	assert.Equal(t, "/a%2Fb", p.Instance, "no query: it can hold secrets")

@@ -15,8 +15,14 @@ type recorder struct {
 	written bool
 }
 
-// record returns a writer with the optional interfaces that w has, itself or
-// inside, and its recorder.
+// Record returns a writer for the handler and a function that reports whether an answer
+// was begun on it: by a status of 200 and above or 101, bytes, a flush or a hijacking. The
+// writer has the http.Flusher and http.Hijacker that w has, itself or inside.
+func Record(w http.ResponseWriter) (http.ResponseWriter, func() bool) {
+	outer, rec := record(w)
+	return outer, rec.wrote
+}
+
 func record(w http.ResponseWriter) (http.ResponseWriter, *recorder) {
 	rec := &recorder{ResponseWriter: w}
 	flushes, hijacks := supports[http.Flusher](w), supports[http.Hijacker](w)

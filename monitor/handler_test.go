@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/monitor/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -69,7 +70,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 	wait(t, dsn, waiter, agents.ID(42))
 	m := open(t, monitor.Config{DSN: dsn})
 	e := echo.New()
-	monitor.Register(e, "", m)
+	echov4.Register(e, "", m)
 
 	w := get(t, e, "/api/advisory-locks")
 
@@ -272,7 +273,7 @@ func TestTheHandlerMountsUnderAnyPrefix(t *testing.T) {
 	mux.Handle("/locks/", m.Handler())
 	mux.Handle("/stripped/", http.StripPrefix("/stripped", m.Handler()))
 	e := echo.New()
-	monitor.Register(e, "/admin/", m)
+	echov4.Register(e, "/admin/", m)
 	for target, h := range map[string]http.Handler{
 		"/api/advisory-locks":             m.Handler(),
 		"/locks/api/advisory-locks":       mux,

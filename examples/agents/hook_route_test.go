@@ -80,7 +80,7 @@ func TestAllEightHooksTakeTheAgentsLock(t *testing.T) {
 	x := a.call("session-start", agents.Hook{SessionID: "s"})
 	release := b.hold(x.AgentID)
 	for _, hook := range mutating {
-		var p middleware.Problem
+		var p middleware.ProblemError
 		for tries := 0; tries < 10 && p.Holder == nil; tries++ { // a busy machine does not always say who
 			y := <-a.send(hook, agents.Hook{SessionID: "s"})
 			require.Equal(t, http.StatusLocked, y.status, "%s: %s", hook, y.body)
@@ -155,7 +155,7 @@ func TestAHookThatLostItsLockCommitsNothing(t *testing.T) {
 	release()
 	y := <-hook
 	assert.Equal(t, http.StatusServiceUnavailable, y.status, y.body)
-	var p middleware.Problem
+	var p middleware.ProblemError
 	y.decode(t, &p)
 	assert.Equal(t, middleware.TypeLost, p.Type)
 	assert.Zero(t, ask[int](a, `SELECT count(*) FROM hooks.turns`))

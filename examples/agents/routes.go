@@ -7,8 +7,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/pglatch/pglatch/middleware"
-	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/middleware/echov4"
+	monitorecho "github.com/pglatch/pglatch/monitor/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -26,7 +26,7 @@ func (a *App) routes() (*echo.Echo, error) {
 		e.DefaultHTTPErrorHandler(err, c)
 	}
 	for name, hook := range a.hooks() {
-		locked, err := middleware.LockConfig{
+		locked, err := echov4.LockConfig{
 			Locker:     a.locker,
 			Key:        func(c echo.Context) (namespace.Key, error) { return a.correlate(c, name) },
 			Label:      name,
@@ -44,7 +44,7 @@ func (a *App) routes() (*echo.Echo, error) {
 	if a.config.ConfigPath != "" {
 		e.PATCH("/api/config", serveConfig(NewConfigEditor(a.config.ConfigPath)))
 	}
-	monitor.Register(e, "", a.monitor)
+	monitorecho.Register(e, "", a.monitor)
 	return e, nil
 }
 

@@ -3,6 +3,7 @@ package problem
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,20 +17,28 @@ const (
 	TypeBase = "https://github.com/pglatch/pglatch/problems/"
 )
 
-// Write answers with a problem: body, which is its members. Nobody may keep it. retry
-// is when trying again can help, rounded up to whole seconds in a Retry-After header; 0
-// = none. Headers that described another body are removed.
+// Header returns the header of a problem: nobody may keep it. retry is when trying again
+// can help, rounded up to whole seconds; 0 = it does not help.
+func Header(retry time.Duration) http.Header {
+	h := http.Header{
+		"Content-Type":           {MediaType},
+		"Cache-Control":          {"no-store"},
+		"X-Content-Type-Options": {"nosniff"},
+	}
+	if retry > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((retry+time.Second-1)/time.Second), 10))
+	}
+	return h
+}
+
+// Write answers with a problem: its Header, and body, which is its members. Headers that
+// described another body are removed.
 func Write(w http.ResponseWriter, status int, retry time.Duration, body any) {
 	h := w.Header()
 	for _, name := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified"} {
 		h.Del(name)
 	}
-	h.Set("Content-Type", MediaType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	if retry > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((retry+time.Second-1)/time.Second), 10))
-	}
+	maps.Copy(h, Header(retry))
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // it fails only with the connection
 }

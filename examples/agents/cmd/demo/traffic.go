@@ -25,7 +25,7 @@ type answer struct {
 }
 
 // problem reads the body of a refusal.
-func (x answer) problem() (p middleware.Problem) {
+func (x answer) problem() (p middleware.ProblemError) {
 	_ = json.Unmarshal([]byte(x.body), &p) // else the claims about it fail
 	return p
 }

@@ -1,4 +1,4 @@
-package middleware
+package echov4
 
 import (
 	"errors"
@@ -11,17 +11,18 @@ import (
 	echomw "github.com/labstack/echo/v4/middleware"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A LockConfig is a Config for Echo v4. Fields that a Config has too are as there.
+// A LockConfig is a middleware.Config for Echo v4. Fields that it has too are as there.
 // Locker and Key are required.
 type LockConfig struct {
 	// Skipper lets requests pass without a lock. nil = none but the safe methods.
 	Skipper echomw.Skipper
 
-	// Key finds the entity of a request; see KeyFunc. What it finds on the way can be
-	// left to the handler in the context.
+	// Key finds the entity of a request; see middleware.KeyFunc. What it finds on the way
+	// can be left to the handler in the context.
 	Key func(c echo.Context) (namespace.Key, error)
 
 	Locker          *advisory.Locker
@@ -34,15 +35,15 @@ type LockConfig struct {
 	BusyStatus      int
 	RetryAfter      time.Duration
 	ShowHolder      bool
-	ErrorHandler    func(w http.ResponseWriter, r *http.Request, p *Problem)
+	ErrorHandler    func(w http.ResponseWriter, r *http.Request, p *middleware.ProblemError)
 	Logger          *slog.Logger
 }
 
 // DefaultLockConfig is what Lock adds the Locker and the Key to.
 var DefaultLockConfig = LockConfig{
 	Skipper:    echomw.DefaultSkipper,
-	BusyStatus: DefaultBusyStatus,
-	RetryAfter: DefaultRetryAfter,
+	BusyStatus: middleware.DefaultBusyStatus,
+	RetryAfter: middleware.DefaultRetryAfter,
 }
 
 // Lock returns an Echo middleware that takes the lock on the path parameter "id".
@@ -63,10 +64,10 @@ func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 	return m
 }
 
-// Param is PathValue for the path parameters of Echo, which leaves them escaped if
-// the path came with escapes of its own.
+// Param is middleware.PathValue for the path parameters of Echo, which leaves them
+// escaped if the path came with escapes of its own.
 func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
-	text := entityOf(ns, name)
+	entity := middleware.Entity(ns, name)
 	return func(c echo.Context) (namespace.Key, error) {
 		value := c.Param(name)
 		if c.Request().URL.RawPath != "" {
@@ -74,7 +75,7 @@ func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Ke
 				value = plain
 			}
 		}
-		return text(value)
+		return entity(value)
 	}
 }
 
@@ -88,7 +89,7 @@ func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	if c.Skipper == nil {
 		c.Skipper = echomw.DefaultSkipper
 	}
-	g, err := newGate(Config{
+	g, err := middleware.NewGate(middleware.Config{
 		Locker: c.Locker, Skip: c.Skip, Wait: c.Wait, ReadAhead: c.ReadAhead, Shared: c.Shared, Label: c.Label,
 		LockSafeMethods: c.LockSafeMethods, BusyStatus: c.BusyStatus, RetryAfter: c.RetryAfter,
 		ShowHolder: c.ShowHolder, ErrorHandler: c.ErrorHandler, Logger: c.Logger,
@@ -98,30 +99,30 @@ func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(ec echo.Context) error {
-			if c.Skipper(ec) || g.passes(ec.Request().Method) {
+			if c.Skipper(ec) || g.Passes(ec.Request().Method) {
 				return next(ec)
 			}
-			key, err := c.Key(ec)
-			return g.serveEcho(ec, key, err, next)
+			return c.serve(g, ec, next)
 		}
 	}, nil
 }
 
-// serveEcho is the Echo adapter of serve. Committed alone does not show a flush
-// or a hijacking. Afterwards the context has its request back, for the middlewares
-// outside: that of the handler has ended.
-func (g *gate) serveEcho(c echo.Context, key namespace.Key, keyErr error, next echo.HandlerFunc) (err error) {
-	r, w := c.Request(), c.Response()
+// serve calls next with the request and the writer of the Gate, and gives the context
+// back what it had, for the middlewares outside: the request of the handler has ended.
+// Committed alone does not show a flush or a hijacking.
+func (c LockConfig) serve(g *middleware.Gate, ec echo.Context, next echo.HandlerFunc) (err error) {
+	r, w := ec.Request(), ec.Response()
 	inner := w.Writer
-	outer, rec := record(inner)
+	outer, wrote := middleware.Record(inner)
 	w.Writer = outer
 	defer func() {
 		w.Writer = inner
-		c.SetRequest(r)
+		ec.SetRequest(r)
 	}()
-	g.serve(w, r, key, keyErr, func() bool { return w.Committed || rec.wrote() }, func(r *http.Request) {
-		c.SetRequest(r)
-		err = next(c)
+	key := func(*http.Request) (namespace.Key, error) { return c.Key(ec) }
+	g.Serve(w, r, key, func() bool { return w.Committed || wrote() }, func(r *http.Request) {
+		ec.SetRequest(r)
+		err = next(ec)
 	})
 	return err
 }
