@@ -10,7 +10,7 @@ VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel
 # The same; their tests need a PostgreSQL.
-NESTED_PG := adapters/riverlock
+NESTED_PG := adapters/riverlock adapters/gooselock
 # Beside these, where a test needs much more than what it tests.
 LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
 
@@ -79,6 +79,7 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/...
 	$(GO) test -C integration/libraries $(RACE) -tags integration -timeout 5m -count=1 -run 'Pooler' -v .
+	$(GO) test -C adapters/gooselock $(RACE) -tags integration -timeout 5m -count=1 -run 'Pooler' -v .
 	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite ./leader/file
 
 .PHONY: integration-deps

@@ -1,0 +1,32 @@
+package gooselock
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/pressly/goose/v3/lock"
+)
+
+// A Locker is a lock.Locker of goose. It is safe for concurrent use by several providers, which
+// exclude each other.
+type Locker struct{ hold }
+
+var _ lock.Locker = (*Locker)(nil)
+
+// New returns a Locker for goose.WithLocker. A bad Config is a *advisory.ConfigError.
+func New(config Config) (*Locker, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Locker{newHold(config)}, nil
+}
+
+// Lock waits for the lock, at most for Config.Timeout and until ctx ends. Errors are those of
+// advisory.Locker.Acquire; then nothing is locked, and nothing waits. It does not use the pool.
+func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error { return l.acquire(ctx, nil, nil) }
+
+// Unlock gives the lock back, also if its context has ended. The error matches advisory.ErrLost if
+// the lock was lost before: then another replica may have migrated at the same time. Without a
+// lock it is ErrNotLocked.
+func (l *Locker) Unlock(context.Context, *sql.DB) error { return l.release(nil) }
