@@ -1,0 +1,290 @@
+package docs_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+)
+
+// A stage is where a command of a page runs: a directory with the programs that pages name, a
+// database, and a lock server.
+type stage struct {
+	t        *testing.T
+	dir, dsn string
+	env      []string
+}
+
+// scripts are the programs of users that pages name; each tells that it works, and goes on until it is told to end.
+var scripts = []string{"reindex.sh", "report.sh", "scheduler"}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{t: t, dir: t.TempDir(), dsn: pgtest.DSN(t)}
+	for _, name := range scripts {
+		text := "#!/bin/sh\ntrap 'kill $! 2>/dev/null; exit 0' TERM\necho works with token \"$PGLATCH_FENCING_TOKEN\"\n[ -n \"$PGLATCH_DOCS_END\" ] && exit 0\nsleep 300 >/dev/null 2>&1 & wait; kill $!\n"
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700)) //nolint:gosec // it is to be run
+	}
+	_, address := clitest.Serve(t, clitest.At(clitest.Nowhere), "--store", "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
+	s.env = clitest.At(s.dsn, "PGLATCH_NAMESPACES=agent=1,order=2", "PGLATCH_LOCK_SERVER=http://"+address,
+		"PATH="+filepath.Dir(clitest.Binary)+":"+os.Getenv("PATH"))
+	return s
+}
+
+// start runs a command of a page in a shell.
+func (s *stage) start(command string, env ...string) *clitest.Program {
+	s.t.Helper()
+	server := regexp.MustCompile(`PGLATCH_LOCK_SERVER=http://(\S+)`).FindStringSubmatch(strings.Join(s.env, " "))[1]
+	command = strings.ReplaceAll(command, "localhost:8080", server)
+	return clitest.StartCommand(s.t, append(s.env, env...), "/bin/sh", "-c", "cd "+s.dir+" && exec "+command)
+}
+
+// hold has another process hold a key, and releases it when it is asked to.
+func (s *stage) hold(key string) *clitest.Program {
+	s.t.Helper()
+	p := s.start("pglatch run " + key + " --on-ask term -- ./reindex.sh")
+	s.answers(p)
+	return p
+}
+
+// answers waits until a command works, and its process can be asked, which begins a second after
+// its first connection. It is told to end at the end of the test.
+func (s *stage) answers(p *clitest.Program) {
+	s.t.Helper()
+	s.t.Cleanup(func() {
+		select {
+		case <-p.Done:
+		default:
+			p.Signal(syscall.SIGTERM)
+			p.Wait()
+		}
+	})
+	p.Saying(&p.Stdout, "works")
+	look := clitest.Connect(s.t, s.dsn, "look")
+	clitest.Eventually(s.t, func() (listens bool) {
+		err := look.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%')`).Scan(&listens)
+		return err == nil && listens
+	}, func() string { return "the process cannot be asked" })
+	require.NoError(s.t, look.Close(s.t.Context()))
+}
+
+// A trial runs a command, and judges what comes of it.
+type trial func(s *stage, command string)
+
+// ends is a command that ends with an exit code, and says something.
+func ends(code int, says string) trial {
+	return func(s *stage, command string) {
+		p := s.start(command, "PGLATCH_DOCS_END=1")
+		assert.Equal(s.t, code, p.Wait(), p.Stderr.String())
+		assert.Contains(s.t, p.Stdout.String()+p.Stderr.String(), says)
+	}
+}
+
+// runs on until it is told to end; before, it has said something.
+func until(says string) trial {
+	return func(s *stage, command string) {
+		p := s.start(command)
+		clitest.Eventually(s.t, func() bool { return strings.Contains(p.Stdout.String()+p.Stderr.String(), says) },
+			func() string { return says + "\n" + p.Stdout.String() + p.Stderr.String() })
+		p.Signal(syscall.SIGTERM)
+		assert.Contains(s.t, []int{0, 143}, p.Wait(), p.Stderr.String())
+	}
+}
+
+// while another process holds a key.
+func while(key string, then trial) trial {
+	return func(s *stage, command string) {
+		s.hold(key)
+		then(s, command)
+	}
+}
+
+// target is a target of make that the whole of the tests runs, or takes too long for them: make knows it.
+func target(s *stage, command string) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(command, "make "), " ")
+	output, err := exec.CommandContext(s.t.Context(), "make", "-C", "..", "--dry-run", name).CombinedOutput()
+	assert.NoError(s.t, err, "%s", output)
+}
+
+// released is what only a version of this module can show: make release-trial runs it.
+func released(s *stage, _ string) { target(s, "make release-trial") }
+
+// environment is a line that sets what stages set, too.
+func environment(s *stage, command string) {
+	assert.Contains(s.t, command, "PGLATCH_NAMESPACES=agent=1,order=2")
+}
+
+// onTerminal draws until q is pressed.
+func onTerminal(key string) trial {
+	return func(s *stage, command string) {
+		s.hold(key)
+		x := clitest.StartOnTerminal(s.t, s.env, 120, 30, strings.Fields(command)[1:]...)
+		x.Shows(func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), key) })
+		x.Types("q")
+		assert.Zero(s.t, x.Wait())
+	}
+}
+
+// trials are all commands of all pages. One that is not here fails the test.
+var trials = map[string]trial{
+	"go get github.com/pglatch/pglatch":                        released,
+	"go install github.com/pglatch/pglatch/cmd/pglatch@latest": released,
+	"make demo": target,
+	"make test": target,
+	"export DATABASE_URL=postgres://localhost/shop PGLATCH_NAMESPACES=agent=1,order=2": environment,
+
+	"pglatch run agent/42 -- ./reindex.sh":    ends(0, "works"),
+	"pglatch run -n agent/42 -- ./reindex.sh": while("agent/42", ends(75, "is held by")),
+	"pglatch ls":                       while("agent/42", ends(0, "agent/42")),
+	"pglatch ls --verdicts":            while("order/42", ends(0, "order/42")),
+	"pglatch ls --waiting":             waiting("agent/42"),
+	"pglatch ls --waiting --sort wait": waiting("order/42"),
+	"pglatch watch":                    onTerminal("agent/42"),
+	"pglatch status agent/42":          while("agent/42", ends(0, "agent/42")),
+	"pglatch status order/42":          while("order/42", ends(0, "order/42")),
+	"pglatch tree":                     waiting("agent/42"),
+	"pglatch key agent/42":             ends(0, "pg_advisory_lock(1, 42)"),
+	"pglatch ask agent/42":             while("agent/42", ends(0, "")),
+	"pglatch ask order/42":             while("order/42", ends(0, "")),
+	"pglatch dump agent/42":            while("agent/42", ends(77, "")), // run allows it nobody
+	"pglatch dump order/42":            while("order/42", ends(77, "")),
+	"pglatch terminate 4711":           terminates,
+	"pglatch serve monitor":            until("serving"),
+	"pglatch doctor":                   ends(0, ""),
+
+	"pglatch migrate":                         ends(0, ""),
+	"pglatch leader run 1:100 -- ./scheduler": after("pglatch migrate", until("works with token")),
+	"pglatch leader status 1:100":             after("pglatch migrate", ends(3, "")),
+	"pglatch leader resign 1:100":             resigns,
+	"pglatch leader verify a.log b.log":       verifies,
+
+	"pglatch serve locks":                             serves,
+	"pglatch lease run nightly-report -- ./report.sh": ends(0, "works with token 1"),
+	"pglatch lease get nightly-report":                after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
+	"pglatch load --target lease --duration 1s":       ends(0, ""),
+	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`: ends(0, `"fencing_token":1`),
+}
+
+// after another command that ends well.
+func after(first string, then trial) trial {
+	return func(s *stage, command string) {
+		ends(0, "")(s, first)
+		then(s, command)
+	}
+}
+
+// waiting shows a key that one process holds and another waits for.
+func waiting(key string) trial {
+	return func(s *stage, command string) {
+		s.hold(key)
+		waiter := s.start("pglatch run " + key + " -- ./reindex.sh")
+		clitest.RequireWaiting(s.t, clitest.Connect(s.t, s.dsn, "look"))
+		ends(0, key)(s, command)
+		waiter.Signal(syscall.SIGTERM)
+		assert.Equal(s.t, 143, waiter.Wait())
+	}
+}
+
+// terminates the session of a holder, whose pid is not the one on the page.
+func terminates(s *stage, command string) {
+	holder := s.hold("agent/42")
+	pids := clitest.Holders(s.t, clitest.Connect(s.t, s.dsn, "look"))
+	require.NotEmpty(s.t, pids)
+	command = strings.Replace(command, "4711", strconv.Itoa(pids[0]), 1)
+	refused := s.start(command)
+	assert.Equal(s.t, 64, refused.Wait(), "without a terminal to ask on")
+	assert.Contains(s.t, refused.Stderr.String(), "agent/42", "what it costs")
+	ends(0, "")(s, command+" --yes")
+	assert.Equal(s.t, 76, holder.Wait(), holder.Stderr.String())
+}
+
+// resigns a leader that allows it.
+func resigns(s *stage, command string) {
+	ends(0, "")(s, "pglatch migrate")
+	leader := s.start("pglatch leader run 1:100 --allow-resign -- ./scheduler")
+	s.answers(leader)
+	ends(0, "")(s, command)
+	clitest.Eventually(s.t, func() bool { return strings.Count(leader.Stdout.String(), "works with token") >= 2 },
+		func() string { return "leads again: " + leader.Stderr.String() })
+}
+
+// verifies the logs of two nodes that led one after the other.
+func verifies(s *stage, command string) {
+	ends(0, "")(s, "pglatch migrate")
+	for _, name := range []string{"a.log", "b.log"} {
+		node := s.start("pglatch leader run 1:100 --log-format json -- ./scheduler")
+		node.Saying(&node.Stdout, "works with token")
+		node.Signal(syscall.SIGTERM)
+		assert.Zero(s.t, node.Wait(), node.Stderr.String())
+		require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, name), []byte(node.Stderr.String()), 0o600))
+	}
+	ends(0, "apart")(s, command)
+}
+
+// serves on another port than the page's, which may be taken.
+func serves(s *stage, command string) { until("serving")(s, command+" --listen 127.0.0.1:0") }
+
+// commands are those of a block: without comments.
+func (b block) commands() (all []string) {
+	for line := range strings.Lines(b.text) {
+		command, _, _ := strings.Cut(line, " # ")
+		if command = strings.TrimSpace(command); command != "" {
+			all = append(all, command)
+		}
+	}
+	return all
+}
+
+func TestEveryCommandOfThePagesDoesWhatItSays(t *testing.T) {
+	t.Parallel()
+	left := maps.Clone(trials)
+	t.Run("page", func(t *testing.T) {
+		for _, p := range pages(t) {
+			for _, b := range p.blocks() {
+				if b.language != "" && b.language != "sh" {
+					continue
+				}
+				for _, command := range b.commands() {
+					try := trials[command]
+					_, first := left[command]
+					delete(left, command)
+					if try != nil && !first {
+						continue // another page has it, too
+					}
+					t.Run(fmt.Sprintf("%s: %s", p.name, command), func(t *testing.T) {
+						t.Parallel()
+						if assert.NotNil(t, try, "say in trials what it is to do") {
+							try(newStage(t), command)
+						}
+					})
+				}
+			}
+		}
+	})
+	assert.Empty(t, left, "no page has these any more")
+}
+
+func TestEveryQueryOfThePagesIsExecuted(t *testing.T) {
+	t.Parallel()
+	conn := clitest.Connect(t, pgtest.DSN(t), "docs")
+	for _, p := range pages(t) {
+		for _, b := range p.blocks() {
+			if b.language == "sql" {
+				_, err := conn.Exec(t.Context(), b.text)
+				assert.NoError(t, err, "%s:%d", p.name, b.line)
+			}
+		}
+	}
+}

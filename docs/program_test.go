@@ -1,0 +1,220 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+)
+
+// runs say what becomes of each whole program, by its page and its place among the page's programs.
+var runs = map[string]func(t *testing.T, p *clitest.Program){
+	"README.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `nobody else works on customer 42, in any process\n.*<nil>\n$`, p.Stderr.String())
+	},
+	"docs/elections.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		p.Saying(&p.Stderr, "leads, in term 1.1; the guarded transaction: <nil>")
+		p.Signal(syscall.SIGINT)
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `ended: <nil>\n$`, p.Stderr.String())
+	},
+	"docs/lock-server.md 1": func(t *testing.T, p *clitest.Program) {
+		t.Helper()
+		assert.Zero(t, p.Wait())
+		assert.Regexp(t, `the greatest it has seen: 1\n.*<nil>\n$`, p.Stderr.String())
+	},
+}
+
+func TestEveryProgramOfThePagesRuns(t *testing.T) {
+	t.Parallel()
+	left := maps.Clone(runs)
+	t.Run("page", func(t *testing.T) {
+		for _, p := range pages(t) {
+			n := 0
+			for _, b := range p.blocks() {
+				if b.language != "go" || !strings.HasPrefix(b.text, "package ") {
+					continue
+				}
+				n++
+				name := fmt.Sprintf("%s %d", p.name, n)
+				judge := runs[name]
+				delete(left, name)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					if !assert.NotNil(t, judge, "say in runs what becomes of it") {
+						return
+					}
+					_, address := clitest.Serve(t, clitest.At(clitest.Nowhere), "--store", "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
+					text := strings.NewReplacer("postgres://localhost/shop", pgtest.DSN(t), "http://127.0.0.1:8080", "http://"+address).Replace(b.text)
+					program := filepath.Join(t.TempDir(), "program")
+					require.Empty(t, build(t, text, "-o", program))
+					judge(t, clitest.StartCommand(t, nil, program))
+				})
+			}
+		}
+	})
+	assert.Empty(t, left, "no page has these any more")
+}
+
+func TestEveryFragmentOfThePagesCompiles(t *testing.T) {
+	t.Parallel()
+	for _, p := range pages(t) {
+		for _, b := range p.blocks() {
+			if b.language != "go" || strings.HasPrefix(b.text, "package ") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s:%d", p.name, b.line), func(t *testing.T) {
+				t.Parallel()
+				text := around(b.text)
+				assert.Empty(t, build(t, text, "-o", os.DevNull), text)
+			})
+		}
+	}
+}
+
+func TestAProgramThatDoesNotCompileIsFound(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		around("err := locker.Do(ctx, key)\n"),
+		around("err := locker.NoSuchMethod(ctx, key)\n"),
+	} {
+		assert.NotEmpty(t, build(t, text, "-o", os.DevNull))
+	}
+	text := around("err := locker.Do(ctx, key, work)\n")
+	assert.Empty(t, build(t, text, "-o", os.DevNull))
+}
+
+// known are the packages that fragments use without importing them.
+var known = []string{
+	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "time",
+	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
+	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
+	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "once",
+}
+
+const ours = "github.com/pglatch/pglatch/"
+
+// given are the variables that fragments use without declaring them.
+const given = `ctx context.Context, locker *advisory.Locker, key namespace.Key, pool *pgxpool.Pool, tx pgx.Tx, db *sql.DB, dsn string,
+	work func(context.Context) error, store lease.Store, mux *http.ServeMux, handler http.Handler`
+
+// around makes a program of a fragment, which is declarations or statements.
+func around(fragment string) string {
+	body := "func _(" + given + ") {\n" + fragment + "\n}\n"
+	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+fragment, parser.SkipObjectResolution); err == nil {
+		body = fragment
+	}
+	var imports strings.Builder
+	for _, path := range known {
+		name := path[strings.LastIndex(path, "/")+1:]
+		if name == "v5" {
+			name = "pgx"
+		}
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
+			fmt.Fprintf(&imports, "import %q\n", path)
+		}
+	}
+	return "package main\n" + imports.String() + body + "func main() {}\n"
+}
+
+// unused is no fault of a fragment.
+var unused = regexp.MustCompile(`declared and not used|imported and not used`)
+
+// build compiles a program in the first module of ours that has what it imports, and returns what
+// the compiler says. The program is in no directory but in the build's overlay, so that it changes
+// no module.
+func build(t *testing.T, text string, flags ...string) (complaints []string) {
+	t.Helper()
+	module := moduleOf(t, text)
+	dir := t.TempDir()
+	source, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
+	virtual := filepath.Join(module, "program_of_a_page", "main.go")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{virtual: source}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+	args := append([]string{"build", "-C", module, "-overlay", overlay, "-gcflags=-e"}, flags...)
+	output, err := exec.CommandContext(t.Context(), "go", append(args, "./program_of_a_page")...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(string(output)) {
+		if !strings.HasPrefix(line, "#") && !unused.MatchString(line) {
+			complaints = append(complaints, line)
+		}
+	}
+	return complaints
+}
+
+// moduleOf is the root module, or the nested one that is in an import or requires what is imported.
+func moduleOf(t *testing.T, text string) (dir string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ImportsOnly)
+	require.NoError(t, err, text)
+	var imports []string
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err)
+		if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") {
+			imports = append(imports, path)
+		}
+	}
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	var mods []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Name() == "go.mod" {
+			mods = append(mods, strings.TrimPrefix(path, root+"/"))
+		}
+		return err
+	}))
+	slices.SortFunc(mods, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") }) // the root first
+	for _, mod := range mods {
+		content, err := os.ReadFile(filepath.Join(root, mod))
+		require.NoError(t, err)
+		if !slices.ContainsFunc(imports, func(path string) bool { return !provides(string(content), mods, path) }) {
+			return filepath.Join(root, filepath.Dir(mod))
+		}
+	}
+	require.Fail(t, "no module requires all that the program imports", "%v", imports)
+	return ""
+}
+
+// provides tells whether a module has a package, or requires a module that has it.
+func provides(mod string, mods []string, path string) bool {
+	if rest, isOurs := strings.CutPrefix(path, ours); isOurs {
+		owner := strings.TrimSuffix(ours, "/")
+		for _, other := range mods {
+			if dir := filepath.Dir(other); dir != "." && (rest == dir || strings.HasPrefix(rest, dir+"/")) {
+				owner = ours + dir
+			}
+		}
+		path = owner
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:module|require|)\s*([\w.-]+\.[\w./-]+)(?: v\S+( // indirect)?)?$`).FindAllStringSubmatch(mod, -1) {
+		if path == m[1] || strings.HasPrefix(path, m[1]+"/") {
+			return true
+		}
+	}
+	return false
+}
