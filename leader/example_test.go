@@ -2,8 +2,10 @@ package leader_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/leader"
@@ -188,4 +190,33 @@ func ExampleTerm() {
 	// 1.41 written, as 281474976710697
 	// 1.42 written, as 281474976710698
 	// 1.41 refused: a later leader has written
+}
+
+// A node tells somebody when leadership is taken away from it; what it gave up itself is no loss.
+func ExampleCallbacks_onLost() {
+	election := leadertest.NewElection()
+	backend := election.Backend()
+	told := make(chan error, 1)
+	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: backend, Callbacks: leader.Callbacks{
+		OnLost: func(term leader.Term, err error) {
+			fmt.Println("term", term, "was lost")
+			told <- err
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var once sync.Once
+	_ = elector.Run(ctx, func(work context.Context) error {
+		once.Do(func() { election.Steal("somebody-else", time.Minute) })
+		<-work.Done() // ended before OnLost
+		stop()
+		return nil
+	})
+	fmt.Println(errors.Is(<-told, leader.ErrLost))
+	// Output:
+	// term 1.1 was lost
+	// true
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -32,4 +33,27 @@ func ExampleLock() {
 	e.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/agents/42/stop", nil))
 	fmt.Println(w.Code, w.Body)
 	// Output: 200 stopped 42
+}
+
+// A route with a key, a wait and a skipper of its own.
+func ExampleLockWithConfig() {
+	locker, err := advisorytest.NewServer().Open(advisory.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+	config := echov4.DefaultLockConfig
+	config.Locker = locker
+	config.Key = func(c echo.Context) (namespace.Key, error) { return agents.Text(c.Request().Header.Get("Agent")) }
+	config.Wait = 2 * time.Second
+	config.Skipper = func(c echo.Context) bool { return c.QueryParam("dry-run") == "true" }
+	e := echo.New()
+	e.POST("/stop", func(c echo.Context) error { return c.String(http.StatusOK, "stopped") }, echov4.LockWithConfig(config))
+
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/stop", nil)
+	r.Header.Set("Agent", "crawler")
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	fmt.Println(w.Code, w.Body)
+	// Output: 200 stopped
 }
