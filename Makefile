@@ -7,8 +7,8 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
-# Modules of their own, because of what they need.
-NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel
+# Modules of their own, because of what they need. tools/cmd/release/modules.go says which are published.
+NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock
 # Beside these, where a test needs much more than what it tests.
@@ -129,3 +129,21 @@ lint: ## vet and lint with the pinned linter
 	$(TOOL) golangci-lint run ./...
 	root=$$PWD; for m in $(LINTED); do \
 		(cd $$m && $(GO) tool -modfile=$$root/tools/go.mod golangci-lint run -c $$root/.golangci.yml ./...) || exit 1; done
+
+RELEASE := $(GO) run -C tools ./cmd/release -C ..
+
+.PHONY: release
+release: ## make a release's commits and tags, if programs outside can use it; pushes nothing; VERSION=v0.x.y
+	$(RELEASE) cut "$(VERSION)"
+
+.PHONY: release-trial
+release-trial: ## make a release of HEAD in a clone, compile and install it from outside, and keep nothing
+	$(RELEASE) trial
+
+.PHONY: apidiff
+apidiff: ## what the exported API lost and got since a commit; BASE=commit
+	$(RELEASE) apidiff "$(BASE)"
+
+.PHONY: binaries
+binaries: ## static binaries of pglatch at HEAD in dist/, for six platforms or ON="linux/amd64 darwin/arm64"
+	$(RELEASE) binaries "$(CURDIR)/dist" $(ON)

@@ -1,0 +1,339 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// day is when the tests' releases are made.
+var day = time.Date(2026, 12, 24, 12, 0, 0, 0, time.UTC)
+
+const fixtureModule = "github.com/example/fixture"
+
+// fixture is a repository of a library with a program, an adapter that needs it, another one
+// that needs both, and tests of their own.
+func fixture(t *testing.T) *repository {
+	t.Helper()
+	r := &repository{dir: t.TempDir(), module: fixtureModule}
+	write := func(name, content string) { r.write(t, name, content) }
+	write("LICENSE", "anything goes\n")
+	write("CHANGELOG.md", "# Changelog\n\n## Unreleased\n\n### Added\n\n- everything.\n")
+	write("go.mod", "module "+fixtureModule+"\n\ngo 1.26.0\n")
+	write("thing/thing.go", "package thing\n\nconst Name = \"thing\"\n")
+	write("internal/hidden/hidden.go", "package hidden\n")
+	write("cmd/thing/main.go", `package main
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+func main() {
+	info, _ := debug.ReadBuildInfo()
+	fmt.Println("thing version", info.Main.Version)
+}
+`)
+	write("adapters/one/go.mod", nested("adapters/one", "../..", ""))
+	write("adapters/one/one.go", "package one\n\nimport \""+fixtureModule+"/thing\"\n\nconst Name = thing.Name\n")
+	write("adapters/two/go.mod", nested("adapters/two", "../..", "adapters/one"))
+	write("adapters/two/two.go", "package two\n\nimport \""+fixtureModule+"/adapters/one\"\n\nconst Name = one.Name\n")
+	write("integration/all/go.mod", nested("integration/all", "../..", "adapters/one"))
+	write("integration/all/all.go", "package all\n\nimport _ \""+fixtureModule+"/adapters/one\"\n")
+	for _, args := range [][]string{
+		{"init", "--quiet", "--initial-branch=main"},
+		{"config", "user.name", "somebody"},
+		{"config", "user.email", "somebody@example.test"},
+	} {
+		r.mustGit(t, args...)
+	}
+	r.mustCommit(t, "first")
+	return r
+}
+
+func nested(dir, root, other string) string {
+	s := fmt.Sprintf("module %[1]s/%[2]s\n\ngo 1.26.0\n\nrequire %[1]s v0.0.0\n\nreplace %[1]s => %[3]s\n", fixtureModule, dir, root)
+	if other != "" {
+		s += fmt.Sprintf("\nrequire %[1]s/%[2]s v0.0.0\n\nreplace %[1]s/%[2]s => %[3]s/%[2]s\n", fixtureModule, other, root)
+	}
+	return s
+}
+
+func (r *repository) write(t *testing.T, name, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(r.path(name)), 0o755))
+	require.NoError(t, os.WriteFile(r.path(name), []byte(content), 0o644))
+}
+
+func (r *repository) mustGit(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := r.git(t.Context(), args...)
+	require.NoError(t, err)
+	return out
+}
+
+func (r *repository) mustCommit(t *testing.T, message string) string {
+	t.Helper()
+	commit, err := r.commit(t.Context(), message)
+	require.NoError(t, err)
+	return commit
+}
+
+// offline lets the go command ask nobody: what the fixture needs is its own.
+func offline(t *testing.T) {
+	t.Helper()
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOFLAGS", "")
+}
+
+func TestEachModuleIsEitherPublishedOrNot(t *testing.T) {
+	t.Parallel()
+	r, err := openRepository(t.Context(), ".")
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), "git", "-C", r.dir, "ls-files", "*go.mod").Output()
+	require.NoError(t, err)
+	var dirs []string
+	for file := range strings.FieldsSeq(string(out)) {
+		dirs = append(dirs, filepath.ToSlash(filepath.Dir(file)))
+	}
+	published, others, err := sortModules(dirs)
+	require.NoError(t, err)
+	assert.Len(t, append(published, others...), len(dirs))
+	assert.Contains(t, published, ".")
+	assert.Contains(t, published, "leader/kubernetes")
+	assert.Contains(t, others, "leader/kubernetes/integration")
+	assert.Contains(t, others, "tools")
+
+	_, _, err = sortModules([]string{".", "somewhere/new"})
+	require.ErrorContains(t, err, "somewhere/new")
+	publishedToo := "observe/integration"
+	require.True(t, matches(publishedDirs, publishedToo))
+	require.False(t, matches(otherDirs, publishedToo), "or it is in both, and an error")
+}
+
+// What a release writes and publishes is what the modules of this repository need.
+func TestEachModuleIsCalledByItsDirectoryAndRequiresOnlyPublishedOnes(t *testing.T) {
+	t.Parallel()
+	r, err := openRepository(t.Context(), ".")
+	require.NoError(t, err)
+	dirs, err := r.moduleDirs(t.Context(), "HEAD")
+	require.NoError(t, err)
+	modules, err := r.requirers(dirs)
+	require.NoError(t, err)
+	_, err = inOrder(modules)
+	require.NoError(t, err)
+	published := make(map[string]bool)
+	for _, m := range modules {
+		published[m.path] = m.published
+	}
+	for _, m := range modules {
+		for _, path := range m.ours {
+			assert.True(t, published[path] || !m.published, "%s requires %s", m.path, path)
+		}
+	}
+}
+
+func TestARelease(t *testing.T) {
+	offline(t)
+	r := fixture(t)
+	first := r.mustGit(t, "rev-parse", "HEAD")
+	require.NoError(t, cut(t.Context(), r, "v0.1.0", day))
+
+	t.Run("has a tag for each published module, beside the branch", func(t *testing.T) {
+		assert.Equal(t, "adapters/one/v0.1.0\nadapters/two/v0.1.0\nv0.1.0", r.mustGit(t, "tag", "--list"))
+		assert.Equal(t, first, r.mustGit(t, "rev-parse", "v0.1.0~2"))
+		assert.Equal(t, r.mustGit(t, "rev-parse", "HEAD"), r.mustGit(t, "rev-parse", "v0.1.0~1"))
+		assert.Equal(t, "main", r.mustGit(t, "branch", "--show-current"))
+		require.NoError(t, r.clean(t.Context()))
+	})
+	t.Run("requires itself in its version, without replace directives", func(t *testing.T) {
+		for _, file := range []string{"adapters/one/go.mod", "adapters/two/go.mod"} {
+			content := r.mustGit(t, "show", "v0.1.0:"+file)
+			assert.NotContains(t, content, "replace")
+			assert.NotContains(t, content, "v0.0.0")
+			assert.Contains(t, content, fixtureModule+" v0.1.0")
+			assert.Contains(t, r.mustGit(t, "show", "HEAD:"+file), "replace", "the branch goes on with them")
+		}
+		sums := r.mustGit(t, "show", "v0.1.0:adapters/two/go.sum")
+		assert.Equal(t, 4, strings.Count(sums, " v0.1.0"), sums)
+		assert.Contains(t, r.mustGit(t, "show", "v0.1.0:integration/all/go.mod"), "replace", "it is not published")
+	})
+	t.Run("has its changes in the changelog of the branch", func(t *testing.T) {
+		assert.Equal(t, "# Changelog\n\n## Unreleased\n\n## 0.1.0 - 2026-12-24\n\n### Added\n\n- everything.", r.mustGit(t, "show", "HEAD:CHANGELOG.md"))
+	})
+	t.Run("is not made twice", func(t *testing.T) {
+		require.ErrorContains(t, cut(t.Context(), r, "v0.1.0", day), "there is a tag")
+	})
+	t.Run("has something new to say", func(t *testing.T) {
+		require.ErrorIs(t, cut(t.Context(), r, "v0.1.1", day), errNothing)
+	})
+}
+
+// refused makes sure that a release is refused and leaves nothing behind.
+func refused(t *testing.T, r *repository, version, why string) {
+	t.Helper()
+	before := r.mustGit(t, "rev-parse", "HEAD")
+	require.ErrorContains(t, cut(t.Context(), r, version, day), why)
+	assert.Empty(t, r.mustGit(t, "tag", "--list", "*"+version))
+	assert.Equal(t, before, r.mustGit(t, "rev-parse", "HEAD"))
+}
+
+func TestAReleaseIsRefused(t *testing.T) {
+	offline(t)
+	for _, version := range []string{"0.1.0", "v0.1", "v0.1.0+x", "v2.0.0", "v0.0.0-20260101000000-0123456789ab", "latest", ""} {
+		t.Run("of version "+version, func(t *testing.T) {
+			require.Error(t, checkVersion(version))
+			refused(t, fixture(t), version, version)
+		})
+	}
+	t.Run("of a tree with changes", func(t *testing.T) {
+		r := fixture(t)
+		r.write(t, "more.txt", "")
+		refused(t, r, "v0.1.0", "not committed")
+	})
+	t.Run("with a module that is in no list", func(t *testing.T) {
+		r := fixture(t)
+		r.write(t, "somewhere/new/go.mod", nested("somewhere/new", "../..", ""))
+		r.mustCommit(t, "another module")
+		refused(t, r, "v0.1.0", "somewhere/new")
+	})
+	t.Run("with a module that needs one that is not published", func(t *testing.T) {
+		r := fixture(t)
+		r.write(t, "adapters/one/go.mod", nested("adapters/one", "../..", "integration/all"))
+		r.write(t, "integration/all/go.mod", nested("integration/all", "../..", ""))
+		r.mustCommit(t, "the wrong way round")
+		refused(t, r, "v0.1.0", "which is not published")
+	})
+	t.Run("with a replaced module that is not ours", func(t *testing.T) {
+		r := fixture(t)
+		r.write(t, "adapters/one/go.mod", nested("adapters/one", "../..", "")+"\nreplace example.test/other => example.test/fork v1.0.0\n")
+		r.mustCommit(t, "a fork")
+		refused(t, r, "v0.1.0", "nobody could install")
+	})
+	t.Run("if it does not compile outside of the repository", func(t *testing.T) {
+		r := fixture(t)
+		// A directory with a go.mod of its own is in no other module's archive.
+		r.write(t, "thing/go.mod", "module "+fixtureModule+"/thing\n\ngo 1.26.0\n")
+		r.write(t, "thing/thing.go", "package thing\n\nconst Name = \"thing\"\n")
+		r.mustCommit(t, "a part that is left out")
+		defer func(before []string) { otherDirs = before }(otherDirs)
+		otherDirs = append(otherDirs, "thing")
+		refused(t, r, "v0.1.0", "a program that imports")
+	})
+	t.Run("if its program does not tell the version", func(t *testing.T) {
+		r := fixture(t)
+		r.write(t, "cmd/thing/main.go", "package main\n\nfunc main() {}\n")
+		r.mustCommit(t, "a silent program")
+		refused(t, r, "v0.1.0", "--version says")
+	})
+}
+
+func TestAReleaseThatWasNotPreparedCannotBeUsed(t *testing.T) {
+	offline(t)
+	for name, test := range map[string]struct{ change, why string }{
+		"a replace directive":             {nested("adapters/one", "../..", ""), "replaces " + fixtureModule},
+		"a version that nobody has":       {"module " + fixtureModule + "/adapters/one\n\ngo 1.26.0\n\nrequire " + fixtureModule + " v0.0.0\n", "not of this release"},
+		"another archive than others say": {"module " + fixtureModule + "/adapters/one\n\ngo 1.26.0\n", "checksum mismatch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fixture(t)
+			err := r.inClone(t.Context(), func(clone *repository, dir string) error {
+				c, err := prepare(t.Context(), clone, "v0.1.0", day)
+				require.NoError(t, err)
+				c.write(t, "adapters/one/go.mod", test.change)
+				c.commit = c.mustCommit(t, "back to where it was")
+				return c.tryOut(t.Context(), dir)
+			})
+			require.ErrorContains(t, err, test.why)
+		})
+	}
+}
+
+func TestATagOnAnotherCommitIsNoRelease(t *testing.T) {
+	offline(t)
+	r := fixture(t)
+	err := r.inClone(t.Context(), func(clone *repository, dir string) error {
+		c, err := prepare(t.Context(), clone, "v0.1.0", day)
+		require.NoError(t, err)
+		c.write(t, "adapters/one/more.go", "package one\n")
+		c.mustCommit(t, "more")
+		c.mustGit(t, "tag", "--force", "--annotate", "--message", "moved", "adapters/one/v0.1.0")
+		return c.tryOut(t.Context(), dir)
+	})
+	require.ErrorContains(t, err, "the go command makes")
+}
+
+func TestATrialLeavesNothingBehind(t *testing.T) {
+	offline(t)
+	r := fixture(t)
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	before := r.mustGit(t, "for-each-ref") + r.mustGit(t, "status", "--porcelain") + r.mustGit(t, "count-objects")
+	require.NoError(t, trial(t.Context(), r, day))
+	assert.Equal(t, before, r.mustGit(t, "for-each-ref")+r.mustGit(t, "status", "--porcelain")+r.mustGit(t, "count-objects"))
+	left, err := os.ReadDir(temporary)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	t.Run("and needs nothing that is unreleased", func(t *testing.T) {
+		require.NoError(t, cut(t.Context(), r, "v0.1.0", day))
+		require.NoError(t, trial(t.Context(), r, day))
+	})
+}
+
+func TestAPIDiffSaysWhatBreaks(t *testing.T) {
+	t.Parallel()
+	here, err := openRepository(t.Context(), ".")
+	require.NoError(t, err)
+	r := fixture(t)
+	for _, file := range []string{"go.mod", "go.sum"} { // the pinned tool
+		content, err := os.ReadFile(here.path("tools", file))
+		require.NoError(t, err)
+		r.write(t, "tools/"+file, string(content))
+	}
+	first := r.mustCommit(t, "tools")
+	r.write(t, "thing/thing.go", "package thing\n\nconst Title = \"thing\"\n")
+	r.write(t, "adapters/one/one.go", "package one\n\nconst Name, More = \"thing\", 1\n")
+	r.write(t, "adapters/three/go.mod", nested("adapters/three", "../..", ""))
+	r.mustCommit(t, "another name")
+	var said bytes.Buffer
+	require.NoError(t, apidiff(t.Context(), r, first, &said))
+	assert.Contains(t, said.String(), "Name: removed")
+	assert.Contains(t, said.String(), "Title: added")
+	assert.Contains(t, said.String(), "adapters/two since "+first+"\nno change\n")
+	assert.Contains(t, said.String(), "adapters/three since "+first+"\nnew\n")
+	require.ErrorContains(t, apidiff(t.Context(), r, "nothing", &said), "is no commit")
+}
+
+func TestTheChangelogOfThisRepositoryCanBeReleased(t *testing.T) {
+	t.Parallel()
+	r, err := openRepository(t.Context(), ".")
+	require.NoError(t, err)
+	content, err := os.ReadFile(r.path("CHANGELOG.md"))
+	require.NoError(t, err)
+	changed, err := releaseChangelog(string(content), "v99.0.0", day)
+	if err != nil {
+		require.ErrorIs(t, err, errNothing)
+		return
+	}
+	assert.Contains(t, changed, "\n## Unreleased\n\n## 99.0.0 - 2026-12-24\n")
+	again, err := releaseChangelog(changed, "v99.0.0", day)
+	require.NoError(t, err)
+	assert.Equal(t, changed, again)
+	_, err = releaseChangelog(strings.Replace(changed, unreleased+"\n", unreleased+"\n\n- more\n", 1), "v99.0.0", day)
+	require.ErrorContains(t, err, "beside it")
+}
+
+func TestTheLatestVersionIsTheHighest(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "v0.10.0", latest([]string{"v0.9.0", "v0.10.0", "adapters/one/v0.11.0", "v0.10.0-rc.1", "nonsense"}))
+	assert.Empty(t, latest(nil))
+}

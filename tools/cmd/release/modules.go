@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+)
+
+// Each module of the repository, by its directory, is in one of these two lists, whose
+// patterns are those of path.Match: this is the one place that says what is published.
+// A module that is in none, or in both, fails the tests and every release.
+var (
+	publishedDirs = []string{
+		".",
+		"adapters/*",
+		"leader/kubernetes",
+		"middleware/*",
+		"observe/*",
+	}
+	// For tests and development alone: they keep their replace directives.
+	otherDirs = []string{
+		"bench",
+		"examples/*",
+		"integration/*",
+		"*/*/integration",
+		"monitor/browsertest",
+		"tools",
+	}
+)
+
+func matches(patterns []string, dir string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, dir)
+		return ok && err == nil
+	})
+}
+
+// sortModules divides the directories of modules by the two lists.
+func sortModules(dirs []string) (published, others []string, err error) {
+	for _, dir := range dirs {
+		switch in, out := matches(publishedDirs, dir), matches(otherDirs, dir); {
+		case in && out:
+			return nil, nil, fmt.Errorf("the module in %s is in both lists of tools/cmd/release/modules.go", dir)
+		case in:
+			published = append(published, dir)
+		case out:
+			others = append(others, dir)
+		default:
+			return nil, nil, fmt.Errorf("nothing says whether the module in %s is published: name it in tools/cmd/release/modules.go", dir)
+		}
+	}
+	return published, others, nil
+}

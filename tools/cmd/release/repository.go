@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// A repository is a working tree of git.
+type repository struct {
+	dir    string
+	module string // of its root: every other module's path is this and its directory
+}
+
+func openRepository(ctx context.Context, dir string) (*repository, error) {
+	r := &repository{dir: dir}
+	top, err := r.git(ctx, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	r.dir = top
+	content, err := os.ReadFile(r.path("go.mod"))
+	if err != nil {
+		return nil, err
+	}
+	if r.module = modfile.ModulePath(content); r.module == "" {
+		return nil, fmt.Errorf("%s names no module", r.path("go.mod"))
+	}
+	return r, nil
+}
+
+func (r *repository) path(elements ...string) string {
+	return filepath.Join(append([]string{r.dir}, elements...)...)
+}
+
+// modulePath is the path of the module in a directory.
+func (r *repository) modulePath(dir string) string { return path.Join(r.module, dir) }
+
+// tag is the name that the go command looks for: a module in a directory has a prefix.
+func tag(dir, version string) string {
+	if dir == "." {
+		return version
+	}
+	return dir + "/" + version
+}
+
+// git returns what git printed, without the newline at its end.
+func (r *repository) git(ctx context.Context, args ...string) (string, error) {
+	out, err := output(exec.CommandContext(ctx, "git", append([]string{"-C", r.dir}, args...)...))
+	return strings.TrimRight(string(out), "\n"), err
+}
+
+// output is a command's, whose error has what it said.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(append(stderr.Bytes(), out...)))
+	}
+	return out, nil
+}
+
+// moduleDirs are the directories of all modules of a commit.
+func (r *repository) moduleDirs(ctx context.Context, commit string) (dirs []string, err error) {
+	files, err := r.git(ctx, "ls-tree", "-r", "--name-only", "--full-tree", commit)
+	if err != nil {
+		return nil, err
+	}
+	for file := range strings.Lines(files) {
+		if file = strings.TrimSpace(file); path.Base(file) == "go.mod" {
+			dirs = append(dirs, path.Dir(file))
+		}
+	}
+	return dirs, nil
+}
+
+// clean fails if something is not committed.
+func (r *repository) clean(ctx context.Context) error {
+	status, err := r.git(ctx, "status", "--porcelain")
+	if err == nil && status != "" {
+		err = fmt.Errorf("the tree has changes that are not committed:\n%s", status)
+	}
+	return err
+}
+
+// untagged fails if one of the tags is there.
+func (r *repository) untagged(ctx context.Context, tags []string) error {
+	for _, tag := range tags {
+		switch out, err := r.git(ctx, "tag", "--list", tag); {
+		case err != nil:
+			return err
+		case out != "":
+			return fmt.Errorf("there is a tag %s already", tag)
+		}
+	}
+	return nil
+}
+
+// clone makes a copy in which commits and tags can be made, of HEAD alone.
+func (r *repository) clone(ctx context.Context, dir string) (*repository, error) {
+	if _, err := r.git(ctx, "clone", "--quiet", "--no-checkout", "--no-tags", r.dir, dir); err != nil {
+		return nil, err
+	}
+	head, err := r.git(ctx, "rev-parse", "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	c := &repository{dir: dir, module: r.module}
+	settings := [][]string{
+		{"fetch", "--quiet", "--no-tags", "origin", head}, // of a worktree or a detached HEAD it was not cloned
+		{"checkout", "--quiet", "--detach", head},
+	}
+	for key, fallback := range map[string]string{"user.name": "release", "user.email": "release@localhost"} {
+		value, err := r.git(ctx, "config", key)
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			return nil, err
+		}
+		if value == "" {
+			value = fallback
+		}
+		settings = append(settings, []string{"config", key, value})
+	}
+	for _, args := range settings {
+		if _, err := c.git(ctx, args...); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// commit commits everything, and returns the commit.
+func (r *repository) commit(ctx context.Context, message string) (string, error) {
+	if _, err := r.git(ctx, "add", "--all"); err != nil {
+		return "", err
+	}
+	if _, err := r.git(ctx, "commit", "--quiet", "--message", message); err != nil {
+		return "", err
+	}
+	return r.git(ctx, "rev-parse", "HEAD")
+}
