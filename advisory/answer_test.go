@@ -121,7 +121,7 @@ func TestAProcessSaysWhatItHoldsAndWhatWaitsInIt(t *testing.T) {
 	}
 }
 
-func TestAWaitIsAsOldAsItsCallAndNotAsItsSlice(t *testing.T) {
+func TestAWaitIsAsOldAsItsCallAndNotAsItsWaitStep(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	holder, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{Off: true}})

@@ -175,7 +175,7 @@ func TestAWaitWhoseTimeIsOverDoesNotSpin(t *testing.T) {
 			require.ErrorIs(w, err, advisory.ErrTimeout)
 			synctest.Wait()
 		}
-		assert.LessOrEqual(w, l.Stats().Slices, int64(20))
+		assert.LessOrEqual(w, l.Stats().WaitSteps, int64(20))
 		w.release(foreign)
 	})
 }

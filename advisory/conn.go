@@ -30,7 +30,7 @@ type conn struct {
 	busy    bool               // somebody drives it, or waits on it
 	inRoom  node[conn]         // in core.room
 	lent    bool               // for a question who holds a lock
-	waiter  *key               // that a slice of waiting is under way for
+	waiter  *key               // that a wait step is under way for
 	yields  bool               // it is asked to leave the connection to a key that has none
 	pending []*op              // in order
 	keys    list[key]          // that live on it, are asked or waited for

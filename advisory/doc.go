@@ -61,12 +61,12 @@
 //     its cause at once (after 100 ms if the server is silent). Waiters of one process are
 //     served in order. Between processes one at a time waits for a key, and readers together: it has
 //     the key's turnstile, a second lock, for which the others stand in line in PostgreSQL's
-//     queue, in slices of a second at most. No reader comes in while a writer has the
-//     turnstile. An exclusive request that finds the key free between two slices of the
+//     queue, in steps of a second at most. No reader comes in while a writer has the
+//     turnstile. An exclusive request that finds the key free between two wait steps of the
 //     waiter can pass it. A process that passes the lock on inside gives it back after
 //     Config.HandOverBudget.
 //   - Waiting harms nobody: it blocks no CREATE INDEX CONCURRENTLY for longer than a
-//     slice, holds no old snapshot, and writes nothing to the server's log.
+//     wait step, holds no old snapshot, and writes nothing to the server's log.
 //
 // # How it works
 //
@@ -74,7 +74,7 @@
 // happens, unless many share a few. The server ends a session that is silent for SessionTTL; pings keep it,
 // and the holder's deadline comes before the server's.
 //
-//	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in slices ──▶ held
+//	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in steps ──▶ held
 //	               (no connection)           (one session)                     │
 //	                     ▲                                    hand-over inside │ Release
 //	                     └──────────────────────────────────── the process ◀───┴──▶ unlocked

@@ -39,7 +39,7 @@ func TestReadersThatComeOneByOneNeedOneConnection(t *testing.T) {
 	}
 }
 
-// Each reader holds for longer than a slice of a wait lasts, and no moment is without one.
+// Each reader holds for longer than a wait step lasts, and no moment is without one.
 func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

@@ -257,7 +257,7 @@ func TestModesOfSessionsExcludeEachOther(t *testing.T) {
 			assert.NoError(t, err)
 			done <- lock
 		}()
-		eventually(t, func() bool { return pair[1].Stats().Slices > 0 })
+		eventually(t, func() bool { return pair[1].Stats().WaitSteps > 0 })
 		require.NoError(t, lock.Release())
 		require.NoError(t, (<-done).Release())
 	}
@@ -280,7 +280,7 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 			done <- lock
 		}()
 	}
-	eventually(t, func() bool { return l.Stats().Waiting == n && l.Stats().Slices >= 6 }) // three at the server, the others in turns
+	eventually(t, func() bool { return l.Stats().Waiting == n && l.Stats().WaitSteps >= 6 }) // three at the server, the others in turns
 	for i := range 1000 {
 		require.NoError(t, l.Do(t.Context(), agents.ID(int64(1_000_000+i)), func(context.Context) error { return nil }))
 	}

@@ -46,7 +46,7 @@ func (c *core) yield() bool {
 }
 
 // outOfTurn leaves the connection to a key that has none, if there is one, under mu:
-// they take turns, slice by slice.
+// they take turns, step by step.
 func (k *key) outOfTurn(n *conn) bool {
 	c := k.core
 	if c.dedicated() || c.polled.peek() == nil && (c.starved.peek() == nil || n.locks > c.config.LocksPerConn) {

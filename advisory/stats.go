@@ -26,7 +26,7 @@ type Stats struct {
 	ReentrantSkips int64 // DoOrSkip calls that found the key held by their own context
 	Timeouts       int64 // waits that ended without the lock
 	Lost           int64 // locks that ended before their release
-	Slices         int64 // slices of waiting at the server
+	WaitSteps      int64 // wait steps at the server
 
 	Sessions      int // connections of the lock pool
 	SessionsInUse int
@@ -43,7 +43,7 @@ type Stats struct {
 }
 
 type counters struct {
-	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, slices, batches, operations atomic.Int64
+	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, waitSteps, batches, operations atomic.Int64
 }
 
 // Stats returns the counters now. They are read one by one, not as of one instant.
@@ -60,7 +60,7 @@ func (l *Locker) Stats() Stats {
 		ReentrantSkips: c.stats.reentrantSkips.Load(),
 		Timeouts:       c.stats.timeouts.Load(),
 		Lost:           c.stats.lost.Load(),
-		Slices:         c.stats.slices.Load(),
+		WaitSteps:      c.stats.waitSteps.Load(),
 		Sessions:       sessions.Open,
 		SessionsInUse:  inUse,
 		MaxConns:       c.config.MaxConns,

@@ -66,7 +66,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 		brief := a.With(advisory.Options{Wait: time.Second})
 		waiter := w.beginAcquire(w.Context(), brief, 2)
 		want := advisory.Stats{
-			Held: 3, Waiting: 2, Acquired: 3, HandOvers: 1, Slices: 2,
+			Held: 3, Waiting: 2, Acquired: 3, HandOvers: 1, WaitSteps: 2,
 			Sessions: 3, SessionsInUse: 3, MaxConns: 4, Locks: 3, Batches: 3, Operations: 3,
 		}
 		if w.locksPerConn > 1 { // two keys on one connection, and a wait
@@ -93,10 +93,10 @@ func TestStatsCountWhatHappened(t *testing.T) {
 		w.release(foreign)
 		synctest.Wait()
 		s := a.Stats()
-		assert.GreaterOrEqual(w, s.Slices, int64(2))
+		assert.GreaterOrEqual(w, s.WaitSteps, int64(2))
 		s.MaxConns -= min(1, w.locksPerConn-1)
 		s.MaxLocks, s.Batches, s.Operations = 0, 0, 0
-		s.Slices, s.Sessions = 0, 0 // the end of the wait and of its last slice are one instant
+		s.WaitSteps, s.Sessions = 0, 0 // the end of the wait and of its last wait step are one instant
 		assert.Equal(w, advisory.Stats{
 			Acquired: 4, HandOvers: 2, Skips: 1, ReentrantSkips: 1, Timeouts: 1, Lost: 2, MaxConns: 4,
 		}, s)

@@ -81,7 +81,7 @@ func (k *key) waitAtServer(n *conn) {
 		}
 		k.mode = r.mode
 		came := !k.hasTurnstile
-		granted, err := k.slice(n, r)
+		granted, err := k.waitStep(n, r)
 		switch {
 		case errors.Is(err, session.ErrLost):
 			n.end(err)
@@ -120,9 +120,9 @@ func (k *key) stop(n *conn) {
 	k.advance()
 }
 
-// slice waits once: for the turnstile, and then for the key, or for a free slot of a
+// waitStep waits once: for the turnstile, and then for the key, or for a free slot of a
 // semaphore. It is called under mu, which it gives up meanwhile.
-func (k *key) slice(n *conn, r *request) (granted bool, err error) {
+func (k *key) waitStep(n *conn, r *request) (granted bool, err error) {
 	c := k.core
 	limit := NoTimeout
 	if !r.deadline.IsZero() {
@@ -135,7 +135,7 @@ func (k *key) slice(n *conn, r *request) (granted bool, err error) {
 	if !k.hasTurnstile {
 		o.Tag = k.turnstile()
 	}
-	c.stats.slices.Add(1)
+	c.stats.waitSteps.Add(1)
 	switch err := n.alone(&o); {
 	case err != nil || !o.Held:
 		return false, cmp.Or(err, o.Err)

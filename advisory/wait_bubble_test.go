@@ -168,7 +168,7 @@ func TestALongWaitIsGrantedAtTheRelease(t *testing.T) {
 		o := <-p
 		require.NoError(w, o.err)
 		assert.Equal(w, start, o.at)
-		assert.Greater(w, a.Stats().Slices, int64(10))
+		assert.Greater(w, a.Stats().WaitSteps, int64(10))
 		w.release(o.lock)
 	})
 }

@@ -42,7 +42,7 @@ func TestKeysBeyondTheWaitingConnectionsTakeTurnsAndAreTriedTogether(t *testing.
 			waits = append(waits, w.beginAcquire(w.Context(), l, i))
 		}
 		queued := make(map[int64]bool)
-		for range 20 * n { // in slices
+		for range 20 * n { // in steps
 			for i := range int64(n) {
 				if w.server.Waiters(entity(i)) > 0 {
 					queued[i] = true

@@ -64,7 +64,7 @@ type Wait struct {
 	Semaphore bool            `json:"semaphore,omitempty"`
 	Slots     []namespace.Tag `json:"slots,omitempty"` // of the semaphore, one of which will do
 	Shared    bool            `json:"shared,omitempty"`
-	Age       time.Duration   `json:"age_ns"`            // since the call, over all slices
+	Age       time.Duration   `json:"age_ns"`            // since the call, over all wait steps
 	Left      time.Duration   `json:"left_ns,omitempty"` // until its time is over; 0 = it waits for as long as it takes
 	Label     string          `json:"label,omitempty"`
 	Ahead     int             `json:"ahead"`             // requests of this process before it

@@ -1,7 +1,7 @@
 // Package introspect asks every process of a database what it holds and what it waits for.
 //
 // PostgreSQL does not record when an advisory lock was granted, nor for whom, and a waiter of
-// pglatch shows there for less than a second, because waits are cut into slices. The processes
+// pglatch shows there for less than a second, because waits are cut into steps. The processes
 // know. Each program that opens a Locker or takes part in an election answers questions about
 // itself: the keys that it holds and waits for with their names, since when, for what, on which
 // session, and how it stands in its elections.

@@ -48,7 +48,7 @@
 //   - Waiters inside a process that queue for its one session are not in the server: a Snapshot has
 //     only the head of that queue, Page all of them.
 //   - Answers and pg_locks are of moments that differ by up to a second.
-//   - Who waits does so in slices of under a second, and between two of them is in no
+//   - Who waits does so in steps of under a second, and between two of them is in no
 //     queue for about a round trip: a waiter that is not the first of its key may be
 //     missing from a Snapshot.
 //   - The first waiter of a key has its turnstile, another lock, for which the others

@@ -69,7 +69,7 @@ type Lock struct {
 	Granted bool `json:"granted"`
 	// WaitStart is when the wait began: by the process that waits, or else the present wait at the server, which
 	// is nil for an instant after it began, and between two waits of the first in the queue, because pglatch
-	// waits in slices of under a second. It is nil for a holder.
+	// waits in steps of under a second. It is nil for a holder.
 	WaitStart *time.Time `json:"wait_start"`
 	// HeldSince is nil for a waiter.
 	HeldSince *HeldSince `json:"held_since"`

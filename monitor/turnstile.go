@@ -18,7 +18,7 @@ type place int
 const (
 	holds             place = iota
 	waits                   // in the server's queue of the key
-	betweenSlices           // it has the turnstile, and is in no queue at this instant
+	betweenSteps            // it has the turnstile, and is in no queue at this instant
 	waitsForTurnstile       // in the server's queue of the turnstile
 )
 
@@ -56,7 +56,7 @@ func (a *assembler) mergeTurnstiles(rows []row) []row {
 			case parties[p]: // its other row says what it does
 				continue
 			default:
-				r.place, r.Granted = betweenSlices, false
+				r.place, r.Granted = betweenSteps, false
 			}
 			parties[p] = true
 			r.ClassID, r.ObjID, r.ObjSubID = key.ClassID, key.ObjID, key.ObjSubID

@@ -34,7 +34,7 @@ func TestOneHolderAndTwoWaitersOfThreeLockersAreShownAsSuch(t *testing.T) {
 			queueUp(t, m, locker(t, dsn, who("second")), key, 3)
 
 			var s monitor.Snapshot
-			for full := 0; full < 20; { // who waits is in no queue for a moment after each slice
+			for full := 0; full < 20; { // who waits is in no queue for a moment after each wait step
 				s = snapshot(t, m)
 				for _, l := range s.Locks {
 					require.Equal(t, key.Tag(), l.Tag, "%s of %s is no lock of its own", l.Mode, l.ApplicationName)
@@ -71,7 +71,7 @@ func TestWhoWaitsForTheTurnstileWaitsForTheKeyBehindTheFirst(t *testing.T) {
 	reader, writer := connect(t, dsn, "reader"), connect(t, dsn, "writer")
 	behind, late := connect(t, dsn, "behind"), connect(t, dsn, "late")
 	run(t, reader, lockSQL("pg_advisory_lock_shared", key))
-	lock(t, writer, turnstile(key)) // between two slices: it is in no queue
+	lock(t, writer, turnstile(key)) // between two wait steps: it is in no queue
 	wait(t, dsn, behind, turnstile(key))
 	waitIn(t, dsn, late, lockSQL("pg_advisory_lock_shared", turnstile(key)))
 	r, w, b, l := pid(reader), pid(writer), pid(behind), pid(late)

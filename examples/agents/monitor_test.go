@@ -27,7 +27,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 		Total int
 		Locks []map[string]any
 	}
-	eventually(t, func() bool { // a waiter is in the server's queue in slices: between two it is not
+	eventually(t, func() bool { // a waiter is in the server's queue in steps: between two it is not
 		y := a.do(http.MethodGet, "/api/advisory-locks", nil)
 		require.Equal(t, http.StatusOK, y.status, y.body)
 		list.Locks = nil

@@ -44,7 +44,7 @@ func TestAnIndexIsCreatedConcurrentlyWhileFollowersWait(t *testing.T) {
 	requireWaiting(t, conn, 3)
 }
 
-// The control: a wait without slices holds the index up for ever.
+// The control: a wait without steps holds the index up for ever.
 func TestAnIndexIsNotCreatedWhileAPlainWaiterWaits(t *testing.T) {
 	t.Parallel()
 	backend := postgres.Config{DSN: pgtest.DSN(t)}

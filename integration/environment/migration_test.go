@@ -156,7 +156,7 @@ func requireIndex(t *testing.T, conn *pgx.Conn) {
 	start := time.Now()
 	_, err := conn.Exec(ctx, createIndex)
 	require.NoError(t, err)
-	t.Logf("created in %v; a slice of waiting lasts 900ms", time.Since(start))
+	t.Logf("created in %v; a wait step lasts 900ms", time.Since(start))
 	var valid, invalid int
 	require.NoError(t, conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE indisvalid), count(*) FILTER (WHERE NOT indisvalid)
 		FROM pg_index WHERE indrelid = 'items'::regclass`).Scan(&valid, &invalid))

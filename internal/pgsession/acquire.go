@@ -41,7 +41,7 @@ func parsePID(text string) uint32 {
 	return uint32(pid)
 }
 
-// Wait waits in the server's queue for one slice: at most limit, and no longer
+// Wait waits in the server's queue for one wait step: at most limit, and no longer
 // than keeps the server's snapshots young. A lock that was granted in the instant in
 // which the wait failed is given back, because the server may count it twice.
 func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
@@ -49,9 +49,9 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 	if lost := s.lost.Load(); lost != nil {
 		return false, lost
 	}
-	slice := max(min(limit, s.link.slice), time.Millisecond)
+	step := max(min(limit, s.link.waitStep), time.Millisecond)
 	stop := s.cancelOnInterrupt()
-	row, err := s.text(waitSQL(tag, mode, ms(slice)), slice+s.from.config.statementBound())
+	row, err := s.text(waitSQL(tag, mode, ms(step)), step+s.from.config.statementBound())
 	stop()
 	switch {
 	case errors.Is(err, session.ErrLost):
@@ -71,7 +71,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 }
 
 const (
-	interruptGrace = 10 * time.Millisecond  // most slices that are cut to a deadline end by themselves
+	interruptGrace = 10 * time.Millisecond  // most waits that are cut to a deadline end by themselves
 	cancelAgain    = 200 * time.Millisecond // a cancel request that arrives between statements has no effect
 	cancelBound    = time.Second            // for one cancel request
 )

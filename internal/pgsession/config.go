@@ -89,6 +89,6 @@ func (c Config) dialBound() time.Duration {
 	return connectTimeout
 }
 
-// statementBound is how long one statement, the wait of a slice apart, may take
+// statementBound is how long one statement, the wait step apart, may take
 // before its session is given up.
 func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }

@@ -39,8 +39,8 @@
 // server walks all of the session's locks at the end of each one.
 //
 // A wait blocks in the server's queue, so a hand-over is as fast as the server,
-// but only in slices below deadlock_timeout: a blocked statement holds a
-// snapshot, and CREATE INDEX CONCURRENTLY waits for every older snapshot. A slice
+// but only in steps below deadlock_timeout: a blocked statement holds a
+// snapshot, and CREATE INDEX CONCURRENTLY waits for every older snapshot. A wait step
 // is a DO block that catches its own timeout, because an error that reaches the
 // client would be written to the server's log, several times a second.
 package pgsession

@@ -40,7 +40,7 @@ func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
 		}
 	}
 	var wg sync.WaitGroup
-	for _, s := range waiters { // 12 slices, 11 s of waiting
+	for _, s := range waiters { // 12 wait steps, 11 s of waiting
 		wg.Go(func() {
 			for range 3 {
 				wait(s, false)()

@@ -14,14 +14,14 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// maxSlice keeps a waiting snapshot young, whatever deadlock_timeout is.
-const maxSlice = 900 * time.Millisecond
+// maxWaitStep keeps a waiting snapshot young, whatever deadlock_timeout is.
+const maxWaitStep = 900 * time.Millisecond
 
 // A link is what a connection keeps for all the sessions that use it in turn.
 type link struct {
 	conn       *pgconn.PgConn
 	pid        uint32 // of the server session, from pg_backend_pid()
-	slice      time.Duration
+	waitStep   time.Duration
 	checks     bool // the server took the optional settings
 	statements statements
 	received   *receiver // nil = nothing is known of what arrives
@@ -73,7 +73,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	}
 	// Below deadlock_timeout the server does not look for deadlocks among waiters,
 	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
-	l.slice = min(deadlockTimeout*9/10, maxSlice, m.config.T/6)
+	l.waitStep = min(deadlockTimeout*9/10, maxWaitStep, m.config.T/6)
 	for attempt := range attempts {
 		if l.statements, err = prepareStatements(ctx, conn, attempt); sqlstate.Of(err) != sqlstate.QueryCanceled {
 			break // else a cancel request that was meant for an earlier statement hit it

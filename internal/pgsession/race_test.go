@@ -58,7 +58,7 @@ var (
 )
 
 var cells = []cell{
-	{name: "slice timeout on wait", limit: 4 * time.Millisecond, end: 4 * time.Millisecond},
+	{name: "timeout on wait", limit: 4 * time.Millisecond, end: 4 * time.Millisecond},
 	{name: "pg_cancel_backend on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byAdmin},
 	{name: "cancel request on wait", limit: time.Second, end: 3 * time.Millisecond, cut: byClient},
 	{name: "pg_cancel_backend on try", end: 400 * time.Microsecond, try: true, cut: byAdmin},

@@ -108,14 +108,14 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 	}
 }
 
-func TestASliceStaysBelowDeadlockTimeoutAndT(t *testing.T) {
+func TestAWaitStepStaysBelowDeadlockTimeoutAndT(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	assert.Equal(t, 900*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.slice)
-	assert.Equal(t, 500*time.Millisecond, acquire(t, newPool(t, dsn, func(c *Config) { c.T = 3 * time.Second })).link.slice)
+	assert.Equal(t, 900*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.waitStep)
+	assert.Equal(t, 500*time.Millisecond, acquire(t, newPool(t, dsn, func(c *Config) { c.T = 3 * time.Second })).link.waitStep)
 	admin := connect(t, dsn)
 	admin.exec("ALTER DATABASE " + admin.exec("SELECT current_database()")[0] + " SET deadlock_timeout = '100ms'")
-	assert.Equal(t, 90*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.slice)
+	assert.Equal(t, 90*time.Millisecond, acquire(t, newPool(t, dsn, nil)).link.waitStep)
 }
 
 // The holder of a lock believes in it for 0.9 T after its last answered statement,

@@ -54,7 +54,7 @@ END`, tries.String())
 	return strconv.Atoi(answer)
 }
 
-// TxWait waits for a transaction-scoped lock for one slice. The block's exception
+// TxWait waits for a transaction-scoped lock for one wait step. The block's exception
 // handler is a savepoint: a wait that runs out leaves the transaction usable, and
 // writes nothing to the server's log. lock_timeout is as before in either case.
 func TxWait(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
@@ -71,7 +71,7 @@ BEGIN
 	EXCEPTION WHEN lock_not_available THEN NULL;
 	END;
 	%%s
-END`, ms(max(min(limit, maxSlice), time.Millisecond)), suffix, args)
+END`, ms(max(min(limit, maxWaitStep), time.Millisecond)), suffix, args)
 	answer, err := txDo(ctx, tx, block, 1, tag)
 	return answer == "1", err
 }

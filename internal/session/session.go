@@ -136,7 +136,7 @@ type Op struct {
 	// session may see, if anybody does: Held.
 	Holder *Holder
 	// Wait, if it is not 0, is for how long at most the lock is waited for in the server's
-	// queue: for one slice, which is shorter if the server needs it. Such an operation is
+	// queue: for one wait step, which is shorter if the server needs it. Such an operation is
 	// alone, and awaited to its end.
 	Wait time.Duration
 	// Turnstile, a single key, must not be held in exclusive mode by another session, or

@@ -125,7 +125,7 @@
 // # How long a takeover takes
 //
 // If the leader gives up, or its process or session ends, a few milliseconds. If it
-// is stopped or cut off, until the lease T has ended, and a slice of waiting (0.9 s at most).
+// is stopped or cut off, until the lease T has ended, and a wait step (0.9 s at most).
 // If a guarded transaction is in flight, until it ends as well. What it is at decides how
 // long that takes, counted from the leader's end, when G is Config.GuardTimeout (T by
 // default) and C is T/4 or a second, whichever is less:
@@ -143,7 +143,7 @@
 //	  ... goes on though its context has ended        G                             its end
 //	  ... is prepared                                 COMMIT or ROLLBACK PREPARED   the same
 //
-// plus a slice. Guard sets what the first rows need for the transaction alone; where the
+// plus a wait step. Guard sets what the first rows need for the transaction alone; where the
 // server's platform has no client_connection_check_interval, C is G. It does not set
 // tcp_user_timeout, which would end healthy transactions whose client reads a big result
 // slowly. "Nobody may end it": GuardTimeout is negative, or the candidate's role has

@@ -7,7 +7,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// Wait waits for the election lock in the server's queue, in slices that keep the
+// Wait waits for the election lock in the server's queue, in steps that keep the
 // server's snapshots young. It returns nil as soon as the lock is held, and at
 // once before the first attempt. It returns the cause of ctx when that ends.
 func (b *Backend) Wait(ctx context.Context) error {

@@ -27,7 +27,7 @@
 //
 //	pglatch_lock_sessions, _sessions_in_use, _sessions_max, _sessions_lost_total
 //	pglatch_lock_keys, _keys_max                       entries of the server's lock table, and the Lockers' limit
-//	pglatch_lock_statements_total, _pings_total, _wait_slices_total, _skips_total, _reentrant_skips_total
+//	pglatch_lock_statements_total, _pings_total, _wait_steps_total, _skips_total, _reentrant_skips_total
 //
 // Elections, by name. The first has client-go's name, and both of the first two are also what
 // "pglatch leader run --http" shows:
@@ -62,7 +62,7 @@
 //	sum by (name) (leader_election_master_status) != 1
 //
 // is true for a moment in each hand-over, and for as long as a fail-over takes. The rules wait for
-// a minute: LeaseDuration + a slice + Retry's delay, 18 s with the defaults, and two scrapes of
+// a minute: LeaseDuration + a wait step + Retry's delay, 18 s with the defaults, and two scrapes of
 // 15 s. With a longer lease or scrape interval make it longer. They do not see a process that is
 // not scraped: when none is, nobody is counted, so alert on "up", too.
 package prometheus

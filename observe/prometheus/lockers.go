@@ -34,7 +34,7 @@ var ofStats = []struct {
 	{total("pglatch_lock_sessions_lost_total", "Connections of the lock pools that ended before they were given back."), func(s *advisory.Stats) float64 { return float64(s.SessionsLost) }},
 	{total("pglatch_lock_pings_total", "Answered pings of held sessions."), func(s *advisory.Stats) float64 { return float64(s.Pings) }},
 	{total("pglatch_lock_statements_total", "Statements that tried or released locks, each for one or more."), func(s *advisory.Stats) float64 { return float64(s.Batches) }},
-	{total("pglatch_lock_wait_slices_total", "Slices of waiting at the server."), func(s *advisory.Stats) float64 { return float64(s.Slices) }},
+	{total("pglatch_lock_wait_steps_total", "Wait steps at the server."), func(s *advisory.Stats) float64 { return float64(s.WaitSteps) }},
 	{total("pglatch_lock_skips_total", "DoOrSkip calls that found the key held."), func(s *advisory.Stats) float64 { return float64(s.Skips) }},
 	{total("pglatch_lock_reentrant_skips_total", "DoOrSkip calls that found the key held by their own context."), func(s *advisory.Stats) float64 { return float64(s.ReentrantSkips) }},
 	{gauge("pglatch_lock_keys", "Entries of the server's lock table that Lockers hold or ask for."), func(s *advisory.Stats) float64 { return float64(s.Locks) }},
@@ -62,7 +62,7 @@ func (l *locks) opened(locker *advisory.Locker) (closed func()) {
 		s := locker.Stats()
 		ls.before.Pings += s.Pings // what only rises: a counter may not fall
 		ls.before.Batches += s.Batches
-		ls.before.Slices += s.Slices
+		ls.before.WaitSteps += s.WaitSteps
 		ls.before.Skips += s.Skips
 		ls.before.ReentrantSkips += s.ReentrantSkips
 		ls.before.SessionsLost += s.SessionsLost
@@ -83,7 +83,7 @@ func (ls *lockers) now() (open []*advisory.Locker, sum advisory.Stats) {
 		sum.SessionsLost += s.SessionsLost
 		sum.Pings += s.Pings
 		sum.Batches += s.Batches
-		sum.Slices += s.Slices
+		sum.WaitSteps += s.WaitSteps
 		sum.Skips += s.Skips
 		sum.ReentrantSkips += s.ReentrantSkips
 		sum.Locks += s.Locks

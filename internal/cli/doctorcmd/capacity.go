@@ -104,22 +104,22 @@ func (e *examination) deadlockTimeout(ctx context.Context) error {
 		return err
 	}
 	timeout := time.Duration(milliseconds * float64(time.Millisecond))
-	e.slice = min(timeout*9/10, 900*time.Millisecond, e.ttl/6)
+	e.step = min(timeout*9/10, 900*time.Millisecond, e.ttl/6)
 	status, remark := ok, ""
 	if timeout < 200*time.Millisecond {
 		status, remark = warn, ": many round trips for waiters; its default is 1s"
 	}
-	e.note("deadlock_timeout", status, "%v, so waits are cut into slices of %v%s", timeout, e.slice, remark)
+	e.note("deadlock_timeout", status, "%v, so waits are cut into steps of %v%s", timeout, e.step, remark)
 	return nil
 }
 
 // failOver is the arithmetic of the worst case.
 func (e *examination) failOver() {
 	e.note("fail-over", ok, "with a SessionTTL of %v: a holder that dies frees its lock at once; one that is stopped or cut off after at most %v, "+
-		"and whoever waits has it at most one slice (%v) later: %v in all; the holder takes its lock for lost after %v; it pings every %v",
-		e.ttl, e.ttl, e.slice, e.ttl+e.slice, e.ttl*9/10, e.ttl/3)
-	e.note("leadership", ok, "with a LeaseDuration of %v: a leader that dies is succeeded at once; one that is stopped or cut off after at most %v plus one slice (%v): %v in all; "+
+		"and whoever waits has it at most one wait step (%v) later: %v in all; the holder takes its lock for lost after %v; it pings every %v",
+		e.ttl, e.ttl, e.step, e.ttl+e.step, e.ttl*9/10, e.ttl/3)
+	e.note("leadership", ok, "with a LeaseDuration of %v: a leader that dies is succeeded at once; one that is stopped or cut off after at most %v plus one wait step (%v): %v in all; "+
 		"a guarded transaction that idles holds the takeover back for at most %v more, and one that works for as long as its longest statement; "+
 		"a leader's context ends %v after its last good renewal at the latest",
-		e.ttl, e.ttl, e.slice, e.ttl+e.slice, e.ttl, e.ttl*8/10)
+		e.ttl, e.ttl, e.step, e.ttl+e.step, e.ttl, e.ttl*8/10)
 }

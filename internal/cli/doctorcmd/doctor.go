@@ -40,7 +40,7 @@ type examination struct {
 	app    *program.App
 	conn   *pgx.Conn
 	ttl    time.Duration // T
-	slice  time.Duration // for which a waiter of pglatch stands in the server's queue
+	step   time.Duration // for which a waiter of pglatch stands in the server's queue
 	checks []check
 }
 

@@ -49,7 +49,7 @@ func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 		assert.Contains(t, detail["keepalives"], set, "what lock sessions with this lease set")
 	}
 	assert.Contains(t, detail["leadership"], "10.9s in all")
-	assert.Contains(t, detail["deadlock_timeout"], "slices of 900ms")
+	assert.Contains(t, detail["deadlock_timeout"], "steps of 900ms")
 	assert.Equal(t, "no pooler between", detail["lock sessions"])
 
 	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "doctor")
@@ -81,7 +81,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	assert.Equal(t, "warn", status["lock table"])
 	assert.Contains(t, detail["lock table"], "120 advisory of 120 locks now, room for 200")
 	assert.Equal(t, "warn", status["deadlock_timeout"])
-	assert.Contains(t, detail["fail-over"], "one slice (90ms) later: 15.09s in all")
+	assert.Contains(t, detail["fail-over"], "one wait step (90ms) later: 15.09s in all")
 
 	stdout, stderr, code := clitest.Run(t, clitest.At(u.String()), "doctor", "--color", "always")
 	assert.Equal(t, program.ExitInternal, code)

@@ -29,7 +29,7 @@ func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
 		queueOfLockers(t, dsn, namespace.Must(1, "agent").ID(42))
 
 		var stdout string
-		list := func(args ...string) func() bool { // who waits is in no queue for a moment after each slice
+		list := func(args ...string) func() bool { // who waits is in no queue for a moment after each wait step
 			return func() bool {
 				var code int
 				stdout, _, code = clitest.Run(t, env, args...)

@@ -42,7 +42,7 @@ type Party struct {
 	Shared bool          `json:"shared,omitempty"`
 	Age    time.Duration `json:"age_ns"` // of the hold or the wait
 	// Exact: the process told the age. A hold is at least as old as it was seen, and PostgreSQL
-	// knows of a wait of pglatch only its present slice.
+	// knows of a wait of pglatch only its present wait step.
 	Exact bool          `json:"exact"`
 	Label string        `json:"label,omitempty"`
 	State string        `json:"state,omitempty"` // of the session, as pg_stat_activity has it

@@ -80,7 +80,7 @@ func TestAProcessTellsTheNameTheTimeAndWhoWaitsInIt(t *testing.T) {
 	for _, w := range rows[0].Waiters {
 		waiters = append(waiters, w.Name+" "+w.Lasted())
 	}
-	assert.Equal(t, []string{"billing@web-3:2 1m30s", "billing@web-3:2 30s", "psql ≥300ms"}, waiters, "a slice is not the wait")
+	assert.Equal(t, []string{"billing@web-3:2 1m30s", "billing@web-3:2 30s", "psql ≥300ms"}, waiters, "a wait step is not the wait")
 }
 
 func TestWithoutAnswersPostgreSQLIsBelieved(t *testing.T) {

@@ -22,9 +22,9 @@ type conn struct {
 
 var _ session.Session = (*conn)(nil)
 
-// maxSlice is the longest wait in the queue; whoever goes on waiting stands at its
+// maxWaitStep is the longest wait in the queue; whoever goes on waiting stands at its
 // end again, as on PostgreSQL with its default deadlock_timeout.
-const maxSlice = 900 * time.Millisecond
+const maxWaitStep = 900 * time.Millisecond
 
 // lostLocked returns the loss of the session, under mu.
 func (c *conn) lostLocked() error {
@@ -83,7 +83,7 @@ func (c *conn) Do(ops []*session.Op, _ time.Duration) (err error) {
 	return nil
 }
 
-// wait stands in the queue for one slice.
+// wait stands in the queue for one wait step.
 func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
 	s := c.server
 	w := &waiter{holder: holder{c.backend, mode}, granted: make(chan struct{})}
@@ -100,7 +100,7 @@ func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (
 	s.lock(tag).queue = append(s.lock(tag).queue, w)
 	s.mu.Unlock()
 
-	timer := time.NewTimer(max(min(limit, maxSlice), time.Millisecond))
+	timer := time.NewTimer(max(min(limit, maxWaitStep), time.Millisecond))
 	defer timer.Stop()
 	select {
 	case <-w.granted:

@@ -49,7 +49,7 @@ func waitFor(s session.Session, mode session.Mode, limit time.Duration) (bool, e
 	return op.Held, err
 }
 
-// wait waits in the background, slice by slice, until the lock is held.
+// wait waits in the background, step by step, until the lock is held.
 func wait(t *testing.T, s session.Session, mode session.Mode, then func()) {
 	t.Helper()
 	go func() {
@@ -181,7 +181,7 @@ func TestAWriterThatLeavesLetsTheReadersBehindItThrough(t *testing.T) {
 	})
 }
 
-func TestAWaitEndsWithItsSlice(t *testing.T) {
+func TestAWaitEndsWithItsStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := memory.NewServer()

@@ -284,7 +284,7 @@ func (b *builder) waitsOf(s said) {
 }
 
 // strangers adds the waiters that no process told of. A process' wait goes from session to session
-// from slice to slice: a row of its name at a key for which it waits is no other one.
+// from step to step: a row of its name at a key for which it waits is no other one.
 func (b *builder) strangers() {
 	waits := map[string]map[namespace.Tag]*Process{}
 	for p, tags := range b.served {
