@@ -95,6 +95,35 @@ func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 	assert.Nil(t, Problem(held).Holder, "holders are shown where a Config says so")
 }
 
+func TestARefusalHasACodeOfGRPC(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		err    error
+		code   uint32
+		reason string
+	}{
+		{advisory.ErrHeld, 10, "LOCK_BUSY"},
+		{advisory.ErrLost, 10, "LOCK_LOST"}, // no Unavailable, which many clients repeat by themselves
+		{advisory.ErrPoolExhausted, 14, "LOCK_POOL_EXHAUSTED"},
+		{advisory.ErrUnavailable, 14, "LOCK_UNAVAILABLE"},
+		{advisory.ErrRefused, 13, "LOCK_REFUSED"},
+		{namespace.ErrInvalidKey, 3, "LOCK_NO_ENTITY"},
+		{&RequestError{Status: 404}, 5, "NOT_FOUND"},
+		{&RequestError{Status: 418}, 2, "I_M_A_TEAPOT"},
+		{errors.New("unheard of"), 13, "INTERNAL_SERVER_ERROR"},
+	} {
+		p := Problem(row.err)
+		assert.Equal(t, row.code, p.Code(), row.err)
+		assert.Equal(t, row.reason, p.Reason(), row.err)
+		assert.Contains(t, p.Message(), p.Title)
+	}
+	p := Problem(advisory.ErrHeld)
+	p.Namespace, p.Entity, p.Holder = "agent", "42", &Holder{PID: 7, ApplicationName: "app"}
+	assert.Equal(t, map[string]string{
+		"type": TypeBusy, "namespace": "agent", "entity": "42", "holder_pid": "7", "holder_application_name": "app",
+	}, p.Metadata())
+}
+
 func TestAProblemReplacesTheHeadersOfTheHandler(t *testing.T) {
 	t.Parallel()
 	rec := httptest.NewRecorder()
