@@ -130,6 +130,14 @@ lint: ## vet and lint with the pinned linter
 	root=$$PWD; for m in $(LINTED); do \
 		(cd $$m && $(GO) tool -modfile=$$root/tools/go.mod golangci-lint run -c $$root/.golangci.yml ./...) || exit 1; done
 
+# What programs can be made of; the rest is for tests and demos, which want Unix.
+PRODUCTION = $$($(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/test/ -e /examples/)
+
+.PHONY: platforms
+platforms: ## compile everything for macOS, and for Windows what is not for tests; with the flags of make binaries, whose packages it takes
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 GOFLAGS=-trimpath $(GO) vet ./...
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 GOFLAGS=-trimpath $(GO) build $(PRODUCTION)
+
 RELEASE := $(GO) run -C tools ./cmd/release -C ..
 
 .PHONY: release

@@ -45,7 +45,8 @@ func PgBouncer(t *testing.T, server *pgserver.Server, settings ...string) (dsn s
 
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, dir+"/pgbouncer.ini")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	dieWithParent(cmd.SysProcAttr)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)

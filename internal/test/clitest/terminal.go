@@ -2,7 +2,6 @@ package clitest
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -30,13 +29,7 @@ type Terminal struct {
 // StartOnTerminal starts the program on a terminal of that size.
 func StartOnTerminal(t *testing.T, env []string, width, height int, args ...string) *Terminal {
 	t.Helper()
-	file, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetPointerInt(int(file.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(file.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	require.NoError(t, err)
+	file, tty := pseudoTerminal(t)
 	x := &Terminal{t: t, file: file, emulator: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(width), Y: vt.Row(height)})}
 	require.NoError(t, x.emulator.Start())
 	x.Resize(width, height)
