@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+	"github.com/pglatch/pglatch/once"
+)
+
+// The states in the table.
+const (
+	running = "running"
+	ran     = "ran"
+	broken  = "failed"
+	givenUp = "open"
+)
+
+// claimSQL claims a tick for the state $5, if it is open and in the window, and returns what it found.
+// The tick's lock is held, so that no claim of another transaction is under way. A claim that the
+// transaction's snapshot does not show is a serialization failure (PostgreSQL manual, section 13.2.2).
+const claimSQL = `WITH now AS (SELECT pg_catalog.clock_timestamp() AS t),
+	claimed AS (
+		INSERT INTO %[1]s AS o (job, tick, state, node, id, token, began, expires_at, ended)
+		SELECT $1::text, $2::timestamptz, $5::text, $3::text, $4::text, 1, t,
+			CASE WHEN $5::text = 'running' THEN t + $6::bigint * interval '1 microsecond' END,
+			CASE WHEN $5::text <> 'running' THEN t END
+		FROM now
+		WHERE $2::timestamptz BETWEEN t - $7::bigint * interval '1 microsecond' AND t + $8::bigint * interval '1 microsecond'
+		ON CONFLICT (job, tick) DO UPDATE SET (state, node, id, token, began, expires_at, ended) =
+			(excluded.state, excluded.node, excluded.id, o.token + 1, excluded.began, excluded.expires_at, excluded.ended)
+		WHERE o.state = 'open' OR o.state = 'running' AND o.expires_at <= pg_catalog.clock_timestamp()
+		RETURNING o.token)
+	SELECT pg_catalog.json_build_object('now', (extract(epoch FROM t) * 1000000)::bigint, 'token', (SELECT token FROM claimed),
+		'row', (SELECT pg_catalog.to_json(r) FROM (%[2]s WHERE job = $1::text AND tick = $2::timestamptz) AS r))::text FROM now`
+
+// rowSQL reads rows as a rowJSON.
+const rowSQL = `SELECT job, (extract(epoch FROM tick) * 1000000)::bigint AS tick, token, node,
+	CASE WHEN state = 'running' AND expires_at <= pg_catalog.clock_timestamp() THEN 'open' ELSE state END AS state,
+	(extract(epoch FROM began) * 1000000)::bigint AS began,
+	coalesce((extract(epoch FROM ended) * 1000000)::bigint, 0) AS ended FROM %s`
+
+type rowJSON struct {
+	Job   string `json:"job"`
+	Tick  int64  `json:"tick"` // microseconds since 1970, as the other times
+	Token uint64 `json:"token"`
+	Node  string `json:"node"`
+	State string `json:"state"`
+	Began int64  `json:"began"`
+	Ended int64  `json:"ended"`
+}
+
+func (r rowJSON) record() once.Record {
+	record := once.Record{Job: r.Job, Tick: at(r.Tick), Node: r.Node, Token: r.Token, Began: at(r.Began)}
+	switch r.State {
+	case running:
+		record.State = once.Running
+	case ran:
+		record.State = once.Ran
+	case broken:
+		record.State = once.Failed
+	}
+	if r.Ended != 0 {
+		record.Ended = at(r.Ended)
+	}
+	return record
+}
+
+func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// othersClaim is how long a claim waits for the claims of others, which are short, but for those of DoTx.
+const othersClaim = 100 * time.Millisecond
+
+// lock excludes other claims of a tick until the end of the transaction. The tick is Running if another
+// transaction has claimed it and is not committed.
+func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) error {
+	tag := lockOf(table, r).Tag()
+	n, err := pgsession.TxTry(ctx, tx, []namespace.Tag{tag}, session.Exclusive, true)
+	locked := n == 1
+	if err == nil && !locked {
+		locked, err = pgsession.TxWait(ctx, tx, tag, session.Exclusive, othersClaim)
+	}
+	if err == nil && !locked {
+		return &once.TakenError{Record: once.Record{Job: r.Job, Tick: r.Tick, State: once.Running}}
+	}
+	return failed(table, err)
+}
+
+// claim claims a tick that is locked: as running, or as ran, which others see when it commits.
+func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Request) (once.Claim, error) {
+	id := rand.Text()
+	var text string
+	sql := fmt.Sprintf(claimSQL, quoted(table), fmt.Sprintf(rowSQL, quoted(table)))
+	args := []any{r.Job, text8601(r.Tick), r.Node, id, state, micros(r.TTL), micros(r.Window), micros(r.Early)}
+	if err := tx.QueryRow(ctx, sql, args, &text); err != nil {
+		return once.Claim{}, failed(table, err)
+	}
+	var found struct {
+		Now   int64    `json:"now"`
+		Token *uint64  `json:"token"`
+		Row   *rowJSON `json:"row"` // from before
+	}
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return once.Claim{}, fmt.Errorf("once/postgres: answer of the server: %w", err)
+	}
+	if found.Token != nil {
+		return once.Claim{Job: r.Job, Tick: r.Tick, Node: r.Node, ID: id, Token: *found.Token, Began: at(found.Now), Remaining: r.TTL}, nil
+	}
+	taken := &once.TakenError{Record: once.Record{Job: r.Job, Tick: r.Tick, State: once.Running}}
+	if found.Row != nil && found.Row.State != givenUp {
+		taken.Record = found.Row.record()
+		return once.Claim{}, taken
+	}
+	if err := r.Check(at(found.Now)); err != nil {
+		return once.Claim{}, err
+	}
+	return once.Claim{}, taken // since the statement began
+}
+
+// lockOf is the lock that excludes claims of a tick while another is not committed. It is in the half of
+// the bigint keys that no namespace uses. Two ticks that share one are at worst taken for running.
+func lockOf(table string, r once.Request) namespace.Key {
+	schema, name := split(table)
+	sum := sha256.Sum256(fmt.Appendf(nil, "pglatch once\x00%s\x00%s\x00%s\x00%d", schema, name, r.Job, r.Tick.UnixMicro()))
+	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])) | math.MinInt64)
+}
+
+// text8601 is a time as all modes of the protocol and all drivers take it.
+func text8601(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999999Z") }
+
+func micros(d time.Duration) string { return fmt.Sprint(d.Microseconds()) }

@@ -1,0 +1,50 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/once"
+)
+
+// ErrNoTransaction says that what DoTx or DoSQLTx got is not in a transaction. Nothing was run.
+var ErrNoTransaction = session.ErrNoTransaction
+
+// failed is the error of a statement: one that the server reports has rolled back its transaction.
+func failed(table string, err error) error {
+	code := sqlstate.Of(err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrNoTransaction):
+		return fmt.Errorf("once/postgres: %w", err)
+	case isBusy(code), pgconn.SafeToRetry(err):
+		return fmt.Errorf("once/postgres: %w: %w", once.ErrBusy, err)
+	case code == sqlstate.ReadOnly:
+		return fmt.Errorf("once/postgres: %w: the transaction is read-only, or the server is a standby: %w", once.ErrNotReady, err)
+	case code == sqlstate.UndefinedTable, code == sqlstate.InvalidSchema, code == sqlstate.UndefinedColumn:
+		return fmt.Errorf("once/postgres: %w: the table %s is not there: make it with Store.Migrate, Config.CreateTable, or postgres.Schema in a migration: %w",
+			once.ErrNotReady, table, err)
+	case code == sqlstate.Privilege:
+		return fmt.Errorf("once/postgres: %[1]w: the role may not use the table %[2]s: GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO the role: %[3]w",
+			once.ErrNotReady, table, err)
+	}
+	return fmt.Errorf("once/postgres: %w", err)
+}
+
+// isBusy reports whether an error with this SQLSTATE says that nothing was done, and that another
+// transaction may do it.
+func isBusy(code string) bool {
+	switch code {
+	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow, sqlstate.UniqueViolation:
+		return true
+	case sqlstate.UnknownCompletion:
+		return false
+	}
+	return strings.HasPrefix(code, sqlstate.ClassRollback) || strings.HasPrefix(code, sqlstate.ClassResources)
+}

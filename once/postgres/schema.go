@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/once"
+)
+
+// Schema returns the SQL that makes the table of ticks unless it is there, for migrations. table is as
+// in Config; "" = DefaultTable. Nodes need SELECT, INSERT, UPDATE and DELETE on it.
+func Schema(table string) string {
+	table = cmp.Or(table, DefaultTable)
+	_, name := split(table)
+	return `CREATE TABLE IF NOT EXISTS ` + quoted(table) + ` (
+	job text NOT NULL,
+	tick timestamptz NOT NULL,      -- the scheduled time
+	state text NOT NULL,            -- running, ran, failed, or open: it was given back
+	node text NOT NULL,             -- who runs it or ran it last
+	id text NOT NULL,               -- of that claim
+	token bigint NOT NULL,          -- greater than that of each earlier claim of the tick
+	began timestamptz NOT NULL,
+	expires_at timestamptz,         -- while it runs: when another may have it
+	ended timestamptz,
+	PRIMARY KEY (job, tick)
+);
+CREATE INDEX IF NOT EXISTS ` + pgx.Identifier{name + "_tick"}.Sanitize() + ` ON ` + quoted(table) + ` (tick)`
+}
+
+// migrateAttempts is how often a creation that lost a race is repeated.
+const migrateAttempts = 5
+
+// Migrate makes the table of ticks unless it is there. Several may do so at a time.
+func (s *Store) Migrate(ctx context.Context) error {
+	var there bool
+	err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1::text) IS NOT NULL", quoted(s.table)).Scan(&there)
+	if there {
+		return nil
+	}
+	for range migrateAttempts {
+		if err != nil && !lostRace(err) {
+			break
+		}
+		if _, err = s.pool.Exec(ctx, Schema(s.table), pgx.QueryExecModeSimpleProtocol); err == nil {
+			return nil
+		}
+	}
+	switch sqlstate.Of(err) {
+	case sqlstate.Privilege:
+		return fmt.Errorf("once/postgres: %w: the role may not create the table %s: let one that may run Store.Migrate or postgres.Schema: %w", once.ErrNotReady, s.table, err)
+	case sqlstate.InvalidSchema:
+		return fmt.Errorf("once/postgres: %w: the schema of the table %s does not exist: create it, or use another table: %w", once.ErrNotReady, s.table, err)
+	}
+	return failed(s.table, err)
+}
+
+// lostRace reports whether an error comes from a creation at the same time: IF NOT EXISTS looks before
+// it creates.
+func lostRace(err error) bool {
+	switch sqlstate.Of(err) {
+	case sqlstate.DuplicateTable, sqlstate.DuplicateObject, sqlstate.UniqueViolation:
+		return true
+	}
+	return false
+}

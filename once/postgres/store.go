@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/once"
+)
+
+// A Store keeps claims in a table of PostgreSQL.
+type Store struct {
+	pool   *pgxpool.Pool
+	own    bool // pool is to be closed
+	table  string
+	create bool
+	made   atomic.Bool // the table is there, as far as CreateTable is concerned
+}
+
+var _ once.Store = (*Store)(nil)
+
+// New returns a Store without connecting.
+func New(config Config) (*Store, error) {
+	config.Table = cmp.Or(config.Table, DefaultTable)
+	if err := config.validated(); err != nil {
+		return nil, err
+	}
+	s := &Store{pool: config.Pool, table: config.Table, create: config.CreateTable}
+	if s.pool == nil {
+		pool, err := open(config.DSN)
+		if err != nil {
+			return nil, err
+		}
+		s.pool, s.own = pool, true
+	}
+	return s, nil
+}
+
+// Close closes the Store's own pool, after the operations in flight. A pool of the caller's stays open.
+func (s *Store) Close() {
+	if s.own {
+		s.pool.Close()
+	}
+}
+
+// Keeps implements once.Store.
+func (s *Store) Keeps() time.Duration { return Keeps }
+
+// durably makes a commit wait for the server's disk whatever the default is.
+const durably = `SELECT pg_catalog.set_config('synchronous_commit', 'on', true) WHERE pg_catalog.current_setting('synchronous_commit') IN ('off', 'local')`
+
+// Claim implements once.Store in a short transaction.
+func (s *Store) Claim(ctx context.Context, r once.Request) (c once.Claim, err error) {
+	if err := r.Validate(); err != nil {
+		return once.Claim{}, err
+	}
+	if err := s.ready(ctx); err != nil {
+		return once.Claim{}, err
+	}
+	var refused error
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, durably); err != nil {
+			return err
+		}
+		if refused = lock(ctx, pgsession.FromPgx(tx), s.table, r); refused == nil {
+			c, refused = claim(ctx, pgsession.FromPgx(tx), s.table, running, r)
+		}
+		return refused
+	})
+	if refused != nil {
+		return once.Claim{}, refused
+	}
+	return c, failed(s.table, err)
+}
+
+// ready makes the table if that is wanted and was not done.
+func (s *Store) ready(ctx context.Context) error {
+	if !s.create || s.made.Load() {
+		return nil
+	}
+	err := s.Migrate(ctx)
+	s.made.Store(err == nil)
+	return err
+}
+
+const renewSQL = `UPDATE %s SET expires_at = greatest(expires_at, pg_catalog.clock_timestamp() + $5::bigint * interval '1 microsecond')
+	WHERE job = $1::text AND tick = $2::timestamptz AND id = $3::text AND token = $4::bigint AND state = 'running' AND expires_at > pg_catalog.clock_timestamp()
+	RETURNING (extract(epoch FROM expires_at - pg_catalog.clock_timestamp()) * 1000000)::bigint`
+
+// Renew implements once.Store.
+func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (time.Duration, error) {
+	var us int64
+	changed, err := s.change(ctx, &us, renewSQL, c, micros(ttl))
+	if err == nil && !changed {
+		err = &once.LostError{Job: c.Job, Tick: c.Tick}
+	}
+	return max(time.Duration(us)*time.Microsecond, 0), err
+}
+
+// endSQL changes a row that has ended in the same way into itself. Nobody else can have had the tick, because
+// that would be another claim's id.
+const endSQL = `UPDATE %s SET state = $5::text, expires_at = NULL,
+	ended = CASE WHEN $5::text = 'open' THEN NULL ELSE coalesce(ended, pg_catalog.clock_timestamp()) END
+	WHERE job = $1::text AND tick = $2::timestamptz AND id = $3::text AND token = $4::bigint AND state IN ('running', $5::text)
+	RETURNING 0::bigint`
+
+// End implements once.Store, and forgets some ticks that are older than all windows.
+func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
+	to := map[once.State]string{once.Ran: ran, once.Failed: broken, once.Open: givenUp}[state]
+	if to == "" {
+		return &once.InvalidError{Field: "state", Value: state.String(), Remedy: "use Ran, Failed or Open"}
+	}
+	var zero int64
+	changed, err := s.change(ctx, &zero, endSQL, c, to)
+	switch {
+	case err != nil:
+		return err
+	case !changed:
+		return &once.LostError{Job: c.Job, Tick: c.Tick}
+	}
+	_, _ = s.sweep(ctx) // the next End, or Sweep, does what this one did not
+	return nil
+}
+
+// change changes the row of a claim in a transaction, and reports whether it was there.
+func (s *Store) change(ctx context.Context, number *int64, sql string, c once.Claim, last string) (changed bool, err error) {
+	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, durably); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, fmt.Sprintf(sql, quoted(s.table)), c.Job, text8601(c.Tick), c.ID, fmt.Sprint(c.Token), last)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			changed = true
+			if err := rows.Scan(number); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+	return changed && err == nil, failed(s.table, err)
+}
+
+// Look implements once.Store.
+func (s *Store) Look(ctx context.Context, job string, from, to time.Time) ([]once.Record, error) {
+	if err := once.ValidateJob(job); err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	sql := fmt.Sprintf("SELECT pg_catalog.to_json(r)::text FROM ("+rowSQL+" WHERE job = $1::text AND tick BETWEEN $2::timestamptz AND $3::timestamptz) AS r ORDER BY r.tick", quoted(s.table))
+	rows, err := s.pool.Query(ctx, sql, job, text8601(from), text8601(to))
+	if err != nil {
+		return nil, failed(s.table, err)
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (once.Record, error) {
+		var text string
+		if err := row.Scan(&text); err != nil {
+			return once.Record{}, err
+		}
+		var r rowJSON
+		err := json.Unmarshal([]byte(text), &r)
+		return r.record(), err
+	})
+	return records, failed(s.table, err)
+}

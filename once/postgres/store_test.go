@@ -1,0 +1,103 @@
+package postgres_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/once"
+	"github.com/pglatch/pglatch/once/postgres"
+)
+
+func TestAStoreWithoutItsTableSaysHowToMakeIt(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	pool := newPool(t, dsn)
+	s, err := postgres.New(postgres.Config{Pool: pool})
+	require.NoError(t, err)
+	_, err = newRunner(t, once.Config{Store: s}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.ErrorIs(t, err, once.ErrNotReady)
+	require.ErrorContains(t, err, "Store.Migrate")
+	_, err = s.Look(t.Context(), "report", thisMinute(), thisMinute())
+	require.ErrorIs(t, err, once.ErrNotReady)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = postgres.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+	require.ErrorIs(t, err, once.ErrNotReady)
+	require.NoError(t, tx.Rollback(t.Context()))
+
+	exec(t, pool, "CREATE ROLE once_plain; GRANT once_plain TO CURRENT_USER")
+	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY once_plain; DROP ROLE once_plain") })
+	exec(t, pool, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+	plain, err := postgres.New(postgres.Config{DSN: strings.Replace(dsn, "?", "?options=-c%20role%3Donce_plain&", 1), CreateTable: true})
+	require.NoError(t, err)
+	t.Cleanup(plain.Close)
+	_, err = newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.ErrorIs(t, err, once.ErrNotReady)
+	require.ErrorContains(t, err, "may not create")
+	exec(t, pool, postgres.Schema(""))
+	_, err = newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE")
+	exec(t, pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON pglatch_once TO once_plain")
+	result, err := newRunner(t, once.Config{Store: plain}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.NoError(t, err)
+	assert.True(t, result.Did)
+}
+
+func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	pool := newPool(t, dsn)
+	exec(t, pool, "CREATE SCHEMA jobs")
+	var wg sync.WaitGroup
+	for range 8 {
+		s, err := postgres.New(postgres.Config{Pool: pool, Table: "jobs.ticks", CreateTable: true})
+		require.NoError(t, err)
+		r := newRunner(t, once.Config{Store: s})
+		wg.Go(func() {
+			_, err := r.Do(t.Context(), "report", thisMinute(), nothing)
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 1, one[int](t, pool, "SELECT count(*) FROM jobs.ticks WHERE state = 'ran'"))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	result, err := postgres.Options{Table: "jobs.ticks"}.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+	require.NoError(t, err)
+	assert.Equal(t, once.Ran, result.State)
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestTicksThatNoWindowReachesAreForgotten(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, pool := newStore(t, dsn), newPool(t, dsn)
+	exec(t, pool, `INSERT INTO pglatch_once SELECT 'old', now() - interval '8 days' - i * interval '1 minute', 'ran', 'n', 'id', 1, now(), NULL, now()
+		FROM generate_series(1, 250) AS i`)
+	exec(t, pool, `INSERT INTO pglatch_once VALUES ('old', now() - interval '9 days', 'running', 'n', 'id', 1, now(), now() + interval '1 hour', NULL),
+		('kept', now() - interval '7 days 12 hours', 'ran', 'n', 'id', 1, now(), NULL, now())`)
+	_, err := newRunner(t, once.Config{Store: s}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.NoError(t, err)
+	assert.Equal(t, 153, one[int](t, pool, "SELECT count(*) FROM pglatch_once"), "a hundred by each run")
+	removed, err := s.Sweep(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 150, removed)
+	assert.Equal(t, 3, one[int](t, pool, "SELECT count(*) FROM pglatch_once"), "what runs, what is young, and the tick")
+}
+
+func TestAWindowThatIsLongerThanWhatIsKeptIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := once.New(once.Config{Store: &postgres.Store{}, Window: postgres.Keeps + time.Second})
+	require.ErrorIs(t, err, once.ErrInvalid)
+	require.ErrorContains(t, err, "Config.Window")
+	for _, c := range []postgres.Config{{}, {DSN: "postgres://localhost/x", Table: "a-b"}, {DSN: "::"}} {
+		_, err := postgres.New(c)
+		require.ErrorIs(t, err, once.ErrInvalid)
+	}
+}

@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/once"
+)
+
+// A PgxTx is what DoTx needs of a transaction; pgx.Tx has it. Pools and connections have it too, and
+// are refused with ErrNoTransaction.
+type PgxTx = pgsession.PgxTx
+
+// A SQLTx is what DoSQLTx needs of a transaction; *sql.Tx has it, and so have the transactions of
+// libraries on top of it, whatever placeholders they have: no arguments are sent.
+type SQLTx = pgsession.SQLTx
+
+// DoTx runs fn for a tick of a job in a transaction of the caller's, unless the tick is taken: that it
+// was run is committed together with what fn did in the transaction, or neither is. There is nothing to renew, no
+// Store and no Runner; it excludes, and is excluded by, the runs of a Runner on the same table.
+//
+// If another transaction has claimed the tick and has not ended, DoTx waits for a tenth of a second,
+// and the Result says Running. Who needs to know how that ends calls again. The claim lasts as long as its
+// transaction, so set idle_in_transaction_session_timeout where processes can be stopped or cut off.
+//
+// If fn returns an error, or panics, what it did in the transaction is undone, up to a savepoint from before,
+// and so is the claim: the caller may commit what else the transaction did. Result.State is Open then.
+// ClaimOf finds the claim in the ctx of fn.
+//
+// In repeatable read and serializable the transaction's snapshot can be older than another's run: that is
+// once.ErrBusy, and never a second run. PostgreSQL has aborted the transaction then; the whole of it may be
+// tried again, and finds out who ran. So is DoTx best its first statement. *once.WindowError and
+// *once.InvalidError leave the transaction as it was. ErrNoTransaction if tx is none: nothing was run.
+// once.ErrNotReady if the table is missing. Other errors are the driver's, or fn's.
+func DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	return Options{}.DoTx(ctx, tx, job, tick, fn)
+}
+
+// DoSQLTx is DoTx for database/sql and the libraries on top of it.
+func DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	return Options{}.DoSQLTx(ctx, tx, job, tick, fn)
+}
+
+// Options are for DoTx and DoSQLTx. The zero value is theirs.
+type Options struct {
+	Node   string        // as in once.Config
+	Window time.Duration // the same; at most Keeps
+	Early  time.Duration // the same
+	Table  string        // as in Config
+}
+
+// DoTx is the function DoTx with options.
+func (o Options) DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	return o.do(ctx, pgsession.FromPgx(tx), job, tick, fn)
+}
+
+// DoSQLTx is the function DoSQLTx with options.
+func (o Options) DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	return o.do(ctx, pgsession.FromSQL(tx), job, tick, fn)
+}
+
+// The savepoint that fn's work and the claim are undone to.
+const (
+	savepoint = "SAVEPOINT pglatch_once"
+	undo      = "ROLLBACK TO SAVEPOINT pglatch_once"
+	keep      = "RELEASE SAVEPOINT pglatch_once"
+)
+
+func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
+	table := cmp.Or(o.Table, DefaultTable)
+	if err := validateTable(table); err != nil {
+		return once.Result{}, err
+	}
+	// A Runner is asked for its defaults only.
+	r, err := once.NewRequest(once.Config{Store: &Store{}, Node: o.Node, Window: o.Window, Early: o.Early}, job, tick)
+	if err != nil {
+		return once.Result{}, err
+	}
+	if err = lock(ctx, tx, table, r); err == nil {
+		err = failed(table, tx.Exec(ctx, savepoint))
+	}
+	var c once.Claim
+	if err == nil {
+		c, err = claim(ctx, tx, table, ran, r)
+	}
+	if taken, ok := errors.AsType[*once.TakenError](err); ok {
+		return once.Result{Record: taken.Record}, nil
+	}
+	if err != nil {
+		return once.Result{}, err
+	}
+	result := once.Result{Did: true, Record: once.Record{Job: c.Job, Tick: c.Tick, State: once.Ran, Node: c.Node, Token: c.Token, Began: c.Began}}
+	if err := inSavepoint(ctx, tx, func() error { return fn(once.WithClaim(ctx, c)) }); err != nil {
+		result.State = once.Open
+		return result, err
+	}
+	return result, nil
+}
+
+// inSavepoint calls fn, and undoes to the savepoint unless it returns nil.
+func inSavepoint(ctx context.Context, tx pgsession.Tx, fn func() error) (err error) {
+	returned := false
+	defer func() {
+		if returned && err == nil {
+			return
+		}
+		if undone := tx.Exec(context.WithoutCancel(ctx), undo); undone != nil {
+			err = errors.Join(err, fmt.Errorf("once/postgres: undoing what was done: %w", undone))
+		}
+	}()
+	err = fn()
+	returned = true
+	if err == nil {
+		err = tx.Exec(ctx, keep)
+	}
+	return err
+}

@@ -1,0 +1,336 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/txshapes"
+	"github.com/pglatch/pglatch/once"
+	"github.com/pglatch/pglatch/once/postgres"
+)
+
+// oddJob has what placeholders and literals look like in SQL and in libraries.
+const oddJob = `a's $1 ? ?0 :name @name {{x}} %s \ "q"`
+
+// doAny runs a tick in what has the methods of a transaction.
+func doAny(ctx context.Context, tx any, job string, tick time.Time, fn func(context.Context) error) (once.Result, error) {
+	if tx, ok := tx.(postgres.PgxTx); ok {
+		return postgres.DoTx(ctx, tx, job, tick, fn)
+	}
+	return postgres.DoSQLTx(ctx, tx.(postgres.SQLTx), job, tick, fn)
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestWhatIsNotInATransactionRunsNothing(t *testing.T) {
+	t.Parallel()
+	txshapes.InEveryMode(t, pgtest.DSN, func(b txshapes.Base, dsn string) {
+		newStore(b, dsn)
+		b.Each(txshapes.None, func(t *testing.T, _ string, tx any) {
+			t.Helper()
+			_, err := doAny(t.Context(), tx, oddJob, thisMinute(), func(context.Context) error {
+				t.Error("it ran")
+				return nil
+			})
+			require.ErrorIs(t, err, postgres.ErrNoTransaction)
+			assert.Zero(t, one[int](t, b.Pool, "SELECT count(*) FROM pglatch_once"))
+		})
+	})
+}
+
+func TestWhatIsInATransactionRunsTheTick(t *testing.T) {
+	t.Parallel()
+	txshapes.InEveryMode(t, pgtest.DSN, func(b txshapes.Base, dsn string) {
+		newStore(b, dsn)
+		b.Each(txshapes.Begun, func(t *testing.T, name string, tx any) {
+			t.Helper()
+			did := 0
+			result, err := doAny(t.Context(), tx, oddJob, thisMinute(), func(ctx context.Context) error {
+				did++
+				c, ok := once.ClaimOf(ctx)
+				assert.True(t, ok)
+				assert.Equal(t, oddJob, c.Job)
+				return nil
+			})
+			if name == txshapes.ReadOnly {
+				require.ErrorIs(t, err, once.ErrNotReady)
+				require.Zero(t, did)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, []any{true, once.Ran, 1}, []any{result.Did, result.State, did})
+			again, err := doAny(t.Context(), tx, oddJob, thisMinute(), nothing)
+			require.NoError(t, err)
+			assert.Equal(t, []any{false, once.Ran, result.Node, result.Token}, []any{again.Did, again.State, again.Node, again.Token})
+			require.NoError(t, txshapes.Exec(t.Context(), tx, "ROLLBACK"))
+			assert.Zero(t, one[int](t, b.Pool, "SELECT count(*) FROM pglatch_once"), "neither ran nor did")
+		})
+	})
+}
+
+var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+
+// inEveryLevel runs a test in a database with a table of what was done.
+func inEveryLevel(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx)) {
+	t.Helper()
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			newStore(t, dsn)
+			pool := newPool(t, dsn+"&pool_max_conns=8")
+			exec(t, pool, "CREATE TABLE done (who text)")
+			test(t, pool, func() pgx.Tx {
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				return tx
+			})
+		})
+	}
+}
+
+// work notes in the transaction who did something.
+func work(tx pgx.Tx, who string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := tx.Exec(ctx, "INSERT INTO done VALUES ($1)", who)
+		return err
+	}
+}
+
+func done(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	return one[int](t, pool, "SELECT count(*) FROM done")
+}
+
+func TestThatATickRanAndWhatItDidAreCommittedTogether(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		tick := thisMinute()
+		first := begin()
+		result, err := postgres.DoTx(t.Context(), first, "report", tick, work(first, "a"))
+		require.NoError(t, err)
+		require.True(t, result.Did)
+		require.NoError(t, first.Rollback(t.Context()))
+		assert.Zero(t, done(t, pool))
+
+		second := begin()
+		result, err = postgres.DoTx(t.Context(), second, "report", tick, work(second, "b"))
+		require.NoError(t, err)
+		require.True(t, result.Did, "the first one was rolled back")
+		require.NoError(t, second.Commit(t.Context()))
+		assert.Equal(t, 1, done(t, pool))
+
+		third := begin()
+		result, err = postgres.DoTx(t.Context(), third, "report", tick, work(third, "c"))
+		require.NoError(t, err)
+		assert.Equal(t, []any{false, once.Ran}, []any{result.Did, result.State})
+		require.NoError(t, third.Commit(t.Context()))
+		assert.Equal(t, 1, done(t, pool))
+	})
+}
+
+func TestWhoComesWhileATransactionIsOpenNeitherBlocksNorRunsTheTick(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		tick := thisMinute()
+		first := begin()
+		result, err := postgres.DoTx(t.Context(), first, "report", tick, func(ctx context.Context) error {
+			second := begin()
+			result, err := postgres.DoTx(ctx, second, "report", tick, work(second, "b"))
+			assert.NoError(t, err)
+			assert.Equal(t, []any{false, once.Running}, []any{result.Did, result.State})
+			assert.NoError(t, second.Commit(ctx))
+			return work(first, "a")(ctx)
+		})
+		require.NoError(t, err)
+		require.True(t, result.Did)
+
+		store := newStore(t, pool.Config().ConnString())
+		runner := newRunner(t, once.Config{Store: store})
+		result, err = runner.Do(t.Context(), "report", tick, nothing)
+		require.NoError(t, err)
+		assert.Equal(t, []any{false, once.Running}, []any{result.Did, result.State}, "a Runner does not block either")
+
+		require.NoError(t, first.Commit(t.Context()))
+		result, err = runner.Do(t.Context(), "report", tick, nothing)
+		require.NoError(t, err)
+		assert.Equal(t, []any{false, once.Ran}, []any{result.Did, result.State})
+		assert.Equal(t, 1, done(t, pool))
+	})
+}
+
+func TestATransactionExcludesAndIsExcludedByARunner(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		runner := newRunner(t, once.Config{Store: newStore(t, pool.Config().ConnString()), Node: "runner"})
+		_, err := runner.Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
+			tx := begin()
+			result, err := postgres.DoTx(ctx, tx, "report", thisMinute(), work(tx, "b"))
+			assert.NoError(t, err)
+			assert.Equal(t, []any{false, once.Running, "runner"}, []any{result.Did, result.State, result.Node})
+			return tx.Commit(ctx)
+		})
+		require.NoError(t, err)
+		assert.Zero(t, done(t, pool))
+	})
+}
+
+func TestASnapshotThatIsOlderThanAnothersRunIsNoSecondRun(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		for i, known := range []bool{false, true} { // whether the snapshot has an older row of the tick
+			tick := thisMinute().Add(-time.Duration(i) * time.Minute)
+			if known {
+				store := newStore(t, pool.Config().ConnString())
+				c, err := store.Claim(t.Context(), once.Request{Job: "report", Tick: tick, Node: "x", TTL: time.Minute, Window: time.Hour, Early: time.Minute})
+				require.NoError(t, err)
+				require.NoError(t, store.End(t.Context(), c, once.Open))
+			}
+			old := begin()
+			_, err := old.Exec(t.Context(), "SELECT count(*) FROM done") // takes the snapshot
+			require.NoError(t, err)
+			first := begin()
+			result, err := postgres.DoTx(t.Context(), first, "report", tick, work(first, "a"))
+			require.NoError(t, err)
+			require.True(t, result.Did)
+			require.NoError(t, first.Commit(t.Context()))
+
+			ran := false
+			result, err = postgres.DoTx(t.Context(), old, "report", tick, func(context.Context) error { ran = true; return nil })
+			assert.False(t, ran)
+			assert.False(t, result.Did)
+			if t.Name()[len(t.Name())-len("committed"):] == "committed" {
+				require.NoError(t, err)
+				assert.Equal(t, once.Ran, result.State)
+				require.NoError(t, old.Commit(t.Context()))
+				continue
+			}
+			require.ErrorIs(t, err, once.ErrBusy)
+			require.ErrorContains(t, err, "could not serialize")
+			require.NoError(t, old.Rollback(t.Context()))
+			again := begin()
+			result, err = postgres.DoTx(t.Context(), again, "report", tick, nothing)
+			require.NoError(t, err)
+			assert.Equal(t, once.Ran, result.State)
+			require.NoError(t, again.Commit(t.Context()))
+		}
+		assert.Equal(t, 2, done(t, pool))
+	})
+}
+
+// The control: a look at the table and a note in it, in one transaction, is a second run.
+func TestWithoutTheClaimAnOldSnapshotIsASecondRun(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		a, b := begin(), begin()
+		for who, tx := range map[string]pgx.Tx{"a": a, "b": b} {
+			var n int
+			require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM pglatch_once WHERE job = 'report'").Scan(&n))
+			require.Zero(t, n)
+			require.NoError(t, work(tx, who)(t.Context()))
+		}
+		require.NoError(t, a.Commit(t.Context()))
+		if err := b.Commit(t.Context()); err != nil {
+			require.ErrorContains(t, err, "could not serialize", "in serializable it is one")
+		}
+		assert.LessOrEqual(t, 1, done(t, pool))
+		if t.Name()[len(t.Name())-len("serializable"):] != "serializable" {
+			assert.Equal(t, 2, done(t, pool))
+		}
+	})
+}
+
+func TestWorkThatFailsIsUndoneWithTheClaimAndTheRestCanCommit(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		cause := errors.New("no paper")
+		for name, fail := range map[string]func(tx pgx.Tx) func(context.Context) error{
+			"an error": func(pgx.Tx) func(context.Context) error { return func(context.Context) error { return cause } },
+			"an error of the server": func(tx pgx.Tx) func(context.Context) error {
+				return func(ctx context.Context) error {
+					_, err := tx.Exec(ctx, "SELECT 1/0")
+					return errors.Join(cause, err)
+				}
+			},
+		} {
+			tx := begin()
+			require.NoError(t, work(tx, "before")(t.Context()))
+			result, err := postgres.DoTx(t.Context(), tx, name, thisMinute(), func(ctx context.Context) error {
+				require.NoError(t, work(tx, "undone")(ctx))
+				return fail(tx)(ctx)
+			})
+			require.ErrorIs(t, err, cause)
+			assert.Equal(t, []any{true, once.Open}, []any{result.Did, result.State})
+			require.NoError(t, tx.Commit(t.Context()))
+		}
+		assert.Equal(t, 2, done(t, pool))
+		assert.Zero(t, one[int](t, pool, "SELECT count(*) FROM pglatch_once"))
+
+		tx := begin()
+		assert.PanicsWithValue(t, "stop", func() {
+			_, _ = postgres.DoTx(t.Context(), tx, "panic", thisMinute(), func(context.Context) error { panic("stop") })
+		})
+		require.NoError(t, tx.Commit(t.Context()))
+		assert.Zero(t, one[int](t, pool, "SELECT count(*) FROM pglatch_once"))
+	})
+}
+
+func TestATransactionRefusesWhatIsOutOfTheWindowAndGoesOn(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		tx := begin()
+		for _, tick := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(time.Hour)} {
+			_, err := postgres.DoTx(t.Context(), tx, "report", tick, nothing)
+			require.ErrorIs(t, err, once.ErrWindow)
+		}
+		_, err := postgres.Options{Window: postgres.Keeps + 1}.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+		require.ErrorIs(t, err, once.ErrInvalid)
+		_, err = postgres.Options{Table: "a b"}.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+		require.ErrorIs(t, err, once.ErrInvalid)
+		result, err := postgres.Options{Window: 3 * time.Hour, Node: "n"}.DoTx(t.Context(), tx, "report", time.Now().Add(-2*time.Hour), work(tx, "a"))
+		require.NoError(t, err)
+		assert.Equal(t, []any{true, "n"}, []any{result.Did, result.Node})
+		require.NoError(t, tx.Commit(t.Context()))
+		assert.Equal(t, 1, done(t, pool))
+	})
+}
+
+// The session ends in the middle of the work: neither that the tick ran nor what it did is there.
+func TestASessionThatDiesInTheTransactionGivesTheTickBack(t *testing.T) {
+	t.Parallel()
+	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
+		t.Helper()
+		tx := begin()
+		_, err := postgres.DoTx(t.Context(), tx, "report", thisMinute(), func(ctx context.Context) error {
+			if err := work(tx, "a")(ctx); err != nil {
+				return err
+			}
+			exec(t, pool, "SELECT pg_terminate_backend($1, 20000)", tx.Conn().PgConn().PID())
+			return work(tx, "a")(ctx)
+		})
+		require.Error(t, err)
+		require.Error(t, tx.Commit(t.Context()))
+		next := begin()
+		result, err := postgres.DoTx(t.Context(), next, "report", thisMinute(), work(next, "b"))
+		require.NoError(t, err)
+		require.True(t, result.Did)
+		require.NoError(t, next.Commit(t.Context()))
+		assert.Equal(t, 1, done(t, pool))
+	})
+}
