@@ -39,6 +39,9 @@
 //		}))
 //	}
 //
+// Module adapters/clientgolock is the opposite: the elector of client-go, and managers of
+// controller-runtime, on our leases, without a Lease object.
+//
 // examples/kubernetes has the whole program, its image, its rights, its Deployment, and a
 // Service that follows the leader.
 //

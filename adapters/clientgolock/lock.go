@@ -1,0 +1,177 @@
+package clientgolock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/pglatch/pglatch/leader/leased"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// ErrLost says that the lease of this leadership is over, and that the elector has not
+// stopped yet.
+var ErrLost = errors.New("clientgolock: lease lost; it can be acquired again when the elector has stopped leading")
+
+// resource names what a conflict is about, in errors of the Kubernetes API's form.
+var resource = schema.GroupResource{Group: "lease.pglatch", Resource: "leases"}
+
+// A Config names an election and one of its candidates.
+type Config struct {
+	// Name is that of the lease; see lease.ValidateName. All candidates use the same.
+	Name string
+
+	// Identity is the name of this candidate in the record. "" = host name and a random part,
+	// new for each Lock.
+	Identity string
+}
+
+// A Lock is a resourcelock.Interface on a lease. It is for one elector at a time; Token,
+// Identity and Describe may be called by anybody.
+type Lock struct {
+	store  leased.Store
+	config Config
+
+	held    *lease.Claim  // what the last successful Create or Update got; nil = nothing
+	token   atomic.Uint64 // of held
+	seen    *lease.Record // what the last Get returned; nil = nothing
+	asked   string        // idempotency key of an acquisition whose outcome is not known; "" = none
+	leading bool          // from "became leader" to "stopped leading"
+	lost    bool          // the lease ended while leading
+}
+
+var _ resourcelock.Interface = (*Lock)(nil)
+
+// New returns a Lock on a store, which stays the caller's, without asking it anything: any
+// lease.Store, or a *leasehttp.Client. Errors: *lease.InvalidError.
+func New(store leased.Store, config Config) (*Lock, error) {
+	if store == nil {
+		return nil, &lease.InvalidError{Field: "store", Value: "nil", Remedy: "pass a lease.Store or a *leasehttp.Client"}
+	}
+	if err := lease.ValidateName(config.Name); err != nil {
+		return nil, err
+	}
+	if config.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		config.Identity = host + "_" + rand.Text()
+	}
+	check := lease.AcquireRequest{Name: config.Name, Holder: config.Identity, TTL: time.Second}
+	if err := check.Validate(); err != nil {
+		return nil, err
+	}
+	return &Lock{store: store, config: config}, nil
+}
+
+// Identity returns the candidate's name.
+func (l *Lock) Identity() string { return l.config.Identity }
+
+// Describe returns the lease's name.
+func (l *Lock) Describe() string { return l.config.Name }
+
+// Token returns the fencing token of the lease that this candidate last got, and 0 if it
+// has none or knows that it ended.
+func (l *Lock) Token() uint64 { return l.token.Load() }
+
+// RecordEvent is told by the elector that it became leader, or stopped leading. Other events
+// say nothing here.
+func (l *Lock) RecordEvent(event string) {
+	switch event {
+	case "became leader":
+		l.leading, l.lost = true, false
+	case "stopped leading":
+		l.leading, l.lost = false, false
+	}
+}
+
+// Get returns the record of the lease, and bytes that differ after each change of it. Who
+// has it is empty if it was released or has expired. The error matches apierrors.IsNotFound
+// if the store knows nothing of it, ErrLost, or is the store's.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.seen = nil
+	found, err := l.store.Get(ctx, l.config.Name)
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return nil, nil, fmt.Errorf("clientgolock: %w", err)
+	}
+	if l.held != nil && (err != nil || found.State != lease.Held || found.Claim != *l.held) {
+		l.over()
+	}
+	switch {
+	case l.lost:
+		return nil, nil, ErrLost
+	case err != nil:
+		return nil, nil, apierrors.NewNotFound(resource, l.config.Name)
+	}
+	record := l.record(found)
+	raw, err := json.Marshal(struct {
+		*resourcelock.LeaderElectionRecord
+		ID      string
+		Version uint64
+	}{record, found.ID, found.Version})
+	if err != nil {
+		return nil, nil, fmt.Errorf("clientgolock: %w", err)
+	}
+	l.seen = &found
+	return record, raw, nil
+}
+
+// Create gets the lease of a name that the store does not know. The error matches
+// apierrors.IsAlreadyExists if somebody has it.
+func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	switch err := l.acquire(ctx, record); {
+	case errors.Is(err, lease.ErrHeld):
+		return apierrors.NewAlreadyExists(resource, l.config.Name)
+	case err != nil:
+		return fmt.Errorf("clientgolock: %w", err)
+	}
+	return nil
+}
+
+// Update renews the lease of this candidate, takes over one that was free when Get was last
+// called, or, if the record names no holder, releases it. The error matches
+// apierrors.IsConflict if somebody else has, or had, the lease since; then nothing has
+// changed. A release of a lease that is over is a *lease.StaleError and no conflict, because client-go would
+// repeat it.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.update(ctx, record)
+	switch {
+	case err == nil || errors.Is(err, ErrLost):
+		return err
+	case record.HolderIdentity != "" && (over(err) || errors.Is(err, lease.ErrHeld)):
+		return apierrors.NewConflict(resource, l.config.Name, err)
+	}
+	return fmt.Errorf("clientgolock: %w", err)
+}
+
+func (l *Lock) update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	switch {
+	case record.HolderIdentity == "":
+		return l.release(ctx)
+	case l.lost:
+		return ErrLost
+	case l.held != nil:
+		return l.renew(ctx, record)
+	case l.seen == nil:
+		return errors.New("there is nothing to update: call Get first")
+	case l.asked == "": // else the store knows the request, if it has arrived
+		found, err := l.store.Get(ctx, l.config.Name)
+		if err != nil {
+			return err
+		}
+		if found.Version != l.seen.Version {
+			return &lease.StaleError{Name: l.config.Name, ID: found.ID != l.seen.ID, Token: found.Token != l.seen.Token}
+		}
+	}
+	return l.acquire(ctx, record)
+}
