@@ -56,10 +56,10 @@ func New(app *program.App) *cobra.Command {
 		Short: "Check whether a database is fit for advisory locks",
 		Long: `Check whether a database is fit for advisory locks: its version, whether it is a
 standby or behind a transaction pooler, what the role may see, how full the lock table
-is, what lock sessions may set, and how long a fail-over takes at worst. It changes
-nothing. The exit code is 69 if the database cannot be reached, 77 if it refuses the
-user, 70 if a check fails,
-and 0 otherwise, also with warnings.`,
+is, what lock sessions may set, what the system it runs on cannot do, and how long a
+fail-over takes at worst. It changes nothing. The exit code is 69 if the database cannot
+be reached, 77 if it refuses the user, 70 if a check fails, and 0 otherwise, also with
+warnings.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context()) },
 	}
@@ -87,6 +87,7 @@ func (e *examination) run(ctx context.Context) error {
 			return program.Unavailable(ctx, err)
 		}
 	}
+	e.platform()
 	e.failOver()
 	return e.print()
 }

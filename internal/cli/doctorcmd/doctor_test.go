@@ -42,7 +42,7 @@ func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 	for check, s := range status {
 		assert.Equal(t, "ok", s, check)
 	}
-	assert.Len(t, status, 13)
+	assert.Len(t, status, 14)
 	assert.Contains(t, detail["lock table"], "room for "+strconv.Itoa(64*300)+" = max_locks_per_transaction 64 × (max_connections 300 + max_prepared_transactions 0)")
 	assert.Contains(t, detail["fail-over"], "10.9s in all")
 	for _, set := range []string{"tcp_keepalives_idle 3s (else ", "tcp_keepalives_interval 3s (else ", "tcp_keepalives_count 3 (else ", "tcp_user_timeout 10000ms (else ", "client_connection_check_interval 1s (else "} {
@@ -55,10 +55,10 @@ func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "doctor")
 	assert.Zero(t, code)
 	assert.Empty(t, stderr)
-	assert.Equal(t, 13, strings.Count(stdout, "\n"))
+	assert.Equal(t, 14, strings.Count(stdout, "\n"))
 	assert.True(t, strings.HasPrefix(stdout, "ok    connection        database "), stdout)
 	stdout, _, _ = clitest.Run(t, clitest.At(dsn), "doctor", "-o", "jsonl")
-	assert.Len(t, clitest.DecodeLines[struct{ Check string }](t, stdout), 13)
+	assert.Len(t, clitest.DecodeLines[struct{ Check string }](t, stdout), 14)
 }
 
 func TestDoctorFindsWhatIsWrong(t *testing.T) {
@@ -85,7 +85,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 
 	stdout, stderr, code := clitest.Run(t, clitest.At(u.String()), "doctor", "--color", "always")
 	assert.Equal(t, program.ExitInternal, code)
-	assert.Equal(t, "pglatch: 2 of 13 checks failed\n", stderr)
+	assert.Equal(t, "pglatch: 2 of 14 checks failed\n", stderr)
 	assert.Contains(t, stdout, "\x1b[31mfail\x1b[0m  plpgsql")
 
 	clitest.Execute(t, admin, "CREATE EXTENSION plpgsql")

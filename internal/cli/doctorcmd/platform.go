@@ -1,0 +1,21 @@
+package doctorcmd
+
+import "runtime"
+
+// platform says what of pglatch works otherwise on the system that it runs on.
+func (e *examination) platform() {
+	status, detail := platformOf(runtime.GOOS)
+	e.note("platform", status, "%s/%s: %s", runtime.GOOS, runtime.GOARCH, detail)
+}
+
+// platformOf sums up the files _other.go: docs/operations.md, "Other systems than Linux".
+func platformOf(system string) (severity, string) {
+	const clock = "only compiled by CI, not tested; a holder's deadline may outlast a suspension of this machine, so guard writes with terms or tokens"
+	switch system {
+	case "linux":
+		return ok, "what CI tests"
+	case "windows":
+		return warn, clock + "; run, lease run and leader run cannot run a command (exit code 125)"
+	}
+	return warn, clock + "; a command of run, lease run and leader run goes on when pglatch itself is killed, and Ctrl-Z stops pglatch alone"
+}
