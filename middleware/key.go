@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -42,6 +44,15 @@ func Entity(ns namespace.Namespace, param string) func(value string) (namespace.
 		}
 		return ns.Text(value)
 	}
+}
+
+// Unescape returns a path parameter as it is without escapes. Routers differ: some take it
+// from the escaped path of r, of which it is a part then, others resolve the escapes.
+func Unescape(r *http.Request, value string) string {
+	if plain, err := url.PathUnescape(value); err == nil && r.URL.RawPath != "" && strings.Contains(r.URL.RawPath, value) {
+		return plain
+	}
+	return value
 }
 
 // A RequestError is how a KeyFunc answers a request itself. Clients see its fields.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -69,13 +68,7 @@ func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c echo.Context) (namespace.Key, error) {
-		value := c.Param(name)
-		if c.Request().URL.RawPath != "" {
-			if plain, err := url.PathUnescape(value); err == nil {
-				value = plain
-			}
-		}
-		return entity(value)
+		return entity(middleware.Unescape(c.Request(), c.Param(name)))
 	}
 }
 

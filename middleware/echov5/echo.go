@@ -1,0 +1,50 @@
+package echov5
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v5"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Lock returns an Echo middleware that takes the lock on the path parameter "id".
+// It panics on a nil Locker and on the zero Namespace.
+func Lock(locker *advisory.Locker, ns namespace.Namespace) echo.MiddlewareFunc {
+	return wrap(middleware.Must(middleware.Config{Locker: locker, Key: middleware.PathValue(ns, "id")}))
+}
+
+// New returns an Echo middleware. Echo's path parameters are path values of the request
+// that Config.Key gets, without escapes. It fails on a Config that is not valid, with an error
+// that names the field. Refusals are written, not returned: Echo's HTTPErrorHandler sees the errors of
+// the handler only.
+func New(c middleware.Config) (echo.MiddlewareFunc, error) {
+	lock, err := middleware.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(lock), nil
+}
+
+func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(ec *echo.Context) (err error) {
+			r, w := ec.Request(), ec.Response()
+			defer func() { // for the middlewares outside: the request of the handler has ended
+				ec.SetRequest(r)
+				ec.SetResponse(w)
+			}()
+			for _, p := range ec.PathValues() {
+				r.SetPathValue(p.Name, middleware.Unescape(r, p.Value))
+			}
+			lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ec.SetRequest(r)
+				ec.SetResponse(w)
+				err = next(ec)
+			})).ServeHTTP(w, r)
+			return err
+		}
+	}
+}
