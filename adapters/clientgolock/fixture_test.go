@@ -65,23 +65,23 @@ func (l *line) Get(ctx context.Context, name string) (lease.Record, error) {
 // have not ended: with ReleaseOnCancel client-go does not wait for their work.
 type watcher struct {
 	mu     sync.Mutex
-	now    map[string]context.Context
+	now    map[string]func() error // the Err of its context
 	most   int
 	order  []string
 	change chan struct{}
 }
 
 func newWatcher() *watcher {
-	return &watcher{now: map[string]context.Context{}, change: make(chan struct{}, 1000)}
+	return &watcher{now: map[string]func() error{}, change: make(chan struct{}, 1000)}
 }
 
 // lead is the work of a leader: it ends with its context.
 func (w *watcher) lead(ctx context.Context, who string) {
 	w.mu.Lock()
-	w.now[who] = ctx
+	w.now[who] = ctx.Err
 	live := 0
-	for _, of := range w.now {
-		if of.Err() == nil {
+	for _, ended := range w.now {
+		if ended() == nil {
 			live++
 		}
 	}

@@ -1,0 +1,111 @@
+package mutex
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Conditions, for errors.Is, by the names that they have in redsync. The errors themselves are
+// those of package advisory, with facts.
+var (
+	// ErrTaken: somebody else has the lock; the error is a *advisory.HeldError or
+	// *advisory.TimeoutError, which name the holder. redsync's *ErrTaken.
+	ErrTaken = advisory.ErrHeld
+	// ErrFailed: the lock did not come in time. redsync's ErrFailed.
+	ErrFailed = advisory.ErrTimeout
+	// ErrExpired: the lock ended before it was unlocked; the error is a *advisory.LostError.
+	// redsync's ErrLockAlreadyExpired and ErrExtendFailed.
+	ErrExpired = advisory.ErrLost
+	// ErrNotLocked: the Mutex is not locked.
+	ErrNotLocked = advisory.ErrReleased
+)
+
+// A Mutex is one lock, to be locked and unlocked over and over, as a redsync.Mutex is. It is
+// safe for concurrent use: goroutines that share one exclude each other too.
+type Mutex struct {
+	locker *advisory.Locker
+	key    namespace.Key
+
+	mu   sync.Mutex
+	lock *advisory.Lock // nil = not locked
+}
+
+// New returns the Mutex of a key, unlocked. How long LockContext waits, and whether the lock
+// is shared, is said by locker: see advisory.Locker.With.
+func New(locker *advisory.Locker, key namespace.Key) *Mutex { return &Mutex{locker: locker, key: key} }
+
+// Name returns the text of the key.
+func (m *Mutex) Name() string { return m.key.String() }
+
+// LockContext waits for the lock, at most for the Locker's Timeout, in the order of arrival and
+// not by trying again and again. ctx bounds the wait; its end does not unlock. On failure
+// nothing is locked; the errors are those of advisory.Locker.Acquire, and one that matches
+// ErrExpired while a lock of this Mutex that was lost is not unlocked.
+func (m *Mutex) LockContext(ctx context.Context) error { return m.keep(m.locker.Acquire(ctx, m.key)) }
+
+// TryLockContext locks if the lock is free now. The errors are those of
+// advisory.Locker.TryAcquire; that of a lock that is held matches ErrTaken.
+func (m *Mutex) TryLockContext(ctx context.Context) error {
+	return m.keep(m.locker.TryAcquire(ctx, m.key))
+}
+
+func (m *Mutex) keep(lock *advisory.Lock, err error) error {
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lock != nil { // its holder would unlock what this caller has
+		_ = lock.Release()
+		return fmt.Errorf("mutex: %v was lost, and is not unlocked yet: %w", m.key, ErrExpired)
+	}
+	m.lock = lock
+	return nil
+}
+
+// UnlockContext unlocks, whether ctx has ended or not, and returns true and nil. If the lock
+// was lost before, it returns false and an error that matches ErrExpired: another may have
+// worked meanwhile. If the Mutex is not locked, the error matches ErrNotLocked.
+func (m *Mutex) UnlockContext(context.Context) (bool, error) {
+	m.mu.Lock()
+	lock := m.lock
+	m.lock = nil
+	m.mu.Unlock()
+	if lock == nil {
+		return false, ErrNotLocked
+	}
+	if err := lock.Release(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// ExtendContext reports whether the lock is still held, with the same errors as UnlockContext.
+// There is nothing to extend: the lock lasts as long as the session that has it, which the
+// Locker keeps alive. It asks nobody.
+func (m *Mutex) ExtendContext(context.Context) (bool, error) {
+	ctx := m.Context()
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return true, nil
+}
+
+// Context returns a context for work under the lock, which ends when the lock is lost or
+// unlocked: see advisory.Lock.Context. If the Mutex is not locked it has ended already, with
+// ErrNotLocked as its cause.
+func (m *Mutex) Context() context.Context {
+	m.mu.Lock()
+	lock := m.lock
+	m.mu.Unlock()
+	if lock == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(ErrNotLocked)
+		return ctx
+	}
+	return lock.Context()
+}

@@ -1,0 +1,43 @@
+package mutex_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/adapters/mutex"
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+)
+
+func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	admin, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { _ = admin.Close(context.WithoutCancel(t.Context())) }()
+	var all []*mutex.Mutex
+	for range 2 { // as two processes
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+		require.NoError(t, err)
+		defer locker.Close()
+		all = append(all, mutex.New(locker, agents.ID(42)))
+	}
+	require.NoError(t, all[0].LockContext(t.Context()))
+	require.ErrorIs(t, all[1].TryLockContext(t.Context()), mutex.ErrTaken)
+	work := all[0].Context()
+	_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted")
+	require.NoError(t, err)
+
+	<-work.Done()
+	require.NoError(t, all[1].LockContext(t.Context()))
+	ok, err := all[0].UnlockContext(t.Context())
+	assert.False(t, ok)
+	require.ErrorIs(t, err, mutex.ErrExpired)
+	ok, err = all[1].UnlockContext(t.Context())
+	require.NoError(t, err)
+	assert.True(t, ok)
+}
