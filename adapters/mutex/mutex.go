@@ -58,12 +58,15 @@ func (m *Mutex) keep(lock *advisory.Lock, err error) error {
 		return err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.lock != nil { // its holder would unlock what this caller has
+	locked := m.lock != nil
+	if !locked {
+		m.lock = lock
+	}
+	m.mu.Unlock()
+	if locked { // its holder would unlock what this caller has
 		_ = lock.Release()
 		return fmt.Errorf("mutex: %v was lost, and is not unlocked yet: %w", m.key, ErrExpired)
 	}
-	m.lock = lock
 	return nil
 }
 
