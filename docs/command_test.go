@@ -12,11 +12,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/once/postgres"
 )
 
 // A stage is where a command of a page runs: a directory with the programs that pages name, a
@@ -279,6 +281,8 @@ func TestEveryCommandOfThePagesDoesWhatItSays(t *testing.T) {
 func TestEveryQueryOfThePagesIsExecuted(t *testing.T) {
 	t.Parallel()
 	conn := clitest.Connect(t, pgtest.DSN(t), "docs")
+	_, err := conn.Exec(t.Context(), postgres.Schema("pglatch_once"), pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
 	for _, p := range pages(t) {
 		for _, b := range p.blocks() {
 			if b.language == "sql" {

@@ -114,22 +114,51 @@ var known = []string{
 
 const ours = "github.com/pglatch/pglatch/"
 
-// given are the variables that fragments use without declaring them.
-const given = `ctx context.Context, locker *advisory.Locker, key namespace.Key, pool *pgxpool.Pool, tx pgx.Tx, db *sql.DB, dsn string,
-	work func(context.Context) error, store lease.Store, mux *http.ServeMux, handler http.Handler`
+// given are the variables that fragments use without declaring them; they may declare their own.
+const given = `
+var (
+	ctx              context.Context
+	locker           *advisory.Locker
+	key              namespace.Key
+	pool             *pgxpool.Pool
+	tx               pgx.Tx
+	db               *sql.DB
+	dsn              string
+	work             func(context.Context) error
+	store            lease.Store
+	mux              *http.ServeMux
+	handler          http.Handler
+	runner           *once.Runner
+	tick, introduced time.Time
+	schedule         interface{ Next(time.Time) time.Time }
+	closeTheDay      func(context.Context, time.Time) error
+)
+`
+
+// named says in a fragment which package it means, of several of one name.
+var named = regexp.MustCompile(`// package ([\w/]+)\n`)
 
 // around makes a program of a fragment, which is declarations or statements.
 func around(fragment string) string {
-	body := "func _(" + given + ") {\n" + fragment + "\n}\n"
+	body := given + "func _() error {\n" + fragment + "\nreturn nil\n}\n"
 	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+fragment, parser.SkipObjectResolution); err == nil {
 		body = fragment
 	}
 	var imports strings.Builder
-	for _, path := range known {
+	imported := map[string]bool{}
+	paths := known
+	for _, m := range named.FindAllStringSubmatch(fragment, -1) {
+		paths = append([]string{ours + m[1]}, paths...)
+	}
+	for _, path := range paths {
 		name := path[strings.LastIndex(path, "/")+1:]
 		if name == "v5" {
 			name = "pgx"
 		}
+		if imported[name] {
+			continue
+		}
+		imported[name] = true
 		if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
 			fmt.Fprintf(&imports, "import %q\n", path)
 		}
