@@ -10,7 +10,7 @@ VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need. tools/cmd/release/modules.go says which are published.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1
 # The same; their tests need a PostgreSQL.
-NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock
+NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop
 # Beside these, where a test needs much more than what it tests.
 LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
 
@@ -79,6 +79,7 @@ test-versions: ## run all tests on each supported version of PostgreSQL
 integration: integration-deps ## run the fault tests: processes, networks, PgBouncer, standbys, disks
 	$(WITHPG) $(GO) test $(RACE) -tags integration -timeout 25m -v ./integration/...
 	$(GO) test -C integration/libraries $(RACE) -tags integration -timeout 5m -count=1 -run 'Pooler' -v .
+	$(WITHPG) $(GO) test -C integration/interop $(RACE) -tags integration -timeout 5m -count=1 -run 'Rails|NodePgMigrate' -v .
 	$(GO) test -C adapters/gooselock $(RACE) -tags integration -timeout 5m -count=1 -run 'Pooler' -v .
 	$(GO) test $(RACE) -timeout 5m -count=1 -run 'Disk|FileSystem' -v ./lease/sqlite ./leader/file
 
@@ -86,6 +87,8 @@ integration: integration-deps ## run the fault tests: processes, networks, PgBou
 integration-deps:
 	@if ! PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer iproute2 >/dev/null; fi
+	@if ! ruby -e 'require "active_record"; require "pg"' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ruby-activerecord ruby-pg >/dev/null; fi
 
 .PHONY: soak
 soak: integration-deps ## run the long forms of the race and history tests (about 50 minutes)

@@ -109,7 +109,7 @@ var known = []string{
 	"context", "database/sql", "errors", "fmt", "log", "log/slog", "net/http", "os", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
-	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "once",
+	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once",
 }
 
 const ours = "github.com/pglatch/pglatch/"
