@@ -110,6 +110,23 @@ var known = []string{
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool",
 	ours + "advisory", ours + "leader", ours + "leader/leased", ours + "leader/postgres", ours + "lease", ours + "lease/leasehttp",
 	ours + "lease/sqlite", ours + "middleware", ours + "monitor", ours + "namespace", ours + "namespace/interop", ours + "once",
+	ours + "adapters/clientgolock", ours + "adapters/mutex",
+	"cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
+	"k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/leaderelection", "k8s.io/client-go/tools/leaderelection/resourcelock",
+	"k8s.io/apimachinery/pkg/apis/meta/v1",
+}
+
+// nameOf is how a package of known is called in a fragment.
+func nameOf(path string) string {
+	switch path {
+	case "github.com/jackc/pgx/v5":
+		return "pgx"
+	case "github.com/go-redsync/redsync/v4":
+		return "redsync"
+	case "k8s.io/apimachinery/pkg/apis/meta/v1":
+		return "metav1"
+	}
+	return path[strings.LastIndex(path, "/")+1:]
 }
 
 const ours = "github.com/pglatch/pglatch/"
@@ -151,16 +168,13 @@ func around(fragment string) string {
 		paths = append([]string{ours + m[1]}, paths...)
 	}
 	for _, path := range paths {
-		name := path[strings.LastIndex(path, "/")+1:]
-		if name == "v5" {
-			name = "pgx"
-		}
+		name := nameOf(path)
 		if imported[name] {
 			continue
 		}
 		imported[name] = true
 		if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
-			fmt.Fprintf(&imports, "import %q\n", path)
+			fmt.Fprintf(&imports, "import %s %q\n", name, path)
 		}
 	}
 	return "package main\n" + imports.String() + body + "func main() {}\n"
@@ -231,7 +245,8 @@ func moduleOf(t *testing.T, text string) (dir string) {
 
 // provides tells whether a module has a package, or requires a module that has it.
 func provides(mod string, mods []string, path string) bool {
-	if rest, isOurs := strings.CutPrefix(path, ours); isOurs {
+	rest, isOurs := strings.CutPrefix(path, ours)
+	if isOurs {
 		owner := strings.TrimSuffix(ours, "/")
 		for _, other := range mods {
 			if dir := filepath.Dir(other); dir != "." && (rest == dir || strings.HasPrefix(rest, dir+"/")) {
@@ -241,7 +256,7 @@ func provides(mod string, mods []string, path string) bool {
 		path = owner
 	}
 	for _, m := range regexp.MustCompile(`(?m)^(?:module|require|)\s*([\w.-]+\.[\w./-]+)(?: v\S+( // indirect)?)?$`).FindAllStringSubmatch(mod, -1) {
-		if path == m[1] || strings.HasPrefix(path, m[1]+"/") {
+		if path == m[1] || !isOurs && strings.HasPrefix(path, m[1]+"/") {
 			return true
 		}
 	}
