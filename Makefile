@@ -8,7 +8,7 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need. tools/cmd/release/modules.go says which are published.
-NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1
+NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop
 # Beside these, where a test needs much more than what it tests.

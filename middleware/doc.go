@@ -11,8 +11,9 @@
 //
 // A request takes the same key as locker.Do(ctx, Agents.ID(42), …) and as every
 // other program that locks it, so that routes and background jobs exclude each
-// other. New serves net/http and routers of its shape, chi among them, and needs no
-// other. Package echov4, below this one, is the same for Echo v4.
+// other. New serves net/http and routers of its shape, chi among them. Packages below this
+// one are the same for others: echov4, and each as a module of its own echov5, ginv1, fiberv3,
+// grpcv1 and connectv1. One conformance suite, middlewaretest, is passed by all of them.
 //
 // # Where it stands
 //

@@ -46,10 +46,11 @@ func Entity(ns namespace.Namespace, param string) func(value string) (namespace.
 	}
 }
 
-// Unescape returns a path parameter as it is without escapes. Routers differ: some take it
-// from the escaped path of r, of which it is a part then, others resolve the escapes.
-func Unescape(r *http.Request, value string) string {
-	if plain, err := url.PathUnescape(value); err == nil && r.URL.RawPath != "" && strings.Contains(r.URL.RawPath, value) {
+// Unescape returns the value of a path parameter without escapes. Routers differ: some cut
+// it out of the escaped path of the request, of which it is a part then, others have resolved
+// the escapes.
+func Unescape(escaped, value string) string {
+	if plain, err := url.PathUnescape(value); err == nil && strings.Contains(escaped, value) {
 		return plain
 	}
 	return value

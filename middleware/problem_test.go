@@ -118,9 +118,9 @@ func TestARefusalHasACodeOfGRPC(t *testing.T) {
 		assert.Contains(t, p.Message(), p.Title)
 	}
 	p := Problem(advisory.ErrHeld)
-	p.Namespace, p.Entity, p.Holder = "agent", "42", &Holder{PID: 7, ApplicationName: "app"}
+	p.Namespace, p.Entity, p.Holder = "agent", "42", &Holder{PID: 7, ApplicationName: "app\xff"}
 	assert.Equal(t, map[string]string{
-		"type": TypeBusy, "namespace": "agent", "entity": "42", "holder_pid": "7", "holder_application_name": "app",
+		"type": TypeBusy, "namespace": "agent", "entity": "42", "holder_pid": "7", "holder_application_name": "app\uFFFD",
 	}, p.Metadata())
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrorDomain is the domain of the google.rpc.ErrorInfo of a refusal.
@@ -60,7 +61,8 @@ func (p *ProblemError) Reason() string {
 }
 
 // Metadata is that of a google.rpc.ErrorInfo: the type, and as far as they are told, the
-// namespace, the entity, and holder_pid, holder_application_name and holder_client_addr.
+// namespace, the entity, and holder_pid, holder_application_name and holder_client_addr. All
+// are UTF-8, as the encoding of messages demands.
 func (p *ProblemError) Metadata() map[string]string {
 	m := map[string]string{"type": p.Type, "namespace": p.Namespace, "entity": p.Entity}
 	if h := p.Holder; h != nil {
@@ -68,11 +70,16 @@ func (p *ProblemError) Metadata() map[string]string {
 		m["holder_application_name"], m["holder_client_addr"] = h.ApplicationName, h.ClientAddr
 	}
 	for name, value := range m {
-		if value == "" {
+		if m[name] = strings.ToValidUTF8(value, "\uFFFD"); value == "" {
 			delete(m, name)
 		}
 	}
 	return m
+}
+
+// Retry returns after how long to try again. 0 = it does not help.
+func (p *ProblemError) Retry() time.Duration {
+	return time.Duration(p.RetryAfterMS) * time.Millisecond
 }
 
 // Message is what the status of an RPC says.

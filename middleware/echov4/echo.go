@@ -68,7 +68,7 @@ func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c echo.Context) (namespace.Key, error) {
-		return entity(middleware.Unescape(c.Request(), c.Param(name)))
+		return entity(middleware.Unescape(c.Request().URL.RawPath, c.Param(name)))
 	}
 }
 

@@ -37,7 +37,7 @@ func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
 				ec.SetResponse(w)
 			}()
 			for _, p := range ec.PathValues() {
-				r.SetPathValue(p.Name, middleware.Unescape(r, p.Value))
+				r.SetPathValue(p.Name, middleware.Unescape(r.URL.RawPath, p.Value))
 			}
 			lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ec.SetRequest(r)

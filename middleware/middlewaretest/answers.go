@@ -85,7 +85,7 @@ var answerCases = []testCase{
 		c.LockSafeMethods = true
 		assert.Equal(s, http.StatusLocked, s.get(s.serve(c, never(s)), "/agents/42"))
 	}},
-	{name: "an ErrorHandler answers in the middleware's place", http: true, run: func(s *suite) {
+	{name: "an ErrorHandler answers in the middleware's place", http: true, needs: ErrorHandlers, run: func(s *suite) {
 		r := s.replica()
 		s.hold(r)
 		c := r.config()

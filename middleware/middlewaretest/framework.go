@@ -42,10 +42,13 @@ type Ability string
 const (
 	// SeesDisconnects: the server notices that a client has gone before the handler writes.
 	SeesDisconnects Ability = "sees disconnects"
-	// Streams: what a handler sends goes out at once, under the lock.
+	// Streams: what a handler sends goes out at once, under the lock. Without it nothing is
+	// sent before the handler has returned, and a loss is told in its answer's place.
 	Streams Ability = "streams"
 	// Hijacks: a handler can take the connection over.
 	Hijacks Ability = "hijacks"
+	// ErrorHandlers: a refusal goes to Config.ErrorHandler.
+	ErrorHandlers Ability = "calls an ErrorHandler"
 )
 
 // A Setup is one server of a test.

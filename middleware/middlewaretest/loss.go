@@ -51,14 +51,13 @@ var lossCases = []testCase{
 		})
 		assert.Equal(s, "begun", s.served(server, "42").Text)
 	}},
-	{name: "a text that was written after the loss stays", http: true, run: func(s *suite) {
-		r := s.replica()
-		server := s.serve(r.config(), func(x Exchange) string {
-			s.lose(r, x)
-			return "written"
-		})
-		assert.Equal(s, "written", s.served(server, "42").Text)
-	}},
+	{
+		name: "a text that was written after the loss stays", http: true, needs: Streams,
+		run: func(s *suite) { assert.Equal(s, "written", s.served(s.writeAfterLoss(), "42").Text) },
+		without: func(s *suite) {
+			s.refused(s.writeAfterLoss(), http.StatusServiceUnavailable, aborted, middleware.TypeLost)
+		},
+	},
 	{name: "a panic frees the lock and goes on", run: func(s *suite) {
 		r := s.replica()
 		panics := make(chan any, 1)
@@ -83,4 +82,14 @@ var lossCases = []testCase{
 		broken = false
 		assert.Equal(s, "done", s.served(server, "42").Text, "the control")
 	}},
+}
+
+// writeAfterLoss serves a handler that loses its lock and answers.
+func (s *suite) writeAfterLoss() Server {
+	s.Helper()
+	r := s.replica()
+	return s.serve(r.config(), func(x Exchange) string {
+		s.lose(r, x)
+		return "written"
+	})
 }

@@ -15,7 +15,7 @@ type path struct {
 	raw    string
 	entity string // when all escapes are resolved, once
 	must   bool   // every router serves it
-	also   string // the entity on a router whose last parameter takes the rest of the path
+	also   string // on a router whose last parameter takes the rest of the path, or that cuts a fragment
 }
 
 var paths = []path{
@@ -56,7 +56,7 @@ var paths = []path{
 	{"/agents/42/", "42", false, "42/"},
 	{"/agents/42?id=43", "42", true, ""},
 	{"/agents/42%3Fid=43", "42?id=43", false, ""},
-	{"/agents/42#43", "42#43", false, ""},
+	{"/agents/42#43", "42#43", false, "42"},
 	{"/AGENTS/42", "42", false, ""},
 	{"/agents/:id", ":id", false, ""},
 	{"/agents/*", "*", false, ""},

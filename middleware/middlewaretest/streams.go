@@ -46,6 +46,23 @@ var streamCases = []testCase{
 		assert.Equal(s, middleware.TypeBusy, end.Type)
 		assert.Equal(s, s.status(423, aborted), end.Status)
 	}},
+	{name: "the end of a stream tells of a loss", rpc: true, needs: Streams, run: func(s *suite) {
+		r := s.replica()
+		server := s.serve(r.config(), func(x Exchange) string {
+			assert.NoError(s, x.Send("begun"))
+			s.lose(r, x)
+			return ""
+		})
+		next, err := server.Stream(s.Context(), "42")
+		require.NoError(s, err)
+		text, end := next()
+		require.Nil(s, end)
+		assert.Equal(s, "begun", text)
+		_, end = next()
+		require.NotNil(s, end)
+		assert.Equal(s, aborted, end.Status)
+		assert.Equal(s, middleware.TypeLost, end.Type)
+	}},
 	{name: "a connection that was taken over is left alone after a loss", http: true, needs: Hijacks, run: func(s *suite) {
 		r := s.replica()
 		server := s.serve(r.config(), func(x Exchange) string {

@@ -27,11 +27,11 @@ func Run(t *testing.T, f Framework) { //nolint:thelper // it is the test
 		reason, lacks := f.Without[c.needs]
 		switch {
 		case lacks && c.without == nil:
-			t.Run("not "+string(c.needs)+": "+name, func(t *testing.T) { t.Log(reason) })
+			t.Run("WITHOUT "+string(c.needs)+": "+name, func(t *testing.T) { t.Log(reason) })
 			continue
 		case lacks:
-			name, c.run = "not "+string(c.needs)+": "+name, c.without
-		case f.RPC && c.http:
+			name, c.run = "WITHOUT "+string(c.needs)+": "+name, c.without
+		case f.RPC && c.http || !f.RPC && c.rpc:
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -46,6 +46,7 @@ type testCase struct {
 	name  string
 	run   func(s *suite)
 	http  bool    // it is about HTTP
+	rpc   bool    // it is about RPC
 	needs Ability // "" = none
 	// without checks that the ability is lacking. nil = that cannot be seen.
 	without func(s *suite)

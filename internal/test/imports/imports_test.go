@@ -101,7 +101,7 @@ func TestAProgramWithTheLeaseClientLinksTheStandardLibraryAndOurPackagesOnly(t *
 // A suite that programs call from their own tests is the exception.
 func TestNoPackageOfTheLibraryLinksTesting(t *testing.T) {
 	t.Parallel()
-	suites := []string{"leader/leadertest", "lease/leasetest", "middleware/middlewaretest"}
+	suites := []string{"leader/leadertest", "lease/leasetest", "middleware/middlewaretest", "once/oncetest"}
 	checked, found := 0, []string{}
 	for line := range strings.Lines(list(t, "../../..", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...")) {
 		pkg, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -117,4 +117,22 @@ func TestNoPackageOfTheLibraryLinksTesting(t *testing.T) {
 	assert.Greater(t, checked, 30)
 	assert.Subset(t, suites, found)
 	assert.NotEmpty(t, found, "the control: the suites link it")
+}
+
+// An adapter has no rules of its own: what it would need more lines for belongs into the core.
+func TestARoutersModuleIsFortyLinesOfCodeAtMost(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"echov5/echo.go", "ginv1/gin.go", "fiberv3/fiber.go", "grpcv1/grpc.go", "connectv1/connect.go"} {
+		source, lines, imports := readFile(t, "../../../middleware/"+name), 0, true
+		for line := range strings.Lines(source) {
+			line = strings.TrimSpace(line)
+			if imports {
+				imports = line != ")"
+			} else if line != "" && !strings.HasPrefix(line, "//") {
+				lines++
+			}
+		}
+		assert.LessOrEqual(t, lines, 40, name)
+		assert.Greater(t, lines, 10, name)
+	}
 }

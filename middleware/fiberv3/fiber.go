@@ -1,0 +1,64 @@
+package fiberv3
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/gofiber/fiber/v3"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Lock returns a Fiber handler that takes the lock on the path parameter "id" for those
+// behind it. It panics on a nil Locker and on the zero Namespace.
+func Lock(locker *advisory.Locker, ns namespace.Namespace) fiber.Handler {
+	h, err := New(middleware.Config{Locker: locker}, Param(ns, "id"))
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// Param is middleware.PathValue for the parameters of Fiber, which leaves them escaped unless
+// its UnescapePath is set. The key is a copy of what Fiber uses again for the next request; an
+// extractor of one's own must make one too.
+func Param(ns namespace.Namespace, name string) func(fiber.Ctx) (namespace.Key, error) {
+	entity := middleware.Entity(ns, name)
+	return func(c fiber.Ctx) (namespace.Key, error) {
+		return entity(middleware.Unescape(c.OriginalURL(), strings.Clone(c.Params(name))))
+	}
+}
+
+// New returns a Fiber handler that runs those behind it under the lock on what key finds;
+// see middleware.KeyFunc for its errors. Config's Key, ReadAhead and ErrorHandler, which are
+// for net/http, are not looked at. It fails on a Config that is not valid, with an error that
+// names the field.
+func New(c middleware.Config, key func(fiber.Ctx) (namespace.Key, error)) (fiber.Handler, error) {
+	g, err := middleware.NewGate(c)
+	if err != nil {
+		return nil, err
+	}
+	return func(c fiber.Ctx) error {
+		if g.Passes(c.Method()) {
+			return c.Next()
+		}
+		defer c.SetContext(c.Context())
+		k, err := key(c)
+		err = g.Do(c.Context(), k, err, func(ctx context.Context) error {
+			c.SetContext(ctx)
+			return c.Next()
+		})
+		if p, ok := errors.AsType[*middleware.ProblemError](err); ok {
+			c.Response().Reset()
+			p.Instance = c.Path()
+			for name, values := range p.Header() {
+				c.Set(name, values[0])
+			}
+			return c.Status(p.Status).Send(p.Body())
+		}
+		return err
+	}, nil
+}

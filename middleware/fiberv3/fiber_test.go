@@ -1,0 +1,134 @@
+package fiberv3_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/gofiber/fiber/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/middleware"
+	"github.com/pglatch/pglatch/middleware/fiberv3"
+	"github.com/pglatch/pglatch/middleware/middlewaretest"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var agents = namespace.Must(1, "agent")
+
+func serve(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
+	t.Helper()
+	param := fiberv3.Param(middlewaretest.Agents, "id")
+	lock, err := fiberv3.New(s.Config, func(c fiber.Ctx) (namespace.Key, error) { return s.Key(param(c)) })
+	require.NoError(t, err)
+	app := fiber.New(fiber.Config{ReadBufferSize: 1 << 20})
+	app.Use(func(c fiber.Ctx) error {
+		defer func() {
+			if value := recover(); value != nil {
+				s.Panicked(value)
+				c.Status(http.StatusInternalServerError)
+			}
+		}()
+		return c.Next()
+	})
+	app.All("/agents/:id", lock, func(c fiber.Ctx) error {
+		text := s.Handler(middlewaretest.Exchange{Context: c.Context(), ID: c.Params("id")})
+		if text == "" {
+			return nil
+		}
+		return c.SendString(text)
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- app.Listener(listener, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	t.Cleanup(func() {
+		assert.NoError(t, app.Shutdown())
+		assert.NoError(t, <-ended)
+	})
+	return middlewaretest.HTTPServer(t, listener.Addr().String())
+}
+
+func TestFiberConforms(t *testing.T) {
+	t.Parallel()
+	middlewaretest.Run(t, middlewaretest.Framework{
+		Serve: serve,
+		Without: map[middlewaretest.Ability]string{
+			middlewaretest.SeesDisconnects: "fasthttp does not look at a connection while a handler runs",
+			middlewaretest.Streams:         "an answer is sent when the handlers have returned",
+			middlewaretest.Hijacks:         "a connection is taken over when the handlers have returned",
+			middlewaretest.ErrorHandlers:   "Fiber has no http.ResponseWriter",
+		},
+	})
+}
+
+func open() *advisory.Locker {
+	// In a program, advisory.Open(ctx, advisory.Config{DSN: dsn}).
+	locker, err := advisorytest.NewServer().Open(advisory.Config{})
+	if err != nil {
+		panic(err)
+	}
+	return locker
+}
+
+func TestABadConfigIsRefused(t *testing.T) {
+	t.Parallel()
+	assert.Panics(t, func() { fiberv3.Lock(nil, agents) })
+	_, err := fiberv3.New(middleware.Config{}, fiberv3.Param(agents, "id"))
+	assert.ErrorContains(t, err, "Locker is nil")
+}
+
+func TestHandlersErrorsGoToFiber(t *testing.T) {
+	t.Parallel()
+	locker := open()
+	defer locker.Close()
+	app := fiber.New()
+	app.Post("/agents/:id", fiberv3.Lock(locker, agents), func(fiber.Ctx) error { return fiber.ErrTeapot })
+	resp, err := app.Test(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/agents/42", nil))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusTeapot, resp.StatusCode)
+}
+
+// With UnescapePath a plus is a space. The lock is that of what the handler sees.
+func TestAPlusIsASpaceForTheLockIfItIsOneForTheHandler(t *testing.T) {
+	t.Parallel()
+	locker := open()
+	defer locker.Close()
+	for seen, unescape := range map[string]bool{"a+b": false, "a b": true} {
+		app := fiber.New(fiber.Config{UnescapePath: unescape})
+		app.Post("/agents/:id", fiberv3.Lock(locker, agents), func(c fiber.Ctx) error {
+			assert.Equal(t, seen, c.Params("id"))
+			for held := range locker.Held() {
+				assert.Equal(t, seen, held.Keys[0].Entity())
+			}
+			return nil
+		})
+		resp, err := app.Test(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/agents/a+b", nil))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+}
+
+func ExampleLock() {
+	locker := open()
+	defer locker.Close()
+	app := fiber.New()
+	app.Post("/agents/:id/stop", fiberv3.Lock(locker, agents), func(c fiber.Ctx) error {
+		return c.SendString("stopped " + c.Params("id"))
+	})
+
+	resp, err := app.Test(httptest.NewRequest(http.MethodPost, "/agents/42/stop", nil))
+	if err != nil {
+		panic(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode)
+	// Output: 200
+}
