@@ -68,7 +68,7 @@ func (i *Interceptor) do(ctx context.Context, method string, req any, next func(
 // A stream has the context of its lock.
 type stream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // it is the stream's own
+	ctx context.Context
 }
 
 func (s stream) Context() context.Context { return s.ctx }

@@ -37,7 +37,7 @@ func service(h middlewaretest.Handler) *grpc.ServiceDesc {
 		HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{
 			MethodName: "Call",
-			Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // gRPC's form
+			Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 				req := new(wrapperspb.StringValue)
 				if err := decode(req); err != nil {
 					return nil, err

@@ -78,7 +78,7 @@ type Handler func(x Exchange) (text string)
 
 // An Exchange is a request in the hands of its handler.
 type Exchange struct {
-	Context context.Context //nolint:containedctx // it is the request's, as in http.Request
+	Context context.Context
 	// ID is the entity, as the framework shows it to handlers.
 	ID string
 	// Send begins the answer, and sends the text now. nil if this request has one answer only.
