@@ -158,12 +158,32 @@
 // readers like it keep exactly; the terms of package leader have fewer and larger
 // eras, and are no such tokens.
 //
+// # When a standby is promoted
+//
+// A Store goes on with the new primary by itself if its DSN names both servers and
+// target_session_attrs=read-write. With synchronous_standby_names, whatever was acknowledged is on a
+// standby too (synchronous_commit on: on its disk; remote_apply: visible there as well), so its promotion
+// loses nothing of it, and a primary that is cut off from it acknowledges nothing more. One thing
+// gets around that: an operation that waits for the standby and is cancelled in the server, by
+// pg_cancel_backend, is acknowledged all the same, because it is committed on the primary by then.
+//
+// An asynchronous standby misses the operations of its last moments; pg_stat_replication.replay_lag is how
+// many. Of what was acknowledged then,
+//
+//   - a grant is gone: the name can be granted again while its holder still trusts its lease, also for the request
+//     with its idempotency key, and the holder is told by its next renewal, *lease.NotFoundError or *lease.StaleError;
+//   - a renewal is gone: the lease ends when it did before it;
+//   - a release is gone: the lease is held until it ends or is released again;
+//   - the kept time is older: a lease that was reported as expired can come back where the standby's clock is behind.
+//
+// Tokens rise all the same, because the promotion begins an era: whoever has the name then has a greater token than
+// all who had it before, those that the standby never heard of among them. Guard on the new primary, and
+// FenceTrigger wherever it is, refuse the earlier ones. A primary that is cut off from an asynchronous standby, or comes
+// back beside the promoted one, goes on granting: keep clients from it (a DSN leads to whichever takes writes).
+//
 // # What it does not guarantee
 //
-//   - Leases that a promoted standby had missed are lost with the other transactions
-//     that it missed, and can be granted again while their holders still trust them: with
-//     a greater token, which Guard and FenceTrigger distinguish. Synchronous standbys
-//     prevent it.
+//   - That a standby which is promoted has the last operations, unless it is synchronous: see above.
 //   - The clock of the server, and of the standby that takes its place, can be set. If
 //     it jumps forward, leases end early, as package lease says; for the rest see above. A
 //     standby that had missed what was kept can be behind by so much.
