@@ -1,0 +1,224 @@
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/pglatch/pglatch/once"
+)
+
+// ErrNoTick says that a job cannot be run once per tick, and why. It is not run.
+var ErrNoTick = errors.New("gocronlock: the job has no tick")
+
+// A Locker is a gocron.Locker that lets each tick of a job run once, among all schedulers whose Lockers
+// use the same store. It is for one scheduler.
+type Locker struct {
+	runner *once.Runner
+	logger *slog.Logger
+
+	mu        sync.Mutex
+	scheduler gocron.Scheduler        // nil until Bind
+	last      map[uuid.UUID]time.Time // the scheduled time of the last Lock of a job
+	current   map[string]*lock        // of the run of a job that began last
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker for gocron.WithDistributedLocker, or WithDistributedJobLocker. Bind it to the
+// scheduler. logger gets what gocron drops: why a job was not run, but that it was run elsewhere. nil = discard.
+func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Locker{runner: runner, logger: logger, last: make(map[uuid.UUID]time.Time), current: make(map[string]*lock)}
+}
+
+// Bind tells the Locker its scheduler, which knows when jobs are scheduled. Call it before the scheduler's
+// Start: no job runs without.
+func (l *Locker) Bind(s gocron.Scheduler) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.scheduler = s
+}
+
+// Lock claims the tick for which the job was scheduled. Any error means that gocron does not run the
+// job: *once.TakenError if the tick was run or runs elsewhere, ErrNoTick, or an error of once.Runner.Claim.
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	run, err := l.claim(ctx, job)
+	if err != nil {
+		if !errors.Is(err, once.ErrTaken) {
+			l.logger.Warn("job was not run", slog.String("job", job), slog.Any("error", err))
+		}
+		return nil, err
+	}
+	k := &lock{locker: l, job: job, run: run}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current[job] = k
+	return k, nil
+}
+
+func (l *Locker) claim(ctx context.Context, name string) (*once.Run, error) {
+	found, err := l.ask(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	tick, err := tickOf(found.job, found.scheduled)
+	if err != nil {
+		return nil, err
+	}
+	run, err := l.runner.Claim(ctx, name, tick)
+	if late := (*once.WindowError)(nil); errors.As(err, &late) && !tick.Equal(found.scheduled) && late.Late > 0 {
+		err = fmt.Errorf("gocronlock: set once.Config.Window to the job's period or more, or let all nodes begin at a multiple of the period, by gocron.WithStartAt: %w", err)
+	}
+	if err == nil || errors.Is(err, once.ErrTaken) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.last[found.job.ID()] = found.scheduled
+	}
+	return run, err
+}
+
+// A planned job is about to run.
+type planned struct {
+	job       gocron.Job
+	scheduled time.Time
+	err       error
+}
+
+// ask asks the scheduler about a job. A scheduler that stops does not answer before the job has ended, and
+// ends its ctx; the goroutine ends when it has stopped.
+func (l *Locker) ask(ctx context.Context, name string) (planned, error) {
+	answer := make(chan planned, 1)
+	go func() {
+		job, err := l.find(name)
+		p := planned{job: job, err: err}
+		if err == nil {
+			p.scheduled, p.err = l.scheduled(job)
+		}
+		answer <- p
+	}()
+	select {
+	case p := <-answer:
+		return p, p.err
+	case <-ctx.Done():
+		return planned{}, context.Cause(ctx)
+	}
+}
+
+// find returns the only job with the name.
+func (l *Locker) find(name string) (gocron.Job, error) {
+	l.mu.Lock()
+	scheduler := l.scheduler
+	l.mu.Unlock()
+	if scheduler == nil {
+		return nil, fmt.Errorf("%w: the Locker has no scheduler: call Bind before the scheduler's Start", ErrNoTick)
+	}
+	var found gocron.Job
+	for _, job := range scheduler.Jobs() {
+		switch {
+		case job.Name() != name:
+		case found != nil:
+			return nil, fmt.Errorf("%w: two jobs have the name %s: give each its own, by gocron.WithName", ErrNoTick, name)
+		default:
+			found = job
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: the scheduler of the Locker has no job %s", ErrNoTick, name)
+	}
+	return found, nil
+}
+
+// scheduled is the time for which the job was scheduled that is about to run: the first that gocron has not
+// crossed out. After the clock was set back, that can be one that was run.
+func (l *Locker) scheduled(job gocron.Job) (time.Time, error) {
+	times, err := job.NextRuns(2)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", ErrNoTick, err)
+	}
+	if len(times) == 0 {
+		return time.Time{}, fmt.Errorf("%w: %s is not scheduled", ErrNoTick, job.Name())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(times) == 2 && times[0].Equal(l.last[job.ID()]) {
+		return times[1], nil
+	}
+	return times[0], nil
+}
+
+// tickOf is the tick of a scheduled time. Jobs of the calendar are scheduled for the same times on all
+// nodes. A duration counts from when the scheduler started, so its tick is the period in which it was scheduled.
+func tickOf(job gocron.Job, scheduled time.Time) (time.Time, error) {
+	switch schedule := job.Schedule().(type) {
+	case gocron.DurationJobSchedule:
+		return scheduled.Truncate(schedule.Duration), nil
+	case gocron.DurationRandomJobSchedule:
+		return time.Time{}, fmt.Errorf("%w: the times of %s are random on each node: use another schedule, or gocron.WithDisabledDistributedJobLocker", ErrNoTick, job.Name())
+	}
+	return scheduled, nil
+}
+
+// Failed notes that the run of a job failed, so that the tick ends in once.Failed, or is given back where
+// once.Config.Retry says so. gocron tells it a Lock by no other way:
+//
+//	gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed))
+func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
+	if k := l.now(job); k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.err = err
+	}
+}
+
+// Context is for the work of the job that runs now, if its runs do not overlap: it ends with the job's own,
+// and when the claim on the tick is lost, which gocron cannot be told. once.ClaimOf finds the token in it. ok is
+// false if the job does not run under a Lock.
+func (l *Locker) Context(job string) (ctx context.Context, ok bool) {
+	if k := l.now(job); k != nil {
+		return k.run.Context(), true
+	}
+	return nil, false
+}
+
+func (l *Locker) now(job string) *lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current[job]
+}
+
+// A lock is a tick that is run.
+type lock struct {
+	locker *Locker
+	job    string
+	run    *once.Run
+
+	mu  sync.Mutex
+	err error // from Failed
+}
+
+// Unlock notes that the tick was run. It does not go by ctx, which gocron has cancelled when it stops. gocron
+// drops its error, so that it is logged.
+func (k *lock) Unlock(context.Context) error {
+	k.mu.Lock()
+	failure := k.err
+	k.mu.Unlock()
+	_, err := k.run.End(failure)
+	if err != nil {
+		k.locker.logger.Warn("job did not end well", slog.String("job", k.job), slog.Any("error", err))
+	}
+	k.locker.mu.Lock()
+	defer k.locker.mu.Unlock()
+	if k.locker.current[k.job] == k {
+		delete(k.locker.current, k.job)
+	}
+	return err
+}
