@@ -10,7 +10,7 @@ VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need. tools/cmd/release/modules.go says which are published.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
-NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop
+NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop adapters/gocronlock adapters/cronlock
 # Beside these, where a test needs much more than what it tests.
 LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
 
