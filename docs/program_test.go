@@ -231,7 +231,7 @@ func moduleOf(t *testing.T, text string) (dir string) {
 		}
 		return err
 	}))
-	slices.SortFunc(mods, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") }) // the root first
+	slices.SortStableFunc(mods, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") }) // the root first
 	for _, mod := range mods {
 		content, err := os.ReadFile(filepath.Join(root, mod))
 		require.NoError(t, err)
