@@ -17,15 +17,17 @@
 //     migrations that have a transaction. It closes that connection and has the server cancel
 //     its statement, so that the migration is rolled back and Up fails. If the lock's
 //     session was ended at the server, that is milliseconds later, in which the other replica
-//     may have begun; if the network went silent it is before the other can begin (see
-//     package advisory). Go migrations without a transaction run on other connections and
-//     go on. It needs the database/sql driver of pgx; with another one SessionLock fails
-//     with ErrDriver.
+//     may have begun. If the network went silent, nothing more is sent before the other
+//     can begin (see package advisory), but the request to cancel may not arrive: a statement
+//     that the server runs already is completed, and committed if it is no part of a transaction.
+//     Go migrations without a transaction run on other connections and go on. It needs the
+//     database/sql driver of pgx; with another one SessionLock fails with ErrDriver.
 //   - A Locker works with any driver, and stops nothing: what runs goes on to its end, and then
 //     Up fails with an error that matches advisory.ErrLost.
 //
-// So use NewSession if the *sql.DB is pgx's. A pool with one connection, which
-// (with non-transactional Go migrations) goose refuses to use with a session locker, needs New.
+// So use NewSession if the *sql.DB is pgx's. In both cases goose keeps a connection of the *sql.DB for itself:
+// give it room for two if there are Go migrations without a transaction, which otherwise wait
+// for ever (goose refuses that with a session locker, not with a locker).
 //
 // # What it does that goose's own lock does not
 //
