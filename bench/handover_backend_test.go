@@ -53,7 +53,7 @@ func newBackend(target string) (backend leader.Backend, shut func(), err error) 
 	case "file":
 		return file.NewBackend(u.Path), func() {}, nil
 	case "http":
-		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: target})
+		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{target}})
 		if err != nil {
 			return nil, nil, err
 		}

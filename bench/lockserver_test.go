@@ -60,7 +60,7 @@ func newLockServer(b *testing.B, name string, store lease.Store) contender {
 		stop()
 		serving.Wait()
 	})
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String()})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + listener.Addr().String()}})
 	require.NoError(b, err)
 	b.Cleanup(client.Close)
 	c := contender{name: name, cycles: make([]cycler, workers), requests: func() float64 { return acquires(b, server) }}

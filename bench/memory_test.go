@@ -33,7 +33,7 @@ const (
 func BenchmarkLeaseMemory(b *testing.B) {
 	for b.Loop() {
 		url, pid := serveLocks(b)
-		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: url})
+		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{url}})
 		require.NoError(b, err)
 		began := time.Now()
 		const clients = 64

@@ -14,7 +14,7 @@ import (
 
 // A manager of controller-runtime elects on a lock server (pglatch serve locks).
 func Example() {
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func Example() {
 
 // The elector of client-go itself.
 func ExampleLock_Token() {
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 	if err != nil {
 		log.Fatal(err)
 	}

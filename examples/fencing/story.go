@@ -94,7 +94,7 @@ func (s *story) serveLocks(ctx context.Context, store lease.Store) (*leasehttp.C
 	if err != nil {
 		return nil, err
 	}
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: url})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{url}})
 	if err != nil {
 		return nil, err
 	}

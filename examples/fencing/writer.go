@@ -35,7 +35,7 @@ func runWriter(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: os.Getenv(serverVariable)})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{os.Getenv(serverVariable)}})
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func serveLocks(ctx context.Context, c *electiontest.Child) error {
 
 // standOnLockServer is the role with the setting server.
 func standOnLockServer(ctx context.Context, c *electiontest.Child) error {
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: c.Settings["server"]})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{c.Settings["server"]}})
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func newLockServer(t *testing.T) *lockServer {
 	require.NoError(t, err)
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + address})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	s := &lockServer{electiontest.NewNode(t, electiontest.Job{

@@ -49,7 +49,7 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 				require.NoError(t, err)
 				server := httptest.NewServer(s.Handler())
 				t.Cleanup(server.Close)
-				client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: server.URL})
+				client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{server.URL}})
 				require.NoError(t, err)
 				t.Cleanup(client.Close)
 				return newBackend(t, client)
@@ -120,7 +120,7 @@ func dial(tb testing.TB, server *httptest.Server) (*leasehttp.Client, *faultprox
 	tb.Cleanup(proxy.Close)
 	through, err := proxy.URL(server.URL)
 	require.NoError(tb, err)
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: through})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{through}})
 	require.NoError(tb, err)
 	tb.Cleanup(client.Close)
 	return client, proxy

@@ -17,7 +17,7 @@
 //	func main() {
 //		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 //		defer stop()
-//		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+//		client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 //		if err != nil {
 //			log.Fatal(err)
 //		}

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A call is one request to the server, however often it is sent.
+// A call is one request to the servers, however often it is sent.
 type call struct {
 	method string
 	name   string // of the lock; "" = of all locks
@@ -54,23 +54,52 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			return lease.Moment{}, err
 		}
 	}
-	for resend := 0; ; resend++ {
+	first, limit := c.servers.current.Load(), c.config.Resends
+	if limit > 0 {
+		limit = max(limit, len(c.servers.all)-1)
+	}
+	lost := false // a sending may have been carried out
+	for sending := 0; ; sending++ {
+		server, left := c.servers.turn(first, sending)
 		sent := lease.Now()
-		problem, err := c.send(ctx, k, data, decode)
-		if problem != nil {
-			// That this sending did nothing says nothing of an earlier one.
-			if read := wire.KindOfType(problem.Type).Read; read != nil && (resend == 0 || !isUntried(problem)) {
-				return sent, read(problem, k.name)
-			}
-		}
+		problem, err := c.send(ctx, c.servers.all[server], k, data, decode, left)
 		if err == nil && problem == nil {
 			return sent, nil
 		}
+		elsewhere := isElsewhere(problem)
+		if elsewhere && ctx.Err() == nil {
+			c.servers.leave(server)
+		}
+		// That this sending did nothing says nothing of an earlier one.
+		if read := readOf(problem); read != nil && (!lost || !isUntried(problem)) {
+			if elsewhere && left > 0 && sending < limit {
+				continue
+			}
+			return sent, read(problem, k.name)
+		}
+		lost = true
 		err = cmp.Or(err, error(&unknownError{problem}))
-		if resend == c.config.Resends || problem != nil && !k.until.IsZero() && k.wait() == 0 || pause.For(ctx, wire.Jitter(firstPause<<resend)) != nil {
+		if sending == limit || ctx.Err() != nil || left == 0 && !k.pause(ctx, problem, firstPause<<(sending/len(c.servers.all))) {
 			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
 		}
 	}
+}
+
+// pause waits before all servers are asked again; false if that is not to be.
+func (k *call) pause(ctx context.Context, problem *wire.Problem, d time.Duration) bool {
+	if problem != nil && !k.until.IsZero() && k.wait() == 0 {
+		return false
+	}
+	return pause.For(ctx, wire.Jitter(d)) == nil
+}
+
+// readOf makes of a problem what the caller learns; nil if the problem does not say
+// what happened.
+func readOf(p *wire.Problem) func(*wire.Problem, string) error {
+	if p == nil {
+		return nil
+	}
+	return wire.KindOfType(p.Type).Read
 }
 
 // isUntried reports whether the server did not look at a request: it can be that an
@@ -92,10 +121,15 @@ func (e *unknownError) Error() string {
 	return fmt.Sprintf("lock server: %d %s", e.problem.Status, e.problem.Title)
 }
 
-// send sends a call once: the answer is decoded, or a problem returned.
-func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]byte) error) (*wire.Problem, error) {
+// send sends a call to a server once: the answer is decoded, or a problem returned. If
+// the server is silent, time is left for the others of the round and for the pause after it.
+func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int) (*wire.Problem, error) {
 	wait := k.wait()
-	a, err := c.transport.send(ctx, k.method, c.target(k, wait), data, c.config.Timeout+wait)
+	timeout := c.config.Timeout + wait
+	if deadline, ok := ctx.Deadline(); ok && wait == 0 && len(c.servers.all) > 1 {
+		timeout = min(timeout, time.Until(deadline)/time.Duration(left+2))
+	}
+	a, err := server.send(ctx, k.method, k.target(wait), data, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +148,8 @@ func (c *Client) send(ctx context.Context, k *call, data []byte, decode func([]b
 }
 
 // target is the path and the query of a call.
-func (c *Client) target(k *call, wait time.Duration) string {
-	t := c.path + "/v1/locks"
+func (k *call) target(wait time.Duration) string {
+	t := "/v1/locks"
 	if k.name != "" {
 		t += "/" + url.PathEscape(k.name)
 	}

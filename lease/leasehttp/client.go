@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,16 +19,16 @@ import (
 // nothing was done. It matches lease.ErrNotReady, because somebody has to grant it.
 var ErrDenied = wire.ErrDenied
 
-// A Client asks a lock server for leases. It is safe for concurrent use.
+// A Client asks a lock server, or several on one store, for leases. It is safe for
+// concurrent use.
 //
 // Its methods Acquire, Renew, Release, Get and List do what those of a lease.Store
 // do, with the same errors; an error that is none of package lease's, and not
 // ErrDenied, says that the outcome is unknown. Clocks of client and server need not
 // agree.
 type Client struct {
-	config    ClientConfig
-	path      string // of the base URL, escaped
-	transport *transport
+	config  ClientConfig
+	servers servers
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -41,12 +40,15 @@ type Client struct {
 // NewClient returns a client, on a config that is not valid an error that names the
 // field. It starts nothing, and connects when it is used.
 func NewClient(c ClientConfig) (*Client, error) {
-	base, err := c.parse()
+	bases, err := c.parse()
 	if err != nil {
 		return nil, err
 	}
 	c.setDefaults()
-	client := &Client{config: c, path: strings.TrimRight(base.EscapedPath(), "/"), transport: newTransport(&c, base)}
+	client := &Client{config: c}
+	for _, base := range bases {
+		client.servers.all = append(client.servers.all, newTransport(&c, base))
+	}
 	client.ctx, client.cancel = context.WithCancel(context.Background())
 	return client, nil
 }
@@ -59,7 +61,9 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	c.wg.Wait()
-	c.transport.CloseIdleConnections()
+	for _, server := range c.servers.all {
+		server.CloseIdleConnections()
+	}
 }
 
 // goIfOpen runs f in a goroutine that Close waits for; false after Close.

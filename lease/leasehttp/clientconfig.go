@@ -23,11 +23,14 @@ const (
 	DefaultResends = 3
 )
 
-// A ClientConfig describes a Client. Only BaseURL is required.
+// A ClientConfig describes a Client. Only BaseURLs is required.
 type ClientConfig struct {
-	// BaseURL is where the server is, such as "https://locks.example:8443". No redirect
-	// away from there is followed.
-	BaseURL string
+	// BaseURLs is where the server is, such as "https://locks.example:8443", or the
+	// servers, if several share one store. The client asks the first until it gives no
+	// answer, or one that tells of no lease, such as 502 or 503; then it goes on with the
+	// next one, also in the middle of a call, and stays there. Servers on different stores
+	// would each grant the lease. No redirect away from there is followed.
+	BaseURLs []string
 
 	// Token is the bearer token, "" = none. It is sent over TLS or to loopback only,
 	// unless AllowInsecure is set.
@@ -56,11 +59,13 @@ type ClientConfig struct {
 	Margin time.Duration
 
 	// Timeout bounds each sending of a request, beside the time that it waits for a
-	// lock. 0 = 10 s.
+	// lock. 0 = 10 s. With several servers, a sending that does not wait leaves time for the
+	// others before its context, or the lease that is renewed, ends.
 	Timeout time.Duration
 
 	// Resends is how often a request is sent again when its answer was lost. That is
-	// safe: the server gives the same answer. 0 = 3; negative = never.
+	// safe: the servers give the same answer. 0 = 3, or once to each server if they are
+	// more; negative = never, and the next request goes to another server.
 	Resends int
 }
 
@@ -74,18 +79,19 @@ func (c *ClientConfig) setDefaults() {
 	c.Resends = max(cmp.Or(c.Resends, DefaultResends), 0)
 }
 
-func (c *ClientConfig) parse() (*url.URL, error) {
-	base, err := url.Parse(c.BaseURL)
-	if err != nil {
-		return nil, fmt.Errorf("leasehttp: BaseURL: %w", err)
+func (c *ClientConfig) parse() ([]*url.URL, error) {
+	if len(c.BaseURLs) == 0 {
+		return nil, errors.New("leasehttp: BaseURLs is empty: give the server's, such as http://127.0.0.1:8080")
+	}
+	var bases []*url.URL
+	for _, text := range c.BaseURLs {
+		base, err := c.parseBase(text)
+		if err != nil {
+			return nil, err
+		}
+		bases = append(bases, base)
 	}
 	switch {
-	case base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "", base.Fragment != "":
-		return nil, fmt.Errorf("leasehttp: BaseURL is %q: use one such as http://127.0.0.1:8080", base.Redacted())
-	case base.User != nil:
-		return nil, errors.New("leasehttp: BaseURL has a user: use Token")
-	case c.Token != "" && base.Scheme == "http" && base.Hostname() != "localhost" && !loopback.Is(base.Hostname()) && !c.AllowInsecure:
-		return nil, fmt.Errorf("leasehttp: Token would be sent to %s in the clear: use https, or set AllowInsecure", base.Host)
 	case strings.ContainsFunc(c.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return nil, errors.New("leasehttp: Token has characters that a header cannot carry: use letters and digits")
 	case c.TTL != 0 && (c.TTL < lease.MinTTL || c.TTL > lease.MaxTTL):
@@ -94,6 +100,22 @@ func (c *ClientConfig) parse() (*url.URL, error) {
 		return nil, errors.New("leasehttp: TLS and HTTPClient are both set: set it in the HTTPClient's Transport")
 	case c.Timeout < 0:
 		return nil, fmt.Errorf("leasehttp: Timeout is %v: use 0 for the default, or more", c.Timeout)
+	}
+	return bases, nil
+}
+
+func (c *ClientConfig) parseBase(text string) (*url.URL, error) {
+	base, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("leasehttp: BaseURLs: %w", err)
+	}
+	switch {
+	case base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "", base.Fragment != "":
+		return nil, fmt.Errorf("leasehttp: BaseURLs has %q: use one such as http://127.0.0.1:8080", base.Redacted())
+	case base.User != nil:
+		return nil, errors.New("leasehttp: BaseURLs has a user: use Token")
+	case c.Token != "" && base.Scheme == "http" && base.Hostname() != "localhost" && !loopback.Is(base.Hostname()) && !c.AllowInsecure:
+		return nil, fmt.Errorf("leasehttp: Token would be sent to %s in the clear: use https, or set AllowInsecure", base.Host)
 	}
 	return base, nil
 }

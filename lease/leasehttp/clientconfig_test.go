@@ -15,12 +15,13 @@ import (
 func TestClientConfigsThatAreNotValidAreRefused(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]leasehttp.ClientConfig{
-		"BaseURL is":     {},
-		"has a user":     {BaseURL: "http://a:b@localhost"},
-		"in the clear":   {BaseURL: "http://locks.example", Token: servetest.Token},
-		"TTL is 1ns":     {BaseURL: "http://localhost", TTL: 1},
-		"both set":       {BaseURL: "https://localhost", TLS: &tls.Config{MinVersion: tls.VersionTLS12}, HTTPClient: http.DefaultClient},
-		"Timeout is -1s": {BaseURL: "http://localhost", Timeout: -time.Second},
+		"BaseURLs is":    {},
+		"BaseURLs has":   {BaseURLs: []string{"http://localhost", "ftp://localhost"}},
+		"has a user":     {BaseURLs: []string{"http://a:b@localhost"}},
+		"in the clear":   {BaseURLs: []string{"http://locks.example"}, Token: servetest.Token},
+		"TTL is 1ns":     {BaseURLs: []string{"http://localhost"}, TTL: 1},
+		"both set":       {BaseURLs: []string{"https://localhost"}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}, HTTPClient: http.DefaultClient},
+		"Timeout is -1s": {BaseURLs: []string{"http://localhost"}, Timeout: -time.Second},
 	} {
 		_, err := leasehttp.NewClient(c)
 		require.ErrorContains(t, err, want)

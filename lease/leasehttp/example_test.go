@@ -21,7 +21,7 @@ func ExampleClient_Do() {
 	h := httptest.NewServer(server.Handler())
 	defer h.Close()
 
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: h.URL})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{h.URL}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -48,7 +48,7 @@ func ExampleClient_AcquireWithRetry() {
 	}
 	h := httptest.NewServer(server.Handler())
 	defer h.Close()
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: h.URL})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{h.URL}})
 	if err != nil {
 		fmt.Println(err)
 		return

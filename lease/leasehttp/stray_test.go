@@ -32,7 +32,7 @@ func TestNothingIsSentForAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{h.URL}})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for i := range 50 {
@@ -66,7 +66,7 @@ func TestNothingStaysOfAnAnswerThatWasCutOff(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, answers[n.Add(1)-1])
 		}))
-		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{h.URL}})
 		l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{TTL: time.Second})
 		require.NoError(t, err)
 		require.LessOrEqual(t, l.Remaining(), time.Second)
@@ -156,7 +156,7 @@ func TestAnAnswerThatNobodyAskedForIsNobodys(t *testing.T) {
 				close(sent)
 			}
 		}, nothing)
-		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url})
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}})
 		_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 		require.NoError(t, err)
 		close(stray)
@@ -180,7 +180,7 @@ func TestAConnectionOnWhichSomethingCameUnaskedIsNotUsedAgain(t *testing.T) {
 			_, _ = io.WriteString(w, answerOf(grantOf(99, "}")))
 		}
 	}, func() { ended <- struct{}{} })
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	close(stray)
@@ -198,7 +198,7 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", most+len(inner))
 		_, _ = io.WriteString(w, `{"locks":[]}`+strings.Repeat(" ", most-len(`{"locks":[]}`))+inner)
 	}, nothing)
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})
 	for range 2 {
 		for _, err := range cl.List(t.Context(), lease.ListRequest{}) {
 			require.ErrorContains(t, err, "too long")
@@ -209,7 +209,7 @@ func TestTheRestOfALongAnswerIsNoAnswer(t *testing.T) {
 func TestAnswersToAnotherRequestAreRefused(t *testing.T) {
 	t.Parallel()
 	url := spoken(t, func(w io.Writer, _ *http.Request) { _, _ = io.WriteString(w, answerOf(grantOf(7, "}"))) }, nothing)
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{url}, Resends: -1})
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "b"))
 	require.ErrorContains(t, err, "another request")
 	claim := lease.Claim{Name: "job", Holder: "a", ID: "i8", Token: 8}
@@ -226,7 +226,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		http.Redirect(w, r, h.URL+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	}))
 	t.Cleanup(elsewhere.Close)
-	_, err := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: elsewhere.URL, Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
+	_, err := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{elsewhere.URL}, Resends: -1}).Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "308")
 	_, err = store.Get(t.Context(), "job")
 	require.ErrorIs(t, err, lease.ErrNotFound)
@@ -246,7 +246,7 @@ func TestABusyServerSaysNothingOfAnEarlierSending(t *testing.T) {
 		_, _ = io.WriteString(w, `{"type":"`+wire.TypeBusy+`"}`)
 	}))
 	t.Cleanup(h.Close)
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: h.URL})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{h.URL}})
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorContains(t, err, "outcome unknown")
 	require.NotErrorIs(t, err, lease.ErrBusy)

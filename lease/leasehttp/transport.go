@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,7 @@ type transport struct {
 	http.Client
 
 	own    *http.Transport // of Client; nil = the program's
-	base   string          // scheme and host
+	base   string          // scheme, host and path
 	header http.Header
 	prefix string        // of the ids of requests
 	sent   atomic.Uint64 // requests
@@ -54,7 +55,7 @@ const (
 )
 
 func newTransport(c *ClientConfig, base *url.URL) *transport {
-	t := &transport{base: base.Scheme + "://" + base.Host, prefix: rand.Text()[:8] + "-"}
+	t := &transport{base: base.Scheme + "://" + base.Host + strings.TrimRight(base.EscapedPath(), "/"), prefix: rand.Text()[:8] + "-"}
 	t.header = http.Header{"Content-Type": {wire.JSONType}, "User-Agent": {"pglatch"}}
 	if c.Token != "" {
 		t.header.Set("Authorization", "Bearer "+c.Token)
@@ -65,7 +66,7 @@ func newTransport(c *ClientConfig, base *url.URL) *transport {
 		t.own = newConnections(c.TLS)
 		t.Transport = t.own
 	}
-	if t.CheckRedirect == nil { // whoever set BaseURL said where claims may be sent
+	if t.CheckRedirect == nil { // whoever set BaseURLs said where claims may be sent
 		t.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	return t
@@ -87,7 +88,7 @@ func newConnections(config *tls.Config) *http.Transport {
 	}
 }
 
-// send sends a request once; target is its path and query. It returns the answer in the
+// send sends a request once; target is its path below the base, and its query. It returns the answer in the
 // time of timeout, or not at all.
 func (t *transport) send(ctx context.Context, method, target string, body []byte, timeout time.Duration) (answer, error) {
 	if err := context.Cause(ctx); err != nil {

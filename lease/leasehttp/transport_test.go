@@ -29,8 +29,9 @@ func proxied(t *testing.T, store lease.Store, c leasehttp.ClientConfig) (*leaseh
 	proxy, err := faultproxy.New(t.Context(), h.Listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
-	c.BaseURL, err = proxy.URL(h.URL)
+	through, err := proxy.URL(h.URL)
 	require.NoError(t, err)
+	c.BaseURLs = []string{through}
 	return servetest.Client(t, nil, c), proxy
 }
 
@@ -190,7 +191,7 @@ func FuzzAnswers(f *testing.F) {
 			_, _ = conn.Write(data)
 			_ = conn.Close()
 		}()
-		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String(), Resends: -1, Timeout: time.Second})
+		cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{"http://" + listener.Addr().String()}, Resends: -1, Timeout: time.Second})
 		if l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a")); err == nil {
 			require.Equal(t, "job", l.Name)
 		}

@@ -171,7 +171,7 @@ func TestItSpeaksTLS(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), TLS: &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS13}})
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: "https" + s.url[len("http"):], TLS: servetest.Trust(certified)})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{"https" + s.url[len("http"):]}, TLS: servetest.Trust(certified)})
 	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
@@ -189,7 +189,7 @@ func TestShutdownAnswersWhatIsUnderWay(t *testing.T) {
 		}
 	}}
 	s := run(t, leaseserver.Config{Store: store})
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}, Resends: -1})
 	type result struct {
 		l   lease.Lease
 		err error
@@ -237,7 +237,7 @@ func TestADrainingServerIsNotReady(t *testing.T) {
 func TestAWaitOutlivesTheReadTimeout(t *testing.T) {
 	t.Parallel()
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 100 * time.Millisecond})
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Resends: -1})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}, Resends: -1})
 	_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 500 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
@@ -268,7 +268,7 @@ func TestTheMonitorCountsAndLogs(t *testing.T) {
 		return log.Write(p)
 	}), nil))
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), SweepInterval: 5 * time.Millisecond, Logger: logger})
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}})
 	_, err := cl.Acquire(t.Context(), servetest.Ask("held", "a"))
 	require.NoError(t, err)
 	_, err = cl.Acquire(t.Context(), lease.AcquireRequest{Name: "brief", Holder: "a", TTL: lease.MinTTL})
@@ -337,14 +337,14 @@ func TestTheMetricsHaveTheirNames(t *testing.T) {
 func TestConnectionsBeyondTheLimitWait(t *testing.T) {
 	t.Parallel()
 	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), MaxConns: 1})
-	first := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	first := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}})
 	_, err := first.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err) // and its connection stays open
-	second := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url, Timeout: 50 * time.Millisecond, Resends: -1})
+	second := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}, Timeout: 50 * time.Millisecond, Resends: -1})
 	_, err = second.Get(t.Context(), "job")
 	require.Error(t, err)
 	first.Close()
-	patient := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURL: s.url})
+	patient := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}})
 	_, err = patient.Get(t.Context(), "job")
 	require.NoError(t, err)
 	patient.Close()

@@ -121,7 +121,7 @@ func recordKills(t *testing.T, s *lockServer, kills int) (history *leasetest.His
 	var clients sync.WaitGroup
 	for i := range 8 {
 		// A call that is sent again is not one operation: between the two others have their turn.
-		remote, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + s.address, Resends: -1})
+		remote, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + s.address}, Resends: -1})
 		require.NoError(t, err)
 		defer remote.Close()
 		c := historyClient{store: history.Client(unswept{remote}), holder: fmt.Sprint("client-", i), names: names, answered: func() {

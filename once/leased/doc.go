@@ -1,7 +1,7 @@
 // Package leased keeps the claims of package once in any lease.Store: a lock server, a file of
 // lease/sqlite, or lease/postgres.
 //
-//	locks, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+//	locks, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 //	…
 //	runner, err := once.New(once.Config{Store: leased.New(locks)})
 //

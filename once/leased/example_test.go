@@ -9,7 +9,7 @@ import (
 // Ticks are claimed at a lock server.
 func ExampleNew() {
 	newRunner := func() (*once.Runner, error) {
-		locks, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://127.0.0.1:8080"})
+		locks, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 		if err != nil {
 			return nil, err
 		}

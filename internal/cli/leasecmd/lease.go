@@ -18,8 +18,10 @@ import (
 
 const help = `Take, keep and give back leases of a lock server ("pglatch serve locks").
 
-The server is that of --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080;
-its bearer token is in the file of --auth-token-file, or in PGLATCH_LOCK_TOKEN.
+The server is that of --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080.
+Several that share a store can be given, with commas between: when one cannot be
+used, the next one is. The bearer token is in the file of --auth-token-file, or in
+PGLATCH_LOCK_TOKEN.
 
 A lease ends when it is released, or when its time is over. Its fencing token is
 greater than those of all leases of the lock before: hand it on with every write, and

@@ -15,7 +15,7 @@ import (
 
 // server is a client of what to load, and what to do in the end.
 func (l *loadCommand) server(ctx context.Context, app *program.App) (*leasehttp.Client, func() error, error) {
-	if l.URL == "" && (l.Store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
+	if len(l.URLs) == 0 && (l.Store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
 		return l.serve(ctx, app)
 	}
 	l.Resends = -1 // a release that a killed server has done is stale when it is sent again
@@ -67,7 +67,7 @@ func (l *loadCommand) serve(ctx context.Context, app *program.App) (_ *leasehttp
 		stop()
 		return <-ended
 	})
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + listener.Addr().String()})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + listener.Addr().String()}})
 	if err != nil {
 		return nil, nil, err
 	}

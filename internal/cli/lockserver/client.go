@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -25,7 +26,7 @@ const defaultLockServer = "http://127.0.0.1:8080"
 
 // ClientFlags are the flags that say which lock server to ask, and how.
 type ClientFlags struct {
-	URL       string
+	URLs      []string
 	tokenFile string
 	authority string
 	noTLS     bool
@@ -34,7 +35,7 @@ type ClientFlags struct {
 
 // AddFlags adds them.
 func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.URL, "server", "", "`URL` of the lock server (default: PGLATCH_LOCK_SERVER, else "+defaultLockServer+")")
+	f.StringSliceVar(&s.URLs, "server", nil, "`URL` of the lock server, or of several that share a store, repeatable (default: PGLATCH_LOCK_SERVER, with commas between, else "+defaultLockServer+")")
 	s.addTokenFlag(f)
 	f.StringVar(&s.authority, "tls-ca", "", "`file` of the certificates in PEM that vouch for the server's (default: those of the system)")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: send the token in clear text to a server that is not on this machine")
@@ -47,8 +48,12 @@ func (s *ClientFlags) addTokenFlag(f *pflag.FlagSet) {
 // Client returns a client that has not connected yet. margin is that of
 // leasehttp.ClientConfig.
 func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp.Client, error) {
+	urls := s.URLs
+	if len(urls) == 0 {
+		urls = strings.Split(cmp.Or(app.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), ",")
+	}
 	config := leasehttp.ClientConfig{
-		BaseURL: cmp.Or(s.URL, app.Getenv("PGLATCH_LOCK_SERVER"), defaultLockServer), Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
+		BaseURLs: urls, Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
 		AllowInsecure: s.noTLS, Margin: margin, Resends: s.Resends,
 	}
 	tokens, err := ReadTokens("--auth-token-file", s.tokenFile)

@@ -52,7 +52,7 @@ func Serve(tb testing.TB, c leaseserver.Config) (*leaseserver.Server, *httptest.
 func Client(tb testing.TB, h *httptest.Server, c leasehttp.ClientConfig) *leasehttp.Client {
 	tb.Helper()
 	if h != nil {
-		c.BaseURL = h.URL
+		c.BaseURLs = []string{h.URL}
 	}
 	cl, err := leasehttp.NewClient(c)
 	require.NoError(tb, err)

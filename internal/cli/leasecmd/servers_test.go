@@ -1,0 +1,175 @@
+package leasecmd_test
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// A pair is two lock servers on one database. What is sent to the first one passes here:
+// with the answer that is to be lost, the first server is killed.
+type pair struct {
+	first *clitest.Program
+	urls  []string
+	lose  atomic.Pointer[string] // the end of the path whose answer is lost; nil = none
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	var p pair
+	first, address := clitest.Serve(t, nil, "--store", dsn)
+	_, second := clitest.Serve(t, nil, "--store", dsn)
+	p.first = first
+	gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+address+r.URL.RequestURI(), r.Body)
+		if err == nil {
+			request.Header = r.Header.Clone()
+			var response *http.Response
+			if response, err = http.DefaultTransport.RoundTrip(request); err == nil {
+				defer func() { _ = response.Body.Close() }()
+				if end := p.lose.Load(); end == nil || !strings.HasSuffix(r.URL.Path, *end) {
+					maps.Copy(w.Header(), response.Header)
+					w.WriteHeader(response.StatusCode)
+					_, _ = io.Copy(w, response.Body)
+					return
+				}
+				first.Signal(syscall.SIGKILL)
+				first.Wait()
+			}
+		}
+		panic(http.ErrAbortHandler) // the connection breaks
+	}))
+	t.Cleanup(gate.Close)
+	p.urls = []string{gate.URL, "http://" + second}
+	return &p
+}
+
+func (p *pair) loseAnswersTo(verb string) { p.lose.Store(&verb) }
+
+func TestAnAcquireWhoseServerIsKilledGetsTheSameLeaseAtTheNextServer(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.loseAnswersTo("/acquire")
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	assert.Equal(t, 137, p.first.Wait())
+	assert.Equal(t, uint64(1), l.Token, "one lease was granted")
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+}
+
+// The control: as two requests, because they have two keys, and not the client's one.
+func TestAnAcquireThatIsSentAgainWithAnotherKeyIsHeldByTheFirst(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.loseAnswersTo("/acquire")
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls, Resends: -1})
+	r := servetest.Ask("job", "a")
+	r.IdempotencyKey = "one"
+	_, err := cl.Acquire(t.Context(), r)
+	require.ErrorContains(t, err, "outcome unknown")
+	r.IdempotencyKey = "two"
+	_, err = cl.Acquire(t.Context(), r)
+	require.ErrorIs(t, err, lease.ErrHeld)
+	r.IdempotencyKey = "one"
+	_, err = cl.Acquire(t.Context(), r)
+	require.NoError(t, err)
+}
+
+func TestARenewalWhoseServerIsKilledIsCarriedOutAtTheNextServer(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	l, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
+	require.NoError(t, err)
+	p.loseAnswersTo("/renew")
+	renewed, err := cl.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, 137, p.first.Wait())
+	assert.Equal(t, l.Claim, renewed.Claim)
+	assert.Greater(t, renewed.Remaining, 50*time.Minute)
+}
+
+func TestAReleaseWhoseServerIsKilledSucceedsAtTheNextServer(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	p.loseAnswersTo("/release")
+	require.NoError(t, cl.Release(t.Context(), l.Claim))
+	assert.Equal(t, 137, p.first.Wait())
+	next, err := cl.Acquire(t.Context(), servetest.Ask("job", "b"))
+	require.NoError(t, err)
+	assert.Greater(t, next.Token, l.Token)
+}
+
+func TestAWaiterWhoseServerIsKilledWaitsAtTheNextServer(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	holder := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls[1:]})
+	held, err := holder.Acquire(t.Context(), servetest.Ask("job", "holder"))
+	require.NoError(t, err)
+	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	got := make(chan lease.Lease, 1)
+	go func() {
+		l, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), servetest.Bound)
+		assert.NoError(t, err)
+		got <- l
+	}()
+	waits := func(url string) bool { return strings.Contains(body(t, url+"/metrics"), "lock_waiters 1\n") }
+	clitest.Eventually(t, func() bool { return waits(p.urls[0]) }, func() string { return "nobody waits at the first" })
+	p.first.Signal(syscall.SIGKILL)
+	clitest.Eventually(t, func() bool { return waits(p.urls[1]) }, func() string { return "nobody waits at the second" })
+	require.NoError(t, holder.Release(t.Context(), held.Claim))
+	assert.Greater(t, (<-got).Token, held.Token)
+}
+
+func body(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestLeaseRunGoesOnWhenItsServerIsKilled(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	for _, several := range []bool{true, false} {
+		t.Run(map[bool]string{true: "with another server", false: "the control without one"}[several], func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			first, one := clitest.Serve(t, nil, "--store", dsn)
+			_, two := clitest.Serve(t, nil, "--store", dsn)
+			args := []string{"lease", "run", "job", "--ttl", "6s", "--kill-after", "1s", "--server", "http://" + one}
+			if several {
+				args[len(args)-1] += ",http://" + two
+			}
+			work := clitest.Start(t, nil, append(args, "-c", "echo works; sleep 12")...)
+			work.Saying(&work.Stdout, "works")
+			first.Signal(syscall.SIGKILL)
+			assert.Equal(t, map[bool]int{true: 0, false: 76}[several], work.Wait(), work.Stderr.String())
+		})
+	}
+}
