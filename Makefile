@@ -51,7 +51,7 @@ test-short: ## run what takes no long time, without the race detector: for while
 	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/test/pgtest -e /internal/test/cmd -e /examples/)
 
 # The packages that send SQL; the others know no server's version.
-SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres ./lease/postgres ./monitor
+SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres ./lease/postgres ./monitor ./once/postgres
 
 .PHONY: test-servers
 test-servers: ## run the tests of what sends SQL on the oldest and the newest PostgreSQL, without the race detector; ON="14 18"

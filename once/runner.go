@@ -3,6 +3,7 @@ package once
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -66,7 +67,7 @@ func (r *Runner) Claim(ctx context.Context, job string, tick time.Time) (*Run, e
 			return nil, context.Cause(ctx)
 		}
 		sent := lease.Now()
-		claim, err := r.config.Store.Claim(ctx, request)
+		claim, err := r.ask(ctx, request)
 		if err == nil {
 			return started(newRun(ctx, r.config, claim, sent))
 		}
@@ -78,6 +79,17 @@ func (r *Runner) Claim(ctx context.Context, job string, tick time.Time) (*Run, e
 			return nil, err
 		}
 	}
+}
+
+// ask asks the store for a claim, for no longer than the claim would last.
+func (r *Runner) ask(ctx context.Context, request Request) (Claim, error) {
+	within, cancel := context.WithTimeout(ctx, request.TTL)
+	defer cancel()
+	c, err := r.config.Store.Claim(within, request)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("once: claiming %s: the store did not answer within the TTL, %v: %w", name(request.Job, request.Tick), request.TTL, err)
+	}
+	return c, err
 }
 
 // started returns a run that may begin, which one whose answer came too late may not.

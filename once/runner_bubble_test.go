@@ -23,6 +23,7 @@ type faulty struct {
 	cut  atomic.Bool // nothing arrives
 	hang atomic.Bool // and nothing is answered
 	slow time.Duration
+	mute bool // claims are not answered
 }
 
 var errCut = errors.New("cut off")
@@ -40,6 +41,10 @@ func (f *faulty) fails(ctx context.Context) error {
 func (f *faulty) Claim(ctx context.Context, r once.Request) (once.Claim, error) {
 	c, err := f.Store.Claim(ctx, r)
 	time.Sleep(f.slow)
+	if f.mute {
+		<-ctx.Done()
+		return c, ctx.Err()
+	}
 	return c, err
 }
 
@@ -178,6 +183,18 @@ func TestAClaimWhoseAnswerCameTooLateRunsNothing(t *testing.T) {
 		result, err := newRunner(t, once.Config{Store: f}).Do(t.Context(), "report", time.Now().Add(-once.DefaultTTL), nothing)
 		require.NoError(t, err)
 		assert.True(t, result.Did, "it was given back")
+	})
+}
+
+func TestAStoreThatDoesNotAnswerIsAskedForATTL(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, f *faulty) {
+		t.Helper()
+		f.mute = true
+		before := time.Now()
+		_, err := newRunner(t, once.Config{Store: f}).Do(t.Context(), "report", before, nothing)
+		require.ErrorContains(t, err, "did not answer within the TTL, 15s")
+		assert.WithinDuration(t, before.Add(once.DefaultTTL), time.Now(), time.Second)
 	})
 }
 

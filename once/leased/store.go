@@ -54,7 +54,9 @@ func (s *Store) Claim(ctx context.Context, r once.Request) (once.Claim, error) {
 		return once.Claim{}, failed(err)
 	}
 	if err := s.check(ctx, r, l, lease.Trust(sent, l, 0)); err != nil {
-		_ = s.leases.Release(context.WithoutCancel(ctx), l.Claim) // or it expires
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.TTL)
+		defer cancel()
+		_ = s.leases.Release(within, l.Claim) // or it expires
 		return once.Claim{}, err
 	}
 	return once.Claim{

@@ -41,11 +41,13 @@ var claimCases = []testCase{
 		assert.Equal(s, third.Token, s.taken(s.request("b")).Token)
 	}},
 	{"a renewal keeps a claim", func(s *suite) {
-		c := s.claim(s.brief("a"))
+		r := s.brief("a")
+		r.TTL *= 5 // to be renewed in time
+		c := s.claim(r)
 		remaining, err := s.store.Renew(s.Context(), c, long)
 		require.NoError(s, err)
 		assert.Greater(s, remaining, long/2)
-		s.pause(2 * s.h.TTL)
+		s.pause(6 * s.h.TTL)
 		assert.Equal(s, once.Running, s.taken(s.request("b")).State)
 		s.end(c, once.Ran)
 	}},

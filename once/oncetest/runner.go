@@ -45,9 +45,9 @@ var runnerCases = []testCase{
 		}
 	}},
 	{"a run that lasts longer than its TTL keeps the tick", func(s *suite) {
-		r := runner(s, once.Config{Store: s.store, TTL: 2 * s.h.TTL, Node: "a"})
+		r := runner(s, once.Config{Store: s.store, TTL: 10 * s.h.TTL, Node: "a"})
 		_, err := r.Do(s.Context(), "report", s.tick, func(ctx context.Context) error {
-			s.pause(5 * s.h.TTL)
+			s.pause(13 * s.h.TTL)
 			require.NoError(s, ctx.Err())
 			assert.Equal(s, once.Running, s.taken(s.request("b")).State)
 			return nil

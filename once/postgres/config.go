@@ -23,7 +23,8 @@ const Keeps = 7 * 24 * time.Hour
 // field is a good default.
 type Config struct {
 	// Pool makes the connections: to the primary, directly or through a pooler in whatever mode. It
-	// stays the caller's. Through a transaction pooler that knows no prepared statements it needs
+	// stays the caller's. A run needs one of them, for a moment, three times in a TTL: where the work of many jobs
+	// can take them all, set DSN instead. Through a transaction pooler that knows no prepared statements it needs
 	// pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 

@@ -1,12 +1,31 @@
 package postgres_test
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/once"
 	"github.com/pglatch/pglatch/once/oncetest"
+	"github.com/pglatch/pglatch/once/postgres"
 )
+
+// conforms runs the suite in one database, in which each store has a table.
+func conforms(t *testing.T, parameters string) {
+	t.Helper()
+	pool := newPool(t, pgtest.DSN(t)+"&pool_max_conns=10&"+parameters)
+	var tables atomic.Int32
+	oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store {
+		t.Helper()
+		s, err := postgres.New(postgres.Config{Pool: pool, Table: fmt.Sprintf("ticks%d", tables.Add(1)), CreateTable: true})
+		require.NoError(t, err)
+		require.NoError(t, s.Migrate(t.Context()))
+		return s
+	}})
+}
 
 func TestPostgresConformsToTheContract(t *testing.T) {
 	t.Parallel()
@@ -16,10 +35,7 @@ func TestPostgresConformsToTheContract(t *testing.T) {
 			if mode != "exec" {
 				pgtest.Long(t)
 			}
-			oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store {
-				t.Helper()
-				return newStore(t, pgtest.DSN(t)+"&default_query_exec_mode="+mode)
-			}})
+			conforms(t, "default_query_exec_mode="+mode)
 		})
 	}
 }
@@ -28,9 +44,6 @@ func TestPostgresConformsToTheContract(t *testing.T) {
 func TestPostgresConformsWhateverTheDefaultsAre(t *testing.T) {
 	t.Parallel()
 	pgtest.Long(t)
-	oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store {
-		t.Helper()
-		return newStore(t, pgtest.DSN(t)+"&options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"+
-			"%20-c%20timezone%3DAsia/Kathmandu%20-c%20datestyle%3DSQL,DMY%20-c%20intervalstyle%3Dsql_standard")
-	}})
+	conforms(t, "default_query_exec_mode=exec&options=-c%20default_transaction_isolation%3Dserializable%20-c%20synchronous_commit%3Doff"+
+		"%20-c%20timezone%3DAsia/Kathmandu%20-c%20datestyle%3DSQL,DMY%20-c%20intervalstyle%3Dsql_standard")
 }

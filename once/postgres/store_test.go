@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,27 @@ func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, once.Ran, result.State)
 	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// Nothing is kept in a session, so that a run goes on though all of them end.
+func TestARunOutlivesTheSessions(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, pool := newStore(t, dsn), newPool(t, dsn)
+	renewed := func() (until time.Time) {
+		return one[time.Time](t, pool, "SELECT expires_at FROM pglatch_once")
+	}
+	result, err := newRunner(t, once.Config{Store: s, TTL: 6 * time.Second}).Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
+		for range 2 {
+			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+			require.NoError(t, err)
+			before := renewed()
+			require.Eventually(t, func() bool { return renewed().After(before) }, 20*time.Second, time.Millisecond)
+		}
+		return ctx.Err()
+	})
+	require.NoError(t, err)
+	assert.Equal(t, once.Ran, result.State)
 }
 
 func TestTicksThatNoWindowReachesAreForgotten(t *testing.T) {
