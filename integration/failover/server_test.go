@@ -45,7 +45,7 @@ func TestLockServersWithBothHostsServeOverThePromotionAndLoseNothing(t *testing.
 		_, address := clitest.Serve(t, nil, "--store", p.dsn())
 		addresses = append(addresses, address)
 		for range clients / 2 {
-			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURL: "http://" + address, Resends: -1})
+			client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}, Resends: -1})
 			require.NoError(t, err)
 			t.Cleanup(client.Close)
 			all = append(all, httpStore{client})
