@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,7 +34,7 @@ func direct(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
 			return nil
 		})
 		if p, ok := errors.AsType[*middleware.ProblemError](err); ok {
-			a = middlewaretest.Answer{Status: int(p.Code()), Type: p.Type, RetryAfter: time.Duration(p.RetryAfterMS) * time.Millisecond}
+			a = middlewaretest.Answer{Status: int(p.Code()), Type: p.Type, RetryAfter: p.Retry()}
 			if p.Holder != nil {
 				a.HolderPID = p.Holder.PID
 			}

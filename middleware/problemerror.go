@@ -50,7 +50,7 @@ func (p *ProblemError) Unwrap() error { return p.Err }
 
 // Header returns the header of the answer: its type, that nobody may keep it, and
 // Retry-After in whole seconds, rounded up, if trying again can help.
-func (p *ProblemError) Header() http.Header { return problem.Header(p.Retry()) }
+func (p *ProblemError) Header() http.Header { return problem.Header(p.retryAfter()) }
 
 // Body returns the body of the answer, JSON of the media type application/problem+json.
 func (p *ProblemError) Body() []byte {
@@ -59,7 +59,11 @@ func (p *ProblemError) Body() []byte {
 }
 
 // Respond writes the answer. Headers that described another body are removed.
-func (p *ProblemError) Respond(w http.ResponseWriter) { problem.Write(w, p.Status, p.Retry(), p) }
+func (p *ProblemError) Respond(w http.ResponseWriter) { problem.Write(w, p.Status, p.retryAfter(), p) }
+
+func (p *ProblemError) retryAfter() time.Duration {
+	return time.Duration(p.RetryAfterMS) * time.Millisecond
+}
 
 // holder returns the holder that a busy lock's error names.
 func holder(err error) *Holder {

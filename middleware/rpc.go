@@ -31,7 +31,7 @@ var codes = map[int]uint32{
 // Code returns the refusal's status code of gRPC and connect:
 //
 //	busy (423)                      Aborted (10), which is for concurrency, with RetryInfo; the call did nothing
-//	the lock was lost               Aborted (10): its outcome is not known
+//	the lock was lost               Aborted (10), without: its outcome is not known
 //	no free connection, unavailable Unavailable (14), with RetryInfo; the call did nothing
 //	refused, misuse                 Internal (13)
 //	no entity                       InvalidArgument (3)
@@ -77,9 +77,13 @@ func (p *ProblemError) Metadata() map[string]string {
 	return m
 }
 
-// Retry returns after how long to try again. 0 = it does not help.
+// Retry is that of a google.rpc.RetryInfo: after how long to send the call again, which did
+// nothing. 0 = do not, also because a lock was lost and the outcome is not known.
 func (p *ProblemError) Retry() time.Duration {
-	return time.Duration(p.RetryAfterMS) * time.Millisecond
+	if p.Type == TypeLost {
+		return 0
+	}
+	return p.retryAfter()
 }
 
 // Message is what the status of an RPC says.

@@ -21,7 +21,7 @@
 //
 //	the lock                      the handler; its context is that of the lock
 //	the lock is held              aborted, RetryInfo; with Config.ShowHolder, who holds it
-//	the lock was lost             aborted, reason LOCK_LOST, whatever the handler returned
+//	the lock was lost             aborted, no RetryInfo, reason LOCK_LOST, whatever the handler returned
 //	no connection, PostgreSQL     unavailable, RetryInfo
 //	no or an invalid entity       invalid_argument
 //	the program's mistake         internal

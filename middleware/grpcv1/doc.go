@@ -18,7 +18,7 @@
 //
 //	the lock                      the handler; its context is that of the lock
 //	the lock is held              Aborted, RetryInfo; with Config.ShowHolder, who holds it
-//	the lock was lost             Aborted, reason LOCK_LOST, whatever the handler returned
+//	the lock was lost             Aborted, no RetryInfo, reason LOCK_LOST, whatever the handler returned
 //	no connection, PostgreSQL     Unavailable, RetryInfo
 //	no or an invalid entity       InvalidArgument
 //	the program's mistake         Internal

@@ -38,7 +38,8 @@ var lossCases = []testCase{
 			return ""
 		})
 		// Of gRPC it is no Unavailable: many clients send a call that got one again by themselves.
-		s.refused(server, http.StatusServiceUnavailable, aborted, middleware.TypeLost)
+		answer := s.refused(server, http.StatusServiceUnavailable, aborted, middleware.TypeLost)
+		assert.Equal(s, s.f.RPC, answer.RetryAfter == 0, "nor is a RetryInfo in it")
 		lose = false
 		assert.Empty(s, s.served(server, "42").Text, "the control: the same answer with the lock kept")
 	}},
