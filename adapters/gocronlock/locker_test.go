@@ -247,15 +247,30 @@ func TestATimerThatIsLateRunsItsOwnTick(t *testing.T) {
 	assert.Equal(t, []time.Time{base.Add(4 * period), base.Add(5 * period)}, missed)
 }
 
-func TestANodeWhoseClockGoesAheadRunsATickSoMuchEarlyAndNoMore(t *testing.T) {
+// The bound: a node's clock is ahead of the store's by less than Early, and behind it by less than the Window.
+func TestANodeWhoseClockIsTooFarFromTheStoresRunsNothing(t *testing.T) {
 	t.Parallel()
-	for ahead, refused := range map[time.Duration]bool{30 * time.Second: false, 3 * time.Minute: true} {
-		tick := time.Now().UTC().Truncate(time.Minute).Add(time.Minute) // to come in at most a minute
-		r := newRunner(t, memory(), func(c *once.Config) { c.Early = time.Minute })
-		f := newFixture(t, r, tick.Add(ahead).Truncate(time.Minute).Add(time.Second))
+	soon, past := time.Now().UTC().Truncate(time.Minute).Add(5*time.Minute), time.Now().UTC().Truncate(time.Minute).Add(-5*time.Minute)
+	for name, test := range map[string]struct {
+		tick  time.Time
+		bound time.Duration
+		runs  bool
+	}{
+		"ahead": {soon, 6 * time.Minute, true}, "too far ahead": {soon, 3 * time.Minute, false},
+		"behind": {past, 20 * time.Minute, true}, "too far behind": {past, 4 * time.Minute, false},
+	} {
+		r := newRunner(t, memory(), func(c *once.Config) {
+			c.Window = test.bound
+			if test.tick == soon {
+				c.Early = test.bound
+			}
+		})
+		f := newFixture(t, r, test.tick.Add(-time.Second))
 		f.job(t, gocron.CronJob("* * * * *", false), func() {})
-		if err := f.pass(t, 59*time.Second); refused {
-			require.ErrorIs(t, err, once.ErrWindow)
+		if err := f.pass(t, time.Second); test.runs {
+			assert.NoError(t, err, name)
+		} else {
+			assert.ErrorIs(t, err, once.ErrWindow, name)
 		}
 	}
 }
