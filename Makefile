@@ -7,7 +7,7 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
-# Modules of their own, because of what they need. tools/cmd/release/modules.go says which are published.
+# Modules of their own, because of what they need; tested two at a time, as they mostly wait. tools/cmd/release/modules.go says which are published.
 NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop adapters/gocronlock adapters/cronlock
@@ -42,8 +42,8 @@ test: ## run all tests on a real PostgreSQL, with the race detector
 	@echo "== tests"
 	$(WITHPG) $(GOTEST) $(RACE) -shuffle=on -timeout 15m ./...
 	$(WITHPG) $(GOTEST) -C bench -timeout 10m . ./internal/...
-	for m in $(NESTED); do $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
-	for m in $(NESTED_PG); do $(WITHPG) $(GOTEST) -C $$m $(RACE) -shuffle=on -timeout 10m ./... || exit 1; done
+	printf '%s\n' $(NESTED) | xargs -P 2 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 10m ./...
+	printf '%s\n' $(NESTED_PG) | $(WITHPG) xargs -P 2 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 10m ./...
 	$(WITHPG) $(GOTEST) -C observe/prometheus/integration -shuffle=on -timeout 10m ./...
 
 .PHONY: test-short
