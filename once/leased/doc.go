@@ -6,7 +6,7 @@
 //	runner, err := once.New(once.Config{Store: leased.New(locks)})
 //
 // A tick is two names in the store: that of its lease, as long as it runs, and one that says how it
-// ended, for a day. So a Window is 23 hours at most, and a job that ticks each minute has some 3,000 names in the
+// ended, for a day. So a Window is 23 hours at most, and a job that ticks each minute has some 1,500 names in the
 // store. Names of ticks are forgotten by the store's Sweep.
 //
 // # What it guarantees

@@ -75,7 +75,7 @@ func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.
 	if err := validateTable(table); err != nil {
 		return once.Result{}, err
 	}
-	// A Runner is asked for its defaults only.
+	// The defaults and limits are those of a Runner on a Store.
 	r, err := once.NewRequest(once.Config{Store: &Store{}, Node: o.Node, Window: o.Window, Early: o.Early}, job, tick)
 	if err != nil {
 		return once.Result{}, err
