@@ -29,7 +29,8 @@ func TestAMutexWhoseSessionIsTerminatedIsLostAndFreeForOthers(t *testing.T) {
 	require.NoError(t, all[0].LockContext(t.Context()))
 	require.ErrorIs(t, all[1].TryLockContext(t.Context()), mutex.ErrTaken)
 	work := all[0].Context()
-	_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted")
+	_, err = admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1 AND objid = 42 AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.NoError(t, err)
 
 	<-work.Done()

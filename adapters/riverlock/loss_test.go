@@ -17,6 +17,11 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
+// terminateHolder ends the session that has the lock of agent 42; locks of other tests' databases
+// are in the view too.
+const terminateHolder = `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1 AND objid = 42
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
 func TestALostLockEndsTheJobWhichIsRetried(t *testing.T) {
 	t.Parallel()
 	dsn := database(t)
@@ -26,7 +31,7 @@ func TestALostLockEndsTheJobWhichIsRetried(t *testing.T) {
 		if job.Attempt > 1 {
 			return nil
 		}
-		if _, err := admin.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1 AND objid = 42"); err != nil {
+		if _, err := admin.Exec(context.WithoutCancel(ctx), terminateHolder); err != nil {
 			return err
 		}
 		<-ctx.Done()
