@@ -8,11 +8,11 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need; tested two at a time, as they mostly wait. tools/cmd/release/modules.go says which are published.
-NESTED := leader/kubernetes examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
+NESTED := leader/kubernetes lease/etcd examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop adapters/gocronlock adapters/cronlock
 # Beside these, where a test needs much more than what it tests.
-LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration observe/prometheus/integration monitor/browsertest
+LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration lease/etcd/integration observe/prometheus/integration monitor/browsertest
 
 .PHONY: help
 help: ## list the targets
@@ -70,6 +70,10 @@ browser-deps:
 .PHONY: test-kubernetes
 test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECONFIG, KUBE_APISERVER_BIN and ETCD_BIN, or the API's own library
 	$(GO) test -C leader/kubernetes/integration -timeout 20m -count=1 -v .
+
+.PHONY: test-cluster
+test-cluster: ## run leases on real etcd clusters of three processes that are killed, stopped and cut off; as root for network namespaces; OPERATIONS=10000
+	PGLATCH_HISTORY_OPERATIONS=$(or $(OPERATIONS),3000) $(GO) test -C lease/etcd/integration -timeout 20m -count=1 -v .
 
 .PHONY: test-versions
 test-versions: ## run all tests on each supported version of PostgreSQL

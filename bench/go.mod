@@ -8,9 +8,9 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pglatch/pglatch v0.0.0
+	github.com/pglatch/pglatch/lease/etcd/integration v0.0.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/stretchr/testify v1.12.1
-	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.etcd.io/etcd/server/v3 v3.7.3
 	go.uber.org/zap v1.27.1
@@ -58,6 +58,7 @@ require (
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	github.com/xiang90/probing v0.0.0-20221125231312-a49e3df8f510 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
+	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/raft/v3 v3.7.0 // indirect
@@ -95,3 +96,8 @@ require (
 )
 
 replace github.com/pglatch/pglatch => ../
+
+replace (
+	github.com/pglatch/pglatch/lease/etcd => ../lease/etcd
+	github.com/pglatch/pglatch/lease/etcd/integration => ../lease/etcd/integration
+)

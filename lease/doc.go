@@ -13,8 +13,9 @@
 //	return write(ctx, report, l.Token) // what is written to refuses a token below the greatest it has seen
 //
 // Where leases are kept is the business of a Store: lease/postgres keeps them in
-// PostgreSQL, lease/sqlite in a file, lease/leasehttp asks a lock server for them, and
-// lease/leasetest has them in memory, for tests, and the suite that all of them pass.
+// PostgreSQL, lease/sqlite in a file, lease/etcd, a module of its own, in an etcd cluster, lease/leasehttp
+// asks a lock server for them, and lease/leasetest has them in memory, for tests, and the suite that all
+// of them pass.
 //
 // # What it guarantees
 //

@@ -39,6 +39,7 @@
 // On PostgreSQL, leader/postgres is the better choice where a connection can be kept
 // open: it hears of a loss at once, and guards transactions. This package needs no
 // session, and so goes through any pooler; a program elsewhere needs only HTTP.
+// On lease/etcd it is an election that survives the loss of any machine; followers watch, and do not poll.
 // A file of lease/sqlite has one process, which serves it to the others (pglatch serve locks).
 //
 // # What it guarantees
@@ -81,5 +82,5 @@
 //	... and Release fails too                  the next attempt leads with what the first one got
 //	the leader is cut off                      its context ends; others lead when the lease has expired
 //	the store forgot the name                  ErrLost; tokens go on rising, if it is not a new store
-//	the store was set back, from a backup      see lease/postgres and lease/sqlite on what tokens do then
+//	the store was set back, from a backup      see lease/postgres, lease/sqlite and lease/etcd on what tokens do then
 package leased

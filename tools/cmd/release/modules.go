@@ -14,6 +14,7 @@ var (
 		".",
 		"adapters/*",
 		"leader/kubernetes",
+		"lease/etcd",
 		"middleware/*",
 		"observe/*",
 	}

@@ -1,0 +1,147 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A change is what one transaction does to a name.
+type change struct {
+	v        *view     // what it was decided by: if that is not so any more, nothing is done
+	row      rules.Row // what is stored then
+	acquires bool      // its token is the revision of the transaction
+	needs    bool      // only while the lease of v goes on
+	marks    [kinds]mark
+	fresh    []mark // of marks, those that were got for the change
+}
+
+// keep leaves a mark as it is.
+func (c *change) keep(k kind) { c.marks[k] = c.v.marks[k] }
+
+// add gets an etcd lease for a mark.
+func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) (err error) {
+	c.marks[k], err = s.grant(ctx, asked)
+	if err == nil {
+		c.fresh = append(c.fresh, c.marks[k])
+	}
+	return err
+}
+
+// commit is the transaction. It returns the token of what is stored then, 0 if something
+// else came before: then nothing was done. After an error that is not known.
+func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error) {
+	e, err := s.era(ctx)
+	if err != nil {
+		s.retire(c.fresh...)
+		return 0, err
+	}
+	name := c.row.Name
+	token = c.row.Token
+	if c.acquires && c.v.row.Token <= e.Base { // nothing is known of tokens of this era
+		token = 0
+	}
+	text, err := encode(c.row, e.Base, token)
+	if err != nil {
+		return 0, err
+	}
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.key(name, recordKey)), "=", c.v.revision)}
+	if c.acquires {
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.eraKey()), "=", e.revision))
+	}
+	operations := []clientv3.Op{clientv3.OpPut(s.key(name, recordKey), text)}
+	var ended []mark
+	for k := held; k < kinds; k++ {
+		key, before, after := s.key(name, k), c.v.marks[k], c.marks[k]
+		if c.needs && before.set() && (k == held || k == alive) {
+			conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(key), ">", 0))
+		}
+		switch {
+		case before == after:
+			continue
+		case after.set():
+			operations = append(operations, clientv3.OpPut(key, after.value(), clientv3.WithLease(after.lease)))
+		default:
+			operations = append(operations, clientv3.OpDelete(key))
+		}
+		if before.set() {
+			ended = append(ended, before)
+		}
+	}
+	r, err := s.client.Txn(ctx).If(conditions...).Then(operations...).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
+		return 0, nil
+	case err != nil:
+		return 0, failed(ctx, err)
+	case !r.Succeeded:
+		s.retire(c.fresh...)
+		return 0, nil
+	}
+	s.retire(ended...)
+	if err := s.sameHistory(c.v.header, r.Header); err != nil {
+		return 0, err
+	}
+	if token == 0 {
+		token = e.Base + uint64(r.Header.Revision)
+	}
+	return token, s.counted(ctx, c, r.Header)
+}
+
+// counted makes sure that the leader that has counted the time of the etcd leases is the one
+// that committed what is attached to them. One that others have replaced, and that has not
+// heard of it, renews leases that the new one counts from an earlier time.
+func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.ResponseHeader) error {
+	for term := c.v.header.RaftTerm; term != last.RaftTerm; {
+		term = last.RaftTerm
+		for _, m := range c.marks {
+			if m.set() {
+				if _, err := s.prolong(ctx, m); err != nil {
+					return doubtful(ctx, err)
+				}
+			}
+		}
+		r, err := s.client.Get(ctx, s.eraKey(), clientv3.WithKeysOnly())
+		if err != nil {
+			return doubtful(ctx, err)
+		}
+		last = r.Header
+	}
+	return nil
+}
+
+// longestPause is between attempts on a name that others change.
+const longestPause = 20 * time.Millisecond
+
+// again calls f until it has done something, or failed. f returns false if what it went by
+// was not so any more.
+func (s *Store) again(ctx context.Context, f func(ctx context.Context) (bool, error)) error {
+	if s.closing.Err() != nil {
+		return errClosed
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	for attempt := time.Duration(0); ; attempt += time.Millisecond {
+		if done, err := f(ctx); done || err != nil {
+			return err
+		}
+		if err := pause.For(ctx, min(attempt, longestPause)); err != nil {
+			return undone(ctx, errContended)
+		}
+	}
+}
+
+func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = clientv3.WithRequireLeader(ctx)
+	if s.config.Timeout < 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, s.config.Timeout, errNoAnswer)
+}

@@ -1,0 +1,107 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// ErrDenied says that the cluster does not know the user, or does not let it at the store's
+// keys. Nothing was done. Its error matches lease.ErrNotReady too.
+var ErrDenied = errors.New("etcd denies access")
+
+var (
+	errClosed     = fmt.Errorf("lease/etcd: %w", lease.ErrClosed)
+	errNoAnswer   = errors.New("no answer of a majority of the cluster in time")
+	errContended  = errors.New("others change the name all the time")
+	errHistory    = errors.New("the cluster was replaced meanwhile")
+	errNoSpace    = errors.New("etcd has no space left: compact and defragment it, and disarm the alarm")
+	deniedByEtcd  = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}
+	refusedByEtcd = []error{rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace}
+)
+
+// busyRetry is about when a cluster without a leader is worth another try.
+const busyRetry = 500 * time.Millisecond
+
+func busy(cause error) error {
+	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
+}
+
+func anyOf(err error, all []error) bool {
+	for _, e := range all {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// denied is the error for what the cluster refuses this user; nil if it is something else.
+func denied(err error) error {
+	if !anyOf(err, deniedByEtcd) {
+		return nil
+	}
+	return fmt.Errorf("lease/etcd: %w: %w: grant the user's role readwrite on the store's prefix: %w", lease.ErrNotReady, ErrDenied, err)
+}
+
+// undone is the error of a call before any change of a name.
+func undone(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := denied(err); e != nil {
+		return e
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errNoAnswer) || cause == nil:
+		return busy(errors.Join(cause, err))
+	default:
+		return fmt.Errorf("lease/etcd: %w", cause)
+	}
+}
+
+// failed is the error of a transaction: but for what etcd refuses before it begins, whether
+// it was done is not known.
+func failed(ctx context.Context, err error) error {
+	if e := denied(err); e != nil {
+		return e
+	}
+	if anyOf(err, refusedByEtcd) {
+		return busy(err)
+	}
+	return doubtful(ctx, err)
+}
+
+// doubtful hides what err matches: an error of package lease says that nothing was done.
+func doubtful(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("lease/etcd: whether it was done is unknown: %w (%v)", cause, err) //nolint:errorlint // as said
+	}
+	return fmt.Errorf("lease/etcd: whether it was done is unknown: %v", err) //nolint:errorlint // as said
+}
+
+// isRefusal reports whether an error is an answer to an acquire.
+func isRefusal(err error) bool { return errors.Is(err, lease.ErrHeld) }
+
+// refusal adds how long the name is kept, which only the cluster knows.
+func (s *Store) refusal(ctx context.Context, v *view, err error) error {
+	e, ok := errors.AsType[*lease.HeldError](err)
+	if !ok {
+		return err
+	}
+	in, failure := s.availableIn(ctx, v)
+	if failure != nil {
+		return failure
+	}
+	if in > 0 { // else it became free this moment
+		e.Remaining, e.Retry = in, rules.Retry(in)
+	}
+	return e
+}

@@ -1,0 +1,35 @@
+package etcd
+
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Health implements [lease.HealthReporter]: a majority answers, the user is let at the store's
+// keys, and no member is out of space. It writes nothing, but for the first one of a store,
+// or if the cluster has another history than was expected.
+func (s *Store) Health(ctx context.Context) error {
+	return s.again(ctx, func(ctx context.Context) (bool, error) {
+		if _, err := s.client.Get(ctx, s.eraKey()); err != nil {
+			return false, undone(ctx, err)
+		}
+		if _, err := s.era(ctx); err != nil {
+			return false, err
+		}
+		alarms, err := s.client.AlarmList(ctx)
+		if denied(err) != nil { // only root may ask: a change will tell
+			alarms, err = &clientv3.AlarmResponse{}, nil
+		}
+		if err != nil {
+			return false, undone(ctx, err)
+		}
+		for _, a := range alarms.Alarms {
+			if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+				return false, busy(errNoSpace)
+			}
+		}
+		return true, nil
+	})
+}

@@ -1,0 +1,190 @@
+package integration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/etcd"
+	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
+)
+
+// hosts counts those of freeURL.
+var hosts atomic.Int64
+
+// freeURL has a port that nobody listens on now, of a loopback address that, on Linux, no
+// other test has, so that it stays free while nobody listens.
+func freeURL(t *testing.T) string {
+	t.Helper()
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%200, os.Getpid()/200%250, 1+hosts.Add(1))
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", host+":0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return "http://" + l.Addr().String()
+}
+
+// cycle acquires and releases, and returns the token.
+func cycle(t *testing.T, s lease.Store, name string) uint64 {
+	t.Helper()
+	var l lease.Lease
+	eventually(t, func() bool {
+		var err error
+		l, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "a", TTL: time.Minute})
+		if err != nil {
+			require.True(t, !errors.Is(err, lease.ErrHeld) && !errors.Is(err, lease.ErrNotReady), "%v", err)
+		}
+		return err == nil
+	}, "nothing is granted")
+	require.NoError(t, s.Release(t.Context(), l.Claim))
+	return l.Token
+}
+
+// raw is a client beside the store.
+func raw(t *testing.T, c clientv3.Config) *clientv3.Client {
+	t.Helper()
+	c.Logger, c.DialTimeout = zap.NewNop(), patience
+	client, err := clientv3.New(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func revision(t *testing.T, client *clientv3.Client) uint64 {
+	t.Helper()
+	r, err := client.Get(t.Context(), "x")
+	require.NoError(t, err)
+	return uint64(r.Header.Revision)
+}
+
+// A restored cluster has the same name, addresses and token of its members, and so the same
+// ids: nothing but its log shows that it is another.
+func TestTokensRiseOverARestoreOfASnapshot(t *testing.T) {
+	t.Parallel()
+	for name, known := range map[string]bool{"to a store that is open": true, "to a new one": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "before"), Peers: freeURL(t), Clients: freeURL(t), Heartbeat: quick, Token: "same"}
+			_, stop, err := etcdtest.Serve(m)
+			require.NoError(t, err)
+			s := open(t, nil, m.Clients)
+			for range 100 {
+				cycle(t, s, "job")
+			}
+			file := saveSnapshot(t, m.Clients)
+			var last uint64
+			for range 50 {
+				last = cycle(t, s, "job")
+			}
+			before := revision(t, raw(t, clientv3.Config{Endpoints: []string{m.Clients}}))
+			stop()
+
+			m.Dir = filepath.Join(t.TempDir(), "after")
+			require.NoError(t, snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+				SnapshotPath: file, Name: m.Name, OutputDataDir: m.Dir, PeerURLs: []string{m.Peers}, InitialCluster: "m0=" + m.Peers, InitialClusterToken: m.Token,
+			}))
+			_, stop, err = etcdtest.Serve(m)
+			require.NoError(t, err)
+			defer stop()
+			require.Less(t, revision(t, raw(t, clientv3.Config{Endpoints: []string{m.Clients}})), before, "the control: revisions alone repeat")
+			if !known {
+				s = open(t, nil, m.Clients)
+			}
+			first := cycle(t, s, "job")
+			assert.Greater(t, first, last)
+			assert.Greater(t, cycle(t, s, "job"), first)
+			assert.Less(t, cycle(t, s, "job"), last+1<<41, "one era is enough")
+		})
+	}
+}
+
+func saveSnapshot(t *testing.T, endpoint string) string {
+	t.Helper()
+	r, err := raw(t, clientv3.Config{Endpoints: []string{endpoint}}).Snapshot(t.Context())
+	require.NoError(t, err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "snapshot.db"))
+	require.NoError(t, err)
+	_, err = io.Copy(file, r)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	return file.Name()
+}
+
+// The survivor of a cluster that lost its majority goes on alone, without what it had missed.
+func TestTokensRiseOverForceNewCluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 3, 1)
+	s := c.store(0, nil)
+	cycle(t, s, "job")
+	behind := (c.leader() + 1) % 3
+	require.NoError(t, c.members[behind].Signal(syscall.SIGSTOP))
+	var last uint64
+	for range 30 {
+		last = cycle(t, s, "job")
+	}
+	configure := c.at(0, nil)
+	var alone etcd.Config
+	configure(&alone)
+	before := revision(t, raw(t, clientv3.Config{Endpoints: []string{c.members[(behind+1)%3].Address}, DialOptions: alone.Client.DialOptions}))
+	for i, m := range c.members {
+		if i != behind {
+			require.NoError(t, m.Kill())
+		}
+	}
+	survivor := c.members[behind]
+	require.NoError(t, survivor.Kill())
+	survivor.Member.Force = true
+	require.NoError(t, survivor.Start())
+	client := raw(t, clientv3.Config{Endpoints: []string{survivor.Address}, DialOptions: alone.Client.DialOptions})
+	var now uint64
+	eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := client.Get(ctx, "x")
+		if err == nil {
+			now = uint64(r.Header.Revision)
+		}
+		return err == nil
+	}, "the survivor does not go on")
+	require.Less(t, now, before, "the control: revisions alone repeat")
+	assert.Greater(t, cycle(t, open(t, configure, survivor.Address), "another"), last)
+}
+
+func TestTokensRiseOverACompactionAndARestart(t *testing.T) {
+	t.Parallel()
+	m := etcdtest.Member{Name: "m0", Dir: filepath.Join(t.TempDir(), "etcd"), Peers: freeURL(t), Clients: freeURL(t), Heartbeat: quick}
+	_, stop, err := etcdtest.Serve(m)
+	require.NoError(t, err)
+	s := open(t, nil, m.Clients)
+	last := cycle(t, s, "job")
+	client := raw(t, clientv3.Config{Endpoints: []string{m.Clients}})
+	_, err = client.Compact(t.Context(), int64(revision(t, client)), clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	next := cycle(t, s, "job")
+	assert.Greater(t, next, last)
+	stop()
+	_, stop, err = etcdtest.Serve(m)
+	require.NoError(t, err)
+	defer stop()
+	again := cycle(t, s, "job")
+	assert.Greater(t, again, next)
+	assert.Less(t, again, next+100, "nothing was forgotten, so no era has begun")
+}

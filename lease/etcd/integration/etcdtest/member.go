@@ -1,0 +1,70 @@
+// Package etcdtest runs etcd for tests and measurements: members of the version that go.mod
+// names, in this process or in processes of their own, which a test can kill and stop.
+package etcdtest
+
+import (
+	"cmp"
+	"errors"
+	"net/url"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// Version is that of the servers.
+func Version() string { return version.Version }
+
+// A Member is how one runs. Only Dir is required.
+type Member struct {
+	Name    string // "" = default
+	Dir     string // where it keeps its data
+	Peers   string // URL for the other members; "" = any port of the loopback
+	Clients string // URL for clients; "" = any port of the loopback
+	Cluster string // name=URL of the peers of all members; "" = it alone
+	Token   string // of the cluster
+
+	NoFsync   bool
+	Heartbeat time.Duration // 0 = etcd's default, 100 ms; elections come after ten
+	Force     bool          // begin a new cluster with what this member has
+}
+
+// Serve runs a member in this process until stop is called. address is its client URL.
+func Serve(m Member) (address string, stop func(), err error) {
+	c := embed.NewConfig()
+	c.Name, c.Dir, c.UnsafeNoFsync, c.ForceNewCluster = cmp.Or(m.Name, c.Name), m.Dir, m.NoFsync, m.Force
+	c.LogLevel = "fatal"
+	if m.Heartbeat > 0 {
+		c.TickMs, c.ElectionMs = uint(m.Heartbeat.Milliseconds()), uint(10*m.Heartbeat.Milliseconds())
+	}
+	const anyPort = "http://127.0.0.1:0"
+	peers, err := url.Parse(cmp.Or(m.Peers, anyPort))
+	if err != nil {
+		return "", nil, err
+	}
+	clients, err := url.Parse(cmp.Or(m.Clients, anyPort))
+	if err != nil {
+		return "", nil, err
+	}
+	c.ListenPeerUrls, c.ListenClientUrls = []url.URL{*peers}, []url.URL{*clients}
+	if m.Peers != "" {
+		c.AdvertisePeerUrls, c.AdvertiseClientUrls = c.ListenPeerUrls, c.ListenClientUrls
+		c.InitialCluster = cmp.Or(m.Cluster, c.Name+"="+m.Peers)
+	}
+	c.InitialClusterToken = cmp.Or(m.Token, c.InitialClusterToken)
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		return "", nil, err
+	}
+	address = "http://" + server.Clients[0].Addr().String()
+	if m.Cluster != "" { // the others may not run yet
+		return address, server.Close, nil
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+		return address, server.Close, nil
+	case <-time.After(time.Minute):
+		server.Close()
+		return "", nil, errors.New("etcd does not start")
+	}
+}

@@ -1,0 +1,105 @@
+package etcd
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A named is a name and what a read showed of it.
+type named struct {
+	name string
+	*view
+}
+
+// page reads names, up to a number of keys, after one. last is the last name that was read
+// whole, "" if there are no more.
+func (s *Store) page(ctx context.Context, after, from string, keys int) (names []named, last string, err error) {
+	start := max(s.config.Prefix+from, s.config.Prefix+after+behind)
+	if after == "" {
+		start = max(s.config.Prefix+from, s.config.Prefix+behind) // behind the store's own keys
+	}
+	r, err := s.client.Get(ctx, start, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.config.Prefix)), clientv3.WithLimit(int64(keys)))
+	if err != nil {
+		return nil, "", undone(ctx, err)
+	}
+	for _, kv := range r.Kvs {
+		name, k, ok := s.parse(kv.Key)
+		if !ok {
+			continue
+		}
+		if len(names) == 0 || names[len(names)-1].name != name {
+			names = append(names, named{name, &view{header: r.Header}})
+		}
+		if err := names[len(names)-1].add(name, k, kv); err != nil {
+			return nil, "", err
+		}
+	}
+	if r.More && len(names) > 0 { // the last name may have more keys
+		last = names[len(names)-1].name
+		if len(names) > 1 {
+			names = names[:len(names)-1]
+			last = names[len(names)-1].name
+		}
+	}
+	return names, last, nil
+}
+
+// asking is how many questions about the time that is left are under way at a time.
+const asking = 32
+
+// List implements [lease.Store]. Each page is of one moment.
+func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return rules.List(r, func(after string, size int) (records []lease.Record, err error) {
+		err = s.again(ctx, func(ctx context.Context) (bool, error) {
+			records, err = s.records(ctx, after, r.Prefix, size)
+			return err == nil, err
+		})
+		return records, err
+	})
+}
+
+// records are those of names after one, from the prefix on; no fewer than size if there are.
+func (s *Store) records(ctx context.Context, after, prefix string, size int) ([]lease.Record, error) {
+	var all []named
+	for len(all) < size {
+		names, last, err := s.page(ctx, after, prefix, int(kinds)*(size-len(all)+1))
+		if err != nil {
+			return nil, err
+		}
+		beyond := false
+		for _, n := range names {
+			beyond = beyond || !strings.HasPrefix(n.name, prefix)
+			if n.row.Token != 0 && !beyond {
+				all = append(all, n)
+			}
+		}
+		if after = last; last == "" || beyond {
+			break
+		}
+	}
+	all = all[:min(len(all), size)]
+	records, errs := make([]lease.Record, len(all)), make([]error, len(all))
+	var wg sync.WaitGroup
+	places := make(chan struct{}, asking)
+	for i, n := range all {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			records[i], errs[i] = s.record(ctx, n.view)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}

@@ -1,0 +1,119 @@
+package etcd
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A kind is what one of the keys of a name is for. The first is its record; the others are
+// marks, each attached to an etcd lease of its own, which removes it.
+type kind byte
+
+const (
+	recordKey kind = iota
+	held           // the lease has not expired
+	delayed        // LockDelay is not over
+	kept           // MinHold is not over
+	alive          // MaxLifetime is not over
+	kinds
+)
+
+// The keys of a name are together, and in the order of the names' bytes, because a name has no
+// control characters. Those of the whole store come first.
+const (
+	separator = "\x00"
+	behind    = "\x01" // after all keys of a name
+)
+
+var suffixes = [kinds]string{separator, separator + "h", separator + "d", separator + "k", separator + "l"}
+
+func (s *Store) key(name string, k kind) string { return s.config.Prefix + name + suffixes[k] }
+
+// parse is what key made.
+func (s *Store) parse(key []byte) (name string, k kind, ok bool) {
+	name, rest, found := strings.Cut(strings.TrimPrefix(string(key), s.config.Prefix), separator)
+	if !found || name == "" {
+		return "", 0, false
+	}
+	for k, suffix := range suffixes {
+		if separator+rest == suffix {
+			return name, kind(k), true
+		}
+	}
+	return "", 0, false
+}
+
+// A record is what is stored of a name for as long as it is not forgotten. All its times are
+// for people.
+type record struct {
+	Holder      string            `json:"holder"`
+	ID          string            `json:"id"`
+	Token       uint64            `json:"token,omitempty"` // 0 = Base and the revision of the record, which is the first of its name or era
+	Base        uint64            `json:"base,omitempty"`  // of the versions, and of that token
+	Key         string            `json:"key,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	AcquiredAt  time.Time         `json:"acquired_at"`
+	ExpiresAt   time.Time         `json:"expires_at"`
+	ReleasedAt  time.Time         `json:"released_at,omitzero"`
+	LockDelay   time.Duration     `json:"lock_delay,omitempty"`
+	MinHold     time.Duration     `json:"min_hold,omitempty"`
+	MaxLifetime time.Duration     `json:"max_lifetime,omitempty"`
+	Cleared     bool              `json:"cleared,omitempty"`
+	Uncounted   int               `json:"uncounted,omitempty"`
+}
+
+// encode is the record of a row. token is 0 for one that is known when it is stored.
+func encode(row rules.Row, base, token uint64) (string, error) {
+	text, err := json.Marshal(record{
+		Holder: row.Holder, ID: row.ID, Token: token, Base: base, Key: row.IdempotencyKey, Metadata: row.Metadata,
+		AcquiredAt: row.AcquiredAt, ExpiresAt: row.ExpiresAt, ReleasedAt: row.ReleasedAt,
+		LockDelay: row.LockDelay, MinHold: row.MinHold, MaxLifetime: row.MaxLifetime, Cleared: row.Cleared, Uncounted: row.Uncounted,
+	})
+	return string(text), err
+}
+
+func decode(name string, kv *mvccpb.KeyValue) (row rules.Row, err error) {
+	var r record
+	if err := json.Unmarshal(kv.Value, &r); err != nil {
+		return row, fmt.Errorf("lease/etcd: the record of %q is not one: %w", name, err)
+	}
+	version := r.Base + uint64(kv.ModRevision)
+	if r.Token == 0 {
+		r.Token = version
+	}
+	return rules.Row{
+		Claim:          lease.Claim{Name: name, Holder: r.Holder, ID: r.ID, Token: r.Token},
+		IdempotencyKey: r.Key, Metadata: r.Metadata, AcquiredAt: r.AcquiredAt, ExpiresAt: r.ExpiresAt, ReleasedAt: r.ReleasedAt,
+		LockDelay: r.LockDelay, MinHold: r.MinHold, MaxLifetime: r.MaxLifetime, Cleared: r.Cleared, Uncounted: r.Uncounted, Version: version,
+	}, nil
+}
+
+// A mark is a key that is attached to an etcd lease. The zero mark is none.
+type mark struct {
+	lease   clientv3.LeaseID
+	asked   int64 // seconds
+	granted int64 // no fewer
+}
+
+func (m mark) set() bool { return m.lease != 0 }
+
+func (m mark) value() string {
+	return strconv.FormatInt(m.asked, 10) + "/" + strconv.FormatInt(m.granted, 10)
+}
+
+func decodeMark(kv *mvccpb.KeyValue) (mark, error) {
+	m := mark{lease: clientv3.LeaseID(kv.Lease)}
+	if _, err := fmt.Sscanf(string(kv.Value), "%d/%d", &m.asked, &m.granted); err != nil || !m.set() {
+		return m, fmt.Errorf("lease/etcd: the key %q is none of this store's", kv.Key)
+	}
+	return m, nil
+}

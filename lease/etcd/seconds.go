@@ -1,0 +1,118 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// seconds is a duration in etcd's unit, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// A spare etcd lease has no keys and is nobody's. To renew one costs no commit, to grant one does.
+const (
+	mostSpare   = 1024
+	mostRetired = 1024
+)
+
+// spares are etcd leases that this Store alone may use, by the seconds that were asked for.
+type spares struct {
+	mu    sync.Mutex
+	count int
+	free  map[int64][]mark
+}
+
+func (p *spares) take(asked int64) (m mark, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.free[asked]
+	if len(all) == 0 {
+		return m, false
+	}
+	p.count--
+	p.free[asked] = all[:len(all)-1]
+	return all[len(all)-1], true
+}
+
+func (p *spares) put(m mark) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count == mostSpare {
+		return false
+	}
+	p.count++
+	p.free[m.asked] = append(p.free[m.asked], m)
+	return true
+}
+
+// grant gets an etcd lease that lasts from no earlier than the call.
+func (s *Store) grant(ctx context.Context, asked int64) (mark, error) {
+	for {
+		m, ok := s.spare.take(asked)
+		if !ok {
+			break
+		}
+		if on, err := s.prolong(ctx, m); err != nil {
+			return m, err
+		} else if on {
+			return m, nil
+		}
+	}
+	r, err := s.client.Grant(ctx, asked)
+	if err != nil {
+		return mark{}, undone(ctx, err)
+	}
+	return mark{r.ID, asked, max(r.TTL, asked)}, nil
+}
+
+// prolong renews an etcd lease; false if it has expired.
+func (s *Store) prolong(ctx context.Context, m mark) (bool, error) {
+	_, err := s.client.KeepAliveOnce(ctx, m.lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return false, nil
+	}
+	return err == nil, undone(ctx, err)
+}
+
+// left is what is left of an etcd lease, rounded down; 0 if it has expired.
+func (s *Store) left(ctx context.Context, m mark) (time.Duration, error) {
+	r, err := s.client.TimeToLive(ctx, m.lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, undone(ctx, err)
+	}
+	return time.Duration(max(r.TTL, 0)) * time.Second, nil
+}
+
+// retire takes back etcd leases that have no keys any more, which it is certain of: nobody
+// else may use them.
+func (s *Store) retire(marks ...mark) {
+	for _, m := range marks {
+		if !m.set() || s.spare.put(m) {
+			continue
+		}
+		select {
+		case s.retired <- m.lease:
+		default: // it expires
+		}
+	}
+}
+
+// revoke ends what retire has no place for.
+func (s *Store) revoke() {
+	for {
+		select {
+		case <-s.closing.Done():
+			return
+		case id := <-s.retired:
+			ctx, cancel := context.WithTimeout(s.closing, DefaultTimeout)
+			_, _ = s.client.Revoke(ctx, id) // else it expires
+			cancel()
+		}
+	}
+}

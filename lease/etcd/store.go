@@ -1,0 +1,339 @@
+package etcd
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.HandOverer]
+// and [lease.HealthReporter], and what leader/leased waits on. All methods are safe for
+// concurrent use.
+type Store struct {
+	config      Config
+	client      *clientv3.Client
+	connections atomic.Int64 // that were made
+
+	eras  eras
+	spare spares
+	round round
+
+	closing context.Context // ended by Close
+	close   context.CancelFunc
+	retired chan clientv3.LeaseID
+	revoker sync.WaitGroup
+	closed  sync.Once
+	ended   error // of the client's Close
+}
+
+var _ interface {
+	lease.Store
+	lease.HandOverer
+	lease.HealthReporter
+} = (*Store)(nil)
+
+// Open connects to a cluster and makes sure that it answers and allows what the store needs.
+// It fails as operations do. The caller must Close the store.
+func Open(ctx context.Context, config Config) (*Store, error) {
+	s := &Store{spare: spares{free: make(map[int64][]mark)}, retired: make(chan clientv3.LeaseID, mostRetired)}
+	config, err := config.withDefaults(s)
+	if err != nil {
+		return nil, err
+	}
+	s.config = config
+	client, err := connect(ctx, config.Client)
+	if err != nil {
+		return nil, undone(ctx, err)
+	}
+	s.client = client
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.revoker.Go(s.revoke)
+	if err := s.Health(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect makes a client. With a user it asks the cluster for a token at once.
+func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+	type made struct {
+		client *clientv3.Client
+		err    error
+	}
+	answer := make(chan made, 1)
+	go func() {
+		c, err := clientv3.New(config) // bounded by DialTimeout
+		answer <- made{c, err}
+	}()
+	select {
+	case m := <-answer:
+		return m.client, m.err
+	case <-ctx.Done():
+		go func() {
+			if m := <-answer; m.client != nil {
+				_ = m.client.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close ends the store's connections. Leases go on. Operations under way fail, and those
+// after it with an error that matches lease.ErrClosed. Closing once more is no error.
+func (s *Store) Close() error {
+	s.closed.Do(func() {
+		s.close()
+		s.revoker.Wait()
+		s.ended = s.client.Close()
+	})
+	return s.ended
+}
+
+// Acquire implements [lease.Store].
+func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, err error) {
+	if err := r.Validate(); err != nil {
+		return l, err
+	}
+	err = s.again(ctx, func(ctx context.Context) (bool, error) {
+		v, err := s.look(ctx, r.Name)
+		if err != nil {
+			return false, err
+		}
+		var done bool
+		l, done, err = s.acquire(ctx, &change{v: v}, v, r)
+		return done, err
+	})
+	return l, err
+}
+
+// acquire decides on a request by what will be of the name after c, and commits both.
+func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.AcquireRequest) (l lease.Lease, done bool, err error) {
+	next, l, err := rules.Acquire(after.row, 0, after.now(s.config.Wall()), r, rules.NewID())
+	if err != nil {
+		return lease.Lease{}, false, s.refusal(ctx, after, err)
+	}
+	if next.Version == after.row.Version { // the same request got it before
+		l.Remaining, err = s.remaining(ctx, after)
+		return l, err == nil, err
+	}
+	c.row, c.acquires, c.marks = next, true, [kinds]mark{}
+	if err := s.mark(ctx, c, r.TTL); err != nil {
+		s.retire(c.fresh...)
+		return lease.Lease{}, false, err
+	}
+	asked := c.remaining()
+	c.row.ExpiresAt = c.row.AcquiredAt.Add(asked)
+	token, err := s.commit(ctx, c)
+	if err != nil || token == 0 {
+		return lease.Lease{}, false, err
+	}
+	c.row.Token = token
+	l = c.row.Lease(c.row.AcquiredAt)
+	l.Metadata = maps.Clone(r.Metadata)
+	return l, true, nil
+}
+
+// mark gets what an acquired lease needs.
+func (s *Store) mark(ctx context.Context, c *change, ttl time.Duration) error {
+	for _, m := range []struct {
+		kind kind
+		d    time.Duration
+	}{{kept, c.row.MinHold}, {alive, c.row.MaxLifetime}} {
+		if m.d > 0 {
+			if err := c.add(ctx, s, m.kind, seconds(m.d)); err != nil {
+				return err
+			}
+		}
+	}
+	return s.extend(ctx, c, seconds(ttl))
+}
+
+// extend gets what a lease needs that lasts so many seconds from now.
+func (s *Store) extend(ctx context.Context, c *change, asked int64) error {
+	if err := c.add(ctx, s, held, asked); err != nil {
+		return err
+	}
+	if c.row.LockDelay == 0 {
+		return nil
+	}
+	return c.add(ctx, s, delayed, c.marks[held].granted+seconds(c.row.LockDelay))
+}
+
+// remaining is how long a lease lasts whose marks were got or renewed for this change.
+func (c *change) remaining() time.Duration {
+	left := c.marks[held].granted
+	if c.marks[alive].set() {
+		left = min(left, c.marks[alive].granted)
+	}
+	return time.Duration(left) * time.Second
+}
+
+// Renew implements [lease.Store]. It extends the lease to the TTL in whole seconds.
+func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease, err error) {
+	if err := r.Validate(); err != nil {
+		return l, err
+	}
+	asked := seconds(r.TTL)
+	r.TTL = time.Duration(asked) * time.Second
+	err = s.again(ctx, func(ctx context.Context) (done bool, err error) {
+		v, err := s.look(ctx, r.Name)
+		if err != nil {
+			return false, err
+		}
+		now := v.now(s.config.Wall())
+		next, _, err := rules.Renew(v.row, now, r)
+		if err != nil {
+			return false, err
+		}
+		c := &change{v: v, row: next, needs: true, marks: v.marks}
+		left, on, err := s.prolongTo(ctx, c, asked)
+		if err != nil || !on {
+			return false, err
+		}
+		if until := now.Add(left); until.After(next.ExpiresAt) && next.MaxLifetime == 0 {
+			c.row.ExpiresAt = until
+		}
+		token, err := s.commit(ctx, c)
+		if err != nil || token == 0 {
+			return false, err
+		}
+		l = c.row.Lease(now)
+		l.Remaining = left
+		return true, nil
+	})
+	return l, err
+}
+
+// prolongTo makes the lease of a change last for so many seconds at least, and returns how long
+// it does; false if it has expired.
+func (s *Store) prolongTo(ctx context.Context, c *change, asked int64) (left time.Duration, on bool, err error) {
+	m := c.v.marks[held]
+	if asked < m.asked {
+		if left, err = s.left(ctx, m); err != nil {
+			return 0, false, err
+		}
+	}
+	switch {
+	case asked == m.asked:
+		left = time.Duration(m.granted) * time.Second
+		for _, k := range []kind{delayed, held} {
+			if !c.v.marks[k].set() {
+				continue
+			}
+			if on, err := s.prolong(ctx, c.v.marks[k]); err != nil || !on {
+				return 0, false, err
+			}
+		}
+	case left < time.Duration(asked)*time.Second:
+		if err := s.extend(ctx, c, asked); err != nil {
+			s.retire(c.fresh...)
+			return 0, false, err
+		}
+		left = time.Duration(c.marks[held].granted) * time.Second
+	}
+	if c.v.marks[alive].set() {
+		life, err := s.left(ctx, c.v.marks[alive])
+		if err != nil {
+			s.retire(c.fresh...)
+			return 0, false, err
+		}
+		left = max(min(left, life), shortest)
+	}
+	return left, true, nil
+}
+
+// Release implements [lease.Store].
+func (s *Store) Release(ctx context.Context, claim lease.Claim) error {
+	if err := claim.Validate(); err != nil {
+		return err
+	}
+	return s.again(ctx, func(ctx context.Context) (bool, error) {
+		v, err := s.look(ctx, claim.Name)
+		if err != nil {
+			return false, err
+		}
+		c, err := s.release(v, claim)
+		if err != nil || !c.needs {
+			return err == nil, err
+		}
+		token, err := s.commit(ctx, c)
+		return token != 0, err
+	})
+}
+
+// release decides on a claim. The change needs nothing if it was released before.
+func (s *Store) release(v *view, claim lease.Claim) (*change, error) {
+	next, err := rules.Release(v.row, v.now(s.config.Wall()), claim)
+	c := &change{v: v, row: next, needs: err == nil && next.Version != v.row.Version}
+	if !c.needs {
+		c.marks = v.marks
+	}
+	c.keep(kept)
+	return c, err
+}
+
+// HandOver implements [lease.HandOverer].
+func (s *Store) HandOver(ctx context.Context, claim lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	if released, acquired = claim.Validate(), next.Validate(); released != nil || acquired != nil || claim.Name != next.Name {
+		if released == nil {
+			released = s.Release(ctx, claim)
+		}
+		if acquired == nil {
+			l, acquired = s.Acquire(ctx, next)
+		}
+		return l, released, acquired
+	}
+	var refused, unheld error
+	err := s.again(ctx, func(ctx context.Context) (done bool, err error) {
+		l, refused, unheld = lease.Lease{}, nil, nil
+		v, err := s.look(ctx, claim.Name)
+		if err != nil {
+			return false, err
+		}
+		c, err := s.release(v, claim)
+		refused = err
+		ends := c.needs
+		after := *v
+		after.row, after.marks = c.row, c.marks
+		l, done, err = s.acquire(ctx, c, &after, next)
+		if !isRefusal(err) {
+			return done, err
+		}
+		unheld = err
+		if !ends {
+			return true, nil
+		}
+		token, err := s.commit(ctx, c)
+		return token != 0, err
+	})
+	if err != nil {
+		return lease.Lease{}, err, err
+	}
+	return l, refused, unheld
+}
+
+// Get implements [lease.Store].
+func (s *Store) Get(ctx context.Context, name string) (r lease.Record, err error) {
+	if err := lease.ValidateName(name); err != nil {
+		return r, err
+	}
+	err = s.again(ctx, func(ctx context.Context) (bool, error) {
+		v, err := s.look(ctx, name)
+		if err == nil && v.row.Token == 0 {
+			err = &lease.NotFoundError{Name: name}
+		}
+		if err == nil {
+			r, err = s.record(ctx, v)
+		}
+		return err == nil, err
+	})
+	return r, err
+}

@@ -1,0 +1,132 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A view is what one read showed of a name.
+type view struct {
+	row      rules.Row // the zero Row if there is no record
+	revision int64     // of the record; 0 = there is none
+	marks    [kinds]mark
+	header   *etcdserverpb.ResponseHeader
+}
+
+// look reads all of a name, at one moment, from a member that has asked a majority for it.
+func (s *Store) look(ctx context.Context, name string) (*view, error) {
+	r, err := s.client.Get(ctx, s.key(name, recordKey), clientv3.WithRange(s.config.Prefix+name+behind))
+	if err != nil {
+		return nil, undone(ctx, err)
+	}
+	v := &view{row: rules.Row{Claim: lease.Claim{}}, header: r.Header}
+	for _, kv := range r.Kvs {
+		if _, k, ok := s.parse(kv.Key); ok {
+			if err := v.add(name, k, kv); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+func (v *view) add(name string, k kind, kv *mvccpb.KeyValue) (err error) {
+	if k != recordKey {
+		v.marks[k], err = decodeMark(kv)
+		return err
+	}
+	v.revision = kv.ModRevision
+	v.row, err = decode(name, kv)
+	return err
+}
+
+// held reports whether the lease goes on.
+func (v *view) held() bool {
+	return v.row.Token != 0 && v.row.ReleasedAt.IsZero() && v.marks[held].set() && (v.row.MaxLifetime == 0 || v.marks[alive].set())
+}
+
+// now is the moment by which rules decide: the wall clock's, moved to where the marks say
+// that it is, because they decide and not the clock. The times of a name go on, whatever the
+// clocks of those who write them.
+func (v *view) now(wall time.Time) time.Time {
+	wall = wall.Round(0).UTC()
+	row := &v.row
+	end, available := row.ExpiresAt, row.AvailableAt()
+	switch {
+	case row.Token == 0:
+		return wall
+	case v.held():
+		return later(earlier(wall, end.Add(-1)), row.AcquiredAt)
+	case !row.ReleasedAt.IsZero():
+		end = row.ReleasedAt
+	}
+	if (v.marks[kept].set() || v.marks[delayed].set()) && available.After(end) {
+		return later(earlier(wall, available.Add(-1)), end)
+	}
+	return later(later(wall, available), end)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// remaining is what is left of the lease, rounded down, or 0 if it does not go on.
+func (s *Store) remaining(ctx context.Context, v *view) (time.Duration, error) {
+	if !v.held() {
+		return 0, nil
+	}
+	left, err := s.left(ctx, v.marks[held])
+	if err == nil && v.marks[alive].set() && v.row.MaxLifetime != 0 {
+		var life time.Duration
+		life, err = s.left(ctx, v.marks[alive])
+		left = min(left, life)
+	}
+	return max(left, shortest), err
+}
+
+// shortest is what is left of a lease at least that goes on.
+const shortest = time.Millisecond
+
+// availableIn is how long the name is kept, rounded up; 0 if it is not.
+func (s *Store) availableIn(ctx context.Context, v *view) (time.Duration, error) {
+	var longest time.Duration
+	for _, k := range []kind{held, delayed, kept} {
+		m := v.marks[k]
+		if !m.set() || k == held && !v.held() {
+			continue
+		}
+		left, err := s.left(ctx, m)
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, min(left+time.Second, time.Duration(m.granted)*time.Second))
+	}
+	return longest, nil
+}
+
+// record is what Get returns of a name.
+func (s *Store) record(ctx context.Context, v *view) (lease.Record, error) {
+	r := v.row.Record(v.now(s.config.Wall()))
+	var err error
+	if r.Remaining, err = s.remaining(ctx, v); err == nil {
+		r.AvailableIn, err = s.availableIn(ctx, v)
+	}
+	return r, err
+}

@@ -1,0 +1,131 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+
+// wrong are wall clocks that say anything.
+var wrong = []time.Time{{}, start.Add(-24 * time.Hour), start, start.Add(10 * time.Second), start.Add(100 * 365 * 24 * time.Hour)}
+
+func TestNoWallClockDecidesWhatStateANameIsIn(t *testing.T) {
+	t.Parallel()
+	row := rules.Row{
+		Claim: lease.Claim{Name: "job", Holder: "a", ID: "x", Token: 7}, AcquiredAt: start, ExpiresAt: start.Add(time.Minute),
+		LockDelay: time.Minute, MinHold: 2 * time.Minute, MaxLifetime: time.Hour, Version: 9,
+	}
+	released := row
+	released.ReleasedAt = start.Add(time.Second)
+	some := func(k ...kind) (m [kinds]mark) {
+		for _, k := range k {
+			m[k] = mark{1, 1, 1}
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		row       rules.Row
+		marks     [kinds]mark
+		state     lease.State
+		available bool
+	}{
+		"held":                         {row, some(held, delayed, kept, alive), lease.Held, false},
+		"its lifetime is over":         {row, some(held), lease.Expired, true},
+		"expired, and delayed":         {row, some(delayed, alive), lease.Expired, false},
+		"expired, and kept":            {row, some(kept, alive), lease.Expired, false},
+		"expired":                      {row, some(alive), lease.Expired, true},
+		"released, and kept":           {released, some(kept), lease.Free, false},
+		"released":                     {released, some(), lease.Free, true},
+		"nothing is known of the name": {rules.Row{}, some(), lease.Free, true},
+	} {
+		for _, wall := range wrong {
+			v := &view{row: c.row, marks: c.marks}
+			now := v.now(wall)
+			assert.Equal(t, c.state, v.row.State(now), "%s, %v", name, wall)
+			assert.Equal(t, c.available, !now.Before(v.row.AvailableAt()), "%s, %v", name, wall)
+			assert.Equal(t, c.state == lease.Held, v.held(), name)
+			if c.row.Token != 0 {
+				assert.False(t, now.Before(c.row.AcquiredAt), "the times of a name do not go back: %s, %v", name, wall)
+			}
+		}
+	}
+}
+
+func TestSecondsAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]int64{
+		lease.MinTTL: 1, time.Second: 1, time.Second + 1: 2, 1999 * time.Millisecond: 2, lease.MaxTTL: 86_400, lease.LongestLifetime: 3_153_600_000,
+	} {
+		assert.Equal(t, want, seconds(d), d)
+	}
+}
+
+func TestTheKeysOfANameAreTogetherAndInTheOrderOfNames(t *testing.T) {
+	t.Parallel()
+	s := &Store{config: Config{Prefix: "p/"}}
+	names := []string{" ", "a", "a ", "a/", "a/b", "ab", "b", "é"}
+	var keys []string
+	for _, name := range names {
+		for k := range kinds {
+			key := s.key(name, k)
+			got, kind, ok := s.parse([]byte(key))
+			require.True(t, ok)
+			require.Equal(t, name, got)
+			require.Equal(t, k, kind)
+			require.Less(t, key, s.config.Prefix+name+behind)
+			keys = append(keys, key)
+		}
+	}
+	require.True(t, slices.IsSortedFunc(keys, func(a, b string) int {
+		x, _, _ := s.parse([]byte(a))
+		y, _, _ := s.parse([]byte(b))
+		switch {
+		case x == y:
+			return 0
+		case a < b:
+			return -1
+		}
+		return 1
+	}))
+	_, _, ok := s.parse([]byte(s.eraKey()))
+	require.False(t, ok)
+	require.Less(t, s.eraKey(), s.config.Prefix+behind)
+}
+
+func TestAnEraEndsWithTheHistoryOfItsCluster(t *testing.T) {
+	t.Parallel()
+	e := era{Cluster: 1, Members: []uint64{1, 2, 3}, Surplus: 100}
+	same, other, fewer, shorter := e, e, e, e
+	same.Surplus = 70
+	other.Cluster = 2
+	fewer.Members = []uint64{1}
+	shorter.Surplus = -5000
+	assert.Empty(t, e.differs(same, false))
+	for _, present := range []era{other, fewer, shorter} {
+		assert.NotEmpty(t, e.differs(present, false))
+	}
+	assert.NotEmpty(t, e.differs(same, true))
+}
+
+// An error of package lease says that nothing was done, so no such may show through.
+func TestADoubtfulOutcomeMatchesNoErrorThatSaysThatNothingWasDone(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	for range 2 {
+		err := doubtful(ctx, undone(t.Context(), errContended))
+		require.NotErrorIs(t, err, lease.ErrBusy)
+		require.NotErrorIs(t, doubtful(ctx, denied(rpctypes.ErrPermissionDenied)), lease.ErrNotReady)
+		cancel(errNoAnswer)
+	}
+}
