@@ -11,5 +11,6 @@
 //	leasetest.Run(t, leasetest.Harness{New: func(t *testing.T) lease.Store { … }})
 //
 // A History records what clients of any store were answered, also while servers die and
-// answers are lost, and checks it against the model of a lease.
+// answers are lost, and checks it against the model of a lease. Clients in other processes and languages
+// write down Operations for it.
 package leasetest

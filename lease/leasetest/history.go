@@ -18,18 +18,18 @@ import (
 // ErrIllegal is what Check returns of a history that no correct store brings about.
 var ErrIllegal = errors.New("leasetest: illegal history")
 
-// A History records what clients were answered about leases. It is for clients in one
-// process, on names that nobody had a lease on before and all of whose operations it
-// records, but for sweeps; LockDelay and MinHold are beyond it. An error that is
-// none of package lease's is a call that may or may not have had an effect, then or
-// later; many of them make Check slow. All methods are safe for concurrent use.
+// A History records what clients were answered about leases: those of this process by
+// Client, or others by Add. It is for names that nobody had a lease on before and all of
+// whose operations it records, but for sweeps; LockDelay and MinHold are beyond it. An
+// error that is none of package lease's is a call that may or may not have had an effect,
+// then or later; many of them make Check slow. All methods are safe for concurrent use.
 type History struct {
 	start time.Time
 
 	mu      sync.Mutex
 	ops     []porcupine.Operation
 	trusts  map[string]*trust // by lease id
-	faults  []error           // found while recording
+	losses  []loss
 	counted Counts
 }
 
@@ -47,6 +47,14 @@ type trust struct {
 	from     time.Duration
 	until    time.Duration
 	released time.Duration // the first call that released it; 0 = none
+}
+
+// A loss is that a client was refused what it trusted until later; none if it had begun to
+// release it.
+type loss struct {
+	of        *trust
+	at, until time.Duration
+	err       error
 }
 
 func (t *trust) end() time.Duration {
@@ -79,7 +87,12 @@ func (h *History) Counts() Counts {
 func (h *History) Check(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	faults := slices.Concat(h.faults, h.overlapsLocked())
+	faults := h.overlapsLocked()
+	for _, l := range h.losses {
+		if l.of.released == 0 || l.of.released > l.at {
+			faults = append(faults, fmt.Errorf("%w: a lease was lost with %v to go: %w", ErrIllegal, l.until-l.at, l.err))
+		}
+	}
 	switch porcupine.CheckOperationsTimeout(model(), h.ops, limit) {
 	case porcupine.Illegal:
 		faults = append(faults, fmt.Errorf("%w: the answers have no order that a lease allows", ErrIllegal))
@@ -115,16 +128,15 @@ func (h *History) overlapsLocked() []error {
 
 func (h *History) now() time.Duration { return time.Since(h.start) }
 
-// record notes a call that was made at began and answered now.
-func (h *History) record(c call, began time.Duration, l lease.Lease, err error) {
+// record notes a call that was made at began and answered now, with what the client trusts then until a moment.
+func (h *History) record(c call, began, now, until time.Duration, l lease.Lease, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.now()
 	a := answer{lease: l, err: err}
 	a.lease.Metadata = nil // so that answers can be compared
 	switch {
 	case err == nil:
-		h.answeredLocked(c, began, now, l)
+		h.answeredLocked(c, now, until, l)
 	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrInvalid):
 		return // nothing was done
 	case errors.Is(err, lease.ErrHeld):
@@ -143,11 +155,10 @@ func (h *History) record(c call, began time.Duration, l lease.Lease, err error) 
 	h.ops = append(h.ops, op)
 }
 
-func (h *History) answeredLocked(c call, began, now time.Duration, l lease.Lease) {
+func (h *History) answeredLocked(c call, now, until time.Duration, l lease.Lease) {
 	if c.verb == release {
 		return
 	}
-	until := began + l.Remaining - l.Remaining/10
 	t, known := h.trusts[l.ID]
 	if !known {
 		if c.verb == acquire {
@@ -162,8 +173,8 @@ func (h *History) answeredLocked(c call, began, now time.Duration, l lease.Lease
 // refusedLocked finds leases that were lost: refused while their client could
 // trust them.
 func (h *History) refusedLocked(c call, now time.Duration, err error) {
-	if t, known := h.trusts[c.claim.ID]; known && t.claim == c.claim && t.released == 0 && now < t.until {
-		h.faults = append(h.faults, fmt.Errorf("%w: a lease was lost with %v to go: %w", ErrIllegal, t.until-now, err))
+	if t, known := h.trusts[c.claim.ID]; known && t.claim == c.claim && now < t.until {
+		h.losses = append(h.losses, loss{t, now, t.until, err})
 	}
 }
 
@@ -176,6 +187,11 @@ func (h *History) releasing(c lease.Claim, began time.Duration) {
 	}
 }
 
+// trusted is until when a client of this process trusts a lease that it asked for at began.
+func trusted(began time.Duration, l lease.Lease) time.Duration {
+	return began + l.Remaining - l.Remaining/10
+}
+
 // A recorder is a client's Store.
 type recorder struct {
 	lease.Store
@@ -186,14 +202,14 @@ func (r recorder) Acquire(ctx context.Context, request lease.AcquireRequest) (le
 	c := call{verb: acquire, claim: lease.Claim{Name: request.Name, Holder: request.Holder}, key: request.IdempotencyKey}
 	began := r.history.now()
 	l, err := r.Store.Acquire(ctx, request)
-	r.history.record(c, began, l, err)
+	r.history.record(c, began, r.history.now(), trusted(began, l), l, err)
 	return l, err
 }
 
 func (r recorder) Renew(ctx context.Context, request lease.RenewRequest) (lease.Lease, error) {
 	began := r.history.now()
 	l, err := r.Store.Renew(ctx, request)
-	r.history.record(call{verb: renew, claim: request.Claim}, began, l, err)
+	r.history.record(call{verb: renew, claim: request.Claim}, began, r.history.now(), trusted(began, l), l, err)
 	return l, err
 }
 
@@ -201,6 +217,6 @@ func (r recorder) Release(ctx context.Context, c lease.Claim) error {
 	began := r.history.now()
 	r.history.releasing(c, began)
 	err := r.Store.Release(ctx, c)
-	r.history.record(call{verb: release, claim: c}, began, lease.Lease{}, err)
+	r.history.record(call{verb: release, claim: c}, began, r.history.now(), 0, lease.Lease{}, err)
 	return err
 }
