@@ -1,0 +1,216 @@
+package clients_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+)
+
+// direct asks a server for a lock without any client.
+func direct(t *testing.T, s *server, name string) clitest.LeaseAnswer {
+	t.Helper()
+	stdout, stderr, _ := clitest.Run(t, nil, "lease", "get", name, "-o", "json", "--server", s.url())
+	require.NotEmpty(t, stdout, stderr)
+	return clitest.Decode[clitest.LeaseAnswer](t, stdout)
+}
+
+func TestErrorsHaveTypes(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		w := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 200})
+		long := l.start(t, setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 600_000})
+		mine := long.do(command{Do: "acquire", As: "a", Name: "x"})
+		require.Empty(t, mine.Error)
+		held := w.do(command{Do: "acquire", As: "b", Name: "x", Wait: 50})
+		assert.Equal(t, "Held", held.Error)
+		assert.Equal(t, "a", held.Owner)
+		short := w.do(command{Do: "acquire", As: "c", Name: "y"})
+		require.Empty(t, short.Error)
+		clitest.Eventually(t, func() bool { return direct(t, s, "y").State == "EXPIRED" }, func() string { return "y expires" })
+		assert.Equal(t, "Lost", w.do(command{Do: "check", As: "c"}).Error)
+		assert.Equal(t, "Expired", w.do(command{Do: "renew", As: "c"}).Error)
+		require.Empty(t, long.do(command{Do: "acquire", As: "d", Name: "y"}).Error)
+		assert.Equal(t, "Stale", w.do(command{Do: "renew", As: "c"}).Error)
+		assert.Equal(t, "Stale", w.do(command{Do: "release", As: "c"}).Error)
+		assert.Equal(t, "Stale", w.do(command{Do: "release", As: "c"}).Error, "what the first release said")
+		assert.Equal(t, "Invalid", w.do(command{Do: "acquire", As: "e", Name: "a\nb"}).Error)
+		for _, name := range []string{"a/b?c#d%2F", "schön ✓", `"fencing_token":7`} {
+			assert.Empty(t, w.do(command{Do: "acquire", As: "f", Name: name}).Error, name)
+		}
+		none := serve(t, "")
+		elsewhere := newFront(t, s.url())
+		move := l.start(t, setup{Bases: []string{elsewhere.URL}, Timeout: 10_000, TTL: 600_000})
+		require.Empty(t, move.do(command{Do: "acquire", As: "g", Name: "z"}).Error)
+		elsewhere.target = none.url()
+		assert.Equal(t, "NotFound", move.do(command{Do: "renew", As: "g"}).Error)
+	})
+}
+
+func TestALostAnswerCostsNoSecondLease(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		f := newFront(t, s.url())
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		f.loseNext("acquire")
+		first := w.do(command{Do: "acquire", As: "a", Name: "x"})
+		require.Empty(t, first.Error)
+		assert.Equal(t, "1", first.Token)
+		f.loseNext("renew")
+		assert.Empty(t, w.do(command{Do: "renew", As: "a"}).Error)
+		f.loseNext("release")
+		assert.Empty(t, w.do(command{Do: "release", As: "a"}).Error)
+		sent := f.releases.Load()
+		assert.Equal(t, int64(2), sent)
+		assert.Empty(t, w.do(command{Do: "release", As: "a"}).Error)
+		assert.Equal(t, sent, f.releases.Load(), "a lease is released once")
+		assert.Equal(t, "FREE", direct(t, s, "x").State)
+		f.mixedUp.Store(true)
+		assert.Equal(t, "OutcomeUnknown", w.do(command{Do: "acquire", As: "b", Name: "x"}).Error, "the answer to another request")
+
+		f.mixedUp.Store(false)
+		w = l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000, Control: "another key"})
+		f.loseNext("acquire")
+		control := w.do(command{Do: "acquire", As: "c", Name: "y"})
+		assert.Equal(t, "Held", control.Error, "the control: who sends another key is refused by its own lease")
+		assert.Equal(t, "c", control.Owner)
+	})
+}
+
+func TestTheNextServerIsAskedWhenOneDies(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		one, two := newFront(t, s.url()), newFront(t, s.url())
+		w := l.start(t, setup{Bases: []string{one.URL, two.URL}, Timeout: 10_000, TTL: 600_000})
+		a := w.do(command{Do: "acquire", As: "a", Name: "x"})
+		require.Empty(t, a.Error)
+		one.CloseClientConnections()
+		one.Close()
+		assert.Empty(t, w.do(command{Do: "renew", As: "a"}).Error)
+		asked := two.requests.Load()
+		assert.Equal(t, int64(1), asked)
+		assert.Empty(t, w.do(command{Do: "acquire", As: "b", Name: "y", Wait: 1000}).Error)
+		assert.Equal(t, asked+1, two.requests.Load(), "it stays with the one that answers")
+		assert.Empty(t, w.do(command{Do: "release", As: "a"}).Error)
+	})
+}
+
+func TestAHeartbeatKeepsALeaseAndTellsOfItsLossBeforeTheServerGivesItAway(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		f := newFront(t, s.url())
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 4000, Margin: 2000})
+		first := w.do(command{Do: "acquire", As: "a", Name: "x"})
+		require.Empty(t, first.Error)
+		w.do(command{Do: "heartbeat", As: "a"})
+		asked := f.requests.Load()
+		clitest.Eventually(t, func() bool { return f.requests.Load() >= asked+3 }, func() string { return "no renewals" })
+		now := w.do(command{Do: "check", As: "a"})
+		require.Empty(t, now.Error, "it is renewed")
+		assert.Equal(t, first.Token, now.Token)
+		w.send(command{Do: "lost", As: "a"})
+		f.silent.Store(true)
+		lost := w.answer()
+		record := direct(t, s, "x")
+		assert.Equal(t, "HELD", record.State, "the loss is told before")
+		assert.Zero(t, lost.Remaining)
+		assert.Equal(t, "Lost", w.do(command{Do: "check", As: "a"}).Error)
+	})
+}
+
+func TestTheTimeOfALeaseCountsFromBeforeTheRequestWasSent(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		answered := make(chan struct{})
+		slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			onward, err := http.NewRequestWithContext(r.Context(), r.Method, s.url()+r.URL.RequestURI(), r.Body)
+			if err != nil {
+				panic(err)
+			}
+			onward.Header = r.Header.Clone()
+			answer, err := http.DefaultTransport.RoundTrip(onward)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			defer func() { _ = answer.Body.Close() }()
+			<-answered
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.Copy(w, answer.Body)
+		}))
+		t.Cleanup(slow.Close)
+		w := l.start(t, setup{Bases: []string{slow.URL}, Timeout: 60_000, TTL: 600_000})
+		w.send(command{Do: "acquire", As: "a", Name: "x"})
+		clitest.Eventually(t, func() bool {
+			out, _, _ := clitest.Run(t, nil, "lease", "get", "x", "-o", "json", "--server", s.url())
+			return out != ""
+		}, func() string { return "no lease" })
+		granted := time.Now()
+		clitest.Eventually(t, func() bool { return time.Since(granted) > 500*time.Millisecond }, func() string { return "time goes on" })
+		delay := time.Since(granted)
+		close(answered)
+		r := w.answer()
+		require.Empty(t, r.Error)
+		assert.LessOrEqual(t, r.Remaining, 540_000-int(delay.Milliseconds()), "a tenth is kept free, and the answer's way counts")
+	})
+}
+
+func TestTokensOfAllSizesAreKept(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		const greatest = "9223372036854775807"
+		renewed := make(chan json.Number, 1)
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var body struct {
+				Token json.Number `json:"fencing_token"`
+			}
+			_ = json.NewDecoder(r.Body).Decode(&body)
+			if body.Token != "" {
+				renewed <- body.Token
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"lock":"x","owner_id":"a","lease_id":"i","fencing_token":`+greatest+`,"ttl_remaining_ms":60000}`)
+		}))
+		t.Cleanup(s.Close)
+		w := l.start(t, setup{Bases: []string{s.URL}, Timeout: 10_000, TTL: 60_000})
+		assert.Equal(t, greatest, w.do(command{Do: "acquire", As: "a", Name: "x"}).Token)
+		require.Empty(t, w.do(command{Do: "renew", As: "a"}).Error)
+		assert.Equal(t, json.Number(greatest), <-renewed)
+	})
+}
+
+func TestATokenIsSentToWhomItIsFor(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "tokens")
+		require.NoError(t, os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600))
+		s := serve(t, "", "--auth-token-file", file)
+		acquire := command{Do: "acquire", As: "a", Name: "x"}
+		set := setup{Bases: []string{s.url()}, Timeout: 10_000, TTL: 60_000, Token: "0123456789abcdef"}
+		assert.Empty(t, l.start(t, set).do(acquire).Error)
+		set.Token = "another"
+		assert.Equal(t, "Denied", l.start(t, set).do(acquire).Error)
+		set.Bases = []string{"http://locks.example:8080"}
+		assert.Contains(t, []string{"ValueError", "TypeError"}, l.start(t, set).answer().Error, "in the clear")
+	})
+}

@@ -1,0 +1,140 @@
+package clients_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+// A crowd is workers of all languages that work on the same locks.
+type crowd struct {
+	t       *testing.T
+	setup   setup
+	workers []*worker
+	names   int
+	written [][][]byte // of those that were killed
+}
+
+func (c *crowd) join(l language) {
+	c.t.Helper()
+	c.names++
+	s := c.setup
+	s.Load = l.name + string(rune('a'+c.names))
+	c.workers = append(c.workers, l.start(c.t, s))
+}
+
+// replace kills the eldest worker, in the middle of what it does, and has another join.
+func (c *crowd) replace(l language) {
+	c.t.Helper()
+	c.written = append(c.written, c.workers[0].kill())
+	c.workers = c.workers[1:]
+	c.join(l)
+}
+
+// lines is how much the workers have written that nobody has read.
+func (c *crowd) lines() (n int) {
+	for _, w := range c.workers {
+		n += len(w.lines)
+	}
+	return n
+}
+
+// await waits until so much more was written.
+func (c *crowd) await(more int) {
+	c.t.Helper()
+	target := c.lines() + more
+	require.Eventually(c.t, func() bool { return c.lines() >= target }, patience, 10*time.Millisecond, "no load")
+}
+
+// history ends the workers and returns what they were answered.
+func (c *crowd) history() *leasetest.History {
+	c.t.Helper()
+	for _, w := range c.workers {
+		c.written = append(c.written, w.kill())
+	}
+	h := leasetest.NewHistory()
+	for _, lines := range c.written {
+		calls := make(map[int]int) // the place of each in ops
+		var ops []leasetest.Operation
+		for _, line := range lines {
+			var o struct {
+				leasetest.Operation
+
+				Call int `json:"call"`
+			}
+			require.NoError(c.t, json.Unmarshal(line, &o), "%s", line)
+			if at, known := calls[o.Call]; known {
+				ops[at] = o.Operation
+				continue
+			}
+			calls[o.Call] = len(ops)
+			ops = append(ops, o.Operation)
+		}
+		for _, o := range ops {
+			require.NoError(c.t, h.Add(o))
+		}
+	}
+	c.t.Logf("%+v", h.Counts())
+	return h
+}
+
+// round is how many lines, two a call, are written between two kills.
+const round = 300
+
+// fight has two workers of each language work before servers, which and some of whom are killed.
+func fight(t *testing.T, servers ...*server) {
+	t.Helper()
+	pgtest.Long(t)
+	c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 500}}
+	for _, s := range servers {
+		f := newFront(t, s.url())
+		f.loseEvery.Store(37)
+		c.setup.Bases = append(c.setup.Bases, f.URL)
+	}
+	for range 2 {
+		for _, l := range languages {
+			need(t, l.program)
+			c.join(l)
+		}
+	}
+	c.await(round)
+	for i := range 4 {
+		servers[i%len(servers)].bounce()
+		c.replace(languages[i%len(languages)])
+		c.await(round)
+	}
+	h := c.history()
+	require.NoError(t, h.Check(time.Minute))
+	assert.Positive(t, h.Counts().Granted)
+	assert.Positive(t, h.Counts().Refused)
+}
+
+func TestClientsInOtherLanguagesHaveALegalHistoryWhileAServerOnSQLiteIsKilled(t *testing.T) {
+	t.Parallel()
+	fight(t, serve(t, ""))
+}
+
+func TestClientsInOtherLanguagesHaveALegalHistoryWhileServersOnPostgreSQLAreKilled(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	fight(t, serve(t, dsn), serve(t, dsn))
+}
+
+// The control.
+func TestTheHistoryCatchesAClientThatIgnoresTheDeadline(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 500, Control: "no deadline", Bases: []string{serve(t, "").url()}}}
+		c.join(l)
+		c.join(l)
+		c.await(2 * round)
+		require.ErrorIs(t, c.history().Check(time.Minute), leasetest.ErrIllegal)
+	})
+}

@@ -1,0 +1,195 @@
+// Package clients_test tests the clients of lock servers in other languages, against real servers,
+// by the history checker of the Go client.
+package clients_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+)
+
+// patience bounds what a test waits for on a slow and busy machine.
+const patience = 2 * time.Minute
+
+func TestMain(m *testing.M) { clitest.Main(m) }
+
+// A language has a client and a worker that uses it.
+type language struct{ name, program, worker string }
+
+var languages = []language{
+	{"python", "python3", "testdata/worker.py"},
+	{"typescript", "node", "testdata/worker.mjs"},
+}
+
+// inEach runs a test with the client of each language. Where its program is missing, that is a
+// failure in CI.
+func inEach(t *testing.T, test func(t *testing.T, l language)) {
+	t.Helper()
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			need(t, l.program)
+			test(t, l)
+		})
+	}
+}
+
+func need(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		fmt.Printf("NOT RUN: %s: %v\n", t.Name(), err)
+		if os.Getenv("CI") == "true" {
+			t.FailNow()
+		}
+		t.SkipNow()
+	}
+}
+
+// A setup is what a worker is told to be.
+type setup struct {
+	Bases   []string `json:"bases"`
+	Token   string   `json:"token"`
+	Timeout int      `json:"timeout"` // like all times in milliseconds
+	TTL     int      `json:"ttl"`
+	Margin  int      `json:"margin"`  // 0 = the default
+	Control string   `json:"control"` // what it does wrong
+	Load    string   `json:"load"`    // "" = it obeys; else the name of its owner
+}
+
+// A worker is a process that uses a client.
+type worker struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan []byte // what it writes; closed at its end
+}
+
+// start starts a worker, which is killed at the end of the test.
+func (l language) start(t *testing.T, s setup) *worker {
+	t.Helper()
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	w := &worker{t: t, cmd: exec.CommandContext(t.Context(), l.program, l.worker, string(text)), lines: make(chan []byte, 100_000)}
+	w.cmd.Stderr = os.Stderr
+	w.in, err = w.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := w.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.cmd.Start())
+	go func() {
+		defer close(w.lines)
+		for r := bufio.NewReader(out); ; {
+			line, err := r.ReadBytes('\n')
+			if err != nil { // what a killed process began to write says nothing
+				return
+			}
+			w.lines <- line
+		}
+	}()
+	t.Cleanup(func() { w.kill() })
+	return w
+}
+
+// kill ends the process, with what it does, and returns all it has written that nobody read.
+func (w *worker) kill() (all [][]byte) {
+	_ = w.cmd.Process.Kill()
+	for line := range w.lines {
+		all = append(all, line)
+	}
+	_ = w.cmd.Wait()
+	return all
+}
+
+// A command is what a worker that obeys does; the lease, and its owner, is called As.
+type command struct {
+	Do   string `json:"do"`
+	As   string `json:"as"`
+	Name string `json:"name"`
+	Wait int    `json:"wait"`
+}
+
+// A reply is what came of it: the lease, or the name of an error.
+type reply struct {
+	Token     string `json:"token"`
+	ID        string `json:"id"`
+	Remaining int    `json:"remaining"`
+	Error     string `json:"error"`
+	Owner     string `json:"owner"`
+}
+
+func (w *worker) do(c command) (r reply) {
+	w.t.Helper()
+	w.send(c)
+	return w.answer()
+}
+
+func (w *worker) send(c command) {
+	w.t.Helper()
+	text, err := json.Marshal(c)
+	require.NoError(w.t, err)
+	_, err = w.in.Write(append(text, '\n'))
+	require.NoError(w.t, err)
+}
+
+func (w *worker) answer() (r reply) {
+	w.t.Helper()
+	select {
+	case line, ok := <-w.lines:
+		require.True(w.t, ok, "the worker ended")
+		require.NoError(w.t, json.Unmarshal(line, &r), "%s", line)
+	case <-time.After(patience):
+		require.Fail(w.t, "the worker does not answer")
+	}
+	return r
+}
+
+// A server is a lock server that is killed and started again.
+type server struct {
+	t       *testing.T
+	address string
+	args    []string
+	program *clitest.Program
+}
+
+// serve starts a lock server on a store, a SQLite file if it is empty.
+func serve(t *testing.T, store string, args ...string) *server {
+	t.Helper()
+	if store == "" {
+		store = "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &server{t: t, address: listener.Addr().String()}
+	require.NoError(t, listener.Close())
+	s.args = append([]string{"serve", "locks", "--listen", s.address, "--store", store}, args...)
+	s.start()
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	s.program = clitest.Start(s.t, nil, s.args...)
+	s.program.Saying(&s.program.Stderr, "msg=serving")
+}
+
+// bounce kills the server and starts it again.
+func (s *server) bounce() {
+	s.t.Helper()
+	s.program.Signal(syscall.SIGKILL)
+	s.program.Wait()
+	s.start()
+}
+
+func (s *server) url() string { return "http://" + s.address }
