@@ -45,7 +45,8 @@
 // token; in PostgreSQL, the Guard of lease/postgres does.
 //
 // Nobody is served in order, and nothing is known of who waits: that is for what
-// stands before a store, as the lock server's long polls do. A store is as available
+// stands before a store, as the lock server's long polls do; several servers before one
+// that is a Messenger keep one order together. A store is as available
 // and as durable as the one place where it keeps its data.
 //
 // # When to trust a lease

@@ -11,14 +11,19 @@ import (
 )
 
 // release ends a lease. The first waiter gets the lock by the same
-// operation of the store, if the store can hand it over; else it asks.
+// operation of the store, if the store can hand it over; else it asks. If the first of all
+// servers' waiters is elsewhere, it is told to ask.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
-	w := q.heir(c.Name)
+	elsewhere := q.peers.isElsewhere(c.Name)
+	var w *waiter
+	if !elsewhere {
+		w = q.heir(c.Name)
+	}
 	q.unconfirm(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
 		if err == nil || wire.KindOf(err).Sentinel == nil { // or it can have been done
-			q.wake(c.Name)
+			q.next(c.Name, elsewhere)
 		}
 		return err
 	}
@@ -30,6 +35,14 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	var released error
 	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
 	return released
+}
+
+// next tells the first who waits for a lock that it is free.
+func (q *queue) next(name string, elsewhere bool) {
+	if elsewhere && q.peers.free(name) || q.wake(name) {
+		return
+	}
+	q.peers.free(name)
 }
 
 // errHandOverUnknown is what a waiter gets if the store panicked.
@@ -70,14 +83,17 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 	return &o
 }
 
-// wake lets the first waiter ask.
-func (q *queue) wake(name string) {
+// wake lets the first waiter ask; false if nobody waits.
+func (q *queue) wake(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if lq := q.locks[name]; lq != nil {
-		select {
-		case lq.wake <- struct{}{}:
-		default: // it is on its way
-		}
+	lq := q.locks[name]
+	if lq == nil {
+		return false
 	}
+	select {
+	case lq.wake <- struct{}{}:
+	default: // it is on its way
+	}
+	return true
 }

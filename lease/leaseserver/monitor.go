@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -11,8 +12,13 @@ import (
 
 // Monitor sweeps the store until ctx ends, keeps locks_held and lock_expired_total,
 // and logs with their latency the sweeps that follow each other because there is more
-// to do: as Info if they changed something, else as Debug. Serve runs it; only a program that serves the Handler itself needs to.
+// to do: as Info if they changed something, else as Debug. It talks to the other servers of a
+// store that is a lease.Messenger about who waits. Serve runs it; only a program that serves the
+// Handler itself needs to.
 func (s *Server) Monitor(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.queue.peers.run(ctx) })
 	ticker := time.NewTicker(s.SweepInterval)
 	defer ticker.Stop()
 	for {

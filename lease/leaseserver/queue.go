@@ -18,6 +18,7 @@ import (
 // the store, after an interval, when it looks first whether asking can help.
 type queue struct {
 	meter   *meter
+	peers   *peers
 	max     int
 	poll    time.Duration // negative = never
 	closing chan struct{} // closed at shutdown
@@ -52,6 +53,10 @@ type waiter struct {
 	handOver chan outcome  // of size one: what came of a hand-over
 	news     chan struct{} // of size one: got or look was set
 
+	// Guarded by peers.mu.
+	number string // among those of this server that others know of; "" = they do not
+	left   bool   // it does not wait any more
+
 	// Guarded by queue.mu, and never both.
 	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
 	handed bool // a hand-over to it is under way: it waits for the outcome
@@ -71,7 +76,9 @@ type outcome struct {
 var errClosing = errors.New("the server shuts down")
 
 func newQueue(c *Config, m *meter) *queue {
-	return &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
+	q := &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
+	q.peers = newPeers(c, q)
+	return q
 }
 
 // acquire asks for a lease, and waits for it for as long as wait. The duration is the
@@ -96,6 +103,7 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 		o = q.ask(lq, w)
 	}
 	o = q.leave(lq, w, o)
+	q.peers.left(w)
 	return o.since(start)
 }
 
@@ -141,6 +149,7 @@ func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 		if !errors.Is(o.err, lease.ErrHeld) && !errors.Is(o.err, lease.ErrBusy) {
 			return *o
 		}
+		q.peers.waits(w)
 		q.mu.Lock()
 		w.own = false
 		q.mu.Unlock()
@@ -155,6 +164,7 @@ func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 		return nil
 	default:
 	}
+	q.peers.waits(w)
 	for {
 		var err error
 		select {
@@ -259,6 +269,21 @@ func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
+}
+
+// eachWaiter calls f with those who wait, in the order of each lock.
+func (q *queue) eachWaiter(f func(*waiter)) {
+	var all []*waiter
+	q.mu.Lock()
+	for _, lq := range q.locks {
+		for e := lq.waiters.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*waiter))
+		}
+	}
+	q.mu.Unlock()
+	for _, w := range all {
+		f(w)
+	}
 }
 
 // join makes a request the last that waits for its lock; nil if too many wait.

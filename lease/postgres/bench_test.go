@@ -9,10 +9,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
@@ -93,4 +95,32 @@ func BenchmarkRenewAll(b *testing.B) {
 		require.NoError(b, results[999].Err)
 	}
 	b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "renewals/s")
+}
+
+// BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers: the time
+// is from when a client asks one to release it until the client that waits at the other has it.
+func BenchmarkHandOverBetweenServers(b *testing.B) {
+	peers, heard := newPeers(b, 0)
+	held, err := peers[0].client.Acquire(b.Context(), servetest.Ask("job", "first"))
+	require.NoError(b, err)
+	var times []time.Duration
+	b.ResetTimer()
+	for i := range b.N {
+		from, to := peers[i%2].client, peers[(i+1)%2].client
+		got := make(chan lease.Lease)
+		go func() {
+			l, err := to.AcquireWait(b.Context(), servetest.Ask("job", strconv.Itoa(i)), patience)
+			assert.NoError(b, err)
+			got <- l
+		}()
+		heard.await("wait", i+1)
+		start := time.Now()
+		require.NoError(b, from.Release(b.Context(), held.Claim))
+		held = <-got
+		times = append(times, time.Since(start))
+	}
+	slices.Sort(times)
+	for _, p := range []int{50, 99} {
+		b.ReportMetric(float64(times[(len(times)-1)*p/100].Microseconds())/1000, "p"+strconv.Itoa(p)+"-ms")
+	}
 }

@@ -181,6 +181,25 @@
 // FenceTrigger wherever it is, refuse the earlier ones. A primary that is cut off from an asynchronous standby, or comes
 // back beside the promoted one, goes on granting: keep clients from it (a DSN leads to whichever takes writes).
 //
+// # Who waits at which lock server
+//
+// A Store is a lease.Messenger: lock servers of one database tell each other over LISTEN and NOTIFY, on the channel
+// pglatch_lease, who waits for what, and that it is free. PostgreSQL gives all listeners the messages in the order in which
+// their transactions committed (manual, NOTIFY), so all have one line for each name, and a lock that is released at
+// one server goes to who came first, wherever that one waits, in milliseconds. In one order are served:
+//
+//   - those who wait, as their servers announced them: that is when the store has refused them, or when others of
+//     the same server wait before them. Who asks while the name is free for a moment, or asks without waiting, can come between;
+//   - after a release through a server. When a lease expires, when a program releases it through a Store of its own, and
+//     after a lost connection, the first waiters of all servers look by themselves, each second, and any can be the first;
+//   - as long as the servers hear each other. One that is silent for five seconds is forgotten; a server that comes to others
+//     who have waiters learns of them in an order of its own.
+//
+// Messages are stored nowhere, and are no part of what is promised: with none, with late ones or with those of whoever else may
+// connect to the database, a lease has one holder, and a waiter looks each second. Where a pooler shares the sessions
+// of the server, as in transaction mode, LISTEN is not possible: there it is only that look. Each server has one
+// connection for it beside the pool's, and sends one message a second; while it is alone, no more.
+//
 // # What it does not guarantee
 //
 //   - That a standby which is promoted has the last operations, unless it is synchronous: see above.

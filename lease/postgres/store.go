@@ -27,6 +27,7 @@ var (
 	_ lease.Store        = (*Store)(nil)
 	_ lease.BatchRenewer = (*Store)(nil)
 	_ lease.HandOverer   = (*Store)(nil)
+	_ lease.Messenger    = (*Store)(nil)
 )
 
 // New returns a Store without connecting.

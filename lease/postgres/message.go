@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+)
+
+// messageChannel is what the servers of a database listen on.
+const messageChannel = "pglatch_lease"
+
+// sendSQL sends each message. That is a commit, which nobody needs on disk.
+const sendSQL = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.count(pg_catalog.pg_notify('` + messageChannel + `', m))
+	FROM pg_catalog.unnest($1::text[]) AS m`
+
+// Send implements lease.Messenger by NOTIFY.
+func (s *Store) Send(ctx context.Context, messages []string) error {
+	return s.rows(ctx, func(pgx.CollectableRow) error { return nil }, sendSQL, messages)
+}
+
+// listenProbe is how often a listening connection is asked whether it lives.
+const listenProbe = 30 * time.Second
+
+// Listen implements lease.Messenger by LISTEN, on a connection of its own beside the
+// pool's. It fails where a pooler shares the server's sessions: what one client listens
+// to, another would get.
+func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
+	pool := s.pool.Config()
+	dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: pool.ConnConfig, BeforeConnect: pool.BeforeConnect, T: listenProbe})
+	conn, err := dialer.Listen(ctx, messageChannel)
+	if err != nil {
+		return fmt.Errorf("lease/postgres: listening: %w", err)
+	}
+	defer pgsession.Disconnect(conn)
+	ready()
+	for {
+		wait, cancel := context.WithTimeout(ctx, listenProbe)
+		n, err := conn.WaitForNotification(wait)
+		cancel()
+		switch {
+		case err == nil:
+			receive(n.Payload)
+			continue
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !conn.IsClosed() && pgconn.Timeout(err):
+			wait, cancel := context.WithTimeout(ctx, listenProbe)
+			err = conn.Ping(wait)
+			cancel()
+		}
+		if err != nil {
+			return fmt.Errorf("lease/postgres: listening: %w", err)
+		}
+	}
+}
