@@ -18,6 +18,7 @@ const (
 	InvalidSchema        = "3F000"
 	InvalidText          = "22P02"
 	LockNotAvailable     = "55P03"
+	NoTransaction        = "25P01"
 	OutOfMemory          = "53200" // of shared memory, too: the lock table is full
 	Privilege            = "42501"
 	QueryCanceled        = "57014"

@@ -23,6 +23,8 @@ func failed(table string, err error) error {
 		return nil
 	case errors.Is(err, ErrNoTransaction):
 		return fmt.Errorf("once/postgres: %w", err)
+	case code == sqlstate.NoTransaction:
+		return fmt.Errorf("once/postgres: %w: pass a transaction, not a pool or a connection: %w", ErrNoTransaction, err)
 	case isBusy(code), pgconn.SafeToRetry(err):
 		return fmt.Errorf("once/postgres: %w: %w", once.ErrBusy, err)
 	case code == sqlstate.ReadOnly:

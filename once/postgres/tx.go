@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
@@ -29,7 +28,8 @@ type SQLTx = pgsession.SQLTx
 //
 // If fn returns an error, or panics, what it did in the transaction is undone, up to a savepoint from before,
 // and so is the claim: the caller may commit what else the transaction did. Result.State is Open then.
-// ClaimOf finds the claim in the ctx of fn.
+// ClaimOf finds the claim in the ctx of fn, which may run other ticks in the transaction. A tick that DoTx did not
+// run is not locked by the transaction afterwards.
 //
 // In repeatable read and serializable the transaction's snapshot can be older than another's run: that is
 // once.ErrBusy, and never a second run. PostgreSQL has aborted the transaction then; the whole of it may be
@@ -63,13 +63,6 @@ func (o Options) DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Ti
 	return o.do(ctx, pgsession.FromSQL(tx), job, tick, fn)
 }
 
-// The savepoint that fn's work and the claim are undone to.
-const (
-	savepoint = "SAVEPOINT pglatch_once"
-	undo      = "ROLLBACK TO SAVEPOINT pglatch_once"
-	keep      = "RELEASE SAVEPOINT pglatch_once"
-)
-
 func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	table := cmp.Or(o.Table, DefaultTable)
 	if err := validateTable(table); err != nil {
@@ -80,42 +73,33 @@ func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.
 	if err != nil {
 		return once.Result{}, err
 	}
-	if err = lock(ctx, tx, table, r); err == nil {
-		err = failed(table, tx.Exec(ctx, savepoint))
+	before := newSavepoint(tx)
+	if err := before.set(ctx); err != nil {
+		return once.Result{}, failed(table, err)
 	}
-	var c once.Claim
-	if err == nil {
-		c, err = claim(ctx, tx, table, ran, r)
-	}
+	c, err := lockAndClaim(ctx, tx, table, r)
 	if taken, ok := errors.AsType[*once.TakenError](err); ok {
-		return once.Result{Record: taken.Record}, nil
+		return once.Result{Record: taken.Record}, before.undo(ctx)
+	}
+	if errors.Is(err, once.ErrWindow) {
+		if undone := before.undo(ctx); undone != nil {
+			err = errors.Join(err, undone)
+		}
 	}
 	if err != nil {
 		return once.Result{}, err
 	}
 	result := once.Result{Did: true, Record: once.Record{Job: c.Job, Tick: c.Tick, State: once.Ran, Node: c.Node, Token: c.Token, Began: c.Began}}
-	if err := inSavepoint(ctx, tx, func() error { return fn(once.WithClaim(ctx, c)) }); err != nil {
+	if err := before.call(ctx, func() error { return fn(once.WithClaim(ctx, c)) }); err != nil {
 		result.State = once.Open
 		return result, err
 	}
 	return result, nil
 }
 
-// inSavepoint calls fn, and undoes to the savepoint unless it returns nil.
-func inSavepoint(ctx context.Context, tx pgsession.Tx, fn func() error) (err error) {
-	returned := false
-	defer func() {
-		if returned && err == nil {
-			return
-		}
-		if undone := tx.Exec(context.WithoutCancel(ctx), undo); undone != nil {
-			err = errors.Join(err, fmt.Errorf("once/postgres: undoing what was done: %w", undone))
-		}
-	}()
-	err = fn()
-	returned = true
-	if err == nil {
-		err = tx.Exec(ctx, keep)
+func lockAndClaim(ctx context.Context, tx pgsession.Tx, table string, r once.Request) (once.Claim, error) {
+	if err := lock(ctx, tx, table, r); err != nil {
+		return once.Claim{}, err
 	}
-	return err
+	return claim(ctx, tx, table, ran, r)
 }

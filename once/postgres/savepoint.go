@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+)
+
+// A savepoint is what a tick's claim and work are undone to, with the locks on both: the row of a tick that is
+// taken is locked as well (PostgreSQL manual, INSERT, on ON CONFLICT DO UPDATE).
+type savepoint struct {
+	tx   pgsession.Tx
+	name string
+}
+
+var savepoints atomic.Uint64
+
+// newSavepoint returns one whose name no other has: the work of a tick can run other ticks in its transaction,
+// and ROLLBACK TO would go back to the last savepoint of the name.
+func newSavepoint(tx pgsession.Tx) savepoint {
+	return savepoint{tx, fmt.Sprintf("pglatch_once_%d", savepoints.Add(1))}
+}
+
+func (s savepoint) set(ctx context.Context) error { return s.tx.Exec(ctx, "SAVEPOINT "+s.name) }
+
+func (s savepoint) release(ctx context.Context) error {
+	return s.tx.Exec(ctx, "RELEASE SAVEPOINT "+s.name)
+}
+
+// undo undoes what was done since, also when ctx has ended.
+func (s savepoint) undo(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	err := s.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT "+s.name)
+	if err == nil {
+		err = s.release(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("once/postgres: undoing what was done: %w", err)
+	}
+	return nil
+}
+
+// call calls fn, and undoes what was done unless it returns nil.
+func (s savepoint) call(ctx context.Context, fn func() error) (err error) {
+	returned := false
+	defer func() {
+		if returned && err == nil {
+			return
+		}
+		if undone := s.undo(ctx); undone != nil {
+			err = errors.Join(err, undone)
+		}
+	}()
+	err = fn()
+	returned = true
+	if err == nil {
+		err = s.release(ctx)
+	}
+	return err
+}
