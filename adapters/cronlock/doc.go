@@ -3,7 +3,7 @@
 //
 //	schedule, err := cron.ParseStandard("0 3 * * *")
 //	…
-//	once, err := cronlock.Once(cronlock.Config{Runner: runner, Job: "close-the-day", Schedule: schedule})
+//	once, err := cronlock.Once(cronlock.Config{Runner: runner, Job: "close-the-day", Schedule: schedule, Location: time.UTC})
 //	…
 //	nightly := cron.New(cron.WithLocation(time.UTC))
 //	nightly.Schedule(schedule, cron.NewChain(cron.Recover(logger), once).Then(cronlock.Func(closeTheDay)))
@@ -30,7 +30,8 @@
 //     no tick.
 //   - Timers: one that fires before the next tick is due runs its own. One that is later, or a machine that was suspended, runs the
 //     last tick that is past; those before are left out, and Missed of once.Runner names them.
-//   - Places: all nodes have the same location. When an hour comes twice, or not at all, their schedules say the same. (In
+//   - Places: all nodes have the same location, and Config.Location is that of the cron, unless the schedule has one
+//     (CRON_TZ). The zones of machines then do not matter. When an hour comes twice, or not at all, their schedules say the same. (In
 //     zones that change by half an hour, the schedule "0 0 * * *" of robfig/cron 3.0.1 leaves out the day after.)
 //
 // # What it does not guarantee

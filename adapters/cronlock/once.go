@@ -21,6 +21,10 @@ type Config struct {
 	// Schedule is that with which the job is added to the cron.Cron, in the same location on all nodes.
 	Schedule cron.Schedule
 
+	// Location is that of the cron.Cron, which a schedule without CRON_TZ goes by: Cron.Location returns it. nil =
+	// that of Now, which is time.Local, as for cron.New.
+	Location *time.Location
+
 	// Context is for the claims and for the job, if it is a Func; its end cuts the job short. nil = context.Background().
 	Context context.Context //nolint:containedctx // cron has none
 
@@ -64,7 +68,11 @@ func Once(c Config) (cron.JobWrapper, error) {
 }
 
 func (c Config) run(job cron.Job) {
-	tick, err := TickOf(c.Schedule, c.Now())
+	now := c.Now()
+	if c.Location != nil {
+		now = now.In(c.Location)
+	}
+	tick, err := TickOf(c.Schedule, now)
 	if err != nil {
 		c.Logger.Error(err, "job was not run", "job", c.Job)
 		return
@@ -90,7 +98,7 @@ func (c Config) run(job cron.Job) {
 var ErrNoTick = errors.New("cronlock: the schedule has had no tick for a year")
 
 // TickOf returns the tick for which a job is run at a time: the last one of the schedule that is not after
-// it. cron runs no job before its time. For a cron.ConstantDelaySchedule, as of "@every 5m", which each node counts from
+// it, in whose location a schedule without one is looked at. cron runs no job before its time. For a cron.ConstantDelaySchedule, as of "@every 5m", which each node counts from
 // its start, it is the period that the time is in, counted from the zero time.
 func TickOf(s cron.Schedule, now time.Time) (time.Time, error) {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
