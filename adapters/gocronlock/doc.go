@@ -50,7 +50,8 @@
 //   - gocron cannot be told that a claim was lost, and goes on with the job. Take its context from Locker.Context,
 //     and what the job writes is fenced by the token that once.ClaimOf finds there.
 //   - Without the listener Failed, a job that returned an error was run, and so was one that was cut short by Shutdown, or
-//     panicked without a listener for panics.
+//     panicked without a listener for panics. With it, so was one that failed while another run of the job went on: use
+//     singleton mode.
 //   - What WithStartImmediately begins has no tick of the calendar: jobs other than a DurationJob are run at the start by each node.
 //     Intervals of more than one day, week or month count from each node's start. RunNow runs the next tick if it is near
 //     enough (Early), and is refused otherwise; use a job with WithDisabledDistributedJobLocker for what is to run when it is asked for.

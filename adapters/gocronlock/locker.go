@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,7 @@ type Locker struct {
 	mu        sync.Mutex
 	scheduler gocron.Scheduler        // nil until Bind
 	last      map[uuid.UUID]time.Time // the scheduled time of the last Lock of a job
-	current   map[string]*lock        // of the run of a job that began last
+	current   map[string][]*lock      // of the runs of a job, in the order of their begin
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -37,7 +38,7 @@ func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Locker{runner: runner, logger: logger, last: make(map[uuid.UUID]time.Time), current: make(map[string]*lock)}
+	return &Locker{runner: runner, logger: logger, last: make(map[uuid.UUID]time.Time), current: make(map[string][]*lock)}
 }
 
 // Bind tells the Locker its scheduler, which knows when jobs are scheduled. Call it before the scheduler's
@@ -61,7 +62,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	k := &lock{locker: l, job: job, run: run}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.current[job] = k
+	l.current[job] = append(l.current[job], k)
 	return k, nil
 }
 
@@ -171,11 +172,18 @@ func tickOf(job gocron.Job, scheduled time.Time) (time.Time, error) {
 // once.Config.Retry says so. gocron tells it a Lock by no other way:
 //
 //	gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed))
+//
+// gocron does not say which run it was. If runs of the job overlap, that is logged, and the tick was run.
 func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
-	if k := l.now(job); k != nil {
+	runs := l.runs(job)
+	if len(runs) > 1 {
+		l.logger.Warn("job failed, and it is not known for which of its ticks: its runs overlap", slog.String("job", job), slog.Any("error", err))
+		return
+	}
+	for _, k := range runs {
 		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.err = err
+		k.mu.Unlock()
 	}
 }
 
@@ -183,16 +191,17 @@ func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
 // and when the claim on the tick is lost, which gocron cannot be told. once.ClaimOf finds the token in it. ok is
 // false if the job does not run under a Lock.
 func (l *Locker) Context(job string) (ctx context.Context, ok bool) {
-	if k := l.now(job); k != nil {
-		return k.run.Context(), true
+	runs := l.runs(job)
+	if len(runs) == 0 {
+		return nil, false
 	}
-	return nil, false
+	return runs[len(runs)-1].run.Context(), true
 }
 
-func (l *Locker) now(job string) *lock {
+func (l *Locker) runs(job string) []*lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.current[job]
+	return slices.Clone(l.current[job])
 }
 
 // A lock is a tick that is run.
@@ -217,7 +226,8 @@ func (k *lock) Unlock(context.Context) error {
 	}
 	k.locker.mu.Lock()
 	defer k.locker.mu.Unlock()
-	if k.locker.current[k.job] == k {
+	left := slices.DeleteFunc(k.locker.current[k.job], func(other *lock) bool { return other == k })
+	if k.locker.current[k.job] = left; len(left) == 0 {
 		delete(k.locker.current, k.job)
 	}
 	return err
