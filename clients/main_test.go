@@ -117,7 +117,7 @@ type command struct {
 	Do   string `json:"do"`
 	As   string `json:"as"`
 	Name string `json:"name"`
-	Wait int    `json:"wait"`
+	Wait int    `json:"wait"` // for the lock; of a heartbeat: its interval
 }
 
 // A reply is what came of it: the lease, or the name of an error.

@@ -101,7 +101,7 @@ async function obey() {
       switch (k.do) {
         case 'acquire': lease = leases[k.as] = await c.acquire(k.name, { wait: k.wait, owner: k.as }); break
         case 'renew': await c.renew(lease); break
-        case 'heartbeat': lease.heartbeat(); break
+        case 'heartbeat': lease.heartbeat(k.wait); break
         case 'lost': while (!lease.signal.aborted) await sleep(5); break
         case 'check': lease.check(); break
         case 'release': await lease.release(); break

@@ -111,7 +111,7 @@ def obey():
                 case "renew":
                     c.renew(lease)
                 case "heartbeat":
-                    lease.heartbeat()
+                    lease.heartbeat(k["wait"] / 1000)
                 case "lost":
                     lease.lost.wait()
                 case "check":

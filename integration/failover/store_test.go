@@ -192,20 +192,23 @@ func TestAPrimaryThatIsCutOffFromItsSynchronousStandbyAcknowledgesNothingMore(t 
 	held, err := old.Acquire(t.Context(), lease.AcquireRequest{Name: "held", Holder: "a", TTL: longTTL})
 	require.NoError(t, err)
 	p.promote() // with the primary running, as behind a partition
-	for name, ask := range map[string]func(ctx context.Context) error{
-		"acquire": func(ctx context.Context) error {
-			_, err := old.Acquire(ctx, lease.AcquireRequest{Name: "other", Holder: "a", TTL: longTTL})
+	for name, ask := range map[string]func(ctx context.Context, s lease.Store) error{
+		"acquire": func(ctx context.Context, s lease.Store) error {
+			_, err := s.Acquire(ctx, lease.AcquireRequest{Name: "other", Holder: "a", TTL: longTTL})
 			return err
 		},
-		"renew": func(ctx context.Context) error {
-			_, err := old.Renew(ctx, lease.RenewRequest{Claim: held.Claim, TTL: longTTL})
+		"renew": func(ctx context.Context, s lease.Store) error {
+			_, err := s.Renew(ctx, lease.RenewRequest{Claim: held.Claim, TTL: longTTL})
 			return err
 		},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := ask(ctx)
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() { answered <- ask(ctx, newStore(t, p.primary.DSN("")+"&application_name="+name)) }()
+		p.eventually(p.primary, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = '"+name+"')")
 		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		err := <-answered
+		require.ErrorIs(t, err, context.Canceled, name)
 		assert.NotErrorIs(t, err, lease.ErrBusy, "%s: its outcome is unknown", name)
 	}
 	l, err := onStandby.Acquire(t.Context(), lease.AcquireRequest{Name: "other", Holder: "b", TTL: longTTL})
