@@ -164,8 +164,9 @@
 // target_session_attrs=read-write. With synchronous_standby_names, whatever was acknowledged is on a
 // standby too (synchronous_commit on: on its disk; remote_apply: visible there as well), so its promotion
 // loses nothing of it, and a primary that is cut off from it acknowledges nothing more. One thing
-// gets around that: an operation that waits for the standby and is cancelled in the server, by
-// pg_cancel_backend, is acknowledged all the same, because it is committed on the primary by then.
+// gets around that: an operation whose wait for the standby is cancelled is committed on the
+// primary all the same. PostgreSQL acknowledges it, if pg_cancel_backend cancelled it; if its context ended,
+// its outcome is unknown, and an Acquire with the same IdempotencyKey is answered from the primary alone.
 //
 // An asynchronous standby misses the operations of its last moments; pg_stat_replication.replay_lag is how
 // many. Of what was acknowledged then,
