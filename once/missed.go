@@ -12,7 +12,8 @@ const maxTicks = 100_000
 // Missed returns the ticks of a job that are in the window and that nobody has run: because no node
 // was alive, because the run died, or because it was given back. The oldest is first. next is the job's
 // schedule: it returns the first tick after a time, or the zero time if there is none, as Next of the
-// schedules of robfig/cron does. since is when the job was introduced, so that it has missed nothing
+// schedules of robfig/cron does. It gets times of time.Local, whatever since is in: a schedule that goes by the
+// location of what it gets needs a function that gives it its own. since is when the job was introduced, so that it has missed nothing
 // before; the zero time = before the window.
 //
 // It is for the start of a process, after a deploy or an outage, and for looking from time to time. The
@@ -26,7 +27,7 @@ func (r *Runner) Missed(ctx context.Context, job string, since time.Time, next f
 	now := time.Now()
 	from := now.Add(-r.config.Window)
 	if since.After(from) {
-		from = since
+		from = since.Local()
 	}
 	ticks, err := between(from, now, next)
 	if err != nil || len(ticks) == 0 {

@@ -295,3 +295,17 @@ func TestMissedRefusesASchedule(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, missed)
 }
+
+func TestMissedAsksTheScheduleInOneLocation(t *testing.T) {
+	t.Parallel()
+	r := newRunner(t, once.Config{Store: leased.New(leasetest.NewStore())})
+	zone := time.FixedZone("Kolkata", 5*3600+1800)
+	for _, since := range []time.Duration{once.DefaultWindow / 2, 2 * once.DefaultWindow} { // within the window, and before
+		missed, err := r.Missed(t.Context(), "report", time.Now().Add(-since).In(zone), func(after time.Time) time.Time {
+			assert.Equal(t, time.Local, after.Location())
+			return time.Time{}
+		})
+		require.NoError(t, err)
+		assert.Empty(t, missed)
+	}
+}
