@@ -45,7 +45,7 @@ func harness(open func(t *testing.T) lease.Store) leadertest.Harness {
 		Mistakes: map[string]func(*testing.T) driver.Backend{
 			"a token that the lock server refuses": func(t *testing.T) driver.Backend {
 				t.Helper()
-				s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+				s, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{{Secret: "0123456789abcdef"}}})
 				require.NoError(t, err)
 				server := httptest.NewServer(s.Handler())
 				t.Cleanup(server.Close)

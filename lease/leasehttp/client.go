@@ -158,8 +158,8 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 	return err
 }
 
-// Get returns what is known of one lock; see lease.Store. The lease's ID is empty unless the server
-// has Tokens: whoever knows it can release the lease.
+// Get returns what is known of one lock; see lease.Store. The lease's ID is empty unless the
+// client's Token has the right Admin: whoever knows it can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err

@@ -30,7 +30,7 @@ func TestAClientAndItsServerAreAStore(t *testing.T) {
 		New: func(t *testing.T) lease.Store {
 			t.Helper()
 			store := leasetest.NewStore()
-			_, h := servetest.Serve(t, leaseserver.Config{Store: store, Tokens: []string{servetest.Token}}) // or records would lack ids
+			_, h := servetest.Serve(t, leaseserver.Config{Store: store, Tokens: []leaseserver.Token{{Secret: servetest.Token}}}) // or records would lack ids
 			return remote{servetest.Client(t, h, leasehttp.ClientConfig{Token: servetest.Token}), store}
 		},
 	})

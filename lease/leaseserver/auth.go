@@ -3,40 +3,155 @@ package leaseserver
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net/http"
+	"errors"
+	"fmt"
 	"strings"
+
+	"github.com/labstack/echo/v4"
 
 	"github.com/pglatch/pglatch/internal/loopback"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// authorize refuses a request that may not be carried out.
-func (s *Server) authorize(r *http.Request) error {
+// A Right is what a token lets its bearer do. Each includes those after it.
+type Right int
+
+// The rights.
+const (
+	Admin   Right = iota // sees the ids of leases, and can end those of others with them
+	Hold                 // acquires, renews and releases
+	Read                 // sees who has which lock
+	Metrics              // sees /metrics, which name no lock
+)
+
+var rightNames = [...]string{"admin", "hold", "read", "metrics"}
+
+// String is the right's name, as ParseRight reads it.
+func (r Right) String() string {
+	if r < 0 || int(r) >= len(rightNames) {
+		return fmt.Sprintf("Right(%d)", int(r))
+	}
+	return rightNames[r]
+}
+
+// ParseRight reads admin, hold, read or metrics.
+func ParseRight(text string) (Right, error) {
+	for i, name := range rightNames {
+		if text == name {
+			return Right(i), nil
+		}
+	}
+	return 0, fmt.Errorf("leaseserver: the right is %q: use one of %s", text, strings.Join(rightNames[:], ", "))
+}
+
+// A Token is a bearer token, and what it is good for.
+type Token struct {
+	Secret string // 16 random bytes at least
+	Right  Right  // zero = Admin
+	Prefix string // of the names of the locks that it is for; "" = all
+}
+
+// A bearerToken is a Token whose secret is not kept.
+type bearerToken struct {
+	digest [sha256.Size]byte
+	right  Right
+	prefix string
+}
+
+// SetTokens lets other tokens take the place of those of Config.Tokens, from the next request
+// on; waiting requests stay. On an error, such as for a server that has none, nothing changes.
+func (s *Server) SetTokens(tokens []Token) error {
+	if s.tokens.Load() == nil || len(tokens) == 0 {
+		return errors.New("leaseserver: a server with tokens keeps some, and one without has none: start another")
+	}
+	if err := checkTokens(tokens); err != nil {
+		return err
+	}
+	s.setTokens(tokens)
+	return nil
+}
+
+func (s *Server) setTokens(tokens []Token) {
+	var all []bearerToken
+	for _, t := range tokens {
+		all = append(all, bearerToken{sha256.Sum256([]byte(t.Secret)), t.Right, t.Prefix})
+	}
+	s.tokens.Store(&all)
+}
+
+func checkTokens(tokens []Token) error {
+	for i, t := range tokens {
+		if len(t.Secret) < minToken {
+			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), minToken)
+		}
+		if t.Right < Admin || t.Right > Metrics {
+			return fmt.Errorf("leaseserver: Tokens[%d] has the right %d: use one of %s", i, t.Right, strings.Join(rightNames[:], ", "))
+		}
+	}
+	return nil
+}
+
+// bearerKey is where the token of a request is kept.
+const bearerKey = "bearer"
+
+// authorize refuses a request that may not be carried out: need is what it takes.
+func (s *Server) authorize(c echo.Context, need Right) error {
+	r := c.Request()
+	tokens := s.tokens.Load()
 	switch {
 	case s.Authorize != nil:
 		if err := s.Authorize(r); err != nil {
 			return wire.Refuse(wire.TypeForbidden, "this request is not allowed")
 		}
-	case len(s.tokens) > 0:
-		if !s.bearer(r.Header.Get("Authorization")) {
+	case tokens != nil:
+		t, known := bearer(*tokens, r.Header.Get("Authorization"))
+		if !known {
 			return wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows")
 		}
+		c.Set(bearerKey, t)
+		return t.check(c, need)
 	case !s.AllowInsecure && loopback.Request(r) != nil:
 		return wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
 	}
 	return nil
 }
 
+// check refuses what a token is not for.
+func (t bearerToken) check(c echo.Context, need Right) error {
+	if t.right > need {
+		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token has %s", need, t.right))
+	}
+	if c.Param(paramLock) == "" {
+		return nil
+	}
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	return t.checkName(name)
+}
+
+// checkName refuses a name, or the prefix of names, that a token is not for.
+func (t bearerToken) checkName(name string) error {
+	if !strings.HasPrefix(name, t.prefix) {
+		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token is for locks whose names begin with %q", t.prefix))
+	}
+	return nil
+}
+
 // bearer compares with all tokens, in a time that does not depend on their contents.
-func (s *Server) bearer(header string) bool {
+func bearer(tokens []bearerToken, header string) (found bearerToken, known bool) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return false
+		return found, false
 	}
 	digest := sha256.Sum256([]byte(token))
-	found := 0
-	for i := range s.tokens {
-		found |= subtle.ConstantTimeCompare(digest[:], s.tokens[i][:])
+	at := -1
+	for i := range tokens {
+		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], tokens[i].digest[:]), i, at)
 	}
-	return found == 1
+	if at < 0 {
+		return found, false
+	}
+	return tokens[at], true
 }

@@ -34,9 +34,9 @@ type Config struct {
 	// Store keeps the leases. The caller closes it, after Serve or Shutdown returned.
 	Store lease.Store
 
-	// Tokens are the bearer tokens that the server accepts, of 16 bytes at least; each
-	// gives every right. Several let a token be replaced without a pause.
-	Tokens []string
+	// Tokens are the bearer tokens that the server accepts, and what each is good for. Several
+	// let a token be replaced without a pause; so does SetTokens.
+	Tokens []Token
 
 	// Authorize decides instead of Tokens; an error is answered with 403, its text kept
 	// back.
@@ -105,10 +105,8 @@ func (c *Config) validate() error {
 	if len(c.Tokens) > 0 && c.Authorize != nil {
 		return fmt.Errorf("leaseserver: Tokens and Authorize are both set: use one")
 	}
-	for i, token := range c.Tokens {
-		if len(token) < minToken {
-			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(token), minToken)
-		}
+	if err := checkTokens(c.Tokens); err != nil {
+		return err
 	}
 	for _, f := range []struct {
 		name  string

@@ -32,8 +32,9 @@
 // another case, one that comes twice, and half of a surrogate pair, which readers of JSON
 // take for different things. Clients ignore fields that they do not know.
 //
-// GET shows the lease_id to clients of a server with Tokens only: who knows it can
-// release the lease, and without Tokens nobody but the holder is to.
+// GET shows the lease_id to the bearers of a Token with the right Admin only: who knows it can
+// release the lease, and nobody else but the holder is to. What a Token is not good for is
+// refused with 403 and the type forbidden.
 //
 // # Answers
 //

@@ -103,14 +103,14 @@ func (s *Server) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := s.recordBody(record)
+	answer := recordBody(c, record)
 	return respond(c, &answer)
 }
 
 // recordBody is what a record shows. Whoever knows the id of a lease can end it: those
-// who have shown a token can anyway; of others, only its holder is to know it.
-func (s *Server) recordBody(r lease.Record) wire.RecordBody {
-	if len(s.tokens) == 0 {
+// who have shown a token with the right to; of others, only its holder is to know it.
+func recordBody(c echo.Context, r lease.Record) wire.RecordBody {
+	if t, ok := c.Get(bearerKey).(bearerToken); !ok || t.right != Admin {
 		r.ID = ""
 	}
 	return wire.NewRecordBody(r)
@@ -136,13 +136,18 @@ func (s *Server) list(c echo.Context) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
+	if t, ok := c.Get(bearerKey).(bearerToken); ok {
+		if err := t.checkName(r.Prefix); err != nil {
+			return err
+		}
+	}
 	records, err := s.meter.list(c.Request().Context(), r)
 	if err != nil {
 		return err
 	}
 	page := wire.PageBody{Locks: make([]wire.RecordBody, 0, min(len(records), limit))}
 	for _, record := range records[:min(len(records), limit)] {
-		page.Locks = append(page.Locks, s.recordBody(record))
+		page.Locks = append(page.Locks, recordBody(c, record))
 	}
 	if len(records) > limit {
 		page.Next = records[limit-1].Name

@@ -24,14 +24,14 @@ const paramLock = "lock"
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.fail
-	e.POST("/v1/locks/:lock/acquire", s.guard(s.acquire))
-	e.POST("/v1/locks/:lock/renew", s.guard(s.renew))
-	e.POST("/v1/locks/:lock/release", s.guard(s.release))
+	e.POST("/v1/locks/:lock/acquire", s.guard(Hold, s.acquire))
+	e.POST("/v1/locks/:lock/renew", s.guard(Hold, s.renew))
+	e.POST("/v1/locks/:lock/release", s.guard(Hold, s.release))
 	for path, handler := range map[string]echo.HandlerFunc{
-		"/v1/locks/:lock":  s.guard(s.get),
-		"/v1/locks":        s.guard(s.list),
+		"/v1/locks/:lock":  s.guard(Read, s.get),
+		"/v1/locks":        s.guard(Read, s.list),
 		"/v1/openapi.json": func(c echo.Context) error { return c.Blob(http.StatusOK, wire.JSONType, openAPI) },
-		"/metrics":         s.guard(echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))),
+		"/metrics":         s.guard(Metrics, echo.WrapHandler(promhttp.HandlerFor(s.Registry, promhttp.HandlerOpts{}))),
 		"/healthz":         s.alive,
 		"/readyz":          s.ready,
 	} {
@@ -41,8 +41,8 @@ func (s *Server) routes() *echo.Echo {
 	return e
 }
 
-// guard stands before every route that tells of locks or changes them.
-func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
+// guard stands before every route that tells of locks or changes them: need is what that takes.
+func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -58,7 +58,7 @@ func (s *Server) guard(next echo.HandlerFunc) echo.HandlerFunc {
 				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 			}
 		}
-		if err := s.authorize(c.Request()); err != nil {
+		if err := s.authorize(c, need); err != nil {
 			return err
 		}
 		return next(c)

@@ -47,7 +47,7 @@ func run(t *testing.T, c leaseserver.Config) running {
 
 func TestTokensAreAsked(t *testing.T) {
 	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []string{servetest.Token, "another-long-token"}})
+	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}, {Secret: "another-long-token"}}})
 	for _, c := range []struct {
 		header string
 		status int
@@ -140,7 +140,7 @@ func TestAServerThatOthersReachNeedsTLSAndTokens(t *testing.T) {
 		lacks  string
 	}{
 		{leaseserver.Config{}, "TLS"},
-		{leaseserver.Config{Tokens: []string{servetest.Token}}, "TLS"},
+		{leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}}}, "TLS"},
 		{leaseserver.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}}, "Tokens"},
 	} {
 		c.config.Store = leasetest.NewStore()
@@ -157,9 +157,9 @@ func TestConfigsThatAreNotValidAreRefused(t *testing.T) {
 	store := leasetest.NewStore()
 	for want, c := range map[string]leaseserver.Config{
 		"Store is nil":         {},
-		"Tokens[0] has 5":      {Store: store, Tokens: []string{"short"}},
+		"Tokens[0] has 5":      {Store: store, Tokens: []leaseserver.Token{{Secret: "short"}}},
 		"MaxWait is negative":  {Store: store, MaxWait: -1},
-		"Tokens and Authorize": {Store: store, Tokens: []string{servetest.Token}, Authorize: func(*http.Request) error { return nil }},
+		"Tokens and Authorize": {Store: store, Tokens: []leaseserver.Token{{Secret: servetest.Token}}, Authorize: func(*http.Request) error { return nil }},
 	} {
 		_, err := leaseserver.New(c)
 		require.ErrorContains(t, err, want)

@@ -2,7 +2,6 @@ package leaseserver
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
@@ -28,7 +27,7 @@ type Server struct {
 	metrics *metrics
 	queue   *queue
 	memo    memo
-	tokens  [][sha256.Size]byte
+	tokens  atomic.Pointer[[]bearerToken]  // nil = none
 	limiter *echomw.RateLimiterMemoryStore // nil = no limit
 	echo    *echo.Echo
 	http    *http.Server
@@ -51,8 +50,8 @@ func New(c Config) (*Server, error) {
 	}
 	s.meter = newMeter(c.Store, c.StoreTimeout, s.metrics)
 	s.queue = newQueue(&c, s.meter)
-	for _, token := range c.Tokens {
-		s.tokens = append(s.tokens, sha256.Sum256([]byte(token)))
+	if len(c.Tokens) > 0 {
+		s.setTokens(c.Tokens)
 	}
 	if c.Rate > 0 {
 		s.limiter = newLimiter(c.Rate, c.Burst)
@@ -145,7 +144,7 @@ func (s *Server) checkExposure(ctx context.Context, address net.Addr) error {
 	switch {
 	case s.TLS == nil:
 		missing = "TLS"
-	case len(s.tokens) == 0 && s.Authorize == nil:
+	case s.tokens.Load() == nil && s.Authorize == nil:
 		missing = "Tokens"
 	default:
 		return nil

@@ -51,7 +51,7 @@ func TestEscapesThatSayOneThingOnlyAreTaken(t *testing.T) {
 
 func TestHeadIsAnsweredAsGetWithoutABody(t *testing.T) {
 	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []string{servetest.Token}})
+	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}}})
 	a := send(t, h, http.MethodPost, "/v1/locks/job/acquire", validAcquire, "Authorization", "Bearer "+servetest.Token)
 	require.Equal(t, 200, a.status)
 	for _, path := range []string{"/v1/locks/job", "/v1/locks/never", "/v1/locks", "/v1/openapi.json", "/metrics", "/healthz", "/readyz", "/nowhere"} {
@@ -76,7 +76,7 @@ func TestWhoHasShownNoTokenLearnsNoLeaseID(t *testing.T) {
 		{"no tokens", leaseserver.Config{}, false},
 		{"everybody", leaseserver.Config{AllowInsecure: true}, false},
 		{"the program decides", leaseserver.Config{Authorize: func(*http.Request) error { return nil }}, false},
-		{"a token", leaseserver.Config{Tokens: []string{servetest.Token}}, true},
+		{"a token", leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}}}, true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestWhatIsNoRequestIsAnsweredWithItsStatusAndCutOff(t *testing.T) {
 
 func TestAnAnswerHasTheIDOfItsRequest(t *testing.T) {
 	t.Parallel()
-	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []string{servetest.Token}})
+	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []leaseserver.Token{{Secret: servetest.Token}}})
 	for authorization, status := range map[string]int{"": 401, "Bearer " + servetest.Token: 404} {
 		for id, want := range map[string]string{"": "", "7": "7", strings.Repeat("x", 64): strings.Repeat("x", 64), strings.Repeat("x", 65): ""} {
 			a := send(t, h, http.MethodGet, "/v1/locks/never", "", "Authorization", authorization, "Pglatch-Request-Id", id)

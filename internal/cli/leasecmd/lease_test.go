@@ -209,7 +209,7 @@ func TestTheLastWordOnTokensIsTheServers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("# comment\n0123456789abcdef\n"), 0o600))
-	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{{Secret: "0123456789abcdef"}}})
 	require.NoError(t, err)
 	s := httptest.NewServer(server.Handler())
 	t.Cleanup(s.Close)

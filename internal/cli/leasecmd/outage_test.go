@@ -119,7 +119,7 @@ func TestALockServerThatAcceptsAndNeverAnswersIsWaitedForAsLongAsToldAndNoLonger
 
 func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 	t.Parallel()
-	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{"0123456789abcdef"}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{{Secret: "0123456789abcdef"}}})
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 func TestTheCommandOfALeaseDoesNotGetTheServersToken(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
-	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []string{token}})
+	server, err := leaseserver.New(leaseserver.Config{Store: leasetest.NewStore(), Tokens: []leaseserver.Token{{Secret: token}}})
 	require.NoError(t, err)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -61,7 +61,7 @@ func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp
 		return nil, err
 	}
 	if tokens != nil {
-		config.Token = tokens[0]
+		config.Token = tokens[0].Secret
 	}
 	if s.authority != "" {
 		if config.TLS, err = trusting(s.authority); err != nil {

@@ -2,14 +2,19 @@ package lockserver
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// ReadTokens reads the bearer tokens of a file, nil if there is no file. Its errors
-// quote none.
-func ReadTokens(flag, file string) ([]string, error) {
+// ReadTokens reads the bearer tokens of a file, one a line, and what each is good for:
+//
+//	TOKEN [right=hold] [prefix=jobs/] [# what is not read]
+//
+// nil if there is no file. Its errors quote no token.
+func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -17,14 +22,37 @@ func ReadTokens(flag, file string) ([]string, error) {
 	if err != nil {
 		return nil, program.UsageError("%s: %w", flag, err)
 	}
-	var tokens []string
+	var tokens []leaseserver.Token
+	number := 0
 	for line := range strings.Lines(string(content)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			tokens = append(tokens, line)
+		number++
+		fields := strings.Fields(line)
+		if i := slices.IndexFunc(fields, isComment); i >= 0 {
+			fields = fields[:i]
 		}
+		if len(fields) == 0 {
+			continue
+		}
+		token := leaseserver.Token{Secret: fields[0]}
+		for _, field := range fields[1:] {
+			name, value, _ := strings.Cut(field, "=")
+			switch name {
+			case "right":
+				if token.Right, err = leaseserver.ParseRight(value); err != nil {
+					return nil, program.UsageError("%s: line %d of %s: %w", flag, number, file, err)
+				}
+			case "prefix":
+				token.Prefix = value
+			default:
+				return nil, program.UsageError("%s: line %d of %s has more than a token: add right=… or prefix=… only", flag, number, file)
+			}
+		}
+		tokens = append(tokens, token)
 	}
 	if tokens == nil {
 		return nil, program.UsageError("%s: %s has no token", flag, file)
 	}
 	return tokens, nil
 }
+
+func isComment(field string) bool { return strings.HasPrefix(field, "#") }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,8 +41,15 @@ can have one PostgreSQL, in whose schema pglatch_lease they make their tables.
 
 Without --auth-token-file the server answers only clients on the same machine. On an
 address that is not loopback it needs tokens and TLS, or else the flag that says
-that it is to do without. A token gives every right; the file has one a line, of 16
-bytes at least, and lines that begin with # say nothing.
+that it is to do without. The file of tokens has one a line, of 16 bytes at least, and
+after it what it is good for, unless that is everything:
+
+  TOKEN [right=admin|hold|read|metrics] [prefix=jobs/]
+
+Each right includes those after it: to see the ids of leases, with which those of
+others can be released; to acquire, renew and release; to see who has which lock; to
+see /metrics. What follows # at the beginning of a word says nothing. On SIGHUP the files of the tokens
+and of the certificate are read again; if one is not valid, what was is kept.
 
 Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
 store or the address cannot be used.`
@@ -55,6 +63,7 @@ type locksCommand struct {
 	noAuth, noTLS       bool
 	sweepEvery, retains time.Duration
 	shutdown            time.Duration
+	pair                atomic.Pointer[tls.Certificate]
 }
 
 func newLocks(app *program.App) *cobra.Command {
@@ -135,6 +144,12 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
 	}
+	reloading, end := context.WithCancel(ctx)
+	ended := s.reload(reloading, app, server)
+	defer func() {
+		end()
+		<-ended
+	}()
 	return server.Serve(ctx, listener)
 }
 
@@ -150,16 +165,4 @@ func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config
 		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", s.listen)
 	}
 	return nil
-}
-
-// tls is how the server speaks TLS, nil if it does not.
-func (s *locksCommand) tls() (*tls.Config, error) {
-	if s.certificate == "" && s.key == "" {
-		return nil, nil //nolint:nilnil // no TLS, no error
-	}
-	pair, err := tls.LoadX509KeyPair(s.certificate, s.key)
-	if err != nil {
-		return nil, program.UsageError("--tls-cert and --tls-key: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }

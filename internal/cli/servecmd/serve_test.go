@@ -63,6 +63,9 @@ func TestServeLocksMisuse(t *testing.T) {
 	short, long := filepath.Join(dir, "short"), filepath.Join(dir, "long")
 	require.NoError(t, os.WriteFile(short, []byte("s3cret\n"), 0o600))
 	require.NoError(t, os.WriteFile(long, []byte("s3cret-s3cret-s3cret\n"), 0o600))
+	root, more := filepath.Join(dir, "root"), filepath.Join(dir, "more")
+	require.NoError(t, os.WriteFile(root, []byte("s3cret-s3cret-s3cret right=root\n"), 0o600))
+	require.NoError(t, os.WriteFile(more, []byte("s3cret-s3cret-s3cret s3cret\n"), 0o600))
 	for args, want := range map[string]string{
 		"serve":                                                    "Usage",
 		"serve bogus":                                              "unknown command",
@@ -75,6 +78,8 @@ func TestServeLocksMisuse(t *testing.T) {
 		"lease acquire n --wait -1s":                               "--wait is -1s",
 		"serve locks --auth-token-file /dev/null":                  "has no token",
 		"serve locks --auth-token-file /no/such/file":              "no such file",
+		"serve locks --auth-token-file " + root:                    "line 1 of",
+		"serve locks --auth-token-file " + more:                    "more than a token",
 		"serve locks --insecure-no-tls":                            "--auth-token-file",
 		"serve locks --tls-cert /no/such/file":                     "--tls-cert",
 		"serve locks --sweep-interval 0s":                          "--sweep-interval",

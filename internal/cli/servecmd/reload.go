@@ -1,0 +1,80 @@
+package servecmd
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+)
+
+// tls is how the server speaks TLS, nil if it does not: with the certificate that was
+// read last.
+func (s *locksCommand) tls() (*tls.Config, error) {
+	if s.certificate == "" && s.key == "" {
+		return nil, nil //nolint:nilnil // no TLS, no error
+	}
+	if err := s.readCertificate(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil },
+		MinVersion:     tls.VersionTLS12,
+	}, nil
+}
+
+func (s *locksCommand) readCertificate() error {
+	pair, err := tls.LoadX509KeyPair(s.certificate, s.key)
+	if err != nil {
+		return program.UsageError("--tls-cert and --tls-key: %w", err)
+	}
+	s.pair.Store(&pair)
+	return nil
+}
+
+// reload reads tokens and certificate again at each SIGHUP, until ctx ends; then the
+// channel is closed. What is not valid leaves what was.
+func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) <-chan struct{} {
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	if s.tokenFile != "" || s.certificate != "" { // else a terminal that is closed ends the server
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+	go func() {
+		defer close(ended)
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangups:
+				s.readAgain(app, server)
+			}
+		}
+	}()
+	return ended
+}
+
+func (s *locksCommand) readAgain(app *program.App, server *leaseserver.Server) {
+	said := func(what string, err error) {
+		if err != nil {
+			app.Logger().Error("not read again: what was there before stays", slog.String("what", what), slog.Any("error", err))
+			return
+		}
+		app.Logger().Info("read again", slog.String("what", what))
+	}
+	if s.tokenFile != "" {
+		tokens, err := lockserver.ReadTokens("--auth-token-file", s.tokenFile)
+		if err == nil {
+			err = server.SetTokens(tokens)
+		}
+		said("tokens", err)
+	}
+	if s.certificate != "" {
+		said("certificate", s.readCertificate())
+	}
+}
