@@ -22,8 +22,11 @@ const (
 )
 
 var tokensOfAll = []leaseserver.Token{
-	{Secret: tokenOfAdmin}, {Secret: tokenOfHolder, Right: leaseserver.Hold}, {Secret: tokenOfReader, Right: leaseserver.Read},
-	{Secret: tokenOfMetrics, Right: leaseserver.Metrics}, {Secret: tokenOfJobs, Prefix: "jobs/"},
+	{Secret: tokenOfAdmin},
+	{Secret: tokenOfHolder, Right: leaseserver.Hold},
+	{Secret: tokenOfReader, Right: leaseserver.Read},
+	{Secret: tokenOfMetrics, Right: leaseserver.Metrics},
+	{Secret: tokenOfJobs, Prefix: "jobs/"},
 }
 
 func TestATokenIsGoodForWhatItSaysAndForNothingElse(t *testing.T) {
