@@ -11,13 +11,15 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/child"
 	"github.com/pglatch/pglatch/internal/cli/leadercmd"
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
 // Options make a program of the commands. The zero Options make pglatch.
 type Options struct {
-	Program  string              // its name; "" = pglatch
-	Backends []leadercmd.Backend // that "leader" has beside its own
+	Program  string                 // its name; "" = pglatch
+	Backends []leadercmd.Backend    // that "leader" has beside its own
+	Stores   []lockserver.StoreKind // that --store can name beside those of every program
 }
 
 // Main runs the program that o makes on the arguments of the process, and returns its

@@ -29,9 +29,9 @@ func commands(app *program.App, o Options) []*cobra.Command {
 		lockcmd.NewKey(app),
 		doctorcmd.New(app),
 		leadercmd.New(app, o.Backends),
-		servecmd.New(app),
+		servecmd.New(app, o.Stores),
 		leasecmd.New(app),
-		loadcmd.New(app),
+		loadcmd.New(app, o.Stores),
 		leadercmd.NewMigrate(app),
 		newVersion(app),
 	}

@@ -48,7 +48,7 @@ type loadCommand struct {
 }
 
 // New makes the command load.
-func New(app *program.App) *cobra.Command {
+func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	var l loadCommand
 	cmd := &cobra.Command{
 		Use:     "load",
@@ -62,7 +62,7 @@ func New(app *program.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	l.ClientFlags.AddFlags(f)
-	l.StoreFlags.AddFlags(f)
+	l.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&l.target, "target", "lease", "`what` to load: lease")
 	f.IntVar(&l.config.Clients, "clients", 80, "clients at once")
 	f.DurationVar(&l.duration, "duration", 20*time.Second, "how long")

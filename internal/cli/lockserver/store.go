@@ -21,13 +21,35 @@ type StoreFlags struct {
 	Store      string
 	durability string
 	maxConns   int32
+	more       []StoreKind
 }
 
+// A StoreKind is one that --store can name beside those of every program.
+type StoreKind struct {
+	Scheme string // of its URL
+	Usage  string // how to write it
+
+	// Open opens the store that --store names. Errors quote no password.
+	Open func(ctx context.Context, app *program.App, url string) (*OpenStore, error)
+}
+
+// etcdScheme is of stores that only a program of its own has.
+const etcdScheme = "etcd"
+
 // AddFlags adds them.
-func (s *StoreFlags) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.Store, "store", "", "`where` leases are kept: sqlite:FILE, postgres (the database of --database-url) or a postgres:// URL")
+func (s *StoreFlags) AddFlags(f *pflag.FlagSet, more []StoreKind) {
+	s.more = more
+	f.StringVar(&s.Store, "store", "", "`where` leases are kept: "+strings.Join(s.usages(), ", ")+" or postgres (the database of --database-url)")
 	f.StringVar(&s.durability, "durability", "durable", "what an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
 	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
+}
+
+func (s *StoreFlags) usages() []string {
+	all := []string{"sqlite:FILE", "postgres://…"}
+	for _, k := range s.more {
+		all = append(all, k.Usage)
+	}
+	return all
 }
 
 // An OpenStore is a store that is to be closed. The store is a field and not embedded:
@@ -47,8 +69,19 @@ func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*
 	default:
 		return nil, program.UsageError("--durability is %q: use durable or relaxed", s.durability)
 	}
+	for _, k := range s.more {
+		if kind != k.Scheme {
+			continue
+		}
+		if s.durability == "relaxed" {
+			return nil, program.UsageError("--durability relaxed is for SQLite")
+		}
+		return k.Open(ctx, app, s.Store)
+	}
 	switch {
 	case s.Store == "":
+	case kind == etcdScheme:
+		return nil, program.UsageError("--store %s: is not in this program: use pglatch-etcd, of the module github.com/pglatch/pglatch/lease/etcd", kind)
 	case kind == "sqlite" && rest != "":
 		var err error
 		if file, err = sqliteFile(rest); err != nil {
@@ -60,7 +93,7 @@ func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*
 		app.UseDatabase(s.Store, "--store")
 		return s.openPostgres(ctx, app)
 	default: // it may hold a password
-		return nil, program.UsageError("--store is none of sqlite:FILE, postgres and postgres://…")
+		return nil, program.UsageError("--store is none of %s and postgres", strings.Join(s.usages(), ", "))
 	}
 	return s.openSQLite(ctx, app, file)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// New makes the command serve.
-func New(app *program.App) *cobra.Command {
+// New makes the command serve, with stores beside its own.
+func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve locks to programs of all languages, or a page about locks to people",
 	}
-	cmd.AddCommand(newLocks(app), newMonitor(app))
+	cmd.AddCommand(newLocks(app, stores), newMonitor(app))
 	return cmd
 }
 
@@ -37,7 +37,8 @@ const locksHelp = `Serve leases of locks, with fencing tokens, by HTTP until int
 Leases are kept in a SQLite file unless --store says otherwise: locks.db in
 $STATE_DIRECTORY (which systemd sets), else in pglatch/ in $XDG_STATE_HOME, else in
 ~/.local/state/pglatch. Only one server can have a file; any number of servers
-can have one PostgreSQL, in whose schema pglatch_lease they make their tables.
+can have one PostgreSQL, in whose schema pglatch_lease they make their tables, or,
+of the program pglatch-etcd, one etcd cluster.
 
 Without --auth-token-file the server answers only clients on the same machine. On an
 address that is not loopback it needs tokens and TLS, or else the flag that says
@@ -66,7 +67,7 @@ type locksCommand struct {
 	pair                atomic.Pointer[tls.Certificate]
 }
 
-func newLocks(app *program.App) *cobra.Command {
+func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	var s locksCommand
 	cmd := &cobra.Command{
 		Use:     "locks",
@@ -78,12 +79,12 @@ func newLocks(app *program.App) *cobra.Command {
 			return s.run(cmd.Context(), app)
 		},
 	}
-	s.addFlags(cmd.Flags())
+	s.addFlags(cmd.Flags(), stores)
 	return cmd
 }
 
-func (s *locksCommand) addFlags(f *pflag.FlagSet) {
-	s.StoreFlags.AddFlags(f)
+func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind) {
+	s.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
 	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")

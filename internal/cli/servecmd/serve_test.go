@@ -70,6 +70,7 @@ func TestServeLocksMisuse(t *testing.T) {
 		"serve":                                                    "Usage",
 		"serve bogus":                                              "unknown command",
 		"serve locks --store bogus:s3cret":                         "--store is none of",
+		"serve locks --store etcd://s3cret:2379":                   "use pglatch-etcd, of the module github.com/pglatch/pglatch/lease/etcd",
 		"serve locks --durability some":                            "--durability is",
 		"serve locks --listen 0.0.0.0:0":                           "--auth-token-file",
 		"serve locks --auth-token-file " + short:                   "16",

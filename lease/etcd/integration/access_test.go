@@ -16,24 +16,8 @@ import (
 func TestAUserNeedsTheRightToThePrefixAlone(t *testing.T) {
 	t.Parallel()
 	address := serve(t, etcdtest.Member{NoFsync: true})
-	root := raw(t, clientv3.Config{Endpoints: []string{address}})
 	ctx := t.Context()
-	for _, f := range []func() error{
-		func() error { _, err := root.RoleAdd(ctx, "root"); return err },
-		func() error { _, err := root.UserAdd(ctx, "root", "secret"); return err },
-		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
-		func() error { _, err := root.RoleAdd(ctx, "locks"); return err },
-		func() error {
-			_, err := root.RoleGrantPermission(ctx, "locks", etcd.DefaultPrefix, clientv3.GetPrefixRangeEnd(etcd.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
-			return err
-		},
-		func() error { _, err := root.UserAdd(ctx, "locks", "pa55"); return err },
-		func() error { _, err := root.UserGrantRole(ctx, "locks", "locks"); return err },
-		func() error { _, err := root.UserAdd(ctx, "nobody", "pa55"); return err },
-		func() error { _, err := root.AuthEnable(ctx); return err },
-	} {
-		require.NoError(t, f())
-	}
+	withUser(t, raw(t, clientv3.Config{Endpoints: []string{address}}))
 	as := func(user, password string) etcd.Config {
 		return etcd.Config{Client: clientv3.Config{Endpoints: []string{address}, Username: user, Password: password}}
 	}

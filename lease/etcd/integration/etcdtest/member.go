@@ -24,6 +24,7 @@ type Member struct {
 	Cluster string // name=URL of the peers of all members; "" = it alone
 	Token   string // of the cluster
 
+	TLS       bool // for clients, with a certificate of its own in Dir/fixtures/client/cert.pem
 	NoFsync   bool
 	Heartbeat time.Duration // 0 = etcd's default, 100 ms; elections come after ten
 	Force     bool          // begin a new cluster with what this member has
@@ -38,11 +39,15 @@ func Serve(m Member) (address string, stop func(), err error) {
 		c.TickMs, c.ElectionMs = uint(m.Heartbeat.Milliseconds()), uint(10*m.Heartbeat.Milliseconds())
 	}
 	const anyPort = "http://127.0.0.1:0"
+	scheme := "http"
+	if m.TLS {
+		scheme, c.ClientAutoTLS, c.SelfSignedCertValidity = "https", true, 1
+	}
 	peers, err := url.Parse(cmp.Or(m.Peers, anyPort))
 	if err != nil {
 		return "", nil, err
 	}
-	clients, err := url.Parse(cmp.Or(m.Clients, anyPort))
+	clients, err := url.Parse(cmp.Or(m.Clients, scheme+"://127.0.0.1:0"))
 	if err != nil {
 		return "", nil, err
 	}
@@ -56,7 +61,7 @@ func Serve(m Member) (address string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	address = "http://" + server.Clients[0].Addr().String()
+	address = scheme + "://" + server.Clients[0].Addr().String()
 	if m.Cluster != "" { // the others may not run yet
 		return address, server.Close, nil
 	}

@@ -1,0 +1,113 @@
+package integration_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/etcd"
+	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+func TestTheCommandServesACluster(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "pglatch-etcd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/pglatch-etcd")
+	build.Dir = ".."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	dir := filepath.Join(t.TempDir(), "etcd")
+	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: dir, TLS: true, NoFsync: true, Heartbeat: quick})
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	host, certificate := strings.TrimPrefix(address, "https://"), filepath.Join(dir, "fixtures", "client", "cert.pem")
+	secret := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(secret, []byte("pa55\n"), 0o600))
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "serve", "locks", "-v", "--listen", "127.0.0.1:0", "--store", "etcd://"+host+"?ca="+certificate+"&user=locks&password_file="+secret)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	withUser(t, raw(t, clientv3.Config{Endpoints: []string{address}, TLS: trusting(t, certificate)}))
+	log, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var said strings.Builder
+	served := ""
+	lines := bufio.NewScanner(log)
+	for served == "" && lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+		if m := regexp.MustCompile(`msg=serving address=(\S+)`).FindStringSubmatch(lines.Text()); m != nil {
+			served = m[1]
+		}
+	}
+	require.NotEmpty(t, served, said.String())
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + served}})
+	require.NoError(t, err)
+	defer client.Close()
+	l, err := client.Acquire(ctx, lease.AcquireRequest{Name: "job", Holder: "a", TTL: 1500 * time.Millisecond})
+	require.NoError(t, err)
+	assert.Greater(t, l.Remaining, 1900*time.Millisecond, "whole seconds, rounded up")
+	_, err = client.Acquire(ctx, lease.AcquireRequest{Name: "job", Holder: "b", TTL: time.Minute})
+	require.ErrorIs(t, err, lease.ErrHeld)
+	require.NoError(t, client.Release(ctx, l.Claim))
+	cancel()
+	for lines.Scan() {
+		said.WriteString(lines.Text() + "\n")
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil {
+		require.True(t, errors.As(err, &exit) || errors.Is(err, context.Canceled), "%v", err)
+	}
+	assert.Contains(t, said.String(), "etcd:https://"+host)
+	assert.NotContains(t, said.String(), "pa55")
+}
+
+// trusting trusts one certificate.
+func trusting(t *testing.T, file string) *tls.Config {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(content))
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+}
+
+// withUser turns authentication on: locks has the right to the prefix, nobody has none.
+func withUser(t *testing.T, root *clientv3.Client) {
+	t.Helper()
+	ctx := t.Context()
+	for _, f := range []func() error{
+		func() error { _, err := root.RoleAdd(ctx, "root"); return err },
+		func() error { _, err := root.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.RoleAdd(ctx, "locks"); return err },
+		func() error {
+			_, err := root.RoleGrantPermission(ctx, "locks", etcd.DefaultPrefix, clientv3.GetPrefixRangeEnd(etcd.DefaultPrefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := root.UserAdd(ctx, "locks", "pa55"); return err },
+		func() error { _, err := root.UserGrantRole(ctx, "locks", "locks"); return err },
+		func() error { _, err := root.UserAdd(ctx, "nobody", "pa55"); return err },
+		func() error { _, err := root.AuthEnable(ctx); return err },
+	} {
+		require.NoError(t, f())
+	}
+}
