@@ -142,10 +142,14 @@ func TestAJobThatReadsInTheBackgroundStopsUntilItMay(t *testing.T) {
 	c.reads("got:hello")
 }
 
+// awaitTerminal is for a script that Ctrl-Z is typed for: what reads before it has the terminal is stopped for that,
+// and a Ctrl-Z in the instant in which it is let go on is lost. The fields are of proc_pid_stat(5).
+const awaitTerminal = `until set -- $(cat /proc/$$/stat) && [ "$5" = "$8" ]; do :; done`
+
 func TestWhatEndsAfterAStopMaySetTheTerminal(t *testing.T) {
 	t.Parallel()
 	over := filepath.Join(t.TempDir(), "over")
-	c := openConsole(t, `trap "stty sane; echo bye; exit 7" TERM; echo ready; read word`)
+	c := openConsole(t, `trap "stty sane; echo bye; exit 7" TERM; `+awaitTerminal+`; echo ready; read word`)
 	c.types("PGLATCH_UNTIL=" + over + " $WRAPPER\n")
 	c.reads("ready\r\n")
 	c.types("\x1a")

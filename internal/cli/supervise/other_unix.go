@@ -23,6 +23,7 @@ func (*terminal) takeBack()                  {}
 func notifyStop() (<-chan os.Signal, func()) { return nil, func() {} }
 func stopSelf(bool)                          {}
 func orphaned() bool                         { return false }
+func suspendPends(int) bool                  { return false }
 
 func hasLiving(int) bool { return true }
 

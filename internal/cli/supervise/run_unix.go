@@ -243,12 +243,16 @@ func (r *run) childStopped(s syscall.Signal) {
 		r.suspend(true)
 	case syscall.SIGTTIN, syscall.SIGTTOU: // it asks for the terminal
 		switch {
-		case r.terminal.giveTo(r.group.id):
-			r.group.signal(syscall.SIGCONT)
-		case orphaned():
-			r.warn(func() { r.Logger.Warn("the command waits for a terminal that nobody can give it") })
-		default:
+		case !r.terminal.giveTo(r.group.id):
+			if orphaned() {
+				r.warn(func() { r.Logger.Warn("the command waits for a terminal that nobody can give it") })
+				return
+			}
 			r.suspend(true)
+		case suspendPends(r.group.id): // Ctrl-Z meanwhile, which SIGCONT would throw away
+			r.suspend(true)
+		default:
+			r.group.signal(syscall.SIGCONT)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package supervise
 import (
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -141,4 +143,17 @@ func orphaned() bool {
 		}
 	}
 	return true
+}
+
+// suspendPends reports whether Ctrl-Z waits for a process that is stopped for another reason,
+// as proc_pid_status(5) tells (ShdPnd). When it goes on, the kernel forgets that (signal(7), SIGCONT).
+func suspendPends(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(text), "\nShdPnd:")
+	mask, _, _ := strings.Cut(rest, "\n")
+	pending, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+	return err == nil && pending&(1<<(syscall.SIGTSTP-1)) != 0
 }
