@@ -166,7 +166,8 @@
 // loses nothing of it, and a primary that is cut off from it acknowledges nothing more. One thing
 // gets around that: an operation whose wait for the standby is cancelled is committed on the
 // primary all the same. PostgreSQL acknowledges it, if pg_cancel_backend cancelled it; if its context ended,
-// its outcome is unknown, and an Acquire with the same IdempotencyKey is answered from the primary alone.
+// its outcome is unknown, and an Acquire with the same IdempotencyKey waits for the standby too before it is
+// answered. A Release that is sent again does not: if it is lost the lease is held until it ends.
 //
 // An asynchronous standby misses the operations of its last moments; pg_stat_replication.replay_lag is how
 // many. Of what was acknowledged then,

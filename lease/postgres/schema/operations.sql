@@ -18,6 +18,11 @@ BEGIN
 			seen := pglatch_lease.tick();
 			IF r.available_at > seen THEN -- the common refusal locks nothing
 				outcome := 'refused';
+				IF r.holder = p_holder AND r.idempotency_key = p_key AND p_key <> '' THEN
+					-- Who asks again is told of its lease: what is written to WAL makes the transaction wait for the synchronous
+					-- standby, which may not have the first one yet, whose wait was cancelled with its request.
+					PERFORM pg_catalog.pg_logical_emit_message(true, 'pglatch', '');
+				END IF;
 				RETURN;
 			END IF;
 			SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR UPDATE SKIP LOCKED;
