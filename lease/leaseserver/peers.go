@@ -280,7 +280,10 @@ func (p *peers) forget(since time.Time) {
 }
 
 func (p *peers) removeLocked(name string, gone func(place) bool) {
-	line := p.lines[name]
+	line, ok := p.lines[name]
+	if !ok {
+		return // also before this server has heard itself
+	}
 	rest := slices.DeleteFunc(line, gone)
 	p.waiting -= len(line) - len(rest)
 	if p.lines[name] = rest; len(rest) == 0 {

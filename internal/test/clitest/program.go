@@ -104,7 +104,7 @@ func (p *Program) Wait() int {
 // Signal sends the program a signal.
 func (p *Program) Signal(s os.Signal) {
 	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s))
+	require.NoError(p.t, p.cmd.Process.Signal(s), "stdout: %s\nstderr: %s", p.Stdout.String(), p.Stderr.String())
 }
 
 // Saying waits until text stands in o, which is p.stdout or p.stderr.
