@@ -48,13 +48,18 @@ type place struct{ server, number string }
 const (
 	aliveEvery  = time.Second
 	silentAfter = 5 * time.Second
-	mostPlaces  = 100_000 // of other servers' waiters, so that nobody fills the memory
 	listenPause = 30 * time.Second
+
+	// So that nobody who may send to the channel fills the memory.
+	mostPlaces   = 100_000 // of waiters, and messages that are to be sent
+	mostServers  = 1_000
+	serverLength = 12
+	numberLength = 20
 )
 
 func newPeers(c *Config, q *queue) *peers {
 	messenger, _ := c.Store.(lease.Messenger)
-	return &peers{messenger: messenger, queue: q, logger: c.Logger, id: rand.Text()[:12], timeout: c.StoreTimeout, some: make(chan struct{}, 1)}
+	return &peers{messenger: messenger, queue: q, logger: c.Logger, id: rand.Text()[:serverLength], timeout: c.StoreTimeout, some: make(chan struct{}, 1)}
 }
 
 // run listens and sends until ctx ends.
@@ -84,7 +89,7 @@ func (p *peers) talk(ctx context.Context, began func()) error {
 	defer cancel()
 	err := p.messenger.Listen(ctx, func() {
 		began()
-		p.say("hello", "")
+		p.say("hello", p.id, "")
 		wg.Go(func() { p.send(ctx) })
 	}, p.receive)
 	p.mu.Lock()
@@ -104,7 +109,7 @@ func (p *peers) send(ctx context.Context) {
 		case <-p.some:
 		case <-ticker.C:
 			p.forget(time.Now().Add(-silentAfter))
-			p.say("alive", "")
+			p.say("alive", p.id, "")
 		}
 		p.mu.Lock()
 		messages := p.out
@@ -121,14 +126,21 @@ func (p *peers) send(ctx context.Context) {
 	}
 }
 
-func (p *peers) say(verb, rest string) {
+func (p *peers) say(verb, server, rest string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sayLocked(verb, p.id, rest)
+	p.sayLocked(verb, server, rest)
 }
 
 func (p *peers) sayLocked(verb, server, rest string) {
-	p.out = append(p.out, strings.TrimSuffix(verb+" "+server+" "+rest, " "))
+	if len(p.out) >= mostPlaces {
+		return
+	}
+	message := verb + " " + server
+	if rest != "" {
+		message += " " + rest
+	}
+	p.out = append(p.out, message)
 	select {
 	case p.some <- struct{}{}:
 	default:
@@ -184,22 +196,34 @@ func (p *peers) free(name string) bool {
 	return false
 }
 
+// pass gives the turn of a request that has left to the next one. Whoever sent it can have
+// missed that it left: it is said again, or the turn would come back for ever.
+func (p *peers) pass(at place, name string) {
+	p.leave(at, name)
+	p.say("leave", at.server, at.number+" "+name)
+	p.free(name)
+}
+
 // receive takes a message. What is none is passed over: anybody can send to the channel.
 func (p *peers) receive(message string) {
 	verb, rest, _ := strings.Cut(message, " ")
 	server, rest, _ := strings.Cut(rest, " ")
 	number, name, _ := strings.Cut(rest, " ")
 	at := place{server, number}
+	if len(server) > serverLength || len(number) > numberLength {
+		return
+	}
 	switch verb {
 	case "hello", "alive":
 		p.heard(server, verb == "hello")
 	case "wait":
+		p.heard(server, false) // the answer to a hello comes before the next alive
 		p.enter(at, name)
 	case "leave":
 		p.leave(at, name)
 	case "free":
 		if server == p.id && !p.queue.wake(name) {
-			p.free(name) // the request has left: it is the next one's turn
+			p.pass(at, name)
 		}
 	}
 }
@@ -215,6 +239,10 @@ func (p *peers) heard(server string, hello bool) {
 		return
 	}
 	_, known := p.others[server]
+	if !known && len(p.others) >= mostServers {
+		p.mu.Unlock()
+		return
+	}
 	p.others[server] = time.Now()
 	p.mu.Unlock()
 	if hello {
