@@ -244,7 +244,7 @@ func TestATimerThatIsLateRunsItsOwnTick(t *testing.T) {
 		return after
 	})
 	require.NoError(t, err)
-	assert.Equal(t, []time.Time{base.Add(4 * period), base.Add(5 * period)}, missed)
+	assert.Equal(t, []time.Time{base.Add(4 * period).Local(), base.Add(5 * period).Local()}, missed)
 }
 
 // The bound: a node's clock is ahead of the store's by less than Early, and behind it by less than the Window.
