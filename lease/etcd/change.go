@@ -75,7 +75,7 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 			ended = append(ended, before)
 		}
 	}
-	r, err := s.client.Txn(ctx).If(conditions...).Then(operations...).Commit()
+	r, err := s.client.Txn(ctx).If(conditions...).Then(operations...).Else(clientv3.OpGet(s.eraKey(), clientv3.WithKeysOnly())).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
 		return 0, nil
@@ -83,6 +83,9 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 		return 0, failed(ctx, err)
 	case !r.Succeeded:
 		s.retire(c.fresh...)
+		if now := r.Responses[0].GetResponseRange().Kvs; len(now) == 0 || now[0].ModRevision != e.revision {
+			s.forgetEra(e.revision) // another store began one, such as for a member that joined
+		}
 		return 0, nil
 	}
 	s.retire(ended...)
@@ -101,11 +104,16 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.ResponseHeader) error {
 	for term := c.v.header.RaftTerm; term != last.RaftTerm; {
 		term = last.RaftTerm
-		for _, m := range c.marks {
-			if m.set() {
-				if _, err := s.prolong(ctx, m); err != nil {
-					return doubtful(ctx, err)
-				}
+		for k, m := range c.marks {
+			if !m.set() {
+				continue
+			}
+			on, err := s.prolong(ctx, m)
+			if !on && err == nil && (kind(k) == held || kind(k) == alive) {
+				err = errEnded
+			}
+			if err != nil {
+				return doubtful(ctx, err)
 			}
 		}
 		r, err := s.client.Get(ctx, s.eraKey(), clientv3.WithKeysOnly())

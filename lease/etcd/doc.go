@@ -58,6 +58,8 @@
 //     snapshot that was restored under the same names, addresses and token has a new, short log;
 //   - the greatest revision that this process has seen, if the cluster's is less.
 //
+// The other stores learn of it by the first acquire of theirs that is refused for it, and go on in it.
+//
 // What is not detected: a second restore of one snapshot counts the tokens of the first one once
 // more, unless other members or a process that saw the first show it; so does a copy of the members' data directories
 // that is put in their place (a machine's snapshot), unless a process saw what was after it. Then restore with etcdutl snapshot restore

@@ -73,15 +73,19 @@ func (s *Store) era(ctx context.Context) (era, error) {
 	return s.eras.known, nil
 }
 
-func (s *Store) forgetEra() {
+// forgetEra has the era found out again, if it is still that of a revision of its key; 0 = any.
+func (s *Store) forgetEra(revision int64) {
 	s.eras.mu.Lock()
 	defer s.eras.mu.Unlock()
-	s.eras.known = era{}
+	if revision == 0 || s.eras.known.revision == revision {
+		s.eras.known = era{}
+	}
 }
 
 // findEra reads the era, and begins another one if the cluster has not the history of that.
 func (s *Store) findEra(ctx context.Context) (era, error) {
 	for {
+		seen := s.eras.seen.Load() // before the read: others change names meanwhile
 		r, err := s.client.Get(ctx, s.eraKey())
 		if err != nil {
 			return era{}, undone(ctx, err)
@@ -97,7 +101,7 @@ func (s *Store) findEra(ctx context.Context) (era, error) {
 		if err != nil {
 			return era{}, undone(ctx, err)
 		}
-		switch why := stored.differs(present, s.eras.seen.Load() > r.Header.Revision); {
+		switch why := stored.differs(present, seen > r.Header.Revision); {
 		case stored.revision != 0 && why == "":
 			s.eras.see(r.Header.Revision)
 			return stored, nil
@@ -174,6 +178,6 @@ func (s *Store) sameHistory(read, written *etcdserverpb.ResponseHeader) error {
 	if read.ClusterId == written.ClusterId && read.Revision < written.Revision {
 		return nil
 	}
-	s.forgetEra()
+	s.forgetEra(0)
 	return fmt.Errorf("lease/etcd: %w: whether it was done is unknown", errHistory)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,9 +17,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
@@ -187,4 +190,114 @@ func TestTokensRiseOverACompactionAndARestart(t *testing.T) {
 	again := cycle(t, s, "job")
 	assert.Greater(t, again, next)
 	assert.Less(t, again, next+100, "nothing was forgotten, so no era has begun")
+}
+
+// A member that joins ends no connection of those who are there.
+func TestAStoreThatStaysConnectedGoesOnInTheEraThatAnotherBegan(t *testing.T) {
+	t.Parallel()
+	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: t.TempDir(), Heartbeat: quick})
+	require.NoError(t, err)
+	defer stop()
+	stays := open(t, nil, address)
+	before := cycle(t, stays, "job")
+	_, err = raw(t, clientv3.Config{Endpoints: []string{address}}).MemberAddAsLearner(t.Context(), []string{freeURL(t)})
+	require.NoError(t, err)
+	begun := cycle(t, open(t, nil, address), "job")
+	require.Greater(t, begun, before+1<<39, "the control: the other one began an era")
+
+	l, err := stays.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
+	require.NoError(t, err)
+	assert.Greater(t, l.Token, begun)
+}
+
+// intercept opens a store whose calls go through f.
+func intercept(t *testing.T, address string, f grpc.UnaryClientInterceptor, options ...grpc.DialOption) *etcd.Store {
+	t.Helper()
+	return open(t, func(c *etcd.Config) {
+		c.Timeout = patience
+		c.Client.DialOptions = append(options, grpc.WithChainUnaryInterceptor(f))
+	}, address)
+}
+
+func TestAChangeWhileTheEraIsFoundOutBeginsNone(t *testing.T) {
+	t.Parallel()
+	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: t.TempDir(), Heartbeat: quick})
+	require.NoError(t, err)
+	defer stop()
+	var slow atomic.Bool
+	sent, asks, goOn, answer := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	conns := make(chan net.Conn, 100)
+	s := intercept(t, address, func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if slow.Load() {
+			switch method {
+			case "/etcdserverpb.KV/Txn":
+				close(sent)
+				<-goOn
+			case "/etcdserverpb.Cluster/MemberList":
+				close(asks)
+				<-answer
+			}
+		}
+		return invoke(ctx, method, request, reply, cc, options...)
+	}, grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(target, "http://"))
+		if err == nil {
+			conns <- c
+		}
+		return c, err
+	}))
+	before := cycle(t, s, "job")
+	slow.Store(true)
+	first, second := make(chan error, 1), make(chan error, 1)
+	acquire := func(name string, done chan<- error) {
+		_, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: name, Holder: "a", TTL: time.Minute})
+		done <- err
+	}
+	go acquire("first", first)
+	<-sent
+	for len(conns) > 0 {
+		_ = (<-conns).Close()
+	}
+	go acquire("second", second)
+	<-asks
+	slow.Store(false)
+	close(goOn)
+	require.NoError(t, <-first)
+	close(answer)
+	require.NoError(t, <-second)
+	assert.Less(t, cycle(t, s, "job"), before+1<<39)
+}
+
+// What etcd has ended by the time that its new leader is asked is not held.
+func TestALeaseThatEndedWhileTheLeaderChangedIsNotGranted(t *testing.T) {
+	t.Parallel()
+	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: t.TempDir(), Heartbeat: quick})
+	require.NoError(t, err)
+	defer stop()
+	client := raw(t, clientv3.Config{Endpoints: []string{address}})
+	var ends atomic.Bool
+	s := intercept(t, address, func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		err := invoke(ctx, method, request, reply, cc, options...)
+		if answer, ok := reply.(*etcdserverpb.TxnResponse); ok && err == nil && ends.Swap(false) {
+			answer.Header.RaftTerm++ // as from another leader
+			all, err := client.Leases(ctx)
+			if err != nil {
+				return err
+			}
+			for _, l := range all.Leases {
+				if _, err := client.Revoke(ctx, l.ID); err != nil {
+					return err
+				}
+			}
+		}
+		return err
+	})
+	cycle(t, s, "other")
+	ends.Store(true)
+	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Minute})
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, lease.ErrBusy, "it was done")
+	r, err := s.Get(t.Context(), "job")
+	require.NoError(t, err)
+	assert.NotEqual(t, lease.Held, r.State)
 }
