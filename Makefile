@@ -56,7 +56,7 @@ SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/post
 .PHONY: test-servers
 test-servers: ## run the tests of what sends SQL on the oldest and the newest PostgreSQL, without the race detector, with a quarter of the races; ON="14 18"
 	for v in $(or $(ON),14 18); do echo "== PostgreSQL $$v"; \
-		PGLATCH_RACES=$${PGLATCH_RACES:-500} PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on -timeout 10m $(SERVED) || exit 1; done
+		PGLATCH_RACES=$${PGLATCH_RACES:-500} PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on -timeout 20m $(SERVED) || exit 1; done
 
 .PHONY: test-browser
 test-browser: browser-deps ## look at the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
