@@ -78,12 +78,14 @@
 // place of their own, and all get the lease that one of them gets. If another server on
 // the same store granted it, they hear of it within PollInterval.
 //
-// Requests that do not wait ask beside the line, and several servers on one store have
-// a line each: only tokens order their grants.
+// Requests that do not wait ask beside the line. Several servers have one line on a store that is a
+// lease.Messenger, as far as lease/postgres says; on another each has its own, and only tokens
+// order their grants.
 //
 // # Who may ask
 //
-// With Tokens, or an Authorize of the program, everybody who passes has every right.
+// Each of Tokens has a right and a prefix of names; what it is not for is refused with 403. Whoever
+// passes an Authorize of the program has every right but that of Admin to see a lease_id.
 // Without them, only clients on the server's machine are answered, and no request with a
 // header that proxies add. A proxy on the machine that adds none cannot be told from a
 // client: behind any proxy, set Tokens. On an address that
