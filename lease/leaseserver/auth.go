@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -81,6 +82,9 @@ func (s *Server) setTokens(tokens []Token) {
 
 func checkTokens(tokens []Token) error {
 	for i, t := range tokens {
+		if first := slices.IndexFunc(tokens, func(other Token) bool { return other.Secret == t.Secret }); first < i {
+			return fmt.Errorf("leaseserver: Tokens[%d] is Tokens[%d] again: give it one right and one prefix", i, first)
+		}
 		if len(t.Secret) < minToken {
 			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), minToken)
 		}

@@ -83,7 +83,7 @@ func TestTokensAreReplacedWithoutAPause(t *testing.T) {
 		return send(t, h, http.MethodGet, "/v1/locks", "", "Authorization", "Bearer "+token).status
 	}
 	require.Equal(t, []int{200, 401}, []int{list(tokenOfAdmin), list(tokenOfReader)})
-	for _, bad := range [][]leaseserver.Token{nil, {{Secret: "short"}}, {{Secret: tokenOfReader, Right: 9}}} {
+	for _, bad := range [][]leaseserver.Token{nil, {{Secret: "short"}}, {{Secret: tokenOfReader, Right: 9}}, {{Secret: tokenOfReader, Right: leaseserver.Read}, {Secret: tokenOfReader}}} {
 		require.Error(t, s.SetTokens(bad))
 		require.Equal(t, []int{200, 401}, []int{list(tokenOfAdmin), list(tokenOfReader)}, "what was is kept")
 	}

@@ -42,7 +42,9 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 					return nil, program.UsageError("%s: line %d of %s: %w", flag, number, file, err)
 				}
 			case "prefix":
-				token.Prefix = value
+				if token.Prefix = value; value == "" {
+					return nil, program.UsageError("%s: line %d of %s: the prefix is empty: leave it out for all locks", flag, number, file)
+				}
 			default:
 				return nil, program.UsageError("%s: line %d of %s has more than a token: add right=… or prefix=… only", flag, number, file)
 			}

@@ -66,6 +66,9 @@ func TestServeLocksMisuse(t *testing.T) {
 	root, more := filepath.Join(dir, "root"), filepath.Join(dir, "more")
 	require.NoError(t, os.WriteFile(root, []byte("s3cret-s3cret-s3cret right=root\n"), 0o600))
 	require.NoError(t, os.WriteFile(more, []byte("s3cret-s3cret-s3cret s3cret\n"), 0o600))
+	everywhere, twice := filepath.Join(dir, "everywhere"), filepath.Join(dir, "twice")
+	require.NoError(t, os.WriteFile(everywhere, []byte("s3cret-s3cret-s3cret prefix=\n"), 0o600))
+	require.NoError(t, os.WriteFile(twice, []byte("s3cret-s3cret-s3cret right=read\ns3cret-s3cret-s3cret\n"), 0o600))
 	for args, want := range map[string]string{
 		"serve":                                                    "Usage",
 		"serve bogus":                                              "unknown command",
@@ -80,6 +83,8 @@ func TestServeLocksMisuse(t *testing.T) {
 		"serve locks --auth-token-file /dev/null":                  "has no token",
 		"serve locks --auth-token-file /no/such/file":              "no such file",
 		"serve locks --auth-token-file " + root:                    "line 1 of",
+		"serve locks --auth-token-file " + everywhere:              "the prefix is empty",
+		"serve locks --auth-token-file " + twice:                   "Tokens[1] is Tokens[0] again",
 		"serve locks --auth-token-file " + more:                    "more than a token",
 		"serve locks --insecure-no-tls":                            "--auth-token-file",
 		"serve locks --tls-cert /no/such/file":                     "--tls-cert",
