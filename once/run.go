@@ -36,7 +36,9 @@ func newRun(ctx context.Context, config Config, c Claim, sent lease.Moment) *Run
 	inner, lose := context.WithCancelCause(context.WithValue(ctx, claimKey{}, c))
 	r.work, r.lose = workContext{inner, r}, lose
 	r.until = trust(sent, c.Remaining)
+	r.mu.Lock() // expire reads guard
 	r.guard = time.AfterFunc(r.until.Remaining(), r.expire)
+	r.mu.Unlock()
 	renewals, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop = stop
 	go r.renew(renewals)
