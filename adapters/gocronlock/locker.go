@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -122,8 +123,10 @@ func (l *Locker) find(name string) (gocron.Job, error) {
 	if scheduler == nil {
 		return nil, fmt.Errorf("%w: the Locker has no scheduler: call Bind before the scheduler's Start", ErrNoTick)
 	}
+	jobs := scheduler.Jobs()
+	l.forget(jobs)
 	var found gocron.Job
-	for _, job := range scheduler.Jobs() {
+	for _, job := range jobs {
 		switch {
 		case job.Name() != name:
 		case found != nil:
@@ -136,6 +139,20 @@ func (l *Locker) find(name string) (gocron.Job, error) {
 		return nil, fmt.Errorf("%w: the scheduler of the Locker has no job %s", ErrNoTick, name)
 	}
 	return found, nil
+}
+
+// forget drops what is kept of jobs that the scheduler does not have any more, such as those that ran once.
+func (l *Locker) forget(jobs []gocron.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.last) <= len(jobs) {
+		return
+	}
+	there := make(map[uuid.UUID]bool, len(jobs))
+	for _, job := range jobs {
+		there[job.ID()] = true
+	}
+	maps.DeleteFunc(l.last, func(id uuid.UUID, _ time.Time) bool { return !there[id] })
 }
 
 // scheduled is the time for which the job was scheduled that is about to run: the first that gocron has not
