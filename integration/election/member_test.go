@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,8 +76,8 @@ func (m *member) told() []string {
 // requireStory waits for events, which must be all that were told.
 func (m *member) requireStory(events ...string) {
 	m.t.Helper()
-	await(m.t, "events", func() bool { return len(m.told()) >= len(events) })
-	require.Equal(m.t, events, m.told())
+	assert.Eventually(m.t, func() bool { return len(m.told()) >= len(events) }, patience, time.Millisecond, "too few events")
+	require.Equal(m.t, events, m.told(), "it is a %v", m.State())
 }
 
 // requireWorks waits for calls of the work, which must be all.

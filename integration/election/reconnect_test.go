@@ -87,6 +87,7 @@ func TestALeaderThatComesBackAfterAnotherTermHasLost(t *testing.T) {
 
 	b := join(t, "b", postgres.Config{DSN: dsn}, leader.Config{}, nil)
 	b.requireStory("acquired 1.2")
+	b.requireWorks(2) // a Run that begins after Shutdown would start b again
 	require.NoError(t, b.Shutdown(t.Context()))
 	a.requireStory("acquired 1.1")
 	proxy.Set(faultproxy.Pass)

@@ -59,6 +59,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 			require.NoError(t, receive(t, stopped, "the stop"))
 			a.requireStory("acquired 1.1", "released 1.1")
 			b.requireStory("acquired 1.2")
+			b.requireWorks(2) // a Run that begins after Shutdown would start b again
 			require.NoError(t, b.Shutdown(t.Context()))
 			assert.True(t, isFree())
 		})
