@@ -130,9 +130,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./internal/cli/leadercmd
 
 .PHONY: lint
-lint: ## vet and lint with the pinned linter
-	$(GO) vet -tags integration ./...
-	for m in $(LINTED); do $(GO) vet -C $$m ./... || exit 1; done
+lint: ## lint with the pinned linter, which vets too
 	$(TOOL) golangci-lint run ./...
 	root=$$PWD; for m in $(LINTED); do \
 		(cd $$m && $(GO) tool -modfile=$$root/tools/go.mod golangci-lint run -c $$root/.golangci.yml ./...) || exit 1; done
