@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 
@@ -108,6 +109,9 @@ func (c *Config) validate() error {
 	if err := checkTokens(c.Tokens); err != nil {
 		return err
 	}
+	if c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0) {
+		return fmt.Errorf("leaseserver: Rate is %v: use 0 for no limit, or requests per second", c.Rate)
+	}
 	for _, f := range []struct {
 		name  string
 		value time.Duration
@@ -116,7 +120,6 @@ func (c *Config) validate() error {
 		{"MaxWait", c.MaxWait},
 		{"MaxWaiters", time.Duration(c.MaxWaiters)},
 		{"MaxConns", time.Duration(c.MaxConns)},
-		{"Rate", time.Duration(c.Rate)},
 		{"Burst", time.Duration(c.Burst)},
 		{"SweepInterval", c.SweepInterval},
 		{"Retention", c.Retention},

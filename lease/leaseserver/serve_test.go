@@ -159,6 +159,7 @@ func TestConfigsThatAreNotValidAreRefused(t *testing.T) {
 		"Store is nil":         {},
 		"Tokens[0] has 5":      {Store: store, Tokens: []leaseserver.Token{{Secret: "short"}}},
 		"MaxWait is negative":  {Store: store, MaxWait: -1},
+		"Rate is -0.5":         {Store: store, Rate: -.5},
 		"Tokens and Authorize": {Store: store, Tokens: []leaseserver.Token{{Secret: servetest.Token}}, Authorize: func(*http.Request) error { return nil }},
 	} {
 		_, err := leaseserver.New(c)

@@ -58,6 +58,7 @@ store or the address cannot be used.`
 // A serveLocks is one use of the command serve locks.
 type locksCommand struct {
 	lockserver.StoreFlags
+	limits              limits
 	listen              string
 	tokenFile           string
 	certificate, key    string
@@ -93,6 +94,7 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
 	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
 	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
+	s.limits.addFlags(f)
 	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
 }
 
@@ -104,6 +106,9 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 		return err
 	}
 	if config.TLS, err = s.tls(); err != nil {
+		return err
+	}
+	if err := s.limits.set(&config); err != nil {
 		return err
 	}
 	switch {
