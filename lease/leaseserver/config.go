@@ -73,6 +73,11 @@ type Config struct {
 	Rate  float64
 	Burst int
 
+	// TTLPolicies bound the TTLs of leases by the names of their locks, and say what
+	// requests without one get; so does SetTTLPolicies. nil = lease.MinTTL to lease.MaxTTL,
+	// and requests without one are refused.
+	TTLPolicies []TTLPolicy
+
 	// PollInterval is how often the first waiter for a lock looks whether it became free
 	// without this server's doing. 0 = one second; negative = never, for a store that has
 	// no other writers.
@@ -107,6 +112,9 @@ func (c *Config) validate() error {
 		return fmt.Errorf("leaseserver: Tokens and Authorize are both set: use one")
 	}
 	if err := checkTokens(c.Tokens); err != nil {
+		return err
+	}
+	if _, err := checkTTLPolicies(c.TTLPolicies); err != nil {
 		return err
 	}
 	if c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0) {

@@ -12,9 +12,9 @@
 //
 // # Routes
 //
-//	POST /v1/locks/{lock}/acquire     owner_id, ttl_ms [, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
+//	POST /v1/locks/{lock}/acquire     owner_id [, ttl_ms, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
 //	     …/acquire?wait=10s           the same, and waits for the lock
-//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token, ttl_ms
+//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms]
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
@@ -31,6 +31,10 @@
 // misspelt idempotency_key that was ignored would cost a second lease. So is a field in
 // another case, one that comes twice, and half of a surrogate pair, which readers of JSON
 // take for different things. Clients ignore fields that they do not know.
+//
+// A ttl_ms that is left out is the default that Config.TTLPolicies has for the name of the
+// lock, and one outside of their bounds is refused, also in a renewal. If there is no
+// default, ttl_ms is needed.
 //
 // GET shows the lease_id to the bearers of a Token with the right Admin only: who knows it can
 // release the lease, and nobody else but the holder is to. What a Token is not good for is

@@ -28,6 +28,9 @@ func (s *Server) acquire(c echo.Context) error {
 		return err
 	}
 	r := body.Request(name)
+	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
+		return err
+	}
 	if err := r.Validate(); err != nil {
 		return err
 	}
@@ -54,6 +57,9 @@ func (s *Server) renew(c echo.Context) error {
 		return err
 	}
 	r := lease.RenewRequest{Claim: body.Claim(name), TTL: wire.Milliseconds(body.TTLMS)}
+	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
+		return err
+	}
 	if err := r.Validate(); err != nil {
 		return err
 	}

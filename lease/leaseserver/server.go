@@ -27,10 +27,12 @@ type Server struct {
 	metrics *metrics
 	queue   *queue
 	memo    memo
-	tokens  atomic.Pointer[[]bearerToken]  // nil = none
-	limiter *echomw.RateLimiterMemoryStore // nil = no limit
-	echo    *echo.Echo
-	http    *http.Server
+	tokens  atomic.Pointer[[]bearerToken] // nil = none
+	// the longest prefix first
+	ttlPolicies atomic.Pointer[[]TTLPolicy]
+	limiter     *echomw.RateLimiterMemoryStore // nil = no limit
+	echo        *echo.Echo
+	http        *http.Server
 
 	draining atomic.Bool
 	shutdown sync.Once
@@ -52,6 +54,9 @@ func New(c Config) (*Server, error) {
 	s.queue = newQueue(&c, s.meter)
 	if len(c.Tokens) > 0 {
 		s.setTokens(c.Tokens)
+	}
+	if err := s.SetTTLPolicies(c.TTLPolicies); err != nil {
+		return nil, err
 	}
 	if c.Rate > 0 {
 		s.limiter = newLimiter(c.Rate, c.Burst)

@@ -2,7 +2,6 @@ package lockserver
 
 import (
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
@@ -23,16 +22,7 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 		return nil, program.UsageError("%s: %w", flag, err)
 	}
 	var tokens []leaseserver.Token
-	number := 0
-	for line := range strings.Lines(string(content)) {
-		number++
-		fields := strings.Fields(line)
-		if i := slices.IndexFunc(fields, isComment); i >= 0 {
-			fields = fields[:i]
-		}
-		if len(fields) == 0 {
-			continue
-		}
+	for number, fields := range wordsOfLines(string(content)) {
 		token := leaseserver.Token{Secret: fields[0]}
 		for _, field := range fields[1:] {
 			name, value, _ := strings.Cut(field, "=")
@@ -56,5 +46,3 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	}
 	return tokens, nil
 }
-
-func isComment(field string) bool { return strings.HasPrefix(field, "#") }

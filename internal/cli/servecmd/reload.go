@@ -37,11 +37,11 @@ func (s *locksCommand) readCertificate() error {
 	return nil
 }
 
-// reload reads tokens and certificate again at each SIGHUP, until ctx ends; then the
+// reload reads tokens, policies and certificate again at each SIGHUP, until ctx ends; then the
 // channel is closed. What is not valid leaves what was.
 func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) <-chan struct{} {
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
-	if s.tokenFile != "" || s.certificate != "" { // else a terminal that is closed ends the server
+	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" { // else a terminal that is closed ends the server
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 	go func() {
@@ -73,6 +73,13 @@ func (s *locksCommand) readAgain(app *program.App, server *leaseserver.Server) {
 			err = server.SetTokens(tokens)
 		}
 		said("tokens", err)
+	}
+	if s.ttlFile != "" {
+		policies, err := lockserver.ReadTTLPolicies("--ttl-policy-file", s.ttlFile)
+		if err == nil {
+			err = server.SetTTLPolicies(policies)
+		}
+		said("ttl policies", err)
 	}
 	if s.certificate != "" {
 		said("certificate", s.readCertificate())

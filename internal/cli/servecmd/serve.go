@@ -49,8 +49,16 @@ after it what it is good for, unless that is everything:
 
 Each right includes those after it: to see the ids of leases, with which those of
 others can be released; to acquire, renew and release; to see who has which lock; to
-see /metrics. What follows # at the beginning of a word says nothing. On SIGHUP the files of the tokens
-and of the certificate are read again; if one is not valid, what was is kept.
+see /metrics. What follows # at the beginning of a word says nothing.
+
+The file of --ttl-policy-file says, one a line, what TTLs leases may have on locks whose
+names begin with a prefix, and which one requests without a TTL get. The longest prefix
+counts. What is outside is refused, a renewal too:
+
+  [prefix=jobs/] [min=1s] [max=10m] [default=30s]
+
+On SIGHUP the files of tokens, policies and certificate are read again; if one is not
+valid, what was is kept.
 
 Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
 store or the address cannot be used.`
@@ -60,7 +68,7 @@ type locksCommand struct {
 	lockserver.StoreFlags
 	limits              limits
 	listen              string
-	tokenFile           string
+	tokenFile, ttlFile  string
 	certificate, key    string
 	noAuth, noTLS       bool
 	sweepEvery, retains time.Duration
@@ -88,6 +96,7 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	s.StoreFlags.AddFlags(f, stores)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
+	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of what TTLs leases may have, by the names of their locks")
 	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
 	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
@@ -103,6 +112,9 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 		AllowInsecure: s.noAuth || s.noTLS, SweepInterval: s.sweepEvery, Retention: s.retains, ShutdownTimeout: s.shutdown, Logger: app.Logger(),
 	}
 	if config.Tokens, err = lockserver.ReadTokens("--auth-token-file", s.tokenFile); err != nil {
+		return err
+	}
+	if config.TTLPolicies, err = lockserver.ReadTTLPolicies("--ttl-policy-file", s.ttlFile); err != nil {
 		return err
 	}
 	if config.TLS, err = s.tls(); err != nil {
