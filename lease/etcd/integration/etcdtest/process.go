@@ -91,6 +91,9 @@ func (p *Process) Start() error {
 	return nil
 }
 
+// PID is the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Signal sends a signal to it: SIGSTOP, SIGCONT.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
