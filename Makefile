@@ -8,7 +8,7 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need; tested two at a time, as they mostly wait. tools/cmd/release/modules.go says which are published.
-NESTED := leader/kubernetes lease/etcd examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
+NESTED := leader/kubernetes lease/etcd examples/kubernetes examples/cluster integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop adapters/gocronlock adapters/cronlock
 # Beside these, where a test needs much more than what it tests.
@@ -20,7 +20,7 @@ help: ## list the targets
 
 # Built and then run in the place of the shell, because make calls the end of "go run"
 # after Ctrl-C an error.
-run_demo = $(GO) build -o bin/$(notdir $@) $(1) && exec bin/$(notdir $@) $(if $(ONCE),-once)
+run_demo = $(GO) build $(2) -o $(CURDIR)/bin/$(notdir $@) $(1) && exec bin/$(notdir $@) $(if $(ONCE),-once)
 
 .PHONY: demo
 demo: ## run the per-entity mutex on a real PostgreSQL, with faults; ONCE=1 ends after the scenario
@@ -33,6 +33,10 @@ demo-scheduler: ## run schedulers on one of two nodes, and kill it; ONCE=1 ends 
 .PHONY: demo-fencing
 demo-fencing: ## pause a writer past its lease, without and with fencing
 	@$(call run_demo,./examples/fencing)
+
+.PHONY: demo-cluster
+demo-cluster: ## run 40 clients of two lock servers on three etcd members, and kill -9 one of each; ONCE=1 ends after the scenario
+	@$(call run_demo,.,-C examples/cluster)
 
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector

@@ -94,8 +94,11 @@ func EndWithDriver() {
 
 // Listen is called by that process when it is ready: it listens on a loopback
 // address and tells the driver which.
-func Listen(ctx context.Context) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+func Listen(ctx context.Context) (net.Listener, error) { return ListenOn(ctx, "127.0.0.1:0") }
+
+// ListenOn does the same at an address, for a process that comes back where it was.
+func ListenOn(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}

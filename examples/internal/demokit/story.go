@@ -59,7 +59,7 @@ func run(ctx context.Context, n *Narrator, story Story, once bool) (err error) {
 	defer func() {
 		closeErr := story.Close()
 		if closeErr == nil {
-			n.Say("processes and database are gone")
+			n.Say("everything that was started is gone")
 		}
 		err = errors.Join(err, closeErr)
 	}()

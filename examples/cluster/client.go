@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// How many clients there are, and what they do.
+const (
+	sharing = 24 // on sharedLocks
+	alone   = 12 // each on a lock of its own
+	staying = 4  // the same, but they stay for longer than a lease lasts unless it is renewed
+	all     = sharing + alone + staying
+
+	sharedLocks = 4
+
+	ttl       = 10 * time.Second
+	stay      = ttl + ttl/2
+	brokenTTL = 2 * time.Second
+)
+
+// A client goes in and out, and says so to the witness.
+type client struct {
+	*leasehttp.Client
+	number int
+	lock   string
+	broken bool // it stays inside when its lease is over
+
+	witness *witness
+	lost    atomic.Int64           // leases that ended while it was inside: it left then
+	host    atomic.Pointer[string] // of the server that it asked last
+}
+
+func newClient(number int, servers []string, w *witness, broken bool) (*client, error) {
+	c := &client{number: number, lock: fmt.Sprintf("own/%d", number), witness: w}
+	if number < sharing {
+		c.lock, c.broken = fmt.Sprintf("shared/%d", number%sharedLocks), broken
+	}
+	first, err := url.Parse(servers[0])
+	if err != nil {
+		return nil, err
+	}
+	c.host.Store(&first.Host)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil
+	c.Client, err = leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: servers, HTTPClient: &http.Client{Transport: observed{c, transport}}})
+	return c, err
+}
+
+// observed notes which server is asked.
+type observed struct {
+	client *client
+	http.RoundTripper
+}
+
+func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
+	o.client.host.Store(&r.URL.Host)
+	return o.RoundTripper.RoundTrip(r)
+}
+
+// work goes in and out until ctx ends.
+func (c *client) work(ctx context.Context) error {
+	defer c.Close()
+	options := leasehttp.AcquireOptions{TTL: ttl, MaxWait: -1}
+	if c.broken {
+		options.TTL = brokenTTL
+	}
+	for {
+		held, err := c.AcquireWithRetry(ctx, c.lock, fmt.Sprintf("client-%d", c.number), options)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("client %d: %w", c.number, err)
+		}
+		c.visit(ctx, held)
+		_ = c.ReleaseOnce(ctx, held) // else it expires
+		pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+	}
+}
+
+// alone says that it has a lock of its own, and goes in all the time.
+func (c *client) alone() bool { return c.number >= sharing && c.number < sharing+alone }
+
+// visit is inside for a moment, or for long, while a heartbeat renews the lease.
+func (c *client) visit(ctx context.Context, held *leasehttp.Lease) {
+	c.witness.enter(c.lock, c.number, held.FencingToken())
+	defer c.witness.exit(c.lock, c.number)
+	if c.broken {
+		<-ctx.Done()
+		return
+	}
+	inside, _ := c.StartHeartbeat(ctx, held, leasehttp.HeartbeatOptions{})
+	length := time.Duration(2+rand.IntN(18)) * time.Millisecond
+	if c.number >= sharing+alone {
+		length = stay
+	}
+	pause(inside, length)
+	if errors.Is(context.Cause(inside), leasehttp.ErrLost) {
+		c.lost.Add(1)
+	}
+}
+
+// pause lets time go by, until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

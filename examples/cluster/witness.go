@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// A witness is told by every client when it goes into a lock and comes out. It judges by that
+// alone.
+type witness struct {
+	mu     sync.Mutex
+	inside map[string]map[int]bool // lock, client
+	tokens map[string]uint64       // the last of each lock
+	visits []visit                 // the latest
+	total  int
+	twice  []string // what was seen
+	fell   []string
+}
+
+// A visit is a moment at which a client went in.
+type visit struct {
+	at     time.Time
+	client int
+}
+
+// mostVisits is how many are kept at least: some minutes.
+const mostVisits = 100_000
+
+func newWitness() *witness {
+	return &witness{inside: make(map[string]map[int]bool), tokens: make(map[string]uint64)}
+}
+
+// enter notes that a client is inside from now on.
+func (w *witness) enter(lock string, client int, token uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.total++
+	if len(w.visits) == 2*mostVisits {
+		w.visits = append([]visit(nil), w.visits[mostVisits:]...)
+	}
+	w.visits = append(w.visits, visit{time.Now(), client})
+	for other := range w.inside[lock] {
+		w.twice = append(w.twice, fmt.Sprintf("client %d went into %s while client %d was inside", client, lock, other))
+	}
+	if w.inside[lock] == nil {
+		w.inside[lock] = make(map[int]bool)
+	}
+	w.inside[lock][client] = true
+	if last := w.tokens[lock]; token <= last {
+		w.fell = append(w.fell, fmt.Sprintf("client %d went into %s with token %d after one with %d", client, lock, token, last))
+	}
+	w.tokens[lock] = max(w.tokens[lock], token)
+}
+
+// exit notes that it is not any more.
+func (w *witness) exit(lock string, client int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.inside[lock], client)
+}
+
+// wrong is what it has found so far.
+func (w *witness) wrong() (twice, fell []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.twice, w.fell
+}
+
+// count is how many visits there were, and how many clients are inside.
+func (w *witness) count() (total, inside int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, clients := range w.inside {
+		inside += len(clients)
+	}
+	return w.total, inside
+}
+
+// since are the visits after a moment, in their order.
+func (w *witness) since(from time.Time) (found []visit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, v := range w.visits {
+		if !v.at.Before(from) {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// gap is the longest time without a visit, from a moment until the last of these visits.
+func gap(from time.Time, visits []visit) (longest time.Duration) {
+	for _, v := range visits {
+		longest = max(longest, v.at.Sub(from))
+		from = v.at
+	}
+	return longest
+}
+
+// firsts is how long each of some clients had to wait for its first visit after a moment, or
+// nothing if one of them had none yet.
+func firsts(from time.Time, visits []visit, clients []int) (waits []time.Duration) {
+	first := make(map[int]time.Duration)
+	for _, v := range visits {
+		if _, ok := first[v.client]; !ok {
+			first[v.client] = v.at.Sub(from)
+		}
+	}
+	for _, c := range clients {
+		wait, ok := first[c]
+		if !ok {
+			return nil
+		}
+		waits = append(waits, wait)
+	}
+	return waits
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestTheWitnessFindsTwoClientsInsideAndTokensThatDoNotRise(t *testing.T) {
+	t.Parallel()
+	w := newWitness()
+	w.enter("a", 1, 7)
+	w.enter("b", 2, 7)
+	w.exit("a", 1)
+	w.enter("a", 2, 8)
+	twice, fell := w.wrong()
+	assert.Empty(t, twice)
+	assert.Empty(t, fell)
+
+	w.enter("a", 3, 8)
+	twice, fell = w.wrong()
+	assert.Equal(t, []string{"client 3 went into a while client 2 was inside"}, twice)
+	assert.Equal(t, []string{"client 3 went into a with token 8 after one with 8"}, fell)
+	total, inside := w.count()
+	assert.Equal(t, 4, total)
+	assert.Equal(t, 3, inside)
+}
+
+func TestAGapIsTheLongestTimeWithoutAVisit(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	at := func(ms int, client int) visit { return visit{began.Add(time.Duration(ms) * time.Millisecond), client} }
+	visits := []visit{at(10, 1), at(20, 2), at(120, 1), at(150, 3)}
+	assert.Equal(t, 100*time.Millisecond, gap(began, visits))
+	assert.Equal(t, 10*time.Millisecond, gap(began, visits[:2]))
+	assert.Equal(t, 100*time.Millisecond, gap(began, []visit{at(100, 1)}), "from the beginning on")
+
+	assert.Equal(t, []time.Duration{20 * time.Millisecond, 150 * time.Millisecond}, firsts(began, visits, []int{2, 3}))
+	assert.Empty(t, firsts(began, visits, []int{1, 4}), "client 4 was not inside")
+	bars, below := chart(began, began.Add(600*time.Millisecond), began.Add(100*time.Millisecond), visits)
+	assert.Equal(t, "·██·········█··█", string([]rune(bars)[:16]))
+	assert.Equal(t, "          ^ kill -9; each column is 10 ms", below)
+}
