@@ -21,6 +21,7 @@ type call struct {
 	method string
 	name   string // of the lock; "" = of all locks
 	verb   string // "" = none
+	path   string // "" = that of the lock, or of all
 	query  string
 	body   any
 	until  time.Time // the server may wait for the lock until then; zero = it does not wait
@@ -80,7 +81,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 		lost = true
 		err = cmp.Or(err, error(&unknownError{problem}))
 		if sending == limit || ctx.Err() != nil || left == 0 && !k.pause(ctx, problem, firstPause<<(sending/len(c.servers.all))) {
-			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), k.name, err)
+			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), cmp.Or(k.name, k.path), err)
 		}
 	}
 }
@@ -149,7 +150,7 @@ func (c *Client) send(ctx context.Context, server *transport, k *call, data []by
 
 // target is the path and the query of a call.
 func (k *call) target(wait time.Duration) string {
-	t := "/v1/locks"
+	t := cmp.Or(k.path, "/v1/locks")
 	if k.name != "" {
 		t += "/" + url.PathEscape(k.name)
 	}

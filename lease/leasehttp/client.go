@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -23,12 +24,14 @@ var ErrDenied = wire.ErrDenied
 // concurrent use.
 //
 // Its methods Acquire, Renew, Release, Get and List do what those of a lease.Store
-// do, with the same errors; an error that is none of package lease's, and not
+// do, and RenewAll what that of a lease.BatchRenewer does, with the same errors; an error that is none of package lease's, and not
 // ErrDenied, says that the outcome is unknown. Clocks of client and server need not
 // agree.
 type Client struct {
 	config  ClientConfig
 	servers servers
+
+	singly atomic.Pointer[lease.Moment] // until then renewals are sent one by one
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -128,18 +131,25 @@ func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	body := wire.RenewBody{ClaimBody: wire.NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
-	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: body})
+	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call{method: http.MethodPost, name: r.Name, verb: "renew", body: wire.NewRenewBody(r)})
 	if err == nil {
-		err = checkAnswer(r.Name, answer.Lock)
-	}
-	if err == nil && answer.Lease().Claim != r.Claim {
-		err = errMixedUp
+		err = checkRenewal(r, &answer)
 	}
 	if err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
 	return answer.Lease(), sent, nil
+}
+
+// checkRenewal notices an answer that is not that to a renewal.
+func checkRenewal(r lease.RenewRequest, answer *wire.LeaseBody) error {
+	if err := checkAnswer(r.Name, answer.Lock); err != nil {
+		return err
+	}
+	if answer.Lease().Claim != r.Claim {
+		return errMixedUp
+	}
+	return nil
 }
 
 // Release ends a lease; see lease.Store.

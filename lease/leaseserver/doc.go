@@ -15,6 +15,7 @@
 //	POST /v1/locks/{lock}/acquire     owner_id [, ttl_ms, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
 //	     …/acquire?wait=10s           the same, and waits for the lock
 //	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms]
+//	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
@@ -35,6 +36,10 @@
 // A ttl_ms that is left out is the default that Config.TTLPolicies has for the name of the
 // lock, and one outside of their bounds is refused, also in a renewal. If there is no
 // default, ttl_ms is needed.
+//
+// Many leases are renewed in one request, on a store that is a lease.BatchRenewer in one
+// operation. Each renewal is answered by itself, with a lease or a Problem, as it would have
+// been alone; rights are looked at for each, and Authorize is asked for each.
 //
 // GET shows the lease_id to the bearers of a Token with the right Admin only: who knows it can
 // release the lease, and nobody else but the holder is to. What a Token is not good for is

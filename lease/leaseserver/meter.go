@@ -12,6 +12,7 @@ import (
 type meter struct {
 	store   lease.Store
 	hander  lease.HandOverer     // the store; nil = it cannot
+	batch   lease.BatchRenewer   // the same
 	health  lease.HealthReporter // the same
 	timeout time.Duration
 	metrics *metrics
@@ -19,8 +20,9 @@ type meter struct {
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	hander, _ := store.(lease.HandOverer)
+	batch, _ := store.(lease.BatchRenewer)
 	health, _ := store.(lease.HealthReporter)
-	return &meter{store: store, hander: hander, health: health, timeout: timeout, metrics: m}
+	return &meter{store: store, hander: hander, batch: batch, health: health, timeout: timeout, metrics: m}
 }
 
 func (m *meter) canHandOver() bool { return m.hander != nil }

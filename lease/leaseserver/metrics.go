@@ -22,10 +22,11 @@ const (
 	opList
 	opSweep
 	opHandOver // a release and an acquire
+	opRenewAll // many renewals
 	ops
 )
 
-var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep", "hand_over"}
+var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep", "hand_over", "renew_all"}
 
 // A metrics has its series looked up before: the hot path only counts.
 type metrics struct {

@@ -186,6 +186,19 @@ func TestAnswersAreAsTheDocumentDescribes(t *testing.T) {
 		d.checkAnswer(t, path+c.verb, http.MethodPost, a)
 	}
 	d.checkAnswer(t, path+"/acquire", http.MethodPost, send(t, h, http.MethodPost, "/v1/locks/job/acquire", "{}", "Content-Type", "text/plain"))
+	held := claim(send(t, h, http.MethodPost, "/v1/locks/other/acquire", `{"owner_id":"a","ttl_ms":600000}`))
+	for body, status := range map[string]int{
+		`{"renewals":[{"lock":"other",` + held + `,"ttl_ms":600000},{"lock":"none",` + free + `,"ttl_ms":600000},{"lock":"other",` + free + `,"ttl_ms":600000}]}`: 200,
+		`{"renewals":[{}]}`:                                                200,
+		`{"renewals":[{"lock":"other","lock":"none"}]}`:                    400,
+		`{"renewals":[{"lock":"other","Owner_ID":"a"}]}`:                   400,
+		`{"renewals":[` + strings.Repeat("{},", 1000) + `{}]}`:             413,
+		`{"renewals":[{"lock":"o","fencing_token":99999999999999999999}]}`: 422,
+	} {
+		a := send(t, h, http.MethodPost, "/v1/renewals", body)
+		require.Equal(t, status, a.status, "%s: %s", body, a.body)
+		d.checkAnswer(t, "/v1/renewals", http.MethodPost, a)
+	}
 	d.checkAnswer(t, path, http.MethodGet, send(t, h, http.MethodGet, "/v1/locks/job", ""))
 	d.checkAnswer(t, path, http.MethodGet, send(t, h, http.MethodGet, "/v1/locks/none", ""))
 	for _, target := range []string{"/v1/locks?limit=1", "/v1/locks?limit=0", "/v1/locks?limit=x", "/v1/openapi.json", "/metrics", "/healthz", "/readyz"} {

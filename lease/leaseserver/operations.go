@@ -56,7 +56,7 @@ func (s *Server) renew(c echo.Context) error {
 	if err := s.readBody(c.Request(), &body); err != nil {
 		return err
 	}
-	r := lease.RenewRequest{Claim: body.Claim(name), TTL: wire.Milliseconds(body.TTLMS)}
+	r := body.Request(name)
 	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package leaseserver
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ func (s *Server) routes() *echo.Echo {
 	e.POST("/v1/locks/:lock/acquire", s.guard(Hold, s.acquire))
 	e.POST("/v1/locks/:lock/renew", s.guard(Hold, s.renew))
 	e.POST("/v1/locks/:lock/release", s.guard(Hold, s.release))
+	e.POST("/v1/renewals", s.guard(Hold, s.renewAll))
 	for path, handler := range map[string]echo.HandlerFunc{
 		"/v1/locks/:lock":  s.guard(Read, s.get),
 		"/v1/locks":        s.guard(Read, s.list),
@@ -46,8 +48,7 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "handler_panicked", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
-				err = wire.Refuse(wire.TypeInternal, "panic")
+				err = s.panicked(c.Request().Context(), r)
 			}
 		}()
 		if id := c.Request().Header[wire.RequestID]; len(id) == 1 && len(id[0]) <= wire.MaxRequestID {
@@ -63,6 +64,12 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		return next(c)
 	}
+}
+
+// panicked is the error for a request that ran into a panic.
+func (s *Server) panicked(ctx context.Context, r any) error {
+	s.Logger.LogAttrs(ctx, slog.LevelError, "handler_panicked", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
+	return wire.Refuse(wire.TypeInternal, "panic")
 }
 
 // fail answers with a problem.
@@ -81,13 +88,18 @@ func (s *Server) fail(err error, c echo.Context) {
 		}
 	}
 	p := wire.ProblemOf(err)
-	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && c.Request().Context().Err() == nil {
-		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("error", err))
-	}
+	s.logFailure(c, p, err)
 	if p.Type == wire.TypeUnauthorized {
 		c.Response().Header().Set("Www-Authenticate", `Bearer realm="locks"`)
 	}
 	problem.Write(c.Response(), p.Status, wire.Milliseconds(p.RecommendedRetryMS), &p)
+}
+
+// logFailure logs what was neither carried out nor refused.
+func (s *Server) logFailure(c echo.Context, p wire.Problem, err error) {
+	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && c.Request().Context().Err() == nil {
+		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("error", err))
+	}
 }
 
 // respond answers a request that was carried out.

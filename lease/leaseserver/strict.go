@@ -11,35 +11,59 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
+// An open object or array of a body, and what it is read into.
+type open struct {
+	seen map[string]bool // the names of an object yet; nil for an array
+	name string          // the last of them
+	into reflect.Type    // nil = not known
+}
+
+// inside is what a value in an object or array is read into.
+func (o open) inside() reflect.Type {
+	switch {
+	case o.into == nil:
+		return nil
+	case o.seen != nil && o.into.Kind() == reflect.Struct:
+		f, _ := fieldOf(o.into, o.name)
+		return f.Type
+	case o.seen == nil && o.into.Kind() == reflect.Slice:
+		return o.into.Elem()
+	}
+	return nil
+}
+
 // checkNames refuses what encoding/json takes and another reader can take for something
 // else: names in another case, and names that come twice. What is no JSON object is
 // left to the decoder.
 func checkNames(data []byte, body any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
-	var seen []map[string]bool // of each object and array that is open; nil for an array
-	name := true               // the next string in the object is a name
+	var all []open
+	name := true // the next string in the object is a name
 	for {
 		token, err := d.Token()
 		if err != nil {
 			return nil //nolint:nilerr // the decoder says it better
 		}
-		top := len(seen) - 1
-		inObject := top >= 0 && seen[top] != nil
+		top := len(all) - 1
 		switch token {
-		case json.Delim('{'):
-			seen, name = append(seen, map[string]bool{}), true
-			continue
-		case json.Delim('['):
-			seen = append(seen, nil)
+		case json.Delim('{'), json.Delim('['):
+			next := open{into: reflect.TypeOf(body).Elem()}
+			if top >= 0 {
+				next.into = all[top].inside()
+			}
+			if token == json.Delim('{') {
+				next.seen, name = map[string]bool{}, true
+			}
+			all = append(all, next)
 			continue
 		case json.Delim('}'), json.Delim(']'):
-			seen = seen[:top]
+			all = all[:top]
 			if name = true; top == 0 {
 				return nil
 			}
 			continue
 		}
-		if !inObject {
+		if top < 0 || all[top].seen == nil {
 			continue
 		}
 		if !name {
@@ -47,25 +71,36 @@ func checkNames(data []byte, body any) error {
 			continue
 		}
 		text, _ := token.(string)
-		switch {
-		case seen[top][text]:
-			return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("the field %s comes twice", strconv.Quote(text)))
-		case top == 0 && !hasField(body, text):
-			return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("unknown field %s", strconv.Quote(text)))
+		if err := all[top].add(text); err != nil {
+			return err
 		}
-		seen[top][text], name = true, false
+		name = false
 	}
 }
 
-// hasField reports whether a body has a field of that very name.
-func hasField(body any, name string) bool {
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(body).Elem()) {
-		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.Anonymous && tag == name {
-			return true
+// add notes a name of an object.
+func (o *open) add(name string) error {
+	if o.seen[name] {
+		return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("the field %s comes twice", strconv.Quote(name)))
+	}
+	if o.into != nil && o.into.Kind() == reflect.Struct {
+		if _, known := fieldOf(o.into, name); !known {
+			return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("unknown field %s", strconv.Quote(name)))
 		}
 	}
-	return false
+	o.seen[name], o.name = true, name
+	return nil
+}
+
+// fieldOf is the field of a body that has that very name.
+func fieldOf(body reflect.Type, name string) (reflect.StructField, bool) {
+	for _, f := range reflect.VisibleFields(body) {
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.Anonymous && tag == name {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
 }
 
 // loneSurrogate reports whether JSON has an escape of half a surrogate pair without

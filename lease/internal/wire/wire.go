@@ -49,6 +49,7 @@ var fields = [...]struct {
 	{"Prefix", "prefix", false},
 	{"Limit", "limit", true},
 	{"Wait", "wait", true},
+	{"Renewals", "renewals", true},
 }
 
 func fieldName(contract string) string {
@@ -126,6 +127,41 @@ func (b *ClaimBody) Claim(name string) lease.Claim {
 type RenewBody struct {
 	ClaimBody
 	TTLMS int64 `json:"ttl_ms"`
+}
+
+// MaxRenewals is how many renewals one request has at most.
+const MaxRenewals = 500
+
+// A RenewalsBody is the body of many renewals in one request.
+type RenewalsBody struct {
+	Renewals []RenewalBody `json:"renewals"`
+}
+
+// A RenewalBody is one of them.
+type RenewalBody struct {
+	Lock string `json:"lock"`
+	RenewBody
+}
+
+// A RenewedBody is the answer to many renewals: their results, in order.
+type RenewedBody struct {
+	Results []RenewalResult `json:"results"`
+}
+
+// A RenewalResult is what a renewal alone would have been answered: one of both is set.
+type RenewalResult struct {
+	Lease   *LeaseBody `json:"lease,omitempty"`
+	Problem *Problem   `json:"problem,omitempty"`
+}
+
+// NewRenewBody is what a client sends.
+func NewRenewBody(r lease.RenewRequest) RenewBody {
+	return RenewBody{ClaimBody: NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
+}
+
+// Request is what the server reads, for a lock.
+func (b *RenewBody) Request(name string) lease.RenewRequest {
+	return lease.RenewRequest{Claim: b.Claim(name), TTL: Milliseconds(b.TTLMS)}
 }
 
 // A ReleaseBody is the body of a release.

@@ -1,0 +1,161 @@
+package leasehttp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+const (
+	// maxRenewals is the size of a body of renewals: below what a server takes unless it is
+	// told otherwise.
+	maxRenewals = 48 << 10
+
+	// sendingsAtOnce is how many requests one RenewAll has under way.
+	sendingsAtOnce = 8
+
+	// singlyFor is how long renewals are sent one by one when a server did not know them
+	// together, such as one of an earlier version.
+	singlyFor = time.Minute
+)
+
+var _ lease.BatchRenewer = (*Client)(nil)
+
+// RenewAll implements lease.BatchRenewer: as few requests as hold the renewals, each of
+// which is answered by itself. If what became of one is not known, its error says so; the
+// second result is always nil.
+func (c *Client) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
+	results := make([]lease.RenewResult, len(all))
+	c.renewAll(ctx, all, func(i int, r renewal) { results[i] = lease.RenewResult{Lease: r.lease, Err: r.err} })
+	return results, nil
+}
+
+// A renewal is what came of a RenewRequest. A lease that was renewed counts from the Moment.
+type renewal struct {
+	lease lease.Lease
+	from  lease.Moment
+	err   error
+}
+
+// renewAll calls done for each request when its answer is there, from several goroutines.
+func (c *Client) renewAll(ctx context.Context, all []lease.RenewRequest, done func(i int, r renewal)) {
+	each(pack(all, done), func(p parcel) {
+		if len(p.index) == 1 || c.sendsSingly() {
+			c.renewSingly(ctx, all, p, done)
+			return
+		}
+		answer, sent, err := ask[wire.RenewedBody](ctx, c, &call{method: http.MethodPost, path: "/v1/renewals", body: p})
+		switch {
+		case err == nil && len(answer.Results) != len(p.index):
+			err = errMixedUp
+		case isNoBatch(err):
+			until := lease.Now().Add(singlyFor)
+			c.singly.Store(&until)
+			c.renewSingly(ctx, all, p, done)
+			return
+		}
+		for at, i := range p.index {
+			r := renewal{from: sent, err: err}
+			if err == nil {
+				r.lease, r.err = readRenewal(all[i], answer.Results[at])
+			}
+			done(i, r)
+		}
+	})
+}
+
+func (c *Client) sendsSingly() bool {
+	until := c.singly.Load()
+	return until != nil && !until.Passed()
+}
+
+func (c *Client) renewSingly(ctx context.Context, all []lease.RenewRequest, p parcel, done func(i int, r renewal)) {
+	each(p.index, func(i int) {
+		var r renewal
+		r.lease, r.from, r.err = c.renew(ctx, all[i])
+		done(i, r)
+	})
+}
+
+// each calls f with all, some at a time, and returns when that is done.
+func each[T any](all []T, f func(T)) {
+	next := make(chan T)
+	var wg sync.WaitGroup
+	for range min(sendingsAtOnce, len(all)) {
+		wg.Go(func() {
+			for one := range next {
+				f(one)
+			}
+		})
+	}
+	for _, one := range all {
+		next <- one
+	}
+	close(next)
+	wg.Wait()
+}
+
+// A parcel is renewals that go out together.
+type parcel struct {
+	Renewals []json.RawMessage `json:"renewals"` // as in a wire.RenewalsBody
+
+	index []int // of each among all
+	size  int
+}
+
+// pack makes parcels that a server takes. What is not valid is done.
+func pack(all []lease.RenewRequest, done func(i int, r renewal)) []parcel {
+	var parcels []parcel
+	for i, r := range all {
+		err := r.Validate()
+		var data []byte
+		if err == nil {
+			data, err = json.Marshal(wire.RenewalBody{Lock: r.Name, RenewBody: wire.NewRenewBody(r)})
+		}
+		if err != nil {
+			done(i, renewal{err: err})
+			continue
+		}
+		last := len(parcels) - 1
+		if last < 0 || len(parcels[last].index) == wire.MaxRenewals || parcels[last].size+len(data) > maxRenewals {
+			parcels, last = append(parcels, parcel{}), last+1
+		}
+		p := &parcels[last]
+		p.Renewals, p.index, p.size = append(p.Renewals, data), append(p.index, i), p.size+len(data)
+	}
+	return parcels
+}
+
+// readRenewal is what a renewal alone would have returned.
+func readRenewal(r lease.RenewRequest, result wire.RenewalResult) (lease.Lease, error) {
+	switch {
+	case result.Lease != nil:
+		if err := checkRenewal(r, result.Lease); err != nil {
+			return lease.Lease{}, err
+		}
+		return result.Lease.Lease(), nil
+	case result.Problem == nil:
+		return lease.Lease{}, errMixedUp
+	}
+	if read := readOf(result.Problem); read != nil {
+		return lease.Lease{}, read(result.Problem, r.Name)
+	}
+	return lease.Lease{}, &unknownError{result.Problem}
+}
+
+// isNoBatch reports whether err tells of no lease, but that many renewals in one request
+// cannot be had: of a server that does not know them, of something on the way that lets
+// only other paths through, or of a server that one of them makes fail.
+func isNoBatch(err error) bool {
+	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, ErrDenied) {
+		return true
+	}
+	unknown, ok := errors.AsType[*unknownError](err)
+	return ok && (unknown.problem.Type == wire.TypeInternal || unknown.problem.Status < http.StatusInternalServerError)
+}

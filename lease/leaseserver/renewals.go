@@ -1,0 +1,144 @@
+package leaseserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// renewAll renews many leases, each as if its renewal had come alone: what becomes of
+// one says nothing of the others.
+func (s *Server) renewAll(c echo.Context) error {
+	var body wire.RenewalsBody
+	if err := s.readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	if n := len(body.Renewals); n > wire.MaxRenewals {
+		return &lease.InvalidError{Field: "Renewals", Value: fmt.Sprintf("%d of them", n), Remedy: "send at most " + strconv.Itoa(wire.MaxRenewals)}
+	}
+	ctx, results := c.Request().Context(), make([]lease.RenewResult, len(body.Renewals))
+	var requests []lease.RenewRequest
+	var index []int // of each request among the results
+	for i := range body.Renewals {
+		r := body.Renewals[i].Request(body.Renewals[i].Lock)
+		if results[i].Err = s.mayRenew(c, &r); results[i].Err == nil {
+			requests, index = append(requests, r), append(index, i)
+		}
+	}
+	renewed, err := s.meter.renewAll(ctx, requests, s.panicked)
+	for at, i := range index {
+		if err == nil {
+			results[i] = renewed[at]
+		}
+		outcome := err
+		if err == nil {
+			outcome = results[i].Err
+		}
+		s.metrics.request(opRenew, outcome)
+	}
+	if err != nil {
+		return err
+	}
+	return respond(c, s.renewedBody(c, results))
+}
+
+func (s *Server) renewedBody(c echo.Context, results []lease.RenewResult) *wire.RenewedBody {
+	answer := &wire.RenewedBody{Results: make([]wire.RenewalResult, len(results))}
+	for i, r := range results {
+		if r.Err != nil {
+			answer.Results[i].Problem = new(wire.ProblemOf(r.Err))
+			s.logFailure(c, *answer.Results[i].Problem, r.Err)
+			continue
+		}
+		s.queue.renewed(r.Lease)
+		answer.Results[i].Lease = new(wire.NewLeaseBody(r.Lease))
+	}
+	return answer
+}
+
+// mayRenew refuses one renewal of many: whoever sent them may not carry it out, or it is
+// not valid. Authorize is asked as if it had come alone, and it gets the TTL that it would
+// have got then.
+func (s *Server) mayRenew(c echo.Context, r *lease.RenewRequest) (err error) {
+	if err := lease.ValidateName(r.Name); err != nil {
+		return err
+	}
+	if t, ok := c.Get(bearerKey).(bearerToken); ok {
+		if err := t.checkName(r.Name); err != nil {
+			return err
+		}
+	}
+	if s.Authorize != nil {
+		alone := c.Request().Clone(c.Request().Context())
+		alone.URL.Path, alone.URL.RawPath = "/v1/locks/"+r.Name+"/renew", "/v1/locks/"+url.PathEscape(r.Name)+"/renew"
+		alone.RequestURI, alone.Body = alone.URL.RawPath, http.NoBody
+		if err := s.Authorize(alone); err != nil {
+			return wire.Refuse(wire.TypeForbidden, "this renewal is not allowed")
+		}
+	}
+	if r.TTL, err = s.ttl(r.Name, r.TTL); err != nil {
+		return err
+	}
+	return r.Validate()
+}
+
+// renewAtOnce is how many renewals a store that takes them one by one gets at a time.
+const renewAtOnce = 16
+
+// errNotReached is for renewals of a batch that took too long.
+var errNotReached = errors.New("the store took too long for those before")
+
+// renewAll renews many leases in one operation, if the store can do that; else one by
+// one, in the time of one.
+func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked func(context.Context, any) error) ([]lease.RenewResult, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	if m.batch != nil {
+		return measured(ctx, m, opRenewAll, func(ctx context.Context) ([]lease.RenewResult, error) { return m.batch.RenewAll(ctx, all) })
+	}
+	ctx, cancel := m.bound(ctx)
+	defer cancel()
+	results := make([]lease.RenewResult, len(all))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(renewAtOnce, len(all)) {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = m.renewOne(ctx, all[i], panicked)
+			}
+		})
+	}
+	for i := range all {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return results, nil
+}
+
+// renewOne is one of many renewals, in the time that is left for all.
+func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest, panicked func(context.Context, any) error) (result lease.RenewResult) {
+	if ctx.Err() != nil {
+		return lease.RenewResult{Err: &lease.BusyError{Retry: wire.Jitter(wire.DefaultRetry), Cause: errNotReached}}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			result = lease.RenewResult{Err: panicked(ctx, v)}
+		}
+	}()
+	start := time.Now()
+	result.Lease, result.Err = m.store.Renew(ctx, r)
+	m.metrics.observe(opRenew, start, result.Err)
+	return result
+}
