@@ -15,7 +15,7 @@
 // Where leases are kept is the business of a Store: lease/postgres keeps them in
 // PostgreSQL, lease/sqlite in a file, lease/etcd, a module of its own, in an etcd cluster, lease/leasehttp
 // asks a lock server for them, and lease/leasetest has them in memory, for tests, and the suite that all
-// of them pass.
+// of them pass. lease/shared makes locks of leases that several hold at once.
 //
 // # What it guarantees
 //

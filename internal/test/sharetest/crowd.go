@@ -1,0 +1,141 @@
+package sharetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/shared"
+)
+
+// A Stay is the time in which somebody could trust a share.
+type Stay struct {
+	Exclusive  bool
+	Slot       int
+	Fence      uint64
+	From, Till time.Time
+}
+
+// Check returns what is wrong with stays: more than slots at once, or somebody beside one
+// who is alone. It returns the most who were there at once, too.
+func Check(stays []Stay, slots int) (most int, wrong error) {
+	type event struct {
+		at    time.Time
+		begin bool
+		stay  *Stay
+	}
+	var events []event
+	for i := range stays {
+		if stays[i].From.Before(stays[i].Till) {
+			events = append(events, event{stays[i].From, true, &stays[i]}, event{stays[i].Till, false, &stays[i]})
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		return cmp.Compare(map[bool]int{true: 1}[a.begin], map[bool]int{true: 1}[b.begin]) // ends first
+	})
+	inside := map[*Stay]bool{}
+	for _, e := range events {
+		if !e.begin {
+			delete(inside, e.stay)
+			continue
+		}
+		inside[e.stay] = true
+		most = max(most, len(inside))
+		for other := range inside {
+			if other != e.stay && (other.Exclusive || e.stay.Exclusive) {
+				wrong = cmp.Or(wrong, fmt.Errorf("%+v is beside %+v", *e.stay, *other))
+			}
+		}
+		if len(inside) > slots {
+			wrong = cmp.Or(wrong, fmt.Errorf("%d are inside, of %d", len(inside), slots))
+		}
+	}
+	return most, wrong
+}
+
+// A Crowd asks for a lock again and again, for a slot or the whole, and releases it, or lets
+// it expire.
+type Crowd struct {
+	Clients int
+	Turns   int // of each
+	Slots   int
+	TTL     time.Duration
+	Writers bool // some ask for the whole lock
+}
+
+// A Client asks for a share, and ends it.
+type Client interface {
+	Acquire(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error)
+	Release(ctx context.Context, c lease.Claim) error
+}
+
+// Run returns when all are done.
+func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client) []Stay {
+	tb.Helper()
+	var mu sync.Mutex
+	var stays []Stay
+	var wg sync.WaitGroup
+	for i := range c.Clients {
+		wg.Go(func() {
+			cl := client(i)
+			for turn := range c.Turns {
+				r := ask("client-"+strconv.Itoa(i), c.Slots)
+				r.TTL = c.TTL
+				if turn%2 == 0 {
+					r.IdempotencyKey = fmt.Sprintf("%d-%d", i, turn)
+				}
+				if c.Writers && (i+turn)%3 == 0 {
+					r.Slots, r.Exclusive = 0, true
+				}
+				share, err := cl.Acquire(ctx, r, bound)
+				if err != nil {
+					assert.ErrorIs(tb, err, lease.ErrHeld)
+					continue
+				}
+				till := lease.Trust(share.Asked, share.Lease, 0).Time()
+				stay := Stay{Exclusive: r.Exclusive, Slot: share.Slot, Fence: share.Fence, From: time.Now(), Till: till}
+				if rand.N(4) > 0 {
+					if now := time.Now(); now.Before(till) {
+						stay.Till = now
+					}
+					_ = cl.Release(ctx, share.Claim)
+				} // else it dies with it
+				mu.Lock()
+				stays = append(stays, stay)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return stays
+}
+
+type local struct {
+	*shared.Locker
+	lease.Store
+}
+
+func (l local) Acquire(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error) {
+	return l.Locker.Acquire(ctx, r, wait)
+}
+
+func testCrowd(s *suite) {
+	crowd := Crowd{Clients: 8, Turns: 6, Slots: 3, TTL: s.ttl, Writers: true}
+	stays := crowd.Run(s.Context(), s, func(int) Client { return local{s.locker, s.store} })
+	_, wrong := Check(stays, crowd.Slots)
+	require.NoError(s, wrong)
+	assert.NotEmpty(s, stays)
+}

@@ -1,0 +1,164 @@
+package shared
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A gate is the lease that lets a request look at the slots and take one: nobody else
+// does meanwhile.
+type gate struct {
+	*request
+	lease   lease.Lease
+	renewed time.Time
+}
+
+// errGateLost is for a request whose lease of the gate ended before it was done.
+var errGateLost = errors.New("the lease of the gate ended too early")
+
+// modeKey is of the metadata of a gate that is kept for the whole lock.
+const (
+	modeKey       = "pglatch.mode"
+	modeExclusive = "exclusive"
+)
+
+// gateRequest asks for the gate. Each sending of a request for a slot passes it by itself,
+// whereas those for the whole lock keep it together.
+func (q *request) gateRequest() lease.AcquireRequest {
+	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()}
+	if q.Exclusive {
+		r.TTL, r.LockDelay, r.MaxLifetime = min(r.TTL, q.TTL), q.LockDelay, q.MaxLifetime
+		r.Metadata = maps.Clone(q.Metadata)
+		if r.Metadata == nil {
+			r.Metadata = make(map[string]string)
+		}
+		r.Metadata[modeKey] = modeExclusive
+		if q.IdempotencyKey != "" {
+			r.IdempotencyKey = q.IdempotencyKey
+		}
+	}
+	return r
+}
+
+// enter gets the gate. A request that does not wait is refused at once if the lock is
+// taken, and waits a little if somebody only passes.
+func (q *request) enter() (*gate, error) {
+	r, wait := q.gateRequest(), q.left()
+	if !q.patient {
+		l, err := q.config.Store.Acquire(q.ctx, r)
+		if !errors.Is(err, lease.ErrHeld) {
+			return q.gate(l, err)
+		}
+		v, err := q.look()
+		if err != nil {
+			return nil, err
+		}
+		if err := v.refusal(q.Request); err != nil {
+			return nil, err
+		}
+		wait = patience
+	}
+	return q.gate(q.acquireWait(r, wait))
+}
+
+func (q *request) gate(l lease.Lease, err error) (*gate, error) {
+	if held, ok := errors.AsType[*lease.HeldError](err); ok {
+		held.Name = q.Name
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &gate{request: q, lease: l, renewed: time.Now()}
+	if q.ctx.Err() != nil && (!q.Exclusive || q.IdempotencyKey == "") {
+		q.giveBack(l.Claim)
+		return nil, context.Cause(q.ctx)
+	}
+	return g, nil
+}
+
+// acquireWait waits in the store's line if it has one, else it asks again and again.
+func (q *request) acquireWait(r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+	if q.line != nil {
+		return q.line.AcquireWait(q.ctx, r, wait)
+	}
+	end := time.Now().Add(wait)
+	for {
+		l, err := q.config.Store.Acquire(q.ctx, r)
+		held, ok := errors.AsType[*lease.HeldError](err)
+		if !ok || time.Until(end) <= 0 {
+			return l, err
+		}
+		if err := pause.For(q.ctx, min(held.Retry, q.config.PollInterval, time.Until(end))); err != nil {
+			return lease.Lease{}, err
+		}
+	}
+}
+
+// await blocks until a slot can have become free, for the time until at most, and keeps
+// the gate meanwhile. It returns held when the time to wait is over.
+func (g *gate) await(until time.Duration, held error) error {
+	left := g.left()
+	if left <= 0 {
+		return held
+	}
+	d := max(min(left, until, g.config.PollInterval, g.lease.Remaining/3), time.Millisecond)
+	if g.notice != nil {
+		g.notice.AwaitRelease(g.ctx, g.Name, d)
+	} else {
+		_ = pause.For(g.ctx, d)
+	}
+	if g.ctx.Err() != nil {
+		return context.Cause(g.ctx)
+	}
+	if time.Since(g.renewed) < g.lease.Remaining/3 {
+		return nil
+	}
+	_, err := g.prolong(g.gateRequest().TTL)
+	if err != nil && !errors.Is(err, errGateLost) {
+		return nil // it is tried again, or found lost
+	}
+	return err
+}
+
+// prolong renews the gate. That it can be proves that the gate was the request's since it
+// got it.
+func (g *gate) prolong(ttl time.Duration) (lease.Lease, error) {
+	now := time.Now()
+	l, err := g.config.Store.Renew(g.ctx, lease.RenewRequest{Claim: g.lease.Claim, TTL: ttl})
+	if isLost(err) {
+		return l, fmt.Errorf("%w: %w", errGateLost, err)
+	}
+	if err == nil {
+		g.lease, g.renewed = l, now
+	}
+	return l, err
+}
+
+// leave gives the gate to the next. Without an error, the gate was the request's until then.
+func (g *gate) leave() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.ctx), cleanup)
+	defer cancel()
+	for {
+		err := g.config.Store.Release(ctx, g.lease.Claim) // once more is no error
+		switch {
+		case err == nil:
+			return nil
+		case isLost(err):
+			return fmt.Errorf("%w: %w", errGateLost, err)
+		case errors.Is(err, lease.ErrClosed), errors.Is(err, lease.ErrInvalid), pause.For(ctx, lease.MinTTL) != nil:
+			return err
+		}
+	}
+}
+
+// isLost reports whether an error says that a lease has ended.
+func isLost(err error) bool {
+	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
+}

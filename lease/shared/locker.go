@@ -1,0 +1,248 @@
+package shared
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/lease"
+)
+
+// Defaults of a Config.
+const (
+	DefaultGateTTL      = 5 * time.Second
+	DefaultPollInterval = 250 * time.Millisecond
+)
+
+// A Config describes a Locker. Only Store is required.
+type Config struct {
+	// Store has the leases. All that share a lock use the same leases: the same database,
+	// or the same lock server's.
+	Store lease.Store
+
+	// GateTTL is how long nobody else is let in after one who was just asking for the lock
+	// died, and after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
+	GateTTL time.Duration
+
+	// PollInterval is how often a request that waits looks, besides when a lease must have
+	// expired. 0 = 250 ms.
+	PollInterval time.Duration
+}
+
+// A Locker asks for shares of locks. It is safe for concurrent use.
+type Locker struct {
+	config Config
+	line   line    // the store; nil = it has none
+	notice notices // the store; nil = it tells nothing
+}
+
+// A line is a store in which one can wait for a name, first come, first served.
+type line interface {
+	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
+}
+
+// Notices are of a store that knows when a share of a lock was released, perhaps not always.
+type notices interface {
+	// AwaitRelease blocks until then, until d is over, or until ctx ends.
+	AwaitRelease(ctx context.Context, lock string, d time.Duration)
+}
+
+// New returns a Locker.
+func New(c Config) (*Locker, error) {
+	if c.Store == nil {
+		return nil, errors.New("shared: Config.Store is nil: give the store of the leases")
+	}
+	if c.GateTTL != 0 && (c.GateTTL < lease.MinTTL || c.GateTTL > lease.MaxTTL) {
+		return nil, fmt.Errorf("shared: Config.GateTTL is %v: use %v to %v, or 0 for %v", c.GateTTL, lease.MinTTL, lease.MaxTTL, DefaultGateTTL)
+	}
+	if c.PollInterval < 0 {
+		return nil, fmt.Errorf("shared: Config.PollInterval is %v: use more than 0, or 0 for %v", c.PollInterval, DefaultPollInterval)
+	}
+	c.GateTTL, c.PollInterval = cmp.Or(c.GateTTL, DefaultGateTTL), cmp.Or(c.PollInterval, DefaultPollInterval)
+	l := &Locker{config: c}
+	l.line, _ = c.Store.(line)
+	l.notice, _ = c.Store.(notices)
+	return l, nil
+}
+
+// patience is how long a request that does not wait stands at a gate that others only pass.
+const patience = time.Second
+
+// attempts is how often such a request tries again when its lease of the gate has ended
+// while it was at it.
+const attempts = 3
+
+// Acquire asks for a share, and waits for it for as long as wait: 0 = not, negative = until
+// ctx ends. *lease.HeldError if it did not get one. After an error that is none of package
+// lease's the outcome is unknown, as it is of a Store; sent again with its IdempotencyKey
+// the request gets the share that it had got.
+func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Share, error) {
+	if err := r.Validate(); err != nil {
+		return Share{}, err
+	}
+	q := &request{Locker: l, Request: r, ctx: ctx, patient: wait != 0}
+	q.Slots = cmp.Or(r.Slots, MaxSlots)
+	if wait >= 0 {
+		q.end = time.Now().Add(wait)
+	}
+	for attempt := 1; ; attempt++ {
+		s, err := q.attempt()
+		if !errors.Is(err, errGateLost) {
+			return s, err
+		}
+		if q.left() <= 0 && attempt >= attempts {
+			return Share{}, fmt.Errorf("shared: acquire %s: outcome unknown: %w", r.Name, err)
+		}
+		if err := pause.For(ctx, lease.MinTTL); err != nil {
+			return Share{}, err
+		}
+	}
+}
+
+// A request is one at work.
+type request struct {
+	*Locker
+	Request
+
+	ctx     context.Context
+	patient bool      // it waits
+	end     time.Time // of the wait; zero = none
+}
+
+// left is what is left of the time to wait.
+func (q *request) left() time.Duration {
+	if q.end.IsZero() {
+		return lease.MaxTTL
+	}
+	return max(time.Until(q.end), 0)
+}
+
+// attempt gets the gate, and then the share.
+func (q *request) attempt() (Share, error) {
+	g, err := q.enter()
+	if err != nil {
+		return Share{}, err
+	}
+	if q.Exclusive {
+		return q.takeAll(g)
+	}
+	return q.takeSlot(g)
+}
+
+// takeSlot gets a slot. It is the request's only if the gate was its own until after
+// that: else another may have found the slot free, and have the whole lock.
+func (q *request) takeSlot(g *gate) (Share, error) {
+	for {
+		v, err := q.look()
+		if err != nil {
+			_ = g.leave()
+			return Share{}, err
+		}
+		asked := lease.Now()
+		taken, got, err := q.takeFrom(v)
+		if err != nil {
+			_ = g.leave()
+			return Share{}, err
+		}
+		if got {
+			return q.confirm(g, taken, asked)
+		}
+		if err := g.await(v.soonest, v.held(q.Name, v.soonest)); err != nil {
+			_ = g.leave()
+			return Share{}, err
+		}
+	}
+}
+
+// confirm leaves the gate, and returns the share if the gate was the request's until then.
+func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share, error) {
+	err := g.leave()
+	if err == nil && (q.ctx.Err() == nil || q.IdempotencyKey != "") {
+		_, slot, _ := ParseName(taken.Name)
+		return Share{Lease: taken, Lock: q.Name, Slot: slot, Fence: g.lease.Token, Asked: asked}, nil
+	}
+	if q.IdempotencyKey == "" { // else another sending of the request may have it by now
+		q.giveBack(taken.Claim)
+	}
+	return Share{}, cmp.Or(err, context.Cause(q.ctx))
+}
+
+// takeFrom takes the slot that an earlier sending of the request has got, or else the
+// first that is free; false if there are too many leases for another.
+func (q *request) takeFrom(v *view) (taken lease.Lease, got bool, err error) {
+	r := q.AcquireRequest
+	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, rand.Text())
+	for _, slot := range append(v.mine(q.Request), v.free(q.Slots)...) {
+		r.Name = SlotName(q.Name, slot)
+		if taken, err = q.config.Store.Acquire(q.ctx, r); !errors.Is(err, lease.ErrHeld) {
+			return taken, err == nil, err
+		}
+	}
+	return taken, false, nil
+}
+
+// takeAll gets the whole lock: it keeps the gate, and waits until no slot is taken.
+func (q *request) takeAll(g *gate) (Share, error) {
+	for {
+		s, v, err := q.tryAll(g)
+		if err == nil && v.taken > 0 {
+			if err = g.await(v.latest, v.held(q.Name, v.latest)); err == nil {
+				continue
+			}
+		}
+		if err == nil && q.ctx.Err() != nil && q.IdempotencyKey == "" {
+			err = context.Cause(q.ctx)
+		}
+		if err != nil && q.IdempotencyKey == "" { // else another sending of the request may have it by now
+			q.giveBack(g.lease.Claim)
+		}
+		if err != nil {
+			return Share{}, err
+		}
+		return s, nil
+	}
+}
+
+// tryAll gets the whole lock if no slot is taken.
+func (q *request) tryAll(g *gate) (s Share, v *view, err error) {
+	if v, err = q.look(); err != nil || v.taken > 0 {
+		return s, v, err
+	}
+	if err := q.endExpired(v); err != nil || v.taken > 0 {
+		return s, v, err
+	}
+	asked := lease.Now()
+	all, err := g.prolong(q.TTL)
+	return Share{Lease: all, Lock: q.Name, Fence: all.Token, Asked: asked}, v, err
+}
+
+// endExpired makes sure that leases which have expired are over. A reading alone does not
+// say so of one whose renewal is under way, begun in time: another lease of the slot does.
+func (q *request) endExpired(v *view) error {
+	for _, slot := range v.expired {
+		l, err := q.config.Store.Acquire(q.ctx, lease.AcquireRequest{Name: SlotName(q.Name, slot), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()})
+		if held, ok := errors.AsType[*lease.HeldError](err); ok {
+			v.take(held.Remaining, held.Holder)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		q.giveBack(l.Claim)
+	}
+	return nil
+}
+
+// giveBack releases what nobody has been told of; else it expires.
+func (q *request) giveBack(c lease.Claim) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), cleanup)
+	defer cancel()
+	_ = q.config.Store.Release(ctx, c)
+}
+
+// cleanup is how long what follows the end of a context may take.
+const cleanup = 5 * time.Second

@@ -1,0 +1,60 @@
+package shared
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/pglatch/pglatch/lease"
+)
+
+// A Request asks for a slot of a lock, or for the whole lock.
+type Request struct {
+	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and
+	// MinHold keep the slot. An exclusive request has no MinHold, and its MaxLifetime counts
+	// from when it began to keep others out.
+	lease.AcquireRequest
+
+	// Slots is how many leases the lock may have when this one is granted, this one
+	// included: 1 to MaxSlots. 0 = MaxSlots, for readers of which any number may read.
+	Slots int
+
+	// Exclusive asks for the whole lock: nobody has a slot, however many there are. Slots is
+	// 0 then.
+	Exclusive bool
+}
+
+// Validate returns a *lease.InvalidError for the first field that is out of bounds.
+func (r Request) Validate() error {
+	if err := validateLock(r.Name); err != nil {
+		return err
+	}
+	if err := r.AcquireRequest.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case r.Slots < 0 || r.Slots > MaxSlots:
+		return &lease.InvalidError{Field: "Slots", Value: strconv.Itoa(r.Slots), Remedy: fmt.Sprintf("use 1 to %d, or 0 for that", MaxSlots)}
+	case r.Exclusive && r.Slots != 0:
+		return &lease.InvalidError{Field: "Slots", Value: strconv.Itoa(r.Slots), Remedy: "give none with an exclusive request: it is for all slots"}
+	case r.Exclusive && r.MinHold != 0:
+		return &lease.InvalidError{Field: "MinHold", Value: r.MinHold.String(), Remedy: "give none with an exclusive request"}
+	}
+	return nil
+}
+
+// A Share is a slot of a lock, or the whole lock, until its lease ends. The lease is an
+// ordinary one of the name SlotName(Lock, Slot): it is renewed and released by its claim.
+type Share struct {
+	lease.Lease
+
+	Lock string
+	Slot int // 1 to Request.Slots; 0 = the whole lock
+
+	// Fence is greater than that of every share of the lock that ended before this one
+	// began, in whatever slot; see the package's documentation. The lease's own Token is
+	// greater than those of the same slot before.
+	Fence uint64
+
+	// Asked is from before the request that the lease counts from; see lease.Trust.
+	Asked lease.Moment
+}

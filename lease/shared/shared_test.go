@@ -1,0 +1,148 @@
+package shared_test
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/sharetest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasetest"
+	"github.com/pglatch/pglatch/lease/shared"
+	"github.com/pglatch/pglatch/lease/sqlite"
+)
+
+func TestLocksAreSharedInMemory(t *testing.T) {
+	t.Parallel()
+	sharetest.Run(t, sharetest.Harness{TTL: 200 * time.Millisecond, New: func(*testing.T) lease.Store { return leasetest.NewStore() }})
+}
+
+func TestLocksAreSharedInSQLite(t *testing.T) {
+	t.Parallel()
+	sharetest.Run(t, sharetest.Harness{TTL: 300 * time.Millisecond, New: func(t *testing.T) lease.Store {
+		t.Helper()
+		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "locks.db"), sqlite.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, s.Close()) })
+		return s
+	}})
+}
+
+// A broken store grants leases of some names to everybody, as if they were no names of one
+// lock: what rests on them must be seen to fail.
+type broken struct {
+	lease.Store
+	everybody func(slot int) bool
+}
+
+func (b broken) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	if lock, slot, ok := shared.ParseName(r.Name); ok && b.everybody(slot) {
+		r.Name = lock + "/" + rand.Text() + shared.SlotName("", slot)
+	}
+	l, err := b.Store.Acquire(ctx, r)
+	return l, err
+}
+
+func (b broken) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return b.Store.List(ctx, r)
+}
+
+func locker(t *testing.T, s lease.Store) *shared.Locker {
+	t.Helper()
+	l, err := shared.New(shared.Config{Store: s, PollInterval: 10 * time.Millisecond})
+	require.NoError(t, err)
+	return l
+}
+
+func ask(holder string, slots int) shared.Request {
+	return shared.Request{AcquireRequest: lease.AcquireRequest{Name: "job", Holder: holder, TTL: time.Minute}, Slots: slots}
+}
+
+func stay(s shared.Share, exclusive bool) sharetest.Stay {
+	return sharetest.Stay{Exclusive: exclusive, Slot: s.Slot, From: time.Now(), Till: lease.Trust(s.Asked, s.Lease, 0).Time()}
+}
+
+func TestWithoutTheGateAReaderIsBesideAWriter(t *testing.T) { // the control of the suite
+	t.Parallel()
+	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot == 0 }})
+	w := ask("writer", 0)
+	w.Exclusive = true
+	writer, err := l.Acquire(t.Context(), w, 0)
+	require.NoError(t, err)
+	reader, err := l.Acquire(t.Context(), ask("reader", 0), 0)
+	require.NoError(t, err)
+	_, wrong := sharetest.Check([]sharetest.Stay{stay(writer, true), stay(reader, false)}, shared.MaxSlots)
+	assert.ErrorContains(t, wrong, "is beside")
+}
+
+func TestWithoutSlotsThereAreMoreThanN(t *testing.T) { // the control of the suite
+	t.Parallel()
+	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot > 0 }})
+	var stays []sharetest.Stay
+	for range 3 {
+		s, err := l.Acquire(t.Context(), ask("a", 2), 0)
+		require.NoError(t, err)
+		stays = append(stays, stay(s, false))
+	}
+	most, wrong := sharetest.Check(stays, 2)
+	assert.Equal(t, 3, most)
+	assert.ErrorContains(t, wrong, "3 are inside, of 2")
+}
+
+func TestNamesOfSlotsAreReadAsTheyAreMade(t *testing.T) {
+	t.Parallel()
+	for _, lock := range []string{"job", "a::b", "a::slot::12", "ä/b"} {
+		for _, slot := range []int{0, 1, 10, shared.MaxSlots} {
+			name := shared.SlotName(lock, slot)
+			gotLock, gotSlot, ok := shared.ParseName(name)
+			assert.True(t, ok, name)
+			assert.Equal(t, lock, gotLock)
+			assert.Equal(t, slot, gotSlot)
+			assert.True(t, shared.IsReserved(name))
+			assert.True(t, strings.HasPrefix(name, shared.Prefix(lock)))
+		}
+	}
+	for _, name := range []string{"job", "slot::0001", "::slot::0001", "job::slot::001", "job::slot::1001", "job::slot::000x", "job:slot::0001", ""} {
+		_, _, ok := shared.ParseName(name)
+		assert.False(t, ok, name)
+	}
+	assert.True(t, shared.IsReserved("job::slot"), "a server's waiters are in a line of that name")
+	assert.False(t, shared.IsReserved("job"))
+}
+
+func TestRequestsThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	l := locker(t, leasetest.NewStore())
+	for field, change := range map[string]func(*shared.Request){
+		"Name":    func(r *shared.Request) { r.Name = shared.SlotName("job", 1) },
+		"Slots":   func(r *shared.Request) { r.Slots = shared.MaxSlots + 1 },
+		"TTL":     func(r *shared.Request) { r.TTL = 0 },
+		"MinHold": func(r *shared.Request) { r.Exclusive, r.MinHold = true, time.Second },
+	} {
+		r := ask("a", 0)
+		change(&r)
+		_, err := l.Acquire(t.Context(), r, 0)
+		var invalid *lease.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		assert.Equal(t, field, invalid.Field)
+	}
+	both := ask("a", 2)
+	both.Exclusive = true
+	_, err := l.Acquire(t.Context(), both, 0)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	tooLong := ask("a", 2)
+	tooLong.Name = strings.Repeat("x", lease.MaxName-11)
+	_, err = l.Acquire(t.Context(), tooLong, 0)
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	for _, c := range []shared.Config{{}, {Store: leasetest.NewStore(), GateTTL: 1}, {Store: leasetest.NewStore(), PollInterval: -1}} {
+		_, err := shared.New(c)
+		require.Error(t, err)
+	}
+}

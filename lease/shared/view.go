@@ -1,0 +1,129 @@
+package shared
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/rules"
+)
+
+// A view is what the store says of the leases of a lock.
+type view struct {
+	gate    lease.Record
+	slots   map[int]lease.Record
+	expired []int         // slots that can be granted, and whose leases nobody has released
+	taken   int           // slots that cannot be granted now
+	soonest time.Duration // until the first of them can be
+	latest  time.Duration // until the last can be
+	holder  string        // of one of them
+}
+
+// look lists the leases of the lock.
+func (q *request) look() (*view, error) {
+	v := &view{slots: make(map[int]lease.Record)}
+	for r, err := range q.config.Store.List(q.ctx, lease.ListRequest{Prefix: Prefix(q.Name), Limit: MaxSlots + 1}) {
+		if err != nil {
+			return nil, err
+		}
+		lock, slot, ok := ParseName(r.Name)
+		if !ok || lock != q.Name {
+			continue
+		}
+		if slot == 0 {
+			v.gate = r
+			continue
+		}
+		v.slots[slot] = r
+		switch {
+		case r.State == lease.Held:
+			v.take(r.AvailableIn, r.Holder)
+		case r.AvailableIn > 0:
+			v.take(r.AvailableIn, "")
+		case r.State == lease.Expired:
+			v.expired = append(v.expired, slot)
+		}
+	}
+	return v, nil
+}
+
+// take counts a slot that cannot be granted.
+func (v *view) take(remaining time.Duration, holder string) {
+	if v.taken++; v.taken == 1 || remaining < v.soonest {
+		v.soonest = remaining
+	}
+	v.latest, v.holder = max(v.latest, remaining), cmp.Or(v.holder, holder)
+}
+
+// mine are the slots that an earlier sending of a request can have got.
+func (v *view) mine(r Request) []int {
+	var mine []int
+	for slot, record := range v.slots {
+		if r.IdempotencyKey != "" && record.State == lease.Held && record.Holder == r.Holder && slot <= r.Slots {
+			mine = append(mine, slot)
+		}
+	}
+	slices.Sort(mine)
+	return mine
+}
+
+// free are the slots that can be granted to one who lets n be taken, the lowest first.
+func (v *view) free(n int) []int {
+	var free []int
+	if v.taken >= n {
+		return nil
+	}
+	for slot := 1; slot <= n; slot++ {
+		if r := v.slots[slot]; r.State != lease.Held && r.AvailableIn <= 0 {
+			free = append(free, slot)
+		}
+	}
+	return free
+}
+
+// held says that the lock is kept for some time.
+func (v *view) held(lock string, remaining time.Duration) error {
+	return heldBy(lock, v.holder, remaining)
+}
+
+func heldBy(lock, holder string, remaining time.Duration) error {
+	remaining = max(remaining, time.Millisecond)
+	return &lease.HeldError{Name: lock, Holder: holder, Remaining: remaining, Retry: rules.Retry(remaining)}
+}
+
+// refusal is the error for a request that need not stand at the gate; nil if that can help.
+func (v *view) refusal(r Request) error {
+	keeps := v.gate.State == lease.Held && v.gate.Metadata[modeKey] == modeExclusive
+	switch {
+	case keeps || v.gate.State != lease.Held && v.gate.AvailableIn > 0:
+		return heldBy(r.Name, v.gate.Holder, v.gate.AvailableIn)
+	case len(v.mine(r)) > 0:
+		return nil
+	case r.Exclusive && v.taken > 0:
+		return v.held(r.Name, v.latest)
+	case !r.Exclusive && v.taken >= r.Slots:
+		return v.held(r.Name, v.soonest)
+	}
+	return nil
+}
+
+// Holders are the leases of a lock that have not ended, in the order of the slots: who
+// has it, and who keeps its gate at this moment, which is slot 0.
+func (l *Locker) Holders(ctx context.Context, lock string) ([]lease.Record, error) {
+	if err := validateLock(lock); err != nil {
+		return nil, err
+	}
+	var holders []lease.Record
+	for r, err := range l.config.Store.List(ctx, lease.ListRequest{Prefix: Prefix(lock), Limit: MaxSlots + 1}) {
+		if err != nil {
+			return nil, fmt.Errorf("shared: holders of %s: %w", lock, err)
+		}
+		if name, _, ok := ParseName(r.Name); ok && name == lock && r.State == lease.Held {
+			holders = append(holders, r)
+		}
+	}
+	return holders, nil
+}
