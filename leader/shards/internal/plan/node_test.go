@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+func TestNothingMovesForARounding(t *testing.T) {
+	t.Parallel()
+	s := NewShards(names("s", 3))
+	active, leaving := everybody(2)
+	for _, owners := range [][]int32{{0, 0, 1}, {1, 1, 0}} {
+		assert.Equal(t, owners, targets(s, NewView(crowd(s, 100, 100), owners), active, leaving))
+	}
+}
+
+func TestANodeKnowsBetterThanAViewWhatItOwns(t *testing.T) {
+	t.Parallel()
+	s := NewShards(names("s", 4))
+	seen := driver.View{
+		Members: []driver.Member{{Identity: "a", Weight: 1, List: s.Digest}, {Identity: "b", Weight: 1, List: s.Digest}},
+		Owners:  map[string]string{},
+	}
+	n := NewNode("a", rules, s, 0)
+	assert.Equal(t, Decision{}, n.Step(0, s.View(driver.View{Members: seen.Members[1:]})), "it is no member yet")
+	for i := range s.Names {
+		n.Owned(i, 0)
+	}
+	d := n.Step(rules.MinStay-1, s.View(seen))
+	assert.Equal(t, Decision{}, d, "what it owns is not claimed again, and stays for a while")
+	d = n.Step(rules.MinStay, s.View(seen))
+	assert.Len(t, d.Give, 2, "though the view says that it owns nothing")
+	assert.Empty(t, n.Step(rules.MinStay, s.View(seen)).Give, "it is being given up")
+
+	for _, i := range d.Give {
+		n.Gone(i)
+		seen.Owners[s.Names[i]] = "a"
+	}
+	assert.Equal(t, Decision{}, n.Step(rules.MinStay, s.View(seen)), "released a moment ago: it is for others")
+}
+
+func TestANewListKeepsWhatIsOwnedAndForgetsTheRest(t *testing.T) {
+	t.Parallel()
+	before, after := NewShards([]string{"a", "b"}), NewShards([]string{"0", "b", "b"})
+	assert.Equal(t, []string{"0", "b"}, after.Names)
+	assert.NotEqual(t, before.Digest, after.Digest)
+	assert.Equal(t, NewShards([]string{"b", "a"}).Digest, before.Digest, "in any order")
+	n := NewNode("me", rules, before, 0)
+	n.Owned(0, 0)
+	n.Owned(1, 0)
+	n.SetShards(after)
+	d := n.Step(0, after.View(driver.View{Members: []driver.Member{{Identity: "me", Weight: 1, List: after.Digest}}}))
+	assert.Equal(t, Decision{Claim: []int{0}}, d)
+}
