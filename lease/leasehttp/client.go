@@ -31,6 +31,8 @@ type Client struct {
 	config  ClientConfig
 	servers servers
 
+	together together
+
 	singly atomic.Pointer[lease.Moment] // until then renewals are sent one by one
 
 	ctx    context.Context // ends with Close

@@ -39,6 +39,13 @@
 // servers, so that the others are asked before it ends. Who waits at a server that dies
 // waits at the next one, behind those who are there.
 //
+// # Many leases
+//
+// The heartbeats of one client renew together what is due at about the same time: leases of
+// one TTL by five requests in an interval at most, or one more for each 500 leases. Each
+// lease counts from the moment before the request was sent, and is lost alone: one that has
+// no answer in half of its time, or got an error, is renewed in a request of its own.
+//
 // # What gets lost
 //
 //	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease

@@ -35,7 +35,9 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 // HeartbeatOptions say how StartHeartbeat renews. The zero value is good.
 type HeartbeatOptions struct {
-	Interval time.Duration // between renewals, jittered by a tenth. 0 = a third of the TTL
+	// Interval is between renewals, jittered by a tenth; a renewal is up to a quarter of it
+	// earlier if another lease of the client is renewed then. 0 = a third of the TTL.
+	Interval time.Duration
 	TTL      time.Duration // of each renewal. 0 = as acquired
 }
 
@@ -52,6 +54,10 @@ type heartbeat struct {
 	lost  context.CancelCauseFunc
 	stop  context.CancelFunc
 	ended chan struct{}
+
+	// Guarded by together.mu.
+	due     lease.Moment // of the next renewal
+	renewed chan error   // of size one: what came of it, if others renewed this lease with theirs
 }
 
 // StartHeartbeat renews a lease until ctx ends, the lease is lost, ReleaseOnce or
@@ -62,6 +68,10 @@ type heartbeat struct {
 // before any timer has run, whereas Done, and contexts made from it, can be late by an
 // Interval, unless Err is asked. The channel reports each renewal that failed, at last the *LostError if
 // there is one, and is closed at the end; it need not be read.
+//
+// Leases of one client are renewed in one request, as far as their renewals are due at
+// about the same time and they can be trusted for about as long. What becomes of one is
+// nothing to the others. A renewal that failed is tried again alone.
 //
 // A second heartbeat of a lease takes the place of the first.
 func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options HeartbeatOptions) (context.Context, <-chan error) {
@@ -84,7 +94,7 @@ func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options Heartbeat
 	})
 	if !started {
 		unhook()
-		h.end(inner, errors.New("the client is closed"))
+		h.end(inner, errClosed)
 	}
 	return &workContext{Context: inner, beat: h}, h.errs
 }
@@ -110,7 +120,11 @@ func (h *heartbeat) late() *LostError {
 	return &LostError{Name: h.lease.request.Name, Cause: errLate}
 }
 
-var errLate = errors.New("it was not renewed in time")
+var (
+	errLate   = errors.New("it was not renewed in time")
+	errEnds   = errors.New("the lease ends")
+	errClosed = errors.New("the client is closed")
+)
 
 func (l *Lease) stopHeartbeat() {
 	l.mu.Lock()
@@ -132,20 +146,14 @@ func (h *heartbeat) run(ctx context.Context) {
 		if failures > 0 {
 			next = min(next, wire.Jitter(h.Interval/8<<min(failures-1, 3)))
 		}
-		if pause.For(ctx, min(next, h.lease.Remaining())) != nil {
-			h.end(ctx, nil)
-			return
-		}
-		if h.lease.trusted().Passed() {
-			h.end(ctx, errLate)
-			return
-		}
-		err := h.renew(ctx)
+		err := h.renewIn(ctx, min(next, h.lease.Remaining()), failures%2 == 1 || h.client.sendsSingly())
 		switch {
 		case err == nil:
 			failures = 0
 		case ctx.Err() != nil:
-		case errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
+			h.end(ctx, nil)
+			return
+		case errors.Is(err, errLate), errors.Is(err, lease.ErrStale), errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound):
 			h.end(ctx, err)
 			return
 		default:
@@ -155,14 +163,66 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-func (h *heartbeat) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, h.lease.Remaining(), errors.New("the lease ends"))
-	defer cancel()
-	l, from, err := h.client.renew(ctx, lease.RenewRequest{Claim: h.lease.Claim(), TTL: h.TTL})
-	if err == nil {
-		h.lease.renewed(l, from)
+// renewIn renews after a time, or before that together with others. The error is errLate
+// if the lease ended.
+func (h *heartbeat) renewIn(ctx context.Context, d time.Duration, alone bool) error {
+	if alone {
+		if err := pause.For(ctx, d); err != nil {
+			return err
+		}
+		return h.renewAlone(ctx)
 	}
-	return err
+	t := &h.client.together
+	renewed := t.enter(h, d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case err := <-renewed:
+		return err
+	case <-timer.C:
+	case <-ctx.Done():
+		t.leave(h)
+		return context.Cause(ctx)
+	}
+	all := t.gather(h)
+	if len(all) == 1 {
+		return h.renewAlone(ctx)
+	}
+	if len(all) > 1 && !h.client.goIfOpen(func() { h.client.renewTogether(all) }) {
+		return errClosed
+	}
+	timer.Reset(h.lease.Remaining() / 2)
+	select {
+	case err := <-renewed:
+		return err
+	case <-timer.C: // this lease does not depend on the answer to many, which is good also later
+		return h.renewAlone(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (h *heartbeat) renewAlone(ctx context.Context) error {
+	if h.lease.trusted().Passed() {
+		return errLate
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, h.lease.Remaining(), errEnds)
+	defer cancel()
+	var r renewal
+	r.lease, r.from, r.err = h.client.renew(ctx, h.request())
+	return h.take(r)
+}
+
+func (h *heartbeat) request() lease.RenewRequest {
+	return lease.RenewRequest{Claim: h.lease.Claim(), TTL: h.TTL}
+}
+
+// take takes what came of a renewal.
+func (h *heartbeat) take(r renewal) error {
+	if r.err == nil {
+		h.lease.renewed(r.lease, r.from)
+	}
+	return r.err
 }
 
 // guard ends the work's context when the lease cannot be trusted any more.

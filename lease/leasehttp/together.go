@@ -1,0 +1,83 @@
+package leasehttp
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// A together has the heartbeats of a client that wait for their next renewal. The first
+// whose time has come takes along those whose time is near.
+type together struct {
+	mu      sync.Mutex
+	waiting map[*heartbeat]struct{}
+}
+
+// enter lets a heartbeat be taken along; its own time comes after d.
+// The channel gets what came of that.
+func (t *together) enter(h *heartbeat, d time.Duration) <-chan error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waiting == nil {
+		t.waiting = make(map[*heartbeat]struct{})
+	}
+	h.due = lease.Now().Add(d)
+	h.renewed = make(chan error, 1)
+	t.waiting[h] = struct{}{}
+	return h.renewed
+}
+
+func (t *together) leave(h *heartbeat) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, h)
+}
+
+// A member is a heartbeat that waits for what comes of one renewal.
+type member struct {
+	*heartbeat
+	answered chan<- error
+}
+
+// gather returns the heartbeats to renew with one whose time has come, and itself; none
+// if another has taken it along.
+func (t *together) gather(first *heartbeat) []member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.waiting[first]; !ok {
+		return nil
+	}
+	all := []member{{first, first.renewed}}
+	delete(t.waiting, first)
+	remaining := first.lease.Remaining()
+	for h := range t.waiting {
+		if len(all) == wire.MaxRenewals {
+			break
+		}
+		if h.due.Remaining() <= h.Interval/4 && alike(remaining, h.lease.Remaining()) {
+			all = append(all, member{h, h.renewed})
+			delete(t.waiting, h)
+		}
+	}
+	return all
+}
+
+// alike reports whether leases can be trusted for about as long: a request for both is
+// given up when the first of them ends, and other servers are asked in time for it.
+func alike(a, b time.Duration) bool { return min(a, b) > 0 && min(a, b) >= max(a, b)/4*3 }
+
+// renewTogether renews the leases of heartbeats that wait for it.
+func (c *Client) renewTogether(all []member) {
+	requests := make([]lease.RenewRequest, len(all))
+	remaining := all[0].lease.Remaining()
+	for i, h := range all {
+		requests[i] = h.request()
+		remaining = min(remaining, h.lease.Remaining())
+	}
+	ctx, cancel := context.WithTimeoutCause(c.ctx, remaining, errEnds)
+	defer cancel()
+	c.renewAll(ctx, requests, func(i int, r renewal) { all[i].answered <- all[i].take(r) })
+}
