@@ -71,10 +71,24 @@
 //   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The
 //     token is the fence: what is written to must refuse one below the greatest it has seen.
 //   - Leases that a restored snapshot or a forced new cluster does not know are lost. Tokens fence who had them.
-//   - Nobody is served in order; AcquireWait is woken by a watch, and all who wait for a name ask then.
-//     A waiter of a lock server is woken by releases through that server, and for those through
-//     another looks once a second.
+//   - Nobody is served in order by AcquireWait: it is woken by a watch, and all who wait for a name ask then.
 //   - A member whose disk says synced and is not takes the promises away, as for any etcd.
+//
+// # Several lock servers
+//
+// A Store is a lease.Messenger: lock servers of one cluster tell each other who waits, and that a lock
+// is free, and serve those who wait in one order for each lock; how far it holds is in
+// lease/postgres, whose servers do the same over LISTEN and NOTIFY. Send is a put of one key,
+// and who listens watches it: all hear all puts in the order of their revisions.
+//
+//   - A member that dies, or a connection that ends, loses no message: the watch goes on at another
+//     member where it was. If it cannot, because the history was compacted meanwhile, the cluster was
+//     replaced, or only a member without a leader is reached, Listen ends, within 10 s and
+//     Config.Timeout, and the server begins anew; until then its waiters look once a second.
+//   - A server has one put under way at a time, with all that there is to say then, up to 64 KiB: as
+//     many a second as commits take, one at least, by which the others know that it lives; and one
+//     read each 5 s. The key keeps the last put. The others are history, as each change of
+//     a lease is: let etcd compact it, with --auto-compaction-retention=1h.
 //
 // # What is stored
 //
@@ -84,6 +98,7 @@
 //	<prefix><name>\x00k   while MinHold is not over
 //	<prefix><name>\x00l   while MaxLifetime is not over
 //	<prefix>\x00era       the era
+//	<prefix>\x00messages  what lock servers said last to each other
 //
 // A lease ends without a Sweep. Sweep counts, and forgets names; it reads all names, so let it
 // be rarer the more there are (serve locks --sweep-interval). etcd leases whose lock was released are used again, up to 1,024 of

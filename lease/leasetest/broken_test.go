@@ -21,7 +21,8 @@ import (
 // A broken store is right but for what its kind changes.
 type broken struct {
 	*leasetest.Store
-	kind string
+	kind  string
+	board *board
 }
 
 func (b *broken) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -107,23 +108,27 @@ func (b *broken) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRe
 func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	for kind, found := range map[string]string{
-		"everybody holds":               "race:_of_many",
-		"acquiring needs a sweep":       "acquire:_an_expired_lease",
-		"names are folded":              "acquire:_names_that_differ",
-		"metadata is dropped":           "acquire:_a_free_name",
-		"retries are not jittered":      "acquire:_the_recommended_retry",
-		"keys are ignored":              "idempotency:_the_same_request_gets",
-		"delays are ignored":            "LockDelay_is_told",
-		"minimum holds are ignored":     "MinHold_is_told",
-		"lifetimes are ignored":         "MaxLifetime_bounds_the_first",
-		"renewals go by token":          "renew:_a_claim_that_does_not_match",
-		"what remains is the TTL":       "renew:_a_renewal_does_not_shorten",
-		"releases go by holder":         "release:_a_stale_holder",
-		"a release works once":          "release:_releasing_once_more",
-		"a list begins at after":        "list:_names_come",
-		"a forgotten name begins again": "tokens_and_versions",
-		"it forgets when it restarts":   "reopen:_everything",
-		"":                              "", // the control of the control
+		"everybody holds":                          "race:_of_many",
+		"acquiring needs a sweep":                  "acquire:_an_expired_lease",
+		"names are folded":                         "acquire:_names_that_differ",
+		"metadata is dropped":                      "acquire:_a_free_name",
+		"retries are not jittered":                 "acquire:_the_recommended_retry",
+		"keys are ignored":                         "idempotency:_the_same_request_gets",
+		"delays are ignored":                       "LockDelay_is_told",
+		"minimum holds are ignored":                "MinHold_is_told",
+		"lifetimes are ignored":                    "MaxLifetime_bounds_the_first",
+		"renewals go by token":                     "renew:_a_claim_that_does_not_match",
+		"what remains is the TTL":                  "renew:_a_renewal_does_not_shorten",
+		"releases go by holder":                    "release:_a_stale_holder",
+		"a release works once":                     "release:_releasing_once_more",
+		"a list begins at after":                   "list:_names_come",
+		"a forgotten name begins again":            "tokens_and_versions",
+		"it forgets when it restarts":              "reopen:_everything",
+		"messages of one sending are turned round": "messages:_all_who_listen",
+		"long messages are cut":                    "messages:_each_is_any_text",
+		"old messages are heard":                   "messages:_what_was_sent_before",
+		"the end of a listener is none":            "messages:_who_does_not_listen",
+		"":                                         "", // the control of the control
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -148,7 +153,7 @@ func TestABrokenStore(t *testing.T) {
 		t.Skip("TestTheSuiteFindsWhatIsBroken runs it")
 	}
 	leasetest.Run(t, leasetest.Harness{
-		New: func(*testing.T) lease.Store { return &broken{leasetest.NewStore(), kind} },
+		New: func(*testing.T) lease.Store { return &broken{leasetest.NewStore(), kind, newBoard()} },
 		Reopen: func(_ *testing.T, store lease.Store) lease.Store {
 			if kind == "it forgets when it restarts" {
 				return leasetest.NewStore()

@@ -20,6 +20,10 @@ type Harness struct {
 	// acknowledged, and returns a store on the same data. nil = not durable.
 	Reopen func(t *testing.T, store lease.Store) lease.Store
 
+	// Another opens one more store on the data of store, and leaves its end to t.Cleanup: for
+	// what those who share a store hear of each other. nil = the one store alone.
+	Another func(t *testing.T, store lease.Store) lease.Store
+
 	// TTL is that of leases which the suite lets expire. It should be several times
 	// longer than a call can take on a busy machine. 0 = 200 ms.
 	TTL time.Duration
@@ -34,13 +38,13 @@ type Harness struct {
 }
 
 // Run runs the conformance suite as parallel subtests of t. It checks the contract
-// of lease.Store, and of lease.BatchRenewer and lease.HandOverer if the stores
-// implement them.
+// of lease.Store, and of lease.BatchRenewer, lease.HandOverer and lease.Messenger if the
+// stores implement them.
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leasetest: Harness.New")
 	h.TTL = cmp.Or(h.TTL, 200*time.Millisecond)
 	h.Precision = cmp.Or(h.Precision, time.Microsecond)
-	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, releaseCases, handOverCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
+	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, releaseCases, handOverCases, messageCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(&suite{T: t, h: h, store: h.New(t)})

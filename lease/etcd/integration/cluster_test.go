@@ -58,6 +58,25 @@ func startCluster(t *testing.T, members, clients int) *cluster {
 	return c
 }
 
+// startMembers starts a cluster of processes on loopback addresses, which needs no rights.
+func startMembers(tb testing.TB, n int) (members []*etcdtest.Process) {
+	tb.Helper()
+	peers, all := make([]string, n), make([]string, n)
+	for i := range peers {
+		peers[i] = freeURL(tb)
+		all[i] = fmt.Sprintf("m%d=%s", i, peers[i])
+	}
+	for i, p := range peers {
+		m, err := etcdtest.Start(etcdtest.Member{
+			Name: fmt.Sprintf("m%d", i), Dir: filepath.Join(tb.TempDir(), "etcd"), Cluster: strings.Join(all, ","), Peers: p, Clients: freeURL(tb),
+		})
+		require.NoError(tb, err)
+		tb.Cleanup(func() { _ = m.Kill() })
+		members = append(members, m)
+	}
+	return members
+}
+
 // at is the configuration of a store in a place.
 func (c *cluster) at(place int, configure func(*etcd.Config)) func(*etcd.Config) {
 	return func(config *etcd.Config) {

@@ -34,6 +34,13 @@ func TestTheStoreConforms(t *testing.T) {
 	address := serve(t, etcdtest.Member{NoFsync: true})
 	var stores atomic.Int64
 	var prefixes sync.Map // by store
+	another := func(t *testing.T, s lease.Store) lease.Store {
+		t.Helper()
+		prefix, _ := prefixes.Load(s)
+		s = open(t, func(c *etcd.Config) { c.Prefix = prefix.(string) }, address)
+		prefixes.Store(s, prefix)
+		return s
+	}
 	leasetest.Run(t, leasetest.Harness{
 		TTL:  time.Second,
 		Race: leasetest.Contention{Clients: 20, Operations: 12, TTL: 4 * time.Second},
@@ -46,12 +53,9 @@ func TestTheStoreConforms(t *testing.T) {
 		},
 		Reopen: func(t *testing.T, s lease.Store) lease.Store {
 			t.Helper()
-			old := s.(*etcd.Store)
-			assert.NoError(t, old.Close())
-			prefix, _ := prefixes.Load(old)
-			s = open(t, func(c *etcd.Config) { c.Prefix = prefix.(string) }, address)
-			prefixes.Store(s, prefix)
-			return s
+			assert.NoError(t, s.(*etcd.Store).Close())
+			return another(t, s)
 		},
+		Another: another,
 	})
 }

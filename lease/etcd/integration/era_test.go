@@ -33,15 +33,16 @@ var hosts atomic.Int64
 
 // freeURL has a port that nobody listens on now, of a loopback address that, on Linux, no
 // other test has, so that it stays free while nobody listens.
-func freeURL(t *testing.T) string {
-	t.Helper()
-	host := "127.0.0.1"
+func freeURL(tb testing.TB) string {
+	tb.Helper()
+	host, port := "127.0.0.1", "0"
 	if runtime.GOOS == "linux" {
 		host = fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%200, os.Getpid()/200%250, 1+hosts.Add(1))
+		port = "12379" // no port that the system gives to anybody
 	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", host+":0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(host, port))
+	require.NoError(tb, err)
+	require.NoError(tb, l.Close())
 	return "http://" + l.Addr().String()
 }
 
@@ -62,12 +63,12 @@ func cycle(t *testing.T, s lease.Store, name string) uint64 {
 }
 
 // raw is a client beside the store.
-func raw(t *testing.T, c clientv3.Config) *clientv3.Client {
-	t.Helper()
+func raw(tb testing.TB, c clientv3.Config) *clientv3.Client {
+	tb.Helper()
 	c.Logger, c.DialTimeout = zap.NewNop(), patience
 	client, err := clientv3.New(c)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }
 

@@ -1,0 +1,78 @@
+package servetest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+)
+
+// A Peer is one lock server of several on one store.
+type Peer struct {
+	Client *leasehttp.Client
+	Stop   context.CancelFunc // what it hears and says
+}
+
+// NewPeer starts one that looks by itself each poll, never if that is negative.
+func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
+	tb.Helper()
+	server, h := Serve(tb, leaseserver.Config{Store: store, PollInterval: poll})
+	ctx, cancel := context.WithCancel(tb.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { server.Monitor(ctx) })
+	tb.Cleanup(wg.Wait)
+	tb.Cleanup(cancel)
+	return Peer{Client(tb, h, leasehttp.ClientConfig{}), cancel}
+}
+
+// A Tap hears what the servers of a store say.
+type Tap struct {
+	tb  testing.TB
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+// NewTap returns when it listens.
+func NewTap(tb testing.TB, m lease.Messenger) *Tap {
+	tb.Helper()
+	x := &Tap{tb: tb, all: make(map[string]bool)}
+	ctx, cancel := context.WithCancel(tb.Context())
+	ready := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := m.Listen(ctx, func() { close(ready) }, func(message string) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.all[message] = true
+		})
+		assert.ErrorIs(tb, err, context.Canceled)
+	})
+	tb.Cleanup(wg.Wait)
+	tb.Cleanup(cancel)
+	<-ready
+	return x
+}
+
+// Await waits until n different messages of a kind were sent.
+func (x *Tap) Await(kind string, n int) {
+	x.tb.Helper()
+	require.Eventually(x.tb, func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		found := 0
+		for m := range x.all {
+			if strings.HasPrefix(m, kind+" ") {
+				found++
+			}
+		}
+		return found >= n
+	}, Bound, time.Millisecond, "%s", kind)
+}
