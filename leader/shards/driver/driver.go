@@ -1,0 +1,91 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	"github.com/pglatch/pglatch/leader/driver"
+)
+
+// A Term numbers an ownership: each is greater than all before it of the same shard, on every
+// node. It is a fencing token.
+type Term = driver.Term
+
+// A Backend is where shards of one group live. Its methods are safe for concurrent use.
+type Backend interface {
+	// Sessions is how many sessions a node is to open, one or more: what it owns is spread over
+	// them, so that the end of one costs a part of it.
+	Sessions() int
+	// Open opens a session for a node that announces itself as self. It lasts for ttl from the
+	// start of the call, and from the start of each good Renew. An error that matches
+	// driver.ErrPermanent of leader/driver says that no later call succeeds until somebody changes
+	// something. The text of an error begins with what is wrong.
+	Open(ctx context.Context, self Member, ttl time.Duration) (Session, error)
+}
+
+// A Session carries a part of the shards that a node owns, and its membership: a node is a
+// member while one of its sessions lasts. With PostgreSQL it is a connection.
+//
+// Its methods are called by one goroutine at a time, but for Renew, Lost, Changed and Close, which
+// can be called beside any other. ctx bounds a call: when it ends the method returns soon.
+type Session interface {
+	// Announce changes what the node says of itself.
+	Announce(ctx context.Context, self Member) error
+
+	// Look returns what is to be seen of all nodes. If its Version would be known, which is not 0,
+	// the rest may be left out. It should be one round trip.
+	Look(ctx context.Context, known uint64) (View, error)
+
+	// Claim makes one attempt for each name, none of which the session owns, and waits for nobody.
+	// It returns those that the session owns now, in any order: the others are owned by another
+	// session. After an error it is not known which: the caller then calls Release for all of them.
+	// It should be one round trip, terms included.
+	Claim(ctx context.Context, names []string) ([]Grant, error)
+
+	// Release gives names up, so that others can claim them at once. A name that the session does
+	// not own is no error, and is left as it is. After an error the names end by the ttl at the latest: the
+	// session sees to that, if need be by its own end.
+	Release(ctx context.Context, names []string) error
+
+	// Renew prolongs the session, and with it all that it owns, to ttl from the start of the call.
+	// lost are names that it owns no more though it lasts, also beside an error. An error that matches ErrLost of
+	// leader/driver says that the session has ended; after any other it may be tried again.
+	Renew(ctx context.Context, ttl time.Duration) (lost []string, err error)
+
+	// Lost returns a channel that is closed when the session is known to have ended without being
+	// asked to. nil = only Renew knows.
+	Lost() <-chan struct{}
+
+	// Changed returns a channel that gets a value when a Look is worthwhile: a shard became
+	// free, a node came or went, another pin. Some may be missed, and none is needed. nil = there are none.
+	Changed() <-chan struct{}
+
+	// Leave releases all that the session owns, and ends it in good order. Nothing but Close is
+	// called after it.
+	Leave(ctx context.Context) error
+
+	// Close drops the session at once without waiting for the network. What it owns is free at its
+	// ttl at the latest. It may be called again.
+	Close() error
+}
+
+// A Grant is a shard that a claim got.
+type Grant struct {
+	Name string
+	Term Term
+}
+
+// A Binder is a Session that adds to the context of a shard's work what its guarded operations need.
+type Binder interface {
+	Bind(ctx context.Context, g Grant) context.Context
+}
+
+// An Operator is a Backend through which people move shards. What they say stays until they say
+// otherwise, also while the node is away.
+type Operator interface {
+	// Pin has the member of this identity own a shard, as long as it takes part. "" ends that.
+	Pin(ctx context.Context, shard, identity string) error
+	// Drain has the member of this identity give up what it owns and claim nothing, in Views as a
+	// Member that is Draining; false ends that.
+	Drain(ctx context.Context, identity string, drain bool) error
+}

@@ -1,0 +1,185 @@
+package shardstest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	shards "github.com/pglatch/pglatch/leader/shards/driver"
+
+	"github.com/pglatch/pglatch/internal/pause"
+)
+
+// A Backend is one node's way to a Store.
+type Backend struct {
+	store *Store
+
+	// The rest is guarded by the Store's mu.
+	opened  []*session
+	failure error
+	delay   time.Duration
+	hidden  map[string]bool
+	cut     bool
+	heal    chan struct{} // closed when the cut ends
+	calls   int
+}
+
+var _ interface {
+	shards.Backend
+	shards.Operator
+} = (*Backend)(nil)
+
+// Sessions implements driver.Backend.
+func (b *Backend) Sessions() int { return 2 }
+
+// Open implements driver.Backend.
+func (b *Backend) Open(ctx context.Context, self shards.Member, ttl time.Duration) (shards.Session, error) {
+	if err := b.reachLocked(ctx, nil); err != nil {
+		return nil, fmt.Errorf("shardstest: open: %w", err)
+	}
+	defer b.store.mu.Unlock()
+	o := &session{backend: b, self: self, until: time.Now().Add(ttl), lost: make(chan struct{}), changed: make(chan struct{}, 1)}
+	b.opened = append(b.opened, o)
+	b.store.sessions = append(b.store.sessions, o)
+	b.store.changedLocked()
+	return o, nil
+}
+
+// Pin implements driver.Operator.
+func (b *Backend) Pin(ctx context.Context, shard, identity string) error {
+	if err := b.reachLocked(ctx, nil); err != nil {
+		return fmt.Errorf("shardstest: pin: %w", err)
+	}
+	defer b.store.mu.Unlock()
+	if b.store.pins[shard] = identity; identity == "" {
+		delete(b.store.pins, shard)
+	}
+	b.store.changedLocked()
+	return nil
+}
+
+// Drain implements driver.Operator.
+func (b *Backend) Drain(ctx context.Context, identity string, drain bool) error {
+	if err := b.reachLocked(ctx, nil); err != nil {
+		return fmt.Errorf("shardstest: drain: %w", err)
+	}
+	defer b.store.mu.Unlock()
+	if b.store.drained[identity] = drain; !drain {
+		delete(b.store.drained, identity)
+	}
+	b.store.changedLocked()
+	return nil
+}
+
+// Kill ends the node's i-th session that lasts, 0 being the oldest, from outside: what it owns is free at
+// once, and the node is told. It reports whether there was one.
+func (b *Backend) Kill(i int) bool {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	for _, o := range b.opened {
+		if o.ended {
+			continue
+		}
+		if i == 0 {
+			b.store.endLocked(o)
+			return true
+		}
+		i--
+	}
+	return false
+}
+
+// Cut takes the node's network away without a word: its calls hang until their ctx ends, it
+// hears of nothing, and what it owns ends by its ttl.
+func (b *Backend) Cut() {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	b.cut = true
+}
+
+// Heal ends a Cut: calls that hang go on.
+func (b *Backend) Heal() {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if !b.cut {
+		return
+	}
+	b.cut = false
+	close(b.heal)
+	b.heal = make(chan struct{})
+	b.store.expireLocked()
+	for _, o := range b.opened {
+		if o.ended {
+			o.tellLocked()
+		}
+	}
+}
+
+// SetUnavailable lets all calls of this node fail with err, until it is set to nil.
+func (b *Backend) SetUnavailable(err error) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	b.failure = err
+}
+
+// SetDelay lets each call of this node reach the store that much later.
+func (b *Backend) SetDelay(d time.Duration) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	b.delay = d
+}
+
+// Hide leaves these members out of what this node sees, from now on.
+func (b *Backend) Hide(identities ...string) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	b.hidden = map[string]bool{}
+	for _, identity := range identities {
+		b.hidden[identity] = true
+	}
+}
+
+// Calls is how many calls of this node reached the store.
+func (b *Backend) Calls() int {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	return b.calls
+}
+
+// reachLocked gets through to the store, for a session of this node if o is not nil. It returns
+// with mu locked, or an error.
+func (b *Backend) reachLocked(ctx context.Context, o *session) error {
+	s := b.store
+	s.mu.Lock()
+	for b.cut || b.delay > 0 {
+		cut, heal, delay := b.cut, b.heal, b.delay
+		s.mu.Unlock()
+		if cut {
+			select {
+			case <-heal:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		} else if err := pause.For(ctx, delay); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		if !cut && !b.cut {
+			break
+		}
+	}
+	s.expireLocked()
+	err := b.failure
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err == nil && o != nil:
+		err = o.overLocked()
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	b.calls++
+	return nil
+}
