@@ -76,8 +76,8 @@ test-kubernetes: ## run elections on a real Kubernetes API: PGLATCH_TEST_KUBECON
 	$(GO) test -C leader/kubernetes/integration -timeout 20m -count=1 -v .
 
 .PHONY: test-cluster
-test-cluster: ## run leases on real etcd clusters of three processes that are killed, stopped and cut off; as root for network namespaces; OPERATIONS=10000
-	PGLATCH_HISTORY_OPERATIONS=$(or $(OPERATIONS),3000) $(GO) test -C lease/etcd/integration -timeout 20m -count=1 -v .
+test-cluster: ## run leases and elections on real etcd clusters of three processes that are killed, stopped and cut off; as root for network namespaces; OPERATIONS=10000 ROUNDS=20
+	PGLATCH_HISTORY_OPERATIONS=$(or $(OPERATIONS),3000) PGLATCH_ROUNDS=$(or $(ROUNDS),10) $(GO) test -C lease/etcd/integration -timeout 20m -count=1 -v .
 
 .PHONY: test-versions
 test-versions: ## run all tests on each supported version of PostgreSQL
@@ -105,6 +105,7 @@ soak: integration-deps ## run the long forms of the race and history tests (abou
 	PGLATCH_CRASH_ROUNDS=30 $(WITHPG) $(GO) test $(RACE) -timeout 20m -count=1 -run 'Crash|Kill' -v ./lease/postgres
 	PGLATCH_RACES=10000 PGLATCH_HISTORY=60s PGLATCH_ROUNDS=200 $(WITHPG) $(GO) test $(RACE) -tags integration -timeout 90m -count=1 -v ./integration/...
 	PGLATCH_ROUNDS=50 $(GO) test -C leader/kubernetes/integration -timeout 40m -count=1 -v .
+	$(MAKE) --no-print-directory test-cluster OPERATIONS=10000 ROUNDS=100
 
 .PHONY: bench
 bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 40 minutes)

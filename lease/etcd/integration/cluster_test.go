@@ -33,6 +33,12 @@ type cluster struct {
 
 func startCluster(t *testing.T, members, clients int) *cluster {
 	t.Helper()
+	return startClusterOf(t, etcdtest.Member{}, members, clients)
+}
+
+// startClusterOf starts members like one.
+func startClusterOf(t *testing.T, like etcdtest.Member, members, clients int) *cluster {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("NOT RUN: network namespaces need root")
 	}
@@ -47,10 +53,9 @@ func startCluster(t *testing.T, members, clients int) *cluster {
 		all = append(all, fmt.Sprintf("m%d=http://%s:2380", i, p.IP))
 	}
 	for i, p := range c.places {
-		m, err := etcdtest.Start(etcdtest.Member{
-			Name: fmt.Sprintf("m%d", i), Dir: filepath.Join(t.TempDir(), "etcd"), Cluster: strings.Join(all, ","),
-			Peers: "http://" + p.IP + ":2380", Clients: "http://" + p.IP + ":2379",
-		}, p.Prefix()...)
+		like.Name, like.Dir, like.Cluster = fmt.Sprintf("m%d", i), filepath.Join(t.TempDir(), "etcd"), strings.Join(all, ",")
+		like.Peers, like.Clients = "http://"+p.IP+":2380", "http://"+p.IP+":2379"
+		m, err := etcdtest.Start(like, p.Prefix()...)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = m.Kill() })
 		c.members = append(c.members, m)

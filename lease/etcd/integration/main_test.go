@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/electiontest"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -14,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	etcdtest.Main()
+	electiontest.Main(map[string]electiontest.Role{"etcd": standOnEtcd})
 	os.Exit(m.Run())
 }
 

@@ -23,6 +23,7 @@ type Member struct {
 	Clients string // URL for clients; "" = any port of the loopback
 	Cluster string // name=URL of the peers of all members; "" = it alone
 	Token   string // of the cluster
+	Joins   bool   // a cluster that runs and has been told so, unless Dir shows that it has
 
 	TLS       bool // for clients, with a certificate of its own in Dir/fixtures/client/cert.pem
 	NoFsync   bool
@@ -55,6 +56,9 @@ func Serve(m Member) (address string, stop func(), err error) {
 	if m.Peers != "" {
 		c.AdvertisePeerUrls, c.AdvertiseClientUrls = c.ListenPeerUrls, c.ListenClientUrls
 		c.InitialCluster = cmp.Or(m.Cluster, c.Name+"="+m.Peers)
+	}
+	if m.Joins {
+		c.ClusterState = embed.ClusterStateFlagExisting
 	}
 	c.InitialClusterToken = cmp.Or(m.Token, c.InitialClusterToken)
 	server, err := embed.StartEtcd(c)

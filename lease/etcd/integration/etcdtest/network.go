@@ -90,6 +90,12 @@ func (p *Place) Move(second bool) error {
 	return run("-n", p.network.router, "link", "set", p.port, "master", bridge)
 }
 
+// Name is by what a process that the test started finds the place: see At.
+func (p *Place) Name() string { return p.namespace }
+
+// At is a place of a network that another process made; it can dial from there, and no more.
+func At(name string) *Place { return &Place{namespace: name} }
+
 // Prefix is what runs a program there.
 func (p *Place) Prefix() []string { return []string{"ip", "netns", "exec", p.namespace} }
 
