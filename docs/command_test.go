@@ -175,8 +175,9 @@ var trials = map[string]trial{
 	"pglatch serve locks":                             serves,
 	"pglatch lease run nightly-report -- ./report.sh": ends(0, "works with token 1"),
 	"pglatch lease run --server http://localhost:8080,http://localhost:8081 nightly-report -- ./report.sh": ends(0, "works with token 1"),
-	"pglatch lease get nightly-report":          after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
-	"pglatch load --target lease --duration 1s": ends(0, ""),
+	"pglatch lease get nightly-report":                         after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
+	"pglatch lease force-release nightly-report --reason gone": after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
+	"pglatch load --target lease --duration 1s":                ends(0, ""),
 	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`: ends(0, `"fencing_token":1`),
 }
 

@@ -1,12 +1,15 @@
 package leaseserver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
@@ -19,7 +22,7 @@ type Right int
 
 // The rights.
 const (
-	Admin   Right = iota // sees the ids of leases, and can end those of others with them
+	Admin   Right = iota // sees the ids of leases, and can end those of others
 	Hold                 // acquires, renews and releases
 	Read                 // sees who has which lock
 	Metrics              // sees /metrics, which name no lock
@@ -50,6 +53,7 @@ type Token struct {
 	Secret string // 16 random bytes at least
 	Right  Right  // zero = Admin
 	Prefix string // of the names of the locks that it is for; "" = all
+	Name   string // of its bearer, for the log of what an admin does; "" = its place among the tokens
 }
 
 // A bearerToken is a Token whose secret is not kept.
@@ -57,6 +61,7 @@ type bearerToken struct {
 	digest [sha256.Size]byte
 	right  Right
 	prefix string
+	who    string // for the log
 }
 
 // SetTokens lets other tokens take the place of those of Config.Tokens, from the next request
@@ -74,8 +79,8 @@ func (s *Server) SetTokens(tokens []Token) error {
 
 func (s *Server) setTokens(tokens []Token) {
 	var all []bearerToken
-	for _, t := range tokens {
-		all = append(all, bearerToken{sha256.Sum256([]byte(t.Secret)), t.Right, t.Prefix})
+	for i, t := range tokens {
+		all = append(all, bearerToken{sha256.Sum256([]byte(t.Secret)), t.Right, t.Prefix, cmp.Or(t.Name, fmt.Sprintf("token %d", i+1))})
 	}
 	s.tokens.Store(&all)
 }
@@ -88,12 +93,17 @@ func checkTokens(tokens []Token) error {
 		if len(t.Secret) < minToken {
 			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), minToken)
 		}
+		if len(t.Name) > maxTokenName || !utf8.ValidString(t.Name) || strings.ContainsFunc(t.Name, unicode.IsControl) {
+			return fmt.Errorf("leaseserver: Tokens[%d] has the name %.140q: use at most %d bytes of UTF-8 without control characters", i, t.Name, maxTokenName)
+		}
 		if t.Right < Admin || t.Right > Metrics {
 			return fmt.Errorf("leaseserver: Tokens[%d] has the right %d: use one of %s", i, t.Right, strings.Join(rightNames[:], ", "))
 		}
 	}
 	return nil
 }
+
+const maxTokenName = 128 // bytes
 
 // bearerKey is where the token of a request is kept.
 const bearerKey = "bearer"
@@ -116,6 +126,9 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 		return t.check(c, need)
 	case !s.AllowInsecure && loopback.Request(r) != nil:
 		return wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
+	}
+	if need == Admin { // who did it is to be known
+		return wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
 	}
 	return nil
 }

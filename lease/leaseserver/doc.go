@@ -17,6 +17,7 @@
 //	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms]
 //	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
+//	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
 //	GET  /v1/openapi.json             all this, for machines
@@ -44,6 +45,18 @@
 // GET shows the lease_id to the bearers of a Token with the right Admin only: who knows it can
 // release the lease, and nobody else but the holder is to. What a Token is not good for is
 // refused with 403 and the type forbidden.
+//
+// # Releases by force
+//
+// An admin ends the lease of another with force-release. It is Store.Get and then the release of
+// the claim that was found: what was renewed since is ended, a successor is not. A request that names a
+// lease_id or a fencing_token ends that lease only, and can be sent again; leasehttp always names one. It is no
+// proof that the holder has stopped, which learns of it at its next renewal: if it asked for a lock_delay_ms,
+// that counts from then on, as after an expiry. A lease of the server's own keeps the
+// lock for it, in the same operation of the store if that is a lease.HandOverer; a min_hold_ms that is not
+// over goes before it, and the lock is kept for the rest of that alone. The server logs one line,
+// lease_force_released at Warn: outcome (released, refused, or unknown), by (Token.Name), from, lock, owner_id,
+// fencing_token, reason, lock_delay_ms; never a lease_id.
 //
 // # Answers
 //

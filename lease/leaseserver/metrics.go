@@ -31,6 +31,7 @@ var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep",
 // A metrics has its series looked up before: the hot path only counts.
 type metrics struct {
 	results [opRelease + 1]results
+	forced  results // releases by force
 	op      [ops]opMetrics
 	held    prometheus.Gauge
 	expired prometheus.Counter
@@ -67,7 +68,9 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 		Name: "lock_store_failures_total", Help: "Operations that the store did not carry out or refuse: it was silent, away, full, not ready, or reported an error; without those that it was too busy for.",
 	}, []string{"op"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lock_waiters", Help: "Requests that wait for a lock."}, waiters)
-	all := []prometheus.Collector{m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
+	forced := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_force_release_total", Help: "Requests of admins to end the leases of others."}, []string{"result"})
+	m.forced = newResults(forced)
+	all := []prometheus.Collector{forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
 	for o, name := range opNames {
 		m.op[o] = opMetrics{ms.WithLabelValues(name), seconds.WithLabelValues(name), busy.WithLabelValues(name), failed.WithLabelValues(name)}
 		if o > int(opRelease) {
@@ -111,20 +114,22 @@ func (m *metrics) observe(o op, start time.Time, err error) {
 }
 
 // request counts the outcome of one request.
-func (m *metrics) request(o op, err error) {
+func (m *metrics) request(o op, err error) { m.results[o].count(err) }
+
+func (r *results) count(err error) {
 	switch {
 	case err == nil:
-		m.results[o].success.Inc()
+		r.success.Inc()
 	case errors.Is(err, lease.ErrBusy):
-		m.results[o].busy.Inc()
+		r.busy.Inc()
 	case errors.Is(err, lease.ErrHeld):
-		m.results[o].held.Inc()
+		r.held.Inc()
 	case isAnswer(err):
-		m.results[o].refused.Inc()
+		r.refused.Inc()
 	case errors.Is(err, context.Canceled):
-		m.results[o].gone.Inc()
+		r.gone.Inc()
 	default:
-		m.results[o].unavailable.Inc()
+		r.unavailable.Inc()
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // ReadTokens reads the bearer tokens of a file, one a line, and what each is good for:
 //
-//	TOKEN [right=hold] [prefix=jobs/] [# what is not read]
+//	TOKEN [right=hold] [prefix=jobs/] [name=ops] [# what is not read]
 //
 // nil if there is no file. Its errors quote no token.
 func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
@@ -35,8 +35,10 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 				if token.Prefix = value; value == "" {
 					return nil, program.UsageError("%s: line %d of %s: the prefix is empty: leave it out for all locks", flag, number, file)
 				}
+			case "name":
+				token.Name = value
 			default:
-				return nil, program.UsageError("%s: line %d of %s has more than a token: add right=… or prefix=… only", flag, number, file)
+				return nil, program.UsageError("%s: line %d of %s has more than a token: add right=…, prefix=… or name=… only", flag, number, file)
 			}
 		}
 		tokens = append(tokens, token)

@@ -45,11 +45,11 @@ address that is not loopback it needs tokens and TLS, or else the flag that says
 that it is to do without. The file of tokens has one a line, of 16 bytes at least, and
 after it what it is good for, unless that is everything:
 
-  TOKEN [right=admin|hold|read|metrics] [prefix=jobs/]
+  TOKEN [right=admin|hold|read|metrics] [prefix=jobs/] [name=ops]
 
-Each right includes those after it: to see the ids of leases, with which those of
-others can be released; to acquire, renew and release; to see who has which lock; to
-see /metrics. What follows # at the beginning of a word says nothing.
+Each right includes those after it: to end the leases of others, and to see their ids;
+to acquire, renew and release; to see who has which lock; to
+see /metrics. The name is for the log of what admins do. What follows # at the beginning of a word says nothing.
 
 The file of --ttl-policy-file says, one a line, what TTLs leases may have on locks whose
 names begin with a prefix, and which one requests without a TTL get. The longest prefix

@@ -50,6 +50,7 @@ var fields = [...]struct {
 	{"Limit", "limit", true},
 	{"Wait", "wait", true},
 	{"Renewals", "renewals", true},
+	{"Reason", "reason", false},
 }
 
 func fieldName(contract string) string {

@@ -1,0 +1,152 @@
+package leaseserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+)
+
+// forceRelease ends the lease of another. Between the Get that finds it and its end it can be
+// renewed, which changes nothing, or have a successor, whom the claim does not fit.
+func (s *Server) forceRelease(c echo.Context) error {
+	name, err := lockName(c)
+	if err != nil {
+		return err
+	}
+	var body wire.ForceReleaseBody
+	if err := s.readBody(c.Request(), &body); err != nil {
+		return err
+	}
+	if err := checkReason(body.Reason); err != nil {
+		return err
+	}
+	f := forced{Server: s, by: c.Get(bearerKey).(bearerToken).who, body: body}
+	answer, err := f.release(c.Request().Context(), name)
+	s.metrics.forced.count(err)
+	f.audit(c, answer, err)
+	if err != nil {
+		return err
+	}
+	return respond(c, &answer)
+}
+
+// A forced is one release by force.
+type forced struct {
+	*Server
+
+	by   string
+	body wire.ForceReleaseBody
+}
+
+// release ends the lease, and tells which it was, also beside an error.
+func (f *forced) release(ctx context.Context, name string) (answer wire.ForceReleasedBody, err error) {
+	record, err := f.meter.get(ctx, name)
+	if err != nil {
+		answer.Lock = name
+		return answer, err
+	}
+	answer.LeaseBody = wire.NewLeaseBody(record.Lease)
+	answer.LeaseID = ""
+	if err := f.check(record); err != nil {
+		return answer, err
+	}
+	delay := record.AvailableIn - record.Remaining // of its LockDelay, or of a MinHold that lasts longer than the lease
+	if record.State != lease.Held || delay <= 0 {
+		return answer, f.queue.release(ctx, record.Claim) // as its holder would; once more is no error
+	}
+	kept, err := f.queue.releaseAndKeep(ctx, record.Claim, f.keeper(record, delay))
+	answer.LockDelayMS = wire.CeilMS(kept)
+	return answer, err
+}
+
+// check refuses a lease that is not the one that is meant.
+func (f *forced) check(r lease.Record) error {
+	id, token := f.body.LeaseID, f.body.FencingToken
+	stale := &lease.StaleError{Name: r.Name, ID: id != "" && id != r.ID, Token: token != 0 && token != r.Token}
+	switch {
+	case stale.ID || stale.Token:
+		return stale
+	case token == 0 && id == "":
+		return wire.ForceReleasable(r)
+	}
+	return nil
+}
+
+// keeper asks for the lease that keeps the lock for a LockDelay.
+func (f *forced) keeper(r lease.Record, delay time.Duration) lease.AcquireRequest {
+	return lease.AcquireRequest{
+		Name: r.Name, Holder: wire.DelayHolder, TTL: min(max(delay, lease.MinTTL), lease.MaxTTL),
+		Metadata: map[string]string{"reason": f.body.Reason, "by": f.by, "owner_id": r.Holder, "fencing_token": strconv.FormatUint(r.Token, 10)},
+	}
+}
+
+// audit writes the one line about it. No lease's id is in it: who knows one can end the lease.
+func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) {
+	outcome := "unknown"
+	switch {
+	case err == nil:
+		outcome = "released"
+	case wire.KindOf(err).Sentinel != nil: // nothing was done
+		outcome = "refused"
+	}
+	attributes := []slog.Attr{
+		slog.String("outcome", outcome), slog.String("by", f.by), slog.String("from", c.Request().RemoteAddr),
+		slog.String("lock", ended.Lock), slog.String("owner_id", ended.OwnerID), slog.Uint64("fencing_token", ended.FencingToken),
+		slog.String("reason", f.body.Reason), slog.Int64("lock_delay_ms", ended.LockDelayMS),
+	}
+	if err != nil {
+		attributes = append(attributes, slog.Any("error", err))
+	}
+	f.Logger.LogAttrs(c.Request().Context(), slog.LevelWarn, "lease_force_released", attributes...)
+}
+
+const maxReason = 512 // bytes
+
+func checkReason(reason string) error {
+	switch {
+	case strings.TrimSpace(reason) == "":
+		return &lease.InvalidError{Field: "Reason", Value: "empty", Remedy: "say why, for the log"}
+	case len(reason) > maxReason:
+		return &lease.InvalidError{Field: "Reason", Value: strconv.Itoa(len(reason)) + " bytes", Remedy: "use at most " + strconv.Itoa(maxReason)}
+	case strings.ContainsFunc(reason, unicode.IsControl):
+		return &lease.InvalidError{Field: "Reason", Value: strconv.Quote(reason), Remedy: "use no control characters"}
+	}
+	return nil
+}
+
+// releaseAndKeep ends a lease and keeps its lock from everybody by another, in one operation
+// if the store can do that; else a request that comes between the two gets the lock. It returns for
+// how long the lock is kept: for the rest of a MinHold, if it has one that is not over.
+func (q *queue) releaseAndKeep(ctx context.Context, c lease.Claim, keeper lease.AcquireRequest) (time.Duration, error) {
+	q.unconfirm(c.Name)
+	var l lease.Lease
+	var released, acquired error
+	if q.meter.canHandOver() {
+		l, released, acquired = q.meter.handOver(ctx, c, keeper)
+	} else if released = q.meter.release(ctx, c); released == nil {
+		l, acquired = q.meter.acquire(ctx, keeper)
+	}
+	if released != nil {
+		if l.Token != 0 { // its holder was faster, and the lock was free
+			_ = q.release(ctx, l.Claim) // else it expires
+		}
+		if wire.KindOf(released).Sentinel == nil { // it can have been done
+			q.next(c.Name, q.peers.isElsewhere(c.Name))
+		}
+		return 0, released
+	}
+	q.next(c.Name, q.peers.isElsewhere(c.Name)) // who waits learns for how long
+	if held, ok := errors.AsType[*lease.HeldError](acquired); ok {
+		return held.Remaining, nil
+	}
+	return l.Remaining, nil
+}
