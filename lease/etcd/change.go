@@ -84,7 +84,7 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	case !r.Succeeded:
 		s.retire(c.fresh...)
 		if now := r.Responses[0].GetResponseRange().Kvs; len(now) == 0 || now[0].ModRevision != e.revision {
-			s.forgetEra(e.revision) // another store began one, such as for a member that joined
+			s.eras.forget(e.revision) // another store began one, such as for a member that joined
 		}
 		return 0, nil
 	}

@@ -39,11 +39,39 @@ const (
 
 // eras is the era as this process knows it.
 type eras struct {
+	finding chan struct{} // of size one: full while somebody finds it out
+
 	mu         sync.Mutex
-	known      era
+	known      era   // the zero era = none
 	connection int64 // the last one that was made when it was found out
+	forgotten  int   // how often known was
 
 	seen atomic.Int64 // the greatest revision that was
+}
+
+func (e *eras) get(connection int64) (known era, forgotten int, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known, e.forgotten, e.known.revision != 0 && e.connection == connection
+}
+
+// set notes what was found out since so many were forgotten, unless one was forgotten meanwhile.
+func (e *eras) set(found era, connection int64, forgotten int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.forgotten == forgotten {
+		e.known, e.connection = found, connection
+	}
+}
+
+// forget has the era found out again, if it is still that of a revision of its key; 0 = any.
+func (e *eras) forget(revision int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if revision == 0 || e.known.revision == revision {
+		e.known = era{}
+		e.forgotten++
+	}
 }
 
 // see notes a revision.
@@ -59,27 +87,28 @@ func (e *eras) see(revision int64) {
 func (s *Store) eraKey() string { return s.config.Prefix + separator + "era" }
 
 // era is the present one. It asks the cluster for its identity when a connection was made
-// since that was done last: no history ends without the end of all connections.
+// since that was done last: no history ends without the end of all connections. One asks at a
+// time; the others wait for it for as long as their own ctx allows.
 func (s *Store) era(ctx context.Context) (era, error) {
-	s.eras.mu.Lock()
-	defer s.eras.mu.Unlock()
-	if made := s.connections.Load(); s.eras.known.revision == 0 || s.eras.connection != made {
-		e, err := s.findEra(ctx)
-		if err != nil {
-			return e, err
-		}
-		s.eras.known, s.eras.connection = e, made
+	if e, _, ok := s.eras.get(s.connections.Load()); ok {
+		return e, nil
 	}
-	return s.eras.known, nil
-}
-
-// forgetEra has the era found out again, if it is still that of a revision of its key; 0 = any.
-func (s *Store) forgetEra(revision int64) {
-	s.eras.mu.Lock()
-	defer s.eras.mu.Unlock()
-	if revision == 0 || s.eras.known.revision == revision {
-		s.eras.known = era{}
+	select {
+	case s.eras.finding <- struct{}{}:
+		defer func() { <-s.eras.finding }()
+	case <-ctx.Done():
+		return era{}, undone(ctx, context.Cause(ctx))
 	}
+	made := s.connections.Load()
+	e, forgotten, ok := s.eras.get(made)
+	if ok {
+		return e, nil
+	}
+	e, err := s.findEra(ctx)
+	if err == nil {
+		s.eras.set(e, made, forgotten)
+	}
+	return e, err
 }
 
 // findEra reads the era, and begins another one if the cluster has not the history of that.
@@ -178,6 +207,6 @@ func (s *Store) sameHistory(read, written *etcdserverpb.ResponseHeader) error {
 	if read.ClusterId == written.ClusterId && read.Revision < written.Revision {
 		return nil
 	}
-	s.forgetEra(0)
+	s.eras.forget(0)
 	return fmt.Errorf("lease/etcd: %w: whether it was done is unknown", errHistory)
 }

@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -43,7 +45,7 @@ var _ interface {
 // Open connects to a cluster and makes sure that it answers and allows what the store needs.
 // It fails as operations do. The caller must Close the store.
 func Open(ctx context.Context, config Config) (*Store, error) {
-	s := &Store{spare: spares{free: make(map[int64][]mark)}, retired: make(chan clientv3.LeaseID, mostRetired)}
+	s := &Store{eras: eras{finding: make(chan struct{}, 1)}, spare: spares{free: make(map[int64][]mark)}, retired: make(chan clientv3.LeaseID, mostRetired)}
 	config, err := config.withDefaults(s)
 	if err != nil {
 		return nil, err
@@ -184,6 +186,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 	}
 	asked := seconds(r.TTL)
 	r.TTL = time.Duration(asked) * time.Second
+	prolonged := false
 	err = s.again(ctx, func(ctx context.Context) (done bool, err error) {
 		v, err := s.look(ctx, r.Name)
 		if err != nil {
@@ -195,7 +198,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 			return false, err
 		}
 		c := &change{v: v, row: next, needs: true, marks: v.marks}
-		left, on, err := s.prolongTo(ctx, c, asked)
+		left, on, err := s.prolongTo(ctx, c, asked, &prolonged)
 		if err != nil || !on {
 			return false, err
 		}
@@ -210,12 +213,15 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 		l.Remaining = left
 		return true, nil
 	})
+	if prolonged && (errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady)) {
+		return lease.Lease{}, fmt.Errorf("lease/etcd: whether it was done is unknown: %v", err) //nolint:errorlint // these say that nothing was done
+	}
 	return l, err
 }
 
 // prolongTo makes the lease of a change last for so many seconds at least, and returns how long
-// it does; false if it has expired.
-func (s *Store) prolongTo(ctx context.Context, c *change, asked int64) (left time.Duration, on bool, err error) {
+// it does; false if it has expired. It sets prolonged before anything can have come of it.
+func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged *bool) (left time.Duration, on bool, err error) {
 	m := c.v.marks[held]
 	if asked < m.asked {
 		if left, err = s.left(ctx, m); err != nil {
@@ -229,6 +235,7 @@ func (s *Store) prolongTo(ctx context.Context, c *change, asked int64) (left tim
 			if !c.v.marks[k].set() {
 				continue
 			}
+			*prolonged = true
 			if on, err := s.prolong(ctx, c.v.marks[k]); err != nil || !on {
 				return 0, false, err
 			}
