@@ -2,46 +2,43 @@ package bench
 
 import (
 	"context"
-	"net/url"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/pglatch/pglatch/lease/etcd"
+	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
 
 // startEtcd starts an etcd with one member in this process, which calls fsync
-// before it acknowledges, and returns clients of it.
-func startEtcd(b *testing.B, clients int) []*clientv3.Client {
+// before it acknowledges.
+func startEtcd(b *testing.B) (address string) {
 	b.Helper()
-	c := embed.NewConfig()
-	c.Dir = b.TempDir()
-	c.LogLevel = "fatal"
-	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
-	c.ListenPeerUrls = []url.URL{anyPort}
-	c.ListenClientUrls = []url.URL{anyPort}
-	server, err := embed.StartEtcd(c)
+	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: b.TempDir()})
 	require.NoError(b, err)
-	b.Cleanup(server.Close)
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-time.After(time.Minute):
-		require.Fail(b, "etcd does not start")
+	b.Cleanup(stop)
+	return address
+}
+
+// startCluster starts members in processes of their own, which do the same.
+func startCluster(b *testing.B, size int) (addresses []string) {
+	b.Helper()
+	members, err := etcdtest.StartCluster(b.Context(), b.TempDir(), size)
+	b.Cleanup(func() {
+		for _, m := range members {
+			_ = m.Kill()
+		}
+	})
+	require.NoError(b, err)
+	for _, m := range members {
+		addresses = append(addresses, m.Address)
 	}
-	all := make([]*clientv3.Client, clients)
-	for i := range all {
-		all[i], err = clientv3.New(clientv3.Config{
-			Endpoints:   []string{"http://" + server.Clients[0].Addr().String()},
-			DialTimeout: time.Minute,
-			Logger:      zap.NewNop(),
-		})
-		require.NoError(b, err)
-		b.Cleanup(func() { _ = all[i].Close() })
-	}
-	return all
+	return addresses
 }
 
 // etcdConnections is how many connections gave etcd most cycles per second.
@@ -49,12 +46,18 @@ const etcdConnections = 4
 
 // newEtcd gives each worker a session of its own, as a process of its own would
 // have, on one of the connections.
-func newEtcd(b *testing.B) contender {
+func newEtcd(b *testing.B, workers int, addresses ...string) contender {
 	b.Helper()
-	clients := startEtcd(b, etcdConnections)
+	clients := make([]*clientv3.Client, min(etcdConnections, workers))
+	for i := range clients {
+		var err error
+		clients[i], err = clientv3.New(clientv3.Config{Endpoints: addresses, DialTimeout: time.Minute, Logger: zap.NewNop()})
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = clients[i].Close() })
+	}
 	c := contender{name: "etcd", cycles: make([]cycler, workers)}
 	for i := range c.cycles {
-		session, err := concurrency.NewSession(clients[i%etcdConnections], concurrency.WithTTL(60))
+		session, err := concurrency.NewSession(clients[i%len(clients)], concurrency.WithTTL(60))
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = session.Close() })
 		c.cycles[i] = func(ctx context.Context, lock string, held func()) error {
@@ -67,4 +70,23 @@ func newEtcd(b *testing.B) contender {
 		}
 	}
 	return c
+}
+
+// BenchmarkLeaseOnEtcd measures cycles of acquire and release through a lock server in this
+// process on an etcd cluster, and of etcd's own lock on the same members, in turns of two seconds.
+func BenchmarkLeaseOnEtcd(b *testing.B) {
+	for _, members := range []int{1, 3} {
+		addresses := startCluster(b, members)
+		store, err := etcd.Open(b.Context(), etcd.Config{Client: clientv3.Config{Endpoints: addresses}})
+		require.NoError(b, err)
+		b.Cleanup(func() { require.NoError(b, store.Close()) })
+		for _, clients := range []int{1, 8, 80} {
+			contenders := []contender{newEtcd(b, clients, addresses...), newLockServer(b, "lockserver", clients, store)}
+			for _, load := range loads {
+				b.Run(fmt.Sprintf("members=%d/clients=%d/%s", members, clients, load.name), func(b *testing.B) {
+					takeTurns(b, contenders, load.hot)
+				})
+			}
+		}
+	}
 }

@@ -34,7 +34,7 @@ type spell struct {
 	requests  float64 // to acquire, for each grant
 }
 
-// measure lets all workers of one system cycle for a time. hot: all on one lock,
+// measure lets the workers of one system cycle for a time. hot: all on one lock,
 // which is checked to exclude; else each on its own.
 func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 	b.Helper()
@@ -42,8 +42,8 @@ func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 		ctx       = b.Context()
 		inside    atomic.Int32
 		all       sync.WaitGroup
-		latencies [workers][]time.Duration
-		errs      [workers]error
+		latencies = make([][]time.Duration, len(c.cycles))
+		errs      = make([]error, len(c.cycles))
 	)
 	held := func() {}
 	if hot {
@@ -59,7 +59,7 @@ func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 		requests = c.requests()
 	}
 	began, used := time.Now(), cpu(b)
-	for w := range workers {
+	for w := range c.cycles {
 		lock := "hot"
 		if !hot {
 			lock = fmt.Sprintf("lock-%d", w)
@@ -73,8 +73,8 @@ func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 	}
 	all.Wait()
 	elapsed := time.Since(began)
-	require.NoError(b, errors.Join(errs[:]...), c.name)
-	grants := slices.Concat(latencies[:]...)
+	require.NoError(b, errors.Join(errs...), c.name)
+	grants := slices.Concat(latencies...)
 	require.NotEmpty(b, grants, c.name)
 	slices.Sort(grants)
 	at := func(p float64) float64 {
@@ -93,25 +93,34 @@ func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 // which sync to the disk before they acknowledge. The systems take turns of two
 // seconds. Ratios are of cycles per second, the median over all turns.
 func BenchmarkLease(b *testing.B) {
-	contenders := []contender{newEtcd(b), newSQLite(b), newPostgres(b)}
-	for _, load := range []struct {
-		name string
-		hot  bool
-	}{{"uncontended", false}, {"hot", true}} {
+	contenders := []contender{newEtcd(b, workers, startEtcd(b)), newSQLite(b), newPostgres(b)}
+	for _, load := range loads {
 		b.Run(load.name, func(b *testing.B) {
-			spells := make([][]spell, len(contenders))
-			for _, c := range contenders {
-				measure(b, c, load.hot, turn/4) // connections, caches
-			}
-			for b.Loop() {
-				for i, c := range contenders {
-					spells[i] = append(spells[i], measure(b, c, load.hot, turn))
-				}
-			}
-			compare(b, contenders, spells)
+			takeTurns(b, contenders, load.hot)
 		})
 	}
 }
+
+// takeTurns measures each of some systems in turn, and compares them.
+func takeTurns(b *testing.B, contenders []contender, hot bool) {
+	b.Helper()
+	spells := make([][]spell, len(contenders))
+	for _, c := range contenders {
+		measure(b, c, hot, turn/4) // connections, caches
+	}
+	for b.Loop() {
+		for i, c := range contenders {
+			spells[i] = append(spells[i], measure(b, c, hot, turn))
+		}
+	}
+	compare(b, contenders, spells)
+}
+
+// loads are which locks the workers of a benchmark want.
+var loads = []struct {
+	name string
+	hot  bool
+}{{"uncontended", false}, {"hot", true}}
 
 const turn = 2 * time.Second
 

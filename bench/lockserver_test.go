@@ -26,7 +26,7 @@ func newSQLite(b *testing.B) contender {
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, store.Close()) })
-	return newLockServer(b, "sqlite", store)
+	return newLockServer(b, "sqlite", workers, store)
 }
 
 // newPostgres is a lock server on a PostgreSQL with the defaults of durability.
@@ -42,12 +42,12 @@ func newPostgres(b *testing.B) contender {
 	store, err := postgres.New(postgres.Config{Pool: pool})
 	require.NoError(b, err)
 	require.NoError(b, store.Migrate(b.Context()))
-	return newLockServer(b, "postgres", store)
+	return newLockServer(b, "postgres", workers, store)
 }
 
-// newLockServer serves a store, and lets all workers wait in line by one client,
+// newLockServer serves a store, and lets workers wait in line by one client,
 // which keeps a connection for each.
-func newLockServer(b *testing.B, name string, store lease.Store) contender {
+func newLockServer(b *testing.B, name string, workers int, store lease.Store) contender {
 	b.Helper()
 	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	require.NoError(b, err)

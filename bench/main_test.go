@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -24,6 +25,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	etcdtest.Main() // if this process is a member
 	if target := os.Getenv(childEnv); target != "" {
 		if err := lead(context.Background(), target); err != nil {
 			fmt.Println("error:", err)

@@ -2,12 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
-	"path/filepath"
-	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,44 +10,6 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
-
-// freeAddresses are loopback addresses at which nobody listens. What is killed must find its own
-// free when it comes back, so their ports are none that the system gives to connections.
-func freeAddresses(ctx context.Context, n int) (found []string, err error) {
-	for range 1000 {
-		if len(found) == n {
-			return found, nil
-		}
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-		if err != nil {
-			continue
-		}
-		defer listener.Close() //nolint:errcheck // until all are found, so that no one is found twice
-		found = append(found, address)
-	}
-	return nil, errors.New("no free ports on 127.0.0.1")
-}
-
-// startMembers starts three etcd members that keep their data in dir.
-func startMembers(dir string, addresses []string) (members []*etcdtest.Process, err error) {
-	const size = 3
-	var cluster []string
-	for i := range size {
-		cluster = append(cluster, fmt.Sprintf("m%d=http://%s", i+1, addresses[i]))
-	}
-	for i := range size {
-		m, err := etcdtest.Start(etcdtest.Member{
-			Name: fmt.Sprintf("m%d", i+1), Dir: filepath.Join(dir, fmt.Sprintf("m%d", i+1)), Cluster: strings.Join(cluster, ","),
-			Peers: "http://" + addresses[i], Clients: "http://" + addresses[size+i],
-		})
-		if err != nil {
-			return members, err
-		}
-		members = append(members, m)
-	}
-	return members, nil
-}
 
 // status asks one member what it knows; nil if it does not answer.
 func status(ctx context.Context, m *etcdtest.Process) *clientv3.StatusResponse {

@@ -45,11 +45,7 @@ func (s *story) Open(ctx context.Context) (err error) {
 	if s.dir, err = os.MkdirTemp("", "pglatch-demo-"); err != nil {
 		return err
 	}
-	addresses, err := freeAddresses(ctx, 8)
-	if err != nil {
-		return err
-	}
-	if s.members, err = startMembers(s.dir, addresses[:6]); err != nil {
+	if s.members, err = etcdtest.StartCluster(ctx, s.dir, 3); err != nil {
 		return err
 	}
 	leader, err := s.awaitLeader(ctx)
@@ -63,8 +59,12 @@ func (s *story) Open(ctx context.Context) (err error) {
 		}
 		s.Say("etcd %s is process %d at %s, and %s", s.member(m), m.PID(), m.Address, role)
 	}
+	addresses, err := etcdtest.FreeAddresses(ctx, 2)
+	if err != nil {
+		return err
+	}
 	for i, name := range []string{"A", "B"} {
-		s.servers = append(s.servers, &server{address: addresses[6+i]})
+		s.servers = append(s.servers, &server{address: addresses[i]})
 		if err := s.serve(ctx, s.servers[i], name); err != nil {
 			return err
 		}
