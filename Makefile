@@ -119,7 +119,7 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(GO) test -C leader/kubernetes/integration -run '^$$' -bench . -benchtime 20x -timeout 30m .
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
 	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
-	$(GO) test -C bench -run '^$$' -bench 'Lease$$' -benchtime 5x -timeout 30m .
+	$(WITHPG) $(GO) test -C bench -run '^$$' -bench 'Lease(OnEtcd|Gap)?$$' -benchtime 5x -timeout 30m .
 	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz

@@ -26,7 +26,7 @@ func startEtcd(b *testing.B) (address string) {
 }
 
 // startCluster starts members in processes of their own, which do the same.
-func startCluster(b *testing.B, size int) (addresses []string) {
+func startCluster(b *testing.B, size int) []*etcdtest.Process {
 	b.Helper()
 	members, err := etcdtest.StartCluster(b.Context(), b.TempDir(), size)
 	b.Cleanup(func() {
@@ -35,10 +35,14 @@ func startCluster(b *testing.B, size int) (addresses []string) {
 		}
 	})
 	require.NoError(b, err)
+	return members
+}
+
+func addresses(members []*etcdtest.Process) (all []string) {
 	for _, m := range members {
-		addresses = append(addresses, m.Address)
+		all = append(all, m.Address)
 	}
-	return addresses
+	return all
 }
 
 // etcdConnections is how many connections gave etcd most cycles per second.
@@ -76,7 +80,7 @@ func newEtcd(b *testing.B, workers int, addresses ...string) contender {
 // process on an etcd cluster, and of etcd's own lock on the same members, in turns of two seconds.
 func BenchmarkLeaseOnEtcd(b *testing.B) {
 	for _, members := range []int{1, 3} {
-		addresses := startCluster(b, members)
+		addresses := addresses(startCluster(b, members))
 		store, err := etcd.Open(b.Context(), etcd.Config{Client: clientv3.Config{Endpoints: addresses}})
 		require.NoError(b, err)
 		b.Cleanup(func() { require.NoError(b, store.Close()) })
