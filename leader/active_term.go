@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
@@ -16,10 +15,10 @@ type activeTerm struct {
 	trust  time.Duration // how long a good renewal is good for, from its start
 	ctx    *termContext
 	cancel context.CancelCauseFunc
-	until  atomic.Pointer[deadline] // of the lease, as the last good renewal set it
-	clean  bool                     // the leader before ended in good order
-	gone   <-chan struct{}          // closed when the backend knows of a loss; nil = it does not say
-	lost   func(cause error) error  // makes a LostError
+	until  boottime.Deadline       // of the lease, as the last good renewal set it
+	clean  bool                    // the leader before ended in good order
+	gone   <-chan struct{}         // closed when the backend knows of a loss; nil = it does not say
+	lost   func(cause error) error // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
 	kept   chan struct{}      // closed when the keeper has ended
@@ -27,37 +26,16 @@ type activeTerm struct {
 	loss   chan error         // one: leadership is gone
 }
 
-// A deadline is the moment after which a lease cannot be trusted any more.
-type deadline struct {
-	boottime.Moment
-	seen bool // somebody has found it passed, and it stays so
-}
-
-func (d *deadline) passed() bool { return d.seen || d.Passed() }
-
 // renew moves the deadline to trust after from. It returns false if the deadline
 // before has passed: somebody may have acted on that already.
-func (t *activeTerm) renew(from boottime.Moment) bool {
-	until := t.until.Load()
-	return !until.passed() && t.until.CompareAndSwap(until, &deadline{Moment: from.Add(t.trust)})
-}
+func (t *activeTerm) renew(from boottime.Moment) bool { return t.until.Extend(from.Add(t.trust)) }
 
 // alive reports whether the last good renewal can still be trusted. Once it was
 // false it stays so.
-func (t *activeTerm) alive() bool {
-	for {
-		until := t.until.Load()
-		if !until.passed() {
-			return true
-		}
-		if t.until.CompareAndSwap(until, &deadline{until.Moment, true}) {
-			return false
-		}
-	}
-}
+func (t *activeTerm) alive() bool { return !t.until.Passed() }
 
 // left is how long it can be.
-func (t *activeTerm) left() time.Duration { return t.until.Load().Until() }
+func (t *activeTerm) left() time.Duration { return t.until.Moment().Until() }
 
 // end ends the context; the first cause stays.
 func (t *activeTerm) end(cause error) { t.cancel(cause) }
@@ -105,7 +83,7 @@ func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
 	t.ctx = &termContext{Context: ctx, active: t}
-	t.until.Store(&deadline{Moment: from.Add(t.trust)})
+	t.until.Set(from.Add(t.trust))
 	keeping, stop := context.WithCancel(context.Background())
 	t.keeper = stop
 	go e.keep(keeping, t)

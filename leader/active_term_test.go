@@ -15,7 +15,7 @@ import (
 func termFrom(t *testing.T, trust time.Duration, from boottime.Moment) *activeTerm {
 	t.Helper()
 	v := &activeTerm{trust: trust, lost: func(cause error) error { return &LostError{Cause: cause} }}
-	v.until.Store(&deadline{Moment: from.Add(trust)})
+	v.until.Set(from.Add(trust))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	v.ctx, v.cancel = &termContext{Context: ctx, active: v}, cancel
 	return v
@@ -68,7 +68,7 @@ func TestWorkThatSleptThroughASuspensionIsToldBeforeAnyTimerRuns(t *testing.T) {
 		defer cancel()
 		assert.NoError(t, ctx.Err())
 		v := e.current.Load()
-		v.until.Store(&deadline{Moment: boottime.Moment{Mono: time.Now().Add(time.Hour), Boot: boottime.Now() - 1}}) // only one clock ran on
+		v.until.Set(boottime.Moment{Mono: time.Now().Add(time.Hour), Boot: boottime.Now() - 1}) // only one clock ran on
 		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 		assert.ErrorIs(t, context.Cause(ctx), ErrLost)
 		assert.False(t, e.IsLeader())

@@ -90,7 +90,7 @@ func named(callback any, call func()) (string, func()) {
 func (e *Elector) emit(v Event) {
 	v.Time = time.Now()
 	e.record.note(v, e.config.Identity)
-	e.streams.send(v)
+	e.streams.Send(v)
 	name, call := e.config.Callbacks.of(v)
 	if call == nil {
 		return

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/stream"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -38,7 +39,7 @@ type Elector struct {
 	state    atomic.Uint32
 	current  atomic.Pointer[activeTerm] // nil while not leading
 	busy     atomic.Int64               // boottime since which the lifecycle goroutine is busy; 0 = it waits
-	streams  streams
+	streams  stream.Set[Event]
 	record   record
 	lastTerm Term // by the lifecycle goroutine: of the last term
 
@@ -72,6 +73,7 @@ func New(config Config) (*Elector, error) {
 		return nil, err
 	}
 	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
+	e.streams.Expendable = Event.expendable
 	e.watches.Store(config.Callbacks.OnNewLeader != nil)
 	e.waiter, _ = e.backend.(driver.Waiter)
 	e.losses, _ = e.backend.(driver.LossNotifier)

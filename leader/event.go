@@ -1,6 +1,10 @@
 package leader
 
-import "time"
+import (
+	"context"
+	"iter"
+	"time"
+)
 
 // An EventKind is what an Event is about.
 type EventKind uint8
@@ -33,3 +37,15 @@ type Event struct {
 	Attempt  int    // of AcquireFailed: 1 is the first since the node last led or started
 	Err      error  // of Lost, AcquireFailed and Error; of Released, if not in order; of Stopped, if given up
 }
+
+// expendable reports whether a reader that is far behind can do without v.
+func (v Event) expendable() bool {
+	return v.Kind == EventStateChange || v.Kind == EventAcquireFailed || v.Kind == EventError
+}
+
+// Events returns the events from this call on, in order, until ctx ends, those from before its
+// end included; it must end, since events are kept until then. A reader that falls far behind misses
+// state changes, failed attempts and errors, the oldest first, but never an
+// Acquired, Recovered, Released, Lost or Stopped. The sequence can be ranged over
+// once; it goes on after Stopped, for an Elector that is started again.
+func (e *Elector) Events(ctx context.Context) iter.Seq[Event] { return e.streams.Events(ctx) }

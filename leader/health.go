@@ -9,7 +9,7 @@ import (
 )
 
 // overdue is since when the last good renewal cannot be trusted; negative if it can.
-func (t *activeTerm) overdue() time.Duration { return t.until.Load().Since() }
+func (t *activeTerm) overdue() time.Duration { return t.until.Moment().Since() }
 
 // minStuck is the least time after which an Elector that does not go on counts as stuck.
 const minStuck = 10 * time.Second

@@ -21,4 +21,4 @@ func (e *Elector) Busy() bool { return e.busy.Load() != 0 }
 
 // Distrust ends the lease of the current leadership before any timer knows it, as
 // it happens to a process that was stopped.
-func (e *Elector) Distrust() { e.current.Load().until.Store(new(deadline)) }
+func (e *Elector) Distrust() { e.current.Load().until.Set(boottime.Moment{}) }

@@ -30,7 +30,7 @@ type sighting struct {
 func (e *Elector) LeaderSeen() (holder Holder, ok bool, at time.Time) {
 	e.watches.Store(true)
 	if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
-		return e.self(t), true, t.until.Load().Add(-t.trust).Mono
+		return e.self(t), true, t.until.Moment().Add(-t.trust).Mono
 	}
 	if s := e.seen.Load(); s != nil {
 		return s.holder, s.ok, s.at
