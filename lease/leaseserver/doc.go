@@ -100,9 +100,39 @@
 // place of their own, and all get the lease that one of them gets. If another server on
 // the same store granted it, they hear of it within PollInterval.
 //
-// Requests that do not wait ask beside the line. Several servers have one line on a store that is a
-// lease.Messenger, as far as lease/postgres says; on another each has its own, and only tokens
-// order their grants.
+// Requests that do not wait ask beside the line.
+//
+// # Several servers
+//
+// Servers whose store is a lease.Messenger tell each other who waits for what, and that it is free; so all have one
+// line for each lock, and a lock that is released at one of them goes to the first, wherever that one waits. On another
+// store each server has its own line, and only tokens order their grants. The order is that in which
+// requests were announced: when the store has refused them, or when others of their server wait before
+// them. Messages carry no time, so the clocks of servers do not matter. Whatever becomes of messages,
+//
+//   - a lock has one holder: the store decides that, and no message;
+//   - a lock that is free, and for which somebody waits, is asked for within 1.5 times PollInterval: the first
+//     waiter of each server looks so often. PollInterval < 0 is not for several servers: what is lost then
+//     is lost until the lease expires;
+//   - a message that was not sent is sent again, and one that was lost is noticed with the next one a second later, as every server
+//     says each second, in a digest, what the others should know of it. Who knows something else asks for it.
+//     Waiters have the same places then as before. So they do after a lost connection, a fail-over of the store, and
+//     when a server is heard again that had been silent;
+//   - a server that sends, and for five seconds does not hear itself, listens on a new connection.
+//
+// A server that ends tells the others. One that dies, or is silent, is forgotten after five seconds; until then
+// a turn of one of its waiters costs a PollInterval each. There is no one order
+//
+//   - for the moment in which a lock is free, on its way to another server or when a lease has expired:
+//     who asks then, as new requests and the first of every server do, can come between;
+//   - with a server that does not hear others, or is not heard by them: its messages are not possible, as behind some
+//     poolers, or its version has none. Each serves its own waiters first then, from one to the next. Those of others look
+//     each PollInterval, and get the lock when it is free at that moment: they can wait for as long as somebody waits here.
+//
+// A request that waits costs at most three messages, if there are other servers: it waits, it is its turn, it has left. One
+// that gets the lock without waiting costs none. Each server sends one message a second besides. All waiters of a
+// server are announced again, once in a second at most, when another one begins to listen or asks. Of the others
+// a server remembers 100,000 waiters; of more it knows nothing until there is room.
 //
 // # Who may ask
 //

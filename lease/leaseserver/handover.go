@@ -28,11 +28,14 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 		return err
 	}
 	o := outcome{asked: boottime.Present(), err: errHandOverUnknown}
+	released := errHandOverUnknown
 	defer func() {
 		w.handOver <- o
+		if released != nil && wire.KindOf(released).Sentinel == nil { // it can have been done
+			q.next(c.Name, false)
+		}
 		runtime.Gosched() // the lock is what others wait for, not this answer
 	}()
-	var released error
 	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
 	return released
 }

@@ -3,8 +3,10 @@ package leaseserver
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,11 +20,18 @@ import (
 // Peers are the other servers of the store. All of them hear the same messages in the
 // same order, and so have the same line of waiters for each lock:
 //
-//	hello SERVER               it listens from now on, and does not know who waits
-//	alive SERVER               each second
-//	wait SERVER NUMBER LOCK    a request waits there
-//	leave SERVER NUMBER LOCK   it does not any more
-//	free SERVER NUMBER LOCK    the lock is free, and the turn of that request
+//	hello SERVER                    it listens from now on, and does not know who waits
+//	alive SERVER [DIGEST CLOCK]     each second: what the others should know of its waiters
+//	wait  SERVER NUMBER LOCK        a request waits there
+//	still SERVER NUMBER KEY LOCK    the same, and where it stands: for those who missed it
+//	leave SERVER NUMBER LOCK        it does not wait any more
+//	free  SERVER NUMBER LOCK        the lock is free, and the turn of that request
+//	again SERVER                    somebody does not know who waits there
+//	gone  SERVER                    it does not listen any more
+//
+// Whoever has missed something, because messages were lost or it took their sender for dead, sees it by
+// the next digest, and asks. What a server does not understand it passes over: a later
+// version may say more.
 //
 // A lock is free for whoever asks the store, whatever was said: that a message is lost,
 // late or wrong costs time, at most a PollInterval.
@@ -32,34 +41,36 @@ type peers struct {
 	logger    *slog.Logger
 	id        string
 	timeout   time.Duration
+	some      chan struct{} // of size one: there is something to send
 
-	mu      sync.Mutex
-	number  uint64
-	others  map[string]time.Time // when they were heard last; nil = nothing is heard
-	lines   map[string][]place
-	waiting int // in all lines
-	out     []string
-	some    chan struct{} // of size one: there is something to send
+	mu     sync.Mutex
+	number uint64              // the last that was given to a waiter of this server
+	own    map[uint64]struct{} // those of its waiters that others were told of
+	digest uint64              // of own
+	others map[string]time.Time
+	lines  lines                // of all; of this server's waiters those that it has heard of itself
+	freed  map[string]time.Time // locks of which nobody was told, because nobody was known to wait
+	outbox
 }
-
-// A place is that of a request in the line for a lock.
-type place struct{ server, number string }
 
 const (
 	aliveEvery  = time.Second
 	silentAfter = 5 * time.Second
-	listenPause = 30 * time.Second
+	lateAfter   = 2 * time.Second // somebody who waits is not heard of any more, who waited before
+	listenPause = 5 * time.Second
 
 	// So that nobody who may send to the channel fills the memory.
 	mostPlaces   = 100_000 // of waiters, and messages that are to be sent
 	mostServers  = 1_000
 	serverLength = 12
-	numberLength = 20
 )
 
 func newPeers(c *Config, q *queue) *peers {
 	messenger, _ := c.Store.(lease.Messenger)
-	return &peers{messenger: messenger, queue: q, logger: c.Logger, id: rand.Text()[:serverLength], timeout: c.StoreTimeout, some: make(chan struct{}, 1)}
+	return &peers{
+		messenger: messenger, queue: q, logger: c.Logger, id: rand.Text()[:serverLength], timeout: c.StoreTimeout,
+		some: make(chan struct{}, 1), own: make(map[uint64]struct{}), others: make(map[string]time.Time), lines: newLines(), freed: make(map[string]time.Time),
+	}
 }
 
 // run listens and sends until ctx ends.
@@ -67,6 +78,7 @@ func (p *peers) run(ctx context.Context) {
 	if p.messenger == nil {
 		return
 	}
+	defer p.sayGone(ctx)
 	for failures := 0; ; failures++ {
 		err := p.talk(ctx, func() { failures = 0 })
 		if ctx.Err() != nil {
@@ -75,7 +87,7 @@ func (p *peers) run(ctx context.Context) {
 		if failures == 0 {
 			p.logger.LogAttrs(ctx, slog.LevelInfo, "peers_not_heard", slog.Any("error", err))
 		}
-		if pause.For(ctx, wire.Jitter(min(time.Second<<min(failures, 5), listenPause))) != nil {
+		if pause.For(ctx, wire.Jitter(min(time.Second<<min(failures, 3), listenPause))) != nil {
 			return
 		}
 	}
@@ -83,68 +95,33 @@ func (p *peers) run(ctx context.Context) {
 
 // talk listens and sends until the connection or ctx ends.
 func (p *peers) talk(ctx context.Context, began func()) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
 	err := p.messenger.Listen(ctx, func() {
 		began()
-		p.say("hello", p.id, "")
-		wg.Go(func() { p.send(ctx) })
+		p.say("hello", p.id)
+		wg.Go(func() { p.send(ctx, cancel) })
 	}, p.receive)
+	if cause := context.Cause(ctx); errors.Is(cause, errDeaf) {
+		err = cause
+	}
+	cancel(nil)
+	wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.others, p.lines, p.waiting, p.out = nil, nil, 0, nil
+	for server := range p.others {
+		p.lines.drop(server)
+	}
+	clear(p.others)
+	p.outbox = outbox{}
 	return err
 }
 
-// send sends what there is to say, and each second that this server is alive.
-func (p *peers) send(ctx context.Context) {
-	ticker := time.NewTicker(aliveEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.some:
-		case <-ticker.C:
-			p.forget(time.Now().Add(-silentAfter))
-			p.say("alive", p.id, "")
-		}
-		p.mu.Lock()
-		messages := p.out
-		p.out = nil
-		p.mu.Unlock()
-		if len(messages) == 0 {
-			continue
-		}
-		bounded, cancel := context.WithTimeout(ctx, p.timeout)
-		if err := p.messenger.Send(bounded, messages); err != nil && ctx.Err() == nil {
-			p.logger.LogAttrs(ctx, slog.LevelDebug, "peers_not_told", slog.Any("error", err))
-		}
-		cancel()
-	}
-}
-
-func (p *peers) say(verb, server, rest string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sayLocked(verb, server, rest)
-}
-
-func (p *peers) sayLocked(verb, server, rest string) {
-	if len(p.out) >= mostPlaces {
-		return
-	}
-	message := verb + " " + server
-	if rest != "" {
-		message += " " + rest
-	}
-	p.out = append(p.out, message)
-	select {
-	case p.some <- struct{}{}:
-	default:
-	}
+// sayGone spares the others the time until they take this server for dead.
+func (p *peers) sayGone(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(p.timeout, aliveEvery))
+	defer cancel()
+	_ = p.messenger.Send(ctx, []string{"gone " + p.id}) // else they notice
 }
 
 // waits says that a request of this server waits, if others are to know.
@@ -155,22 +132,46 @@ func (p *peers) waits(w *waiter) {
 }
 
 func (p *peers) waitsLocked(w *waiter) {
-	if len(p.others) == 0 || w.number != "" || w.left {
+	if len(p.others) == 0 || w.number != 0 || w.left {
 		return
 	}
 	p.number++
-	w.number = strconv.FormatUint(p.number, 10)
-	p.sayLocked("wait", p.id, w.number+" "+w.request.Name)
+	w.number = p.number
+	p.own[w.number] = struct{}{}
+	p.digest ^= digest(w.number)
+	p.sayLocked("wait", p.id, w.text(), w.request.Name)
 }
+
+// repeat says of a request that waits that it does, also if others know.
+func (p *peers) repeat(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch s, heard := p.lines.places[place{p.id, w.number}]; {
+	case w.number == 0:
+		p.waitsLocked(w)
+	case w.left || len(p.others) == 0:
+	case heard:
+		p.sayLocked("still", p.id, w.text(), strconv.FormatUint(s.key, 10), s.name)
+	default:
+		p.sayLocked("wait", p.id, w.text(), w.request.Name)
+	}
+}
+
+func (w *waiter) text() string { return strconv.FormatUint(w.number, 10) }
 
 // left says that a request does not wait any more. Here that is so before it is heard: the
 // request can have got the lock, and release it next.
 func (p *peers) left(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.left = true; w.number != "" && p.others != nil {
-		p.removeLocked(w.request.Name, func(l place) bool { return l == place{p.id, w.number} })
-		p.sayLocked("leave", p.id, w.number+" "+w.request.Name)
+	if w.left = true; w.number == 0 {
+		return
+	}
+	delete(p.own, w.number)
+	p.digest ^= digest(w.number)
+	p.lines.leave(place{p.id, w.number})
+	if len(p.others) > 0 {
+		p.sayLocked("leave", p.id, w.text(), w.request.Name)
 	}
 }
 
@@ -178,49 +179,76 @@ func (p *peers) left(w *waiter) {
 func (p *peers) isElsewhere(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := p.lines[name]
+	line := p.lines.locks[name]
 	return len(line) > 0 && line[0].server != p.id
 }
 
 // free tells the first who waits for a lock at another server that it is free; false
-// if nobody does.
+// if nobody does. Somebody can have asked the store before, and be heard of after: that one is told
+// then.
 func (p *peers) free(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.lines[name] {
-		if l.server != p.id {
-			p.sayLocked("free", l.server, l.number+" "+name)
+	for _, s := range p.lines.locks[name] {
+		if s.server != p.id {
+			p.sayLocked("free", s.server, strconv.FormatUint(s.number, 10), name)
 			return true
 		}
 	}
+	if len(p.others) > 0 && len(p.freed) < mostPlaces {
+		p.freed[name] = time.Now()
+	}
 	return false
-}
-
-// pass gives the turn of a request that has left to the next one. Whoever sent it can have
-// missed that it left: it is said again, or the turn would come back for ever.
-func (p *peers) pass(at place, name string) {
-	p.leave(at, name)
-	p.say("leave", at.server, at.number+" "+name)
-	p.free(name)
 }
 
 // receive takes a message. What is none is passed over: anybody can send to the channel.
 func (p *peers) receive(message string) {
 	verb, rest, _ := strings.Cut(message, " ")
 	server, rest, _ := strings.Cut(rest, " ")
-	number, name, _ := strings.Cut(rest, " ")
-	at := place{server, number}
-	if len(server) > serverLength || len(number) > numberLength {
+	if server == "" || len(server) > serverLength {
 		return
 	}
 	switch verb {
-	case "hello", "alive":
-		p.heard(server, verb == "hello")
+	case "hello":
+		p.heard(server, true)
+	case "alive":
+		p.heard(server, false)
+		p.compare(server, rest)
+	case "wait", "still", "leave", "free":
+		p.receiveOf(verb, server, rest)
+	case "again":
+		if server == p.id {
+			p.announce()
+		}
+	case "gone":
+		p.drop(server)
+	}
+}
+
+// receiveOf takes a message about a request.
+func (p *peers) receiveOf(verb, server, rest string) {
+	text, name, _ := strings.Cut(rest, " ")
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return
+	}
+	at := place{server, number}
+	switch verb {
 	case "wait":
 		p.heard(server, false) // the answer to a hello comes before the next alive
-		p.enter(at, name)
+		p.enter(at, name, 0)
+	case "still":
+		text, name, _ = strings.Cut(name, " ")
+		if key, err := strconv.ParseUint(text, 10, 64); err == nil && key > 0 && server != p.id { // of its own it has the key
+			p.heard(server, false)
+			p.enter(at, name, key)
+		}
 	case "leave":
-		p.leave(at, name)
+		p.mu.Lock()
+		if _, waits := p.own[number]; server != p.id || !waits {
+			p.lines.leave(at)
+		}
+		p.mu.Unlock()
 	case "free":
 		if server == p.id && !p.queue.wake(name) {
 			p.pass(at, name)
@@ -228,93 +256,88 @@ func (p *peers) receive(message string) {
 	}
 }
 
+// pass gives the turn of a request that has left to the next one. Whoever sent it can have
+// missed that it left: it is said again, or the turn would come back for ever.
+func (p *peers) pass(at place, name string) {
+	p.mu.Lock()
+	p.lines.leave(at)
+	p.sayLocked("leave", at.server, strconv.FormatUint(at.number, 10), name)
+	p.mu.Unlock()
+	p.free(name)
+}
+
 // heard notes a server. One that is new to this one learns who waits here.
 func (p *peers) heard(server string, hello bool) {
 	p.mu.Lock()
-	if p.others == nil {
-		p.others, p.lines = make(map[string]time.Time), make(map[string][]place)
-	}
-	if server == p.id || server == "" {
-		p.mu.Unlock()
+	defer p.mu.Unlock()
+	if server == p.id {
+		p.unheard = time.Time{}
 		return
 	}
 	_, known := p.others[server]
 	if !known && len(p.others) >= mostServers {
-		p.mu.Unlock()
 		return
 	}
 	p.others[server] = time.Now()
-	p.mu.Unlock()
 	if hello {
-		p.drop(server)
+		p.lines.drop(server)
 	}
 	if hello || !known {
-		p.queue.eachWaiter(p.again)
+		p.announceLocked()
 	}
 }
 
-// again says of a request that waits that it does, also if others know.
-func (p *peers) again(w *waiter) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w.number != "" && !w.left && p.others != nil {
-		p.sayLocked("wait", p.id, w.number+" "+w.request.Name)
-	}
-	p.waitsLocked(w)
-}
-
-func (p *peers) enter(at place, name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lines == nil || p.waiting >= mostPlaces || lease.ValidateName(name) != nil || slices.Contains(p.lines[name], at) {
+// compare asks a server who waits there, if that is not what this one knows.
+func (p *peers) compare(server, rest string) {
+	var theirs, clock uint64
+	if n, _ := fmt.Sscanf(rest, "%x %d", &theirs, &clock); n < 2 || server == p.id {
 		return
 	}
-	if _, known := p.others[at.server]; !known && at.server != p.id {
-		return
-	}
-	p.lines[name] = append(p.lines[name], at)
-	p.waiting++
-}
-
-func (p *peers) leave(at place, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.removeLocked(name, func(l place) bool { return l == at })
+	p.lines.seen(clock)
+	if _, known := p.others[server]; known && p.lines.digests[server] != theirs && len(p.lines.places) < mostPlaces {
+		p.lines.drop(server)
+		p.sayLocked("again", server)
+	}
 }
 
-// drop forgets who waits at a server.
+func (p *peers) enter(at place, name string, key uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, known := p.others[at.server]
+	if at.server == p.id {
+		_, known = p.own[at.number]
+	}
+	if !known || len(p.lines.places) >= mostPlaces || lease.ValidateName(name) != nil {
+		return
+	}
+	p.lines.enter(at, name, key)
+	if _, free := p.freed[name]; free && at.server != p.id {
+		delete(p.freed, name)
+		p.sayLocked("free", at.server, strconv.FormatUint(at.number, 10), name)
+	}
+}
+
+// drop forgets a server.
 func (p *peers) drop(server string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name := range p.lines {
-		p.removeLocked(name, func(l place) bool { return l.server == server })
+	if _, known := p.others[server]; known {
+		delete(p.others, server)
+		p.lines.drop(server)
 	}
 }
 
-// forget drops servers that were not heard since then.
-func (p *peers) forget(since time.Time) {
+// forget drops servers that are silent, and locks that were free long ago.
+func (p *peers) forget(now time.Time) {
 	p.mu.Lock()
-	var silent []string
+	defer p.mu.Unlock()
 	for server, at := range p.others {
-		if at.Before(since) {
-			silent = append(silent, server)
+		if now.Sub(at) > silentAfter {
 			delete(p.others, server)
+			p.lines.drop(server)
 		}
 	}
-	p.mu.Unlock()
-	for _, server := range silent {
-		p.drop(server)
-	}
-}
-
-func (p *peers) removeLocked(name string, gone func(place) bool) {
-	line, ok := p.lines[name]
-	if !ok {
-		return // also before this server has heard itself
-	}
-	rest := slices.DeleteFunc(line, gone)
-	p.waiting -= len(line) - len(rest)
-	if p.lines[name] = rest; len(rest) == 0 {
-		delete(p.lines, name)
-	}
+	maps.DeleteFunc(p.freed, func(_ string, at time.Time) bool { return now.Sub(at) > lateAfter })
 }

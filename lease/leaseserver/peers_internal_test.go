@@ -3,6 +3,7 @@ package leaseserver
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -14,9 +15,22 @@ import (
 // newTestPeers is a server that has heard itself.
 func newTestPeers(id string) *peers {
 	p := newPeers(&Config{}, newQueue(&Config{}, nil))
+	p.queue.peers = p
 	p.id = id
 	p.receive("hello " + id)
 	return p
+}
+
+// takeAll returns what a server says, and takes it for sent.
+func (p *peers) takeAll() (all []string) {
+	for {
+		messages, taken := p.next()
+		if len(messages) == 0 {
+			return all
+		}
+		p.sent(taken, taken < len(messages), nil)
+		all = append(all, messages...)
+	}
 }
 
 // talkAll lets servers hear what all of them say, until nobody says anything or after so many
@@ -25,8 +39,7 @@ func talkAll(rounds int, all ...*peers) int {
 	for round := range rounds {
 		var messages []string
 		for _, p := range all {
-			messages = append(messages, p.out...)
-			p.out = nil
+			messages = append(messages, p.takeAll()...)
 		}
 		if len(messages) == 0 {
 			return round
@@ -40,17 +53,34 @@ func talkAll(rounds int, all ...*peers) int {
 	return rounds
 }
 
-// A server that begins to listen hears the others before itself.
+// order is who waits where.
+func (p *peers) order() map[string][]place {
+	all := make(map[string][]place)
+	for name, line := range p.lines.locks {
+		for _, s := range line {
+			all[name] = append(all[name], s.place)
+		}
+	}
+	return all
+}
+
+// A server that begins to listen hears the others before itself. One of another version says what
+// this one does not know, and does not say what it does.
 func TestMessagesMayComeInAnyOrderAndInPieces(t *testing.T) {
 	t.Parallel()
-	for _, first := range []string{"leave other 1 x", "wait other 1 x", "free other 1 x", "alive other", "hello other", "leave", "wait  ", "", "nonsense other 1 x"} {
+	for _, first := range []string{
+		"leave other 1 x", "wait other 1 x", "free other 1 x", "alive other", "hello other", "leave", "wait  ", "", "nonsense other 1 x",
+		"still other 1 x", "still other 1 0 x", "still other 1", "still other -1 -1 x", "alive other zz yy", "alive other 1", "again other", "gone other", "gone",
+		"wait other 99999999999999999999 x", "wait2 other 1 2 3 x", "alive other 0 0 and more",
+	} {
 		p := newPeers(&Config{}, newQueue(&Config{}, nil))
+		p.queue.peers = p
 		p.receive(first)
 		for _, message := range []string{"hello " + p.id, "hello other", "wait other 1 x", "wait other 2 x", "leave other 1 x", "leave other 1 x", "leave other 7 y"} {
 			p.receive(message)
 		}
-		assert.Equal(t, map[string][]place{"x": {{"other", "2"}}}, p.lines, first)
-		assert.Equal(t, 1, p.waiting, first)
+		assert.Equal(t, map[string][]place{"x": {{"other", 2}}}, p.order(), first)
+		assert.Len(t, p.lines.places, 1, first)
 	}
 }
 
@@ -60,11 +90,12 @@ func TestAServerThatBeginsLearnsOfThoseWhoWait(t *testing.T) {
 	old.receive("alive other")
 	_, w := old.queue.joinForTest("x")
 	old.waits(w)
-	old.out = nil // before the new one listened
+	old.takeAll() // before the new one listened
 	fresh := newTestPeers("new")
 	old.receive("hello new")
+	old.announced = old.announced.AddDate(-1, 0, 0)
 	talkAll(10, old, fresh)
-	assert.Equal(t, map[string][]place{"x": {{"old", "1"}}}, fresh.lines)
+	assert.Equal(t, map[string][]place{"x": {{"old", 1}}}, fresh.order())
 }
 
 func TestServersThatMissedALeaveDoNotSendEachOtherARequestThatIsGone(t *testing.T) {
@@ -79,7 +110,7 @@ func TestServersThatMissedALeaveDoNotSendEachOtherARequestThatIsGone(t *testing.
 	assert.True(t, a.free("x"))
 	assert.Less(t, talkAll(100, all...), 10)
 	for _, p := range all {
-		assert.Empty(t, p.lines)
+		assert.Empty(t, p.order())
 	}
 }
 
@@ -92,6 +123,7 @@ func TestStrangersDoNotFillTheMemory(t *testing.T) {
 	}
 	for i := range 3 * mostServers {
 		p.receive(fmt.Sprintf("hello %d", i))
+		p.receive(fmt.Sprintf("alive %d 1 1", i))
 	}
 	assert.LessOrEqual(t, len(p.others), mostServers)
 	assert.LessOrEqual(t, len(p.out), mostPlaces)
@@ -101,7 +133,42 @@ func TestStrangersDoNotFillTheMemory(t *testing.T) {
 		p.receive(strings.Replace(m, "wait", "hello", 1))
 		p.receive(m)
 	}
-	assert.Empty(t, p.lines)
+	assert.Empty(t, p.order())
+	p.receive("gone 0")
+	p.receive("hello b")
+	for i := range mostPlaces + 10 {
+		p.receive(fmt.Sprintf("wait b %d %d", i, i))
+	}
+	assert.Len(t, p.lines.places, mostPlaces)
+	assert.Len(t, p.lines.locks, mostPlaces)
+	p.receive("gone b")
+	assert.Empty(t, p.lines.places)
+	assert.Empty(t, p.lines.digests)
+}
+
+func TestTheGreatestKeyIsNotTheEndOfTheLine(t *testing.T) {
+	t.Parallel()
+	p := newTestPeers("a")
+	for _, m := range []string{"hello b", "wait b 1 x", fmt.Sprintf("alive b 0 %d", uint64(math.MaxUint64)), "wait b 2 x", "wait b 3 x", "leave b 2 x"} {
+		p.receive(m)
+	}
+	assert.Equal(t, map[string][]place{"x": {{"b", 3}}}, p.order(), "the digest was another, so 1 is to be said again")
+}
+
+// Nobody can say of this server's waiters that they have left, or how they stand.
+func TestAServerKnowsBestWhoWaitsThere(t *testing.T) {
+	t.Parallel()
+	p := newTestPeers("a")
+	p.receive("alive b")
+	for range 2 {
+		_, w := p.queue.joinForTest("x")
+		p.waits(w)
+	}
+	talkAll(1, p)
+	for _, m := range []string{"leave a 1 x", "wait a 3 x", "still a 2 1 x", "alive a 77 1", "gone a", "hello a"} {
+		p.receive(m)
+	}
+	assert.Equal(t, map[string][]place{"x": {{"a", 1}, {"a", 2}}}, p.order())
 }
 
 func TestALockWhoseNameEndsInASpaceIsThatLock(t *testing.T) {
@@ -111,7 +178,7 @@ func TestALockWhoseNameEndsInASpaceIsThatLock(t *testing.T) {
 	_, w := p.queue.joinForTest("x ")
 	p.waits(w)
 	talkAll(1, p)
-	assert.Equal(t, map[string][]place{"x ": {{"a", "1"}}}, p.lines)
+	assert.Equal(t, map[string][]place{"x ": {{"a", 1}}}, p.order())
 }
 
 func (q *queue) joinForTest(name string) (*lockQueue, *waiter) {

@@ -54,7 +54,7 @@ type waiter struct {
 	news     chan struct{} // of size one: got or look was set
 
 	// Guarded by peers.mu.
-	number string // among those of this server that others know of; "" = they do not
+	number uint64 // among those of this server that others know of; 0 = they do not
 	left   bool   // it does not wait any more
 
 	// Guarded by queue.mu, and never both.
@@ -102,9 +102,7 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
 		o = q.ask(lq, w)
 	}
-	o = q.leave(lq, w, o)
-	q.peers.left(w)
-	return o.since(start)
+	return q.depart(lq, w, o).since(start)
 }
 
 // since is the outcome for a request that came at start: a lease counts from there, or
@@ -308,10 +306,21 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *
 	return lq, w
 }
 
+// depart is leave, which the other servers hear of.
+func (q *queue) depart(lq *lockQueue, w *waiter, o outcome) outcome {
+	o, unused := q.leave(lq, w, o)
+	q.peers.left(w)
+	if unused {
+		q.peers.free(w.request.Name)
+	}
+	return o
+}
+
 // leave takes a request out of the queue, and returns what is to be answered: another
 // sending of it can have got the lease in the last moment. If it was the first and got
-// no lease, and it is not known for how long the lock is kept, the next one asks.
-func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
+// no lease, and it is not known for how long the lock is kept, the next one asks; if there
+// is none its turn is unused, and somebody else's.
+func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) (_ outcome, unused bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.waiting--
@@ -327,10 +336,11 @@ func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) outcome {
 	switch next := lq.waiters.Front(); {
 	case next == nil:
 		delete(q.locks, w.request.Name)
+		unused = o.err != nil && (lq.due.Until() <= 0 || len(lq.wake) > 0)
 	case first:
 		close(next.Value.(*waiter).turn)
 	}
-	return o
+	return o, unused
 }
 
 // granted notes in the lock's queue, if there is one, a lease that was got beside it.

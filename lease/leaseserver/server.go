@@ -100,7 +100,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	monitorCtx, stopMonitor := context.WithCancel(ctx)
+	// The monitor ends last: what is released meanwhile is for the waiters of other servers.
+	monitorCtx, stopMonitor := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMonitor()
 	wg.Go(func() { s.Monitor(monitorCtx) })
 	served := make(chan error, 1)

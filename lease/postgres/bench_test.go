@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -123,4 +125,31 @@ func BenchmarkHandOverBetweenServers(b *testing.B) {
 	for _, p := range []int{50, 99} {
 		b.ReportMetric(float64(times[(len(times)-1)*p/100].Microseconds())/1000, "p"+strconv.Itoa(p)+"-ms")
 	}
+}
+
+// BenchmarkAnnounceTenThousand is what a server with as many waiters sends when another one
+// begins to listen: the time is until all is heard.
+func BenchmarkAnnounceTenThousand(b *testing.B) {
+	s := newStore(b, pgtest.DSN(b))
+	const waiters, atOnce = 10_000, 1_000
+	heard := make(chan struct{}, waiters)
+	ready := make(chan struct{})
+	ctx, cancel := context.WithCancel(b.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Listen(ctx, func() { close(ready) }, func(string) { heard <- struct{}{} }) })
+	<-ready
+	for b.Loop() {
+		for sent := 0; sent < waiters; sent += atOnce {
+			var messages []string
+			for i := range atOnce {
+				messages = append(messages, fmt.Sprintf("still ABCDEFGHIJKL %d %d nightly-report", sent+i, sent+i))
+			}
+			require.NoError(b, s.Send(b.Context(), messages))
+		}
+		for range waiters {
+			<-heard
+		}
+	}
+	cancel()
+	wg.Wait()
 }

@@ -188,19 +188,24 @@
 // A Store is a lease.Messenger: lock servers of one database tell each other over LISTEN and NOTIFY, on the channel
 // pglatch_lease, who waits for what, and that it is free. PostgreSQL gives all listeners the messages in the order in which
 // their transactions committed (manual, NOTIFY), so all have one line for each name, and a lock that is released at
-// one server goes to who came first, wherever that one waits, in milliseconds. In one order are served:
-//
-//   - those who wait, as their servers announced them: that is when the store has refused them, or when others of
-//     the same server wait before them. Who asks while the name is free for a moment, or asks without waiting, can come between;
-//   - after a release through a server. When a lease expires, when a program releases it through a Store of its own, and
-//     after a lost connection, the first waiters of all servers look by themselves, each second, and any can be the first;
-//   - as long as the servers hear each other. One that is silent for five seconds is forgotten; a server that comes to others
-//     who have waiters learns of them in an order of its own.
+// one server goes to who came first, wherever that one waits, in milliseconds. lease/leaseserver says how far the order goes, and
+// what becomes of it when messages are lost. After a release by a program through a Store of its own the first waiters of
+// all servers look by themselves, each second, and any can be the first.
 //
 // Messages are stored nowhere, and are no part of what is promised: with none, with late ones or with those of whoever else may
-// connect to the database, a lease has one holder, and a waiter looks each second. Where a pooler shares the sessions
-// of the server, as in transaction mode, LISTEN is not possible: there it is only that look. Each server has one
-// connection for it beside the pool's, and sends one message a second; while it is alone, no more.
+// connect to the database, a lease has one holder, and a waiter looks each second.
+//
+//	connection lost, server restarts,      listens anew after a second or two, five at most after longer outages, on whichever
+//	standby is promoted                    server takes writes; the line is then as it was
+//	network is silent                      the same, five seconds after messages can be sent again, else a minute
+//	a pooler shares server sessions        Listen says so, and it stays with the look: leaseserver logs peers_not_heard. In
+//	                                       session mode it works
+//	server is a standby                    neither Listen nor Send work; nor does anything else
+//	the queue of notifications is full     Send fails and is tried again; leases are granted and released as ever (pg_notification_queue_usage
+//	                                       shows it; the cause is a session that listens and stays in a transaction)
+//	a role without rights                  LISTEN and NOTIFY need none; one more connection must be allowed to it
+//
+// Each server has one connection for it beside the pool's. A message is part of no other transaction, and is not waited for until it is on disk.
 //
 // # What it does not guarantee
 //

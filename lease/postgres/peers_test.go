@@ -2,9 +2,11 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +24,20 @@ import (
 // A peer is one lock server of several on a database.
 type peer struct {
 	client *leasehttp.Client
-	stop   context.CancelFunc // what it hears and says
+	store  *mutable
+}
+
+// A mutable store can be kept from sending messages.
+type mutable struct {
+	*postgres.Store
+	mute atomic.Bool
+}
+
+func (m *mutable) Send(ctx context.Context, messages []string) error {
+	if m.mute.Load() {
+		return errors.New("mute")
+	}
+	return m.Store.Send(ctx, messages)
 }
 
 func newPeer(tb testing.TB, store lease.Store, poll time.Duration) peer {
@@ -33,7 +48,9 @@ func newPeer(tb testing.TB, store lease.Store, poll time.Duration) peer {
 	wg.Go(func() { server.Monitor(ctx) })
 	tb.Cleanup(wg.Wait)
 	tb.Cleanup(cancel)
-	return peer{servetest.Client(tb, h, leasehttp.ClientConfig{}), cancel}
+	p := peer{client: servetest.Client(tb, h, leasehttp.ClientConfig{})}
+	p.store, _ = store.(*mutable)
+	return p
 }
 
 // A tap hears what the servers of a database say.
@@ -85,7 +102,7 @@ func newPeers(tb testing.TB, poll time.Duration) (peers []peer, heard *tap) {
 	dsn := pgtest.DSN(tb)
 	heard = newTap(tb, newStore(tb, dsn))
 	for range 2 {
-		peers = append(peers, newPeer(tb, newStore(tb, dsn), poll))
+		peers = append(peers, newPeer(tb, &mutable{Store: newStore(tb, dsn)}, poll))
 	}
 	heard.await("hello", 2)
 	heard.await("alive", 2)
@@ -151,7 +168,7 @@ func TestAWaiterAtAServerThatSaysNoMoreHoldsUpNobody(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = peers[1].client.AcquireWait(gone, servetest.Ask("job", "gone"), time.Minute) })
 	heard.await("wait", 1)
-	peers[1].stop()
+	peers[1].store.mute.Store(true)
 	leave()
 	wg.Wait()
 	wg.Go(func() {
