@@ -16,7 +16,7 @@ type Store interface {
 	// have run. *HeldError if somebody has one, or a delay keeps the name.
 	Acquire(ctx context.Context, r AcquireRequest) (Lease, error)
 	// Renew prolongs a lease to TTL from now, or to the end of its MaxLifetime; it never
-	// shortens it. *StaleError if the claim is not the current one, *ExpiredError if it
+	// shortens it, and can change its metadata. *StaleError if the claim is not the current one, *ExpiredError if it
 	// is and its time was over, *NotFoundError if the store knows nothing of the name.
 	Renew(ctx context.Context, r RenewRequest) (Lease, error)
 	// Release ends a lease. Releasing once more what was released last is no error.
@@ -93,6 +93,10 @@ type AcquireRequest struct {
 type RenewRequest struct {
 	Claim
 	TTL time.Duration // MinTTL to MaxTTL, from now
+
+	// Metadata takes the place of the lease's, as AcquireRequest.Metadata; nil leaves it as it
+	// is, and an empty map empties it. A renewal that is refused changes nothing of it.
+	Metadata map[string]string
 }
 
 // A ListRequest selects names.

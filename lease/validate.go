@@ -45,7 +45,9 @@ func (r AcquireRequest) Validate() error {
 }
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
-func (r RenewRequest) Validate() error { return firstError(r.Claim.Validate(), validateTTL(r.TTL)) }
+func (r RenewRequest) Validate() error {
+	return firstError(r.Claim.Validate(), validateTTL(r.TTL), validateMetadata(r.Metadata))
+}
 
 // Validate returns an *InvalidError for the first part that is missing or out of
 // bounds.

@@ -14,7 +14,7 @@
 //
 //	POST /v1/locks/{lock}/acquire     owner_id [, ttl_ms, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
 //	     …/acquire?wait=10s           the same, and waits for the lock
-//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms]
+//	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms, metadata]
 //	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
@@ -37,6 +37,9 @@
 // A ttl_ms that is left out is the default that Config.TTLPolicies has for the name of the
 // lock, and one outside of their bounds is refused, also in a renewal. If there is no
 // default, ttl_ms is needed.
+//
+// The metadata of a renewal takes the place of the lease's; {} empties it, and without the field
+// it stays as it is.
 //
 // Many leases are renewed in one request, on a store that is a lease.BatchRenewer in one
 // operation. Each renewal is answered by itself, with a lease or a Problem, as it would have

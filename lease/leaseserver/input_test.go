@@ -94,7 +94,7 @@ func TestWhatIsNotValidIsRefusedAndNothingStored(t *testing.T) {
 		{"renewal with token 0", "/v1/locks/x/renew", `{"owner_id":"a","lease_id":"i","fencing_token":0,"ttl_ms":1000}`, 422},
 		{"renewal with a negative token", "/v1/locks/x/renew", `{"owner_id":"a","lease_id":"i","fencing_token":-1,"ttl_ms":1000}`, 422},
 		{"renewal with a token too great", "/v1/locks/x/renew", `{"owner_id":"a","lease_id":"i","fencing_token":9223372036854775808,"ttl_ms":1000}`, 422},
-		{"renewal with metadata", "/v1/locks/x/renew", `{"owner_id":"a","lease_id":"i","fencing_token":1,"ttl_ms":1000,"metadata":{}}`, 400},
+		{"renewal with a key", "/v1/locks/x/renew", `{"owner_id":"a","lease_id":"i","fencing_token":1,"ttl_ms":1000,"idempotency_key":"k"}`, 400},
 		{"release without a lease", "/v1/locks/x/release", `{"owner_id":"a","fencing_token":1}`, 400},
 		{"release with a long key", "/v1/locks/x/release", `{"owner_id":"a","lease_id":"i","fencing_token":1,"idempotency_key":"` + strings.Repeat("k", 513) + `"}`, 400},
 	} {

@@ -174,6 +174,7 @@ func TestAnswersAreAsTheDocumentDescribes(t *testing.T) {
 		{"/acquire", "job", `{"owner_id":"b","ttl_ms":0}`, 422},
 		{"/acquire", "job", strings.Repeat(" ", 1001), 413},
 		{"/renew", "job", `{` + mine + `,"ttl_ms":600000}`, 200},
+		{"/renew", "job", `{` + mine + `,"ttl_ms":600000,"metadata":{"host":"y"}}`, 200},
 		{"/renew", "job", `{` + free + `,"ttl_ms":600000}`, 409},
 		{"/renew", "none", `{` + free + `,"ttl_ms":600000}`, 404},
 		{"/release", "job", `{` + free + `}`, 409},

@@ -62,6 +62,9 @@ func (b *broken) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 			r.Claim = record.Claim
 		}
 	}
+	if b.kind == "renewals know no metadata" {
+		r.Metadata = nil
+	}
 	l, err := b.Store.Renew(ctx, r)
 	if b.kind == "what remains is the TTL" && err == nil {
 		l.Remaining = r.TTL
@@ -112,6 +115,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"acquiring needs a sweep":                  "acquire:_an_expired_lease",
 		"names are folded":                         "acquire:_names_that_differ",
 		"metadata is dropped":                      "acquire:_a_free_name",
+		"renewals know no metadata":                "metadata:_a_renewal_changes_it",
 		"retries are not jittered":                 "acquire:_the_recommended_retry",
 		"keys are ignored":                         "idempotency:_the_same_request_gets",
 		"delays are ignored":                       "LockDelay_is_told",

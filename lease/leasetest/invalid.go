@@ -112,6 +112,10 @@ var invalidCases = []testCase{
 				_, err := s.store.Renew(s.Context(), lease.RenewRequest{Claim: l.Claim, TTL: ttl})
 				requireInvalid(s, err, "TTL")
 			}
+			for _, bad := range badAcquires()["Metadata"] {
+				_, err := s.store.Renew(s.Context(), lease.RenewRequest{Claim: l.Claim, TTL: long, Metadata: bad.Metadata})
+				requireInvalid(s, err, "Metadata")
+			}
 		})
 	}},
 	{"invalid: bad names, lists and sweeps are refused", func(s *suite) {

@@ -143,6 +143,7 @@ var tokenCases = []testCase{
 		r := request("held", "a")
 		r.Metadata, r.IdempotencyKey = map[string]string{"host": "ä"}, "attempt-1"
 		held := s.renew(s.acquire(r).Claim, 2*long)
+		s.labelled(s.acquire(request("labelled", "a")).Claim, r.Metadata)
 		released := s.acquire(request("released", "a"))
 		s.release(released.Claim)
 		delayed := s.brief("delayed", "a")

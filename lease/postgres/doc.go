@@ -233,7 +233,7 @@
 //	context ends meanwhile                 the same
 //	a synchronous standby does not answer  the operation waits until its context ends; the same
 //	server restarts                        leases go on, by its clock
-//	schema is missing, or of version 1     lease.ErrNotReady that names Store.Migrate
+//	schema is missing, or an earlier one   lease.ErrNotReady that names Store.Migrate
 //	the lease changed since the snapshot   *lease.BusyError by Guard: try the whole transaction again
 //	Guard outside of a transaction         ErrNoTransaction; nothing is guarded
 //	role has no rights, or cannot connect  lease.ErrNotReady, with the GRANT

@@ -23,7 +23,7 @@ type PgxTx = pgsession.PgxTx
 type SQLTx = pgsession.SQLTx
 
 const (
-	guardSQL = `SELECT ` + pgsession.SetMark + ` FROM pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, 2)` // schemaVersion
+	guardSQL = `SELECT ` + pgsession.SetMark + ` FROM pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, 2)` // the version of the schema that it needs
 	refusal  = "pglatch lease guard refused: "
 )
 

@@ -40,7 +40,7 @@ func TestASchemaOfVersion1IsRefusedUntilItIsMigratedAndKeepsItsLeases(t *testing
 	s := open(t, dsn, nil)
 	_, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrNotReady)
-	require.ErrorContains(t, err, "its version is 1, and 2 is needed")
+	require.ErrorContains(t, err, "its version is 1, and 3 is needed")
 	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "a", TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrNotReady)
 	err = postgres.Guard(t.Context(), j.begin(), held)
@@ -84,4 +84,31 @@ func TestAMigrationWaitsForGuardedTransactionsOnlySoLong(t *testing.T) {
 	assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, s.Migrate(t.Context()))
+}
+
+func TestASchemaOfVersion2LearnsThatRenewalsChangeMetadata(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	j.exec(postgres.Schema())
+	sql, err := os.ReadFile("testdata/version2.sql")
+	require.NoError(t, err)
+	j.exec(string(sql))
+	j.exec("SELECT pglatch_lease.acquire('job', 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
+	held := lease.Claim{Name: "job", Holder: "a", ID: "id", Token: one[uint64](j, "SELECT token FROM pglatch_lease.locks")}
+	s := open(t, dsn, nil)
+	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	require.ErrorContains(t, err, "its version is 2, and 3 is needed")
+	require.NoError(t, s.Migrate(t.Context()))
+	label := map[string]string{"host": "b"}
+	l, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl, Metadata: label})
+	require.NoError(t, err)
+	assert.Equal(t, label, l.Metadata)
+
+	// Programs of version 2 go on, and leave metadata as it is.
+	j.exec("SELECT pglatch_lease.renew(ARRAY['job'], ARRAY['a'], ARRAY['id'], ARRAY[$1::bigint], ARRAY[60000000::bigint], '1s')", int64(held.Token))
+	record, err := s.Get(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, label, record.Metadata)
 }

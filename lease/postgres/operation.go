@@ -23,13 +23,9 @@ func newAcquire(r lease.AcquireRequest) (operation, error) {
 	if err := r.Validate(); err != nil {
 		return operation{}, err
 	}
-	metadata := "{}"
-	if len(r.Metadata) > 0 {
-		text, err := json.Marshal(r.Metadata)
-		if err != nil {
-			return operation{}, fmt.Errorf("lease/postgres: metadata: %w", err)
-		}
-		metadata = string(text)
+	metadata, err := encodeMetadata(r.Metadata)
+	if err != nil {
+		return operation{}, err
 	}
 	return operation{
 		name: r.Name, holder: r.Holder, id: rules.NewID(), key: r.IdempotencyKey, metadata: metadata,
@@ -108,4 +104,16 @@ func statement(all []operation, wait string) (string, []any) {
 		texts(func(o *operation) string { return o.metadata }), numbers(func(o *operation) int64 { return o.lockDelay }),
 		numbers(func(o *operation) int64 { return o.minHold }), numbers(func(o *operation) int64 { return o.maxLifetime }), wait,
 	}
+}
+
+// encodeMetadata is the JSON that is stored.
+func encodeMetadata(metadata map[string]string) (string, error) {
+	if len(metadata) == 0 {
+		return "{}", nil
+	}
+	text, err := json.Marshal(metadata)
+	if err != nil {
+		return "", fmt.Errorf("lease/postgres: metadata: %w", err)
+	}
+	return string(text), nil
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text) AS a ORDER BY a.i`
+const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text, $7::text[]) AS a ORDER BY a.i`
 
 // RenewAll renews many leases in one statement, so in one transaction, whose commit
-// they share. A request that cannot be granted leaves the others alone.
+// they share. A request that cannot be granted leaves the others alone: of several, one
+// whose row another transaction has locked is *lease.BusyError at once, and is not waited for.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	var b batch
 	results := make([]lease.RenewResult, len(all))
@@ -19,7 +20,9 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 			results[i].Err = err
 			continue
 		}
-		b.add(i, r)
+		if err := b.add(i, r); err != nil {
+			results[i].Err = err
+		}
 	}
 	if len(b.index) == 0 {
 		return results, nil
@@ -33,10 +36,13 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 			results[i].Lease = a.row.Lease(a.seen)
 		case busy:
 			results[i].Err = busyError(errUnstoredExpiry)
+			if a.row.Token == 0 {
+				results[i].Err = busyError(errLocked)
+			}
 		default:
 			_, _, results[i].Err = rules.Renew(a.row, a.seen, all[i])
 		}
-	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait)
+	}, renewSQL, b.names, b.holders, b.ids, b.tokens, b.ttls, s.wait, b.metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +54,21 @@ type batch struct {
 	index               []int // of the request
 	names, holders, ids []string
 	tokens, ttls        []int64
+	metadata            []*string // nil = unchanged
 }
 
-func (b *batch) add(i int, r lease.RenewRequest) {
+func (b *batch) add(i int, r lease.RenewRequest) error {
+	var metadata *string
+	if r.Metadata != nil {
+		text, err := encodeMetadata(r.Metadata)
+		if err != nil {
+			return err
+		}
+		metadata = &text
+	}
 	b.index = append(b.index, i)
 	b.names, b.holders, b.ids = append(b.names, r.Name), append(b.holders, r.Holder), append(b.ids, r.ID)
 	b.tokens, b.ttls = append(b.tokens, int64(r.Token)), append(b.ttls, micros(r.TTL))
+	b.metadata = append(b.metadata, metadata)
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	schemaName    = "pglatch_lease"
-	schemaVersion = 2
+	schemaVersion = 3
 	// migrateLock is the advisory lock that migrations take for their transaction.
 	migrateLock = 0x70676c656173650a
 )
@@ -49,7 +49,8 @@ var (
 // its tables, and those of Guard USAGE, SELECT and UPDATE.
 //
 // Bringing version 1 up to date takes the table from everybody while it builds two
-// indexes, some seconds for a million names: operations meanwhile are *lease.BusyError.
+// indexes, some seconds for a million names: operations meanwhile are *lease.BusyError. Version 2
+// keeps its tables.
 func Schema() string {
 	return strings.Join([]string{tablesSQL, tokenSQL, clockSQL, operationsSQL, guardingSQL, sweepingSQL, lookSQL, versionSQL}, "")
 }

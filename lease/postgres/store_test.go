@@ -281,3 +281,26 @@ func TestManyAreRenewedAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, results)
 }
+
+// A row that somebody keeps costs the lease whose it is one attempt, and the others nothing.
+func TestARenewalOfManyDoesNotWaitForARowThatAnotherTransactionHas(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	var all []lease.RenewRequest
+	for _, name := range []string{"a", "b", "c"} {
+		all = append(all, lease.RenewRequest{Claim: acquire(t, s, name, "x").Claim, TTL: 2 * ttl})
+	}
+	tx := j.begin()
+	_, err := tx.Exec(t.Context(), "SELECT FROM pglatch_lease.locks WHERE name = 'b' FOR UPDATE")
+	require.NoError(t, err)
+	results, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	require.ErrorIs(t, results[1].Err, lease.ErrBusy)
+	require.NoError(t, results[0].Err)
+	require.NoError(t, results[2].Err)
+	require.NoError(t, tx.Rollback(t.Context()))
+	results, err = s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	require.NoError(t, results[1].Err)
+}

@@ -149,13 +149,19 @@ func newRenew(app *program.App) *cobra.Command {
 	var (
 		c   claimCommand
 		ttl time.Duration
+
+		metadata map[string]string
+		empty    bool // the metadata
 	)
 	cmd := &cobra.Command{
 		Use:   "renew NAME",
-		Short: "Renew a lease, once",
+		Short: "Renew a lease, once, and change its metadata",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, app, args, func(ctx context.Context, client *leasehttp.Client, claim lease.Claim) error {
-				l, err := client.Renew(ctx, lease.RenewRequest{Claim: claim, TTL: ttl})
+				if empty {
+					metadata = map[string]string{}
+				}
+				l, err := client.Renew(ctx, lease.RenewRequest{Claim: claim, TTL: ttl, Metadata: metadata})
 				if err != nil {
 					return lockserver.Error(ctx, err)
 				}
@@ -165,6 +171,9 @@ func newRenew(app *program.App) *cobra.Command {
 	}
 	c.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&ttl, "ttl", defaultLeaseTTL, "how long the lease lasts from now unless it is renewed again")
+	cmd.Flags().StringToStringVar(&metadata, "metadata", nil, "`key=value` that takes the place of all metadata of the lease, repeatable (default: it stays)")
+	cmd.Flags().BoolVar(&empty, "clear-metadata", false, "leave the lease without metadata")
+	cmd.MarkFlagsMutuallyExclusive("metadata", "clear-metadata")
 	return cmd
 }
 

@@ -43,6 +43,14 @@ func TestALeaseIsAcquiredRenewedShownAndReleased(t *testing.T) {
 	stdout, stderr, code = clitest.Run(t, env, append(claim("renew", got.FencingToken), "--ttl", "1h", "-o", "json")...)
 	require.Zero(t, code, stderr)
 	assert.Greater(t, clitest.Decode[clitest.LeaseAnswer](t, stdout).TTLRemainingMS, int64(50*60*1000))
+	for _, c := range []struct {
+		flag string
+		want map[string]string
+	}{{"--metadata=part=2", map[string]string{"part": "2"}}, {"--ttl=1h", map[string]string{"part": "2"}}, {"--clear-metadata", nil}} {
+		stdout, stderr, code = clitest.Run(t, env, append(claim("renew", got.FencingToken), c.flag, "-o", "json")...)
+		require.Zero(t, code, stderr)
+		assert.Equal(t, c.want, clitest.Decode[clitest.LeaseAnswer](t, stdout).Metadata, c.flag)
+	}
 	_, stderr, code = clitest.Run(t, env, claim("renew", got.FencingToken+1)...)
 	assert.Equal(t, 76, code)
 	assert.Contains(t, stderr, "token not the current one")

@@ -3,6 +3,7 @@ package rules
 import (
 	"crypto/rand"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
@@ -61,7 +62,8 @@ func (r Row) bound(t time.Time) time.Time {
 	return t
 }
 
-// Renew decides on a request that is valid. It returns what is stored then.
+// Renew decides on a request that is valid. It returns what is stored then, with metadata
+// of its own.
 func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, error) {
 	if err := match(row, r.Claim); err != nil {
 		return row, lease.Lease{}, err
@@ -75,6 +77,9 @@ func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, erro
 	next := row
 	if until := row.bound(now.Add(r.TTL)); until.After(row.ExpiresAt) {
 		next.ExpiresAt = until
+	}
+	if r.Metadata != nil {
+		next.Metadata = maps.Clone(r.Metadata)
 	}
 	next.Version++
 	return next, next.Lease(now), nil

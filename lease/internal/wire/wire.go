@@ -127,7 +127,8 @@ func (b *ClaimBody) Claim(name string) lease.Claim {
 // A RenewBody is the body of a renewal.
 type RenewBody struct {
 	ClaimBody
-	TTLMS int64 `json:"ttl_ms"`
+	TTLMS    int64             `json:"ttl_ms"`
+	Metadata map[string]string `json:"metadata,omitzero"` // nil = unchanged
 }
 
 // MaxRenewals is how many renewals one request has at most.
@@ -157,12 +158,12 @@ type RenewalResult struct {
 
 // NewRenewBody is what a client sends.
 func NewRenewBody(r lease.RenewRequest) RenewBody {
-	return RenewBody{ClaimBody: NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds()}
+	return RenewBody{ClaimBody: NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds(), Metadata: r.Metadata}
 }
 
 // Request is what the server reads, for a lock.
 func (b *RenewBody) Request(name string) lease.RenewRequest {
-	return lease.RenewRequest{Claim: b.Claim(name), TTL: Milliseconds(b.TTLMS)}
+	return lease.RenewRequest{Claim: b.Claim(name), TTL: Milliseconds(b.TTLMS), Metadata: b.Metadata}
 }
 
 // A ReleaseBody is the body of a release.

@@ -88,8 +88,12 @@ END $$;
 
 -- renew prolongs leases, in the order of their names, so that two of these never wait
 -- for each other. r is null if nothing is known of the name. 'busy' is an expiry that cannot
--- be told yet.
-CREATE OR REPLACE FUNCTION pglatch_lease.renew(p_names text[], p_holders text[], p_ids text[], p_tokens bigint[], p_ttls bigint[], p_wait text)
+-- be told yet, or, if r is null, of several renewals one whose row another transaction has
+-- locked: the others do not wait for it. Metadata that is null stays as it is. Programs of version 2
+-- know no metadata.
+DROP FUNCTION IF EXISTS pglatch_lease.renew(text[], text[], text[], bigint[], bigint[], text);
+CREATE OR REPLACE FUNCTION pglatch_lease.renew(p_names text[], p_holders text[], p_ids text[], p_tokens bigint[], p_ttls bigint[], p_wait text,
+	p_metadata text[] DEFAULT NULL)
 RETURNS TABLE (i int, outcome text, seen timestamptz, r pglatch_lease.locks)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -97,14 +101,24 @@ DECLARE
 BEGIN
 	PERFORM pglatch_lease.durable(p_wait);
 	FOR i IN SELECT u.ord FROM unnest(p_names) WITH ORDINALITY AS u(name, ord) ORDER BY u.name COLLATE "C", u.ord LOOP
-		SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_names[i] FOR NO KEY UPDATE;
+		IF cardinality(p_names) = 1 THEN
+			SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_names[i] FOR NO KEY UPDATE;
+		ELSE
+			SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_names[i] FOR NO KEY UPDATE SKIP LOCKED;
+			IF NOT FOUND AND EXISTS (SELECT FROM pglatch_lease.locks AS l WHERE l.name = p_names[i]) THEN
+				outcome := 'busy';
+				seen := pglatch_lease.tick();
+				RETURN NEXT;
+				CONTINUE;
+			END IF;
+		END IF;
 		seen := pglatch_lease.tick();
 		outcome := 'refused';
 		IF FOUND AND r.holder = p_holders[i] AND r.id = p_ids[i] AND r.token = p_tokens[i] AND r.released_at IS NULL AND r.expires_at > seen THEN
 			outcome := 'done';
 			r.expires_at := greatest(r.expires_at, least(seen + p_ttls[i] * us,
 				CASE WHEN r.max_lifetime > 0 THEN r.acquired_at + r.max_lifetime * us END));
-			UPDATE pglatch_lease.locks AS l SET version = l.version + 1, expires_at = r.expires_at,
+			UPDATE pglatch_lease.locks AS l SET version = l.version + 1, expires_at = r.expires_at, metadata = coalesce(p_metadata[i]::json, l.metadata),
 				available_at = greatest(r.expires_at + l.lock_delay * us, l.acquired_at + l.min_hold * us)
 				WHERE l.name = p_names[i] RETURNING l.* INTO r;
 		ELSIF r.released_at IS NULL AND r.expires_at <= seen AND NOT pglatch_lease.keep(r.expires_at) THEN
