@@ -15,8 +15,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.HandOverer],
-// [lease.Messenger] and [lease.HealthReporter], and what leader/leased waits on. All methods are safe for
+// A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.BatchRenewer],
+// [lease.HandOverer], [lease.Messenger] and [lease.HealthReporter], and what leader/leased waits on. All methods are safe for
 // concurrent use.
 type Store struct {
 	config      Config
@@ -37,6 +37,7 @@ type Store struct {
 
 var _ interface {
 	lease.Store
+	lease.BatchRenewer
 	lease.HandOverer
 	lease.Messenger
 	lease.HealthReporter

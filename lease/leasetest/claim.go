@@ -1,6 +1,8 @@
 package leasetest
 
 import (
+	"fmt"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/lease"
@@ -137,6 +139,28 @@ var renewCases = []testCase{
 		requireNotFound(s, results[2].Err, "d")
 		require.ErrorIs(s, results[3].Err, lease.ErrInvalid)
 		requireStale(s, results[4].Err, lease.StaleError{Name: "c", Released: true})
+	}},
+	{"renew: a large batch renews each, also one that is in it twice", func(s *suite) {
+		batch, ok := s.store.(lease.BatchRenewer)
+		if !ok {
+			s.Skipf("%T renews no batches", s.store)
+		}
+		var all []lease.RenewRequest
+		for i := range 150 {
+			all = append(all, lease.RenewRequest{Claim: s.acquire(request(fmt.Sprintf("job-%03d", i), "a")).Claim, TTL: 2 * long})
+		}
+		all = append(all, all[0])
+		results, err := batch.RenewAll(s.Context(), all)
+		require.NoError(s, err)
+		require.Len(s, results, len(all))
+		for i, r := range results {
+			require.NoError(s, r.Err)
+			require.Equal(s, all[i].Claim, r.Lease.Claim)
+			require.Greater(s, r.Lease.Remaining, long)
+		}
+		for _, r := range s.list(lease.ListRequest{}) {
+			require.Greater(s, r.Remaining, long)
+		}
 	}},
 }
 

@@ -82,6 +82,16 @@ func startMembers(tb testing.TB, n int) (members []*etcdtest.Process) {
 	return members
 }
 
+// openMembers opens a store on a cluster of processes.
+func openMembers(tb testing.TB, n int) *etcd.Store {
+	tb.Helper()
+	var endpoints []string
+	for _, m := range startMembers(tb, n) {
+		endpoints = append(endpoints, m.Address)
+	}
+	return open(tb, nil, endpoints...)
+}
+
 // at is the configuration of a store in a place.
 func (c *cluster) at(place int, configure func(*etcd.Config)) func(*etcd.Config) {
 	return func(config *etcd.Config) {
