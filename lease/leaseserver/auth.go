@@ -48,9 +48,16 @@ func ParseRight(text string) (Right, error) {
 	return 0, fmt.Errorf("leaseserver: the right is %q: use one of %s", text, strings.Join(rightNames[:], ", "))
 }
 
-// A Token is a bearer token, and what it is good for.
+// A Token is a bearer token, or the client certificates of a name, and what it is good for.
 type Token struct {
-	Secret string // 16 random bytes at least
+	Secret string // 16 random bytes at least; "" = Certificate stands for it
+
+	// Certificate is cn:NAME, for the common name of a certificate's subject, or san:NAME, for one of
+	// its DNS names, IP addresses, URIs and email addresses; the NAME * is any. Of several that fit the first
+	// counts. A request with a bearer token has what that is good for, and nothing of its certificate. Only
+	// certificates count that were verified in the handshake, as Config.TLS says by ClientAuth.
+	Certificate string
+
 	Right  Right  // zero = Admin
 	Prefix string // of the names of the locks that it is for; "" = all
 	Name   string // of its bearer, for the log of what an admin does; "" = its place among the tokens
@@ -62,6 +69,7 @@ type bearerToken struct {
 	right  Right
 	prefix string
 	who    string // for the log
+	names  string // client certificates, "" = none
 }
 
 // SetTokens lets other tokens take the place of those of Config.Tokens, from the next request
@@ -80,17 +88,28 @@ func (s *Server) SetTokens(tokens []Token) error {
 func (s *Server) setTokens(tokens []Token) {
 	var all []bearerToken
 	for i, t := range tokens {
-		all = append(all, bearerToken{sha256.Sum256([]byte(t.Secret)), t.Right, t.Prefix, cmp.Or(t.Name, fmt.Sprintf("token %d", i+1))})
+		b := bearerToken{right: t.Right, prefix: t.Prefix, who: cmp.Or(t.Name, fmt.Sprintf("token %d", i+1)), names: t.Certificate}
+		if t.Secret != "" { // or an empty one would be that of a certificate
+			b.digest = sha256.Sum256([]byte(t.Secret))
+		}
+		all = append(all, b)
 	}
 	s.tokens.Store(&all)
 }
 
 func checkTokens(tokens []Token) error {
 	for i, t := range tokens {
-		if first := slices.IndexFunc(tokens, func(other Token) bool { return other.Secret == t.Secret }); first < i {
+		if first := slices.IndexFunc(tokens, func(other Token) bool { return other.Secret == t.Secret && other.Certificate == t.Certificate }); first < i {
 			return fmt.Errorf("leaseserver: Tokens[%d] is Tokens[%d] again: give it one right and one prefix", i, first)
 		}
-		if len(t.Secret) < minToken {
+		if err := checkCertificate(t.Certificate); t.Certificate != "" {
+			if t.Secret != "" {
+				err = errors.New("has a Secret, too: make two of it")
+			}
+			if err != nil {
+				return fmt.Errorf("leaseserver: Tokens[%d] %w", i, err)
+			}
+		} else if len(t.Secret) < minToken {
 			return fmt.Errorf("leaseserver: Tokens[%d] has %d bytes: use %d random ones at least", i, len(t.Secret), minToken)
 		}
 		if len(t.Name) > maxTokenName || !utf8.ValidString(t.Name) || strings.ContainsFunc(t.Name, unicode.IsControl) {
@@ -119,8 +138,11 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 		}
 	case tokens != nil:
 		t, known := bearer(*tokens, r.Header.Get("Authorization"))
+		if len(r.Header["Authorization"]) == 0 {
+			t, known = certified(*tokens, r.TLS)
+		}
 		if !known {
-			return wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows")
+			return wire.Refuse(wire.TypeUnauthorized, "send a bearer token that the server knows, or a certificate that is good for something")
 		}
 		c.Set(bearerKey, t)
 		return t.check(c, need)
@@ -136,7 +158,7 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 // check refuses what a token is not for.
 func (t bearerToken) check(c echo.Context, need Right) error {
 	if t.right > need {
-		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token has %s", need, t.right))
+		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token or certificate has %s", need, t.right))
 	}
 	if c.Param(paramLock) == "" {
 		return nil
@@ -151,7 +173,7 @@ func (t bearerToken) check(c echo.Context, need Right) error {
 // checkName refuses a name, or the prefix of names, that a token is not for.
 func (t bearerToken) checkName(name string) error {
 	if !strings.HasPrefix(name, t.prefix) {
-		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token is for locks whose names begin with %q", t.prefix))
+		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token or certificate is for locks whose names begin with %q", t.prefix))
 	}
 	return nil
 }
@@ -159,7 +181,7 @@ func (t bearerToken) checkName(name string) error {
 // bearer compares with all tokens, in a time that does not depend on their contents.
 func bearer(tokens []bearerToken, header string) (found bearerToken, known bool) {
 	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return found, false
 	}
 	digest := sha256.Sum256([]byte(token))

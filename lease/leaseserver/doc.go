@@ -139,7 +139,7 @@
 //
 // # Who may ask
 //
-// Each of Tokens has a right and a prefix of names; what it is not for is refused with 403. Whoever
+// Each of Tokens, which are bearer tokens and the names of client certificates, has a right and a prefix of names; what it is not for is refused with 403. Whoever
 // passes an Authorize of the program has every right but that of Admin to see a lease_id.
 // Without them, only clients on the server's machine are answered, and no request with a
 // header that proxies add. A proxy on the machine that adds none cannot be told from a

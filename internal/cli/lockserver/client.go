@@ -5,12 +5,9 @@ package lockserver
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"time"
 
@@ -29,6 +26,7 @@ type ClientFlags struct {
 	URLs      []string
 	tokenFile string
 	authority string
+	cert, key string
 	noTLS     bool
 	Resends   int // as of leasehttp.ClientConfig; no flag
 }
@@ -38,6 +36,8 @@ func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.URLs, "server", nil, "`URL` of the lock server, or of several that share a store, repeatable (default: PGLATCH_LOCK_SERVER, with commas between, else "+defaultLockServer+")")
 	s.addTokenFlag(f)
 	f.StringVar(&s.authority, "tls-ca", "", "`file` of the certificates in PEM that vouch for the server's (default: those of the system)")
+	f.StringVar(&s.cert, "tls-cert", "", "`file` of the client's certificate chain in PEM, for a server that wants one")
+	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: send the token in clear text to a server that is not on this machine")
 }
 
@@ -63,10 +63,8 @@ func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp
 	if tokens != nil {
 		config.Token = tokens[0].Secret
 	}
-	if s.authority != "" {
-		if config.TLS, err = trusting(s.authority); err != nil {
-			return nil, err
-		}
+	if config.TLS, err = s.tls(); err != nil {
+		return nil, err
 	}
 	client, err := leasehttp.NewClient(config)
 	if err != nil {
@@ -136,19 +134,6 @@ func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.C
 		o.MaxWait = max(time.Until(end), time.Nanosecond)
 	}
 	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
-}
-
-// trusting is a configuration that trusts the certificates of a file alone.
-func trusting(file string) (*tls.Config, error) {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, program.UsageError("--tls-ca: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content) {
-		return nil, program.UsageError("--tls-ca: %s has no certificate in PEM", file)
-	}
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
 // Error gives an error of the lock server its exit code; the interruption of

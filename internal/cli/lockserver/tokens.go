@@ -12,6 +12,7 @@ import (
 //
 //	TOKEN [right=hold] [prefix=jobs/] [name=ops] [# what is not read]
 //
+// Instead of a TOKEN, cert-cn:NAME and cert-san:NAME stand for client certificates of that name.
 // nil if there is no file. Its errors quote no token.
 func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	if file == "" {
@@ -24,6 +25,9 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	var tokens []leaseserver.Token
 	for number, fields := range wordsOfLines(string(content)) {
 		token := leaseserver.Token{Secret: fields[0]}
+		if names, ok := strings.CutPrefix(fields[0], "cert-"); ok && strings.Contains(names, ":") {
+			token.Secret, token.Certificate = "", names
+		}
 		for _, field := range fields[1:] {
 			name, value, _ := strings.Cut(field, "=")
 			switch name {

@@ -22,10 +22,18 @@ func (s *locksCommand) tls() (*tls.Config, error) {
 	if err := s.readCertificate(); err != nil {
 		return nil, err
 	}
-	return &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil },
-		MinVersion:     tls.VersionTLS12,
-	}, nil
+	config := &tls.Config{GetCertificate: s.getCertificate, MinVersion: tls.VersionTLS12}
+	if s.clientCA != "" {
+		if err := s.readAuthorities(); err != nil {
+			return nil, err
+		}
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.verifying.Load(), nil }
+	}
+	return config, nil
+}
+
+func (s *locksCommand) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return s.pair.Load(), nil
 }
 
 func (s *locksCommand) readCertificate() error {
@@ -37,7 +45,21 @@ func (s *locksCommand) readCertificate() error {
 	return nil
 }
 
-// reload reads tokens, policies and certificate again at each SIGHUP, until ctx ends; then the
+// readAuthorities lets connections from now on be those of clients that the file vouches for. No
+// session is resumed: that would pass over the change.
+func (s *locksCommand) readAuthorities() error {
+	pool, err := lockserver.ReadAuthorities("--tls-client-ca", s.clientCA)
+	if err != nil {
+		return err
+	}
+	s.verifying.Store(&tls.Config{
+		GetCertificate: s.getCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, SessionTicketsDisabled: true,
+	})
+	return nil
+}
+
+// reload reads tokens, policies, certificate and authorities again at each SIGHUP, until ctx ends; then the
 // channel is closed. What is not valid leaves what was.
 func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) <-chan struct{} {
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
@@ -83,5 +105,8 @@ func (s *locksCommand) readAgain(app *program.App, server *leaseserver.Server) {
 	}
 	if s.certificate != "" {
 		said("certificate", s.readCertificate())
+	}
+	if s.clientCA != "" {
+		said("authorities", s.readAuthorities())
 	}
 }

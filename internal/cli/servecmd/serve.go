@@ -57,7 +57,12 @@ counts. What is outside is refused, a renewal too:
 
   [prefix=jobs/] [min=1s] [max=10m] [default=30s]
 
-On SIGHUP the files of tokens, policies and certificate are read again; if one is not
+With --tls-client-ca, clients need a certificate of one of its authorities. Its line in the file
+of tokens has cert-cn:NAME, of the common name of its subject, or cert-san:NAME, of a DNS
+name, IP address, URI or email address, in the place of TOKEN; * is any name. The first
+line that fits counts. A client that sends a token has the rights of that.
+
+On SIGHUP the files of tokens, policies, certificate and authorities are read again; if one is not
 valid, what was is kept.
 
 Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
@@ -70,10 +75,12 @@ type locksCommand struct {
 	listen              string
 	tokenFile, ttlFile  string
 	certificate, key    string
+	clientCA            string
 	noAuth, noTLS       bool
 	sweepEvery, retains time.Duration
 	shutdown            time.Duration
 	pair                atomic.Pointer[tls.Certificate]
+	verifying           atomic.Pointer[tls.Config] // of client certificates
 }
 
 func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
@@ -99,6 +106,7 @@ func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind)
 	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of what TTLs leases may have, by the names of their locks")
 	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
 	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
+	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the certificates in PEM that vouch for those of clients: only clients with one are answered")
 	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
 	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
 	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
@@ -130,6 +138,10 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 		return program.UsageError("--retention is %v: use a positive duration", s.retains)
 	case s.shutdown <= 0:
 		return program.UsageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
+	case s.clientCA != "" && config.TLS == nil:
+		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
+	case s.clientCA != "" && config.Tokens == nil:
+		return program.UsageError("--tls-client-ca: say what certificates are good for in --auth-token-file, such as cert-cn:worker right=hold")
 	case s.noAuth && config.Tokens != nil:
 		return program.UsageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")
 	case s.noTLS && !s.noAuth && config.Tokens == nil:

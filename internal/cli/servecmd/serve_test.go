@@ -74,7 +74,16 @@ func TestServeLocksMisuse(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 		return file
 	}
+	writeCertificate(t, filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem"))
+	pair := "--tls-cert " + filepath.Join(dir, "c.pem") + " --tls-key " + filepath.Join(dir, "k.pem")
 	for args, want := range map[string]string{
+		"serve locks --tls-client-ca " + long:                                                                       "give --tls-cert and --tls-key",
+		"serve locks " + pair + " --tls-client-ca " + filepath.Join(dir, "c.pem"):                                   "say what certificates are good for",
+		"serve locks " + pair + " --auth-token-file " + long + " --tls-client-ca " + long:                           "has no certificate in PEM",
+		"serve locks --auth-token-file " + policy("cert-cn:"):                                                       "that is no name",
+		"serve locks --auth-token-file " + policy("cert-dns:a"):                                                     "use cn:NAME or san:NAME",
+		"lease list --server https://127.0.0.1:1 --tls-cert " + filepath.Join(dir, "c.pem"):                         "--tls-cert and --tls-key",
+		"lease list --server https://127.0.0.1:1 --tls-cert /no/such/file --tls-key " + filepath.Join(dir, "k.pem"): "--tls-cert and --tls-key",
 		"serve":                                                                      "Usage",
 		"serve bogus":                                                                "unknown command",
 		"serve locks --store bogus:s3cret":                                           "--store is none of",

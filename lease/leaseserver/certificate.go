@@ -1,0 +1,75 @@
+package leaseserver
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	commonName  = "cn"
+	alternative = "san"
+	anyName     = "*"
+)
+
+func checkCertificate(names string) error {
+	if kind, name, _ := strings.Cut(names, ":"); kind != commonName && kind != alternative || name == "" {
+		return errors.New("has a Certificate that is no name: use cn:NAME or san:NAME")
+	}
+	return nil
+}
+
+// certified is the first token that is for the certificate of a connection: one that was verified
+// in its handshake, and whose time is not over since.
+func certified(tokens []bearerToken, connection *tls.ConnectionState) (found bearerToken, known bool) {
+	if connection == nil || len(connection.VerifiedChains) == 0 {
+		return found, false
+	}
+	leaf := connection.VerifiedChains[0][0]
+	at := slices.IndexFunc(tokens, func(t bearerToken) bool { return t.names != "" && fits(t.names, leaf) })
+	if at < 0 || time.Now().After(leaf.NotAfter) {
+		return found, false
+	}
+	found = tokens[at]
+	found.who = cmp.Or(subject(leaf), found.who)
+	return found, true
+}
+
+func fits(names string, leaf *x509.Certificate) bool {
+	kind, name, _ := strings.Cut(names, ":")
+	switch {
+	case name == anyName:
+		return true
+	case kind == commonName:
+		return leaf.Subject.CommonName == name
+	case slices.Contains(leaf.DNSNames, name), slices.Contains(leaf.EmailAddresses, name):
+		return true
+	}
+	for _, ip := range leaf.IPAddresses {
+		if ip.String() == name {
+			return true
+		}
+	}
+	for _, uri := range leaf.URIs {
+		if uri.String() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// subject is whose certificate it is, in a form that a log and a lease's metadata can bear.
+func subject(leaf *x509.Certificate) string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, leaf.Subject.String())
+	return strings.ToValidUTF8(text[:min(len(text), maxTokenName)], "")
+}
