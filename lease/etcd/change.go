@@ -79,6 +79,8 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // it expired before it was used, so nothing was done
 		return 0, nil
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return 0, s.withoutSpace(ctx, c, err)
 	case err != nil:
 		return 0, failed(ctx, err)
 	case !r.Succeeded:

@@ -119,7 +119,8 @@
 //	the store is with the minority         the same: it reads nothing old
 //	a member is stopped and goes on        the others serve; what it did not hear of it hears
 //	the leader's clock runs fast or slow   a tenth, as Trust allows for, is no harm; wall clocks take no part
-//	etcd has no space (NOSPACE alarm)      *lease.BusyError; Health says so
+//	etcd has no space (NOSPACE alarm)      *lease.BusyError, or an unknown outcome; Health says so; leases end as they do,
+//	                                       and go on as long as they are renewed, though each renewal fails: compact, defragment, disarm
 //	too many requests for etcd             *lease.BusyError
 //	a wrong password, no right             ErrDenied, which is lease.ErrNotReady
 //	the store is closed                    lease.ErrClosed

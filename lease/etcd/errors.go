@@ -18,14 +18,13 @@ import (
 var ErrDenied = errors.New("etcd denies access")
 
 var (
-	errClosed     = fmt.Errorf("lease/etcd: %w", lease.ErrClosed)
-	errNoAnswer   = errors.New("no answer of a majority of the cluster in time")
-	errContended  = errors.New("others change the name all the time")
-	errEnded      = errors.New("etcd has ended the lease again, while its leader changed")
-	errHistory    = errors.New("the cluster was replaced meanwhile")
-	errNoSpace    = errors.New("etcd has no space left: compact and defragment it, and disarm the alarm")
-	deniedByEtcd  = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}
-	refusedByEtcd = []error{rpctypes.ErrTooManyRequests, rpctypes.ErrNoSpace}
+	errClosed    = fmt.Errorf("lease/etcd: %w", lease.ErrClosed)
+	errNoAnswer  = errors.New("no answer of a majority of the cluster in time")
+	errContended = errors.New("others change the name all the time")
+	errEnded     = errors.New("etcd has ended the lease again, while its leader changed")
+	errHistory   = errors.New("the cluster was replaced meanwhile")
+	errNoSpace   = errors.New("etcd has no space left: compact and defragment it, and disarm the alarm")
+	deniedByEtcd = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}
 )
 
 // busyRetry is about when a cluster without a leader is worth another try.
@@ -61,6 +60,8 @@ func undone(ctx context.Context, err error) error {
 		return e
 	}
 	switch cause := context.Cause(ctx); {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return busy(fmt.Errorf("%w (%w)", errNoSpace, err))
 	case errors.Is(cause, errNoAnswer) || cause == nil:
 		return busy(errors.Join(cause, err))
 	default:
@@ -69,15 +70,26 @@ func undone(ctx context.Context, err error) error {
 }
 
 // failed is the error of a transaction: but for what etcd refuses before it begins, whether
-// it was done is not known.
+// it was done is not known. That there is no space is no such refusal: etcd looks again while
+// it does something, does it, and answers so.
 func failed(ctx context.Context, err error) error {
 	if e := denied(err); e != nil {
 		return e
 	}
-	if anyOf(err, refusedByEtcd) {
+	if errors.Is(err, rpctypes.ErrTooManyRequests) {
 		return busy(err)
 	}
 	return doubtful(ctx, err)
+}
+
+// withoutSpace is the error of a change that was answered so: a name that is as it was shows
+// that it was not done.
+func (s *Store) withoutSpace(ctx context.Context, c *change, err error) error {
+	if v, failure := s.look(ctx, c.row.Name); failure != nil || v.revision != c.v.revision {
+		return doubtful(ctx, err)
+	}
+	s.retire(c.fresh...)
+	return undone(ctx, err)
 }
 
 // doubtful hides what err matches: an error of package lease says that nothing was done.

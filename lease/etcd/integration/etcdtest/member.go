@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
@@ -25,7 +26,14 @@ type Member struct {
 	Token   string // of the cluster
 	Joins   bool   // a cluster that runs and has been told so, unless Dir shows that it has
 
-	TLS       bool // for clients, with a certificate of its own in Dir/fixtures/client/cert.pem
+	TLS     bool  // for clients, with a certificate of its own in Dir/fixtures/client/cert.pem
+	Quota   int64 // bytes of the database, beyond which it refuses changes; 0 = etcd's default
+	AuthTTL uint  // seconds that the token of a user lasts unused; 0 = etcd's default
+
+	// Certificate and Key are files in PEM for clients, instead of TLS. With Authority clients
+	// need a certificate of that authority.
+	Certificate, Key, Authority string
+
 	NoFsync   bool
 	Heartbeat time.Duration // 0 = etcd's default, 100 ms; elections come after ten
 	Force     bool          // begin a new cluster with what this member has
@@ -44,6 +52,9 @@ func Serve(m Member) (address string, stop func(), err error) {
 	if m.TLS {
 		scheme, c.ClientAutoTLS, c.SelfSignedCertValidity = "https", true, 1
 	}
+	if m.Certificate != "" {
+		scheme, c.ClientTLSInfo = "https", transport.TLSInfo{CertFile: m.Certificate, KeyFile: m.Key, TrustedCAFile: m.Authority, ClientCertAuth: m.Authority != ""}
+	}
 	peers, err := url.Parse(cmp.Or(m.Peers, anyPort))
 	if err != nil {
 		return "", nil, err
@@ -60,6 +71,8 @@ func Serve(m Member) (address string, stop func(), err error) {
 	if m.Joins {
 		c.ClusterState = embed.ClusterStateFlagExisting
 	}
+	c.QuotaBackendBytes = m.Quota
+	c.AuthTokenTTL = cmp.Or(m.AuthTTL, c.AuthTokenTTL)
 	c.InitialClusterToken = cmp.Or(m.Token, c.InitialClusterToken)
 	server, err := embed.StartEtcd(c)
 	if err != nil {
