@@ -8,11 +8,11 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Modules of their own, because of what they need; tested two at a time, as they mostly wait. tools/cmd/release/modules.go says which are published.
-NESTED := leader/kubernetes lease/etcd examples/kubernetes examples/cluster integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
+NESTED := leader/kubernetes lease/etcd examples/kubernetes integration/libraries observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 middleware/grpcv1 middleware/connectv1
 # The same; their tests need a PostgreSQL.
 NESTED_PG := adapters/riverlock adapters/gooselock adapters/clientgolock adapters/migratelock integration/interop adapters/gocronlock adapters/cronlock
 # Beside these, where a test needs much more than what it tests.
-LINTED := bench $(NESTED) $(NESTED_PG) leader/kubernetes/integration lease/etcd/integration observe/prometheus/integration monitor/browsertest
+LINTED := bench examples/cluster $(NESTED) $(NESTED_PG) leader/kubernetes/integration lease/etcd/integration observe/prometheus/integration monitor/browsertest
 
 .PHONY: help
 help: ## list the targets
@@ -46,6 +46,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector
 	@echo "== tests"
 	$(WITHPG) $(GOTEST) $(RACE) -shuffle=on -timeout 15m ./...
 	$(WITHPG) $(GOTEST) -C bench -timeout 10m . ./internal/...
+	$(GOTEST) -C examples/cluster -timeout 5m ./... # as bench, so that etcd is compiled once
 	printf '%s\n' $(NESTED) | xargs -P 2 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 10m ./...
 	printf '%s\n' $(NESTED_PG) | $(WITHPG) xargs -P 2 -I {} $(GOTEST) -C {} $(RACE) -shuffle=on -timeout 10m ./...
 	$(WITHPG) $(GOTEST) -C observe/prometheus/integration -shuffle=on -timeout 10m ./...
