@@ -46,6 +46,12 @@
 // lease counts from the moment before the request was sent, and is lost alone: one that has
 // no answer in half of its time, or got an error, is renewed in a request of its own.
 //
+// # A holder that is started again
+//
+// A program that keeps the name, the owner and the id of its lease (Lease.Claim) takes it
+// up again by Adopt when it was killed, instead of waiting for its end: with the same fencing
+// token, and as long as the lease is current. Nothing is prolonged until it is renewed.
+//
 // # What gets lost
 //
 //	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease

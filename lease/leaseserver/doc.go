@@ -15,6 +15,7 @@
 //	POST /v1/locks/{lock}/acquire     owner_id [, ttl_ms, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
 //	     …/acquire?wait=10s           the same, and waits for the lock
 //	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms, metadata]
+//	POST /v1/locks/{lock}/adopt       owner_id, lease_id: the lease again, of a holder that was started again
 //	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins

@@ -177,6 +177,10 @@ func TestAnswersAreAsTheDocumentDescribes(t *testing.T) {
 		{"/renew", "job", `{` + mine + `,"ttl_ms":600000,"metadata":{"host":"y"}}`, 200},
 		{"/renew", "job", `{` + free + `,"ttl_ms":600000}`, 409},
 		{"/renew", "none", `{` + free + `,"ttl_ms":600000}`, 404},
+		{"/adopt", "job", `{"owner_id":"a","lease_id":"x"}`, 409},
+		{"/adopt", "none", `{"owner_id":"a","lease_id":"x"}`, 404},
+		{"/adopt", "job", `{` + strings.TrimSuffix(mine, `,"fencing_token":1`) + `}`, 200},
+		{"/adopt", "job", `{"owner_id":"a"}`, 400},
 		{"/release", "job", `{` + free + `}`, 409},
 		{"/release", "none", `{` + free + `}`, 404},
 		{"/release", "job", `{` + mine + `,"idempotency_key":"k"}`, 200},
@@ -212,7 +216,7 @@ func TestTheDocumentKnowsEveryFieldOfARequest(t *testing.T) {
 	t.Parallel()
 	_, h := servetest.Serve(t, leaseserver.Config{})
 	d := readDocument(t, send(t, h, http.MethodGet, "/v1/openapi.json", "").body)
-	for verb, schema := range map[string]string{"acquire": "AcquireRequest", "renew": "RenewRequest", "release": "ReleaseRequest"} {
+	for verb, schema := range map[string]string{"acquire": "AcquireRequest", "renew": "RenewRequest", "release": "ReleaseRequest", "adopt": "AdoptRequest"} {
 		described := d.root["components"].(object)["schemas"].(object)[schema].(object)["properties"].(object)
 		for _, field := range []string{"owner_id", "ttl_ms", "lease_id", "fencing_token", "metadata", "idempotency_key", "lock_delay_ms", "min_hold_ms", "max_lifetime_ms"} {
 			a := send(t, h, http.MethodPost, "/v1/locks/job/"+verb, `{"`+field+`":null}`)

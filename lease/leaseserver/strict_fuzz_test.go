@@ -32,7 +32,7 @@ func FuzzStrict(f *testing.F) {
 		f.Add([]byte(odd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, body := range []any{new(wire.AcquireBody), new(wire.RenewBody), new(wire.ReleaseBody), new(wire.RenewalsBody)} {
+		for _, body := range []any{new(wire.AcquireBody), new(wire.RenewBody), new(wire.ReleaseBody), new(wire.RenewalsBody), new(wire.AdoptBody)} {
 			if json.Unmarshal(data, body) == nil && isCanonical(data, body) {
 				require.NoError(t, checkNames(data, body), "%s", data)
 				require.False(t, loneSurrogate(data), "%s", data)

@@ -44,7 +44,7 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leasetest: Harness.New")
 	h.TTL = cmp.Or(h.TTL, 200*time.Millisecond)
 	h.Precision = cmp.Or(h.Precision, time.Microsecond)
-	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, metadataCases, releaseCases, handOverCases, messageCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
+	for _, c := range slices.Concat(acquireCases, delayCases, renewCases, metadataCases, adoptCases, releaseCases, handOverCases, messageCases, lookCases, sweepCases, invalidCases, tokenCases, raceCases) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(&suite{T: t, h: h, store: h.New(t)})

@@ -95,9 +95,13 @@ type claimFlags struct {
 }
 
 func (c *claimFlags) addFlags(f *pflag.FlagSet) {
+	c.addIDFlags(f)
+	f.Uint64Var(&c.token, "fencing-token", 0, "of the lease (default: PGLATCH_FENCING_TOKEN)")
+}
+
+func (c *claimFlags) addIDFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.owner, "owner", "", "`name` of who has the lease (default: PGLATCH_LEASE_OWNER, else host name and process id)")
 	f.StringVar(&c.id, "lease-id", "", "`id` of the lease (default: PGLATCH_LEASE_ID)")
-	f.Uint64Var(&c.token, "fencing-token", 0, "of the lease (default: PGLATCH_FENCING_TOKEN)")
 }
 
 func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error) {
@@ -174,6 +178,48 @@ func newRenew(app *program.App) *cobra.Command {
 	cmd.Flags().StringToStringVar(&metadata, "metadata", nil, "`key=value` that takes the place of all metadata of the lease, repeatable (default: it stays)")
 	cmd.Flags().BoolVar(&empty, "clear-metadata", false, "leave the lease without metadata")
 	cmd.MarkFlagsMutuallyExclusive("metadata", "clear-metadata")
+	return cmd
+}
+
+func newAdopt(app *program.App) *cobra.Command {
+	var (
+		server lockserver.ClientFlags
+		c      claimFlags
+		export bool
+	)
+	cmd := &cobra.Command{
+		Use:   "adopt NAME",
+		Short: "Take up a lease again that was acquired before a restart",
+		Long: `Take up a lease again by its owner and id, and print it with its fencing token. It is
+not prolonged: "lease renew" does that. Whoever had it before must have ended.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := LockName(args)
+			if err != nil {
+				return err
+			}
+			id := cmp.Or(c.id, app.Getenv("PGLATCH_LEASE_ID"))
+			if id == "" {
+				return program.UsageError("give --lease-id, as acquire printed it")
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			held, err := client.Adopt(cmd.Context(), name, ownerName(app, c.owner), id)
+			switch {
+			case err != nil:
+				return lockserver.Error(cmd.Context(), err)
+			case export:
+				_, err := io.WriteString(app.Stdout, exports(held.Last()))
+				return err
+			}
+			return printLease(app, "adopted", held.Last())
+		},
+	}
+	server.AddFlags(cmd.Flags())
+	c.addIDFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&export, "export", false, "print shell commands that set what renew and release read")
 	return cmd
 }
 

@@ -37,7 +37,7 @@ func New(app *program.App) *cobra.Command {
 		Short: "Take, keep and give back leases of a lock server",
 		Long:  help,
 	}
-	cmd.AddCommand(newAcquire(app), newRenew(app), newRelease(app), newGet(app), newList(app), newRun(app), newForceRelease(app))
+	cmd.AddCommand(newAcquire(app), newRenew(app), newAdopt(app), newRelease(app), newGet(app), newList(app), newRun(app), newForceRelease(app))
 	return cmd
 }
 

@@ -131,6 +131,12 @@ type RenewBody struct {
 	Metadata map[string]string `json:"metadata,omitzero"` // nil = unchanged
 }
 
+// An AdoptBody says whose lease is to be taken up again.
+type AdoptBody struct {
+	OwnerID string `json:"owner_id"`
+	LeaseID string `json:"lease_id"`
+}
+
 // MaxRenewals is how many renewals one request has at most.
 const MaxRenewals = 500
 
