@@ -102,20 +102,20 @@ func BenchmarkRenewAll(b *testing.B) {
 // BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers: the time
 // is from when a client asks one to release it until the client that waits at the other has it.
 func BenchmarkHandOverBetweenServers(b *testing.B) {
-	peers, heard := newPeers(b, 0)
-	held, err := peers[0].client.Acquire(b.Context(), servetest.Ask("job", "first"))
+	peers, _, heard := newPeers(b, 0)
+	held, err := peers[0].Client.Acquire(b.Context(), servetest.Ask("job", "first"))
 	require.NoError(b, err)
 	var times []time.Duration
 	b.ResetTimer()
 	for i := range b.N {
-		from, to := peers[i%2].client, peers[(i+1)%2].client
+		from, to := peers[i%2].Client, peers[(i+1)%2].Client
 		got := make(chan lease.Lease)
 		go func() {
 			l, err := to.AcquireWait(b.Context(), servetest.Ask("job", strconv.Itoa(i)), patience)
 			assert.NoError(b, err)
 			got <- l
 		}()
-		heard.await("wait", i+1)
+		heard.Await("wait", i+1)
 		start := time.Now()
 		require.NoError(b, from.Release(b.Context(), held.Claim))
 		held = <-got

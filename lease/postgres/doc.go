@@ -203,7 +203,7 @@
 //	server is a standby                    neither Listen nor Send work; nor does anything else
 //	the queue of notifications is full     Send fails and is tried again; leases are granted and released as ever (pg_notification_queue_usage
 //	                                       shows it; the cause is a session that listens and stays in a transaction)
-//	a role without rights                  LISTEN and NOTIFY need none; one more connection must be allowed to it
+//	a role without rights                  messages need the rights that leases need, and one more connection
 //
 // Each server has one connection for it beside the pool's. A message is part of no other transaction, and is not waited for until it is on disk.
 //

@@ -17,6 +17,7 @@ import (
 
 // A Peer is one lock server of several on one store.
 type Peer struct {
+	Server *leaseserver.Server
 	Client *leasehttp.Client
 	Stop   context.CancelFunc // what it hears and says
 }
@@ -30,7 +31,7 @@ func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
 	wg.Go(func() { server.Monitor(ctx) })
 	tb.Cleanup(wg.Wait)
 	tb.Cleanup(cancel)
-	return Peer{Client(tb, h, leasehttp.ClientConfig{}), cancel}
+	return Peer{server, Client(tb, h, leasehttp.ClientConfig{}), cancel}
 }
 
 // A Tap hears what the servers of a store say.

@@ -1,0 +1,40 @@
+package servetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// AwaitMessages waits until a lock that is released at one server wakes who waits at another,
+// which never looks by itself.
+func AwaitMessages(tb testing.TB, from, to Peer) {
+	tb.Helper()
+	const wait = 3 * time.Second // at its end it asks once more
+	require.Eventually(tb, func() bool {
+		held, err := from.Client.Acquire(tb.Context(), Ask("message", "holder"))
+		if err != nil {
+			return false
+		}
+		asked := Metric(tb, to.Server, "lock_op_latency_ms", `"acquire"`)
+		done := make(chan time.Duration)
+		go func() {
+			began := time.Now()
+			l, err := to.Client.AcquireWait(context.WithoutCancel(tb.Context()), Ask("message", "waiter"), wait)
+			took := time.Since(began)
+			if err == nil {
+				_ = to.Client.Release(context.WithoutCancel(tb.Context()), l.Claim)
+			} else {
+				took = wait
+			}
+			done <- took
+		}()
+		for Metric(tb, to.Server, "lock_op_latency_ms", `"acquire"`) == asked && tb.Context().Err() == nil {
+			<-time.After(time.Millisecond)
+		}
+		err = from.Client.Release(tb.Context(), held.Claim)
+		return <-done < wait && err == nil
+	}, 3*Bound, 10*time.Millisecond, "no message comes")
+}

@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+// An eared store listens through another one.
+type eared struct {
+	*postgres.Store
+	ears *postgres.Store
+}
+
+func (e eared) Listen(ctx context.Context, ready func(), receive func(string)) error {
+	return e.ears.Listen(ctx, ready, receive)
+}
+
+const listeners = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN "pglatch_lease"%'`
+
+// Nobody looks by itself: without messages, those who wait would wait until the end.
+func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*testing.T) (dsn, ears string, lose func()){
+		"their sessions are terminated": func(t *testing.T) (dsn, ears string, lose func()) {
+			t.Helper()
+			dsn = pgtest.DSN(t)
+			return dsn, dsn, func() {
+				require.Equal(t, int64(2), one[int64](newJudge(t, dsn), "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) "+listeners))
+			}
+		},
+		"the server restarts": func(t *testing.T) (dsn, ears string, lose func()) {
+			t.Helper()
+			server := pgtest.StartServer(t, pgserver.Options{})
+			return server.DSN(""), server.DSN(""), func() { require.NoError(t, server.Restart(t.Context(), pgserver.Immediate)) }
+		},
+		"the network falls silent": func(t *testing.T) (dsn, ears string, lose func()) {
+			t.Helper()
+			dsn = pgtest.DSN(t)
+			config, err := pgx.ParseConfig(dsn)
+			require.NoError(t, err)
+			proxy, err := faultproxy.New(t.Context(), net.JoinHostPort(config.Host, fmt.Sprint(config.Port)))
+			require.NoError(t, err)
+			t.Cleanup(proxy.Close)
+			ears, err = proxy.URL(dsn)
+			require.NoError(t, err)
+			u, err := url.Parse(ears) // and another way to the server, which stays open
+			require.NoError(t, err)
+			u.Host += "," + net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
+			q := u.Query()
+			q.Set("connect_timeout", "2")
+			u.RawQuery = q.Encode()
+			return dsn, u.String(), func() { proxy.Set(faultproxy.Hold) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn, ears, lose := lose(t)
+			a := servetest.NewPeer(t, newStore(t, dsn), -1)
+			b := servetest.NewPeer(t, eared{newStore(t, dsn), open(t, ears, nil)}, -1)
+			servetest.AwaitMessages(t, a, b)
+			held, err := a.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			for i, p := range []servetest.Peer{b, a, b} {
+				wg.Go(func() {
+					l, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", fmt.Sprint(i)), servetest.Bound*4)
+					if assert.NoError(t, err) {
+						assert.NoError(t, p.Client.Release(t.Context(), l.Claim))
+					}
+				})
+			}
+			servetest.AwaitWaiters(t, a.Server, 1)
+			servetest.AwaitWaiters(t, b.Server, 2)
+			lose()
+			servetest.AwaitMessages(t, a, b)
+			servetest.AwaitMessages(t, b, a)
+			require.NoError(t, a.Client.Release(t.Context(), held.Claim))
+			wg.Wait()
+		})
+	}
+}
+
+func TestOnAStandbyThereAreNoMessagesAndItIsSaid(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	newStore(t, server.DSN(""))
+	standby, err := server.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, standby.Close()) })
+	store := open(t, standby.DSN(""), nil)
+	err = store.Listen(t.Context(), func() { t.Error("it listens") }, func(string) {})
+	require.ErrorContains(t, err, "standby")
+	err = store.Send(t.Context(), []string{"hello"})
+	require.ErrorIs(t, err, lease.ErrBusy)
+	require.ErrorContains(t, err, "recovery")
+}
+
+func TestMessagesNeedTheRightsThatLeasesNeedAndNoMore(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	newStore(t, dsn)
+	j := newJudge(t, dsn)
+	role := "nobody_" + one[string](newJudge(t, dsn), "SELECT current_database()")
+	j.exec("CREATE ROLE " + role + " LOGIN")
+	t.Cleanup(func() { j.exec("DROP OWNED BY " + role); j.exec("DROP ROLE " + role) })
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.User(role)
+	store := open(t, u.String(), nil)
+	servetest.NewTap(t, store)
+	err = store.Send(t.Context(), []string{"hello"})
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	require.ErrorContains(t, err, "GRANT USAGE")
+	j.exec("GRANT USAGE ON SCHEMA pglatch_lease TO " + role)
+	j.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO " + role)
+	require.NoError(t, store.Send(t.Context(), []string{"hello"}))
+}
