@@ -25,7 +25,13 @@ type Peer struct {
 // NewPeer starts one that looks by itself each poll, never if that is negative.
 func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
 	tb.Helper()
-	server, h := Serve(tb, leaseserver.Config{Store: store, PollInterval: poll})
+	return NewPeerOf(tb, leaseserver.Config{Store: store, PollInterval: poll})
+}
+
+// NewPeerOf starts one.
+func NewPeerOf(tb testing.TB, c leaseserver.Config) Peer {
+	tb.Helper()
+	server, h := Serve(tb, c)
 	ctx, cancel := context.WithCancel(tb.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { server.Monitor(ctx) })

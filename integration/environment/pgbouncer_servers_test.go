@@ -1,0 +1,97 @@
+//go:build integration
+
+package environment
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/pgtest/service"
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/postgres"
+)
+
+// openLeases returns a store on a database with its schema.
+func openLeases(t *testing.T, dsn string) *postgres.Store {
+	t.Helper()
+	store, err := postgres.New(postgres.Config{DSN: dsn})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return store
+}
+
+func TestLockServersBehindAPoolerInSessionModeHearEachOther(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	require.NoError(t, openLeases(t, server.DSN("")).Migrate(t.Context()))
+	pooled := service.PgBouncer(t, server, "pool_mode=session", "default_pool_size=40")
+	a := servetest.NewPeer(t, openLeases(t, pooled), -1)
+	b := servetest.NewPeer(t, openLeases(t, pooled), -1)
+	servetest.AwaitMessages(t, a, b)
+	servetest.AwaitMessages(t, b, a)
+}
+
+// What one client of the pooler listens to, another would get.
+func TestLockServersBehindAPoolerThatSharesSessionsDoNotListenAndLook(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	require.NoError(t, openLeases(t, server.DSN("")).Migrate(t.Context()))
+	pooled := service.PgBouncer(t, server, "pool_mode=transaction", "default_pool_size=10")
+	err := openLeases(t, pooled).Listen(t.Context(), func() { t.Error("it listens") }, func(string) {})
+	require.ErrorContains(t, err, "pool_mode=session")
+
+	var log buffer
+	var clients [2]servetest.Peer
+	for i := range clients {
+		clients[i] = servetest.NewPeerOf(t, leaseserver.Config{
+			Store: openLeases(t, pooled), PollInterval: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	}
+	require.Eventually(t, func() bool { return strings.Count(log.String(), "peers_not_heard") == 2 }, patience, 10*time.Millisecond)
+	for i := range 4 {
+		held, err := clients[i%2].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for _, p := range clients {
+			wg.Go(func() {
+				l, err := p.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), servetest.Bound)
+				if assert.NoError(t, err) {
+					assert.NoError(t, p.Client.Release(t.Context(), l.Claim))
+				}
+			})
+		}
+		for _, p := range clients {
+			servetest.AwaitWaiters(t, p.Server, 1)
+		}
+		require.NoError(t, clients[i%2].Client.Release(t.Context(), held.Claim))
+		wg.Wait()
+	}
+}
+
+// A buffer is one that several write to.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
