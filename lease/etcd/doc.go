@@ -122,6 +122,8 @@
 //	etcd has no space (NOSPACE alarm)      *lease.BusyError, or an unknown outcome; Health says so; leases end as they do,
 //	                                       and go on as long as they are renewed, though each renewal fails: compact, defragment, disarm
 //	too many requests for etcd             *lease.BusyError
+//	a wrong certificate, ours or theirs    *lease.BusyError: nobody can be reached
+//	a user's token has ended               a new one is got, and nothing is noticed
 //	a wrong password, no right             ErrDenied, which is lease.ErrNotReady
 //	the store is closed                    lease.ErrClosed
 package etcd

@@ -44,6 +44,7 @@ func Serve(m Member) (address string, stop func(), err error) {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.UnsafeNoFsync, c.ForceNewCluster = cmp.Or(m.Name, c.Name), m.Dir, m.NoFsync, m.Force
 	c.LogLevel = "fatal"
+	c.BcryptCost = 4 // the least: it takes long with the race detector
 	if m.Heartbeat > 0 {
 		c.TickMs, c.ElectionMs = uint(m.Heartbeat.Milliseconds()), uint(10*m.Heartbeat.Milliseconds())
 	}
