@@ -30,7 +30,7 @@ type stage struct {
 }
 
 // scripts are the programs of users that pages name; each tells that it works, and goes on until it is told to end.
-var scripts = []string{"reindex.sh", "report.sh", "scheduler"}
+var scripts = []string{"reindex.sh", "report.sh", "scheduler", "train", "import.sh"}
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
@@ -178,6 +178,12 @@ var trials = map[string]trial{
 	"pglatch lease get nightly-report":                         after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
 	"pglatch lease force-release nightly-report --reason gone": after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
 	"pglatch load --target lease --duration 1s":                ends(0, ""),
+
+	"pglatch lease run --slots 3 gpu -- ./train":             ends(0, "works with token"),
+	"pglatch lease run --shared catalogue -- ./report.sh":    ends(0, "works with token"),
+	"pglatch lease run --exclusive catalogue -- ./import.sh": ends(0, "works with token"),
+	"pglatch lease list --prefix gpu::slot::":                after("pglatch lease run --slots 3 gpu -- ./train", ends(0, "gpu::slot::0001")),
+
 	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`: ends(0, `"fencing_token":1`),
 }
 

@@ -102,25 +102,31 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	if err := r.Validate(); err != nil {
 		return lease.Lease{}, lease.Moment{}, err
 	}
-	call := call{method: http.MethodPost, name: r.Name, verb: "acquire", body: wire.NewAcquireBody(r)}
+	answer, from, err := c.askAcquire(ctx, r.Name, wire.NewAcquireBody(r), wait)
+	if err == nil {
+		err = checkAnswer(r.Name, answer.Lock)
+	}
+	if err != nil {
+		return lease.Lease{}, lease.Moment{}, err
+	}
+	return answer.Lease(), from, nil
+}
+
+// askAcquire returns with the answer the Moment that its lease counts from.
+func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireBody, wait time.Duration) (wire.LeaseBody, lease.Moment, error) {
+	call := call{method: http.MethodPost, name: name, verb: "acquire", body: body}
 	if wait > 0 {
 		call.until = time.Now().Add(wait)
 	}
 	answer, sent, err := ask[wire.LeaseBody](ctx, c, &call)
-	if err == nil {
-		err = checkAnswer(r.Name, answer.Lock)
-	}
-	if err == nil && answer.OwnerID != r.Holder {
+	if err == nil && answer.OwnerID != body.OwnerID {
 		err = errMixedUp
-	}
-	if err != nil {
-		return lease.Lease{}, lease.Moment{}, err
 	}
 	from := sent.Add(wire.Milliseconds(max(answer.WaitedMS, 0)))
 	if from.Remaining() > 0 { // whatever the server says, it did not wait into the future
 		from = lease.Now()
 	}
-	return answer.Lease(), from, nil
+	return answer, from, err
 }
 
 // Renew prolongs a lease; see lease.Store.

@@ -39,6 +39,13 @@
 // servers, so that the others are asked before it ends. Who waits at a server that dies
 // waits at the next one, behind those who are there.
 //
+// # Locks that several hold
+//
+// AcquireOptions.Slots asks for a slot of a lock that so many may hold at once, Shared and Exclusive
+// for a reader's and a writer's lease; AcquireShare is the single request. Such a lease is
+// renewed, lost and released as any; Lease.Share has its slot and its fence. See lease/shared
+// for what is promised. A server of an older version refuses them.
+//
 // # Many leases
 //
 // The heartbeats of one client renew together what is due at about the same time: leases of

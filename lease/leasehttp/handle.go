@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 // A Lease is a lease that this process acquired, with for how long the process may
@@ -13,6 +14,7 @@ import (
 type Lease struct {
 	request lease.AcquireRequest
 	margin  time.Duration
+	share   shared.Share // as it was granted; zero = it is an ordinary lease
 
 	mu    sync.Mutex
 	last  lease.Lease // as the server answered last
@@ -31,8 +33,13 @@ func newLease(r lease.AcquireRequest, l lease.Lease, from lease.Moment, margin t
 func (l *Lease) Claim() lease.Claim { return l.Last().Claim }
 
 // FencingToken is what a resource that the lease protects must be given: it accepts
-// only tokens that are not less than the greatest it has seen.
+// only tokens that are not less than the greatest it has seen. That of a share rises over the
+// leases of its slot alone: see Share.
 func (l *Lease) FencingToken() uint64 { return l.Last().Token }
+
+// Share is the share of a lock that this is, as it was granted: its Slot and its Fence. Zero for
+// an ordinary lease, and for one that was adopted. Last says how long it lasts.
+func (l *Lease) Share() shared.Share { return l.share }
 
 // FencingTokenValue is FencingToken.
 func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }

@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 // Defaults of AcquireOptions.
@@ -26,6 +27,14 @@ type AcquireOptions struct {
 	LockDelay   time.Duration
 	MinHold     time.Duration
 	MaxLifetime time.Duration
+
+	// Slots asks for a slot of the lock, which up to so many may have at once; Shared for one
+	// that any number may have; Exclusive for the whole lock, while nobody has a slot. See
+	// AcquireShare. One of them at most; none of them = an ordinary lease, which is of
+	// another lock.
+	Slots     int
+	Shared    bool
+	Exclusive bool
 
 	// IdempotencyKey makes this the same request as another with the key, as after a
 	// restart of the program; see lease.AcquireRequest. "" = a new one.
@@ -65,9 +74,9 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		if options.NoLongPoll {
 			wait = 0
 		}
-		l, from, err := c.acquire(ctx, r, wait)
+		l, err := c.acquireAny(ctx, r, options, wait)
 		if err == nil {
-			return newLease(r, l, from, c.config.Margin), nil
+			return l, nil
 		}
 		retry, again := retryAfter(err, wait > 0, attempt)
 		if !again || attempt == options.MaxAttempts || options.MaxWait >= 0 && time.Until(end) <= retry {
@@ -77,6 +86,21 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, errors.Join(cause, err))
 		}
 	}
+}
+
+// acquireAny asks once for what options say.
+func (c *Client) acquireAny(ctx context.Context, r lease.AcquireRequest, options AcquireOptions, wait time.Duration) (*Lease, error) {
+	if options.Slots == 0 && !options.Shared && !options.Exclusive {
+		l, from, err := c.acquire(ctx, r, wait)
+		return newLease(r, l, from, c.config.Margin), err
+	}
+	if options.Shared && (options.Slots != 0 || options.Exclusive) {
+		return nil, &lease.InvalidError{Field: "Shared", Value: "true", Remedy: "give it without Slots and Exclusive"}
+	}
+	s, err := c.AcquireShare(ctx, shared.Request{AcquireRequest: r, Slots: options.Slots, Exclusive: options.Exclusive}, wait)
+	l := newLease(r, s.Lease, s.Asked, c.config.Margin)
+	l.share = s
+	return l, err
 }
 
 // retryAfter is how long to wait after err before asking again, and whether asking

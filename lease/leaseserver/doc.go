@@ -14,6 +14,7 @@
 //
 //	POST /v1/locks/{lock}/acquire     owner_id [, ttl_ms, idempotency_key, metadata, lock_delay_ms, min_hold_ms, max_lifetime_ms]
 //	     …/acquire?wait=10s           the same, and waits for the lock
+//	     …/acquire  slots or mode     a slot of the lock, or the whole lock: see below
 //	POST /v1/locks/{lock}/renew       owner_id, lease_id, fencing_token [, ttl_ms, metadata]
 //	POST /v1/locks/{lock}/adopt       owner_id, lease_id: the lease again, of a holder that was started again
 //	POST /v1/renewals                 renewals: up to 500 of these, each with its lock
@@ -137,6 +138,23 @@
 // that gets the lock without waiting costs none. Each server sends one message a second besides. All waiters of a
 // server are announced again, once in a second at most, when another one begins to listen or asks. Of the others
 // a server remembers 100,000 waiters; of more it knows nothing until there is room.
+//
+// # Locks that several hold
+//
+// An acquire with slots, of 1 to 1000, asks for a slot of the lock, which so many may have at
+// once; with mode shared it asks for one of any number, and with mode exclusive for the whole lock,
+// while nobody has a slot. The promises, and what becomes of requests that die, are those of
+// lease/shared, also with several servers on one store. The answer's lock is the slot's own
+// name, job::slot::0002 (the whole lock's is job::slot::0000): renew and release that, and list
+// the prefix job::slot:: to see who has which. Its share_of is the lock, its fence rises over all
+// of the lock's shares. Nothing else can be leased by such a name. A lease of the lock's
+// name without slots and mode is of another lock.
+//
+// ?wait= is first come, first served here too, whatever each asks for: who comes later waits behind
+// one for whom too many slots are taken. Who waits is told of a slot that was released through
+// this server or, on a lease.Messenger, another; else it looks each PollInterval. A request that does not wait
+// is answered at once if the lock is taken, else it stands behind others for a second at most. One with mode
+// exclusive that gave up and has an idempotency key keeps others out for 5 s: it can come back.
 //
 // # Who may ask
 //

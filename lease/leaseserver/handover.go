@@ -14,6 +14,7 @@ import (
 // operation of the store, if the store can hand it over; else it asks. If the first of all
 // servers' waiters is elsewhere, it is told to ask.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
+	defer q.slotReleased(c.Name) // if it may be one; whoever is woken looks
 	elsewhere := q.peers.isElsewhere(c.Name)
 	var w *waiter
 	if !elsewhere {

@@ -70,7 +70,7 @@ func (m *meter) get(ctx context.Context, name string) (lease.Record, error) {
 // list returns one page, and one record more if there is one.
 func (m *meter) list(ctx context.Context, r lease.ListRequest) ([]lease.Record, error) {
 	return measured(ctx, m, opList, func(ctx context.Context) ([]lease.Record, error) {
-		records := make([]lease.Record, 0, r.Limit)
+		records := make([]lease.Record, 0, min(r.Limit, defaultPage+1))
 		for record, err := range m.store.List(ctx, r) {
 			if err != nil {
 				return records, err

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // An op is an operation of the store.
@@ -35,12 +36,16 @@ type metrics struct {
 	op      [ops]opMetrics
 	held    prometheus.Gauge
 	expired prometheus.Counter
+	shares  shareMetrics
 	up      prometheus.Gauge
 }
 
 // results are by what was the reason: nothing, whoever has the lock, the claim that was
 // sent, a client that hung up, or the store.
 type results struct{ success, held, refused, gone, busy, unavailable prometheus.Counter }
+
+// shareMetrics count the shares of locks that were granted.
+type shareMetrics struct{ slots, whole prometheus.Counter }
 
 type opMetrics struct {
 	ms, seconds prometheus.Observer
@@ -70,7 +75,9 @@ func newMetrics(registry *prometheus.Registry, waiters func() float64) (*metrics
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lock_waiters", Help: "Requests that wait for a lock."}, waiters)
 	forced := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_force_release_total", Help: "Requests of admins to end the leases of others."}, []string{"result"})
 	m.forced = newResults(forced)
-	all := []prometheus.Collector{forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
+	shares := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lock_shares_granted_total", Help: "Slots of locks, and whole locks beside them, that were granted; lock_acquire_total counts them too."}, []string{"mode"})
+	m.shares = shareMetrics{shares.WithLabelValues(wire.ModeShared), shares.WithLabelValues(wire.ModeExclusive)}
+	all := []prometheus.Collector{shares, forced, m.held, m.expired, m.up, ms, seconds, busy, failed, waiting}
 	for o, name := range opNames {
 		m.op[o] = opMetrics{ms.WithLabelValues(name), seconds.WithLabelValues(name), busy.WithLabelValues(name), failed.WithLabelValues(name)}
 		if o > int(opRelease) {
@@ -131,6 +138,15 @@ func (r *results) count(err error) {
 	default:
 		r.unavailable.Inc()
 	}
+}
+
+// share counts a share that was granted.
+func (m *metrics) share(slot int) {
+	if slot == 0 {
+		m.shares.whole.Inc()
+		return
+	}
+	m.shares.slots.Inc()
 }
 
 // isAnswer reports whether a store that works can say err.

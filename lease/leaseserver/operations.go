@@ -31,7 +31,10 @@ func (s *Server) acquire(c echo.Context) error {
 	if r.TTL, err = s.ttl(name, r.TTL); err != nil {
 		return err
 	}
-	if err := r.Validate(); err != nil {
+	if body.IsShare() {
+		return s.acquireShare(c, &body, r, wait)
+	}
+	if err := cmp.Or(r.Validate(), checkPlain(name)); err != nil {
 		return err
 	}
 	if wait > 0 { // or the timeout of reading the request would end it

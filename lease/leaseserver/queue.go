@@ -96,7 +96,7 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 	defer cancel()
 	lq, w := q.join(ctx, r)
 	if w == nil {
-		return lease.Lease{}, 0, &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errors.New("too many requests wait")}
+		return lease.Lease{}, 0, errTooMany()
 	}
 	o := q.stand(lq, w)
 	if errors.Is(o.err, errNotSaid) || errors.Is(o.err, lease.ErrHeld) && q.mayHold(r) { // or an earlier sending of it has got the lease
@@ -125,6 +125,10 @@ func (q *queue) ask(lq *lockQueue, w *waiter) outcome {
 	o.lease, o.err = q.try(w.ctx, w.request)
 	q.note(lq, w, o)
 	return o
+}
+
+func errTooMany() error {
+	return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errors.New("too many requests wait")}
 }
 
 var errWaited = errors.New("the time to wait is over")

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/pglatch/pglatch/internal/loopback"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 // A Server answers requests for leases. It is safe for concurrent use.
@@ -26,6 +27,7 @@ type Server struct {
 	meter   *meter
 	metrics *metrics
 	queue   *queue
+	shares  *shared.Locker
 	memo    memo
 	tokens  atomic.Pointer[[]bearerToken] // nil = none
 	// the longest prefix first
@@ -52,6 +54,9 @@ func New(c Config) (*Server, error) {
 	}
 	s.meter = newMeter(c.Store, c.StoreTimeout, s.metrics)
 	s.queue = newQueue(&c, s.meter)
+	if s.shares, err = newShares(s); err != nil {
+		return nil, fmt.Errorf("leaseserver: %w", err)
+	}
 	if len(c.Tokens) > 0 {
 		s.setTokens(c.Tokens)
 	}

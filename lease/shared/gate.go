@@ -18,6 +18,9 @@ type gate struct {
 	*request
 	lease   lease.Lease
 	renewed time.Time
+
+	sleep     func(d time.Duration) error // nil = nobody has waited yet
+	stopWatch func()
 }
 
 // errGateLost is for a request whose lease of the gate ended before it was done.
@@ -52,6 +55,9 @@ func (q *request) gateRequest() lease.AcquireRequest {
 func (q *request) enter() (*gate, error) {
 	r, wait := q.gateRequest(), q.left()
 	if !q.patient {
+		if err := q.checkReaders(); err != nil {
+			return nil, err
+		}
 		l, err := q.config.Store.Acquire(q.ctx, r)
 		if !errors.Is(err, lease.ErrHeld) {
 			return q.gate(l, err)
@@ -66,6 +72,18 @@ func (q *request) enter() (*gate, error) {
 		wait = patience
 	}
 	return q.gate(q.acquireWait(r, wait))
+}
+
+// checkReaders refuses an exclusive request that does not wait, before it keeps others out.
+func (q *request) checkReaders() error {
+	if !q.Exclusive {
+		return nil
+	}
+	v, err := q.look()
+	if err == nil && v.taken > 0 {
+		err = v.held(q.Name, v.latest)
+	}
+	return err
 }
 
 func (q *request) gate(l lease.Lease, err error) (*gate, error) {
@@ -109,13 +127,11 @@ func (g *gate) await(until time.Duration, held error) error {
 		return held
 	}
 	d := max(min(left, until, g.config.PollInterval, g.lease.Remaining/3), time.Millisecond)
-	if g.notice != nil {
-		g.notice.AwaitRelease(g.ctx, g.Name, d)
-	} else {
-		_ = pause.For(g.ctx, d)
+	if g.sleep == nil {
+		return g.watch() // and look again: a release before is not told
 	}
-	if g.ctx.Err() != nil {
-		return context.Cause(g.ctx)
+	if err := g.sleep(d); err != nil {
+		return err
 	}
 	if time.Since(g.renewed) < g.lease.Remaining/3 {
 		return nil
@@ -125,6 +141,23 @@ func (g *gate) await(until time.Duration, held error) error {
 		return nil // it is tried again, or found lost
 	}
 	return err
+}
+
+// watch begins to look for releases.
+func (g *gate) watch() (err error) {
+	if g.notice == nil {
+		g.sleep, g.stopWatch = func(d time.Duration) error { return pause.For(g.ctx, d) }, func() {}
+		return nil
+	}
+	g.sleep, g.stopWatch, err = g.notice.Watch(g.ctx, g.Name)
+	return err
+}
+
+// close ends what watch began.
+func (g *gate) close() {
+	if g.sleep != nil {
+		g.stopWatch()
+	}
 }
 
 // prolong renews the gate. That it can be proves that the gate was the request's since it

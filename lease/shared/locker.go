@@ -47,8 +47,9 @@ type line interface {
 
 // Notices are of a store that knows when a share of a lock was released, perhaps not always.
 type notices interface {
-	// AwaitRelease blocks until then, until d is over, or until ctx ends.
-	AwaitRelease(ctx context.Context, lock string, d time.Duration)
+	// Watch begins to look; await blocks until one was, or for d. Its error ends the request.
+	// stop ends it.
+	Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error)
 }
 
 // New returns a Locker.
@@ -127,6 +128,7 @@ func (q *request) attempt() (Share, error) {
 	if err != nil {
 		return Share{}, err
 	}
+	defer g.close()
 	if q.Exclusive {
 		return q.takeAll(g)
 	}

@@ -164,6 +164,12 @@ func TestAnExclusiveRequestThatGivesUpLetsOthersIn(t *testing.T) {
 		_, err = l.Acquire(t.Context(), ask("reader 2", 0), 0)
 		require.NoError(t, err)
 
+		w.IdempotencyKey = "j"
+		_, err = l.Acquire(t.Context(), w, 0)
+		require.ErrorIs(t, err, lease.ErrHeld)
+		_, err = l.Acquire(t.Context(), ask("reader 2", 0), 0)
+		require.NoError(t, err, "it did not wait, and kept nobody out")
+
 		w.IdempotencyKey = "k" // it may come back
 		_, err = l.Acquire(t.Context(), w, 3*shared.DefaultGateTTL)
 		require.ErrorIs(t, err, lease.ErrHeld)

@@ -70,7 +70,7 @@ func Env(variables ...string) []string {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
 		case "PGLATCH_LOCK_HELD", "PGLATCH_KEY", "PGLATCH_KEY1", "PGLATCH_KEY2", "PGLATCH_BACKEND_PID", "PGLATCH_TERM", "PGLATCH_FENCING_TOKEN",
-			"PGLATCH_LEASE_NAME", "PGLATCH_LEASE_OWNER", "PGLATCH_LEASE_ID":
+			"PGLATCH_LEASE_NAME", "PGLATCH_LEASE_OWNER", "PGLATCH_LEASE_ID", "PGLATCH_FENCE", "PGLATCH_SLOT":
 			return true
 		}
 		return false

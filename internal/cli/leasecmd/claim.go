@@ -16,6 +16,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 func newAcquire(app *program.App) *cobra.Command {
@@ -42,6 +43,10 @@ renew", or "lease run" does everything.`,
 				return err
 			}
 			request.IdempotencyKey = key
+			share, err := terms.share(cmd.Flags())
+			if err != nil {
+				return err
+			}
 			if wait < 0 {
 				return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", wait)
 			}
@@ -50,15 +55,15 @@ renew", or "lease run" does everything.`,
 				return err
 			}
 			defer client.Close()
-			held, err := lockserver.Wait{Bounded: true, Wait: wait}.Acquire(cmd.Context(), app, client, request)
+			held, err := lockserver.Wait{Bounded: true, Wait: wait}.Acquire(cmd.Context(), app, client, request, share)
 			switch {
 			case err != nil:
 				return lockserver.Error(cmd.Context(), err)
 			case export:
-				_, err := io.WriteString(app.Stdout, exports(held.Last()))
+				_, err := io.WriteString(app.Stdout, exports(held))
 				return err
 			}
-			return printLease(app, "acquired", held.Last())
+			return printLease(app, "acquired", held.Last(), held.Share())
 		},
 	}
 	f := cmd.Flags()
@@ -71,9 +76,9 @@ renew", or "lease run" does everything.`,
 }
 
 // exports is what a shell evaluates.
-func exports(l lease.Lease) string {
+func exports(l *leasehttp.Lease) string {
 	var b strings.Builder
-	for _, v := range variables(l.Claim) {
+	for _, v := range append(variables(l.Claim()), shareVariables(l.Share())...) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
@@ -169,7 +174,7 @@ func newRenew(app *program.App) *cobra.Command {
 				if err != nil {
 					return lockserver.Error(ctx, err)
 				}
-				return printLease(app, "renewed", l)
+				return printLease(app, "renewed", l, shared.Share{})
 			})
 		},
 	}
@@ -211,10 +216,10 @@ not prolonged: "lease renew" does that. Whoever had it before must have ended.`,
 			case err != nil:
 				return lockserver.Error(cmd.Context(), err)
 			case export:
-				_, err := io.WriteString(app.Stdout, exports(held.Last()))
+				_, err := io.WriteString(app.Stdout, exports(held))
 				return err
 			}
-			return printLease(app, "adopted", held.Last())
+			return printLease(app, "adopted", held.Last(), held.Share())
 		},
 	}
 	server.AddFlags(cmd.Flags())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 const help = `Take, keep and give back leases of a lock server ("pglatch serve locks").
@@ -26,6 +27,10 @@ PGLATCH_LOCK_TOKEN.
 A lease ends when it is released, or when its time is over. Its fencing token is
 greater than those of all leases of the lock before: hand it on with every write, and
 let the resource refuse a token lower than one that it has seen.
+
+With --slots n a lock has n holders at once; with --shared any number, and with
+--exclusive one that shares it with nobody. The lease is then of a slot: renew and release
+it by the name that acquire prints, such as gpu::slot::0002.
 
 Exit codes: 0 success, 3 nobody has the lock (get), 69 server or its store unavailable
 or too busy, 75 held by another, 76 the lease is not the current one any more.`
@@ -54,6 +59,7 @@ func LockName(args []string) (string, error) {
 
 // leaseTerms are the flags of those who ask for a lease.
 type terms struct {
+	sharing
 	owner     string
 	ttl       time.Duration
 	metadata  map[string]string
@@ -68,6 +74,7 @@ func (t *terms) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&t.ttl, "ttl", defaultLeaseTTL, "how long the lease lasts unless it is renewed")
 	f.StringToStringVar(&t.metadata, "metadata", nil, "`key=value` kept with the lease for people to see, repeatable")
 	f.DurationVar(&t.lockDelay, "lock-delay", 0, "keep the lock from others for this long if the lease expires")
+	t.sharing.addFlags(f)
 	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long, also after a release")
 }
 
@@ -103,15 +110,21 @@ type document struct {
 	ExpiresAt      time.Time         `json:"expires_at"`
 	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
+	ShareOf        string            `json:"share_of,omitempty"`
+	Slot           int               `json:"slot,omitempty"`
+	Fence          uint64            `json:"fence,omitempty"`
 }
 
 func newDocument(l lease.Lease) document {
-	return document{l.Name, l.Holder, l.ID, l.Token, l.AcquiredAt.UTC(), l.ExpiresAt.UTC(), l.Remaining.Milliseconds(), l.Metadata}
+	lock, slot, _ := shared.ParseName(l.Name)
+	return document{l.Name, l.Holder, l.ID, l.Token, l.AcquiredAt.UTC(), l.ExpiresAt.UTC(), l.Remaining.Milliseconds(), l.Metadata, lock, slot, 0}
 }
 
-func printLease(app *program.App, verb string, l lease.Lease) error {
-	return app.Print(program.Output{Document: newDocument(l), Text: program.Text(func(w *bytes.Buffer) {
-		fmt.Fprintf(w, "%s %s for %v: owner %s, lease id %s, fencing token %d\n",
-			verb, program.Printable(l.Name), l.Remaining.Round(time.Millisecond), program.Printable(l.Holder), program.Printable(l.ID), l.Token)
+func printLease(app *program.App, verb string, l lease.Lease, s shared.Share) error {
+	d := newDocument(l)
+	d.Fence = s.Fence
+	return app.Print(program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+		fmt.Fprintf(w, "%s %s for %v: owner %s, lease id %s, fencing token %d%s\n",
+			verb, program.Printable(l.Name), l.Remaining.Round(time.Millisecond), program.Printable(l.Holder), program.Printable(l.ID), l.Token, describe(s))
 	})})
 }

@@ -32,7 +32,9 @@ The lease is released when the command has ended.
 The command finds in its environment:
   PGLATCH_LOCK_HELD=true, PGLATCH_LEASE_NAME, PGLATCH_LEASE_OWNER, PGLATCH_LEASE_ID and
   PGLATCH_FENCING_TOKEN. PGLATCH_LOCK_TOKEN, with which it could take and release every
-  lock, is not there.
+  lock, is not there. With --slots, --shared and --exclusive PGLATCH_FENCE, which rises over all
+  holders of the lock, and PGLATCH_SLOT, 0 for the whole lock; PGLATCH_FENCING_TOKEN rises
+  over the leases of that slot then.
 
 A server that cannot be reached, or whose store cannot be used, is tried again as long
 as --wait says; without --wait for 30s at first, and without end while waiting in line.
@@ -58,7 +60,7 @@ func newRun(app *program.App) *cobra.Command {
 		Use:     "run NAME -- COMMAND [ARGUMENT...]",
 		Short:   "Run a command under a lease",
 		Long:    runHelp,
-		Example: "  pglatch lease run nightly-report -- ./report\n  pglatch lease run -n deploy --ttl 30s -c 'make deploy'",
+		Example: "  pglatch lease run nightly-report -- ./report\n  pglatch lease run -n deploy --ttl 30s -c 'make deploy'\n  pglatch lease run --slots 3 gpu -- ./train",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.run(cmd, app, args)
 		},
@@ -115,6 +117,10 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	if err != nil {
 		return err
 	}
+	share, err := r.share(f)
+	if err != nil {
+		return err
+	}
 	switch {
 	case r.conflictCode < 0 || r.conflictCode > 255:
 		return program.UsageError("--conflict-exit-code is %d: use 0 to 255", r.conflictCode)
@@ -127,7 +133,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer client.Close()
 	ctx := cmd.Context()
-	held, err := lockserver.Wait{Bounded: r.nonblock || f.Changed("wait"), Wait: r.wait}.Acquire(ctx, app, client, request)
+	held, err := lockserver.Wait{Bounded: r.nonblock || f.Changed("wait"), Wait: r.wait}.Acquire(ctx, app, client, request, share)
 	switch {
 	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:
 		return &program.ExitError{Code: r.conflictCode, Err: err}
@@ -148,7 +154,7 @@ func (r *runCommand) runUnder(ctx context.Context, client *leasehttp.Client, hel
 	}
 	work, _ := client.StartHeartbeat(context.WithoutCancel(ctx), held, leasehttp.HeartbeatOptions{Interval: interval})
 	command.Signals = signals
-	command.Env = child.WithoutLockToken(child.Env(append(variables(held.Claim()), "PGLATCH_LOCK_HELD=true")...))
+	command.Env = child.WithoutLockToken(child.Env(append(append(variables(held.Claim()), shareVariables(held.Share())...), "PGLATCH_LOCK_HELD=true")...))
 	result, err := supervise.Run(work, command)
 	lost := context.Cause(work)
 	releaseErr := release()

@@ -116,9 +116,17 @@ type Wait struct {
 	Wait    time.Duration // if bounded; 0 = one attempt
 }
 
+// A Share says what of a lock that several can hold is asked for; see leasehttp.AcquireOptions.
+// Zero = an ordinary lease.
+type Share struct {
+	Slots             int
+	Shared, Exclusive bool
+}
+
 // Acquire gets a lease, and waits for it, and for the server, as w says.
-func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, r lease.AcquireRequest) (*leasehttp.Lease, error) {
+func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, r lease.AcquireRequest, s Share) (*leasehttp.Lease, error) {
 	o := leasehttp.AcquireOptions{
+		Slots: s.Slots, Shared: s.Shared, Exclusive: s.Exclusive,
 		TTL: r.TTL, Metadata: r.Metadata, LockDelay: r.LockDelay, MinHold: r.MinHold, IdempotencyKey: r.IdempotencyKey, MaxWait: -1,
 	}
 	end := time.Now().Add(firstContact)

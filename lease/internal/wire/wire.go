@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/shared"
 )
 
 // The names of JSON fields and query parameters that errors name.
@@ -49,6 +50,8 @@ var fields = [...]struct {
 	{"Prefix", "prefix", false},
 	{"Limit", "limit", true},
 	{"Wait", "wait", true},
+	{"Slots", "slots", true},
+	{"Mode", "mode", false},
 	{"Renewals", "renewals", true},
 	{"Reason", "reason", false},
 }
@@ -89,6 +92,9 @@ type AcquireBody struct {
 	LockDelayMS    int64             `json:"lock_delay_ms,omitempty"`
 	MinHoldMS      int64             `json:"min_hold_ms,omitempty"`
 	MaxLifetimeMS  int64             `json:"max_lifetime_ms,omitempty"`
+
+	Mode  string `json:"mode,omitempty"` // see ModeShared; "" = that if there are slots, else an ordinary lease
+	Slots int    `json:"slots,omitempty"`
 }
 
 // NewAcquireBody is what a client sends.
@@ -189,11 +195,17 @@ type LeaseBody struct {
 	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
 	WaitedMS       int64             `json:"waited_ms,omitempty"` // from the arrival of the request to the call that got the lease
 	Metadata       map[string]string `json:"metadata,omitempty"`
+
+	ShareOf string `json:"share_of,omitempty"` // the lock of which this is a share, or the gate
+	Slot    int    `json:"slot,omitempty"`     // absent: the whole lock, or the gate
+	Fence   uint64 `json:"fence,omitempty"`    // in the answer to an acquire of a share
 }
 
 // NewLeaseBody is what the server answers.
 func NewLeaseBody(l lease.Lease) LeaseBody {
+	lock, slot, _ := shared.ParseName(l.Name)
 	return LeaseBody{
+		ShareOf: lock, Slot: slot,
 		Lock: l.Name, OwnerID: l.Holder, LeaseID: l.ID, FencingToken: l.Token,
 		AcquiredAt: l.AcquiredAt.UTC(), ExpiresAt: l.ExpiresAt.UTC(), TTLRemainingMS: l.Remaining.Milliseconds(), Metadata: l.Metadata,
 	}

@@ -1,0 +1,60 @@
+package leasecmd
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/internal/cli/lockserver"
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/lease/shared"
+)
+
+// A sharing is the flags of those who ask for a lock that several can hold.
+type sharing struct {
+	slots             int
+	shared, exclusive bool
+}
+
+func (s *sharing) addFlags(f *pflag.FlagSet) {
+	f.IntVar(&s.slots, "slots", 0, "take one of `n` slots of the lock, which n may have at once")
+	f.BoolVar(&s.shared, "shared", false, "share the lock with all who do, as a reader")
+	f.BoolVar(&s.exclusive, "exclusive", false, "have the lock alone, while nobody shares it or has a slot; without any of these three flags it is another lock")
+}
+
+// share is what to ask for; errors are of usage.
+func (s *sharing) share(f *pflag.FlagSet) (lockserver.Share, error) {
+	given := 0
+	for _, name := range []string{"slots", "shared", "exclusive"} {
+		if f.Changed(name) {
+			given++
+		}
+	}
+	switch {
+	case given > 1:
+		return lockserver.Share{}, program.UsageError("give one of --slots, --shared and --exclusive")
+	case f.Changed("slots") && (s.slots < 1 || s.slots > shared.MaxSlots):
+		return lockserver.Share{}, program.UsageError("--slots is %d: use 1 to %d", s.slots, shared.MaxSlots)
+	}
+	return lockserver.Share{Slots: s.slots, Shared: s.shared, Exclusive: s.exclusive}, nil
+}
+
+// shareVariables are of the environment of those who work under a share of a lock; of no others.
+func shareVariables(s shared.Share) []string {
+	if s.Lock == "" {
+		return nil
+	}
+	return []string{"PGLATCH_FENCE=" + strconv.FormatUint(s.Fence, 10), "PGLATCH_SLOT=" + strconv.Itoa(s.Slot)}
+}
+
+// describe says what of a lock a share is; "" = it is an ordinary lease.
+func describe(s shared.Share) string {
+	switch {
+	case s.Lock == "":
+		return ""
+	case s.Slot == 0:
+		return fmt.Sprintf(", the whole lock, fence %d", s.Fence)
+	}
+	return fmt.Sprintf(", slot %d, fence %d", s.Slot, s.Fence)
+}

@@ -1,0 +1,33 @@
+package leasehttp
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/shared"
+)
+
+// AcquireShare asks for a slot of a lock, or for the whole lock, and lets the server wait for
+// it for as long as wait; 0 = not. See shared.Locker, whose promises these are.
+// *lease.HeldError if it did not get it. The share's claim is renewed and released as any.
+func (c *Client) AcquireShare(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error) {
+	if r.IdempotencyKey == "" {
+		r.IdempotencyKey = rand.Text()
+	}
+	if err := r.Validate(); err != nil {
+		return shared.Share{}, err
+	}
+	answer, from, err := c.askAcquire(ctx, r.Name, wire.NewShareBody(r), wait)
+	if err == nil {
+		err = checkAnswer(r.Name, answer.ShareOf)
+	}
+	if err == nil && answer.Lock != shared.SlotName(r.Name, answer.Slot) || err == nil && r.Exclusive != (answer.Slot == 0) {
+		err = errMixedUp
+	}
+	if err != nil {
+		return shared.Share{}, err
+	}
+	return answer.Share(from), nil
+}

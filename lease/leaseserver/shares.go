@@ -1,0 +1,141 @@
+package leaseserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
+	"github.com/pglatch/pglatch/lease/shared"
+)
+
+// newShares makes what shares locks among several holders. Those who wait do so in the
+// server's lines.
+func newShares(s *Server) (*shared.Locker, error) {
+	poll := s.PollInterval
+	if poll < 0 {
+		poll = lease.MaxTTL
+	}
+	return shared.New(shared.Config{Store: shareStore{s.queue}, PollInterval: poll})
+}
+
+// acquireShare answers an acquire of a slot of a lock, or of the whole lock.
+func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms lease.AcquireRequest, wait time.Duration) error {
+	r := body.ShareRequest(terms)
+	if err := cmp.Or(body.CheckMode(), r.Validate()); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // also without a wait it can stand at the gate
+	start := lease.Now()
+	share, err := s.shares.Acquire(c.Request().Context(), r, wait)
+	s.metrics.request(opAcquire, err)
+	if err != nil {
+		return err
+	}
+	s.metrics.share(share.Slot)
+	answer := wire.NewLeaseBody(share.Lease)
+	answer.Fence, answer.WaitedMS = share.Fence, share.Asked.Time().Sub(start.Time()).Milliseconds()
+	return respond(c, &answer)
+}
+
+// checkPlain refuses to lease the name of a slot in the ordinary way.
+func checkPlain(name string) error {
+	if shared.IsReserved(name) {
+		return wire.Refuse(wire.TypeInvalid, `names that end with "::slot", or with that and a number, are those of slots: ask for the lock, with slots or mode`)
+	}
+	return nil
+}
+
+// A shareStore is the store behind the queue, for those who share locks.
+type shareStore struct{ queue *queue }
+
+func (s shareStore) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	return s.AcquireWait(ctx, r, 0)
+}
+
+// AcquireWait waits in the line for the name.
+func (s shareStore) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+	l, _, err := s.queue.acquire(ctx, r, wait)
+	return l, err
+}
+
+func (s shareStore) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	l, err := s.queue.meter.renew(ctx, r)
+	if err == nil {
+		s.queue.renewed(l)
+	}
+	return l, err
+}
+
+func (s shareStore) Release(ctx context.Context, c lease.Claim) error { return s.queue.release(ctx, c) }
+
+func (s shareStore) Get(ctx context.Context, name string) (lease.Record, error) {
+	return s.queue.meter.get(ctx, name)
+}
+
+func (s shareStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		records, err := s.queue.meter.list(ctx, r)
+		for _, record := range records {
+			if !yield(record, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(lease.Record{}, err)
+		}
+	}
+}
+
+func (s shareStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
+	return s.queue.meter.sweep(ctx, r)
+}
+
+// Watch lets the request that has a lock's gate wait for a slot, in a line that the other
+// servers know: await returns when one was released, or after d.
+func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error) {
+	q := s.queue
+	lq, w := q.join(ctx, lease.AcquireRequest{Name: slotLine(lock)})
+	if w == nil {
+		return nil, nil, errTooMany()
+	}
+	q.peers.waits(w)
+	await = func(d time.Duration) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-lq.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-q.closing:
+			return &lease.BusyError{Retry: wire.Jitter(time.Second), Cause: errClosing}
+		}
+		return nil
+	}
+	stop = func() {
+		q.leave(lq, w, outcome{err: errWatched})
+		q.peers.left(w)
+	}
+	return await, stop, nil
+}
+
+// errWatched is what comes of a waiter that asks for no lease.
+var errWatched = errors.New("it only watched")
+
+// slotLine is the name of the line of who waits for any slot of a lock. No lease has it.
+func slotLine(lock string) string { return lock + "::slot" }
+
+// slotReleased wakes who waits for a slot of a lock, here or at another server.
+func (q *queue) slotReleased(name string) {
+	if lock, slot, ok := shared.ParseName(name); ok && slot > 0 {
+		line := slotLine(lock)
+		q.next(line, q.peers.isElsewhere(line))
+	}
+}
