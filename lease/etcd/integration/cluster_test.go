@@ -121,10 +121,11 @@ func (c *cluster) leader() int {
 		ids := map[uint64]int{}
 		var says []uint64
 		for i, m := range c.members {
-			client, err := clientv3.New(clientv3.Config{
-				Endpoints: []string{m.Address}, DialTimeout: time.Second, Logger: zap.NewNop(),
-				DialOptions: []grpc.DialOption{grpc.WithContextDialer(c.clients[len(c.clients)-1].Dial)},
-			})
+			config := clientv3.Config{Endpoints: []string{m.Address}, DialTimeout: time.Second, Logger: zap.NewNop()}
+			if len(c.clients) > 0 {
+				config.DialOptions = []grpc.DialOption{grpc.WithContextDialer(c.clients[len(c.clients)-1].Dial)}
+			}
+			client, err := clientv3.New(config)
 			require.NoError(c.t, err)
 			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
 			if s, err := client.Status(ctx, m.Address); err == nil {

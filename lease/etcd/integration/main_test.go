@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -15,6 +16,10 @@ import (
 
 func TestMain(m *testing.M) {
 	etcdtest.Main()
+	if os.Getenv(serverVariable) != "" {
+		fmt.Fprintln(os.Stderr, lockServerMain())
+		os.Exit(1)
+	}
 	electiontest.Main(map[string]electiontest.Role{"etcd": standOnEtcd})
 	os.Exit(m.Run())
 }
