@@ -2,13 +2,12 @@ package leader
 
 import (
 	"cmp"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/identity"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -128,7 +127,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Retry = FixedInterval{}
 	}
 	if c.Identity == "" {
-		c.Identity = randomIdentity()
+		c.Identity = identity.Random()
 	}
 	switch {
 	case c.Name == "":
@@ -187,13 +186,4 @@ func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.
 
 func (c Config) rules() rules {
 	return rules{grace: c.ReconnectGrace > 0, reacquire: !c.LeadOnce}
-}
-
-// randomIdentity has a suffix of 40 random bits.
-func randomIdentity() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "node"
-	}
-	return host + "-" + strings.ToLower(rand.Text()[:8])
 }

@@ -64,6 +64,10 @@ type other struct {
 type Decision struct {
 	Claim []int // try to own it
 	Give  []int // end its work, then release it
+	// Limited: more is to be given up, as soon as MovesPerSecond allows it.
+	Limited bool
+	// Moves is how many of Give are to even out.
+	Moves int
 }
 
 // NewNode returns the Node of the member self, which owns nothing.
@@ -236,8 +240,12 @@ func (n *Node) decide(v *View, self int32, target []int32, now time.Duration) De
 		case v.Members[self].Draining || v.Pins != nil && v.Pins[i] == t:
 			s.mine = giving
 			d.Give = append(d.Give, i)
-		case n.moves >= 1 && now-s.since >= n.rules.MinStay:
+		case now-s.since < n.rules.MinStay:
+		case n.moves < 1:
+			d.Limited = true
+		default:
 			n.moves--
+			d.Moves++
 			s.mine = giving
 			d.Give = append(d.Give, i)
 		}

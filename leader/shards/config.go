@@ -1,0 +1,205 @@
+package shards
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/identity"
+	"github.com/pglatch/pglatch/leader"
+	leaderdriver "github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// The defaults of a Config, and the limits of a weight.
+const (
+	DefaultWeight         = 100
+	MaxWeight             = 10_000
+	DefaultLeaseDuration  = leader.DefaultLeaseDuration
+	DefaultMovesPerSecond = 100
+	DefaultDrainTimeout   = leader.DefaultDrainTimeout
+)
+
+// A Config says how a node takes part. The zero value of every field but Name, Backend and one of
+// Shards, Count and List is a good default.
+type Config struct {
+	// Name is the group of shards in logs and errors. Required.
+	Name string
+
+	// Backend is where ownership lives. Required, and not shared with another Node.
+	Backend driver.Backend
+
+	// Identity tells this node from others, no two of which may have the same. "" = that of an
+	// Elector: the host name and a random suffix, new for each Node.
+	Identity string
+
+	// Shards are the names of all shards of the group, of which this node gets its part. One of
+	// Shards, Count and List is required.
+	Shards []string
+
+	// Count stands for Shards "0", "1", … up to Count-1.
+	Count int
+
+	// List returns the names, if they come and go. It is called when Run begins, and each time
+	// that ListChanged has a value. An error is reported, the names stay as they were, and it is
+	// called again after LookInterval. Its ctx ends with Run's, or after LeaseDuration.
+	List        func(ctx context.Context) ([]string, error)
+	ListChanged <-chan struct{}
+
+	// Weight is this node's part of the shards: one of 200 gets twice as many as one of 100. 0 =
+	// 100; at most 10,000. SetWeight changes it.
+	Weight int
+
+	// LeaseDuration is how long ownership lasts without a renewal: what a node that is stopped or
+	// cut off costs at most, before others can own its shards. 0 = 15 s; 500 ms to 24 h.
+	LeaseDuration time.Duration
+
+	// RenewInterval is the time between renewals, one for all shards of a session. 0 = LeaseDuration/3.
+	RenewInterval time.Duration
+
+	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
+	RenewTimeout time.Duration
+
+	// LossDrain is how long before a lease can end the contexts of its shards do, if renewals
+	// fail: the time that work has to stop. 0 = LeaseDuration/10; negative = none.
+	LossDrain time.Duration
+
+	// LookInterval is how often the node looks who takes part and who owns what, beside the times at which its
+	// backend says that something changed. 0 = LeaseDuration/5.
+	LookInterval time.Duration
+
+	// MinStay is how long a shard stays where it was claimed before it moves to even out. Shards
+	// of nodes that are gone or drain, and pinned ones, move at once. 0 = LeaseDuration; negative = none.
+	MinStay time.Duration
+
+	// MovesPerSecond is how many shards this node gives up in a second to even out. 0 = 100.
+	MovesPerSecond int
+
+	// DrainTimeout bounds the wait for a shard's work to end when the shard is given up; it is
+	// renewed meanwhile. 0 = 30 s.
+	DrainTimeout time.Duration
+
+	// KeepUntilDrained says what happens then. false = the shard is released: its next owner may
+	// overlap with the work. true = it is kept, and renewed, until the work has ended. In both
+	// cases OnError gets an error that matches leader.ErrDrainExceeded.
+	KeepUntilDrained bool
+
+	// Restart says when work that failed or panicked begins again on this node, by the number of
+	// its failures in a row; what ran for a minute before counts as the first. Where it wants no more
+	// attempts, the shard is given away: this node does not claim it again for four times LeaseDuration, and a
+	// minute at least. nil = leader.ExponentialBackoff{MaxAttempts: 5}.
+	Restart leader.Backoff
+
+	// Callbacks are reported what happens.
+	Callbacks Callbacks
+
+	// Logger gets what goes wrong (Warn), panics (Error), sessions (Info), and claims, moves and releases
+	// (Debug). nil = discard.
+	Logger *slog.Logger
+}
+
+// withDefaults validates a config and fills its defaults.
+func (c Config) withDefaults() (Config, error) {
+	c.Weight = cmp.Or(c.Weight, DefaultWeight)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
+	c.RenewInterval = cmp.Or(c.RenewInterval, c.LeaseDuration/3)
+	c.RenewTimeout = cmp.Or(c.RenewTimeout, c.LeaseDuration/3)
+	c.LossDrain = max(cmp.Or(c.LossDrain, c.LeaseDuration/10), 0)
+	c.LookInterval = cmp.Or(c.LookInterval, c.LeaseDuration/5)
+	c.MinStay = max(cmp.Or(c.MinStay, c.LeaseDuration), 0)
+	c.MovesPerSecond = cmp.Or(c.MovesPerSecond, DefaultMovesPerSecond)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Restart == nil {
+		c.Restart = leader.ExponentialBackoff{MaxAttempts: 5}
+	}
+	if c.Identity == "" {
+		c.Identity = identity.Random()
+	}
+	return c, cmp.Or(c.checkNames(), c.checkTimes())
+}
+
+func (c Config) checkNames() error {
+	given := 0
+	for _, yes := range []bool{len(c.Shards) > 0, c.Count != 0, c.List != nil} {
+		if yes {
+			given++
+		}
+	}
+	switch {
+	case c.Name == "":
+		return wrong("Name", `""`, "name the group of shards, for logs and errors")
+	case c.Backend == nil:
+		return wrong("Backend", nil, "pass one, such as that of shards/shardstest")
+	case c.Backend.Sessions() < 1:
+		return wrong("Backend", fmt.Sprintf("one with %d sessions", c.Backend.Sessions()), "it has to have one at least")
+	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r < ' ' }):
+		return wrong("Identity", fmt.Sprintf("%q", c.Identity), "use printable characters")
+	case given != 1:
+		return wrong("Shards", fmt.Sprintf("one of %d lists", given), "set one of Shards, Count and List")
+	case c.Count < 0:
+		return wrong("Count", c.Count, "use a positive number")
+	case c.Weight < 1 || c.Weight > MaxWeight:
+		return wrongWeight(c.Weight)
+	case c.MovesPerSecond < 1:
+		return wrong("MovesPerSecond", c.MovesPerSecond, "use a positive number, or 0 for 100")
+	}
+	return nil
+}
+
+func wrongWeight(weight int) error {
+	return wrong("Weight", weight, "use 1 to 10000, or 0 for 100; a node that is to own nothing drains")
+}
+
+func (c Config) checkTimes() error {
+	if c.LeaseDuration < leaderdriver.MinLeaseDuration || c.LeaseDuration > leaderdriver.MaxLeaseDuration {
+		return wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
+	}
+	const least = 10 * time.Millisecond // less is a number without its unit
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"RenewInterval", c.RenewInterval}, {"RenewTimeout", c.RenewTimeout},
+		{"LookInterval", c.LookInterval}, {"DrainTimeout", c.DrainTimeout},
+	} {
+		if d.value < least {
+			return wrong(d.field, d.value, "use 10ms at least, or 0 for the default")
+		}
+	}
+	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
+		return wrong("LeaseDuration", c.LeaseDuration, fmt.Sprintf(
+			"LossDrain %v + RenewInterval %v + RenewTimeout %v = %v must be less than LeaseDuration - margin %v = %v: lengthen the lease or shorten one of them",
+			c.LossDrain, c.RenewInterval, c.RenewTimeout, need, c.margin(), c.LeaseDuration-c.margin()))
+	}
+	return nil
+}
+
+func wrong(field string, value any, remedy string) error {
+	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
+}
+
+// margin is for clocks that do not run at the same rate.
+func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
+
+// trust is the time from the start of a good renewal to the deadline by which ownership ends.
+func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
+
+// patience is how long a member may leave alone what is its to take: it looks, claims, and is to
+// be seen with it.
+func (c Config) patience() time.Duration { return 3*c.LookInterval + c.RenewTimeout }
+
+// shun is how long a node does not claim a shard whose work it could not keep running.
+func (c Config) shun() time.Duration { return max(4*c.LeaseDuration, time.Minute) }
+
+// names returns Shards, or what Count stands for.
+func (c Config) names() []string {
+	names := c.Shards
+	for i := range c.Count {
+		names = append(names, fmt.Sprint(i))
+	}
+	return names
+}

@@ -1,0 +1,2 @@
+// Package shards spreads the ownership of shards over nodes.
+package shards

@@ -1,0 +1,192 @@
+package shards
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// An ownership is a shard that the node owns, from its claim until it is released or lost.
+type ownership struct {
+	shard   Shard
+	session *session
+	began   time.Time
+	ctx     *shardContext
+	cancel  context.CancelCauseFunc
+
+	// The rest is guarded by the Node's mu.
+	giving  bool // it is to be released when its work has ended
+	idle    bool // no work of it runs
+	due     time.Time
+	overdue bool  // its work did not end in time, which was reported
+	reason  error // why it is given up, if not in order
+}
+
+// A shunning is for a shard whose work failed too often here.
+type shunning struct{ until time.Time }
+
+// A shardContext is the context of a shard's work.
+type shardContext struct {
+	context.Context
+	session *session
+}
+
+// Err looks at the clock: a process that was stopped must not act before its timers have run.
+func (c *shardContext) Err() error {
+	if c.Context.Err() == nil && c.session.until.Passed() {
+		c.session.lose(errExpired)
+	}
+	return c.Context.Err()
+}
+
+// longRun is how long work has to run for a failure to count as the first.
+const longRun = time.Minute
+
+// adopt begins the work on what a claim got, unless the session was lost meanwhile.
+func (r *run) adopt(s *session, g driver.Grant) bool {
+	o := &ownership{shard: Shard(g), session: s, began: time.Now()}
+	base := context.WithoutCancel(r.ctx)
+	if binder, ok := s.Session.(driver.Binder); ok {
+		base = binder.Bind(base, g)
+	}
+	inner, cancel := context.WithCancelCause(base)
+	o.ctx, o.cancel = &shardContext{inner, s}, cancel
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !s.lasts() {
+		cancel(leader.ErrLost)
+		return false
+	}
+	s.owned[g.Name], r.owned[g.Name] = o, o
+	r.noteLocked(Event{Kind: EventAcquired, Shard: o.shard})
+	r.works.Go(func() { r.workOn(o) })
+	return true
+}
+
+// workOn calls work, again after failures, until the context ends or work is done.
+func (r *run) workOn(o *ownership) {
+	returned := false
+	defer func() {
+		if !returned {
+			r.giveAway(o, errNoReturn)
+		}
+		r.ended(o)
+	}()
+	r.attempt(o)
+	returned = true
+}
+
+var errNoReturn = fmt.Errorf("%w: it has ended its goroutine", leader.ErrPanic)
+
+func (r *run) attempt(o *ownership) {
+	var last time.Duration
+	for failures := 1; ; failures++ {
+		began := time.Now()
+		err := guarded(func() error { return r.work(o.ctx, o.shard) })
+		if err == nil || o.ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) >= longRun {
+			failures, last = 1, 0
+		}
+		r.note(Event{Kind: EventWorkFailed, Shard: o.shard, Err: err})
+		delay, again := r.config.Restart.NextDelay(failures, last, err)
+		if !again {
+			r.giveAway(o, err)
+			return
+		}
+		last = delay
+		if pause.For(o.ctx, delay) != nil {
+			return
+		}
+	}
+}
+
+// guarded calls fn and turns a panic into an error.
+func guarded(fn func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", leader.ErrPanic, r)
+		}
+	}()
+	return fn()
+}
+
+// ended notes that no work of an ownership runs any more.
+func (r *run) ended(o *ownership) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.idle = true
+	if r.stale[o.shard.Name] == o {
+		delete(r.stale, o.shard.Name)
+	}
+	if o.giving {
+		r.ready = append(r.ready, o)
+	}
+	notify(r.wake)
+}
+
+// giveAway gives a shard up whose work cannot be kept running here.
+func (r *run) giveAway(o *ownership, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.owned[o.shard.Name] != o || o.giving {
+		return
+	}
+	r.stats.GaveAway++
+	r.shunned[o.shard.Name] = &shunning{time.Now().Add(r.config.shun())}
+	r.giveLocked(o, fmt.Errorf("%w: %w", ErrGaveAway, err))
+}
+
+// giveLocked ends the context of an ownership, which is released when its work has ended.
+func (n *Node) giveLocked(o *ownership, reason error) {
+	if o.giving {
+		return
+	}
+	o.giving, o.reason, o.due = true, reason, time.Now().Add(n.config.DrainTimeout)
+	o.cancel(leader.ErrReleased)
+	if o.idle {
+		n.ready = append(n.ready, o)
+	}
+	notify(n.wake)
+}
+
+// loseLocked ends an ownership that was taken away.
+func (n *Node) loseLocked(o *ownership, cause error) {
+	if n.owned[o.shard.Name] != o {
+		return
+	}
+	err := &LostError{Group: n.config.Name, Shard: o.shard, Held: time.Since(o.began), Cause: cause}
+	o.cancel(err)
+	n.forgetLocked(o)
+	n.gone = append(n.gone, o.shard.Name)
+	n.noteLocked(Event{Kind: EventLost, Shard: o.shard, Err: err})
+}
+
+// releasedLocked ends an ownership that was released.
+func (n *Node) releasedLocked(o *ownership) {
+	if n.owned[o.shard.Name] != o {
+		return // it was lost meanwhile
+	}
+	n.forgetLocked(o)
+	n.gone = append(n.gone, o.shard.Name)
+	n.noteLocked(Event{Kind: EventReleased, Shard: o.shard, Err: o.reason})
+}
+
+// forgetLocked takes an ownership off the lists. What works on has to end before the shard is claimed again.
+func (n *Node) forgetLocked(o *ownership) {
+	delete(n.owned, o.shard.Name)
+	delete(o.session.owned, o.shard.Name)
+	if !o.idle {
+		n.stale[o.shard.Name] = o
+	}
+}
+
+// drainExceeded is the error of an ownership whose work did not end in time.
+func (n *Node) drainExceeded(o *ownership) error {
+	return fmt.Errorf("shards: %s of %s: %w", o.shard.Name, n.config.Name, leader.ErrDrainExceeded)
+}
