@@ -98,7 +98,7 @@ func (o *session) Claim(ctx context.Context, names []string) ([]shards.Grant, er
 // Release implements driver.Session.
 func (o *session) Release(ctx context.Context, names []string) error {
 	if err := o.backend.reachLocked(ctx, o); err != nil {
-		_ = o.Close() // so that they end
+		o.abandon()
 		return fmt.Errorf("shardstest: release: %w", err)
 	}
 	s := o.backend.store
@@ -114,6 +114,15 @@ func (o *session) Release(ctx context.Context, names []string) error {
 		s.changedLocked()
 	}
 	return nil
+}
+
+// abandon ends a session from its node's side, which is told: nobody knows what it owns.
+func (o *session) abandon() {
+	s := o.backend.store
+	s.mu.Lock()
+	o.tellLocked()
+	s.mu.Unlock()
+	_ = o.Close()
 }
 
 // Renew implements driver.Session.

@@ -1,0 +1,164 @@
+package shards_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+)
+
+// Sessions die, networks are cut and slow, stores fail, views lack members, nodes come, go and
+// drain. Work that overlaps with that of another node for longer than the moment in which a
+// session was killed fails the test, and so does a term that does not rise. There are more rounds with
+// PGLATCH_SHARDS_ROUNDS=500.
+func TestWhateverHappensOneNodeWorksOnAShardAndAllAreOwnedEvenlyInTheEnd(t *testing.T) {
+	t.Parallel()
+	rounds, err := strconv.ParseUint(cmp.Or(os.Getenv("PGLATCH_SHARDS_ROUNDS"), "20"), 10, 32)
+	require.NoError(t, err)
+	for seed := range rounds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { calamity(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func calamity(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	const n = 24
+	g := newGroup(t)
+	config := shards.Config{Count: n}
+	var nodes []*member
+	born := 0
+	join := func() {
+		nodes = append(nodes, g.join(fmt.Sprint("node-", born), config))
+		born++
+	}
+	join()
+	join()
+	join()
+	draining := map[string]bool{}
+	cut := map[*member]bool{}
+	for range 20 + random.IntN(20) {
+		pass(time.Duration(random.IntN(23_000)) * time.Millisecond)
+		m := nodes[random.IntN(len(nodes))]
+		switch random.IntN(12) {
+		case 0, 1:
+			if !cut[m] { // who is cut off and killed does not hear of it, and others do: there only terms help
+				m.backend.Kill(random.IntN(2))
+			}
+		case 2, 3:
+			cut[m] = true
+			m.backend.Cut()
+		case 4:
+			cut[m] = false
+			m.backend.Heal()
+		case 5:
+			m.backend.SetDelay(time.Duration(random.IntN(4000)) * time.Millisecond)
+		case 6:
+			m.backend.SetUnavailable(errors.New("unavailable"))
+		case 7:
+			m.backend.SetUnavailable(nil)
+		case 8:
+			m.backend.Hide(nodes[0].Identity(), nodes[len(nodes)-1].Identity())
+		case 9:
+			draining[m.Identity()] = true
+			_ = g.store.Backend().Drain(t.Context(), m.Identity(), true)
+		case 10:
+			if len(nodes) < 6 {
+				join()
+			}
+		case 11:
+			if len(nodes) > 2 {
+				m.stop()
+				nodes = remove(nodes, m)
+				defer func() { <-m.done }()
+			}
+		}
+	}
+	for _, m := range nodes {
+		m.backend.Heal()
+		m.backend.SetDelay(0)
+		m.backend.SetUnavailable(nil)
+		m.backend.Hide()
+	}
+	for identity := range draining {
+		require.NoError(t, g.store.Backend().Drain(t.Context(), identity, false))
+	}
+	pass(5 * time.Minute)
+	loads := g.loads()
+	assert.Len(t, g.works(), n, "all are owned")
+	for _, m := range nodes {
+		assert.GreaterOrEqual(t, loads[m.Identity()], n/len(nodes), loads)
+		assert.LessOrEqual(t, loads[m.Identity()], (n+len(nodes)-1)/len(nodes), loads)
+		stats := m.Stats()
+		assert.Equal(t, int64(stats.Owned), stats.Acquired-stats.Released-stats.Lost, "each Acquired has one end")
+		assert.Equal(t, stats.Owned, len(m.Owned()))
+	}
+	assert.Equal(t, g.works(), g.store.Owners())
+	for _, m := range nodes {
+		m.end(t)
+	}
+	assert.Empty(t, g.works())
+}
+
+func remove(nodes []*member, m *member) (rest []*member) {
+	for _, each := range nodes {
+		if each != m {
+			rest = append(rest, each)
+		}
+	}
+	return rest
+}
+
+func TestAShardThatWasTakenAwayAloneIsLostAndItsSessionGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		a := g.join("a", shards.Config{Callbacks: shards.Callbacks{OnLost: func(s shards.Shard, err error) {
+			assert.Equal(t, "7", s.Name)
+			assert.ErrorIs(t, err, leader.ErrLost)
+		}}})
+		pass(20 * time.Second)
+		g.store.Steal("7")
+		pass(20 * time.Second)
+		assert.Equal(t, int64(1), a.Stats().Lost)
+		assert.Equal(t, leader.Term{N: 2}, g.terms["7"], "it is claimed again")
+		assert.Equal(t, leader.Term{N: 1}, g.terms["8"])
+		a.end(t)
+	})
+}
+
+// The clock of the process jumps: a timer has not run, and Err says it all the same.
+func TestAContextLooksAtTheClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		found := make(chan error, 1)
+		a := g.joinWith("a", shards.Config{Count: 1}, func(ctx context.Context, _ shards.Shard) error {
+			for ctx.Err() == nil { // it never looks at Done
+				time.Sleep(time.Second)
+			}
+			found <- context.Cause(ctx)
+			return nil
+		})
+		pass(20 * time.Second)
+		a.backend.Cut()
+		pass(shards.DefaultLeaseDuration)
+		require.ErrorIs(t, <-found, leader.ErrLost)
+		a.backend.Heal()
+		a.end(t)
+	})
+}
