@@ -163,8 +163,10 @@ func (c Config) checkTimes() error {
 		field string
 		value time.Duration
 	}{
-		{"RenewInterval", c.RenewInterval}, {"RenewTimeout", c.RenewTimeout},
-		{"LookInterval", c.LookInterval}, {"DrainTimeout", c.DrainTimeout},
+		{"RenewInterval", c.RenewInterval},
+		{"RenewTimeout", c.RenewTimeout},
+		{"LookInterval", c.LookInterval},
+		{"DrainTimeout", c.DrainTimeout},
 	} {
 		if d.value < least {
 			return wrong(d.field, d.value, "use 10ms at least, or 0 for the default")

@@ -30,7 +30,7 @@ func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) 
 	n.mu.Lock()
 	if n.running {
 		n.mu.Unlock()
-		return fmt.Errorf("shards: %s: it is running already", n.config.Name)
+		return fmt.Errorf("shards: %s: it runs already", n.config.Name)
 	}
 	n.running = true
 	n.mu.Unlock()
