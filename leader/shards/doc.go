@@ -19,7 +19,7 @@
 // changed, who takes part and who owns what; computes from that which member is to own each shard;
 // claims, by a try-lock, what nobody owns and is its to own; and gives up what is another's to own that is
 // alive and has room. What it sees is a hint, and may be old or wrong. The try-lock is the truth.
-// docs/adr/0027-shards-without-a-coordinator.md has the rules, and the argument that they settle.
+// docs/adr/0028-shards-without-a-coordinator.md has the rules, and the argument that they settle.
 //
 //	           claim succeeds          to be given up             work has returned
 //	┌──────┐ ────────────────▶ ┌───────┐ ─────────────▶ ┌────────┐ ────────────────▶ released
@@ -40,7 +40,7 @@
 //     of the context looks at the clock: a process that was stopped finds it ended at the first look.
 //   - Terms of a shard rise, on every node.
 //   - When faults are over and the lists agree, each shard is owned, and each node has its part by
-//     weight, rounded down or up; within the times of ADR 27. Pins and drains come before that.
+//     weight, rounded down or up; within the times of ADR 28. Pins and drains come before that.
 //   - A join moves the part of the node that joins, a leave what the leaving one had. No shard moves to even out
 //     twice within MinStay, nor more than MovesPerSecond from a node.
 //   - Two fleets with different lists do not fight: what one owns stays, what one side alone knows stays there.
