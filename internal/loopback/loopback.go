@@ -24,10 +24,8 @@ func Request(r *http.Request) error {
 	if !Is(r.RemoteAddr) {
 		return ErrRemote
 	}
-	for header := range r.Header {
-		if ofProxy(http.CanonicalHeaderKey(header)) {
-			return ErrProxied
-		}
+	if err := Proxied(r); err != nil {
+		return err
 	}
 	switch host := Host(r.Host); {
 	case strings.EqualFold(host, "localhost"), host == "127.0.0.1", host == "::1":
@@ -36,6 +34,16 @@ func Request(r *http.Request) error {
 		return nil
 	}
 	return ErrHost
+}
+
+// Proxied returns ErrProxied if a request has a header that proxies add.
+func Proxied(r *http.Request) error {
+	for header := range r.Header {
+		if ofProxy(http.CanonicalHeaderKey(header)) {
+			return ErrProxied
+		}
+	}
+	return nil
 }
 
 func acceptedAt(r *http.Request) string {

@@ -25,7 +25,8 @@ const (
 
 // A ClientConfig describes a Client. Only BaseURLs is required.
 type ClientConfig struct {
-	// BaseURLs is where the server is, such as "https://locks.example:8443", or the
+	// BaseURLs is where the server is, such as "https://locks.example:8443", or the path of its
+	// socket, such as "unix:///run/pglatch/locks.sock" (without HTTPClient and TLS), or the
 	// servers, if several share one store. The client asks the first until it gives no
 	// answer, or one that tells of no lease, such as 502 or 503; then it goes on with the
 	// next one, also in the middle of a call, and stays there. Servers on different stores
@@ -109,6 +110,9 @@ func (c *ClientConfig) parseBase(text string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leasehttp: BaseURLs: %w", err)
 	}
+	if base.Scheme == schemeUnix {
+		return base, c.checkSocket(base)
+	}
 	switch {
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "", base.Fragment != "":
 		return nil, fmt.Errorf("leasehttp: BaseURLs has %q: use one such as http://127.0.0.1:8080", base.Redacted())
@@ -118,4 +122,17 @@ func (c *ClientConfig) parseBase(text string) (*url.URL, error) {
 		return nil, fmt.Errorf("leasehttp: Token would be sent to %s in the clear: use https, or set AllowInsecure", base.Host)
 	}
 	return base, nil
+}
+
+// schemeUnix is that of a URL with the path of a Unix socket.
+const schemeUnix = "unix"
+
+func (c *ClientConfig) checkSocket(base *url.URL) error {
+	switch {
+	case base.Host != "", !strings.HasPrefix(base.Path, "/"), base.RawQuery != "", base.Fragment != "":
+		return fmt.Errorf("leasehttp: BaseURLs has %q: use an absolute path, such as unix:///run/pglatch/locks.sock", base.Redacted())
+	case c.HTTPClient != nil:
+		return errors.New("leasehttp: BaseURLs has a Unix socket, and HTTPClient is set: have its Transport dial there, with the base http://localhost")
+	}
+	return nil
 }

@@ -18,6 +18,8 @@ func TestClientConfigsThatAreNotValidAreRefused(t *testing.T) {
 		"BaseURLs is":    {},
 		"BaseURLs has":   {BaseURLs: []string{"http://localhost", "ftp://localhost"}},
 		"has a user":     {BaseURLs: []string{"http://a:b@localhost"}},
+		"absolute path":  {BaseURLs: []string{"unix:locks.sock"}},
+		"have its Trans": {BaseURLs: []string{"unix:///x"}, HTTPClient: http.DefaultClient},
 		"in the clear":   {BaseURLs: []string{"http://locks.example"}, Token: servetest.Token},
 		"TTL is 1ns":     {BaseURLs: []string{"http://localhost"}, TTL: 1},
 		"both set":       {BaseURLs: []string{"https://localhost"}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}, HTTPClient: http.DefaultClient},

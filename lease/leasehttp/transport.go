@@ -64,6 +64,9 @@ func newTransport(c *ClientConfig, base *url.URL) *transport {
 		t.Client = *c.HTTPClient
 	} else {
 		t.own = newConnections(c.TLS)
+		if base.Scheme == schemeUnix {
+			t.base, t.own.Proxy, t.own.DialContext = "http://localhost", nil, dialing(base.Path)
+		}
 		t.Transport = t.own
 	}
 	if t.CheckRedirect == nil { // whoever set BaseURLs said where claims may be sent
@@ -85,6 +88,14 @@ func newConnections(config *tls.Config) *http.Transport {
 		TLSHandshakeTimeout:    DefaultTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true,
+	}
+}
+
+// dialing connects to a Unix socket, whatever the address.
+func dialing(path string) func(context.Context, string, string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: DefaultTimeout}
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, schemeUnix, path)
 	}
 }
 

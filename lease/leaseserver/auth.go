@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode"
@@ -146,13 +148,35 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 		}
 		c.Set(bearerKey, t)
 		return t.check(c, need)
-	case !s.AllowInsecure && loopback.Request(r) != nil:
+	case !s.AllowInsecure && isForeign(r):
 		return wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
 	}
 	if need == Admin { // who did it is to be known
 		return wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
 	}
 	return nil
+}
+
+// isForeign reports whether a request is not of this machine. Who connects to a Unix socket is, and
+// the rights of its file have let it; but what came through a proxy is not.
+func isForeign(r *http.Request) bool {
+	if isUnix(r) {
+		return loopback.Proxied(r) != nil
+	}
+	return loopback.Request(r) != nil
+}
+
+func isUnix(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && local.Network() == "unix"
+}
+
+// clientAddress is where a request came from, for the log.
+func clientAddress(r *http.Request) string {
+	if isUnix(r) {
+		return "unix"
+	}
+	return r.RemoteAddr
 }
 
 // check refuses what a token is not for.

@@ -50,7 +50,8 @@ type Config struct {
 	// a server without TLS or without them listen on other addresses than loopback.
 	// Without it, such a server answers only clients on the same machine that
 	// address it as localhost, with no header that proxies add. A proxy on this machine
-	// that adds none lets everybody in: behind any proxy, set Tokens.
+	// that adds none lets everybody in: behind any proxy, set Tokens. On a Unix socket it
+	// answers whom the rights of its file let connect, whatever they address it as.
 	AllowInsecure bool
 
 	// MaxBody is the greatest size of a body in bytes. 0 = 64 KiB.

@@ -162,6 +162,7 @@
 // passes an Authorize of the program has every right but that of Admin to see a lease_id.
 // Without them, only clients on the server's machine are answered, and no request with a
 // header that proxies add. A proxy on the machine that adds none cannot be told from a
-// client: behind any proxy, set Tokens. On an address that
+// client: behind any proxy, set Tokens. On a Unix socket the rights of its file say who is answered;
+// only requests through a proxy are refused. On an address that
 // is not loopback, Serve wants TLS and one of both, or AllowInsecure.
 package leaseserver

@@ -99,7 +99,7 @@ func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) 
 		outcome = "refused"
 	}
 	attributes := []slog.Attr{
-		slog.String("outcome", outcome), slog.String("by", f.by), slog.String("from", c.Request().RemoteAddr),
+		slog.String("outcome", outcome), slog.String("by", f.by), slog.String("from", clientAddress(c.Request())),
 		slog.String("lock", ended.Lock), slog.String("owner_id", ended.OwnerID), slog.Uint64("fencing_token", ended.FencingToken),
 		slog.String("reason", f.body.Reason), slog.Int64("lock_delay_ms", ended.LockDelayMS),
 	}

@@ -40,7 +40,9 @@ $STATE_DIRECTORY (which systemd sets), else in pglatch/ in $XDG_STATE_HOME, else
 can have one PostgreSQL, in whose schema pglatch_lease they make their tables, or,
 of the program pglatch-etcd, one etcd cluster.
 
-Without --auth-token-file the server answers only clients on the same machine. On an
+Without --auth-token-file the server answers only clients on the same machine. At
+--listen unix:/run/pglatch/locks.sock it answers whoever can write to that file, which
+is nobody but its owner unless --socket-mode says so. On an
 address that is not loopback it needs tokens and TLS, or else the flag that says
 that it is to do without. The file of tokens has one a line, of 16 bytes at least, and
 after it what it is good for, unless that is everything:
@@ -72,7 +74,7 @@ store or the address cannot be used.`
 type locksCommand struct {
 	lockserver.StoreFlags
 	limits              limits
-	listen              string
+	listen, socketMode  string
 	tokenFile, ttlFile  string
 	certificate, key    string
 	clientCA            string
@@ -99,9 +101,12 @@ func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	return cmd
 }
 
+const defaultSocketMode = "0600"
+
 func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind) {
 	s.StoreFlags.AddFlags(f, stores)
-	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at, or unix:/path of a socket")
+	f.StringVar(&s.socketMode, "socket-mode", defaultSocketMode, "file `mode` of the socket: who can write to it can connect")
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
 	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of what TTLs leases may have, by the names of their locks")
 	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
@@ -147,6 +152,10 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	case s.noTLS && !s.noAuth && config.Tokens == nil:
 		return program.UsageError("--insecure-no-tls is for tokens in clear text: give them with --auth-token-file")
 	}
+	socket, err := s.socket()
+	if err != nil {
+		return err
+	}
 	file := ""
 	if s.Store == "" {
 		if file, err = lockserver.StateFile(app); err != nil {
@@ -163,14 +172,15 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUsage, Err: err}
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	listener, free, err := s.listenAt(ctx, socket)
 	if err != nil {
 		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
 	}
+	defer func() { err = errors.Join(err, free()) }()
 	if err := s.checkExposure(listener.Addr(), config); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("store", opened.Name))
+	app.Logger().Info("serving", slog.String("address", addressOf(listener)), slog.String("store", opened.Name))
 	if s.noAuth {
 		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
 	}
@@ -183,9 +193,25 @@ func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
 	return server.Serve(ctx, listener)
 }
 
+func (s *locksCommand) listenAt(ctx context.Context, at *socket) (listener net.Listener, free func() error, err error) {
+	if at != nil {
+		return at.listen(ctx)
+	}
+	listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	return listener, func() error { return nil }, err
+}
+
+// addressOf is what clients give for --server, but for the scheme of TCP.
+func addressOf(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
 // checkExposure says what is missing in terms of flags; leaseserver has the same rule.
 func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config) error {
-	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() || address.Network() == "unix" {
 		return nil
 	}
 	switch {
