@@ -21,6 +21,7 @@ const (
 	NoTransaction        = "25P01"
 	OutOfMemory          = "53200" // of shared memory, too: the lock table is full
 	Privilege            = "42501"
+	ProgramLimitExceeded = "54000" // the queue of notifications is full, too
 	QueryCanceled        = "57014"
 	ReadOnly             = "25006"
 	UndefinedColumn      = "42703"

@@ -1,12 +1,15 @@
 package leaseserver
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/lease"
 )
 
 // never is how often those look by themselves who depend on messages alone.
@@ -206,5 +209,51 @@ func TestHowManyMessagesThereAre(t *testing.T) {
 		x.release(0, held)
 		assert.Len(t, x.order(10*time.Second), waiters)
 		assert.LessOrEqual(t, count(), 3*waiters, "it waits, it leaves, and it is its turn")
+	})
+}
+
+// A store that does a hand-over, and whose answer is lost.
+type forgetful struct{ *port }
+
+func (f forgetful) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	if err := f.port.Release(ctx, c); err != nil {
+		return l, err, err
+	}
+	err := errors.New("no answer")
+	return l, err, err
+}
+
+func TestAHandOverOfWhichNothingIsKnownLetsTheNextOneLook(t *testing.T) {
+	for next, server := range map[string]int{"of this server": 0, "of another": 1} {
+		t.Run(next, func(t *testing.T) {
+			inTown(t, 2, never, func(x *town) {
+				x.servers[0].queue.meter.hander = forgetful{x.ports[0]}
+				held := x.acquire(0)
+				x.wg.Go(func() {
+					_, _, err := x.servers[0].queue.acquire(x.t.Context(), ask("a1"), time.Hour)
+					assert.ErrorContains(t, err, "no answer")
+				})
+				x.settle(soon)
+				x.waiter(server, "next")
+				assert.Error(t, x.servers[0].queue.release(t.Context(), held.Claim))
+				assert.Equal(t, []string{"next"}, x.order(soon))
+			})
+		})
+	}
+}
+
+func TestAServerThatShutsDownPassesOnWhatIsReleasedThere(t *testing.T) {
+	inTown(t, 2, never, func(x *town) {
+		held := x.acquire(0)
+		x.wg.Go(func() {
+			_, _, err := x.servers[0].queue.acquire(x.t.Context(), ask("a1"), time.Hour)
+			assert.ErrorIs(t, err, lease.ErrBusy)
+		})
+		x.settle(soon)
+		x.waiter(1, "b1")
+		assert.NoError(t, x.servers[0].Shutdown(t.Context()))
+		x.settle(soon)
+		x.release(0, held)
+		assert.Equal(t, []string{"b1"}, x.order(soon))
 	})
 }

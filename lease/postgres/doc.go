@@ -201,8 +201,8 @@
 //	a pooler shares server sessions        Listen says so, and it stays with the look: leaseserver logs peers_not_heard. In
 //	                                       session mode it works
 //	server is a standby                    neither Listen nor Send work; nor does anything else
-//	the queue of notifications is full     Send fails and is tried again; leases are granted and released as ever (pg_notification_queue_usage
-//	                                       shows it; the cause is a session that listens and stays in a transaction)
+//	the queue of notifications is full     Send fails, has the server drop what nobody is to get any more, and is tried again; leases are granted
+//	                                       and released as ever (the cause is a session that listens and stays in a transaction)
 //	a role without rights                  messages need the rights that leases need, and one more connection
 //
 // Each server has one connection for it beside the pool's. A message is part of no other transaction, and is not waited for until it is on disk.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -129,4 +130,47 @@ func TestMessagesNeedTheRightsThatLeasesNeedAndNoMore(t *testing.T) {
 	j.exec("GRANT USAGE ON SCHEMA pglatch_lease TO " + role)
 	j.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO " + role)
 	require.NoError(t, store.Send(t.Context(), []string{"hello"}))
+}
+
+// Before PostgreSQL 17 the queue has 8 GB.
+func TestAFullQueueOfNotificationsKeepsNobodyFromALock(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	j := newJudge(t, server.DSN(""))
+	if one[int](j, "SELECT current_setting('server_version_num')::int") < 170000 {
+		t.Skip("the queue cannot be made small")
+	}
+	j.exec("ALTER SYSTEM SET max_notify_queue_pages = 64")
+	require.NoError(t, server.Restart(t.Context(), pgserver.Fast))
+	a := servetest.NewPeer(t, newStore(t, server.DSN("")), 50*time.Millisecond)
+	b := servetest.NewPeer(t, newStore(t, server.DSN("")), -1)
+	servetest.AwaitMessages(t, a, b)
+	lazy, err := pgx.Connect(t.Context(), server.DSN(""))
+	require.NoError(t, err)
+	_, err = lazy.Exec(t.Context(), "LISTEN elsewhere")
+	require.NoError(t, err)
+	_, err = lazy.Exec(t.Context(), "BEGIN")
+	require.NoError(t, err)
+	for _, size := range []int{7900, 10, 0} { // what is left is filled with smaller ones
+		require.Eventually(t, func() bool {
+			_, err := j.pool.Exec(t.Context(), "SELECT pg_notify('x', repeat('x', $1))", size)
+			return err != nil
+		}, patience, time.Microsecond, "control: the queue is full")
+	}
+	store := newStore(t, server.DSN(""))
+	require.Error(t, store.Send(t.Context(), []string{"hello"}))
+	held, err := b.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		l, err := a.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), servetest.Bound)
+		if assert.NoError(t, err) {
+			assert.NoError(t, a.Client.Release(t.Context(), l.Claim))
+		}
+	})
+	servetest.AwaitWaiters(t, a.Server, 1)
+	require.NoError(t, b.Client.Release(t.Context(), held.Claim))
+	wg.Wait()
+	require.NoError(t, lazy.Close(t.Context()))
+	servetest.AwaitMessages(t, a, b)
 }

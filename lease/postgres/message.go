@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // messageChannel is what the servers of a database listen on.
@@ -18,9 +19,18 @@ const messageChannel = "pglatch_lease"
 const sendSQL = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.count(pg_catalog.pg_notify('` + messageChannel + `', m))
 	FROM pg_catalog.unnest($1::text[]) AS m`
 
+// usageSQL drops from a queue that is full what nobody is to get any more. NOTIFY does that
+// only while it is not full.
+const usageSQL = `SELECT pg_catalog.pg_notification_queue_usage()`
+
 // Send implements lease.Messenger by NOTIFY.
 func (s *Store) Send(ctx context.Context, messages []string) error {
-	return s.rows(ctx, func(pgx.CollectableRow) error { return nil }, sendSQL, messages)
+	pass := func(pgx.CollectableRow) error { return nil }
+	err := s.rows(ctx, pass, sendSQL, messages)
+	if sqlstate.Of(err) == sqlstate.ProgramLimitExceeded {
+		_ = s.rows(ctx, pass, usageSQL) // for the next try
+	}
+	return err
 }
 
 // listenProbe is how often a listening connection is asked whether it lives.
