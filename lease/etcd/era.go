@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/pglatch/pglatch/internal/pause"
 )
@@ -189,14 +192,14 @@ func (s *Store) identity(ctx context.Context, h *etcdserverpb.ResponseHeader) (e
 func (s *Store) surplus(ctx context.Context, revision int64) (int64, error) {
 	for {
 		r, err := etcdserverpb.NewMaintenanceClient(s.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
-		if err != nil {
+		switch {
+		case err != nil && status.Code(err) != codes.Unavailable:
 			return 0, err
-		}
-		if r.Header.Revision >= revision {
+		case err == nil && r.Header.Revision >= revision:
 			return int64(r.RaftAppliedIndex) - r.Header.Revision, nil
 		}
-		if err := pause.For(ctx, 10*time.Millisecond); err != nil { // the member is behind, and the next one that is asked may be another
-			return 0, err
+		if ended := pause.For(ctx, 10*time.Millisecond); ended != nil { // the member is behind or knows no leader, and the next one that is asked may be another
+			return 0, errors.Join(ended, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/pglatch/pglatch/lease"
@@ -119,4 +120,18 @@ func TestARenewalWhoseAnswerFromEtcdWasLostIsNotCalledUndone(t *testing.T) {
 	assert.ErrorContains(t, err, "unknown")
 	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: 40 * time.Second})
 	require.NoError(t, err)
+}
+
+// While a leader is chosen a member says so at once to some questions; another may know one.
+func TestAStoreIsOpenedThoughAMemberKnowsNoLeaderAtFirst(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	s := intercept(t, serve(t, etcdtest.Member{NoFsync: true}), func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/Status") && asked.Add(1) < 3 {
+			return rpctypes.ErrGRPCNoLeader
+		}
+		return invoke(ctx, method, request, reply, cc, options...)
+	})
+	require.Greater(t, asked.Load(), int64(2))
+	cycle(t, s, "job")
 }
