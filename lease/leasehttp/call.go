@@ -158,6 +158,8 @@ func (k *call) target(wait time.Duration) string {
 		t += "/" + k.verb
 	}
 	switch {
+	case k.query != "" && wait > 0:
+		t += "?" + k.query + "&wait=" + wait.String()
 	case k.query != "":
 		t += "?" + k.query
 	case wait > 0:

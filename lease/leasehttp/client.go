@@ -189,6 +189,26 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	return answer.Record(), nil
 }
 
+// GetAfter returns what is known of one lock, as Get does, as soon as its Version is another
+// than the one that is given, and in any case after wait: the server can cut that short, so
+// look at the Version, and go on with it. 0 = the lock is not known. A lesser Version than was
+// given is that of a store that began anew. That a lease expires is a change when a sweep of
+// the server has found it. *lease.NotFoundError if nothing is known of the lock then.
+func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait time.Duration) (lease.Record, error) {
+	if err := lease.ValidateName(name); err != nil {
+		return lease.Record{}, err
+	}
+	k := call{method: http.MethodGet, name: name, query: "index=" + strconv.FormatUint(version, 10)}
+	if wait > 0 {
+		k.until = time.Now().Add(wait)
+	}
+	answer, _, err := ask[wire.RecordBody](ctx, c, &k)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	return answer.Record(), nil
+}
+
 // List yields the records of locks, page by page; see lease.Store, and Get for what
 // they lack.
 func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {

@@ -21,6 +21,7 @@
 //	POST /v1/locks/{lock}/release     owner_id, lease_id, fencing_token [, idempotency_key]
 //	POST /v1/locks/{lock}/force-release   reason [, lease_id, fencing_token]: ends the lease of another, for admins
 //	GET  /v1/locks/{lock}             the current or last lease, state FREE, HELD or EXPIRED, version
+//	     …?wait=10s&index=7           the same, as soon as the version is not 7
 //	GET  /v1/locks                    all, in pages: after, prefix, limit
 //	GET  /v1/openapi.json             all this, for machines
 //	GET  /metrics
@@ -138,6 +139,14 @@
 // that gets the lock without waiting costs none. Each server sends one message a second besides. All waiters of a
 // server are announced again, once in a second at most, when another one begins to listen or asks. Of the others
 // a server remembers 100,000 waiters; of more it knows nothing until there is room.
+//
+// # Watching
+//
+// A GET with ?wait= waits for a change: it is answered as soon as the version is another than
+// ?index=, 0 if that is left out or the lock is not known, and in any case after the time, with
+// what is. What this server did to the lock is answered at once, what other servers did
+// when they tell of it, or after a PollInterval; that a lease expired, when a sweep found it.
+// However many watch a lock, a change costs one look at the store. They count to MaxWaiters.
 //
 // # Locks that several hold
 //

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
 // A meter is a store whose operations are bounded and measured. A client that hangs
@@ -16,6 +17,7 @@ type meter struct {
 	health  lease.HealthReporter // the same
 	timeout time.Duration
 	metrics *metrics
+	watches *watches // nil = none
 }
 
 func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
@@ -23,6 +25,13 @@ func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	batch, _ := store.(lease.BatchRenewer)
 	health, _ := store.(lease.HealthReporter)
 	return &meter{store: store, hander: hander, batch: batch, health: health, timeout: timeout, metrics: m}
+}
+
+// tell wakes those who watch a lock that was changed, or can have been.
+func (m *meter) tell(name string, err error) {
+	if err == nil || wire.KindOf(err).Sentinel == nil {
+		m.watches.change(name)
+	}
 }
 
 func (m *meter) canHandOver() bool { return m.hander != nil }
@@ -42,15 +51,20 @@ func measured[T any](ctx context.Context, m *meter, o op, carryOut func(context.
 }
 
 func (m *meter) acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
-	return measured(ctx, m, opAcquire, func(ctx context.Context) (lease.Lease, error) { return m.store.Acquire(ctx, r) })
+	l, err := measured(ctx, m, opAcquire, func(ctx context.Context) (lease.Lease, error) { return m.store.Acquire(ctx, r) })
+	m.tell(r.Name, err)
+	return l, err
 }
 
 func (m *meter) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
-	return measured(ctx, m, opRenew, func(ctx context.Context) (lease.Lease, error) { return m.store.Renew(ctx, r) })
+	l, err := measured(ctx, m, opRenew, func(ctx context.Context) (lease.Lease, error) { return m.store.Renew(ctx, r) })
+	m.tell(r.Name, err)
+	return l, err
 }
 
 func (m *meter) release(ctx context.Context, c lease.Claim) error {
 	_, err := measured(ctx, m, opRelease, func(ctx context.Context) (struct{}, error) { return struct{}{}, m.store.Release(ctx, c) })
+	m.tell(c.Name, err)
 	return err
 }
 
@@ -60,6 +74,8 @@ func (m *meter) handOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 		l, released, acquired = m.hander.HandOver(ctx, c, next)
 		return l, acquired
 	})
+	m.tell(c.Name, released)
+	m.tell(c.Name, acquired)
 	return l, released, acquired
 }
 
@@ -82,5 +98,9 @@ func (m *meter) list(ctx context.Context, r lease.ListRequest) ([]lease.Record, 
 }
 
 func (m *meter) sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
-	return measured(ctx, m, opSweep, func(ctx context.Context) (lease.SweepResult, error) { return m.store.Sweep(ctx, r) })
+	result, err := measured(ctx, m, opSweep, func(ctx context.Context) (lease.SweepResult, error) { return m.store.Sweep(ctx, r) })
+	if result.Expired+result.Removed > 0 {
+		m.watches.changeAll()
+	}
+	return result, err
 }

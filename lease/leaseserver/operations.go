@@ -108,7 +108,17 @@ func (s *Server) get(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	record, err := s.meter.get(c.Request().Context(), name)
+	index, wait, err := s.watchOf(c.Request().URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	var record lease.Record
+	if wait > 0 { // or the timeout of reading the request would end it
+		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		record, err = s.meter.watches.after(c.Request().Context(), name, index, wait)
+	} else {
+		record, err = s.meter.get(c.Request().Context(), name)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,11 @@
 package leaseserver
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,10 +41,37 @@ func (s *Server) wait(rawQuery string) (time.Duration, error) {
 		return 0, nil
 	}
 	query, err := parseQuery(rawQuery, "wait")
-	if err != nil || query.Get("wait") == "" {
+	if err != nil {
 		return 0, err
 	}
-	wait, err := time.ParseDuration(query.Get("wait"))
+	return s.parseWait(query.Get("wait"))
+}
+
+// watchOf is how long a request will wait for a version of a lock that is not index.
+func (s *Server) watchOf(rawQuery string) (index uint64, wait time.Duration, err error) {
+	if rawQuery == "" {
+		return 0, 0, nil
+	}
+	query, err := parseQuery(rawQuery, "wait", "index")
+	if err != nil {
+		return 0, 0, err
+	}
+	if text := query.Get("index"); text != "" {
+		if index, err = strconv.ParseUint(text, 10, 64); errors.Is(err, strconv.ErrRange) {
+			return 0, 0, &lease.InvalidError{Field: "Index", Value: strconv.Quote(text), Remedy: "give the version of an answer"}
+		} else if err != nil {
+			return 0, 0, wire.Refuse(wire.TypeInvalid, "index is no version of an answer")
+		}
+	}
+	wait, err = s.parseWait(query.Get("wait"))
+	return index, wait, err
+}
+
+func (s *Server) parseWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
 		return 0, wire.Refuse(wire.TypeInvalid, "wait is no duration such as 10s")

@@ -250,6 +250,7 @@ func (p *peers) receiveOf(verb, server, rest string) {
 		}
 		p.mu.Unlock()
 	case "free":
+		p.queue.watches.change(name)
 		if server == p.id && !p.queue.wake(name) {
 			p.pass(at, name)
 		}

@@ -19,6 +19,7 @@ import (
 type queue struct {
 	meter   *meter
 	peers   *peers
+	watches *watches
 	max     int
 	poll    time.Duration // negative = never
 	closing chan struct{} // closed at shutdown
@@ -78,6 +79,10 @@ var errClosing = errors.New("the server shuts down")
 func newQueue(c *Config, m *meter) *queue {
 	q := &queue{meter: m, max: c.MaxWaiters, poll: c.PollInterval, closing: make(chan struct{}), locks: make(map[string]*lockQueue)}
 	q.peers = newPeers(c, q)
+	q.watches = &watches{queue: q}
+	if m != nil {
+		m.watches = q.watches
+	}
 	return q
 }
 

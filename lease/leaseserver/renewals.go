@@ -105,7 +105,15 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 		return nil, nil
 	}
 	if m.batch != nil {
-		return measured(ctx, m, opRenewAll, func(ctx context.Context) ([]lease.RenewResult, error) { return m.batch.RenewAll(ctx, all) })
+		results, err := measured(ctx, m, opRenewAll, func(ctx context.Context) ([]lease.RenewResult, error) { return m.batch.RenewAll(ctx, all) })
+		for i, r := range all {
+			if err == nil {
+				m.tell(r.Name, results[i].Err)
+			} else {
+				m.tell(r.Name, err)
+			}
+		}
+		return results, err
 	}
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
@@ -140,5 +148,6 @@ func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest, panicked fun
 	start := time.Now()
 	result.Lease, result.Err = m.store.Renew(ctx, r)
 	m.metrics.observe(opRenew, start, result.Err)
+	m.tell(r.Name, result.Err)
 	return result
 }

@@ -52,6 +52,7 @@ var fields = [...]struct {
 	{"Wait", "wait", true},
 	{"Slots", "slots", true},
 	{"Mode", "mode", false},
+	{"Index", "index", true},
 	{"Renewals", "renewals", true},
 	{"Reason", "reason", false},
 }
