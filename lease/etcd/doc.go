@@ -36,8 +36,9 @@
 //     Remaining says what was granted.
 //   - A lease lasts up to a second longer than that, because etcd looks twice a second, and 1,000 end in a second at most.
 //   - A new leader of the cluster begins to count all etcd leases anew: leases, delays and lifetimes
-//     last longer then, by no more than their whole time. They are never shorter: where the
-//     leader changed between the count and the transaction, it is counted again.
+//     last longer then, by no more than their whole time. They are not shorter: where the
+//     leader changed between the count and the transaction, it is counted again. But see below on a leader
+//     that was stopped.
 //   - AcquiredAt, ExpiresAt and what Sweep forgets go by the wall clock of who wrote them,
 //     moved so that the times of one name never contradict each other.
 //
@@ -70,6 +71,10 @@
 //
 //   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The
 //     token is the fence: what is written to must refuse one below the greatest it has seen.
+//   - A leader of etcd's that was stopped, or whose machine or disk hung, for longer than a lease can end that
+//     lease when it goes on, although the one after it has renewed it (etcd issue 15247, which etcd 3.7 mends in
+//     part). Another can get the name then while the holder works, until its next renewal says that the
+//     lease is over. The token fences it.
 //   - Leases that a restored snapshot or a forced new cluster does not know are lost. Tokens fence who had them.
 //   - Nobody is served in order by AcquireWait: it is woken by a watch, and all who wait for a name ask then.
 //   - A member whose disk says synced and is not takes the promises away, as for any etcd.
