@@ -17,6 +17,8 @@ import (
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/shardstest"
 )
 
 // Sessions die, networks are cut and slow, stores fail, views lack members, nodes come, go and
@@ -141,24 +143,96 @@ func TestAShardThatWasTakenAwayAloneIsLostAndItsSessionGoesOn(t *testing.T) {
 	})
 }
 
-// The clock of the process jumps: a timer has not run, and Err says it all the same.
+// The machine was suspended: no timer has run, and Err says it all the same.
 func TestAContextLooksAtTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
-		found := make(chan error, 1)
+		look, found := make(chan struct{}), make(chan error, 1)
 		a := g.joinWith("a", shards.Config{Count: 1}, func(ctx context.Context, _ shards.Shard) error {
-			for ctx.Err() == nil { // it never looks at Done
-				time.Sleep(time.Second)
+			assert.NoError(t, ctx.Err())
+			if _, first := <-look; first {
+				found <- ctx.Err()
+				assert.ErrorIs(t, context.Cause(ctx), leader.ErrLost)
 			}
-			found <- context.Cause(ctx)
 			return nil
 		})
 		pass(20 * time.Second)
-		a.backend.Cut()
-		pass(shards.DefaultLeaseDuration)
-		require.ErrorIs(t, <-found, leader.ErrLost)
-		a.backend.Heal()
+		assert.Len(t, a.Owned(), 1)
+		a.Distrust()
+		assert.Empty(t, a.Owned())
+		look <- struct{}{}
+		require.ErrorIs(t, <-found, context.Canceled)
+		synctest.Wait()
+		a.stop()
+		close(look)
+		<-a.done
+	})
+}
+
+func TestAShardIsNotClaimedAgainBeforeItsWorkHasReturned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		calls, release := make(chan struct{}, 2), make(chan struct{})
+		a := g.joinWith("a", shards.Config{Count: 1}, func(context.Context, shards.Shard) error {
+			calls <- struct{}{}
+			<-release // whatever its context says
+			return nil
+		})
+		pass(20 * time.Second)
+		a.backend.Kill(0)
+		a.backend.Kill(0)
+		pass(settled)
+		assert.Empty(t, g.store.Owners())
+		assert.Len(t, calls, 1)
+		close(release)
+		pass(20 * time.Second)
+		assert.Len(t, g.store.Owners(), 1)
+		assert.Len(t, calls, 2)
 		a.end(t)
+	})
+}
+
+// forgetful is a backend whose first answers to claims get lost on the way.
+type forgetful struct {
+	*shardstest.Backend
+	lost *int
+}
+
+type forgetfulSession struct {
+	driver.Session
+	lost *int
+}
+
+func (b forgetful) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, self, ttl)
+	return forgetfulSession{s, b.lost}, err
+}
+
+func (s forgetfulSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
+	grants, err := s.Session.Claim(ctx, names)
+	if *s.lost--; *s.lost >= 0 {
+		return nil, errors.New("no answer")
+	}
+	return grants, err
+}
+
+func TestAClaimWhoseAnswerWasLostIsSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, lost := shardstest.NewStore(), 3
+		n, err := shards.New(shards.Config{Name: "tenants", Backend: forgetful{store.Backend(), &lost}, Count: 10})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- n.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+		}()
+		pass(time.Minute)
+		assert.Len(t, n.Owned(), 10)
+		stop()
+		require.NoError(t, <-done)
+		assert.Empty(t, store.Owners())
 	})
 }
