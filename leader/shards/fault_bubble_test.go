@@ -27,7 +27,7 @@ import (
 // PGLATCH_SHARDS_ROUNDS=500.
 func TestWhateverHappensOneNodeWorksOnAShardAndAllAreOwnedEvenlyInTheEnd(t *testing.T) {
 	t.Parallel()
-	rounds, err := strconv.ParseUint(cmp.Or(os.Getenv("PGLATCH_SHARDS_ROUNDS"), "20"), 10, 32)
+	rounds, err := strconv.ParseUint(cmp.Or(os.Getenv("PGLATCH_SHARDS_ROUNDS"), "8"), 10, 32)
 	require.NoError(t, err)
 	for seed := range rounds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
