@@ -1,14 +1,22 @@
 package leasecmd_test
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/internal/test/sharetest"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leasetest"
 	"github.com/pglatch/pglatch/lease/shared"
 )
@@ -70,4 +78,35 @@ func TestALeaseCommandSaysWhichSlotItGot(t *testing.T) {
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stdout, "gpu::slot::0002")
 	assert.Contains(t, stdout, "slot 2, fence 2")
+}
+
+// A killing client kills the first server when so many shares were granted.
+type killing struct {
+	*leasehttp.Client
+	kill func()
+	left *atomic.Int64
+}
+
+func (k killing) Acquire(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error) {
+	s, err := k.AcquireShare(ctx, r, wait)
+	if err == nil && k.left.Add(-1) == 0 {
+		k.kill()
+	}
+	return s, err
+}
+
+func TestSlotsAreSharedWhileAServerIsKilled(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	p := newPair(t)
+	client := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: p.urls})
+	var left atomic.Int64
+	left.Store(8)
+	crowd := sharetest.Crowd{Clients: 6, Turns: 3, Slots: 2, TTL: time.Second, Writers: true}
+	stays := crowd.Run(t.Context(), t, func(int) sharetest.Client {
+		return killing{client, func() { p.first.Signal(syscall.SIGKILL) }, &left}
+	})
+	_, wrong := sharetest.Check(stays, crowd.Slots)
+	require.NoError(t, wrong)
+	assert.Greater(t, len(stays), 8, "the other server goes on")
 }
