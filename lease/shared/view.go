@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -25,14 +26,11 @@ type view struct {
 // look lists the leases of the lock.
 func (q *request) look() (*view, error) {
 	v := &view{slots: make(map[int]lease.Record)}
-	for r, err := range q.config.Store.List(q.ctx, lease.ListRequest{Prefix: Prefix(q.Name), Limit: MaxSlots + 1}) {
+	for r, err := range q.leases(q.ctx, q.Name) {
 		if err != nil {
 			return nil, err
 		}
-		lock, slot, ok := ParseName(r.Name)
-		if !ok || lock != q.Name {
-			continue
-		}
+		_, slot, _ := ParseName(r.Name)
 		if slot == 0 {
 			v.gate = r
 			continue
@@ -117,13 +115,37 @@ func (l *Locker) Holders(ctx context.Context, lock string) ([]lease.Record, erro
 		return nil, err
 	}
 	var holders []lease.Record
-	for r, err := range l.config.Store.List(ctx, lease.ListRequest{Prefix: Prefix(lock), Limit: MaxSlots + 1}) {
+	for r, err := range l.leases(ctx, lock) {
 		if err != nil {
 			return nil, fmt.Errorf("shared: holders of %s: %w", lock, err)
 		}
-		if name, _, ok := ParseName(r.Name); ok && name == lock && r.State == lease.Held {
+		if r.State == lease.Held {
 			holders = append(holders, r)
 		}
 	}
 	return holders, nil
+}
+
+// leases yields what the store says of the gate and the slots of a lock, a page at a time. Names
+// of others can stand between them, as many as there are, so it reads until the last slot.
+func (l *Locker) leases(ctx context.Context, lock string) iter.Seq2[lease.Record, error] {
+	return func(yield func(lease.Record, error) bool) {
+		last := SlotName(lock, MaxSlots)
+		for r := (lease.ListRequest{Prefix: Prefix(lock), Limit: MaxSlots + 1}); ; {
+			read := 0
+			for record, err := range l.config.Store.List(ctx, r) {
+				if err != nil {
+					yield(lease.Record{}, err)
+					return
+				}
+				read, r.After = read+1, record.Name
+				if name, _, ok := ParseName(record.Name); ok && name == lock && !yield(record, nil) {
+					return
+				}
+			}
+			if read < r.Limit || r.After >= last {
+				return
+			}
+		}
+	}
 }
