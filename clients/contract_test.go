@@ -90,6 +90,29 @@ func TestALostAnswerCostsNoSecondLease(t *testing.T) {
 	})
 }
 
+func TestARefusalOfASecondSendingSaysNothingOfTheFirst(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		f, next := newFront(t, s.url()), newFront(t, s.url())
+		next.narrow.Store(true)
+		w := l.start(t, setup{Bases: []string{f.URL, next.URL}, Timeout: 10_000, TTL: 600_000})
+		f.loseNext("acquire")
+		assert.Equal(t, "1", w.do(command{Do: "acquire", As: "a", Name: "x"}).Token, "the first server takes it still")
+
+		f.narrows.Store(true)
+		w = l.start(t, setup{Bases: []string{f.URL}, Timeout: 10_000, TTL: 600_000})
+		for name, wait := range map[string]int{"y": 0, "z": 20_000} { // in the latter another request follows, which is refused at once
+			f.loseNext("acquire")
+			assert.Equal(t, "OutcomeUnknown", w.do(command{Do: "acquire", As: name, Name: name, Wait: wait}).Error)
+			assert.Equal(t, "HELD", direct(t, s, name).State)
+			assert.Equal(t, "Invalid", w.do(command{Do: "acquire", As: "c", Name: "control"}).Error, "the control: nothing was sent before")
+			f.narrow.Store(false)
+		}
+	})
+}
+
 func TestTheNextServerIsAskedWhenOneDies(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {

@@ -19,6 +19,8 @@ type front struct {
 	lose      atomic.Pointer[string] // the next answer to a path with this end is lost
 	silent    atomic.Bool            // requests are taken, and never reach the server
 	mixedUp   atomic.Bool            // answers bear the id of another request
+	narrow    atomic.Bool            // requests are refused, as by a TTL policy
+	narrows   atomic.Bool            // they are from the next lost answer on
 	requests  atomic.Int64
 	releases  atomic.Int64
 }
@@ -41,6 +43,12 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.silent.Load() {
 		<-r.Context().Done()
 	}
+	if f.narrow.Load() {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"type": "https://github.com/pglatch/pglatch/problems/out-of-range", "title": "Value out of range"}`)
+		return
+	}
 	onward, _ := http.NewRequestWithContext(r.Context(), r.Method, f.target+r.URL.RequestURI(), bytes.NewReader(body))
 	onward.Header = r.Header.Clone()
 	if err != nil {
@@ -58,6 +66,7 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		lost = true
 	}
 	if err != nil || lost {
+		f.narrow.Store(f.narrows.Load())
 		panic(http.ErrAbortHandler) // the connection is cut
 	}
 	for _, name := range []string{"Content-Type", "Pglatch-Request-Id"} {

@@ -58,7 +58,8 @@ KINDS = {
     "store-not-ready": NotReady, "unauthorized": Denied, "forbidden": Denied, "invalid-request": Invalid, "out-of-range": Invalid,
     "body-too-large": Invalid, "unsupported-media-type": Invalid, "no-such-route": Invalid, "method-not-allowed": Invalid,
 }
-UNTRIED = (401, 403, 429, 503)  # such an answer says nothing of an earlier sending
+UNTRIED = (401, 403, 429, 503)  # another server may answer otherwise
+OF_LEASE = (Held, Stale, Expired, NotFound)  # any other answer says nothing of an earlier sending
 
 
 class Client:
@@ -85,20 +86,21 @@ class Client:
         """
         ttl = ttl or self.ttl
         body = {"owner_id": owner or self.owner, "ttl_ms": int(ttl * 1000), "idempotency_key": idempotency_key or secrets.token_hex(16)} | options
-        end, attempt = now() + wait, 0
+        end, attempt, unknown = now() + wait, 0, None  # the last: of an earlier request, which can have been granted
         while True:
             poll = min(max(end - now(), 0), LONG_POLL)
             try:
                 answer, sent = self._call("acquire", name, body, wait=poll, until=end + self.timeout)
                 return Lease(self, answer, ttl, self._deadline(answer, sent))
             except Held as e:
-                error, pause = e, 0 if poll else e.retry
-            except (Invalid, Denied):
-                raise
+                error, pause, unknown = e, 0 if poll else e.retry, None
+            except (Invalid, Denied) as e:
+                raise unknown or e
             except Problem as e:
-                error, pause = e, e.retry
+                error, pause = unknown or e, e.retry
             except OutcomeUnknown as e:
-                error, pause = e, min(0.1 * 2 ** min(attempt, 4), 1) * random.uniform(0.5, 1.5)
+                error = unknown = e
+                pause = min(0.1 * 2 ** min(attempt, 4), 1) * random.uniform(0.5, 1.5)
             attempt += 1
             if now() + pause >= end:
                 raise error
@@ -143,7 +145,7 @@ class Client:
                     self._check(name, body, answer)
                     return answer, sent
                 kind = KINDS.get(str(answer.get("type", "")).removeprefix(TYPES))
-                if kind and (known or status not in UNTRIED):
+                if kind and (known or kind in OF_LEASE):
                     if status in UNTRIED:
                         self._fail(base)
                     raise kind(answer)

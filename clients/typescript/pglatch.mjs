@@ -14,12 +14,10 @@ const booted = process.platform === 'linux' ? () => uptime() * 1000 : () => perf
 /** A moment on two clocks that nobody sets: the first stands still while a machine is suspended, the second goes on (on Linux), in steps of 10 ms. */
 const now = () => ({ run: performance.now(), up: booted() })
 /** @typedef {ReturnType<typeof now>} Moment */
-/** @param {Moment} m @param {number} ms @returns {Moment} */
-const after = (m, ms) => ({ run: m.run + ms, up: m.up + ms })
+/** @param {Moment} m @param {number} ms @returns {Moment} */ const after = (m, ms) => ({ run: m.run + ms, up: m.up + ms })
 /** What is left until m; 0 if it has passed on either clock. @param {Moment} m */
 const until = (m) => Math.max(Math.min(m.run - performance.now(), m.up - booted()), 0)
-/** @param {number} ms */
-const jitter = (ms) => ms * (0.5 + Math.random())
+/** @param {number} ms */ const jitter = (ms) => ms * (0.5 + Math.random())
 
 /** All errors of this module. */ export class PglatchError extends Error { }
 /** No answer came that says what happened: the request may have been carried out. */ export class OutcomeUnknown extends PglatchError { }
@@ -51,7 +49,8 @@ const kinds = {
   'store-not-ready': NotReady, unauthorized: Denied, forbidden: Denied, 'invalid-request': Invalid, 'out-of-range': Invalid,
   'body-too-large': Invalid, 'unsupported-media-type': Invalid, 'no-such-route': Invalid, 'method-not-allowed': Invalid,
 }
-const untried = [401, 403, 429, 503] // such an answer says nothing of an earlier sending
+const elsewhere = [401, 403, 429, 503] // another server may answer otherwise
+const ofLease = [Held, Stale, Expired, NotFound] // any other answer says nothing of an earlier sending
 
 /**
  * @typedef {object} ClientOptions
@@ -100,15 +99,16 @@ export class Client {
       lock_delay_ms: o.lockDelay, min_hold_ms: o.minHold, max_lifetime_ms: o.maxLifetime,
     }
     const end = after(now(), o.wait ?? 30_000)
-    for (let attempt = 0; ; attempt++) {
+    for (let attempt = 0, unknown = /** @type {unknown} */ (undefined); ; attempt++) { // the last: of an earlier request, which can have been granted
       const poll = Math.min(until(end), longPoll)
       try {
         const { answer, sent } = await this._call('acquire', name, body, poll, after(end, this.options.timeout))
         return new Lease(this, answer, ttl, this._deadline(answer, sent))
       } catch (e) {
-        if (!(e instanceof PglatchError) || e instanceof Invalid || e instanceof Denied) throw e
+        unknown = e instanceof OutcomeUnknown ? e : e instanceof Held ? undefined : unknown
+        if (!(e instanceof PglatchError) || e instanceof Invalid || e instanceof Denied) throw unknown ?? e
         const pause = e instanceof Held && poll > 0 ? 0 : e instanceof Problem ? e.retry : jitter(Math.min(100 * 2 ** Math.min(attempt, 4), 1000))
-        if (until(end) <= pause) throw e
+        if (until(end) <= pause) throw unknown ?? e
         await sleep(pause)
       }
     }
@@ -180,12 +180,12 @@ export class Client {
           return { answer, sent }
         }
         const kind = kinds[String(answer.type).replace(types, '')]
-        error = kind && (known || !untried.includes(status)) ? new kind({ ...answer, status }) : new Error(`${status} ${answer.title}`)
+        error = kind && (known || ofLease.includes(kind)) ? new kind({ ...answer, status }) : new Error(`${status} ${answer.title}`)
       } catch (e) {
         error = e
       }
       known &&= error instanceof Problem
-      if ((!(error instanceof Problem) || untried.includes(error.problem.status)) && this.#current === base) this.#current = (base + 1) % this.bases.length
+      if ((!(error instanceof Problem) || elsewhere.includes(error.problem.status)) && this.#current === base) this.#current = (base + 1) % this.bases.length
       if (error instanceof Problem) throw error
     }
     throw new OutcomeUnknown(`${verb || 'get'} ${name}: outcome unknown: ${error}`, { cause: error })

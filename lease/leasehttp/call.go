@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -72,7 +73,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			c.servers.leave(server)
 		}
 		// That this sending did nothing says nothing of an earlier one.
-		if read := readOf(problem); read != nil && (!lost || !isUntried(problem)) {
+		if read := readOf(problem); read != nil && (!lost || isOfLease(problem)) {
 			if elsewhere && left > 0 && sending < limit {
 				continue
 			}
@@ -103,11 +104,12 @@ func readOf(p *wire.Problem) func(*wire.Problem, string) error {
 	return wire.KindOfType(p.Type).Read
 }
 
-// isUntried reports whether the server did not look at a request: it can be that an
-// earlier sending of it was carried out.
-func isUntried(p *wire.Problem) bool {
-	switch p.Status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusForbidden:
+// isOfLease reports whether a problem is what the store said of the lock. Any other is of a
+// server that did not look at the request: it can be that an earlier sending of it was
+// carried out, by this server before its rights and policies changed, or by another.
+func isOfLease(p *wire.Problem) bool {
+	switch p.Type {
+	case wire.TypeHeld, wire.TypeStale, wire.TypeExpired, wire.TypeNotFound:
 		return true
 	}
 	return false
@@ -119,7 +121,7 @@ const firstPause = 25 * time.Millisecond
 type unknownError struct{ problem *wire.Problem }
 
 func (e *unknownError) Error() string {
-	return fmt.Sprintf("lock server: %d %s", e.problem.Status, e.problem.Title)
+	return strings.TrimSuffix(fmt.Sprintf("lock server: %d %s: %s", e.problem.Status, e.problem.Title, e.problem.Detail), ": ")
 }
 
 // send sends a call to a server once: the answer is decoded, or a problem returned. If

@@ -54,7 +54,8 @@ type AcquireOptions struct {
 // AcquireWithRetry acquires a lease, and waits for it within the bounds of options:
 // in the server's line, or by asking again when the server recommends, jittered; also
 // when the server cannot be reached. On failure it returns the last error, such as a
-// *lease.HeldError, or why ctx ended.
+// *lease.HeldError, or why ctx ended; the outcome is unknown, too, if that of an earlier
+// request is, and the last was not looked at, such as one that a policy refuses by now.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
 	r := lease.AcquireRequest{
 		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: cmp.Or(options.IdempotencyKey, rand.Text()),
@@ -66,6 +67,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		ctx, cancel = context.WithDeadlineCause(ctx, end.Add(c.config.Timeout), errors.New("the time to wait is over"))
 		defer cancel()
 	}
+	var unknown error // what an earlier request came to, which can have been granted
 	for attempt := 1; ; attempt++ {
 		wait := longPoll
 		if options.MaxWait >= 0 {
@@ -79,6 +81,14 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 			return l, nil
 		}
 		retry, again := retryAfter(err, wait > 0, attempt)
+		switch {
+		case errors.Is(err, lease.ErrHeld):
+			unknown = nil // the store knows the key, and has no lease of it
+		case !isRefusal(err):
+			unknown = err
+		case unknown != nil:
+			err = fmt.Errorf("%v; before that: %w", err, unknown) //nolint:errorlint // nothing was done is not what the caller may read
+		}
 		if !again || attempt == options.MaxAttempts || options.MaxWait >= 0 && time.Until(end) <= retry {
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, err)
 		}
@@ -101,6 +111,11 @@ func (c *Client) acquireAny(ctx context.Context, r lease.AcquireRequest, options
 	l := newLease(r, s.Lease, s.Asked, c.config.Margin)
 	l.share = s
 	return l, err
+}
+
+// isRefusal reports whether err says that nothing was done.
+func isRefusal(err error) bool {
+	return errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady) // and ErrDenied with that
 }
 
 // retryAfter is how long to wait after err before asking again, and whether asking
