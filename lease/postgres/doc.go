@@ -243,7 +243,8 @@
 //
 // PostgreSQL 14 or later with PL/pgSQL, and a database in UTF-8. The schema
 // pglatch_lease, made by Store.Migrate, pglatch or a migration with Schema; on it
-// USAGE, and on its tables SELECT, INSERT, UPDATE and DELETE. The functions
+// USAGE, on its tables SELECT, INSERT, UPDATE and DELETE, and on its functions EXECUTE, which
+// every role has by default, and which a later version of the schema leaves as it was granted. The functions
 // pg_control_system and pg_current_wal_lsn, which every role may call by default.
 //
 // A Sweep from time to time, by any number of processes, keeps the table small. It reads

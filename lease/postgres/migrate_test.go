@@ -112,3 +112,29 @@ func TestASchemaOfVersion2LearnsThatRenewalsChangeMetadata(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, label, record.Metadata)
 }
+
+// Rights to execute can have been taken from everybody and given to some.
+func TestASchemaOfVersion2KeepsWhoMayRenew(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	j.exec(postgres.Schema())
+	sql, err := os.ReadFile("testdata/version2.sql")
+	require.NoError(t, err)
+	j.exec(string(sql))
+	j.exec(`CREATE ROLE may_renew; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO may_renew;
+		REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease FROM PUBLIC; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease TO may_renew;
+		GRANT USAGE ON SCHEMA pglatch_lease TO may_renew; CREATE ROLE may_not; GRANT USAGE ON SCHEMA pglatch_lease TO may_not;
+		ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC`)
+	t.Cleanup(func() {
+		j.exec("ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC; DROP OWNED BY may_renew CASCADE; DROP OWNED BY may_not CASCADE; DROP ROLE may_renew; DROP ROLE may_not")
+	})
+	plain := open(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dmay_renew&", 1), nil)
+	j.exec("SELECT pglatch_lease.acquire('job', 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
+	held := lease.Claim{Name: "job", Holder: "a", ID: "id", Token: one[uint64](j, "SELECT token FROM pglatch_lease.locks")}
+	require.NoError(t, open(t, dsn, nil).Migrate(t.Context()))
+	_, err = plain.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
+	require.NoError(t, err, "a holder keeps its lease over the upgrade")
+	const allowed = `SELECT has_function_privilege($1, p.oid, 'EXECUTE') FROM pg_proc AS p WHERE p.pronamespace = 'pglatch_lease'::regnamespace AND p.proname = 'renew'`
+	assert.False(t, one[bool](j, allowed, "may_not"))
+}
