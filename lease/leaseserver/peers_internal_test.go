@@ -155,6 +155,42 @@ func TestTheGreatestKeyIsNotTheEndOfTheLine(t *testing.T) {
 	assert.Equal(t, map[string][]place{"x": {{"b", 3}}}, p.order(), "the digest was another, so 1 is to be said again")
 }
 
+func TestSetsOfTwoWaitersHaveDifferentDigests(t *testing.T) {
+	t.Parallel()
+	seen := make(map[uint64]bool)
+	const most = 300
+	for b := range uint64(most) {
+		for a := range b {
+			seen[digest(a+1)^digest(b+1)] = true
+		}
+	}
+	assert.Equal(t, most*(most-1)/2, len(seen)) //nolint:testifylint // a failure does not print them all
+}
+
+// The numbers are those of waiters that one hash or another took for nobody.
+func TestAServerAsksWhoWaitsIfItMissedAll(t *testing.T) {
+	t.Parallel()
+	a, b := newTestPeers("a"), newTestPeers("b")
+	a.receive("alive b")
+	b.receive("alive a")
+	stays := map[int]bool{1: true, 3: true, 34: true, 36: true}
+	for number := 1; number <= 36; number++ {
+		_, w := a.queue.joinForTest("x")
+		if a.waits(w); !stays[number] {
+			a.left(w)
+		}
+	}
+	for _, m := range a.takeAll() {
+		a.receive(m)
+	}
+	a.mu.Lock()
+	a.alive = true
+	a.mu.Unlock()
+	said := a.takeAll()
+	b.receive(said[len(said)-1])
+	assert.Contains(t, b.takeAll(), "again a")
+}
+
 // Nobody can say of this server's waiters that they have left, or how they stand.
 func TestAServerKnowsBestWhoWaitsThere(t *testing.T) {
 	t.Parallel()
