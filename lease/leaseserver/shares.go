@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/shared"
@@ -22,7 +23,11 @@ func newShares(s *Server) (*shared.Locker, error) {
 	if poll < 0 {
 		poll = lease.MaxTTL
 	}
-	return shared.New(shared.Config{Store: shareStore{s.queue}, PollInterval: poll})
+	var store lease.Store = shareStore{s.queue}
+	if s.meter.canHandOver() {
+		store = handingStore{shareStore{s.queue}}
+	}
+	return shared.New(shared.Config{Store: store, PollInterval: poll})
 }
 
 // acquireShare answers an acquire of a slot of a lock, or of the whole lock.
@@ -95,6 +100,23 @@ func (s shareStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lea
 
 func (s shareStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	return s.queue.meter.sweep(ctx, r)
+}
+
+// A handingStore is one that can hand leases over.
+type handingStore struct{ shareStore }
+
+// HandOver is for one who keeps a gate and takes the whole lock: to those who wait, the name is
+// kept as before.
+func (s handingStore) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
+	asked := boottime.Present()
+	s.queue.unconfirm(c.Name)
+	l, released, acquired = s.queue.meter.handOver(ctx, c, next)
+	if acquired == nil {
+		s.queue.granted(next, outcome{lease: l, asked: asked})
+	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it can be free
+		s.queue.next(c.Name, s.queue.peers.isElsewhere(c.Name))
+	}
+	return l, released, acquired
 }
 
 // Watch lets the request that has a lock's gate wait for a slot, in a line that the other

@@ -147,6 +147,38 @@ func TestWhoWaitsForASlotIsServedInTheOrderInWhichTheyCame(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2, 3, 4}, order)
 }
 
+func TestALockDelayIsOfWhoGotTheWholeLockAndNotOfWhoWaitsForIt(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	s, h := servetest.Serve(t, leaseserver.Config{Store: store})
+	client := servetest.Client(t, h, leasehttp.ClientConfig{})
+	gate := func() lease.Record {
+		record, err := store.Get(t.Context(), shared.SlotName("job", 0))
+		require.NoError(t, err)
+		return record
+	}
+	reader, err := client.AcquireShare(t.Context(), slot("reader", 2), 0)
+	require.NoError(t, err)
+	w := whole("writer")
+	w.LockDelay, w.IdempotencyKey = time.Hour, "k"
+	_, err = client.AcquireShare(t.Context(), w, 20*time.Millisecond)
+	require.ErrorIs(t, err, lease.ErrHeld)
+	assert.LessOrEqual(t, gate().AvailableIn, shared.DefaultGateTTL)
+	var wg sync.WaitGroup
+	for range 2 { // sendings of one request
+		wg.Go(func() {
+			share, err := client.AcquireShare(t.Context(), w, servetest.Bound)
+			if assert.NoError(t, err) {
+				assert.Equal(t, gate().ID, share.ID)
+			}
+		})
+	}
+	servetest.AwaitWaiters(t, s, 2)
+	require.NoError(t, client.Release(t.Context(), reader.Claim))
+	wg.Wait()
+	assert.Greater(t, gate().AvailableIn, w.LockDelay)
+}
+
 func TestWhoHangsUpWhileItWaitsForASlotLetsTheNextWait(t *testing.T) {
 	t.Parallel()
 	s, h := servetest.Serve(t, leaseserver.Config{})

@@ -44,7 +44,9 @@
 // release of the gate succeeded, which proves that nobody else had the gate since it looked;
 // else it gives the slot back. So it is with the renewal of an exclusive request. A slot whose
 // lease expired is leased once more before somebody is alone, so that a renewal of it that is
-// still under way fails.
+// still under way fails. A LockDelay and a MaxLifetime are of the lease alone, and not of who
+// waits at the gate for it: then a lease with them takes the gate's place in one operation, in place of
+// the renewal, if the store is a lease.HandOverer.
 //
 // It costs four operations of the store, and those of one lock's requests follow each other.
 //

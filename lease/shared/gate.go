@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,26 +27,43 @@ type gate struct {
 // errGateLost is for a request whose lease of the gate ended before it was done.
 var errGateLost = errors.New("the lease of the gate ended too early")
 
-// modeKey is of the metadata of a gate that is kept for the whole lock.
+// Metadata of a gate that is kept for the whole lock.
 const (
 	modeKey       = "pglatch.mode"
 	modeExclusive = "exclusive"
+
+	waitsKey = "pglatch.waits" // the gate is no lease of the whole lock yet: it has none of its terms
 )
 
 // gateRequest asks for the gate. Each sending of a request for a slot passes it by itself,
 // whereas those for the whole lock keep it together.
 func (q *request) gateRequest() lease.AcquireRequest {
 	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()}
-	if q.Exclusive {
-		r.TTL, r.LockDelay, r.MaxLifetime = min(r.TTL, q.TTL), q.LockDelay, q.MaxLifetime
-		r.Metadata = maps.Clone(q.Metadata)
-		if r.Metadata == nil {
-			r.Metadata = make(map[string]string)
-		}
-		r.Metadata[modeKey] = modeExclusive
-		if q.IdempotencyKey != "" {
-			r.IdempotencyKey = q.IdempotencyKey
-		}
+	switch {
+	case !q.Exclusive:
+		return r
+	case q.hander != nil && (q.LockDelay > 0 || q.MaxLifetime > 0): // nobody has the lock yet, whom they are for
+		r.TTL, r.Metadata = min(r.TTL, q.TTL), map[string]string{modeKey: modeExclusive, waitsKey: "yes"}
+	default:
+		ttl := min(r.TTL, q.TTL)
+		r = q.wholeRequest()
+		r.TTL = ttl
+	}
+	r.IdempotencyKey = cmp.Or(q.IdempotencyKey, r.IdempotencyKey)
+	return r
+}
+
+// wholeRequest asks for the lease of the whole lock.
+func (q *request) wholeRequest() lease.AcquireRequest {
+	r := q.AcquireRequest
+	r.Name, r.IdempotencyKey = SlotName(q.Name, 0), cmp.Or(q.IdempotencyKey, rand.Text())
+	r.Metadata = maps.Clone(q.Metadata)
+	if r.Metadata == nil {
+		r.Metadata = make(map[string]string)
+	}
+	r.Metadata[modeKey] = modeExclusive
+	if r.Validate() != nil { // it is too much: without it who does not wait is answered later
+		r.Metadata = q.Metadata
 	}
 	return r
 }
@@ -172,6 +190,27 @@ func (g *gate) prolong(ttl time.Duration) (lease.Lease, error) {
 		g.lease, g.renewed = l, now
 	}
 	return l, err
+}
+
+// takeWhole makes the gate the lease of the whole lock, by a renewal or by another lease that
+// takes its place at once. Either proves that the gate was the request's since it got it.
+func (g *gate) takeWhole() (lease.Lease, error) {
+	if g.lease.Metadata[waitsKey] == "" {
+		return g.prolong(g.TTL)
+	}
+	l, released, acquired := g.hander.HandOver(g.ctx, g.lease.Claim, g.wholeRequest())
+	if acquired == nil {
+		g.lease = l
+	}
+	switch {
+	case released == nil && acquired == nil:
+		return l, nil
+	case released == nil: // it is free
+		return l, fmt.Errorf("%w: %w", errGateLost, acquired)
+	case isLost(released), acquired == nil: // others can have had it since, or another sending of the request has the lock
+		return l, fmt.Errorf("%w: %w", errGateLost, released)
+	}
+	return l, released
 }
 
 // leave gives the gate to the next. Without an error, the gate was the request's until then.

@@ -36,8 +36,9 @@ type Config struct {
 // A Locker asks for shares of locks. It is safe for concurrent use.
 type Locker struct {
 	config Config
-	line   line    // the store; nil = it has none
-	notice notices // the store; nil = it tells nothing
+	line   line             // the store; nil = it has none
+	notice notices          // the store; nil = it tells nothing
+	hander lease.HandOverer // the store; nil = it cannot
 }
 
 // A line is a store in which one can wait for a name, first come, first served.
@@ -67,6 +68,7 @@ func New(c Config) (*Locker, error) {
 	l := &Locker{config: c}
 	l.line, _ = c.Store.(line)
 	l.notice, _ = c.Store.(notices)
+	l.hander, _ = c.Store.(lease.HandOverer)
 	return l, nil
 }
 
@@ -96,12 +98,23 @@ func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Sh
 			return s, err
 		}
 		if q.left() <= 0 && attempt >= attempts {
-			return Share{}, fmt.Errorf("shared: acquire %s: outcome unknown: %w", r.Name, err)
+			return Share{}, q.unknown(err)
 		}
 		if err := pause.For(ctx, lease.MinTTL); err != nil {
 			return Share{}, err
 		}
 	}
+}
+
+// unknown is for a request that can have got a slot: it is none of the errors which say that
+// nothing was done, whatever ended it.
+func (q *request) unknown(err error) error {
+	for _, nothing := range []error{lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed} {
+		if errors.Is(err, nothing) {
+			err = errors.New(err.Error())
+		}
+	}
+	return fmt.Errorf("shared: acquire %s: outcome unknown: %w", q.Name, err)
 }
 
 // A request is one at work.
@@ -170,6 +183,9 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 	if q.IdempotencyKey == "" { // else another sending of the request may have it by now
 		q.giveBack(taken.Claim)
 	}
+	if err != nil && !errors.Is(err, errGateLost) {
+		err = q.unknown(err)
+	}
 	return Share{}, cmp.Or(err, context.Cause(q.ctx))
 }
 
@@ -218,7 +234,7 @@ func (q *request) tryAll(g *gate) (s Share, v *view, err error) {
 		return s, v, err
 	}
 	asked := lease.Now()
-	all, err := g.prolong(q.TTL)
+	all, err := g.takeWhole()
 	return Share{Lease: all, Lock: q.Name, Fence: all.Token, Asked: asked}, v, err
 }
 

@@ -10,8 +10,9 @@ import (
 // A Request asks for a slot of a lock, or for the whole lock.
 type Request struct {
 	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and
-	// MinHold keep the slot. An exclusive request has no MinHold, and its MaxLifetime counts
-	// from when it began to keep others out.
+	// MinHold keep the slot. An exclusive request has no MinHold. On a Store that is no
+	// lease.HandOverer its LockDelay also keeps the lock when it dies or gives up while it
+	// waits, and its MaxLifetime counts from when it began to keep others out.
 	lease.AcquireRequest
 
 	// Slots is how many leases the lock may have when this one is granted, this one

@@ -37,6 +37,7 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 		"the end of a reader's lease lets a writer in":             testExpiry,
 		"a request that is sent again gets what it had got":        testIdempotency,
 		"a request that died at the gate keeps it for a while":     testAbandonedGate,
+		"the terms of a writer's lease begin with the lease":       testTerms,
 		"the fence rises over slots and writers":                   testFence,
 		"who waits gets the slot that is released":                 testWaiting,
 		"a crowd is never too many, and no reader beside a writer": testCrowd,
@@ -212,6 +213,25 @@ func testAbandonedGate(s *suite) {
 	_, err := s.store.Acquire(s.Context(), lease.AcquireRequest{Name: shared.SlotName("job", 0), Holder: "dead", TTL: s.ttl})
 	require.NoError(s, err)
 	assert.Equal(s, 1, s.acquire(ask("a", 1)).Slot)
+}
+
+func testTerms(s *suite) {
+	reader := s.acquire(ask("reader", 0))
+	w := alone("writer")
+	w.LockDelay, w.MaxLifetime, w.Metadata = long, 2*long, map[string]string{"a": "b"}
+	writer := s.later(w)
+	s.awaitGate()
+	gate, err := s.store.Get(s.Context(), shared.SlotName("job", 0))
+	require.NoError(s, err)
+	assert.Less(s, gate.AvailableIn, long)
+	s.release(reader)
+	share := s.await(writer)
+	assert.Equal(s, "b", share.Metadata["a"])
+	assert.Greater(s, share.Fence, reader.Fence)
+	held := s.refused(ask("late", 0))
+	assert.Greater(s, held.Remaining, long)
+	s.release(share)
+	s.release(s.acquire(ask("late", 0)))
 }
 
 func testFence(s *suite) {
