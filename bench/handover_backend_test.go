@@ -11,20 +11,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/file"
 	"github.com/pglatch/pglatch/leader/leased"
 	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	leasepostgres "github.com/pglatch/pglatch/lease/postgres"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// leaseScheme is that of a PostgreSQL where a lease is the leadership.
-const leaseScheme = "lease-postgres"
+// The schemes of stores on which a lease is the leadership.
+const (
+	leaseScheme = "lease-postgres"
+	etcdScheme  = "etcd"
+)
 
 // grounds are where elections are held. open returns the URL by which a process finds
 // its backend.
@@ -37,6 +42,7 @@ var grounds = []struct {
 	{name: "file", local: true, open: noFile},
 	{name: "leased-sqlite-http", open: serveSQLite},
 	{name: "leased-postgres", open: migrateLeases},
+	{name: "leased-etcd", open: startMembers},
 }
 
 // newBackend makes the backend that a URL names. shut is to be called after its last
@@ -66,6 +72,13 @@ func newBackend(target string) (backend leader.Backend, shut func(), err error) 
 		}
 		backend, err = leased.New(store, leased.Config{Name: "election"})
 		return backend, store.Close, err
+	case etcdScheme:
+		store, err := etcd.Open(context.Background(), etcd.Config{Client: clientv3.Config{Endpoints: []string{"http://" + u.Host}}})
+		if err != nil {
+			return nil, nil, err
+		}
+		backend, err = leased.New(store, leased.Config{Name: "election"})
+		return backend, func() { _ = store.Close() }, err
 	}
 	return nil, nil, fmt.Errorf("no backend for %s", target)
 }
@@ -98,6 +111,13 @@ func serveSQLite(b *testing.B) string {
 		serving.Wait()
 	})
 	return "http://" + listener.Addr().String()
+}
+
+// startMembers is an etcd cluster of three, of which candidates know one member, so that a
+// proxy can cut them off.
+func startMembers(b *testing.B) string {
+	b.Helper()
+	return etcdScheme + "://" + strings.TrimPrefix(startCluster(b, 3)[0].Address, "http://")
 }
 
 // migrateLeases makes the schema of leases in a database.
