@@ -1,7 +1,6 @@
 package leaseserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -32,8 +31,8 @@ func newShares(s *Server) (*shared.Locker, error) {
 
 // acquireShare answers an acquire of a slot of a lock, or of the whole lock.
 func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms lease.AcquireRequest, wait time.Duration) error {
-	r := body.ShareRequest(terms)
-	if err := cmp.Or(body.CheckMode(), r.Validate()); err != nil {
+	r, err := body.ShareRequest(terms)
+	if err != nil {
 		return err
 	}
 	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // also without a wait it can stand at the gate

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/pglatch/pglatch/lease"
@@ -14,28 +15,35 @@ const (
 )
 
 // IsShare reports whether a share of a lock is asked for.
-func (b *AcquireBody) IsShare() bool { return b.Mode != "" || b.Slots != 0 }
+func (b *AcquireBody) IsShare() bool { return b.Mode != nil || b.Slots != nil }
 
-// ShareRequest is what the server reads, with the terms r.
-func (b *AcquireBody) ShareRequest(r lease.AcquireRequest) shared.Request {
-	return shared.Request{AcquireRequest: r, Slots: b.Slots, Exclusive: b.Mode == ModeExclusive}
-}
-
-// CheckMode refuses a mode that is none.
-func (b *AcquireBody) CheckMode() error {
-	switch b.Mode {
-	case "", ModeShared, ModeExclusive:
-		return nil
+// ShareRequest is what the server reads, with the terms r. *lease.InvalidError for a mode or slots
+// that are none.
+func (b *AcquireBody) ShareRequest(r lease.AcquireRequest) (shared.Request, error) {
+	s := shared.Request{AcquireRequest: r}
+	if b.Mode != nil {
+		if *b.Mode != ModeShared && *b.Mode != ModeExclusive {
+			return s, &lease.InvalidError{Field: "Mode", Value: strconv.Quote(*b.Mode), Remedy: "use shared or exclusive"}
+		}
+		s.Exclusive = *b.Mode == ModeExclusive
 	}
-	return &lease.InvalidError{Field: "Mode", Value: strconv.Quote(b.Mode), Remedy: "use shared or exclusive"}
+	if b.Slots != nil {
+		if s.Slots = *b.Slots; s.Slots == 0 {
+			return s, &lease.InvalidError{Field: "Slots", Value: "0", Remedy: fmt.Sprintf("use 1 to %d, or leave it out with a mode", shared.MaxSlots)}
+		}
+	}
+	return s, s.Validate()
 }
 
 // NewShareBody is what a client sends.
 func NewShareBody(r shared.Request) AcquireBody {
 	b := NewAcquireBody(r.AcquireRequest)
-	b.Mode, b.Slots = ModeShared, r.Slots
+	b.Mode = new(ModeShared)
 	if r.Exclusive {
-		b.Mode = ModeExclusive
+		b.Mode = new(ModeExclusive)
+	}
+	if r.Slots != 0 {
+		b.Slots = &r.Slots
 	}
 	return b
 }

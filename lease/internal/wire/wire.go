@@ -94,8 +94,9 @@ type AcquireBody struct {
 	MinHoldMS      int64             `json:"min_hold_ms,omitempty"`
 	MaxLifetimeMS  int64             `json:"max_lifetime_ms,omitempty"`
 
-	Mode  string `json:"mode,omitempty"` // see ModeShared; "" = that if there are slots, else an ordinary lease
-	Slots int    `json:"slots,omitempty"`
+	// Nil is left out: what is there and says nothing is refused, for it is none of an ordinary lease.
+	Mode  *string `json:"mode,omitempty"` // see ModeShared; nil = that if there are slots, else an ordinary lease
+	Slots *int    `json:"slots,omitempty"`
 }
 
 // NewAcquireBody is what a client sends.
