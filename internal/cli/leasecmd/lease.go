@@ -106,8 +106,8 @@ type document struct {
 	OwnerID        string            `json:"owner_id"`
 	LeaseID        string            `json:"lease_id,omitempty"`
 	FencingToken   uint64            `json:"fencing_token"`
-	AcquiredAt     time.Time         `json:"acquired_at"`
-	ExpiresAt      time.Time         `json:"expires_at"`
+	AcquiredAt     time.Time         `json:"acquired_at,omitzero"`
+	ExpiresAt      time.Time         `json:"expires_at,omitzero"`
 	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
 	ShareOf        string            `json:"share_of,omitempty"`

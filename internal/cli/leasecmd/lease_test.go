@@ -104,7 +104,7 @@ func TestLeaseCommandsWithoutAServerEndWith69(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	claim := " --owner a --lease-id x --fencing-token 1"
-	for _, args := range []string{"lease acquire n", "lease renew n" + claim, "lease release n" + claim, "lease get n", "lease list", "lease run -n n -- true", "lease run -w 50ms n -- true", "lease acquire -w 50ms n", "load"} {
+	for _, args := range []string{"lease acquire n", "lease renew n" + claim, "lease release n" + claim, "lease get n", "lease get n -w 50ms", "lease get n -f", "lease list", "lease run -n n -- true", "lease run -w 50ms n -- true", "lease acquire -w 50ms n", "load"} {
 		_, stderr, code := clitest.Run(t, []string{"PGLATCH_LOCK_SERVER=http://127.0.0.1:1"}, strings.Fields(args)...)
 		assert.Equal(t, 69, code, "%s: %s", args, stderr)
 		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)

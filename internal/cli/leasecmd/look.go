@@ -26,27 +26,63 @@ func newRecordDocument(r lease.Record) recordDocument {
 }
 
 func newGet(app *program.App) *cobra.Command {
-	var server lockserver.ClientFlags
+	var (
+		server lockserver.ClientFlags
+		wait   time.Duration
+		index  uint64
+		follow bool
+	)
 	cmd := &cobra.Command{
 		Use:   "get NAME",
 		Short: "Show who has a lock, or had it last",
-		Long:  "Show who has a lock, or had it last.\n\nExit codes: 0 somebody has it, 3 nobody.",
+		Long: `Show who has a lock, or had it last.
+
+With --wait it waits for a change: a lease that is granted, renewed, released, or found
+expired. The change is from what is when the command begins, or from --index, the
+version of an answer before. When the time is over, it shows what is.
+
+With --follow it prints what is, and every change, until interrupted; with --output
+json or jsonl each is a line. Of changes that follow each other faster than they are
+printed, the last one is. While no server can be used it says so on stderr and goes on.
+
+Exit codes: 0 somebody has it, 3 nobody; with --follow 0 when it is interrupted.`,
+		Example: "  pglatch lease get nightly-report --wait 10m -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := LockName(args)
 			if err != nil {
 				return err
+			}
+			from := &index
+			if !cmd.Flags().Changed("index") {
+				from = nil
+			}
+			switch {
+			case wait < 0:
+				return program.UsageError("--wait is %v: use a positive duration, or 0s to see what is", wait)
+			case from != nil && !follow && !cmd.Flags().Changed("wait"):
+				return program.UsageError("--index is for --wait and --follow")
 			}
 			client, err := server.Client(app, 0)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
-			record, err := client.Get(cmd.Context(), name)
+			ctx := cmd.Context()
+			w := watching{app: app, client: client, name: name}
+			var record lease.Record
+			switch {
+			case follow:
+				return w.follow(ctx, from)
+			case wait > 0:
+				record, err = w.changed(ctx, from, wait)
+			default:
+				record, err = client.Get(ctx, name)
+			}
 			if errors.Is(err, lease.ErrNotFound) {
 				return &program.ExitError{Code: program.ExitFree, Err: err}
 			}
 			if err != nil {
-				return lockserver.Error(cmd.Context(), err)
+				return lockserver.Error(ctx, err)
 			}
 			if err := printRecords(app, newRecordDocument(record), []lease.Record{record}); err != nil {
 				return err
@@ -57,7 +93,12 @@ func newGet(app *program.App) *cobra.Command {
 			return nil
 		},
 	}
-	server.AddFlags(cmd.Flags())
+	f := cmd.Flags()
+	server.AddFlags(f)
+	f.DurationVarP(&wait, "wait", "w", 0, "wait this long for a change, and for a server that cannot be reached or used")
+	f.Uint64Var(&index, "index", 0, "`version` of an answer before, which the change is to be from; 0 = nothing was known of the lock (default: that of what is now)")
+	f.BoolVarP(&follow, "follow", "f", false, "print what is, and every change, until interrupted")
+	cmd.MarkFlagsMutuallyExclusive("wait", "follow")
 	return cmd
 }
 
