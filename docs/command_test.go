@@ -177,6 +177,11 @@ var trials = map[string]trial{
 	"pglatch lease run --server http://localhost:8080,http://localhost:8081 nightly-report -- ./report.sh": ends(0, "works with token 1"),
 	"pglatch lease get nightly-report":                         after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
 	"pglatch lease force-release nightly-report --reason gone": after("pglatch lease run nightly-report -- ./report.sh", ends(3, "nightly-report")),
+	"pglatch lease get nightly-report --wait 10s":              changes,
+	"pglatch lease get nightly-report --wait 10s --index 7":    changes,
+	"pglatch lease get nightly-report --follow":                until("nightly-report FREE"),
+	"pglatch lease get nightly-report --follow -o jsonl":       until(`"state":"FREE"`),
+	"pglatch lease renew nightly-report --metadata done=40%":   renews,
 	"pglatch load --target lease --duration 1s":                ends(0, ""),
 
 	"pglatch lease run --slots 3 gpu -- ./train":             ends(0, "works with token"),
@@ -184,7 +189,11 @@ var trials = map[string]trial{
 	"pglatch lease run --exclusive catalogue -- ./import.sh": ends(0, "works with token"),
 	"pglatch lease list --prefix gpu::slot::":                after("pglatch lease run --slots 3 gpu -- ./train", ends(0, "gpu::slot::0001")),
 
-	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`: ends(0, `"fencing_token":1`),
+	"umask 077; pglatch lease acquire nightly-report --ttl 5m --export > lease.env":                                                              inShell(0, ""),
+	". ./lease.env && pglatch lease adopt nightly-report && pglatch lease renew nightly-report --ttl 5m":                                         adopts,
+	"curl 'http://localhost:8080/v1/locks/nightly-report?wait=10s&index=7'":                                                                      after("pglatch lease run nightly-report -- ./report.sh", ends(0, `"state":"FREE"`)),
+	`curl --json '{"renewals":[{"lock":"a","owner_id":"w","lease_id":"x","fencing_token":1,"ttl_ms":30000}]}' http://localhost:8080/v1/renewals`: ends(0, "lock-not-found"),
+	`curl --json '{"owner_id":"worker-1","ttl_ms":30000}' 'http://localhost:8080/v1/locks/nightly-report/acquire?wait=10s'`:                      ends(0, `"fencing_token":1`),
 }
 
 // after another command that ends well.
@@ -193,6 +202,40 @@ func after(first string, then trial) trial {
 		ends(0, "")(s, first)
 		then(s, command)
 	}
+}
+
+// inShell is ends of what takes a shell: it sets something in it.
+func inShell(code int, says string) trial {
+	return func(s *stage, command string) { ends(code, says)(s, "/bin/sh -c '"+command+"'") }
+}
+
+// adopts a lease whose holder has ended.
+func adopts(s *stage, command string) {
+	inShell(0, "")(s, "pglatch lease acquire nightly-report --ttl 5m --export > lease.env")
+	inShell(0, "adopted nightly-report")(s, command)
+}
+
+// renews a lease that it has.
+func renews(s *stage, command string) {
+	inShell(0, "")(s, "pglatch lease acquire nightly-report --export > lease.env")
+	inShell(0, "renewed nightly-report")(s, ". ./lease.env && "+command)
+	ends(0, `"done": "40%"`)(s, "pglatch lease get nightly-report -o json")
+}
+
+// changes waits for what changes a lock, as soon as it looks or a while later.
+func changes(s *stage, command string) {
+	look := s.start(strings.Replace(command, "10s", "5m", 1))
+	clitest.Eventually(s.t, func() bool {
+		select {
+		case <-look.Done:
+			return true
+		default:
+			ends(0, "")(s, "pglatch lease run nightly-report -- ./report.sh")
+			return false
+		}
+	}, func() string { return look.Stderr.String() })
+	assert.Contains(s.t, []int{0, 3}, look.Wait(), look.Stderr.String())
+	assert.Contains(s.t, look.Stdout.String(), "nightly-report")
 }
 
 // waiting shows a key that one process holds and another waits for.
