@@ -56,7 +56,9 @@
 //
 // An admin ends the lease of another with force-release. It is Store.Get and then the release of
 // the claim that was found: what was renewed since is ended, a successor is not. A request that names a
-// lease_id or a fencing_token ends that lease only, and can be sent again; leasehttp always names one. It is no
+// lease_id or a fencing_token ends that lease only, and can be sent again; leasehttp always names one. (Sent
+// again with a fencing_token while the lock is kept for the lock_delay_ms, it is answered as before, with the
+// time of the end as acquired_at and expires_at; with a lease_id it is lease-stale then.) It is no
 // proof that the holder has stopped, which learns of it at its next renewal: if it asked for a lock_delay_ms,
 // that counts from then on, as after an expiry. A lease of the server's own keeps the
 // lock for it, in the same operation of the store if that is a lease.HandOverer; a min_hold_ms that is not

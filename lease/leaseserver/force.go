@@ -54,6 +54,9 @@ func (f *forced) release(ctx context.Context, name string) (answer wire.ForceRel
 		answer.Lock = name
 		return answer, err
 	}
+	if f.isAgain(record) {
+		return f.asBefore(record), nil
+	}
 	answer.LeaseBody = wire.NewLeaseBody(record.Lease)
 	answer.LeaseID = ""
 	if err := f.check(record); err != nil {
@@ -66,6 +69,24 @@ func (f *forced) release(ctx context.Context, name string) (answer wire.ForceRel
 	kept, err := f.queue.releaseAndKeep(ctx, record.Claim, f.keeper(record, delay))
 	answer.LockDelayMS = wire.CeilMS(kept)
 	return answer, err
+}
+
+// isAgain reports whether the lease that is named was ended by an earlier sending of the request,
+// whose answer can have been lost: what is there keeps the lock for its LockDelay.
+func (f *forced) isAgain(r lease.Record) bool {
+	token := f.body.FencingToken
+	return r.State == lease.Held && r.Holder == wire.DelayHolder && f.body.LeaseID == "" && token != 0 && token != r.Token &&
+		r.Metadata[ownToken] == strconv.FormatUint(token, 10)
+}
+
+// asBefore is what the earlier sending was answered, but for the times of the lease, which are
+// not known any more: both are when it was ended.
+func (f *forced) asBefore(r lease.Record) wire.ForceReleasedBody {
+	ended := lease.Lease{
+		Claim:      lease.Claim{Name: r.Name, Holder: r.Metadata[ownHolder], Token: f.body.FencingToken},
+		AcquiredAt: r.AcquiredAt, ExpiresAt: r.AcquiredAt,
+	}
+	return wire.ForceReleasedBody{LeaseBody: wire.NewLeaseBody(ended), LockDelayMS: wire.CeilMS(r.Remaining)}
 }
 
 // check refuses a lease that is not the one that is meant.
@@ -81,11 +102,17 @@ func (f *forced) check(r lease.Record) error {
 	return nil
 }
 
+// The metadata of a lease that keeps a lock for a LockDelay say whose that was.
+const (
+	ownHolder = "owner_id"
+	ownToken  = "fencing_token"
+)
+
 // keeper asks for the lease that keeps the lock for a LockDelay.
 func (f *forced) keeper(r lease.Record, delay time.Duration) lease.AcquireRequest {
 	return lease.AcquireRequest{
 		Name: r.Name, Holder: wire.DelayHolder, TTL: min(max(delay, lease.MinTTL), lease.MaxTTL),
-		Metadata: map[string]string{"reason": f.body.Reason, "by": f.by, "owner_id": r.Holder, "fencing_token": strconv.FormatUint(r.Token, 10)},
+		Metadata: map[string]string{"reason": f.body.Reason, "by": f.by, ownHolder: r.Holder, ownToken: strconv.FormatUint(r.Token, 10)},
 	}
 }
 

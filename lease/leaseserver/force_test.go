@@ -2,6 +2,7 @@ package leaseserver_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -160,6 +161,41 @@ func TestAForcedReleaseKeepsTheLockForItsLockDelay(t *testing.T) {
 		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "it is dead indeed", Token: record.Token})
 		require.NoError(t, err)
 		assert.Greater(t, (<-next).Token, record.Token, "who waited all the time gets it then")
+	}
+}
+
+// As a client does whose first answer was lost.
+func TestAForcedReleaseThatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{0, 10 * time.Minute} {
+		_, h := servetest.Serve(t, leaseserver.Config{Tokens: adminAndHolder})
+		admin := servetest.Client(t, h, leasehttp.ClientConfig{Token: tokenOfAdmin})
+		request := servetest.Ask("job", "a")
+		request.LockDelay, request.Metadata = delay, map[string]string{"host": "x"}
+		held, err := admin.Acquire(t.Context(), request)
+		require.NoError(t, err)
+		var kept uint64
+		for range 3 {
+			ended, still, err := admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token})
+			require.NoError(t, err)
+			assert.Equal(t, lease.Claim{Name: "job", Holder: "a", Token: held.Token}, ended.Claim)
+			assert.InDelta(t, delay, still, float64(servetest.Bound))
+			record, err := admin.Get(t.Context(), "job")
+			require.NoError(t, err)
+			assert.Equal(t, cmp.Or(kept, record.Token), record.Token)
+			kept = record.Token
+		}
+		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token + 7})
+		require.ErrorIs(t, err, lease.ErrStale)
+		if delay == 0 {
+			continue
+		}
+		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: kept})
+		require.NoError(t, err, "the delay ends if it is named")
+		_, err = admin.Acquire(t.Context(), servetest.Ask("job", "b"))
+		require.NoError(t, err)
+		_, _, err = admin.ForceRelease(t.Context(), leasehttp.ForceReleaseRequest{Name: "job", Reason: "x", Token: held.Token})
+		require.ErrorIs(t, err, lease.ErrStale, "there is another lease")
 	}
 }
 
