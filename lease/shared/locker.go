@@ -178,6 +178,7 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 	err := g.leave()
 	if err == nil && (q.ctx.Err() == nil || q.IdempotencyKey != "") {
 		_, slot, _ := ParseName(taken.Name)
+		taken.Metadata = unmarked(taken.Metadata)
 		return Share{Lease: taken, Lock: q.Name, Slot: slot, Fence: g.lease.Token, Asked: asked}, nil
 	}
 	if q.IdempotencyKey == "" { // else another sending of the request may have it by now
@@ -194,6 +195,7 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 func (q *request) takeFrom(v *view) (taken lease.Lease, got bool, err error) {
 	r := q.AcquireRequest
 	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, rand.Text())
+	r.Metadata = q.marked()
 	for _, slot := range append(v.mine(q.Request), v.free(q.Slots)...) {
 		r.Name = SlotName(q.Name, slot)
 		if taken, err = q.config.Store.Acquire(q.ctx, r); !errors.Is(err, lease.ErrHeld) {

@@ -60,7 +60,7 @@ func (v *view) take(remaining time.Duration, holder string) {
 func (v *view) mine(r Request) []int {
 	var mine []int
 	for slot, record := range v.slots {
-		if r.IdempotencyKey != "" && record.State == lease.Held && record.Holder == r.Holder && slot <= r.Slots {
+		if r.IdempotencyKey != "" && record.State == lease.Held && record.Holder == r.Holder && slot <= r.Slots && r.canBe(record) {
 			mine = append(mine, slot)
 		}
 	}
