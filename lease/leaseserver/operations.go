@@ -113,8 +113,10 @@ func (s *Server) get(c echo.Context) error {
 		return err
 	}
 	var record lease.Record
-	if wait > 0 { // or the timeout of reading the request would end it
-		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+	if wait > 0 {
+		if c.Request().ContentLength == 0 { // what comes, and nobody reads, has its time; else that would end the wait
+			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
+		}
 		record, err = s.meter.watches.after(c.Request().Context(), name, index, wait)
 	} else {
 		record, err = s.meter.get(c.Request().Context(), name)

@@ -2,7 +2,10 @@ package leaseserver_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -230,4 +233,21 @@ func TestNoWatcherMissesTheLastChange(t *testing.T) {
 	}
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	wg.Wait()
+}
+
+// Such a client would keep its connection, and what serves it, for ever.
+func TestAWatchWhoseBodyNeverComesIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"", "Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"} {
+		s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 200 * time.Millisecond, IdleTimeout: time.Millisecond})
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(servetest.Bound)))
+		_, err = io.WriteString(conn, "GET /v1/locks/job?wait=1ms&index=0 HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err, "%q: the connection ends", body)
+		assert.Contains(t, string(answer), "HTTP/1.1 404 ")
+		require.NoError(t, conn.Close())
+	}
 }
