@@ -215,16 +215,20 @@ func (g *gate) takeWhole() (lease.Lease, error) {
 
 // leave gives the gate to the next. Without an error, the gate was the request's until then.
 func (g *gate) leave() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.ctx), cleanup)
+	err := g.release(g.lease.Claim)
+	if isLost(err) {
+		err = fmt.Errorf("%w: %w", errGateLost, err)
+	}
+	return err
+}
+
+// release tries until the store has answered that the lease has ended, for a time.
+func (q *request) release(c lease.Claim) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), cleanup)
 	defer cancel()
 	for {
-		err := g.config.Store.Release(ctx, g.lease.Claim) // once more is no error
-		switch {
-		case err == nil:
-			return nil
-		case isLost(err):
-			return fmt.Errorf("%w: %w", errGateLost, err)
-		case errors.Is(err, lease.ErrClosed), errors.Is(err, lease.ErrInvalid), pause.For(ctx, lease.MinTTL) != nil:
+		err := q.config.Store.Release(ctx, c) // once more is no error
+		if err == nil || isLost(err) || errors.Is(err, lease.ErrClosed) || errors.Is(err, lease.ErrInvalid) || pause.For(ctx, lease.MinTTL) != nil {
 			return err
 		}
 	}

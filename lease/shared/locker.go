@@ -258,11 +258,7 @@ func (q *request) endExpired(v *view) error {
 }
 
 // giveBack releases what nobody has been told of; else it expires.
-func (q *request) giveBack(c lease.Claim) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), cleanup)
-	defer cancel()
-	_ = q.config.Store.Release(ctx, c)
-}
+func (q *request) giveBack(c lease.Claim) { _ = q.release(c) }
 
 // cleanup is how long what follows the end of a context may take.
 const cleanup = 5 * time.Second

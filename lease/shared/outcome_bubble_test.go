@@ -182,3 +182,31 @@ func TestAMaxLifetimeEndsNoWait(t *testing.T) {
 		assert.Equal(t, w.MaxLifetime, s.Remaining)
 	})
 }
+
+// A refusing store is busy at the first release of a slot.
+type refusing struct {
+	lease.Store
+	refused *bool
+}
+
+func (r refusing) Release(ctx context.Context, c lease.Claim) error {
+	if slotOf(c.Name) > 0 && !*r.refused {
+		*r.refused = true
+		return &lease.BusyError{Cause: errDead}
+	}
+	return r.Store.Release(ctx, c)
+}
+
+func TestASlotThatNobodyWasToldOfIsGivenBackToAStoreThatWasBusy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, busy := leasetest.NewStore(), false
+		ctx, hangUp := context.WithCancel(t.Context())
+		ending := hooked{Store: refusing{store, &busy}, beforeRelease: func(lease.Claim) { hangUp() }}
+		_, err := locker(t, ending).Acquire(ctx, ask("a", 1), 0)
+		require.ErrorIs(t, err, context.Canceled)
+		require.True(t, busy)
+		_, err = locker(t, store).Acquire(t.Context(), ask("b", 1), 0)
+		require.NoError(t, err)
+	})
+}
