@@ -27,10 +27,11 @@ type gate struct {
 // errGateLost is for a request whose lease of the gate ended before it was done.
 var errGateLost = errors.New("the lease of the gate ended too early")
 
-// Metadata of a gate that is kept for the whole lock.
+// Metadata of a gate. Only who has the whole lock can change it, so what says nothing is kept.
 const (
 	modeKey       = "pglatch.mode"
-	modeExclusive = "exclusive"
+	modeExclusive = "exclusive" // it is kept for the whole lock
+	modePassing   = "passing"   // by a request for a slot
 
 	waitsKey = "pglatch.waits" // the gate is no lease of the whole lock yet: it has none of its terms
 )
@@ -41,6 +42,7 @@ func (q *request) gateRequest() lease.AcquireRequest {
 	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()}
 	switch {
 	case !q.Exclusive:
+		r.Metadata = map[string]string{modeKey: modePassing}
 		return r
 	case q.hander != nil && (q.LockDelay > 0 || q.MaxLifetime > 0): // nobody has the lock yet, whom they are for
 		r.TTL, r.Metadata = min(r.TTL, q.TTL), map[string]string{modeKey: modeExclusive, waitsKey: "yes"}

@@ -210,3 +210,21 @@ func TestASlotThatNobodyWasToldOfIsGivenBackToAStoreThatWasBusy(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+func TestWhoDoesNotWaitIsRefusedAtOnceWhateverMetadataTheWriterHas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := leasetest.NewStore()
+		l := locker(t, store)
+		w := ask("writer", 0)
+		w.Exclusive = true
+		s, err := l.Acquire(t.Context(), w, 0)
+		require.NoError(t, err)
+		_, err = store.Renew(t.Context(), lease.RenewRequest{Claim: s.Claim, TTL: w.TTL, Metadata: map[string]string{"done": "half"}})
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = l.Acquire(t.Context(), ask("reader", 0), 0)
+		require.ErrorIs(t, err, lease.ErrHeld)
+		assert.Zero(t, time.Since(began))
+	})
+}

@@ -94,7 +94,7 @@ func heldBy(lock, holder string, remaining time.Duration) error {
 
 // refusal is the error for a request that need not stand at the gate; nil if that can help.
 func (v *view) refusal(r Request) error {
-	keeps := v.gate.State == lease.Held && v.gate.Metadata[modeKey] == modeExclusive
+	keeps := v.gate.State == lease.Held && v.gate.Metadata[modeKey] != modePassing
 	switch {
 	case keeps || v.gate.State != lease.Held && v.gate.AvailableIn > 0:
 		return heldBy(r.Name, v.gate.Holder, v.gate.AvailableIn)
