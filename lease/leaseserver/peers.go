@@ -44,9 +44,9 @@ type peers struct {
 	some      chan struct{} // of size one: there is something to send
 
 	mu     sync.Mutex
-	number uint64              // the last that was given to a waiter of this server
-	own    map[uint64]struct{} // those of its waiters that others were told of
-	digest uint64              // of own
+	number uint64          // the last that was given to a waiter of this server
+	own    map[uint64]bool // those of its waiters that others were told of; true = again, before it was heard
+	digest uint64          // of own
 	others map[string]time.Time
 	lines  lines                // of all; of this server's waiters those that it has heard of itself
 	freed  map[string]time.Time // locks of which nobody was told, because nobody was known to wait
@@ -69,7 +69,7 @@ func newPeers(c *Config, q *queue) *peers {
 	messenger, _ := c.Store.(lease.Messenger)
 	return &peers{
 		messenger: messenger, queue: q, logger: c.Logger, id: rand.Text()[:serverLength], timeout: c.StoreTimeout,
-		some: make(chan struct{}, 1), own: make(map[uint64]struct{}), others: make(map[string]time.Time), lines: newLines(), freed: make(map[string]time.Time),
+		some: make(chan struct{}, 1), own: make(map[uint64]bool), others: make(map[string]time.Time), lines: newLines(), freed: make(map[string]time.Time),
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *peers) waitsLocked(w *waiter) {
 	}
 	p.number++
 	w.number = p.number
-	p.own[w.number] = struct{}{}
+	p.own[w.number] = false
 	p.digest ^= digest(w.number)
 	p.sayLocked("wait", p.id, w.text(), w.request.Name)
 }
@@ -153,6 +153,7 @@ func (p *peers) repeat(w *waiter) {
 	case heard:
 		p.sayLocked("still", p.id, w.text(), strconv.FormatUint(s.key, 10), s.name)
 	default:
+		p.own[w.number] = true
 		p.sayLocked("wait", p.id, w.text(), w.request.Name)
 	}
 }
@@ -307,13 +308,18 @@ func (p *peers) enter(at place, name string, key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, known := p.others[at.server]
+	again := false
 	if at.server == p.id {
-		_, known = p.own[at.number]
+		again, known = p.own[at.number]
 	}
 	if !known || len(p.lines.places) >= mostPlaces || lease.ValidateName(name) != nil {
 		return
 	}
 	p.lines.enter(at, name, key)
+	if again { // who began to listen meanwhile can have given it a key that others did not
+		p.own[at.number] = false
+		p.sayLocked("still", at.server, strconv.FormatUint(at.number, 10), strconv.FormatUint(p.lines.places[at].key, 10), name)
+	}
 	if _, free := p.freed[name]; free && at.server != p.id {
 		delete(p.freed, name)
 		p.sayLocked("free", at.server, strconv.FormatUint(at.number, 10), name)

@@ -155,6 +155,47 @@ func TestTheGreatestKeyIsNotTheEndOfTheLine(t *testing.T) {
 	assert.Equal(t, map[string][]place{"x": {{"b", 3}}}, p.order(), "the digest was another, so 1 is to be said again")
 }
 
+// Its first wait was on the way when the new server began to listen, which knew no keys yet.
+func TestAServerThatBeginsToListenHasTheOrderOfTheOthers(t *testing.T) {
+	t.Parallel()
+	a, b, c := newTestPeers("a"), newTestPeers("b"), newTestPeers("c")
+	later := func() {
+		for _, p := range []*peers{a, b, c} {
+			p.mu.Lock()
+			p.announced = p.announced.Add(-aliveEvery)
+			p.mu.Unlock()
+		}
+	}
+	wait := func(p *peers, name string) {
+		_, w := p.queue.joinForTest(name)
+		p.waits(w)
+	}
+	a.receive("alive b")
+	b.receive("alive a")
+	wait(b, "y")
+	wait(b, "x")
+	talkAll(10, a, b)
+	later()
+	wait(a, "x")
+	messages := append([]string{"hello c"}, a.takeAll()...)
+	a.receive("hello c")
+	messages = append(messages, a.takeAll()...)
+	for i, m := range messages {
+		for _, p := range []*peers{a, b, c} {
+			if i > 0 || p == b {
+				p.receive(m)
+			}
+		}
+	}
+	for range 3 {
+		later()
+		talkAll(10, a, b, c)
+	}
+	for _, p := range []*peers{a, b, c} {
+		assert.Equal(t, []place{{"b", 2}, {"a", 1}}, p.order()["x"], p.id)
+	}
+}
+
 func TestSetsOfTwoWaitersHaveDifferentDigests(t *testing.T) {
 	t.Parallel()
 	seen := make(map[uint64]bool)
