@@ -47,12 +47,11 @@ func (l Load) Run(ctx context.Context, client system.Client, table *exclusion.Ta
 	for i := range workers {
 		workers[i] = newWorker(l, i, client, table, cancel)
 	}
-	began := time.Now()
 	tail := time.AfterFunc(l.Duration+grace, func() { cancel(errOver) })
 	defer tail.Stop()
 	var all sync.WaitGroup
 	for _, w := range workers {
-		all.Go(func() { w.run(ctx, began) })
+		all.Go(func() { w.run(ctx) })
 	}
 	all.Wait()
 	s := Sample{Latencies: new(gauge.Histogram)}

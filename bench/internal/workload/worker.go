@@ -19,7 +19,7 @@ type worker struct {
 	cancel context.CancelCauseFunc // ends the whole load
 	pick   func() uint32
 
-	began     time.Time     // of the load; other times are since then, which costs half a look at the clock
+	began     time.Time     // of its work; other times are since then, which costs half a look at the clock
 	key       uint32        // of the cycle
 	granted   time.Duration // of the cycle, if waits are measured; 0 = not yet
 	cycles    int
@@ -32,8 +32,9 @@ func newWorker(l Load, number int, client system.Client, table *exclusion.Table,
 	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker()}
 }
 
-func (w *worker) run(ctx context.Context, began time.Time) {
-	w.began = began
+// run works for the load's time from now on: a machine that is busy may let it begin after the others.
+func (w *worker) run(ctx context.Context) {
+	w.began = time.Now()
 	end := w.load.Duration
 	held := w.held // one closure for all cycles
 	for start := time.Since(w.began); start < end && w.err == nil && ctx.Err() == nil; {
