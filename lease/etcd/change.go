@@ -21,22 +21,26 @@ type change struct {
 	needs    bool      // only while the lease of v goes on
 	marks    [kinds]mark
 	fresh    []mark // of marks, those that were got for the change
+	reused   bool   // some of them were spare
+	done     bool   // the transaction was
 }
 
 // keep leaves a mark as it is.
 func (c *change) keep(k kind) { c.marks[k] = c.v.marks[k] }
 
 // add gets an etcd lease for a mark.
-func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) (err error) {
-	c.marks[k], err = s.grant(ctx, asked)
+func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) error {
+	m, reused, err := s.grant(ctx, asked, c.v.term())
 	if err == nil {
-		c.fresh = append(c.fresh, c.marks[k])
+		c.marks[k], c.fresh, c.reused = m, append(c.fresh, m), c.reused || reused
 	}
 	return err
 }
 
 // commit is the transaction. It returns the token of what is stored then, 0 if something
-// else came before: then nothing was done. After an error that is not known.
+// else came before: then nothing was done; or if it renewed a lease while etcd's leader
+// changed: that was done, but who counts the lease is not known, so it is to be done again.
+// After an error it is not known whether it was done.
 func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error) {
 	e, err := s.era(ctx)
 	if err != nil {
@@ -90,9 +94,18 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 		}
 		return 0, nil
 	}
+	c.done = true
 	s.retire(ended...)
 	if err := s.sameHistory(c.v.header, r.Header); err != nil {
 		return 0, err
+	}
+	if c.marks[held].set() && r.Header.RaftTerm != c.v.header.RaftTerm {
+		switch {
+		case !c.acquires:
+			return 0, nil
+		case c.reused:
+			return 0, doubtful(ctx, errReplaced)
+		}
 	}
 	if token == 0 {
 		token = e.Base + uint64(r.Header.Revision)
@@ -100,22 +113,25 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	return token, s.counted(ctx, c, r.Header)
 }
 
-// counted makes sure that the leader that has counted the time of the etcd leases is the one
+// counted makes sure that the leader that has counted the time of the new etcd leases is the one
 // that committed what is attached to them. One that others have replaced, and that has not
 // heard of it, renews leases that the new one counts from an earlier time.
 func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.ResponseHeader) error {
-	for term := c.v.header.RaftTerm; term != last.RaftTerm; {
-		term = last.RaftTerm
+	for term := c.v.term(); term != int64(last.RaftTerm); {
+		term = int64(last.RaftTerm)
 		for k, m := range c.marks {
 			if !m.set() {
 				continue
 			}
-			on, err := s.prolong(ctx, m)
+			in, on, err := s.prolong(ctx, m)
 			if !on && err == nil && (kind(k) == held || kind(k) == alive) {
 				err = errEnded
 			}
 			if err != nil {
 				return doubtful(ctx, err)
+			}
+			if on {
+				term = min(term, in)
 			}
 		}
 		r, err := s.client.Get(ctx, s.eraKey(), clientv3.WithKeysOnly())

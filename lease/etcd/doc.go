@@ -36,9 +36,13 @@
 //     Remaining says what was granted.
 //   - A lease lasts up to a second longer than that, because etcd looks twice a second, and 1,000 end in a second at most.
 //   - A new leader of the cluster begins to count all etcd leases anew: leases, delays and lifetimes
-//     last longer then, by no more than their whole time. They are not shorter: where the
-//     leader changed between the count and the transaction, it is counted again. But see below on a leader
-//     that was stopped.
+//     last longer then, by no more than their whole time. They are never shorter: where the
+//     leader changed between the count and the transaction, it is counted again.
+//   - A leader that was stopped, or whose machine or disk hung, ends when it goes on what is over by its own
+//     count, whatever the one after it has renewed (etcd issue 15247, which etcd 3.7 mends in part). So the first renewal
+//     in each term of etcd's leaders replaces the etcd leases of the lease, its LockDelay and MaxLifetime
+//     by new ones, which no earlier leader counts: a message more for each, once in a term. What was
+//     not renewed since ends when its last renewal said, at the earliest; Get can say more of it.
 //   - AcquiredAt, ExpiresAt and what Sweep forgets go by the wall clock of who wrote them,
 //     moved so that the times of one name never contradict each other.
 //
@@ -71,10 +75,6 @@
 //
 //   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The
 //     token is the fence: what is written to must refuse one below the greatest it has seen.
-//   - A leader of etcd's that was stopped, or whose machine or disk hung, for longer than a lease can end that
-//     lease when it goes on, although the one after it has renewed it (etcd issue 15247, which etcd 3.7 mends in
-//     part). Another can get the name then while the holder works, until its next renewal says that the
-//     lease is over. The token fences it.
 //   - Leases that a restored snapshot or a forced new cluster does not know are lost. Tokens fence who had them.
 //   - Nobody is served in order by AcquireWait: it is woken by a watch, and all who wait for a name ask then.
 //   - A member whose disk says synced and is not takes the promises away, as for any etcd.

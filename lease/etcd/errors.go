@@ -22,6 +22,7 @@ var (
 	errNoAnswer  = errors.New("no answer of a majority of the cluster in time")
 	errContended = errors.New("others change the name all the time")
 	errEnded     = errors.New("etcd has ended the lease again, while its leader changed")
+	errReplaced  = errors.New("etcd's leader was replaced meanwhile")
 	errHistory   = errors.New("the cluster was replaced meanwhile")
 	errNoSpace   = errors.New("etcd has no space left: compact and defragment it, and disarm the alarm")
 	deniedByEtcd = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}

@@ -3,7 +3,6 @@ package etcd
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -102,17 +101,22 @@ type mark struct {
 	lease   clientv3.LeaseID
 	asked   int64 // seconds
 	granted int64 // no fewer
+	term    int64 // a term of etcd's leaders in which it was granted, or before; 0 = not known
 }
 
 func (m mark) set() bool { return m.lease != 0 }
 
+// since reports whether it was granted in a term of etcd's leaders, or later: no leader of a term
+// before has counted it.
+func (m mark) since(term int64) bool { return term != 0 && m.term == term }
+
 func (m mark) value() string {
-	return strconv.FormatInt(m.asked, 10) + "/" + strconv.FormatInt(m.granted, 10)
+	return fmt.Sprintf("%d/%d/%d", m.asked, m.granted, m.term)
 }
 
 func decodeMark(kv *mvccpb.KeyValue) (mark, error) {
 	m := mark{lease: clientv3.LeaseID(kv.Lease)}
-	if _, err := fmt.Sscanf(string(kv.Value), "%d/%d", &m.asked, &m.granted); err != nil || !m.set() {
+	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 2 || !m.set() { // once it had no term
 		return m, fmt.Errorf("lease/etcd: the key %q is none of this store's", kv.Key)
 	}
 	return m, nil

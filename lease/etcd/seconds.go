@@ -48,33 +48,42 @@ func (p *spares) put(m mark) bool {
 	return true
 }
 
-// grant gets an etcd lease that lasts from no earlier than the call.
-func (s *Store) grant(ctx context.Context, asked int64) (mark, error) {
+// grant gets an etcd lease that lasts from no earlier than the call, and that no leader of a term
+// before one that a read has shown counts. A spare one (reused) can have been renewed by a leader after
+// that one, which the transaction then shows.
+func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bool, err error) {
 	for {
 		m, ok := s.spare.take(asked)
 		if !ok {
 			break
 		}
-		if on, err := s.prolong(ctx, m); err != nil {
-			return m, err
-		} else if on {
-			return m, nil
+		if !m.since(term) {
+			s.giveUp(m)
+			continue
+		}
+		in, on, err := s.prolong(ctx, m)
+		if err != nil || on && in == term {
+			return m, true, err
 		}
 	}
 	r, err := s.client.Grant(ctx, asked)
 	if err != nil {
-		return mark{}, undone(ctx, err)
+		return mark{}, false, undone(ctx, err)
 	}
-	return mark{r.ID, asked, max(r.TTL, asked)}, nil
+	return mark{r.ID, asked, max(r.TTL, asked), term}, false, nil
 }
 
-// prolong renews an etcd lease; false if it has expired.
-func (s *Store) prolong(ctx context.Context, m mark) (bool, error) {
-	_, err := s.client.KeepAliveOnce(ctx, m.lease)
+// prolong renews an etcd lease; false if it has expired. It was renewed by the leader of a term, or
+// of one after it: a member says its own before it asks its leader.
+func (s *Store) prolong(ctx context.Context, m mark) (term int64, on bool, err error) {
+	r, err := s.client.KeepAliveOnce(ctx, m.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return false, nil
+		return 0, false, nil
 	}
-	return err == nil, undone(ctx, err)
+	if err != nil {
+		return 0, false, undone(ctx, err)
+	}
+	return int64(r.RaftTerm), true, nil
 }
 
 // left is what is left of an etcd lease, rounded down; 0 if it has expired.
@@ -93,17 +102,21 @@ func (s *Store) left(ctx context.Context, m mark) (time.Duration, error) {
 // else may use them.
 func (s *Store) retire(marks ...mark) {
 	for _, m := range marks {
-		if !m.set() || s.spare.put(m) {
-			continue
-		}
-		select {
-		case s.retired <- m.lease:
-		default: // it expires
+		if m.set() && !s.spare.put(m) {
+			s.giveUp(m)
 		}
 	}
 }
 
-// revoke ends what retire has no place for.
+// giveUp has an etcd lease ended that is nobody's.
+func (s *Store) giveUp(m mark) {
+	select {
+	case s.retired <- m.lease:
+	default: // it expires
+	}
+}
+
+// revoke ends what was given up.
 func (s *Store) revoke() {
 	for {
 		select {

@@ -125,6 +125,10 @@ func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.Acq
 		return lease.Lease{}, false, s.refusal(ctx, after, err)
 	}
 	if next.Version == after.row.Version { // the same request got it before
+		if after.outlived() {
+			l.Remaining, done, err = s.replace(ctx, after)
+			return l, done, err
+		}
 		l.Remaining, err = s.remaining(ctx, after)
 		return l, err == nil, err
 	}
@@ -143,6 +147,21 @@ func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.Acq
 	l = c.row.Lease(c.row.AcquiredAt)
 	l.Metadata = maps.Clone(r.Metadata)
 	return l, true, nil
+}
+
+// replace gives a lease that goes on other etcd leases, for as long as the last renewal did. It
+// changes nothing that others see; false if something came between.
+func (s *Store) replace(ctx context.Context, v *view) (left time.Duration, done bool, err error) {
+	c := &change{v: v, row: v.row, needs: true, marks: v.marks}
+	left, _, err = s.prolongTo(ctx, c, v.marks[held].asked, new(bool))
+	if err != nil {
+		return 0, false, err
+	}
+	token, err := s.commit(ctx, c)
+	if err == nil && token == 0 && c.done {
+		err = doubtful(ctx, errReplaced) // the lease can have got longer
+	}
+	return left, err == nil && token != 0, err
 }
 
 // mark gets what an acquired lease needs.
@@ -187,8 +206,8 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 	}
 	asked := seconds(r.TTL)
 	r.TTL = time.Duration(asked) * time.Second
-	prolonged := false
-	err = s.again(ctx, func(ctx context.Context) (done bool, err error) {
+	prolonged, done := false, false
+	err = s.again(ctx, func(ctx context.Context) (bool, error) {
 		v, err := s.look(ctx, r.Name)
 		if err != nil {
 			return false, err
@@ -198,15 +217,19 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 		if err != nil {
 			return false, err
 		}
+		if done { // what is missing is that it is counted: one call renews once
+			next = v.row
+		}
 		c := &change{v: v, row: next, needs: true, marks: v.marks}
 		left, on, err := s.prolongTo(ctx, c, asked, &prolonged)
 		if err != nil || !on {
 			return false, err
 		}
-		if until := now.Add(left); until.After(next.ExpiresAt) && next.MaxLifetime == 0 {
+		if until := now.Add(left); !done && until.After(next.ExpiresAt) && next.MaxLifetime == 0 {
 			c.row.ExpiresAt = until
 		}
 		token, err := s.commit(ctx, c)
+		done = done || c.done
 		if err != nil || token == 0 {
 			return false, err
 		}
@@ -214,7 +237,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 		l.Remaining = left
 		return true, nil
 	})
-	if prolonged && (errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady)) {
+	if (prolonged || done) && (errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady)) {
 		return lease.Lease{}, fmt.Errorf("lease/etcd: whether it was done is unknown: %v", err) //nolint:errorlint // these say that nothing was done
 	}
 	return l, err
@@ -223,13 +246,20 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 // prolongTo makes the lease of a change last for so many seconds at least, and returns how long
 // it does; false if it has expired. It sets prolonged before anything can have come of it.
 func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged *bool) (left time.Duration, on bool, err error) {
-	m := c.v.marks[held]
+	m, outlived := c.v.marks[held], c.v.outlived()
 	if asked < m.asked {
 		if left, err = s.left(ctx, m); err != nil {
 			return 0, false, err
 		}
 	}
 	switch {
+	case outlived:
+		asked = max(asked, seconds(left))
+		if err := s.extend(ctx, c, asked); err != nil {
+			s.retire(c.fresh...)
+			return 0, false, err
+		}
+		left = time.Duration(c.marks[held].granted) * time.Second
 	case asked == m.asked:
 		left = time.Duration(m.granted) * time.Second
 		for _, k := range []kind{delayed, held} {
@@ -237,7 +267,7 @@ func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged
 				continue
 			}
 			*prolonged = true
-			if on, err := s.prolong(ctx, c.v.marks[k]); err != nil || !on {
+			if in, on, err := s.prolong(ctx, c.v.marks[k]); err != nil || !on || in != c.v.term() {
 				return 0, false, err
 			}
 		}
@@ -250,6 +280,9 @@ func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged
 	}
 	if c.v.marks[alive].set() {
 		life, err := s.left(ctx, c.v.marks[alive])
+		if err == nil && outlived {
+			err = c.add(ctx, s, alive, seconds(life)+1) // etcd rounded it down
+		}
 		if err != nil {
 			s.retire(c.fresh...)
 			return 0, false, err

@@ -52,6 +52,23 @@ func (v *view) held() bool {
 	return v.row.Token != 0 && v.row.ReleasedAt.IsZero() && v.marks[held].set() && (v.row.MaxLifetime == 0 || v.marks[alive].set())
 }
 
+// term is that of etcd's leaders in which it was read, or one before: a member says of which
+// the last change is that it has.
+func (v *view) term() int64 { return int64(v.header.RaftTerm) }
+
+// outlived reports whether an earlier leader of etcd's can have counted the etcd leases of a lease. If
+// it was stopped, and goes on, it ends them when they are over by its own count, whatever the one
+// after it has renewed: https://github.com/etcd-io/etcd/issues/15247. So they are not renewed,
+// but replaced by some that it does not count. Nobody relies on MinHold for longer than it counts.
+func (v *view) outlived() bool {
+	for _, k := range []kind{held, delayed, alive} {
+		if v.marks[k].set() && !v.marks[k].since(v.term()) {
+			return true
+		}
+	}
+	return false
+}
+
 // now is the moment by which rules decide: the wall clock's, moved to where the marks say
 // that it is, because they decide and not the clock. The times of a name go on, whatever the
 // clocks of those who write them.

@@ -29,7 +29,7 @@ func TestNoWallClockDecidesWhatStateANameIsIn(t *testing.T) {
 	released.ReleasedAt = start.Add(time.Second)
 	some := func(k ...kind) (m [kinds]mark) {
 		for _, k := range k {
-			m[k] = mark{1, 1, 1}
+			m[k] = mark{1, 1, 1, 1}
 		}
 		return m
 	}

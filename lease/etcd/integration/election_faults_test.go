@@ -25,9 +25,6 @@ func (e *electorate) faults() []electiontest.Fault {
 	leaderStopped, memberStopped := e.survived("etcd's leader stopped", e.leaderStopped), e.survived("member stopped", e.followerStopped)
 	leaderStopped.Fixed += silent
 	memberStopped.Fixed += silent
-	// etcd's leader may end, when it goes on, what the next one renewed, and who holds that
-	// hears of it at the next renewal: https://github.com/etcd-io/etcd/issues/15247.
-	leaderStopped.Notice = electiontest.Lease/3 + electiontest.RenewTimeout
 	return []electiontest.Fault{
 		minority, away, leaderStopped, memberStopped,
 		e.survived("etcd's leader killed", e.leaderKilled),
