@@ -61,8 +61,8 @@ type Config struct {
 	// one minute.
 	MaxWait time.Duration
 
-	// MaxWaiters is how many requests can wait at a time; more are refused as busy. 0 =
-	// 10,000.
+	// MaxWaiters is how many requests can wait for locks at a time, and how many can watch
+	// locks beside them; more are refused as busy. 0 = 10,000.
 	MaxWaiters int
 
 	// MaxConns is how many connections are open at a time; more wait to be accepted. 0

@@ -148,7 +148,8 @@
 // ?index=, 0 if that is left out or the lock is not known, and in any case after the time, with
 // what is. What this server did to the lock is answered at once, what other servers did
 // when they tell of it, or after a PollInterval; that a lease expired, when a sweep found it.
-// However many watch a lock, a change costs one look at the store. They count to MaxWaiters.
+// However many watch a lock, a change costs one look at the store. MaxWaiters of
+// them can watch at a time, beside those who wait for locks.
 //
 // # Locks that several hold
 //

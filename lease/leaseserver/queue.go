@@ -24,9 +24,10 @@ type queue struct {
 	poll    time.Duration // negative = never
 	closing chan struct{} // closed at shutdown
 
-	mu      sync.Mutex
-	waiting int
-	locks   map[string]*lockQueue
+	mu       sync.Mutex
+	waiting  int // requests, for locks
+	watching int // requests, for changes
+	locks    map[string]*lockQueue
 }
 
 // A lockQueue is the requests that wait for one lock. It exists as long as there are any.
@@ -275,7 +276,7 @@ func gone(ctx context.Context) bool {
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting
+	return q.waiting + q.watching
 }
 
 // eachWaiter calls f with those who wait, in the order of each lock.

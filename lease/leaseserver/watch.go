@@ -15,7 +15,7 @@ import (
 // lock, and what other servers say of it, wakes those who watch it; for the rest one of
 // them looks after an interval. However many watch, the store is asked once for a change.
 type watches struct {
-	queue *queue // whose waiters and theirs are bounded together
+	queue *queue
 	mu    sync.Mutex
 	locks map[string]*watch
 }
@@ -31,21 +31,22 @@ type watch struct {
 	last     reading
 }
 
-// enter counts a request that watches among those that wait; false if too many do.
+// enter counts a request that watches; false if as many do as may wait for locks. They have
+// places of their own: who may only read keeps nobody from waiting for a lock.
 func (q *queue) enter() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting >= q.max {
+	if q.watching >= q.max {
 		return false
 	}
-	q.waiting++
+	q.watching++
 	return true
 }
 
 func (q *queue) exit() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting--
+	q.watching--
 }
 
 // A reading is what the store said.

@@ -155,6 +155,31 @@ func TestWatchesAreBoundedAndEndWithTheirClients(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrNotFound)
 }
 
+// Who may only read could keep everybody from waiting for a lock otherwise.
+func TestWatchesTakeNoPlaceOfThoseWhoWaitForALock(t *testing.T) {
+	t.Parallel()
+	s, h := servetest.Serve(t, leaseserver.Config{MaxWaiters: 1, PollInterval: -1})
+	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
+	ctx, hangUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := cl.GetAfter(ctx, "watched", 0, time.Minute)
+		assert.Error(t, err)
+	})
+	servetest.AwaitWaiters(t, s, 1)
+	first, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
+	require.NoError(t, err)
+	wg.Go(func() {
+		_, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), time.Minute)
+		assert.NoError(t, err)
+	})
+	servetest.AwaitWaiters(t, s, 2)
+	require.NoError(t, cl.Release(t.Context(), first.Claim))
+	servetest.AwaitWaiters(t, s, 1)
+	hangUp()
+	wg.Wait()
+}
+
 // A counting store counts the looks at a name.
 type counting struct {
 	lease.Store
