@@ -222,8 +222,9 @@ func renews(s *stage, command string) {
 	ends(0, `"done": "40%"`)(s, "pglatch lease get nightly-report -o json")
 }
 
-// changes waits for what changes a lock, as soon as it looks or a while later.
+// changes waits for what changes a lock that is known, as soon as it looks or a while later.
 func changes(s *stage, command string) {
+	ends(0, "")(s, "pglatch lease run nightly-report -- ./report.sh")
 	look := s.start(strings.Replace(command, "10s", "5m", 1))
 	clitest.Eventually(s.t, func() bool {
 		select {
