@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,19 @@ func (h *hail) kick() {
 
 func (h *hail) stop() { close(h.kicks); h.wg.Wait() }
 
+// lingering returns what makes the session's tries of a key take a millisecond before
+// their effect and one after it. A server looks for a cancellation for some microseconds
+// of a try only: on a busy machine none of thousands may come in them.
+func lingering(t *testing.T, s *Session, tag namespace.Tag, mode session.Mode) (linger func()) {
+	t.Helper()
+	shape := shapeOf(tag, mode)
+	const pause = "pg_catalog.length(pg_catalog.pg_sleep(0.001)::pg_catalog.text)" // 0
+	try := strings.Replace(shape.try(), "SELECT ", "SELECT "+pause+" = 0 AND ", 1) + " + " + pause
+	statement, err := s.link.conn.Prepare(t.Context(), "lingering", try, nil)
+	require.NoError(t, err)
+	return func() { s.link.statements.try[shape.index()] = statement }
+}
+
 func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
@@ -52,10 +66,14 @@ func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
 				dsn := pgtest.DSN(t)
 				p, judge := newPool(t, dsn, briefly), connect(t, dsn)
 				s := acquire(t, p)
+				linger := lingering(t, s, tag, mode)
 				hail := startHail(connect(t, dsn), s.PID())
 				defer hail.stop()
 				again := 0
-				for i := 0; i < 300 || again < 3 && i < 20_000; i++ {
+				for i := range 600 {
+					if i == 500 {
+						linger()
+					}
 					hail.kick()
 					checks := p.Stats().PIDChecks
 					ok, err := s.Try(tag, mode)
@@ -83,10 +101,14 @@ func TestCanceledStatementsOnASessionOfSeveralKeys(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := take(t, p, singleKey)
+	linger := lingering(t, s, pairKey, session.Exclusive)
 	hail := startHail(connect(t, dsn), s.PID())
 	defer hail.stop()
 	again := 0
-	for i := 0; i < 300 || again < 3 && i < 20_000; i++ {
+	for i := range 600 {
+		if i == 500 {
+			linger()
+		}
 		hail.kick()
 		checks := p.Stats().PIDChecks
 		ok, err := s.Try(pairKey, session.Exclusive)
