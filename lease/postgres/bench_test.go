@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
@@ -99,32 +98,10 @@ func BenchmarkRenewAll(b *testing.B) {
 	b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "renewals/s")
 }
 
-// BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers: the time
-// is from when a client asks one to release it until the client that waits at the other has it.
+// BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers.
 func BenchmarkHandOverBetweenServers(b *testing.B) {
 	peers, _, heard := newPeers(b, 0)
-	held, err := peers[0].Client.Acquire(b.Context(), servetest.Ask("job", "first"))
-	require.NoError(b, err)
-	var times []time.Duration
-	b.ResetTimer()
-	for i := range b.N {
-		from, to := peers[i%2].Client, peers[(i+1)%2].Client
-		got := make(chan lease.Lease)
-		go func() {
-			l, err := to.AcquireWait(b.Context(), servetest.Ask("job", strconv.Itoa(i)), patience)
-			assert.NoError(b, err)
-			got <- l
-		}()
-		heard.Await("wait", i+1)
-		start := time.Now()
-		require.NoError(b, from.Release(b.Context(), held.Claim))
-		held = <-got
-		times = append(times, time.Since(start))
-	}
-	slices.Sort(times)
-	for _, p := range []int{50, 99} {
-		b.ReportMetric(float64(times[(len(times)-1)*p/100].Microseconds())/1000, "p"+strconv.Itoa(p)+"-ms")
-	}
+	servetest.ReportTimes(b, "", servetest.HandOvers(b, peers, heard))
 }
 
 // BenchmarkAnnounceTenThousand is what a server with as many waiters sends when another one

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,65 +33,21 @@ func (m *mutable) Send(ctx context.Context, messages []string) error {
 func newPeers(tb testing.TB, poll time.Duration) (peers []servetest.Peer, stores []*mutable, heard *servetest.Tap) {
 	tb.Helper()
 	dsn := pgtest.DSN(tb)
-	heard = servetest.NewTap(tb, newStore(tb, dsn))
-	for range 2 {
-		store := &mutable{Store: newStore(tb, dsn)}
-		stores = append(stores, store)
-		peers = append(peers, servetest.NewPeer(tb, store, poll))
-	}
-	heard.Await("hello", 2)
-	heard.Await("alive", 2)
+	stores = []*mutable{{Store: newStore(tb, dsn)}, {Store: newStore(tb, dsn)}}
+	peers, heard = servetest.NewPeers(tb, poll, newStore(tb, dsn), stores[0], stores[1])
 	return peers, stores, heard
 }
 
 func TestWaitersOfSeveralServersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
-	peers, _, heard := newPeers(t, -1) // nobody looks by itself
-	held, err := peers[0].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
-	require.NoError(t, err)
-	const waiters = 8
-	var wg sync.WaitGroup
-	served := make(chan int, waiters)
-	for i := range waiters {
-		wg.Go(func() {
-			client := peers[(i/2+1)%2].Client // two at one server, then two at the other
-			l, err := client.AcquireWait(t.Context(), servetest.Ask("job", fmt.Sprint(i)), patience)
-			if assert.NoError(t, err) {
-				served <- i
-				assert.NoError(t, client.Release(t.Context(), l.Claim))
-			}
-		})
-		heard.Await("wait", i+1)
-	}
-	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
-	wg.Wait()
-	close(served)
-	var order []int
-	for i := range served {
-		order = append(order, i)
-	}
-	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+	peers, _, heard := newPeers(t, -1)
+	servetest.RequireOneLine(t, peers, heard)
 }
 
-// A Spy is no lease.Messenger.
 func TestWithoutMessagesAWaiterElsewhereLearnsNothingOfARelease(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	asked := make(chan struct{}, 2)
-	first := servetest.NewPeer(t, &servetest.Spy{Store: newStore(t, dsn)}, -1)
-	second := servetest.NewPeer(t, &servetest.Spy{Store: newStore(t, dsn), After: func() { asked <- struct{}{} }}, -1)
-	held, err := first.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
-	require.NoError(t, err)
-	const wait = 2 * time.Second
-	waited := make(chan time.Duration)
-	go func() {
-		began := time.Now()
-		_, _ = second.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), wait)
-		waited <- time.Since(began)
-	}()
-	<-asked
-	require.NoError(t, first.Client.Release(t.Context(), held.Claim))
-	assert.GreaterOrEqual(t, <-waited, wait)
+	servetest.RequireNoLine(t, newStore(t, dsn), newStore(t, dsn))
 }
 
 func TestAWaiterAtAServerThatSaysNoMoreHoldsUpNobody(t *testing.T) {

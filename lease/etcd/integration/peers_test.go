@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,63 +28,19 @@ import (
 // newPeers are two servers that know of each other.
 func newPeers(tb testing.TB, poll time.Duration, endpoints ...string) (peers []servetest.Peer, heard *servetest.Tap) {
 	tb.Helper()
-	heard = servetest.NewTap(tb, open(tb, nil, endpoints...))
-	for range 2 {
-		peers = append(peers, servetest.NewPeer(tb, open(tb, nil, endpoints...), poll))
-	}
-	heard.Await("hello", 2)
-	heard.Await("alive", 2)
-	return peers, heard
+	return servetest.NewPeers(tb, poll, open(tb, nil, endpoints...), open(tb, nil, endpoints...), open(tb, nil, endpoints...))
 }
 
 func TestWaitersOfTwoServersAreWokenInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
-	peers, heard := newPeers(t, -1, serve(t, etcdtest.Member{NoFsync: true})) // nobody looks by itself
-	held, err := peers[0].Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
-	require.NoError(t, err)
-	const waiters = 8
-	var wg sync.WaitGroup
-	served := make(chan int, waiters)
-	for i := range waiters {
-		wg.Go(func() {
-			client := peers[(i/2+1)%2].Client // two at one server, then two at the other
-			l, err := client.AcquireWait(t.Context(), servetest.Ask("job", strconv.Itoa(i)), patience)
-			if assert.NoError(t, err) {
-				served <- i
-				assert.NoError(t, client.Release(t.Context(), l.Claim))
-			}
-		})
-		heard.Await("wait", i+1)
-	}
-	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
-	wg.Wait()
-	close(served)
-	var order []int
-	for i := range served {
-		order = append(order, i)
-	}
-	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+	peers, heard := newPeers(t, -1, serve(t, etcdtest.Member{NoFsync: true}))
+	servetest.RequireOneLine(t, peers, heard)
 }
 
-// A Spy is no lease.Messenger.
 func TestWithoutMessagesAWaiterAtAnotherServerLearnsNothingOfARelease(t *testing.T) {
 	t.Parallel()
 	address := serve(t, etcdtest.Member{NoFsync: true})
-	asked := make(chan struct{}, 2)
-	first := servetest.NewPeer(t, &servetest.Spy{Store: open(t, nil, address)}, -1)
-	second := servetest.NewPeer(t, &servetest.Spy{Store: open(t, nil, address), After: func() { asked <- struct{}{} }}, -1)
-	held, err := first.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
-	require.NoError(t, err)
-	const wait = 2 * time.Second
-	waited := make(chan time.Duration)
-	go func() {
-		began := time.Now()
-		_, _ = second.Client.AcquireWait(t.Context(), servetest.Ask("job", "waiter"), wait)
-		waited <- time.Since(began)
-	}()
-	<-asked
-	require.NoError(t, first.Client.Release(t.Context(), held.Claim))
-	assert.GreaterOrEqual(t, <-waited, wait)
+	servetest.RequireNoLine(t, open(t, nil, address), open(t, nil, address))
 }
 
 // listen returns when m is listened to, and what was heard and how it ended.
@@ -262,50 +216,22 @@ func TestTheEndOfAStoreEndsWhoListens(t *testing.T) {
 }
 
 // BenchmarkHandOverBetweenServers passes one lock to and fro between two lock servers on a
-// cluster of three processes, with fsync: the time is from when a client asks one to release it
-// until the client that waits at the other has it.
+// cluster of three processes, with fsync.
 func BenchmarkHandOverBetweenServers(b *testing.B) {
 	var endpoints []string
 	for _, m := range startMembers(b, 3) {
 		endpoints = append(endpoints, m.Address)
 	}
 	peers, heard := newPeers(b, 0, endpoints...)
-	held, err := peers[0].Client.Acquire(b.Context(), servetest.Ask("job", "first"))
-	require.NoError(b, err)
-	var times []time.Duration
-	b.ResetTimer()
-	for i := range b.N {
-		from, to := peers[i%2].Client, peers[(i+1)%2].Client
-		got := make(chan lease.Lease)
-		go func() {
-			l, err := to.AcquireWait(b.Context(), servetest.Ask("job", strconv.Itoa(i)), patience)
-			assert.NoError(b, err)
-			got <- l
-		}()
-		heard.Await("wait", i+1)
-		start := time.Now()
-		require.NoError(b, from.Release(b.Context(), held.Claim))
-		held = <-got
-		times = append(times, time.Since(start))
-	}
-	b.StopTimer()
-	report(b, "", times)
+	servetest.ReportTimes(b, "", servetest.HandOvers(b, peers, heard))
 
 	client := raw(b, clientv3.Config{Endpoints: endpoints}) // beside it, a commit
-	times = nil
+	var times []time.Duration
 	for range b.N {
 		start := time.Now()
 		_, err := client.Put(b.Context(), "x", "x")
 		require.NoError(b, err)
 		times = append(times, time.Since(start))
 	}
-	report(b, "put-", times)
-}
-
-func report(b *testing.B, what string, times []time.Duration) {
-	b.Helper()
-	slices.Sort(times)
-	for _, p := range []int{50, 99} {
-		b.ReportMetric(float64(times[(len(times)-1)*p/100].Microseconds())/1000, what+"p"+strconv.Itoa(p)+"-ms")
-	}
+	servetest.ReportTimes(b, "put-", times)
 }
