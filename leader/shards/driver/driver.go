@@ -89,3 +89,12 @@ type Operator interface {
 	// Member that is Draining; false ends that.
 	Drain(ctx context.Context, identity string, drain bool) error
 }
+
+// An Observer is a Backend that can be looked at by who takes no part: people, through
+// "pglatch shards ls". It opens no Session, and no node notices.
+type Observer interface {
+	// Observe returns what is to be seen of all nodes. Unlike a Look it is not of a node, which
+	// knows the names of its shards: the backend has to keep names, not hashes of them alone. A group of
+	// which nothing is known yet, or whose table or store is empty, is an empty Observation and no error.
+	Observe(ctx context.Context) (Observation, error)
+}

@@ -24,3 +24,17 @@ type View struct {
 	// Pins has the identity of the member that is to own a shard.
 	Pins map[string]string
 }
+
+// An Observation is what an Observer sees at one moment.
+type Observation struct {
+	// View as a session's Look returns it, but that its Version is 0 and that Owners has the shards of
+	// all lists.
+	View
+	// Terms has the last term of each shard that is owned or ever was, as far as the backend
+	// knows: terms rise for good, so it keeps them when the owner is gone. A shard in Terms and not in
+	// Owners is one that nobody owns now. It may be in no node's list any more.
+	Terms map[string]Term
+	// Drained are the identities that an Operator's Drain named, sorted, also of nodes that take no
+	// part now. A member that drains because it said so itself is not among them.
+	Drained []string
+}

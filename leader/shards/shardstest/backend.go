@@ -3,6 +3,8 @@ package shardstest
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	shards "github.com/pglatch/pglatch/leader/shards/driver"
@@ -27,6 +29,7 @@ type Backend struct {
 var _ interface {
 	shards.Backend
 	shards.Operator
+	shards.Observer
 } = (*Backend)(nil)
 
 // Sessions implements driver.Backend.
@@ -69,6 +72,21 @@ func (b *Backend) Drain(ctx context.Context, identity string, drain bool) error 
 	}
 	b.store.changedLocked()
 	return nil
+}
+
+// Observe implements driver.Observer.
+func (b *Backend) Observe(ctx context.Context) (shards.Observation, error) {
+	if err := b.reachLocked(ctx, nil); err != nil {
+		return shards.Observation{}, fmt.Errorf("shardstest: observe: %w", err)
+	}
+	s := b.store
+	defer s.mu.Unlock()
+	o := shards.Observation{View: s.viewLocked(b.hidden), Terms: map[string]shards.Term{}, Drained: slices.Sorted(maps.Keys(s.drained))}
+	o.Version = 0
+	for name, n := range s.terms {
+		o.Terms[name] = shards.Term{N: n}
+	}
+	return o, nil
 }
 
 // Kill ends the node's i-th session that lasts, 0 being the oldest, from outside: what it owns is free at

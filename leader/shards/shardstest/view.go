@@ -1,6 +1,9 @@
 package shardstest
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -95,6 +98,69 @@ var viewCases = []testCase{
 		assert.Equal(s, map[string]string{"2": "nobody"}, v.Pins)
 		assert.False(s, members(v)["c"].Draining)
 	}},
+	{"who takes no part sees members, owners and what nobody owns", func(s *suite) {
+		observer, ok := s.node().(shards.Observer)
+		if !ok {
+			s.Skipf("%T is no Observer", s.node())
+		}
+		o := s.observe(observer)
+		assert.Empty(s, o.Members, "nothing is known yet")
+		assert.Empty(s, o.Owners)
+		assert.Empty(s, o.Terms)
+		a, c := s.open("a"), s.open("c")
+		terms := map[string]shards.Term{}
+		for _, g := range slices.Concat(s.grants(a, "1", "2"), s.grants(c, "3", "4")) {
+			terms[g.Name] = g.Term
+		}
+		s.release(a, "2")
+		self := shards.Member{Identity: "c", Weight: 50, List: 1<<63 + 5, Draining: true}
+		require.NoError(s, c.Announce(s.context(), self))
+		o = s.observe(observer)
+		assert.Equal(s, map[string]shards.Member{"a": member("a"), "c": self}, members(o.View), "it is none itself")
+		assert.Equal(s, map[string]string{"1": "a", "3": "c", "4": "c"}, o.Owners)
+		assert.Equal(s, terms, o.Terms)
+		assert.Empty(s, o.Drained, "it was not asked to")
+		assert.Zero(s, o.Version)
+		assert.Equal(s, members(o.View), members(s.look(a)), "no node sees it")
+
+		require.NoError(s, c.Leave(s.context()))
+		require.NoError(s, a.Leave(s.context()))
+		o = s.observe(observer)
+		assert.Empty(s, o.Members)
+		assert.Empty(s, o.Owners)
+		assert.Equal(s, slices.Sorted(maps.Keys(terms)), slices.Sorted(maps.Keys(o.Terms)), "they are known when nobody is there")
+	}},
+	{"who takes no part sees pins and drains, also of nodes that are away", func(s *suite) {
+		b := s.node()
+		observer, ok := b.(shards.Observer)
+		operator, too := b.(shards.Operator)
+		if !ok || !too {
+			s.Skipf("%T is no Observer and Operator", b)
+		}
+		s.open("c")
+		require.NoError(s, operator.Pin(s.context(), "1", "away"))
+		for _, identity := range []string{"c", "away"} {
+			require.NoError(s, operator.Drain(s.context(), identity, true))
+		}
+		o := s.observe(observer)
+		assert.Equal(s, map[string]string{"1": "away"}, o.Pins)
+		assert.Equal(s, []string{"away", "c"}, o.Drained)
+		assert.True(s, members(o.View)["c"].Draining)
+		assert.NotContains(s, members(o.View), "away")
+
+		require.NoError(s, operator.Pin(s.context(), "1", ""))
+		require.NoError(s, operator.Drain(s.context(), "away", false))
+		o = s.observe(observer)
+		assert.Empty(s, o.Pins)
+		assert.Equal(s, []string{"c"}, o.Drained)
+	}},
+}
+
+func (s *suite) observe(o shards.Observer) shards.Observation {
+	s.Helper()
+	all, err := o.Observe(s.context())
+	require.NoError(s, err, "observing")
+	return all
 }
 
 // hears checks that a session gets a signal by what a change does.
