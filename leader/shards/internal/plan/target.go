@@ -12,7 +12,30 @@ import (
 // leaving one has, and what nobody owns. Which these are, and who gets them, weighted rendezvous
 // hashing says. What a member that is neither active nor leaving owns, or a stranger, stays.
 func targets(s *Shards, v *View, active, leaving []bool) []int32 {
-	p := planner{s: s, v: v, target: slices.Clone(v.Owners), shares: make([]*share, len(v.Members))}
+	p := newPlanner(s, v, active, leaving)
+	if p.count == 0 {
+		return p.target
+	}
+	p.open()
+	p.place(p.free)
+	p.place(p.left)
+	p.place(p.surplus())
+	return p.target
+}
+
+type planner struct {
+	s          *Shards
+	v          *View
+	target     []int32
+	shares     []*share // by member; nil = it is not active
+	count      int      // of active members
+	free, left []int    // shards that nobody owns, and those of leaving members
+	takers     []int32  // members that have room
+}
+
+// newPlanner sets the quotas of active members.
+func newPlanner(s *Shards, v *View, active, leaving []bool) *planner {
+	p := &planner{s: s, v: v, target: slices.Clone(v.Owners), shares: make([]*share, len(v.Members))}
 	var shares []*share
 	for m, yes := range active {
 		if yes {
@@ -20,33 +43,20 @@ func targets(s *Shards, v *View, active, leaving []bool) []int32 {
 			shares = append(shares, p.shares[m])
 		}
 	}
-	if len(shares) == 0 {
-		return p.target
+	if p.count = len(shares); p.count == 0 {
+		return p
 	}
-	free, left := p.divide(leaving)
-	total := len(free) + len(left)
+	p.divide(leaving)
+	total := len(p.free) + len(p.left)
 	for _, share := range shares {
 		total += share.pinned + share.held
 	}
 	fill(shares, total)
-	p.open()
-	p.place(free)
-	p.place(left)
-	p.place(p.surplus())
-	return p.target
+	return p
 }
 
-type planner struct {
-	s      *Shards
-	v      *View
-	target []int32
-	shares []*share // by member; nil = it is not active
-	takers []int32  // members that have room
-}
-
-// divide counts what active members have, and returns the shards that nobody owns, and those of
-// leaving members.
-func (p *planner) divide(leaving []bool) (free, left []int) {
+// divide counts what active members have, and finds the shards that go to those with room.
+func (p *planner) divide(leaving []bool) {
 	for i, owner := range p.v.Owners {
 		if p.pinned(i) {
 			p.target[i] = p.v.Pins[i]
@@ -55,14 +65,13 @@ func (p *planner) divide(leaving []bool) (free, left []int) {
 		}
 		switch {
 		case owner == Nobody:
-			free = append(free, i)
+			p.free = append(p.free, i)
 		case owner >= 0 && p.shares[owner] != nil:
 			p.shares[owner].held++
 		case owner >= 0 && leaving[owner]:
-			left = append(left, i)
+			p.left = append(p.left, i)
 		}
 	}
-	return free, left
 }
 
 // open has those members get shards that own less than their quota.
