@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/leaseerr"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -71,7 +72,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	switch err := b.win(ctx); {
 	case errors.Is(err, lease.ErrHeld):
 		return false, nil
-	case permanent(err):
+	case leaseerr.Permanent(err):
 		return false, driver.Permanent(err)
 	case err != nil:
 		return false, err
@@ -108,7 +109,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 func (b *Backend) prolong(ctx context.Context) error {
 	l, err := b.store.Renew(ctx, lease.RenewRequest{Claim: *b.held, TTL: wholeMilliseconds(b.ttl)})
 	switch {
-	case over(err):
+	case leaseerr.Over(err):
 		b.held, b.leads = nil, false
 		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	case err != nil:
