@@ -78,8 +78,11 @@ func TestAGroupHasItsMembersTheirPartsAndWhatNobodyOwns(t *testing.T) {
 	}, g.Members)
 	first := driver.Term{N: 1}
 	assert.Equal(t, []shards.Seen{
-		{Name: "1", Owner: "a", Term: first}, {Name: "2", Owner: "a", Term: first}, {Name: "3", Owner: "a", Term: first},
-		{Name: "4", Owner: "b", Term: first, Pin: "away"}, {Name: "5", Term: first},
+		{Name: "1", Owner: "a", Term: first},
+		{Name: "2", Owner: "a", Term: first},
+		{Name: "3", Owner: "a", Term: first},
+		{Name: "4", Owner: "b", Term: first, Pin: "away"},
+		{Name: "5", Term: first},
 	}, g.Shards)
 }
 

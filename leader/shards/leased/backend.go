@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Backend has the shards of one group in leases. It implements driver.Backend and
-// driver.Operator, and is safe for concurrent use.
+// A Backend has the shards of one group in leases. It implements driver.Backend,
+// driver.Operator and driver.Observer, and is safe for concurrent use.
 type Backend struct {
 	store  Store
 	config Config
@@ -25,6 +26,7 @@ type Backend struct {
 var _ interface {
 	driver.Backend
 	driver.Operator
+	driver.Observer
 } = (*Backend)(nil)
 
 // New returns a Backend on a store, which stays the caller's, without asking it anything. It fails if a
@@ -100,17 +102,22 @@ func wholeMilliseconds(d time.Duration) time.Duration {
 
 // list returns the records of leases that are held, by what their names have after prefix.
 func (b *Backend) list(ctx context.Context, prefix string) (held map[string]lease.Record, err error) {
+	held, err = b.records(ctx, prefix)
+	maps.DeleteFunc(held, func(_ string, r lease.Record) bool { return r.State != lease.Held })
+	return held, err
+}
+
+// records returns those that the store knows, also of leases that have ended.
+func (b *Backend) records(ctx context.Context, prefix string) (all map[string]lease.Record, err error) {
 	err = again(ctx, func() error {
-		held = map[string]lease.Record{}
+		all = map[string]lease.Record{}
 		for r, err := range b.store.List(ctx, lease.ListRequest{Prefix: prefix}) {
 			if err != nil {
 				return err
 			}
-			if r.State == lease.Held {
-				held[r.Name[len(prefix):]] = r
-			}
+			all[r.Name[len(prefix):]] = r
 		}
 		return nil
 	})
-	return held, err
+	return all, err
 }
