@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -66,7 +67,7 @@ func New(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{config: config, election: pgsession.ElectionOf(config.Key.Tag()), table: quoteTable(config.Table)}
+	b := &Backend{config: config, election: pgsession.ElectionOf(config.Key.Tag()), table: pgsession.QuoteTable(config.Table)}
 	config.ConnConfig = cc.Copy()
 	config.Logger = config.Logger.With(slog.String("election", config.Key.String()))
 	for _, a := range b.LogAttrs() {
@@ -125,7 +126,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	}
 	if err != nil && !errors.Is(err, driver.ErrPending) {
 		b.giveBack(t)
-		return false, unreachable(err)
+		return false, pgreach.Unreachable(err)
 	}
 	t.rest()
 	return won, err
@@ -142,12 +143,16 @@ func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
 	}
 	s, err := b.dialer.Dial(ctx)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, pgreach.Unreachable(err)
 	}
-	start, err := introduce(s)
+	err = s.Durable()
+	var start time.Time
+	if err == nil {
+		start, err = s.BackendStart()
+	}
 	if err != nil {
 		s.Close(false)
-		return nil, unreachable(err)
+		return nil, pgreach.Unreachable(err)
 	}
 	b.current = newLockSession(s, start, pgsession.ApplicationName(b.identity))
 	b.pid.Store(s.PID())
@@ -211,7 +216,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			}
 			// An answer to a ping from before this call says too little.
 		case <-ctx.Done():
-			return &connectionError{fmt.Errorf("no answer yet: %w", context.Cause(ctx))}
+			return pgreach.Connection(fmt.Errorf("no answer yet: %w", context.Cause(ctx)))
 		}
 	}
 }
@@ -256,7 +261,7 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	stop()
 	if err != nil {
 		b.closeSession()
-		return fmt.Errorf("leader: release of %v: %w", b.config.Key, unreachable(err))
+		return fmt.Errorf("leader: release of %v: %w", b.config.Key, pgreach.Unreachable(err))
 	}
 	t.rest()
 	return nil

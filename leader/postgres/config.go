@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
@@ -93,7 +93,7 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	switch {
 	case !c.Key.Valid():
 		return c, nil, &driver.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
-	case !tableName.MatchString(c.Table):
+	case !pgsession.ValidTable(c.Table):
 		return c, nil, &driver.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
 	}
 	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)
@@ -101,17 +101,6 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 		return c, nil, &driver.ConfigError{Field: problem.Field, Value: problem.Value, Remedy: problem.Remedy}
 	}
 	return c, cc, nil
-}
-
-var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-
-// quoteTable returns the name of a valid table as SQL.
-func quoteTable(table string) string {
-	schema, name, ok := strings.Cut(table, ".")
-	if !ok {
-		schema, name = "public", table
-	}
-	return pgx.Identifier{schema, name}.Sanitize()
 }
 
 // checkCandidate validates the arguments of an attempt.

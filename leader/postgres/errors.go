@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -124,7 +123,7 @@ func (e *TableError) Error() string {
 		return fmt.Sprintf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
 			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %v", e.Table, e.Cause)
 	}
-	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, quoteTable(e.Table), e.Cause)
+	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, pgsession.QuoteTable(e.Table), e.Cause)
 }
 
 // Is reports whether target is leader.ErrPermanent.
@@ -132,24 +131,3 @@ func (e *TableError) Is(target error) bool { return target == driver.ErrPermanen
 
 // Unwrap returns the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }
-
-// unreachable makes an error of a connection match leader.ErrConnection, and of one that
-// will not be better until somebody changes something leader.ErrPermanent. Its text stays.
-func unreachable(err error) error {
-	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
-		err = &connectionError{err}
-	}
-	if pgsession.Refusal(err) != nil || errors.Is(err, session.ErrPooler) || errors.Is(err, session.ErrUnsupported) {
-		return driver.Permanent(err)
-	}
-	return err
-}
-
-// A connectionError matches leader.ErrConnection.
-type connectionError struct{ err error }
-
-func (e *connectionError) Error() string { return e.err.Error() }
-
-func (e *connectionError) Is(target error) bool { return target == driver.ErrConnection }
-
-func (e *connectionError) Unwrap() error { return e.err }

@@ -12,38 +12,16 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// fenceSQL counts a term, under the election lock. The timeline comes from the
-// name of a WAL file, because pg_control_checkpoint() returns the old one until the
-// first checkpoint after a promotion. An asynchronous standby that is promoted
-// may have missed terms, but its timeline is higher; a server with another
-// identifier, or a lower timeline after pg_upgrade, shows in that. RETURNING's
-// subquery sees the row as it was before.
-//
-// The rest is for a history that none of that shows: the row is as another
-// transaction or database wrote it (a dump was restored, a database copied or renamed), or
-// the server was started since, perhaps with a copy of its files from before. Then n goes
-// on at the clock, in milliseconds, which is beyond all that were counted before. It
-// does not after a start if the row is of the term that this process knows to be the last.
+// fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before.
 const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since%[4]s)
-SELECT %[2]s, 1, 1, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.bit(32)::pg_catalog.int8,
+SELECT %[2]s, 1, 1, ` + pgsession.TimelineSQL + `,
 	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()%[5]s
 FROM pg_catalog.pg_control_system() AS c, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
 ON CONFLICT (election) DO UPDATE SET
-	era = t.era + CASE WHEN t.system_identifier = excluded.system_identifier AND t.timeline <= excluded.timeline
-		THEN (excluded.timeline - t.timeline)::pg_catalog.int4 ELSE 1 END,
+	era = ` + pgsession.NextEraSQL + `,
 	n = %[6]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
 	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL%[7]s
 RETURNING t.era, t.n, NOT EXISTS (SELECT FROM %[1]s WHERE election = %[2]s AND ended_at IS NULL), pg_catalog.pg_backend_pid()`
-
-const (
-	databaseSQL = `(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())::pg_catalog.text || '/' || `
-	// writtenSQL is what the row says of its writer; xmin then agrees.
-	writtenSQL = databaseSQL + `pg_catalog.pg_current_xact_id()::pg_catalog.xid::pg_catalog.text`
-	clockSQL   = `(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000)::pg_catalog.int8`
-	nextSQL    = `CASE WHEN t.written IS DISTINCT FROM ` + databaseSQL + `t.xmin::pg_catalog.text
-		OR t.server_start IS DISTINCT FROM excluded.server_start AND NOT (t.era = %d AND t.n = %d)
-		THEN greatest(t.n + 1, ` + clockSQL + `) ELSE t.n + 1 END`
-)
 
 // endSQL marks a term as ended in good order. Its commit need not be flushed: a
 // mark that a crash forgets makes the successor more careful.
@@ -135,12 +113,12 @@ func (b *Backend) countSQL() string {
 	}
 	known := b.own.last()
 	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, ", server_start, written",
-		", pg_catalog.pg_postmaster_start_time(), "+writtenSQL, fmt.Sprintf(nextSQL, known.Era, known.N),
+		", pg_catalog.pg_postmaster_start_time(), "+pgsession.WrittenSQL, pgsession.NextTermSQL(fmt.Sprintf("t.era = %d AND t.n = %d", known.Era, known.N)),
 		", server_start = excluded.server_start, written = excluded.written")
 }
 
 func (b *Backend) endedSQL(term driver.Term) string {
-	written := ", written = " + writtenSQL
+	written := ", written = " + pgsession.WrittenSQL
 	if b.outdated {
 		written = ""
 	}

@@ -126,16 +126,3 @@ func (t *lockSession) close() {
 	t.settle(context.Background())
 	t.session.Close(false)
 }
-
-// introduce makes the settings of a new session that only elections need. A term
-// that a crash of the server forgets could be counted twice, so it is committed
-// synchronously whatever the role's default is.
-func introduce(s *pgsession.Session) (backendStart time.Time, err error) {
-	_, err = s.Query(`SELECT pg_catalog.set_config('synchronous_commit',
-		CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
-			ELSE pg_catalog.current_setting('synchronous_commit') END, false), pg_catalog.pg_backend_pid()`)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return s.BackendStart()
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
 // Observe is Leader on the session on which this node stands for election: it needs no
@@ -31,7 +32,7 @@ func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, e
 		return b.readTermOn(t.session, h, &holder)
 	})
 	if err != nil {
-		return driver.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, unreachable(err))
+		return driver.Holder{}, false, fmt.Errorf("leader: looking for the leader of %v: %w", b.config.Key, pgreach.Unreachable(err))
 	}
 	return holder, ok, nil
 }
@@ -43,7 +44,7 @@ func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("leader: looking for candidates for %v: %w", b.config.Key, unreachable(err))
+		return false, fmt.Errorf("leader: looking for candidates for %v: %w", b.config.Key, pgreach.Unreachable(err))
 	}
 	return contested, nil
 }
@@ -52,7 +53,7 @@ func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 func (b *Backend) onLockSession(ctx context.Context, do func(*lockSession) error) error {
 	t := b.current
 	if t == nil {
-		return &connectionError{errors.New("there is no session")}
+		return pgreach.Connection(errors.New("there is no session"))
 	}
 	t.settle(ctx)
 	stop := t.within(ctx)
@@ -60,7 +61,7 @@ func (b *Backend) onLockSession(ctx context.Context, do func(*lockSession) error
 	stop()
 	if lost := t.lost(); lost != nil {
 		b.closeSession()
-		return &connectionError{lost}
+		return pgreach.Connection(lost)
 	}
 	t.rest()
 	return err

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
 // Schema returns the SQL that makes the table of terms unless it is there, or adds the
@@ -18,7 +18,7 @@ import (
 // INSERT and UPDATE on it. An election has one row; without it the terms begin
 // again.
 func Schema(table string) string {
-	return schemaSQL(quoteTable(cmp.Or(table, DefaultTable)))
+	return schemaSQL(pgsession.QuoteTable(cmp.Or(table, DefaultTable)))
 }
 
 func schemaSQL(table string) string {
@@ -39,21 +39,11 @@ func schemaSQL(table string) string {
 ALTER TABLE ` + table + ` ADD COLUMN IF NOT EXISTS server_start timestamptz, ADD COLUMN IF NOT EXISTS written text`
 }
 
-// migrateAttempts is how often a creation that lost a race is repeated.
-const migrateAttempts = 5
-
 // Migrate makes the table of terms unless it is there, or adds the columns that one of an
 // earlier version has not, which its owner may do, on a connection of its own.
 // Several may do so at a time.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) (err error) {
-		for range migrateAttempts {
-			if _, err = conn.Exec(ctx, schemaSQL(b.table)); !lostRace(err) {
-				break
-			}
-		}
-		return err
-	})
+	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgsession.Create(ctx, conn, schemaSQL(b.table)) })
 	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil
@@ -65,33 +55,11 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	return fmt.Errorf("leader: creating the table %s: %w", b.config.Table, err)
 }
 
-// lostRace reports whether an error comes from a creation at the same time: IF NOT
-// EXISTS looks before it creates.
-func lostRace(err error) bool {
-	switch sqlstate.Of(err) {
-	case sqlstate.DuplicateTable, sqlstate.DuplicateObject, sqlstate.UniqueViolation:
-		return true
-	}
-	return false
-}
-
-// closeBound is how long a connection may take to say goodbye.
-const closeBound = time.Second
-
 // onConn runs f on a connection that carries no lock.
 func (b *Backend) onConn(ctx context.Context, f func(*pgx.Conn) error) error {
-	conn, err := b.plain.Connect(ctx)
-	if err != nil {
-		return unreachable(err)
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
-		defer cancel()
-		_ = conn.Close(ctx) // there is nothing on it
-	}()
-	err = f(conn)
-	if conn.IsClosed() && err != nil {
-		return unreachable(fmt.Errorf("%w: %w", session.ErrUnavailable, err))
+	reached, err := b.plain.Do(ctx, f)
+	if !reached {
+		return pgreach.Unreachable(err)
 	}
 	return err
 }

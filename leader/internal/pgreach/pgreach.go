@@ -1,0 +1,34 @@
+// Package pgreach types the errors of PostgreSQL's sessions for elections and shards.
+package pgreach
+
+import (
+	"errors"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/leader/driver"
+)
+
+// Unreachable makes an error of a connection match driver.ErrConnection, and of one that
+// will not be better until somebody changes something driver.ErrPermanent. Its text stays.
+func Unreachable(err error) error {
+	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
+		err = Connection(err)
+	}
+	if pgsession.Refusal(err) != nil || errors.Is(err, session.ErrPooler) || errors.Is(err, session.ErrUnsupported) {
+		return driver.Permanent(err)
+	}
+	return err
+}
+
+// Connection returns an error with the text of err that matches driver.ErrConnection, and err.
+func Connection(err error) error { return &connectionError{err} }
+
+// A connectionError matches driver.ErrConnection.
+type connectionError struct{ err error }
+
+func (e *connectionError) Error() string { return e.err.Error() }
+
+func (e *connectionError) Is(target error) bool { return target == driver.ErrConnection }
+
+func (e *connectionError) Unwrap() error { return e.err }
