@@ -277,6 +277,10 @@ func (s *Session) step(b *batch) (done bool, err error) {
 		b.at++
 	case *pgproto3.ErrorResponse:
 		b.err = pgconn.ErrorResponseToPgError(message)
+	case *pgproto3.NotificationResponse:
+		if notified := s.from.config.Notified; notified != nil {
+			notified(message.PID)
+		}
 	case *pgproto3.ReadyForQuery:
 		s.transaction = message.TxStatus
 		return true, nil

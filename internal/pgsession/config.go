@@ -20,6 +20,7 @@ type Config struct {
 	ApplicationName string                                       // "" keeps that of ConnConfig
 	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
 	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
+	Notified        func(pid uint32)                             // of each notification, with the pid of its sender; nil = nothing
 }
 
 // A ConnectFunc makes a connection with the settings that it is given.
@@ -73,6 +74,9 @@ func (c Config) connConfig() *pgx.ConnConfig {
 	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
 	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
 	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
+	if c.Notified != nil {
+		cc.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.Notified(n.PID) }
+	}
 	// A watch is interrupted by its context many times in a session's life. pgx's
 	// other handler would send a cancel request for each and wait for its answer.
 	cc.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {

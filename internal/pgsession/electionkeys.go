@@ -23,7 +23,12 @@ func ElectionOf(t namespace.Tag) Election {
 	b = binary.BigEndian.AppendUint32(b, t.ClassID)
 	b = binary.BigEndian.AppendUint32(b, t.ObjID)
 	b = binary.BigEndian.AppendUint32(b, uint32(t.ObjSubID))
-	sum := sha256.Sum256(b)
+	return electionOf(b)
+}
+
+// electionOf returns the companion keys that a text stands for.
+func electionOf(text []byte) Election {
+	sum := sha256.Sum256(text)
 	return Election{
 		class: 1<<31 | binary.BigEndian.Uint32(sum[:4])>>1,
 		guard: max(binary.BigEndian.Uint32(sum[4:8]), 1),

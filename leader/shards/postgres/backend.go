@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// A Backend is one node's way to a group of shards on PostgreSQL. It implements driver.Backend and
+// driver.Operator, and its sessions driver.Binder. Its methods are safe for concurrent use.
+type Backend struct {
+	config Config
+	group  pgsession.Shards
+	plain  *pgsession.Dialer // of connections that carry no lock
+}
+
+var _ interface {
+	driver.Backend
+	driver.Operator
+} = (*Backend)(nil)
+
+// New returns a Backend without connecting. It fails if a field of config is
+// invalid; no error quotes a password.
+func New(config Config) (*Backend, error) {
+	config, cc, err := config.validated()
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig = cc.Copy()
+	b := &Backend{config: config, group: pgsession.Shards{
+		Namespace: config.Namespace, Terms: pgsession.QuoteTable(config.Table),
+		Members: pgsession.QuoteTable(config.Table + memberSuffix), Orders: pgsession.QuoteTable(config.Table + orderSuffix),
+	}}
+	b.plain = b.newDialer("", 0, nil)
+	return b, nil
+}
+
+func (b *Backend) newDialer(applicationName string, t time.Duration, notified func(uint32)) *pgsession.Dialer {
+	return pgsession.NewDialer(pgsession.Config{
+		ConnConfig: b.config.ConnConfig, BeforeConnect: b.config.BeforeConnect, Connect: b.config.Connect,
+		T: t, ApplicationName: applicationName, Notified: notified,
+	})
+}
+
+// Sessions is 2: half of what a node owns is on each of two connections.
+func (b *Backend) Sessions() int { return 2 }
+
+// Open implements driver.Backend. ttl is from 500 ms to 24 h: the server ends a session that was silent
+// for so long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes: a longer one loses its
+// middle there.
+func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
+	if err := checkMember(self.Identity, ttl); err != nil {
+		return nil, err
+	}
+	o := newSession(b, ttl)
+	o.dialer = b.newDialer(pgsession.ApplicationName(self.Identity), ttl, o.notified)
+	s, err := o.dialer.Dial(ctx)
+	if err != nil {
+		return nil, b.failed(err)
+	}
+	o.session, o.pid = s, s.PID()
+	_, err = call(ctx, o, func() (struct{}, error) { return struct{}{}, o.join(self) })
+	if b.config.CreateTable && sqlstate.Of(err) == sqlstate.UndefinedTable {
+		if err = b.Migrate(ctx); err == nil {
+			_, err = call(ctx, o, func() (struct{}, error) { return struct{}{}, o.join(self) })
+		}
+	}
+	if err != nil {
+		_ = o.Close() // which returns nil
+		return nil, fmt.Errorf("shards: joining %s: %w", b.config.Namespace, err)
+	}
+	return o, nil
+}
+
+// join makes the session a member.
+func (o *lockSession) join(self driver.Member) error {
+	g, s := o.backend.group, o.session
+	if err := s.Durable(); err != nil {
+		return err
+	}
+	// A claim of nothing finds out what rights are missing.
+	if _, err := s.ClaimShards(g, nil, 0, o.rowWait()); err != nil {
+		return err
+	}
+	if _, err := s.Query("LISTEN " + pgx.Identifier{g.Channel()}.Sanitize() + "; SELECT pg_catalog.pg_backend_pid()"); err != nil {
+		return err
+	}
+	// The lock comes first: a row without it is a session's that has ended.
+	if ok, err := s.Try(g.Member(), session.Shared); err != nil || !ok {
+		return fmt.Errorf("the lock of the members is held in exclusive mode, which no node does: %w", err)
+	}
+	if err := o.announce(self); err != nil {
+		return err
+	}
+	_, err := s.Query(fmt.Sprintf(sweepSQL, g.Members, g.Group(), s.HoldersSQL(g.Member())))
+	return err
+}
+
+// sweepSQL deletes what sessions said that have ended, unless somebody writes the row at this moment. Another that has the same pid by now
+// announces itself later, and its row is not the one that was seen.
+const sweepSQL = `WITH over AS MATERIALIZED (
+	SELECT m.pid, m.announced FROM %[1]s AS m WHERE m.shards = %[2]s AND m.pid NOT IN (%[3]s)
+), gone AS (
+	DELETE FROM %[1]s AS m USING over WHERE m.shards = %[2]s AND m.pid = over.pid AND m.announced = over.announced
+)
+SELECT pg_catalog.pg_backend_pid()`

@@ -1,0 +1,2 @@
+// Package postgres keeps the ownership of shards in PostgreSQL, by session advisory locks.
+package postgres

@@ -1,0 +1,6 @@
+package postgres
+
+import "github.com/pglatch/pglatch/leader/shards/driver"
+
+// PIDOf is the server's number of a session.
+func PIDOf(s driver.Session) uint32 { return s.(*lockSession).pid }

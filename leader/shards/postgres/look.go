@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// The kinds of orders.
+const (
+	pinOrder   = "pin"
+	drainOrder = "drain"
+)
+
+// viewOf is what was seen, by identities. Who owns a shard and is no member, as somebody who took its lock by
+// hand, stands there with the pid of the session.
+func viewOf(seen pgsession.ShardView) driver.View {
+	v := driver.View{Version: seen.Version}
+	if seen.Owners == nil {
+		return v // it was known
+	}
+	drained := map[string]bool{}
+	v.Pins = map[string]string{}
+	for _, order := range seen.Orders {
+		switch kind, subject, identity := order[0], order[1], order[2]; kind {
+		case pinOrder:
+			v.Pins[subject] = identity
+		case drainOrder:
+			drained[subject] = true
+		}
+	}
+	at, identities := map[string]int{}, make(map[uint32]string, len(seen.Members))
+	for _, m := range seen.Members {
+		identities[m.PID] = m.Identity
+		member := driver.Member{Identity: m.Identity, Weight: m.Weight, List: m.List, Draining: m.Draining || drained[m.Identity]}
+		if i, ok := at[m.Identity]; ok {
+			v.Members[i] = member // what was announced last
+			continue
+		}
+		at[m.Identity] = len(v.Members)
+		v.Members = append(v.Members, member)
+	}
+	v.Owners = make(map[string]string, len(seen.Owners))
+	for name, pid := range seen.Owners {
+		identity, ok := identities[pid]
+		if !ok {
+			identity = fmt.Sprintf("pid %d", pid)
+			identities[pid] = identity
+		}
+		v.Owners[name] = identity
+	}
+	return v
+}

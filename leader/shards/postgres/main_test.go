@@ -1,0 +1,115 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+var tenants = namespace.Must(7, "tenant")
+
+// ttl is long: what ends in a test does not end by it.
+const ttl = time.Minute
+
+// patience is how long a test waits for an event that comes at once on an idle machine.
+const patience = 20 * time.Second
+
+// newBackend returns a backend on the database, which makes its tables; change may be nil.
+func newBackend(tb testing.TB, dsn string, change func(*postgres.Config)) *postgres.Backend {
+	tb.Helper()
+	config := postgres.Config{DSN: dsn, Namespace: tenants, CreateTable: true}
+	if change != nil {
+		change(&config)
+	}
+	b, err := postgres.New(config)
+	require.NoError(tb, err)
+	return b
+}
+
+func member(identity string) driver.Member {
+	return driver.Member{Identity: identity, Weight: 100, List: 7}
+}
+
+// open opens a session that lasts for the test.
+func open(tb testing.TB, b driver.Backend, identity string) driver.Session {
+	tb.Helper()
+	s, err := b.Open(tb.Context(), member(identity), ttl)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
+	return s
+}
+
+// claim returns the terms of what it got.
+func claim(tb testing.TB, s driver.Session, names ...string) map[string]driver.Term {
+	tb.Helper()
+	grants, err := s.Claim(tb.Context(), names)
+	require.NoError(tb, err)
+	got := map[string]driver.Term{}
+	for _, g := range grants {
+		got[g.Name] = g.Term
+	}
+	return got
+}
+
+func release(tb testing.TB, s driver.Session, names ...string) {
+	tb.Helper()
+	require.NoError(tb, s.Release(tb.Context(), names))
+}
+
+// A judge is an ordinary connection, which says what the server knows.
+type judge struct {
+	t    testing.TB
+	pool *pgxpool.Pool
+}
+
+func newJudge(tb testing.TB, dsn string) judge {
+	tb.Helper()
+	pool, err := pgxpool.New(tb.Context(), dsn)
+	require.NoError(tb, err)
+	tb.Cleanup(pool.Close)
+	return judge{tb, pool}
+}
+
+func (j judge) exec(sql string, args ...any) {
+	j.t.Helper()
+	_, err := j.pool.Exec(context.Background(), sql, args...)
+	require.NoError(j.t, err)
+}
+
+func one[T any](j judge, sql string, args ...any) T {
+	j.t.Helper()
+	var v T
+	require.NoError(j.t, j.pool.QueryRow(context.Background(), sql, args...).Scan(&v))
+	return v
+}
+
+// locks counts the advisory locks of this database that a session holds alone.
+func (j judge) locks() int {
+	j.t.Helper()
+	return one[int](j, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+}
+
+func (j judge) eventually(condition func() bool) {
+	j.t.Helper()
+	require.Eventually(j.t, condition, patience, time.Millisecond)
+}
+
+// terminate ends a backend and waits until it is gone.
+func (j judge) terminate(pid uint32) {
+	j.t.Helper()
+	j.exec("SELECT pg_terminate_backend($1)", pid)
+	j.eventually(func() bool {
+		return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+	})
+}

@@ -1,0 +1,28 @@
+package postgres
+
+import (
+	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// notifySQL lets others look. Its transaction is written to the log; nobody needs it to be on disk.
+func (b *Backend) notifySQL() string {
+	return fmt.Sprintf(`SELECT pg_catalog.set_config('synchronous_commit', 'off', true); SELECT pg_catalog.pg_notify('%s', ''), pg_catalog.pg_backend_pid()`, b.group.Channel())
+}
+
+// announceSQL writes what a session says of its node, and lets others look.
+func (b *Backend) announceSQL(self driver.Member) string {
+	return fmt.Sprintf(`INSERT INTO %s AS m (shards, pid, identity, weight, list, draining, announced)
+	VALUES (%s, pg_catalog.pg_backend_pid(), %s, %d, %d, %t, pg_catalog.clock_timestamp())
+	ON CONFLICT (shards, pid) DO UPDATE SET identity = excluded.identity, weight = excluded.weight, list = excluded.list,
+		draining = excluded.draining, announced = excluded.announced; `,
+		b.group.Members, b.group.Group(), pgsession.Literal(self.Identity), self.Weight, int64(self.List), self.Draining) + b.notifySQL()
+}
+
+// leaveSQL gives all locks back, also if the rest fails, takes back what the session said, and lets others look.
+func (b *Backend) leaveSQL() string {
+	return fmt.Sprintf(`SELECT pg_catalog.pg_advisory_unlock_all(); DELETE FROM %s WHERE shards = %s AND pid = pg_catalog.pg_backend_pid(); `,
+		b.group.Members, b.group.Group()) + b.notifySQL()
+}

@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgreach"
+)
+
+// What the names of the tables beside that of the terms go on with.
+const (
+	memberSuffix = "_member"
+	orderSuffix  = "_order"
+)
+
+// Schema returns the SQL that makes the three tables unless they are there, for migrations. table is as in
+// Config; "" = DefaultTable. Nodes need SELECT, INSERT and UPDATE on table, SELECT, INSERT, UPDATE and DELETE on
+// table_member, and SELECT on table_order; who pins and drains INSERT, UPDATE and DELETE on that; and
+// transactions with a Guard SELECT and UPDATE on table. A shard has one row, which stays for ever: without it
+// its terms begin again.
+func Schema(table string) string {
+	table = cmp.Or(table, DefaultTable)
+	return `CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table) + ` (
+	shards text NOT NULL,           -- the group: "tenant=7"
+	name text NOT NULL,
+	key bigint NOT NULL,            -- of the lock: (classid << 32) | objid
+	era int NOT NULL,               -- the term is (era, n): each is greater than all before
+	n bigint NOT NULL,
+	timeline bigint NOT NULL,       -- the server that counted it
+	system_identifier bigint NOT NULL,
+	server_start timestamptz NOT NULL,
+	written text NOT NULL,          -- database and transaction that wrote the row
+	pid int NOT NULL,               -- the session that claimed it last
+	since timestamptz NOT NULL,
+	PRIMARY KEY (shards, name),
+	UNIQUE (shards, key)
+);
+CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table+memberSuffix) + ` (
+	shards text NOT NULL,
+	pid int NOT NULL,               -- valid while this session shares the lock of the members
+	identity text NOT NULL,
+	weight int NOT NULL,
+	list bigint NOT NULL,           -- a digest of the names that it knows
+	draining boolean NOT NULL,
+	announced timestamptz NOT NULL,
+	PRIMARY KEY (shards, pid)
+);
+CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table+orderSuffix) + ` (
+	shards text NOT NULL,
+	kind text NOT NULL,             -- 'pin': identity is to own the shard subject; 'drain': subject is to give up what it owns
+	subject text NOT NULL,
+	identity text NOT NULL,
+	PRIMARY KEY (shards, kind, subject)
+)`
+}
+
+// Migrate makes the tables unless they are there, on a connection of its own. Several may do so at a time.
+func (b *Backend) Migrate(ctx context.Context) error {
+	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgsession.Create(ctx, conn, Schema(b.config.Table)) })
+	switch state := sqlstate.Of(err); {
+	case err == nil:
+		return nil
+	case state == sqlstate.Privilege:
+		return driver.Permanent(fmt.Errorf("shards: the role may not create the table %s: let one that may run postgres.Schema or Backend.Migrate: %w", b.config.Table, err))
+	case state == sqlstate.InvalidSchema:
+		return driver.Permanent(fmt.Errorf("shards: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
+	}
+	return fmt.Errorf("shards: creating the table %s: %w", b.config.Table, err)
+}
+
+// onConn runs f on a connection that carries no lock.
+func (b *Backend) onConn(ctx context.Context, f func(*pgx.Conn) error) error {
+	reached, err := b.plain.Do(ctx, f)
+	if !reached {
+		return pgreach.Unreachable(err)
+	}
+	return err
+}

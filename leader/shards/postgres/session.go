@@ -1,0 +1,295 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	leaderdriver "github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// A lockSession is a connection that carries shards. One call at a time has it; when the ctx of a call ends, what it
+// has begun goes on to its end, or to that of the session, and the next call waits for it: a statement
+// that is cut off may have taken effect.
+type lockSession struct {
+	backend *Backend
+	dialer  *pgsession.Dialer
+	session *pgsession.Session
+	pid     uint32
+	ttl     time.Duration
+	changed chan struct{}
+	lost    chan struct{}
+
+	turn  chan struct{} // has a value while a call is under way
+	calls sync.WaitGroup
+
+	held map[string]int64 // keys by the names of the shards that it owns; guarded by turn
+	self driver.Member    // as it was announced; guarded by turn
+
+	mu    sync.Mutex
+	ended bool  // on purpose, or lost
+	cause error // why it was lost
+}
+
+var _ interface {
+	driver.Session
+	driver.Binder
+} = (*lockSession)(nil)
+
+func newSession(b *Backend, ttl time.Duration) *lockSession {
+	return &lockSession{
+		backend: b, ttl: ttl, changed: make(chan struct{}, 1), lost: make(chan struct{}), turn: make(chan struct{}, 1), held: map[string]int64{},
+	}
+}
+
+// call runs f when it is its turn, and waits for it until ctx ends.
+func call[T any](ctx context.Context, o *lockSession, f func() (T, error)) (T, error) {
+	var none T
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	select {
+	case o.turn <- struct{}{}:
+	case <-ctx.Done():
+		return none, fmt.Errorf("no answer yet to what was asked before: %w", context.Cause(ctx))
+	}
+	if err := o.over(); err != nil {
+		<-o.turn
+		return none, err
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	o.calls.Go(func() {
+		value, err := f()
+		if errors.Is(err, session.ErrLost) {
+			o.lose(err)
+			err = o.over()
+		} else {
+			o.session.Listen(o.lose)
+		}
+		<-o.turn
+		done <- outcome{value, err}
+	})
+	select {
+	case out := <-done:
+		if out.err != nil {
+			return none, o.backend.failed(out.err)
+		}
+		return out.value, nil
+	case <-ctx.Done():
+		return none, fmt.Errorf("no answer yet: %w", context.Cause(ctx))
+	}
+}
+
+// over is the error of calls to a session that has ended, nil while it lasts.
+func (o *lockSession) over() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.ended:
+		return nil
+	case o.cause != nil:
+		return fmt.Errorf("%w: %w", leaderdriver.ErrLost, o.cause)
+	}
+	return fmt.Errorf("the session has ended: %w", leaderdriver.ErrLost)
+}
+
+// lose notes that the session has ended without being asked to.
+func (o *lockSession) lose(cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.ended {
+		o.ended, o.cause = true, cause
+		close(o.lost)
+	}
+}
+
+// notified hears of what other sessions changed.
+func (o *lockSession) notified(pid uint32) {
+	if pid == o.pid {
+		return
+	}
+	select {
+	case o.changed <- struct{}{}:
+	default: // it has not looked yet
+	}
+}
+
+// Lost implements driver.Session.
+func (o *lockSession) Lost() <-chan struct{} { return o.lost }
+
+// Changed implements driver.Session.
+func (o *lockSession) Changed() <-chan struct{} { return o.changed }
+
+// Renew implements driver.Session by a ping, which prolongs what the server gives the session. ttl is that of
+// Open, or less.
+func (o *lockSession) Renew(ctx context.Context, ttl time.Duration) ([]string, error) {
+	if ttl > o.ttl {
+		return nil, wrong("LeaseDuration", ttl, fmt.Sprintf("the session was opened for %v", o.ttl))
+	}
+	_, err := call(ctx, o, func() (struct{}, error) { return struct{}{}, o.session.Ping() })
+	return nil, err
+}
+
+// Look implements driver.Session.
+func (o *lockSession) Look(ctx context.Context, known uint64) (driver.View, error) {
+	seen, err := call(ctx, o, func() (pgsession.ShardView, error) { return o.session.LookShards(o.backend.group, known) })
+	if err != nil {
+		return driver.View{}, err
+	}
+	return viewOf(seen), nil
+}
+
+// Claim implements driver.Session. Names that have no key, or that of another shard, are left out, as those are for which Config.MaxLocks
+// leaves no room. If that leaves nothing, it is the error.
+func (o *lockSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
+	return call(ctx, o, func() ([]driver.Grant, error) { return o.claim(names) })
+}
+
+func (o *lockSession) claim(names []string) (grants []driver.Grant, problem error) {
+	keys := make(map[string]int64, len(names))
+	for _, name := range names {
+		if _, held := o.held[name]; held {
+			continue // the server would grant it once more
+		}
+		key, err := o.backend.group.Key(name)
+		if err != nil {
+			problem = fmt.Errorf("shards: %q cannot be claimed: %w", name, err)
+			continue
+		}
+		keys[name] = key
+	}
+	if len(keys) > 0 {
+		limit := o.limit()
+		claim, err := o.session.ClaimShards(o.backend.group, keys, limit, o.rowWait())
+		if err != nil {
+			return nil, err
+		}
+		for _, got := range claim.Got {
+			o.held[got.Name] = keys[got.Name]
+			grants = append(grants, driver.Grant{Name: got.Name, Term: driver.Term{Era: uint16(got.Era), N: got.N}})
+		}
+		problem = cmp.Or(o.leftOut(claim, keys, limit), problem)
+	}
+	if problem != nil {
+		o.backend.config.Logger.Warn("shards were not claimed", slog.Any("error", problem))
+		if len(grants) > 0 {
+			return grants, nil
+		}
+	}
+	return grants, problem
+}
+
+// leftOut says why names were not tried, if any were not.
+func (o *lockSession) leftOut(claim pgsession.ShardClaim, keys map[string]int64, limit int64) error {
+	if claim.LeftOut > 0 {
+		return &BudgetError{Wanted: claim.LeftOut, Locks: claim.Locks, Limit: limit}
+	}
+	for _, clash := range claim.Clashes {
+		return &ClashError{clash.Name, clash.Other, o.backend.group.TagOf(keys[clash.Name]).String()}
+	}
+	return nil
+}
+
+// limit is how many locks the server may have for a claim to take more.
+func (o *lockSession) limit() int64 {
+	if limit := o.backend.config.MaxLocks; limit > 0 {
+		return limit
+	}
+	return o.session.LockTable() * 3 / 4
+}
+
+// rowWait bounds the wait for a row, so that a call is answered in time.
+func (o *lockSession) rowWait() time.Duration { return min(o.ttl/4, time.Second) }
+
+// Release implements driver.Session. After an error the session has ended.
+func (o *lockSession) Release(ctx context.Context, names []string) error {
+	_, err := call(ctx, o, func() (struct{}, error) { return struct{}{}, o.release(names) })
+	if err != nil {
+		o.kill(err)
+	}
+	return err
+}
+
+func (o *lockSession) release(names []string) error {
+	var keys []int64
+	for _, name := range names {
+		if key, ok := o.held[name]; ok {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := o.session.ReleaseShards(o.backend.group, keys); err != nil {
+		return err
+	}
+	for _, name := range names {
+		delete(o.held, name)
+	}
+	if _, err := o.session.Query(o.backend.notifySQL()); errors.Is(err, session.ErrLost) {
+		return err
+	}
+	return nil // others look soon anyway
+}
+
+// Announce implements driver.Session.
+func (o *lockSession) Announce(ctx context.Context, self driver.Member) error {
+	_, err := call(ctx, o, func() (struct{}, error) { return struct{}{}, o.announce(self) })
+	return err
+}
+
+func (o *lockSession) announce(self driver.Member) error {
+	if self == o.self {
+		return nil
+	}
+	_, err := o.session.Query(o.backend.announceSQL(self))
+	if err == nil {
+		o.self = self
+	}
+	return err
+}
+
+// Leave implements driver.Session.
+func (o *lockSession) Leave(ctx context.Context) error {
+	_, err := call(ctx, o, func() (struct{}, error) {
+		_, err := o.session.Query(o.backend.leaveSQL())
+		o.mu.Lock()
+		o.ended = true // also after an error: nobody knows what it has
+		o.mu.Unlock()
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Close implements driver.Session. It returns nil.
+func (o *lockSession) Close() error {
+	o.mu.Lock()
+	o.ended = true
+	o.mu.Unlock()
+	o.session.Kill(errClosed)
+	o.calls.Wait()
+	o.turn <- struct{}{}
+	o.session.Close(false)
+	<-o.turn
+	o.dialer.Close()
+	return nil
+}
+
+// kill ends a session of which nobody knows what it owns.
+func (o *lockSession) kill(cause error) {
+	o.lose(cause)
+	o.session.Kill(cause)
+}
+
+var errClosed = errors.New("session closed")
