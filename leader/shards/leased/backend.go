@@ -46,7 +46,7 @@ func (b *Backend) Sessions() int { return 1 }
 func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
 	s := &session{
 		Backend: b, id: rand.Text(), identity: self.Identity, announced: self, ttl: wholeMilliseconds(ttl),
-		held: map[string]lease.Claim{}, given: map[string]lease.Claim{}, asked: map[string]string{},
+		held: map[string]holding{}, given: map[string]lease.Claim{}, asked: map[string]string{},
 		keep: lease.MaxTTL/4 + mathrand.N(lease.MaxTTL/2),
 	}
 	request := lease.AcquireRequest{

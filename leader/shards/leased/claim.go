@@ -1,11 +1,13 @@
 package leased
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
 	leaderdriver "github.com/pglatch/pglatch/leader/driver"
@@ -17,10 +19,13 @@ import (
 // together is how many requests are under way at a time: stores commit together what comes together.
 const together = 64
 
+var errTooSlow = errors.New("the store is too slow")
+
 // A claiming is one call of Claim.
 type claiming struct {
 	*session
-	key string // so that a request that is sent again gets the same lease
+	key    string          // so that a request that is sent again gets the same lease
+	begins context.Context // when it ends, no more requests are begun //nolint:containedctx // of one call
 
 	mu    sync.Mutex
 	got   map[string]lease.Claim
@@ -28,9 +33,9 @@ type claiming struct {
 	busy  error         // why some were not asked for; nil = all were
 }
 
-// Claim asks for a lease of each name, several at a time. What a store is too busy for until ctx
-// ends is left out, like what others own, so that a limit of requests slows claims down and does not stop them; it
-// is an error if nothing else was got.
+// Claim asks for a lease of each name, several at a time. What a store is too busy or too slow for in two thirds
+// of ctx's time is left out, like what others own, so that a limit of requests slows claims down and does not stop
+// them; it is an error if nothing else was got.
 func (s *session) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
 	if err := s.lasts(); err != nil {
 		return nil, s.failed("claiming shards", err)
@@ -38,8 +43,13 @@ func (s *session) Claim(ctx context.Context, names []string) ([]driver.Grant, er
 	if len(names) == 0 {
 		return nil, nil
 	}
-	c := &claiming{session: s, key: rand.Text(), got: map[string]lease.Claim{}}
-	err := each(ctx, names, 1, func(name string) error { return c.claim(ctx, name) })
+	begins, cancel := context.WithCancel(ctx)
+	if end, ok := ctx.Deadline(); ok {
+		begins, cancel = context.WithTimeoutCause(ctx, time.Until(end)*2/3, errTooSlow)
+	}
+	defer cancel()
+	c := &claiming{session: s, key: rand.Text(), begins: begins, got: map[string]lease.Claim{}}
+	err := each(names, 1, func(name string) error { return c.claim(ctx, name) })
 	if err == nil && len(c.got) == 0 {
 		err = c.busy
 	}
@@ -62,7 +72,8 @@ func (c *claiming) grants() []driver.Grant {
 	defer s.mu.Unlock()
 	grants := make([]driver.Grant, 0, len(c.got))
 	for name, claim := range c.got {
-		if s.held[name] == claim {
+		if h, ok := s.held[name]; ok && h.Claim == claim {
+			s.held[name] = holding{claim, s.renewals}
 			grants = append(grants, driver.Grant{Name: name, Term: leaderdriver.TermOf(claim.Token)})
 		}
 	}
@@ -83,17 +94,20 @@ func (s *session) note(ctx context.Context) error {
 
 // claim asks for one name.
 func (c *claiming) claim(ctx context.Context, name string) error {
+	if c.begins.Err() != nil {
+		return c.leaveOut(context.Cause(c.begins))
+	}
 	if err := c.settle(ctx, name); err != nil { // of an earlier claim
 		return c.unlessBusy(err)
 	}
-	l, renewals, err := c.acquire(ctx, name, c.key)
+	l, renewals, err := c.acquire(ctx, c.begins, name, c.key)
 	if err != nil {
 		return c.unlessBusy(err)
 	}
 	s := c.session
 	s.mu.Lock()
 	delete(s.asked, name)
-	s.held[name] = l.Claim
+	s.held[name] = holding{l.Claim, unreturned}
 	short := s.renewals != renewals || l.Remaining < s.ttl // a renewal began after the request, and does not know of it
 	s.mu.Unlock()
 	c.mu.Lock()
@@ -111,17 +125,22 @@ func (c *claiming) unlessBusy(err error) error {
 	case errors.Is(err, lease.ErrHeld):
 		return nil
 	case errors.Is(err, lease.ErrBusy):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.busy = err
-		return nil
+		return c.leaveOut(err)
 	}
 	return err
 }
 
-// acquire asks for a name until the store is not busy. renewals is how many had begun before.
-// Without an answer the request is kept in asked.
-func (s *session) acquire(ctx context.Context, name, key string) (l lease.Lease, renewals uint64, err error) {
+// leaveOut notes why a name is not asked for.
+func (c *claiming) leaveOut(reason error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = cmp.Or(c.busy, reason)
+	return nil
+}
+
+// acquire asks for a name until the store is not busy, or begins ends. renewals is how many had begun
+// before. Without an answer the request is kept in asked.
+func (s *session) acquire(ctx, begins context.Context, name, key string) (l lease.Lease, renewals uint64, err error) {
 	s.mu.Lock()
 	renewals = s.renewals
 	_, before := s.asked[name]
@@ -130,10 +149,10 @@ func (s *session) acquire(ctx context.Context, name, key string) (l lease.Lease,
 		Name: s.config.shard(name), Holder: s.identity, TTL: s.ttl, IdempotencyKey: key, Metadata: map[string]string{metaSession: s.id},
 	}
 	s.mu.Unlock()
-	err = again(ctx, func() error {
+	err = again(begins, func() error {
 		l, err = s.store.Acquire(ctx, request)
-		for errors.Is(err, lease.ErrBusy) && s.renewing.Load() > 0 && ctx.Err() == nil {
-			_ = pause.For(ctx, 4*shortestRetry) // what is owned goes before what could be
+		for errors.Is(err, lease.ErrBusy) && s.renewing.Load() > 0 && begins.Err() == nil {
+			_ = pause.For(begins, 4*shortestRetry) // what is owned goes before what could be
 		}
 		return err
 	})
@@ -167,9 +186,9 @@ func (s *session) Release(ctx context.Context, names []string) error {
 	s.mu.Lock()
 	var mine []string
 	for _, name := range names {
-		if claim, ok := s.held[name]; ok {
+		if h, ok := s.held[name]; ok {
 			delete(s.held, name)
-			s.given[name] = claim
+			s.given[name] = h.Claim
 		}
 		_, given := s.given[name]
 		_, asked := s.asked[name]
@@ -195,7 +214,7 @@ func (s *session) Release(ctx context.Context, names []string) error {
 
 // releaseAll settles names. If some cannot be it goes on with others, unless there are many.
 func (s *session) releaseAll(ctx context.Context, names []string) error {
-	return each(ctx, names, together, func(name string) error { return s.settle(ctx, name) })
+	return each(names, together, func(name string) error { return s.settle(ctx, name) })
 }
 
 // settle makes sure that nothing is held of a name that is not owned. On failure that is as
@@ -205,7 +224,7 @@ func (s *session) settle(ctx context.Context, name string) error {
 	key, asked := s.asked[name]
 	s.mu.Unlock()
 	if asked { // by its key the request gets again what it got
-		l, _, err := s.acquire(ctx, name, key)
+		l, _, err := s.acquire(ctx, ctx, name, key)
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 		case err != nil:
@@ -232,9 +251,9 @@ func (s *session) settle(ctx context.Context, name string) error {
 	return nil
 }
 
-// each calls f with all names, some at a time, and returns the first error. After so many errors, or
-// the end of ctx, it begins no more.
-func each(ctx context.Context, names []string, errs int64, f func(string) error) error {
+// each calls f with all names, some at a time, and returns the first error. After so many errors it
+// begins no more.
+func each(names []string, errs int64, f func(string) error) error {
 	var next, failed atomic.Int64
 	var first error
 	var once sync.Once
@@ -246,11 +265,7 @@ func each(ctx context.Context, names []string, errs int64, f func(string) error)
 				if i >= int64(len(names)) {
 					return
 				}
-				err := context.Cause(ctx)
-				if err == nil {
-					err = f(names[i])
-				}
-				if err != nil {
+				if err := f(names[i]); err != nil {
 					failed.Add(1)
 					once.Do(func() { first = err })
 				}

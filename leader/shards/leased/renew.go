@@ -21,11 +21,12 @@ func (s *session) Renew(ctx context.Context, ttl time.Duration) (lost []string, 
 	}
 	s.ttl = wholeMilliseconds(ttl)
 	s.renewals++
+	number := s.renewals
 	all := make([]lease.Claim, 0, 1+len(s.held))
 	all = append(all, s.member)
 	names := make([]string, 0, len(s.held))
-	for name, claim := range s.held {
-		all, names = append(all, claim), append(names, name)
+	for name, h := range s.held {
+		all, names = append(all, h.Claim), append(names, name)
 	}
 	s.mu.Unlock()
 	s.renewing.Add(1)
@@ -37,7 +38,15 @@ func (s *session) Renew(ctx context.Context, ttl time.Duration) (lost []string, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, name := range names {
-		if claim := all[1+i]; gone[claim.Name] && s.held[name] == claim { // and not one that was released meanwhile
+		claim := all[1+i]
+		h, ok := s.held[name]
+		switch {
+		case !gone[claim.Name] || !ok || h.Claim != claim: // it lasts, or was released meanwhile
+		case h.granted == unreturned: // its Claim leaves it out
+			delete(s.held, name)
+		case h.granted+1 >= number: // the caller may not know yet that it is owned: the next renewal says that it is lost
+			err = cmp.Or(err, errEndedSoon)
+		default:
 			delete(s.held, name)
 			lost = append(lost, name)
 		}
@@ -50,6 +59,8 @@ func (s *session) Renew(ctx context.Context, ttl time.Duration) (lost []string, 
 	}
 	return lost, err
 }
+
+var errEndedSoon = errors.New("the lease of a shard has ended as soon as it was claimed")
 
 // prolong renews leases until all last for the ttl, or the store fails. gone are those that have
 // ended, by their names, also beside an error.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,13 +35,21 @@ type session struct {
 	ttl       time.Duration
 	over      error                  // why nothing is renewed any more; nil = it lasts
 	renewals  uint64                 // that were begun
-	held      map[string]lease.Claim // by shard: what is owned
+	held      map[string]holding     // by shard: what is owned
 	given     map[string]lease.Claim // it may be held still: its release is not known to have succeeded
 	asked     map[string]string      // it may be held: the key of a request whose answer is not known
 	announced driver.Member
 	changes   uint64 // of what is owned, and of announced
 	told      uint64 // as many of which others can see
 }
+
+// A holding is the lease of a shard that is owned.
+type holding struct {
+	lease.Claim
+	granted uint64 // how many renewals had begun when Claim returned it; unreturned = it has not yet
+}
+
+const unreturned = math.MaxUint64
 
 var (
 	errClosed = fmt.Errorf("the session is closed: %w", leaderdriver.ErrLost)
@@ -120,7 +128,9 @@ func (s *session) publish(ctx context.Context) error {
 func (s *session) Leave(ctx context.Context) error {
 	_ = s.end(errClosed)
 	s.mu.Lock()
-	maps.Copy(s.given, s.held)
+	for name, h := range s.held {
+		s.given[name] = h.Claim
+	}
 	clear(s.held)
 	var names []string
 	for name := range s.given {
