@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
@@ -83,7 +84,7 @@ func (c *client) work(ctx context.Context) error {
 		}
 		c.visit(ctx, held)
 		_ = c.ReleaseOnce(ctx, held) // else it expires
-		pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+		demokit.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
 	}
 }
 
@@ -103,18 +104,8 @@ func (c *client) visit(ctx context.Context, held *leasehttp.Lease) {
 	if c.number >= sharing+alone {
 		length = stay
 	}
-	pause(inside, length)
+	demokit.Pause(inside, length)
 	if errors.Is(context.Cause(inside), leasehttp.ErrLost) {
 		c.lost.Add(1)
-	}
-}
-
-// pause lets time go by, until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }

@@ -12,7 +12,7 @@ import (
 // live waits for a second and says what happened in it.
 func (s *story) live(ctx context.Context) {
 	from := time.Now()
-	pause(ctx, time.Second)
+	demokit.Pause(ctx, time.Second)
 	if ctx.Err() != nil {
 		return
 	}

@@ -1,33 +1,22 @@
 package main_test
 
 import (
-	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/demotest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 // play runs the program, which checks its own claims.
 func play(t *testing.T, env []string, args ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "fencing")
-	output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, binary, args...)
-	command.Env = append(os.Environ(), env...)
-	output, err = command.CombinedOutput()
-	require.NoError(t, err, "%s", output)
-	return string(output)
+	output, code := demotest.Play(t, env, args...)
+	require.Zero(t, code, output)
+	return output
 }
 
 func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {

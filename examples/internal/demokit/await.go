@@ -26,3 +26,13 @@ func Await(ctx context.Context, what string, is func() (bool, error)) error {
 		}
 	}
 }
+
+// Pause lets time go by, until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

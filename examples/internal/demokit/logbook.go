@@ -48,6 +48,11 @@ type Entry struct {
 	AgentID int32     `json:"agent_id"`
 }
 
+// Message matches entries by their message.
+func Message(text string) func(Entry) bool {
+	return func(e Entry) bool { return e.Message == text }
+}
+
 // Size is where the entries to come begin.
 func (l *Logbook) Size() int {
 	l.mu.Lock()

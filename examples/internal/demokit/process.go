@@ -23,7 +23,7 @@ type Process struct {
 	life io.Closer // its standard input: closed by the driver's end at the latest
 }
 
-// StartProcess starts a server and returns when it has called Listen. env tells
+// StartProcess starts a server and returns when it has called Listen or Ready. env tells
 // it that, and which one, it is. The end of ctx kills it.
 func StartProcess(ctx context.Context, name string, env ...string) (*Process, error) {
 	self, err := os.Executable()
@@ -95,6 +95,9 @@ func EndWithDriver() {
 // Listen is called by that process when it is ready: it listens on a loopback
 // address and tells the driver which.
 func Listen(ctx context.Context) (net.Listener, error) { return ListenOn(ctx, "127.0.0.1:0") }
+
+// Ready takes the place of Listen in a process that does not listen.
+func Ready() { fmt.Println() }
 
 // ListenOn does the same at an address, for a process that comes back where it was.
 func ListenOn(ctx context.Context, address string) (net.Listener, error) {

@@ -109,5 +109,5 @@ func (d *demo) status(ctx context.Context, n *node, path string) (int, error) {
 func (d *demo) awaitLog(ctx context.Context, n *node, size int, text string) (demokit.Entry, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demokit.Patience, fmt.Errorf("waited too long for %q in the log of %s", text, n.Name))
 	defer cancel()
-	return n.Log.Await(ctx, size, message(text))
+	return n.Log.Await(ctx, size, demokit.Message(text))
 }

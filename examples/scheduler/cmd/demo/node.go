@@ -64,8 +64,3 @@ const (
 
 // schedulers are what only the leader runs, in the order of their start.
 var schedulers = []string{"refresh", "data_retention", "description_hook", "dependency_map"}
-
-// message matches entries by their message.
-func message(text string) func(demokit.Entry) bool {
-	return func(e demokit.Entry) bool { return e.Message == text }
-}

@@ -84,7 +84,7 @@ func (d *demo) restarted(ctx context.Context) (err error) {
 	if err := d.claimSteady(ctx); err != nil {
 		return err
 	}
-	changes := d.leader.Log.Entries(size, message("state_change"))
+	changes := d.leader.Log.Entries(size, demokit.Message("state_change"))
 	d.Claim(d.count(d.follower, built) == 0 && len(changes) == 0, "A follows and builds nothing, and B's leadership went on")
 	return nil
 }
@@ -108,7 +108,7 @@ func (d *demo) terminated(ctx context.Context) error {
 	}
 	d.show(old, serviceStopped)
 	d.show(heir, acquired, serviceStarted)
-	stops := old.Log.Entries(0, message(serviceStopped))
+	stops := old.Log.Entries(0, demokit.Message(serviceStopped))
 	if len(stops) == 0 {
 		d.Claim(false, "the schedulers stopped")
 		return nil

@@ -145,11 +145,11 @@ func (d *demo) awaitRuns(ctx context.Context, n *node, schedulers int) error {
 }
 
 // count is how often a node logged something.
-func (d *demo) count(n *node, text string) int { return len(n.Log.Entries(0, message(text))) }
+func (d *demo) count(n *node, text string) int { return len(n.Log.Entries(0, demokit.Message(text))) }
 
 // services are those that a node logged a message about, in order.
 func (d *demo) services(n *node, text string) (names []string) {
-	for _, e := range n.Log.Entries(0, message(text)) {
+	for _, e := range n.Log.Entries(0, demokit.Message(text)) {
 		names = append(names, e.Service)
 	}
 	return names

@@ -1,0 +1,32 @@
+// Package demotest runs demos in tests.
+package demotest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Play builds the demo in this directory and runs it to its end. It returns what it said, and its exit code.
+func Play(t *testing.T, env []string, args ...string) (output string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	binary := filepath.Join(t.TempDir(), "demo")
+	said, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	command := exec.CommandContext(ctx, binary, args...)
+	command.Env = append(os.Environ(), env...)
+	said, err = command.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return string(said), exit.ExitCode()
+	}
+	require.NoError(t, err, "%s", said)
+	return string(said), 0
+}
