@@ -19,6 +19,8 @@ type Narrator struct {
 	scenes int
 	claims int
 	failed []string
+	live   int       // rows that Live has drawn and may draw over
+	told   time.Time // when Live said something last
 }
 
 func newNarrator(out *os.File, ended func() bool) *Narrator {
@@ -49,6 +51,7 @@ func (n *Narrator) Paint(colour, text string) string {
 
 // Printf prints without a time.
 func (n *Narrator) Printf(format string, args ...any) {
+	n.live = 0                                 // they stay as they are, above this
 	_, _ = fmt.Fprintf(n.out, format, args...) // nobody listens any more, then
 }
 
@@ -77,6 +80,33 @@ func (n *Narrator) Draw(lines ...string) {
 	for _, line := range lines {
 		n.Printf("%*s%s\n", indent, "", wrap(line, indent, n.width()))
 	}
+}
+
+// Room is how many columns Draw and Live have.
+func (n *Narrator) Room() int { return n.width() - indent }
+
+// Live draws lines that change in their place, until something else is printed. Where there are no colours,
+// which is where nothing can be drawn over, it says instead what all of it is in short, once a second at most.
+func (n *Narrator) Live(short string, lines ...string) {
+	if !n.colour {
+		if time.Since(n.told) >= time.Second {
+			n.told = time.Now()
+			n.Say("%s", short)
+		}
+		return
+	}
+	var frame strings.Builder
+	if n.live > 0 {
+		fmt.Fprintf(&frame, "\x1b[%dA\x1b[J", n.live)
+	}
+	rows := 0
+	for _, line := range lines {
+		text := wrap(line, indent, n.width())
+		fmt.Fprintf(&frame, "%*s%s\n", indent, "", text)
+		rows += 1 + strings.Count(text, "\n")
+	}
+	n.Printf("%s", frame.String())
+	n.live = rows
 }
 
 // Claim says what was promised, and whether it holds.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -45,6 +46,31 @@ func TestWhatADemoTellsIsWrappedAtWordsAndNoWordIsBroken(t *testing.T) {
 			assert.Contains(t, out.String(), "          short   as  it is\n")
 		}
 	}
+}
+
+func TestWhatIsLiveIsDrawnOverItselfOrSaidOnceASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := new(bytes.Buffer)
+		n := &Narrator{out: out, began: time.Now(), colour: true, width: func() int { return 20 }}
+		n.Live("short", "one", "two three four")
+		n.Live("short", "five")
+		n.Draw("six")
+		n.Live("short", "seven")
+		assert.Equal(t, "          one\n          two three\n          four\n"+
+			"\x1b[3A\x1b[J          five\n          six\n          seven\n", out.String(), "what was printed stays")
+
+		out.Reset()
+		n.colour = false
+		for range 25 {
+			n.Live("short", "one")
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Equal(t, "  0.000s  short\n  1.000s  short\n  2.000s  short\n", out.String())
+		out.Reset()
+		n.Live("short", "one")
+		assert.Empty(t, out.String())
+	})
 }
 
 func TestWhatIsNoTerminalIs80ColumnsWide(t *testing.T) {
