@@ -45,6 +45,24 @@ func TestOneOperationRenewsAllThatANodeOwns(t *testing.T) {
 	})
 }
 
+// A plain store renews leases one by one.
+type plain struct{ lease.Store }
+
+func TestAStoreThatRenewsOneByOneDoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty()
+		a, err := newBackend(t, plain{f}).Open(t.Context(), self("a"), ttl)
+		require.NoError(t, err)
+		claim(t, a, names(100)...)
+		f.counted()
+		assert.Empty(t, renew(t, a))
+		assert.Equal(t, map[string]int{"renew": 101}, f.counted())
+		f.takeAway(t, "7")
+		assert.Equal(t, []string{"7"}, renew(t, a))
+	})
+}
+
 func TestAClaimWhoseAnswersWereLostHoldsNothingAfterARelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
