@@ -62,12 +62,18 @@ type faultStats struct {
 // NewCluster opens a setup that is closed at the end of the test.
 func NewCluster(t *testing.T, s Setup) *Cluster {
 	t.Helper()
-	seed := uint64(number(t, seedVariable, int(time.Now().UnixNano()&0xffffffff)))
-	t.Logf("%s=%d", seedVariable, seed)
 	return &Cluster{
-		T: t, Random: rand.New(rand.NewPCG(seed, 0)), setup: s, observer: newObserver(t),
+		T: t, Random: NewRandom(t), setup: s, observer: newObserver(t),
 		woken: make(map[int]time.Time), events: make(map[string]int), counts: make(map[string]int), stats: make(map[string]*faultStats),
 	}
+}
+
+// NewRandom returns a source whose seed is logged, and can be set: see PGLATCH_SEED.
+func NewRandom(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(number(t, seedVariable, int(time.Now().UnixNano()&0xffffffff)))
+	t.Logf("%s=%d", seedVariable, seed)
+	return rand.New(rand.NewPCG(seed, 0))
 }
 
 // Rounds is how many rounds are played.
@@ -116,7 +122,7 @@ func (c *Cluster) Close() {
 		node.tell(tellStop)
 	}
 	for _, node := range c.Nodes {
-		node.exit()
+		node.Exit()
 		assert.Empty(c.T, node.log.faulty, "node %d", node.Job.Node)
 		for word, n := range node.log.said {
 			c.events[word] += n

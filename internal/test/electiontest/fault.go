@@ -85,7 +85,7 @@ func Retired(fixed, quick time.Duration) Fault {
 	return Fault{Name: retired, Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.tell(tellStop)
 		return func() {
-			n.exit()
+			n.Exit()
 			n.Start()
 		}
 	}}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -111,8 +112,14 @@ func (n *Node) Kill() {
 // Stop ends the process in good order.
 func (n *Node) Stop() {
 	n.t.Helper()
+	n.AskToStop()
+	n.Exit()
+}
+
+// AskToStop asks the process to end in good order.
+func (n *Node) AskToStop() {
+	n.t.Helper()
 	n.tell(tellStop)
-	n.exit()
 }
 
 func (n *Node) tell(command string) {
@@ -121,8 +128,8 @@ func (n *Node) tell(command string) {
 	require.NoError(n.t, err)
 }
 
-// exit waits for the process to end in good order.
-func (n *Node) exit() {
+// Exit waits for the process to end in good order.
+func (n *Node) Exit() {
 	n.t.Helper()
 	select {
 	case <-n.stopped:
@@ -141,6 +148,23 @@ func (n *Node) Said(words ...string) (count int) {
 	}
 	return count
 }
+
+// Counted is the sum of what the node's processes counted under a name.
+func (n *Node) Counted(name string) int {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return n.log.counts[name]
+}
+
+// Faulty returns the lines of the node's log that must not be.
+func (n *Node) Faulty() []string {
+	n.log.mu.Lock()
+	defer n.log.mu.Unlock()
+	return slices.Clone(n.log.faulty)
+}
+
+// PID is that of the node's last process.
+func (n *Node) PID() int { return n.cmd.Process.Pid }
 
 // Term is the last that the node said.
 func (n *Node) Term() leader.Term {

@@ -4,13 +4,10 @@ package electiontest
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,8 +17,7 @@ import (
 // An observer receives the operations of all nodes in one queue of the kernel, in the order
 // in which they happen.
 type observer struct {
-	conn *net.UDPConn
-	done chan struct{}
+	queue *Queue
 
 	mu          sync.Mutex
 	changed     chan struct{} // closed by the next leadership
@@ -34,57 +30,12 @@ type observer struct {
 
 func newObserver(t *testing.T) *observer {
 	t.Helper()
-	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	require.NoError(t, err)
-	raw, err := conn.SyscallConn()
-	require.NoError(t, err)
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
-		// Root may have a long queue; anybody else has what the system allows.
-		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 8<<20)
-	}))
-	require.NoError(t, err)
-	o := &observer{conn: conn, done: make(chan struct{}), changed: make(chan struct{}), fence: fence{over: make(map[writer]bool)}}
-	go o.receive()
-	t.Cleanup(func() {
-		_ = conn.Close()
-		<-o.done
-	})
+	o := &observer{changed: make(chan struct{}), fence: fence{over: make(map[writer]bool)}}
+	o.queue = NewQueue(t, operationSize, func(b []byte, at time.Time) { o.see(decodeOperation(b, at)) })
 	return o
 }
 
-func (o *observer) address() string { return o.conn.LocalAddr().String() }
-
-func (o *observer) receive() {
-	defer close(o.done)
-	b, control := make([]byte, 2*operationSize), make([]byte, 256)
-	for {
-		n, c, _, _, err := o.conn.ReadMsgUDP(b, control)
-		if err != nil {
-			return // closed
-		}
-		at := arrival(control[:c])
-		if n != operationSize || at.IsZero() {
-			panic("BUG: no operation, or no time")
-		}
-		o.see(decodeOperation(b, at))
-	}
-}
-
-// arrival is the kernel's timestamp.
-func arrival(control []byte) time.Time {
-	messages, err := syscall.ParseSocketControlMessage(control)
-	if err != nil {
-		return time.Time{}
-	}
-	for _, m := range messages {
-		if m.Header.Level == syscall.SOL_SOCKET && m.Header.Type == syscall.SO_TIMESTAMPNS {
-			ts := *(*syscall.Timespec)(unsafe.Pointer(&m.Data[0]))
-			return time.Unix(ts.Unix())
-		}
-	}
-	return time.Time{}
-}
+func (o *observer) address() string { return o.queue.Address() }
 
 // see checks one operation.
 func (o *observer) see(op operation) {
