@@ -109,7 +109,7 @@ soak: integration-deps ## run the long forms of the race and history tests (abou
 	$(MAKE) --no-print-directory test-cluster OPERATIONS=10000 ROUNDS=100
 
 .PHONY: bench
-bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards (about 40 minutes)
+bench: ## compare with the hand-written loop and with peers; time, memory, loss detection, hand-over, guards, shards (about 45 minutes)
 	$(WITHPG) $(GO) test -run '^$$' -bench Ratio -benchtime 9x -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Cycle -benchtime 2s -benchmem -timeout 30m ./advisory
 	$(WITHPG) $(GO) test -run '^$$' -bench Loss -benchtime 200x -timeout 30m ./advisory
@@ -119,6 +119,7 @@ bench: ## compare with the hand-written loop and with peers; time, memory, loss 
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Handover -benchtime 20x -timeout 30m .
 	$(GO) test -C leader/kubernetes/integration -run '^$$' -bench . -benchtime 20x -timeout 30m .
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Idle -benchtime 1x -timeout 30m .
+	$(WITHPG) $(GO) test -C bench -run '^$$' -bench Shards -benchtime 1x -timeout 30m .
 	$(GO) test -run '^$$' -bench 'Store|Alone' -timeout 30m ./lease/sqlite
 	$(WITHPG) $(GO) test -C bench -run '^$$' -bench 'Lease(OnEtcd|Gap)?$$' -benchtime 5x -timeout 30m .
 	$(GO) test -C bench -run '^$$' -bench LeaseMemory -benchtime 1x -timeout 30m .

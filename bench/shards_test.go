@@ -1,0 +1,288 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+)
+
+// shardNodes is how many nodes there are, ownedEnv makes the test binary one of them: its system, and the DSN.
+const (
+	shardNodes = 3
+	ownedEnv   = "PGLATCH_BENCH_SHARDS"
+)
+
+// BenchmarkShards measures ownership of shards, spread over three nodes, and beside it what people do
+// today. Times are the defaults: a lease of 15 s.
+func BenchmarkShards(b *testing.B) {
+	for _, s := range spreaders {
+		b.Run(s.title(), func(b *testing.B) {
+			b.Run("settle-idle-leave", func(b *testing.B) {
+				for b.Loop() {
+					s.life(b)
+				}
+			})
+			b.Run("kill-9", func(b *testing.B) {
+				for b.Loop() {
+					s.killed(b)
+				}
+			})
+		})
+	}
+	b.Run("heap", shardHeap)
+}
+
+// A spreader is a system in which nodes own shards.
+type spreader struct {
+	name   string
+	shards int
+	keeps  bool // who has a shard keeps it, so that who comes first has all
+	setup  string
+
+	// run takes part until ctx ends, with work for each owned shard.
+	run func(ctx context.Context, dsn string, shards int, work func(ctx context.Context, shard int)) error
+}
+
+func (s spreader) title() string { return fmt.Sprintf("%s/shards=%d", s.name, s.shards) }
+
+// A board has what happens to shards in this process.
+type board struct {
+	mu      sync.Mutex
+	owned   int
+	changed chan struct{}
+	over    map[int]time.Time // when the work on a shard returned the last time
+	gaps    gauge             // until the next began
+}
+
+func newBoard() *board { return &board{changed: make(chan struct{}, 1), over: make(map[int]time.Time)} }
+
+func (o *board) work(ctx context.Context, shard int) {
+	o.mu.Lock()
+	if over, ok := o.over[shard]; ok {
+		o.gaps.add(time.Since(over))
+	}
+	o.countLocked(1)
+	o.mu.Unlock()
+	<-ctx.Done()
+	o.mu.Lock()
+	o.over[shard] = time.Now()
+	o.countLocked(-1)
+	o.mu.Unlock()
+}
+
+func (o *board) countLocked(n int) {
+	o.owned += n
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (o *board) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.owned
+}
+
+// await waits until so many shards are owned, those of another process included.
+func (o *board) await(b *testing.B, n int, others func() int) {
+	b.Helper()
+	timeout := time.After(5 * time.Minute)
+	for o.count()+others() < n {
+		select {
+		case <-o.changed:
+		case <-time.After(10 * time.Millisecond): // the others
+		case <-timeout:
+			require.Fail(b, "not all shards are owned", "%d and %d of %d", o.count(), others(), n)
+		}
+	}
+}
+
+func nobody() int { return 0 }
+
+func (s spreader) server(b *testing.B) *pgserver.Server {
+	b.Helper()
+	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{
+		"log_statement": "all", "max_locks_per_transaction": "256", "max_connections": "400",
+	}})
+	if s.setup != "" {
+		_, err := connect(b, server.DSN("")).Exec(b.Context(), strings.ReplaceAll(s.setup, "$N", fmt.Sprint(s.shards)))
+		require.NoError(b, err)
+	}
+	return server
+}
+
+// join starts a node, which leave ends in good order.
+func (s spreader) join(b *testing.B, dsn string, work func(context.Context, int)) (leave func()) {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx, dsn, s.shards, work) }()
+	return sync.OnceFunc(func() {
+		stop()
+		require.NoError(b, <-done)
+	})
+}
+
+// life measures: three nodes that start at once, until all is owned; what they cost while
+// nothing happens; and one that leaves.
+func (s spreader) life(b *testing.B) {
+	b.Helper()
+	server := s.server(b)
+	conn, o := connect(b, server.DSN("")), newBoard()
+	began := time.Now()
+	var leaves []func()
+	var parts [shardNodes]atomic.Int64
+	for i := range shardNodes {
+		leaves = append(leaves, s.join(b, server.DSN(""), func(ctx context.Context, shard int) {
+			parts[i].Add(1)
+			o.work(ctx, shard)
+			parts[i].Add(-1)
+		}))
+	}
+	o.await(b, s.shards, nobody)
+	b.ReportMetric(time.Since(began).Seconds(), "settle-s")
+	s.idle(b, server, conn)
+	least, most := int64(s.shards), int64(0)
+	for i := range parts {
+		least, most = min(least, parts[i].Load()), max(most, parts[i].Load())
+	}
+	b.ReportMetric(float64(least), "least-owned")
+	b.ReportMetric(float64(most), "most-owned")
+
+	o.mu.Lock()
+	o.gaps = nil
+	o.mu.Unlock()
+	left := time.Now()
+	leaves[0]()
+	b.ReportMetric(time.Since(left).Seconds(), "leave-s")
+	o.await(b, s.shards, nobody)
+	o.mu.Lock()
+	o.gaps.report(b)
+	o.mu.Unlock()
+	for _, leave := range leaves {
+		leave()
+	}
+}
+
+// idle reports what half a minute costs each node in which nothing happens.
+func (s spreader) idle(b *testing.B, server *pgserver.Server, conn *pgx.Conn) {
+	b.Helper()
+	<-time.After(5 * time.Second) // what evens out has done so, and what was counted is written down
+	const written = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables"
+	ask := func(sql string) (n float64) {
+		require.NoError(b, conn.QueryRow(b.Context(), sql).Scan(&n))
+		return n
+	}
+	sessions := ask("SELECT count(*)::float8 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+	rows := ask(written)
+	offset, err := server.LogOffset()
+	require.NoError(b, err)
+	<-time.After(idleTime)
+	log, err := server.LogSince(offset)
+	require.NoError(b, err)
+	perMinute := float64(time.Minute) / float64(idleTime) / shardNodes
+	b.ReportMetric(float64(strings.Count(log, "LOG:  statement:")+strings.Count(log, "LOG:  execute "))*perMinute, "statements/min/node")
+	b.ReportMetric((ask(written)-rows)*perMinute, "rows/min/node")
+	b.ReportMetric(sessions/shardNodes, "connections/node")
+}
+
+// killed measures from the kill -9 of one of three nodes until all shards are owned.
+func (s spreader) killed(b *testing.B) {
+	b.Helper()
+	server, o := s.server(b), newBoard()
+	child, owns := s.child(b, server.DSN(""))
+	if s.keeps {
+		o.await(b, s.shards, owns)
+	}
+	for range shardNodes - 1 {
+		defer s.join(b, server.DSN(""), o.work)()
+	}
+	o.await(b, s.shards, owns)
+	<-time.After(3 * time.Second) // what evens out has done so
+	orphans := owns()
+	struck := time.Now()
+	require.NoError(b, child.Process.Kill())
+	o.await(b, s.shards, nobody)
+	b.ReportMetric(time.Since(struck).Seconds(), "kill-s")
+	b.ReportMetric(float64(orphans), "orphans")
+	b.ReportMetric(0, "ns/op")
+	_ = child.Wait() // killed
+}
+
+// child starts a node in a process of its own, which says how much it owns.
+func (s spreader) child(b *testing.B, dsn string) (child *exec.Cmd, owns func() int) {
+	b.Helper()
+	child = exec.CommandContext(context.Background(), os.Args[0])
+	child.Env = append(os.Environ(), ownedEnv+"="+s.title()+" "+dsn)
+	out, err := child.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, child.Start())
+	b.Cleanup(func() { _ = child.Process.Kill() })
+	var last atomic.Int64
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var n int64
+			if _, err := fmt.Sscan(lines.Text(), &n); err != nil {
+				fmt.Println("a child says:", lines.Text())
+			}
+			last.Store(n)
+		}
+	}()
+	return child, func() int { return int(last.Load()) }
+}
+
+// ownShards is the child.
+func ownShards(ctx context.Context, job string) error {
+	title, dsn, _ := strings.Cut(job, " ")
+	i := slices.IndexFunc(spreaders, func(s spreader) bool { return s.title() == title })
+	s, o := spreaders[i], newBoard()
+	go func() {
+		for range o.changed {
+			fmt.Println(o.count())
+			<-time.After(10 * time.Millisecond)
+		}
+	}()
+	return s.run(ctx, dsn, s.shards, o.work)
+}
+
+// shardHeap measures the heap of a node for each shard that it owns, without the stacks of work.
+func shardHeap(b *testing.B) {
+	s := spreaders[0]
+	for b.Loop() {
+		server, o := s.server(b), newBoard()
+		before := heapNow()
+		leave := s.join(b, server.DSN(""), func(ctx context.Context, _ int) {
+			o.mu.Lock()
+			o.countLocked(1)
+			o.mu.Unlock()
+			<-ctx.Done()
+		})
+		o.await(b, s.shards, nobody)
+		b.ReportMetric(float64(heapNow()-before)/float64(s.shards), "heap-B/shard")
+		leave()
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func heapNow() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
