@@ -91,6 +91,11 @@ func serve(tb testing.TB, config leaseserver.Config) *httptest.Server {
 // dial returns a client of the server, through a proxy of its own.
 func dial(tb testing.TB, server *httptest.Server) (*leasehttp.Client, *faultproxy.Proxy) {
 	tb.Helper()
+	return dialWith(tb, server, "")
+}
+
+func dialWith(tb testing.TB, server *httptest.Server, token string) (*leasehttp.Client, *faultproxy.Proxy) {
+	tb.Helper()
 	address, err := url.Parse(server.URL)
 	require.NoError(tb, err)
 	proxy, err := faultproxy.New(context.Background(), address.Host)
@@ -98,7 +103,7 @@ func dial(tb testing.TB, server *httptest.Server) (*leasehttp.Client, *faultprox
 	tb.Cleanup(proxy.Close)
 	through, err := proxy.URL(server.URL)
 	require.NoError(tb, err)
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{through}})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{through}, Token: token})
 	require.NoError(tb, err)
 	tb.Cleanup(client.Close)
 	return client, proxy
