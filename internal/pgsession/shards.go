@@ -230,12 +230,16 @@ type ShardMember struct {
 
 // LookShards looks at the group. It ends a watch.
 func (s *Session) LookShards(g Shards, known uint64) (v ShardView, err error) {
-	member := g.Member()
-	row, err := s.Query(fmt.Sprintf(lookShardsSQL, g.Namespace.Number(), g.Members, g.Group(), member.ClassID, member.ObjID, g.Orders, int64(known), g.Terms))
+	row, err := s.Query(g.lookSQL(known))
 	if err != nil {
 		return v, err
 	}
 	return shardViewOf(row)
+}
+
+func (g Shards) lookSQL(known uint64) string {
+	member := g.Member()
+	return fmt.Sprintf(lookShardsSQL, g.Namespace.Number(), g.Members, g.Group(), member.ClassID, member.ObjID, g.Orders, int64(known), g.Terms)
 }
 
 func shardViewOf(row []string) (v ShardView, err error) {

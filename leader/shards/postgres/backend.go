@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A Backend is one node's way to a group of shards on PostgreSQL. It implements driver.Backend and
-// driver.Operator, and its sessions driver.Binder. Its methods are safe for concurrent use.
+// A Backend is one node's way to a group of shards on PostgreSQL. It implements driver.Backend,
+// driver.Operator and driver.Observer, and its sessions driver.Binder. Its methods are safe for concurrent use.
 type Backend struct {
 	config Config
 	group  pgsession.Shards
@@ -24,6 +24,7 @@ type Backend struct {
 var _ interface {
 	driver.Backend
 	driver.Operator
+	driver.Observer
 } = (*Backend)(nil)
 
 // New returns a Backend without connecting. It fails if a field of config is

@@ -1,0 +1,42 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// Observe implements driver.Observer, on a connection of its own, which takes no lock. It needs SELECT on the three
+// tables. A shard that was ever owned is known until somebody deletes its row.
+func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error) {
+	var seen pgsession.ShardView
+	var terms []pgsession.ShardTerm
+	err = b.onConn(ctx, func(conn *pgx.Conn) error {
+		seen, terms, err = pgsession.ObserveShards(ctx, conn, b.group)
+		return err
+	})
+	if b.config.CreateTable && sqlstate.Of(err) == sqlstate.UndefinedTable {
+		return o, nil // no node was there yet
+	}
+	if err != nil {
+		return o, fmt.Errorf("shards: looking at %s: %w", b.group.Namespace, b.failed(err))
+	}
+	o = driver.Observation{View: viewOf(seen), Terms: make(map[string]driver.Term, len(terms))}
+	o.Version = 0
+	for _, t := range terms {
+		o.Terms[t.Name] = driver.Term{Era: t.Era, N: t.N}
+	}
+	for _, order := range seen.Orders {
+		if order[0] == drainOrder {
+			o.Drained = append(o.Drained, order[1])
+		}
+	}
+	slices.Sort(o.Drained)
+	return o, nil
+}
