@@ -1,8 +1,6 @@
 package leadercmd
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,16 +16,10 @@ import (
 )
 
 // A Backend is one that "leader --backend" can name.
-type Backend struct {
-	Name string
-	// Flags adds the flags that this backend alone has, and returns what makes an
-	// election of them when they are parsed. It is called for each command.
-	Flags func(*pflag.FlagSet) OpenFunc
-}
+type Backend = program.Backend[*Election]
 
-// An OpenFunc returns the election that the arguments of a command and its flags
-// name, without I/O to it. Errors are of usage.
-type OpenFunc func(app *program.App, args []string) (*Election, error)
+// An OpenFunc makes an election of what a command says.
+type OpenFunc = program.OpenFunc[*Election]
 
 // An Election is what a command takes part in, or looks at.
 type Election struct {
@@ -57,11 +49,8 @@ func (e *Election) env() []string {
 
 // electionFlags say which election a command is about.
 type electionFlags struct {
+	program.Backends[*Election]
 	postgres postgresElection
-	name     string // of the backend
-	names    []string
-	open     map[string]OpenFunc // by the backend's name
-	owner    map[string]string   // the backend that alone has a flag
 }
 
 const (
@@ -71,50 +60,24 @@ const (
 
 func (e *electionFlags) backends(more []Backend) []Backend {
 	return append([]Backend{
-		{postgresBackend, e.postgres.flags},
-		{"lease", leasedFlags},
-		{"file", fileFlags},
+		{Name: postgresBackend, Flags: e.postgres.flags},
+		{Name: "lease", Flags: leasedFlags},
+		{Name: "file", Flags: fileFlags},
 	}, more...)
 }
 
 func (e *electionFlags) addFlags(app *program.App, cmd *cobra.Command, more []Backend) {
-	e.open, e.owner = make(map[string]OpenFunc), make(map[string]string)
-	for _, b := range e.backends(more) {
-		e.names = append(e.names, b.Name)
-		own := pflag.NewFlagSet(b.Name, pflag.ContinueOnError)
-		e.open[b.Name] = b.Flags(own)
-		own.VisitAll(func(flag *pflag.Flag) {
-			flag.Usage = b.Name + ": " + flag.Usage
-			e.owner[flag.Name] = b.Name
-		})
-		cmd.Flags().AddFlagSet(own)
-	}
-	cmd.Flags().StringVar(&e.name, "backend", postgresBackend, "`where` leadership lives: "+strings.Join(e.names, ", "))
+	e.AddFlags(cmd, "leadership lives", e.backends(more))
 	app.AddKeyFlags(cmd)
-	for _, flag := range []string{"key1", "key2", "create-table", "guard-timeout", "database-url", "dsn", "database-url-file", "connect-timeout", "application-name", "namespace"} {
-		e.owner[flag] = postgresBackend
-	}
+	e.Own(postgresBackend, append(program.DatabaseFlags(), "key1", "key2", "create-table", "guard-timeout", "namespace")...)
 }
 
 // election is what the flags and the arguments name; it is to be closed.
 func (e *electionFlags) election(app *program.App, cmd *cobra.Command, args []string) (*Election, error) {
-	open, known := e.open[e.name]
-	switch {
-	case !known && e.name == kubernetesBackend:
-		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/leader/kubernetes", e.name)
-	case !known:
-		return nil, program.UsageError("--backend is %q: use one of %s", e.name, strings.Join(e.names, ", "))
+	if e.Name() == kubernetesBackend && !e.Has(kubernetesBackend) {
+		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/leader/kubernetes", e.Name())
 	}
-	var err error
-	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if owner := e.owner[flag.Name]; err == nil && owner != "" && owner != e.name {
-			err = program.UsageError("--%s is for --backend %s: leave it out with --backend %s", flag.Name, owner, e.name)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return open(app, args)
+	return e.Open(app, cmd, args)
 }
 
 // ElectionName is the one argument of those backends for which it is any text.

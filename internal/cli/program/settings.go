@@ -144,13 +144,9 @@ func (a *App) resolveNamespaces() error {
 	}
 	all := make([]namespace.Namespace, len(definitions))
 	for i, definition := range definitions {
-		name, number, _ := strings.Cut(strings.TrimSpace(definition), "=")
-		n, err := strconv.Atoi(number)
-		if err != nil {
-			return UsageError("%s is %q: use name=number, as in agent=1", source, definition)
-		}
-		if all[i], err = namespace.New(n, name); err != nil {
-			return UsageError("%s is %q: %w", source, definition, err)
+		var err error
+		if all[i], err = ParseNamespace(source, strings.TrimSpace(definition)); err != nil {
+			return err
 		}
 	}
 	var err error
@@ -158,6 +154,20 @@ func (a *App) resolveNamespaces() error {
 		return UsageError("%s: %w", source, err)
 	}
 	return nil
+}
+
+// ParseNamespace reads name=number, which source gave.
+func ParseNamespace(source, definition string) (namespace.Namespace, error) {
+	name, number, _ := strings.Cut(definition, "=")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return namespace.Namespace{}, UsageError("%s is %q: use name=number, as in agent=1", source, definition)
+	}
+	all, err := namespace.New(n, name)
+	if err != nil {
+		return all, UsageError("%s is %q: %w", source, definition, err)
+	}
+	return all, nil
 }
 
 // checkFilter refuses filters that cannot match: nothing shown must mean that
