@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/lockcmd"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/cli/servecmd"
+	"github.com/pglatch/pglatch/internal/cli/shardscmd"
 )
 
 // commands are what pglatch can do.
@@ -29,6 +30,7 @@ func commands(app *program.App, o Options) []*cobra.Command {
 		lockcmd.NewKey(app),
 		doctorcmd.New(app),
 		leadercmd.New(app, o.Backends),
+		shardscmd.New(app),
 		servecmd.New(app, o.Stores),
 		leasecmd.New(app),
 		loadcmd.New(app, o.Stores),
@@ -72,8 +74,8 @@ those that running processes tell.
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status, ask, lease get), 64 usage, 69 database, lock
-server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
+Exit codes: 0 success, 3 free (status, ask, lease get), or not all owned or no such node
+or shard (shards), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
 broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
 refuses the user (a password, a missing database or right: trying again does not
 help), or the holder what it is asked for,

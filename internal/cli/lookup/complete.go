@@ -17,22 +17,29 @@ import (
 // completeWithin bounds what the shell waits for while somebody has pressed TAB.
 const completeWithin = 1500 * time.Millisecond
 
-// glance is a look for the shell, which is told of no error: without a database there is
+// Glance calls look for the shell, which is told of no error: without a database there is
 // nothing to offer.
-func glance(cmd *cobra.Command, app *program.App) (View, bool) {
+func Glance(cmd *cobra.Command, app *program.App, look func(context.Context)) {
 	if err := app.Resolve(cmd); err != nil {
-		return View{}, false
+		return
 	}
 	app.Silence()
-	l, err := Open(app, nil, 0)
-	if err != nil {
-		return View{}, false
-	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	v, err := l.Look(ctx)
-	go l.Close() // the program ends, however long a dead network takes
-	return v, err == nil
+	look(ctx)
+}
+
+func glance(cmd *cobra.Command, app *program.App) (v View, ok bool) {
+	Glance(cmd, app, func(ctx context.Context) {
+		l, err := Open(app, nil, 0)
+		if err != nil {
+			return
+		}
+		v, err = l.Look(ctx)
+		go l.Close() // the program ends, however long a dead network takes
+		ok = err == nil
+	})
+	return v, ok
 }
 
 // CompleteKey offers namespaces, and keys that are held or waited for.
@@ -57,7 +64,7 @@ func CompleteKey(app *program.App) cobra.CompletionFunc {
 				}
 			}
 		}
-		return beginningWith(typed, all), directive
+		return BeginningWith(typed, all), directive
 	}
 }
 
@@ -76,7 +83,7 @@ func CompletePID(app *program.App) cobra.CompletionFunc {
 				}
 			}
 		}
-		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -89,7 +96,7 @@ func CompleteNamespace(app *program.App) cobra.CompletionFunc {
 			all = append(all, n.String())
 		}
 		slices.Sort(all)
-		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -103,7 +110,7 @@ func CompleteNode(app *program.App) cobra.CompletionFunc {
 				all = append(all, cobra.CompletionWithDesc(e.Node, e.State+" of "+e.Key))
 			}
 		}
-		return beginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
+		return BeginningWith(typed, all), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -131,8 +138,8 @@ func describe(r *overview.Row) string {
 	return text
 }
 
-// beginningWith is what the shell could offer for what is typed. Its words are shown on a terminal.
-func beginningWith(typed string, all []cobra.Completion) []cobra.Completion {
+// BeginningWith is what the shell could offer for what is typed. Its words are shown on a terminal.
+func BeginningWith(typed string, all []cobra.Completion) []cobra.Completion {
 	var matching []cobra.Completion
 	for _, c := range all {
 		if strings.HasPrefix(c, typed) {

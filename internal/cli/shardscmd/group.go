@@ -1,0 +1,97 @@
+package shardscmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// A group is what a command looks at, and changes.
+type group struct {
+	name    string
+	place   string // where it lives, for people
+	backend interface {
+		driver.Observer
+		driver.Operator
+	}
+	done func()                             // nil = nothing is to be closed
+	fail func(context.Context, error) error // gives an error of the backend its exit code, and nil none
+}
+
+// A backend is one that "shards --backend" can name. The first argument of a command is the group.
+type backend = program.Backend[*group]
+
+const postgresBackend = "postgres"
+
+func backends() []backend {
+	return []backend{{Name: postgresBackend, Flags: postgresFlags}, {Name: "lease", Flags: leaseFlags}}
+}
+
+// groupFlags say which group a command is about.
+type groupFlags struct {
+	program.Backends[*group]
+}
+
+func (f *groupFlags) addFlags(cmd *cobra.Command, all []backend) {
+	f.AddFlags(cmd, "the group lives", all)
+	f.Own(postgresBackend, append(program.DatabaseFlags(), "namespace")...)
+}
+
+// with opens the group that the flags and the first of the arguments name, of which there are to be n, and calls do.
+func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*group) error) error {
+	if len(args) != n || slices.Contains(args, "") {
+		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
+	}
+	g, err := f.Open(app, cmd, args)
+	if err != nil {
+		return err
+	}
+	if g.done != nil {
+		defer g.done()
+	}
+	return do(g)
+}
+
+// look is what is to be seen of the group.
+func (g *group) look(ctx context.Context) (shards.Group, error) {
+	seen, err := shards.Observe(ctx, g.backend)
+	return seen, g.fail(ctx, err)
+}
+
+// member is a node that was seen, or that people said something about.
+func (g *group) member(seen shards.Group, identity string) (shards.Member, error) {
+	for _, m := range seen.Members {
+		if m.Identity == identity {
+			return m, nil
+		}
+	}
+	return shards.Member{}, unknown("node %q in group %s: it has %s", identity, g.name, some(seen.Members, func(m shards.Member) string { return m.Identity }))
+}
+
+// unknown is the error of what there is not.
+func unknown(format string, args ...any) error {
+	return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no "+format, args...)}
+}
+
+// some are the first of a list, for people.
+func some[T any](all []T, name func(T) string) string {
+	const most = 5
+	texts := make([]string, 0, most)
+	for _, one := range all[:min(most, len(all))] {
+		texts = append(texts, program.Printable(name(one)))
+	}
+	switch more := len(all) - most; {
+	case len(all) == 0:
+		return "none"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(texts, ", "), more)
+	}
+	return strings.Join(texts, ", ")
+}

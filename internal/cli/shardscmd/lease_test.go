@@ -1,0 +1,97 @@
+package shardscmd_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/leader/shards/leased"
+	"github.com/pglatch/pglatch/lease/leasetest"
+)
+
+// requireMoves has people look at two nodes, and move what these own, by the program.
+func requireMoves(t *testing.T, env []string, group string, flags ...string) {
+	t.Helper()
+	command := func(words ...string) (string, string, int) {
+		t.Helper()
+		return clitest.Run(t, env, append(append([]string{"shards"}, words...), flags...)...)
+	}
+	var stdout, stderr string
+	settled := func(owned ...int) {
+		t.Helper()
+		clitest.Eventually(t, func() bool {
+			var code int
+			stdout, stderr, code = command("ls", group, "-o", "json")
+			if code != 0 {
+				return false
+			}
+			var counts []int
+			for _, n := range clitest.Decode[listing](t, stdout).Nodes {
+				counts = append(counts, n.Owned)
+			}
+			return assert.ObjectsAreEqual(owned, counts)
+		}, func() string { return stdout + stderr })
+	}
+	settled(2, 2)
+	stdout, stderr, code := command("drain", group, "web-1", "--wait", "1m")
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, `^web-1 of \w+ is drained: it owns no shard\n$`, stdout)
+	settled(0, 4)
+	_, stderr, code = command("drain", group, "web-1", "--undo")
+	require.Zero(t, code, stderr)
+	settled(2, 2)
+
+	stdout, _, _ = command("ls", group, "-o", "json")
+	first := clitest.Decode[listing](t, stdout).Shards[0]
+	to := map[string]string{"web-1": "web-2", "web-2": "web-1"}[first.Owner]
+	_, stderr, code = command("pin", group, first.Shard, to, "--wait", "1m")
+	require.Zero(t, code, stderr)
+	stdout, _, _ = command("ls", group, "-o", "json", "--prefix", first.Shard)
+	moved := clitest.Decode[listing](t, stdout).Shards[0]
+	assert.Equal(t, []string{to, to}, []string{moved.Owner, moved.PinnedTo})
+	assert.Greater(t, moved.FencingToken, first.FencingToken)
+	_, stderr, code = command("pin", group, first.Shard, "--remove")
+	require.Zero(t, code, stderr)
+
+	for last, want := range map[string][]string{"ls --node": {"web-1", "web-2"}, "drain": {"web-1", "web-2"}, "pin": {"a", "b", "c", "d"}} {
+		name, flag, _ := strings.Cut(last, " ")
+		words := append([]string{"__complete", "shards", name, group}, flags...)
+		if flag != "" {
+			words = append(words, flag)
+		}
+		stdout, stderr, code := clitest.Run(t, env, append(words, "")...)
+		require.Zero(t, code, stderr)
+		var offered []string
+		for line := range strings.Lines(stdout) {
+			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(line, ":") {
+				offered = append(offered, word)
+			}
+		}
+		assert.Equal(t, want, offered, last)
+	}
+}
+
+func TestPeopleLookAtShardsOfALockServerAndMoveThem(t *testing.T) {
+	t.Parallel()
+	store := leasetest.NewStore()
+	_, env := clitest.LockServer(t, store)
+	for _, identity := range []string{"web-1", "web-2"} {
+		b, err := leased.New(store, leased.Config{Name: "tenants"})
+		require.NoError(t, err)
+		start(t, b, identity, "a", "b", "c", "d")
+	}
+	requireMoves(t, env, "tenants", "--backend", "lease")
+}
+
+func TestAGroupThatALockServerDoesNotKnowEndsWith3AndNoServerWith69(t *testing.T) {
+	t.Parallel()
+	_, env := clitest.LockServer(t, leasetest.NewStore())
+	_, stderr, code := clitest.Run(t, env, "shards", "ls", "tenants", "--backend", "lease")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, stderr, `nothing is known of a group "tenants" in the lock server`)
+	_, stderr, code = clitest.Run(t, nil, "shards", "ls", "tenants", "--backend", "lease", "--server", "http://127.0.0.1:1")
+	assert.Equal(t, 69, code, stderr)
+}

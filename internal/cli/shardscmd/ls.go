@@ -1,0 +1,92 @@
+package shardscmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
+	"github.com/pglatch/pglatch/leader/shards"
+)
+
+// A filter says which shards to show.
+type filter struct {
+	node    string
+	prefix  string
+	unowned bool
+	nodes   bool
+}
+
+func (f *filter) keeps(s shards.Seen) bool {
+	return strings.HasPrefix(s.Name, f.prefix) && (f.node == "" || s.Owner == f.node || s.Pin == f.node) && (!f.unowned || s.Owner == "")
+}
+
+func newLs(app *program.App, all []backend) *cobra.Command {
+	var flags groupFlags
+	var f filter
+	cmd := &cobra.Command{
+		Use:        "ls GROUP",
+		Short:      "List nodes and shards: who owns what, and what nobody does; exit code 3 if not all is owned",
+		SuggestFor: []string{"list", "status"},
+		Long: `List the nodes of a group, and its shards with their owners.
+
+FAIR is how many shards a node is to own when all has settled. A node is "draining" if
+it gives up what it owns, and "away" if it takes no part now. Shards are known by what was owned
+once: one that nobody owned yet is not listed, but missed.
+
+Exit codes: 0 each shard of the nodes' list is owned, 3 one is not, or that is not certain,
+because nodes have different lists, as during a deploy. --node, --prefix and --unowned
+choose what is shown, and change no exit code.`,
+		Example: `  pglatch shards ls tenants
+  pglatch shards ls tenants --node web-3 --prefix eu-
+  pglatch shards ls tenants --unowned
+  pglatch shards ls tenants --nodes -o json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.with(app, cmd, args, 1, func(g *group) error {
+				seen, err := g.look(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if f.node != "" {
+					if _, err := g.member(seen, f.node); err != nil {
+						return err
+					}
+				}
+				if err := app.Print(newListing(g.name, seen, &f).output(app)); err != nil {
+					return err
+				}
+				return g.whole(seen)
+			})
+		},
+	}
+	flags.addFlags(cmd, all)
+	cmd.Flags().StringVar(&f.node, "node", "", "only shards that this `node` owns, or that are pinned to it")
+	cmd.Flags().StringVar(&f.prefix, "prefix", "", "only shards that begin with this `text`")
+	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards that nobody owns")
+	cmd.Flags().BoolVar(&f.nodes, "nodes", false, "only the nodes")
+	flags.complete(app, cmd)
+	_ = cmd.RegisterFlagCompletionFunc("node", flags.completion(app, cmd, nodes)) // it is registered once
+	return cmd
+}
+
+// whole is an error of exit code 3 unless each shard is certainly owned.
+func (g *group) whole(seen shards.Group) error {
+	free := len(seen.Shards) - seen.Owned()
+	there := slices.ContainsFunc(seen.Members, func(m shards.Member) bool { return !m.Away })
+	var err error
+	switch {
+	case len(seen.Members) == 0 && len(seen.Shards) == 0:
+		err = fmt.Errorf("nothing is known of a group %q in %s: no node takes part, and no shard was ever owned", g.name, g.place)
+	case !there:
+		err = fmt.Errorf("no node takes part: nobody owns %d of %d shards", free, len(seen.Shards))
+	case free > 0:
+		err = fmt.Errorf("nobody owns %d of %d shards", free, len(seen.Shards))
+	case !seen.Certain:
+		err = fmt.Errorf("it is not certain that all is owned: the nodes have different lists, or one with a shard that nobody owned yet")
+	default:
+		return nil
+	}
+	return &program.ExitError{Code: program.ExitFree, Err: err}
+}
