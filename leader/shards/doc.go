@@ -31,6 +31,11 @@
 //
 // What a node owns is carried by the sessions of its backend (two, with PostgreSQL), each of which
 // is renewed as a whole. The end of one costs what it carries; the rest works on, and the node opens another.
+// A call that is slow on one session delays nothing on another.
+//
+// A node that stops, or drains, gives up in pieces of a hundred, or a thirty-second if that is more: the next when the last was
+// released, or after 10 ms. The others know what is to be theirs, and try to claim it whenever their backend
+// says that something was given up, without a look: a shard is left alone for as long as its release and the claim take.
 //
 // # What it guarantees
 //

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,12 +198,12 @@ func TestAShardIsNotClaimedAgainBeforeItsWorkHasReturned(t *testing.T) {
 // forgetful is a backend whose first answers to claims get lost on the way.
 type forgetful struct {
 	*shardstest.Backend
-	lost *int
+	lost *atomic.Int64
 }
 
 type forgetfulSession struct {
 	driver.Session
-	lost *int
+	lost *atomic.Int64
 }
 
 func (b forgetful) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
@@ -212,7 +213,7 @@ func (b forgetful) Open(ctx context.Context, self driver.Member, ttl time.Durati
 
 func (s forgetfulSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
 	grants, err := s.Session.Claim(ctx, names)
-	if *s.lost--; *s.lost >= 0 {
+	if s.lost.Add(-1) >= 0 {
 		return nil, errors.New("no answer")
 	}
 	return grants, err
@@ -221,7 +222,9 @@ func (s forgetfulSession) Claim(ctx context.Context, names []string) ([]driver.G
 func TestAClaimWhoseAnswerWasLostIsSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, lost := shardstest.NewStore(), 3
+		store := shardstest.NewStore()
+		var lost atomic.Int64
+		lost.Store(3)
 		n, err := shards.New(shards.Config{Name: "tenants", Backend: forgetful{store.Backend(), &lost}, Count: 10})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
@@ -234,5 +237,36 @@ func TestAClaimWhoseAnswerWasLostIsSettled(t *testing.T) {
 		stop()
 		require.NoError(t, <-done)
 		assert.Empty(t, store.Owners())
+	})
+}
+
+// The first renewals get nowhere, and the lease counts from when the session was asked for.
+func TestASlowOpenLeavesNoTimeAfterTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := &uneven{Backend: shardstest.NewStore().Backend(), slow: map[call]bool{}, owned: map[string]int{}, waiting: make(chan struct{}, 2)}
+		u.setSlow(0, "open")
+		u.setSlow(1, "open")
+		node, err := shards.New(shards.Config{
+			Name: "tenants", Backend: u, Count: 1,
+			LeaseDuration: 20 * time.Second, RenewInterval: 5 * time.Second, RenewTimeout: 10 * time.Second, LookInterval: 10 * time.Millisecond,
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		begun, ended, done := make(chan struct{}), make(chan time.Time, 1), make(chan error, 1)
+		asked := time.Now()
+		go func() {
+			done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error {
+				close(begun)
+				<-ctx.Done()
+				ended <- time.Now()
+				return nil
+			})
+		}()
+		<-begun
+		u.Cut()
+		assert.LessOrEqual(t, (<-ended).Sub(asked), 20*time.Second-2*time.Second-2*time.Second, "LossDrain and margin before the lease")
+		stop()
+		require.NoError(t, <-done)
 	})
 }

@@ -2,44 +2,32 @@ package shards
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// batch is how many shards one call claims or releases at most, so that work on the first
-// begins before the last is claimed.
-const batch = 1000
-
-// decide claims and gives up what the plan says.
-func (r *run) decide(ctx context.Context) {
-	r.limited = false
-	if r.view == nil || time.Now().Before(r.begins()) {
+// decide asks the plan what to claim and what to give up, if there may be something new.
+func (r *run) decide() {
+	now := time.Now()
+	if r.view == nil || r.steps.IsZero() || now.Before(later(r.steps, r.begins())) {
 		return
 	}
 	d := r.plan.Step(time.Since(r.start), r.view)
-	r.limited = d.Limited
+	r.steps = time.Time{}
+	if d.Limited {
+		r.steps = now.Add(100 * time.Millisecond)
+	}
 	r.mu.Lock()
 	r.stats.Moved += int64(d.Moves)
 	for _, i := range d.Give {
 		if o := r.owned[r.shards.Names[i]]; o != nil {
-			r.giveLocked(o, nil)
-		}
-	}
-	var names []string
-	for _, i := range d.Claim {
-		if name := r.shards.Names[i]; r.mayClaimLocked(name) {
-			names = append(names, name)
+			r.passing.add(o)
 		}
 	}
 	r.mu.Unlock()
-	for part := range slices.Chunk(names, batch) {
-		if !r.claim(ctx, part) {
-			return
-		}
-		r.report()
-	}
+	r.divide(d)
 }
 
 // mayClaimLocked reports whether nothing speaks against a claim: the node may own it still, as
@@ -54,45 +42,19 @@ func (n *Node) mayClaimLocked(name string) bool {
 	return n.owned[name] == nil && n.stale[name] == nil
 }
 
-// claim tries to own these, each on the session that carries the fewest. It returns false if it makes no
-// sense to go on.
-func (r *run) claim(ctx context.Context, names []string) bool {
-	for o, part := range r.divide(names) {
-		call, cancel := context.WithTimeout(ctx, r.config.RenewTimeout)
-		grants, err := o.Claim(call, part)
-		cancel()
-		if !r.outcome("claiming", err) { // some may be owned now
-			settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.RenewTimeout)
-			r.outcome("releasing after a claim that failed", o.Release(settle, part))
-			cancel()
-			return false
-		}
-		for _, g := range grants {
-			if i, ok := r.shards.Index(g.Name); ok && r.adopt(o, g) {
-				r.plan.Owned(i, time.Since(r.start))
-			}
-		}
-		r.mu.Lock()
-		r.stats.Refused += int64(len(part) - len(grants))
-		r.mu.Unlock()
-	}
-	return true
-}
-
-// divide spreads names over the sessions so that each carries as many.
-func (r *run) divide(names []string) map[*session][]string {
-	parts := map[*session][]string{}
+// divide says which session is to claim what, so that each carries as many.
+func (r *run) divide(d plan.Decision) {
 	all := r.lasting()
 	if len(all) == 0 {
-		return parts
+		return
 	}
 	carried := make([]int, len(all))
 	r.mu.Lock()
 	for i, o := range all {
-		carried[i] = len(o.owned)
+		carried[i] = len(o.owned) + o.claiming
 	}
 	r.mu.Unlock()
-	for _, name := range names {
+	place := func() *session {
 		least := 0
 		for i := range carried {
 			if carried[i] < carried[least] {
@@ -100,37 +62,42 @@ func (r *run) divide(names []string) map[*session][]string {
 			}
 		}
 		carried[least]++
-		parts[all[least]] = append(parts[all[least]], name)
+		return all[least]
 	}
-	return parts
-}
-
-// collect releases what is to be, closes the sessions that were lost, and lets the plan know.
-func (r *run) collect(ctx context.Context) {
-	for o, owned := range r.releasable() {
-		for part := range slices.Chunk(owned, batch) {
-			names := make([]string, len(part))
-			for i, each := range part {
-				names[i] = each.shard.Name
-			}
-			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.config.RenewTimeout)
-			r.outcome("releasing", o.Release(call, names)) // after an error they end by their lease
-			cancel()
-			r.mu.Lock()
-			for _, each := range part {
-				r.releasedLocked(each)
-			}
-			r.mu.Unlock()
+	for _, o := range all {
+		o.claims, o.expected = nil, nil
+	}
+	for _, i := range d.Claim {
+		if name := r.shards.Names[i]; !r.wasAsked(name) {
+			o := place()
+			o.claims = append(o.claims, name)
 		}
 	}
+	for _, i := range d.Expect {
+		o := place()
+		o.expected = append(o.expected, r.shards.Names[i])
+	}
+}
+
+// wasAsked reports whether a shard is being claimed, or was in vain since the last look.
+func (r *run) wasAsked(name string) bool {
+	_, ok := r.asked[name]
+	return ok
+}
+
+// collect sorts what is to be released by session, closes the sessions that were lost, and lets the
+// plan know.
+func (r *run) collect() {
+	r.releasable()
 	r.closeLost()
 	r.mu.Lock()
 	gone := r.gone
 	r.gone = nil
 	r.mu.Unlock()
-	if r.shards == nil {
+	if r.shards == nil || len(gone) == 0 {
 		return
 	}
+	r.steps = time.Now()
 	for _, name := range gone {
 		if i, ok := r.shards.Index(name); ok {
 			r.plan.Gone(i)
@@ -138,31 +105,29 @@ func (r *run) collect(ctx context.Context) {
 	}
 }
 
-// releasable returns what is to be released now, by session: no work of it runs, or that had its
-// time.
-func (r *run) releasable() map[*session][]*ownership {
-	all := map[*session][]*ownership{}
+// releasable has the sessions release what no work runs of, or had its time.
+func (r *run) releasable() {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range r.ready {
 		if r.owned[o.shard.Name] == o && !(o.overdue && !r.config.KeepUntilDrained) {
-			all[o.session] = append(all[o.session], o)
+			o.session.releases = append(o.session.releases, o)
 		}
 	}
-	r.ready = nil
-	for _, o := range r.owned {
-		if !o.giving || o.idle || o.overdue || now.Before(o.due) {
+	r.ready = r.ready[:0]
+	for ; len(r.drains) > 0 && !now.Before(r.drains[0].due); r.drains = r.drains[1:] {
+		o := r.drains[0]
+		if o.idle || r.owned[o.shard.Name] != o {
 			continue
 		}
 		o.overdue = true
 		r.noteLocked(Event{Kind: EventError, Err: r.drainExceeded(o)})
 		if !r.config.KeepUntilDrained {
 			o.reason = r.drainExceeded(o)
-			all[o.session] = append(all[o.session], o)
+			o.session.releases = append(o.session.releases, o)
 		}
 	}
-	return all
 }
 
 // closeLost closes the sessions that were lost, when their work has ended or had its time.
@@ -205,35 +170,22 @@ func (r *run) isOver(o *session) bool {
 	return o.over
 }
 
-// leave gives everything up in good order.
+// leave begins to give everything up in good order.
 func (r *run) leave() {
-	ctx := context.WithoutCancel(r.ctx)
-	r.mu.Lock()
 	r.leaving = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range r.sessions {
+		if o != nil {
+			o.claims, o.expected = nil, nil
+		}
+	}
 	for _, o := range r.owned {
-		r.giveLocked(o, nil)
+		r.passing.add(o)
 	}
-	r.mu.Unlock()
-	r.announce(ctx) // others know what to expect
-	for r.carries() {
-		wait, _ := r.turn(ctx)
-		r.report()
-		if !r.carries() {
-			break
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-r.wake:
-		}
-		timer.Stop()
+	if len(r.passing.rest) > 0 && len(r.seen.Members) > 1 {
+		r.passing.next = time.Now().Add(notice)
 	}
-	for i := range r.sessions {
-		if o := r.at(i); o != nil {
-			r.end(ctx, i, o)
-		}
-	}
-	r.report()
 }
 
 // carries reports whether the node owns anything.
@@ -243,8 +195,17 @@ func (r *run) carries() bool {
 	return len(r.owned) > 0
 }
 
-// end ends a session in good order, as far as it lasts.
-func (r *run) end(ctx context.Context, i int, o *session) {
+// end ends the sessions in good order, as far as they last.
+func (r *run) end() {
+	for i := range r.sessions {
+		if o := r.at(i); o != nil {
+			r.endSession(i, o)
+		}
+	}
+	r.report()
+}
+
+func (r *run) endSession(i int, o *session) {
 	o.stop()
 	<-o.kept
 	for timer := time.NewTimer(r.config.LossDrain); r.isOver(o) && !r.closable(o); {
@@ -259,7 +220,7 @@ func (r *run) end(ctx context.Context, i int, o *session) {
 	r.sessions[i] = nil
 	r.mu.Unlock()
 	if !lost {
-		call, cancel := context.WithTimeout(ctx, r.config.RenewTimeout)
+		call, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), r.config.RenewTimeout)
 		if err := o.Leave(call); err != nil {
 			r.failed("leaving", err)
 		}

@@ -23,9 +23,9 @@ type Shard struct {
 
 // A Node owns a part of the shards of a group for its process, while it runs. Its methods are safe for concurrent use.
 //
-// The goroutine that called Run drives it: it alone looks, claims and releases, and calls the
-// callbacks. A second one for each session renews it, so that nothing that is slow costs an ownership; and
-// each shard's work has one.
+// The goroutine that called Run drives it: it alone decides what to claim and to release, and calls the
+// callbacks. Calls of the backend, one at a time on each session, and of List run beside it. Another goroutine for each session renews
+// it, so that nothing that is slow costs an ownership; and each shard's work has one.
 type Node struct {
 	config  Config
 	log     *slog.Logger
@@ -40,6 +40,7 @@ type Node struct {
 	owned    map[string]*ownership // also those that are being given up
 	stale    map[string]*ownership // work goes on of shards that are not owned any more
 	ready    []*ownership          // to be released: no work of theirs runs
+	drains   []*ownership          // whose work is to end, the first that is due first
 	gone     []string              // lost since the driving goroutine looked
 	shunned  map[string]*shunning
 	events   []Event // not reported yet

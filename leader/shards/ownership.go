@@ -151,6 +151,8 @@ func (n *Node) giveLocked(o *ownership, reason error) {
 	o.cancel(leader.ErrReleased)
 	if o.idle {
 		n.ready = append(n.ready, o)
+	} else {
+		n.drains = append(n.drains, o)
 	}
 	notify(n.wake)
 }

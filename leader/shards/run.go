@@ -34,56 +34,78 @@ func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) 
 	}
 	n.running = true
 	n.mu.Unlock()
-	r := &run{Node: n, ctx: ctx, work: work, start: time.Now(), listed: n.config.ListChanged}
+	r := &run{
+		Node: n, ctx: ctx, work: work, start: time.Now(), listed: n.config.ListChanged,
+		results: make(chan func()), opening: map[int]bool{}, asked: map[string]bool{}, problems: map[string]string{},
+	}
 	err := r.drive()
 	r.works.Wait()
 	n.note(Event{Kind: EventStopped, Err: err})
 	n.report()
 	n.mu.Lock()
-	n.running, n.gone, n.ready = false, nil, nil
+	n.running, n.gone, n.ready, n.drains = false, nil, nil, nil
 	n.mu.Unlock()
 	return err
 }
 
-// A run is one call of Run. What it has is its goroutine's, but for works.
+// A run is one call of Run. What it has is the driving goroutine's, but for works. Calls of the
+// backend run beside that goroutine, one on each session at a time, so that none which is slow delays another session.
 type run struct {
 	*Node
-	ctx   context.Context
-	work  func(ctx context.Context, s Shard) error
-	works sync.WaitGroup
-	start time.Time
+	ctx     context.Context
+	work    func(ctx context.Context, s Shard) error
+	works   sync.WaitGroup
+	start   time.Time
+	results chan func() // what is to be done when a call has ended
+	calls   int         // that are under way
 
 	listed   <-chan struct{}
-	relist   time.Time    // when the list is to be asked for; zero = it is known
+	relist   time.Time    // when the list is to be asked for; zero = it is known, or asked for
 	shards   *plan.Shards // nil = not known yet
 	plan     *plan.Node
 	seen     driver.View
 	view     *plan.View // of seen; nil = nothing was seen yet
-	joined   time.Time  // since when it is a member; zero = it is none
+	looker   *session   // which saw it
+	looking  bool
+	listing  bool
+	joined   time.Time // since when it is a member; zero = it is none
+	refusal  error     // why no session can be opened before somebody mends something
 	leaving  bool
-	opens    time.Time         // not before then
-	looks    time.Time         // the next look
-	notSoon  time.Time         // nor is one that somebody asked for before then
-	limited  bool              // more is to be given up soon
+	opening  map[int]bool
+	opens    time.Time       // not before then
+	looks    time.Time       // the next look
+	notSoon  time.Time       // nor is one that somebody asked for before then
+	steps    time.Time       // when to ask the plan again; zero = after the next look
+	asked    map[string]bool // what is being claimed, or was in vain since the last look: false
+	passing  passing
 	problems map[string]string // why calls of the backend fail, by what they do
 }
 
-// drive takes part until ctx ends.
+// drive takes part until ctx ends, and then gives everything up in good order.
 func (r *run) drive() error {
 	now := time.Now()
 	r.relist, r.looks = now, now
-	for r.ctx.Err() == nil {
-		wait, err := r.turn(r.ctx)
-		if r.joined.IsZero() && errors.Is(err, leader.ErrPermanent) && r.ctx.Err() == nil {
-			return fmt.Errorf("shards: %s: %w: %w", r.config.Name, err, leader.ErrGaveUp)
+	ended := r.ctx.Done()
+	for {
+		r.turn()
+		if r.calls == 0 && r.refusal != nil && r.joined.IsZero() && r.ctx.Err() == nil {
+			return fmt.Errorf("shards: %s: %w: %w", r.config.Name, r.refusal, leader.ErrGaveUp)
 		}
-		timer := time.NewTimer(wait)
+		if r.calls == 0 && r.leaving && !r.carries() {
+			break
+		}
+		timer := time.NewTimer(r.wait())
 		select {
-		case <-r.ctx.Done():
+		case <-ended:
+			ended = nil
+			r.leave()
+		case then := <-r.results:
+			r.calls--
+			then()
 		case <-timer.C:
 		case <-r.wake:
 		case <-r.look:
-			r.looks = time.Now()
+			r.changed()
 		case _, open := <-r.listed:
 			r.relist = time.Now()
 			if !open {
@@ -92,65 +114,68 @@ func (r *run) drive() error {
 		}
 		timer.Stop()
 	}
-	r.leave()
+	r.end()
 	return nil
 }
 
-// turn does what is to be done now, and says when to look again whether there is anything. The error
-// is why no session could be opened.
-func (r *run) turn(ctx context.Context) (wait time.Duration, err error) {
-	if r.leaving {
-		r.collect(context.WithoutCancel(ctx))
-		return r.wait(), nil
+// changed is for what the backend said.
+func (r *run) changed() {
+	r.looks = time.Now()
+	for _, o := range r.lasting() {
+		o.hope = len(o.expected) > 0
 	}
-	r.list(ctx)
-	r.collect(ctx)
-	err = r.open(ctx)
-	if r.shards != nil {
-		r.announce(ctx)
-		r.sight(ctx)
-		r.decide(ctx)
-		r.collect(ctx) // what had no work to end
-	}
-	r.report()
-	return r.wait(), err
 }
 
-// wait is how long nothing is to be done.
+// turn does what is to be done now, as far as no call of the backend has to end first.
+func (r *run) turn() {
+	r.collect()
+	if !r.leaving {
+		r.list()
+		r.open()
+		r.decide()
+	}
+	r.pass()
+	r.proceed()
+	r.report()
+}
+
+// wait is how long nothing is to be done, unless something happens.
 func (r *run) wait() time.Duration {
 	now := time.Now()
 	next := now.Add(r.config.LookInterval)
 	sooner := func(t time.Time) {
-		if t.Before(next) {
+		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
-	if r.shards != nil && !r.leaving && len(r.lasting()) > 0 {
-		sooner(later(r.looks, r.notSoon))
-		if begins := r.begins(); begins.After(now) {
-			sooner(begins)
-		}
-	}
-	if r.limited {
-		sooner(now.Add(100 * time.Millisecond))
-	}
-	if !r.relist.IsZero() {
-		sooner(r.relist)
-	}
+	sooner(r.passing.next)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, o := range r.sessions {
+	if len(r.drains) > 0 {
+		sooner(r.drains[0].due)
+	}
+	free := false // to look
+	for i, o := range r.sessions {
 		switch {
-		case o == nil && !r.leaving:
+		case o == nil && !r.leaving && !r.opening[i] && r.shards != nil:
 			sooner(r.opens)
 		case o != nil && o.over:
 			sooner(o.closes)
+		case o != nil && !o.busy && o.lasts():
+			free = true
 		}
 	}
-	for _, o := range r.owned {
-		if o.giving && !o.idle && !o.overdue {
-			sooner(o.due)
-		}
+	if r.leaving {
+		return max(time.Until(next), 0)
+	}
+	if !r.listing {
+		sooner(r.relist)
+	}
+	if free && !r.looking {
+		sooner(later(r.looks, r.notSoon))
+	}
+	if r.view != nil && !r.steps.IsZero() {
+		sooner(later(r.steps, r.begins()))
 	}
 	return max(time.Until(next), 0)
 }
@@ -166,25 +191,30 @@ func later(a, b time.Time) time.Time {
 }
 
 // list asks for the names, if they may have changed.
-func (r *run) list(ctx context.Context) {
-	if r.relist.IsZero() || time.Now().Before(r.relist) {
+func (r *run) list() {
+	if r.relist.IsZero() || time.Now().Before(r.relist) || r.listing {
 		return
 	}
 	r.relist = time.Time{}
-	names := r.config.names()
-	if r.config.List != nil {
-		asking, cancel := context.WithTimeout(ctx, r.config.LeaseDuration)
-		defer cancel()
-		var err error
-		if names, err = r.config.List(asking); err != nil {
-			r.relist = time.Now().Add(r.config.LookInterval)
-			if ctx.Err() == nil {
+	if r.config.List == nil {
+		r.setShards(plan.NewShards(r.config.names()))
+		return
+	}
+	r.listing = true
+	r.call(r.ctx, r.config.LeaseDuration, func(ctx context.Context) func() {
+		var names []string
+		err := guarded(func() (err error) { names, err = r.config.List(ctx); return err })
+		return func() {
+			r.listing = false
+			switch {
+			case err == nil:
+				r.setShards(plan.NewShards(names))
+			case r.ctx.Err() == nil:
+				r.relist = time.Now().Add(r.config.LookInterval)
 				r.failed("listing the shards", err)
 			}
-			return
 		}
-	}
-	r.setShards(plan.NewShards(names))
+	})
 }
 
 // setShards begins to go by a list. What is owned and not in it is given up.
@@ -205,6 +235,7 @@ func (r *run) setShards(shards *plan.Shards) {
 		r.view = shards.View(r.seen)
 	}
 	r.looks = time.Now()
+	r.steps = r.looks
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, o := range r.owned {
@@ -226,34 +257,47 @@ func (r *run) self() driver.Member {
 }
 
 // open opens the sessions that there are not.
-func (r *run) open(ctx context.Context) (err error) {
+func (r *run) open() {
 	if r.shards == nil || time.Now().Before(r.opens) {
-		return nil
+		return
 	}
 	for i := range r.sessions {
-		if r.at(i) != nil {
+		if r.at(i) != nil || r.opening[i] {
 			continue
 		}
+		r.opening[i], r.refusal = true, nil
 		self, from := r.self(), boottime.Present()
-		call, cancel := context.WithTimeout(ctx, r.config.RenewTimeout)
-		s, openErr := r.config.Backend.Open(call, self, r.config.LeaseDuration)
-		cancel()
-		if r.outcome("opening a session", openErr) {
-			o := r.newSession(s, self, from)
-			r.mu.Lock()
-			r.sessions[i] = o
-			r.mu.Unlock()
-			r.log.Info("a session was opened", slog.Int("session", i))
-			r.looks = time.Now()
-			if r.joined.IsZero() {
-				r.joined = r.looks
-			}
-			continue
-		}
-		err = openErr
-		r.opens = time.Now().Add(jitter(r.config.LookInterval))
+		r.call(r.ctx, r.config.RenewTimeout, func(ctx context.Context) func() {
+			s, err := r.config.Backend.Open(ctx, self, r.config.LeaseDuration)
+			return func() { r.opened(i, s, err, self, from) }
+		})
 	}
-	return err
+}
+
+// opened goes on with a session that was opened, or was not.
+func (r *run) opened(i int, s driver.Session, err error, self driver.Member, from boottime.Moment) {
+	delete(r.opening, i)
+	if err != nil {
+		r.opens = time.Now().Add(jitter(r.config.LookInterval))
+		if r.ctx.Err() != nil {
+			return
+		}
+		r.outcome("opening a session", err)
+		if errors.Is(err, leader.ErrPermanent) {
+			r.refusal = err
+		}
+		return
+	}
+	r.outcome("opening a session", nil)
+	o := r.newSession(s, self, from)
+	r.mu.Lock()
+	r.sessions[i] = o
+	r.mu.Unlock()
+	r.log.Info("a session was opened", slog.Int("session", i))
+	r.looks = time.Now()
+	if r.joined.IsZero() {
+		r.joined = r.looks
+	}
 }
 
 func (r *run) at(i int) *session {
@@ -274,56 +318,12 @@ func (r *run) lasting() (all []*session) {
 	return all
 }
 
-// announce says what has changed of the node.
-func (r *run) announce(ctx context.Context) {
-	self := r.self()
-	for _, o := range r.lasting() {
-		if o.announced == self {
-			continue
-		}
-		call, cancel := context.WithTimeout(ctx, r.config.RenewTimeout)
-		if r.outcome("announcing", o.Announce(call, self)) {
-			o.announced = self
-		}
-		cancel()
-	}
-}
-
-// sight looks, if it is time to.
-func (r *run) sight(ctx context.Context) {
-	all := r.lasting()
-	begin := time.Now()
-	if len(all) == 0 || begin.Before(r.looks) || begin.Before(r.notSoon) {
-		return
-	}
-	call, cancel := context.WithTimeout(ctx, r.config.RenewTimeout)
-	defer cancel()
-	v, err := all[rand.IntN(len(all))].Look(call, r.seen.Version)
-	r.looks = time.Now().Add(jitter(r.config.LookInterval))
-	if !r.outcome("looking", err) {
-		return
-	}
-	r.mu.Lock()
-	r.stats.Looks++
-	if v.Version == 0 || v.Version != r.seen.Version {
-		r.stats.Members = len(v.Members)
-	}
-	r.mu.Unlock()
-	if r.view == nil || v.Version == 0 || v.Version != r.seen.Version {
-		r.seen, r.view = v, r.shards.View(v)
-	}
-	r.notSoon = time.Now().Add(time.Since(begin)) // looking takes half of the time at most
-}
-
 // outcome reports why a call of the backend failed, each reason in a row once.
 func (r *run) outcome(doing string, err error) (ok bool) {
-	if r.problems == nil {
-		r.problems = map[string]string{}
-	}
 	switch {
 	case err == nil:
 		delete(r.problems, doing)
-	case r.ctx.Err() != nil && !r.leaving || r.problems[doing] == err.Error():
+	case r.problems[doing] == err.Error():
 	default:
 		r.problems[doing] = err.Error()
 		r.failed(doing, err)

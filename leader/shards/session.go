@@ -14,11 +14,21 @@ import (
 // A session carries a part of what the node owns: with it that is owned, and lost.
 type session struct {
 	driver.Session
-	node      *Node
-	announced driver.Member     // by the driving goroutine
-	until     boottime.Deadline // of what it carries, as the last good renewal set it
-	stop      context.CancelFunc
-	kept      chan struct{} // closed when the keeper has ended
+	node  *Node
+	until boottime.Deadline // of what it carries, as the last good renewal set it
+	stop  context.CancelFunc
+	kept  chan struct{} // closed when the keeper has ended
+
+	// These are the driving goroutine's.
+	busy      bool          // a call is under way
+	announced driver.Member // as others know the node
+	claims    []string      // to be claimed
+	expected  []string      // what others own, and are to give up to it
+	hope      bool          // some of that may be free
+	hoped     bool          // the last call claimed some of that
+	claiming  int           // how many the call under way claims
+	undo      []string      // to be released after a claim
+	releases  []*ownership  // to be released
 
 	// The rest is guarded by the Node's mu.
 	owned  map[string]*ownership
@@ -93,7 +103,7 @@ func (k *keeper) run(ctx context.Context) error {
 	config := &k.node.config
 	next := time.NewTimer(config.RenewInterval)
 	defer next.Stop()
-	expiry := time.NewTimer(config.trust())
+	expiry := time.NewTimer(k.until.Moment().Until())
 	defer expiry.Stop()
 	for {
 		select {

@@ -64,6 +64,8 @@ type other struct {
 type Decision struct {
 	Claim []int // try to own it
 	Give  []int // end its work, then release it
+	// Expect is what another owns and is to give up to this member. Who has much to give up does so in this order.
+	Expect []int
 	// Limited: more is to be given up, as soon as MovesPerSecond allows it.
 	Limited bool
 	// Moves is how many of Give are to even out.
@@ -236,6 +238,8 @@ func (n *Node) decide(v *View, self int32, target []int32, now time.Duration) De
 		switch {
 		case t == self && v.Owners[i] == Nobody:
 			d.Claim = append(d.Claim, i)
+		case t == self && v.Owners[i] >= 0 && s.mine == none:
+			d.Expect = append(d.Expect, i)
 		case t == self || t < 0 || s.mine != owned:
 		case v.Members[self].Draining || v.Pins != nil && v.Pins[i] == t:
 			s.mine = giving

@@ -1,0 +1,238 @@
+package shards
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// batch is how many shards one call claims or releases at most, so that work on the first
+// begins before the last is claimed.
+const batch = 1000
+
+// call has do done beside the driving goroutine, which then calls what do returns.
+func (r *run) call(ctx context.Context, timeout time.Duration, do func(ctx context.Context) (then func())) {
+	r.calls++
+	go func() {
+		call, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		r.results <- do(call)
+	}()
+}
+
+// on has do done on a session, on which nothing else is. It is not cancelled when the node stops: what it
+// has done on the server would not be known.
+func (r *run) on(o *session, doing string, do func(ctx context.Context) error, then func(ok bool)) {
+	o.busy = true
+	r.call(context.WithoutCancel(r.ctx), r.config.RenewTimeout, func(ctx context.Context) func() {
+		err := do(ctx)
+		return func() {
+			o.busy = false
+			then(r.outcome(doing, err))
+		}
+	})
+}
+
+// proceed begins what is to be done next on each session.
+func (r *run) proceed() {
+	self := r.self()
+	for _, o := range r.lasting() {
+		if o.busy {
+			continue
+		}
+		switch {
+		case len(o.undo) > 0:
+			r.undo(o)
+		case o.announced != self:
+			r.announce(o, self)
+		case len(o.releases) > 0:
+			r.release(o)
+		case r.leaving || r.claim(o) || r.anticipate(o):
+		case r.mayLook():
+			r.sight(o)
+		}
+	}
+}
+
+// undo releases what the session owns, if at all, because of a claim whose outcome nobody uses.
+func (r *run) undo(o *session) {
+	names := o.undo
+	o.undo = nil
+	r.on(o, "releasing after a claim that failed",
+		func(ctx context.Context) error { return o.Release(ctx, names) },
+		func(bool) {}) // after an error they end by their lease
+}
+
+// announce says what has changed of the node.
+func (r *run) announce(o *session, self driver.Member) {
+	r.on(o, "announcing",
+		func(ctx context.Context) error { return o.Announce(ctx, self) },
+		func(ok bool) {
+			if ok {
+				o.announced = self
+			}
+		})
+}
+
+// release releases what is to be.
+func (r *run) release(o *session) {
+	part := o.releases[:min(batch, len(o.releases))]
+	o.releases = o.releases[len(part):]
+	names := make([]string, len(part))
+	for i, each := range part {
+		names[i] = each.shard.Name
+	}
+	r.on(o, "releasing",
+		func(ctx context.Context) error { return o.Release(ctx, names) },
+		func(bool) { // after an error they end by their lease
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, each := range part {
+				r.releasedLocked(each)
+			}
+		})
+}
+
+// claim tries to own what is to be claimed, if there is anything.
+func (r *run) claim(o *session) bool {
+	if names := r.take(&o.claims, batch); len(names) > 0 {
+		r.try(o, names, func(grants []driver.Grant) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.stats.Refused += int64(len(names) - len(grants))
+		})
+		return true
+	}
+	return false
+}
+
+// window is how many of the shards that others are to give up a session tries to claim when
+// something was given up: a look at all that there is would take longer. They give up much at once in the order in which
+// it is expected.
+const window = 250
+
+// anticipate tries to own what others may have given up.
+func (r *run) anticipate(o *session) bool {
+	if !o.hope || o.hoped && r.mayLook() {
+		return false
+	}
+	o.hope = false
+	names := r.take(&o.expected, window)
+	if len(names) == 0 {
+		return false
+	}
+	o.hoped = true
+	r.try(o, names, func(grants []driver.Grant) {
+		got := map[string]bool{}
+		for _, g := range grants {
+			got[g.Name] = true
+		}
+		for _, name := range names {
+			delete(r.asked, name)
+		}
+		o.expected = append(slices.DeleteFunc(names, func(name string) bool { return got[name] }), o.expected...)
+	})
+	return true
+}
+
+// take takes the first of these names that may be claimed.
+func (r *run) take(from *[]string, most int) (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(*from) > 0 && len(names) < most {
+		name := (*from)[0]
+		*from = (*from)[1:]
+		if !r.asked[name] && r.mayClaimLocked(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// try claims names.
+func (r *run) try(o *session, names []string, then func(grants []driver.Grant)) {
+	for _, name := range names {
+		r.asked[name] = true
+	}
+	o.claiming = len(names)
+	var grants []driver.Grant
+	r.on(o, "claiming",
+		func(ctx context.Context) (err error) { grants, err = o.Claim(ctx, names); return err },
+		func(ok bool) {
+			o.claiming = 0
+			for _, name := range names {
+				r.asked[name] = false
+			}
+			if !ok { // some may be owned now
+				o.undo, o.claims = names, nil
+				return
+			}
+			for _, g := range grants {
+				delete(r.asked, g.Name)
+			}
+			r.claimed(o, grants)
+			then(grants)
+		})
+}
+
+// claimed begins the work on what a claim got.
+func (r *run) claimed(o *session, grants []driver.Grant) {
+	for _, g := range grants {
+		i, listed := r.shards.Index(g.Name)
+		switch {
+		case r.leaving || !listed: // it began to leave meanwhile, or the list has changed
+			o.undo = append(o.undo, g.Name)
+		case r.adopt(o, g):
+			r.plan.Owned(i, time.Since(r.start))
+		}
+	}
+}
+
+// mayLook reports whether it is time to look.
+func (r *run) mayLook() bool {
+	now := time.Now()
+	return !r.looking && !now.Before(r.looks) && !now.Before(r.notSoon)
+}
+
+// sight looks.
+func (r *run) sight(o *session) {
+	o.hoped = false
+	begin := time.Now()
+	known := uint64(0)
+	if r.looker == o {
+		known = r.seen.Version
+	}
+	r.looking, r.looks = true, begin.Add(jitter(r.config.LookInterval))
+	var v driver.View
+	r.on(o, "looking",
+		func(ctx context.Context) (err error) { v, err = o.Look(ctx, known); return err },
+		func(ok bool) {
+			r.looking = false
+			r.notSoon = time.Now().Add(time.Since(begin)) // looking takes half of the time at most
+			if ok {
+				r.saw(o, v, known)
+			}
+		})
+}
+
+// saw goes by what was seen.
+func (r *run) saw(o *session, v driver.View, known uint64) {
+	r.steps = time.Now()
+	for name, under := range r.asked {
+		if !under {
+			delete(r.asked, name)
+		}
+	}
+	r.mu.Lock()
+	r.stats.Looks++
+	r.mu.Unlock()
+	if known != 0 && v.Version == known {
+		return
+	}
+	r.seen, r.view, r.looker = v, r.shards.View(v), o
+	r.mu.Lock()
+	r.stats.Members = len(v.Members)
+	r.mu.Unlock()
+}
