@@ -30,31 +30,46 @@ const (
 // SET), and no savepoint made later takes it back.
 const guardedMark = "'pglatch.guarded'"
 
-// The statements of guards, in which $1 is a mark: of a guard alone; of the first of two,
+// The conditions and results of guards, in which $1 is a mark: of a guard alone; of the first of two,
 // which marks the transaction; and of the second, which wants that mark.
 var (
-	guardSQL  = guardingSQL(SetMark+" IS NULL", "0")
-	firstSQL  = guardingSQL("pg_catalog.set_config("+guardedMark+", $1::pg_catalog.text, true) IS NULL", "0")
-	secondSQL = guardingSQL("coalesce(pg_catalog.current_setting("+guardedMark+", true), '') OPERATOR(pg_catalog.<>) $1::pg_catalog.text", endedRefusal)
+	guardAlone  = guardPart{SetMark + " IS NULL", "0"}
+	guardFirst  = guardPart{"pg_catalog.set_config(" + guardedMark + ", $1::pg_catalog.text, true) IS NULL", "0"}
+	guardSecond = guardPart{"coalesce(pg_catalog.current_setting(" + guardedMark + ", true), '') OPERATOR(pg_catalog.<>) $1::pg_catalog.text", endedRefusal}
 )
 
-// guardingSQL takes the barrier and tries an incarnation, both shared and for the
-// transaction, unless the condition holds: then the answer is the result. Order matters: who has the barrier when it sees the incarnation
-// held is waited for by whoever takes over later. A refusal is text that is no
+// A guardPart is a condition under which the result is the answer of a guard that has done nothing else.
+type guardPart struct{ condition, result string }
+
+// The statements of guards of elections.
+var (
+	guardSQL  = guardingSQL(guardAlone, electionGuard, 3)
+	firstSQL  = guardingSQL(guardFirst, electionGuard, 3)
+	secondSQL = guardingSQL(guardSecond, electionGuard, 3)
+)
+
+// electionGuard takes the barrier and tries an incarnation, both shared and for the
+// transaction. Order matters: who has the barrier when it sees the incarnation
+// held is waited for by whoever takes over later.
+const electionGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
+	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + refusal + `: the term has ended'`
+
+// guardingSQL is the statement of a guard that refuses by some WHENs, whose last parameter is given; what follows are those of
+// its Patience. A refusal is text that is no
 // number, so that the server aborts the transaction; the conversion is not folded,
 // because the text depends on volatile functions, and it is no cast, because a
 // database can have a lenient one of its own from text to int4.
-func guardingSQL(condition, result string) string {
+func guardingSQL(part guardPart, refusals string, last int) string {
+	idle, probes, check := fmt.Sprintf("$%d::pg_catalog.text", last+1), fmt.Sprintf("$%d::pg_catalog.int4", last+2), fmt.Sprintf("$%d::pg_catalog.text", last+3)
 	return `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
-	WHEN ` + condition + ` THEN '` + result + `'
-	WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
-	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + refusal + `: the term has ended'
-	WHEN ` + shortenSQL("idle_in_transaction_session_timeout", "$4::pg_catalog.text") + `
-	WHEN ` + lessenSQL("tcp_keepalives_idle", "$5::pg_catalog.int4") + `
-	WHEN ` + lessenSQL("tcp_keepalives_interval", "$5::pg_catalog.int4") + `
+	WHEN ` + part.condition + ` THEN '` + part.result + `'
+	` + refusals + `
+	WHEN ` + shortenSQL("idle_in_transaction_session_timeout", idle) + `
+	WHEN ` + lessenSQL("tcp_keepalives_idle", probes) + `
+	WHEN ` + lessenSQL("tcp_keepalives_interval", probes) + `
 	WHEN ` + lessenSQL("tcp_keepalives_count", strconv.Itoa(keepalives)) + `
-	WHEN $6::pg_catalog.text OPERATOR(pg_catalog.=) '' THEN '1'
-	WHEN ` + shortenSQL("client_connection_check_interval", "$6::pg_catalog.text") + `
+	WHEN ` + check + ` OPERATOR(pg_catalog.=) '' THEN '1'
+	WHEN ` + shortenSQL("client_connection_check_interval", check) + `
 	ELSE '1' END))`
 }
 
@@ -88,41 +103,58 @@ type Patience struct {
 // maxCheck is the longest time between two looks for a client that may have gone.
 const maxCheck = time.Second
 
-// A Guarding is what guards of one term take and set.
+// A Guarding is what guards of one term take and set: of an election, or of a shard.
 type Guarding struct {
 	Barrier, Incarnation namespace.Tag
+	Shard                *ShardTerm
 	Patience             Patience
 }
 
-// TxGuard lets the transaction go on if the incarnation is held, and holds the barrier
-// until its end, with that patience. An error that matches ErrRefused says why not; the
+// guardStatements are a guard alone, and two that belong together.
+type guardStatements struct{ alone, first, second string }
+
+func (g Guarding) statements() guardStatements {
+	if g.Shard != nil {
+		return g.Shard.Guards.statements
+	}
+	return guardStatements{guardSQL, firstSQL, secondSQL}
+}
+
+// TxGuard lets the transaction go on if the term lasts: the incarnation is held, or the shard's row is as it left it. It holds the barrier,
+// or the row, until the end of the transaction, with that patience. An error that matches ErrRefused says why not; the
 // transaction is aborted then. One that matches session.ErrNoTransaction says that there
 // is none; nothing is held then.
 func TxGuard(ctx context.Context, tx Tx, g Guarding) error {
-	return refusedBy(TxExec(ctx, tx, guardSQL, g.args()...))
+	return refusedBy(TxExec(ctx, tx, g.statements().alone, g.args()...))
 }
 
 // TxGuardFirst is TxGuard at the begin of a transaction, which it marks. That there is one
 // is for TxGuardAgain to find.
 func TxGuardFirst(ctx context.Context, tx Tx, g Guarding, mark string) error {
-	return refusedBy(txError(tx.Exec(ctx, firstSQL, append([]any{mark}, g.args()...)...)))
+	return refusedBy(txError(tx.Exec(ctx, g.statements().first, append([]any{mark}, g.args()...)...)))
 }
 
 // TxGuardAgain is TxGuard at the end of a transaction, and ErrTxEnded if it is another
 // than the one with that mark, or none.
 func TxGuardAgain(ctx context.Context, tx Tx, g Guarding, mark string) error {
-	return refusedBy(txError(tx.Exec(ctx, secondSQL, append([]any{mark}, g.args()...)...)))
+	return refusedBy(txError(tx.Exec(ctx, g.statements().second, append([]any{mark}, g.args()...)...)))
 }
 
 // args are the arguments of a guard's statement, after the mark.
 func (g Guarding) args() []any {
-	b, _ := g.Barrier.Single()
-	i, _ := g.Incarnation.Single()
+	var args []any
+	if g.Shard != nil {
+		args = g.Shard.args()
+	} else {
+		b, _ := g.Barrier.Single()
+		i, _ := g.Incarnation.Single()
+		args = []any{b, i}
+	}
 	check := ""
 	if g.Patience.Checks {
 		check = ms(min(g.Patience.Idle/4, maxCheck))
 	}
-	return []any{b, i, ms(g.Patience.Idle), probe(g.Patience.Idle), check}
+	return append(args, ms(g.Patience.Idle), probe(g.Patience.Idle), check)
 }
 
 // refusedBy finds a refusal in the text of an error.

@@ -14,6 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -41,7 +42,7 @@ type Backend struct {
 
 	// Of the last successful attempt.
 	gone  chan struct{}
-	token *token
+	token *pgguard.Token
 	clean bool
 }
 
@@ -304,7 +305,7 @@ func (b *Backend) Term() driver.Term {
 	if b.token == nil {
 		return driver.Term{}
 	}
-	return b.token.term
+	return b.token.Term
 }
 
 // CleanStart reports whether the term before was released, or there was none.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
 // A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
@@ -20,24 +21,9 @@ type PgxTx = pgsession.PgxTx
 // with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
-// A token is what a guard must know of a term.
-type token struct {
-	election string
-	term     driver.Term
-	guarding pgsession.Guarding
-}
-
-type tokenKey struct{}
-
-// tokenOf is the token of a leader's context, nil for any other.
-func tokenOf(ctx context.Context) *token {
-	t, _ := ctx.Value(tokenKey{}).(*token)
-	return t
-}
-
 // Bind adds to a leader's context what Guard and InTx need.
 func (b *Backend) Bind(ctx context.Context) context.Context {
-	return context.WithValue(ctx, tokenKey{}, b.token)
+	return pgguard.With(ctx, b.token)
 }
 
 // Guard lets the transaction go on only if the term of ctx, a leader's context or
@@ -80,35 +66,35 @@ func guard(ctx context.Context, tx pgsession.Tx) error {
 
 // guardBy guards a transaction in one of the ways that there are, if ctx is of a term.
 func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgsession.Guarding) error) error {
-	t := tokenOf(ctx)
+	t := pgguard.Of(ctx)
 	if t == nil {
 		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
 	}
 	if ctx.Err() != nil {
-		return errors.Join(t.ended(context.Cause(ctx)), abort(ctx, tx))
+		return errors.Join(ended(t, context.Cause(ctx)), abort(ctx, tx))
 	}
-	err := way(t.guarding)
+	err := way(t.Guarding)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgsession.ErrRefused):
-		return &NotLeaderError{t.election, t.term, err}
+		return &NotLeaderError{t.Election, t.Term, err}
 	case ctx.Err() != nil:
 		_ = abort(ctx, tx) // it fails where the driver has ended the connection, and so the transaction
-		return t.ended(errors.Join(context.Cause(ctx), err))
+		return ended(t, errors.Join(context.Cause(ctx), err))
 	}
-	if ended, ok := errors.AsType[*TxEndedError](err); ok {
-		return ended
+	if txEnded, ok := errors.AsType[*TxEndedError](err); ok {
+		return txEnded
 	}
-	return fmt.Errorf("leader: guard of %s: %w", t.election, err)
+	return fmt.Errorf("leader: guard of %s: %w", t.Election, err)
 }
 
 // ended is the error for a context that ended for a reason.
-func (t *token) ended(cause error) error {
+func ended(t *pgguard.Token, cause error) error {
 	if errors.Is(cause, driver.ErrLost) || errors.Is(cause, driver.ErrReleased) || errors.Is(cause, driver.ErrNotLeader) {
-		return &NotLeaderError{t.election, t.term, cause}
+		return &NotLeaderError{t.Election, t.Term, cause}
 	}
-	return fmt.Errorf("leader: guard of %s: %w", t.election, cause)
+	return fmt.Errorf("leader: guard of %s: %w", t.Election, cause)
 }
 
 // lingerBound is how long the end of a transaction may take after the end of its

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
 // A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn have it.
@@ -87,13 +88,13 @@ func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 	}
 	return guardBy(ctx, tx, func(g pgsession.Guarding) error {
 		err := pgsession.TxGuardAgain(ctx, tx, g, mark)
-		ended := &TxEndedError{Election: tokenOf(ctx).election, Term: tokenOf(ctx).term}
+		txEnded := &TxEndedError{Election: pgguard.Of(ctx).Election, Term: pgguard.Of(ctx).Term}
 		switch {
 		case errors.Is(err, pgsession.ErrTxEnded):
-			return ended
+			return txEnded
 		case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
-			ended.Cause = err
-			return ended
+			txEnded.Cause = err
+			return txEnded
 		}
 		return err
 	})
@@ -102,8 +103,8 @@ func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 // beginError says why the term has ended, if it has.
 func beginError(ctx context.Context, err error) error {
 	err = fmt.Errorf("leader: begin: %w", err)
-	if t := tokenOf(ctx); t != nil && ctx.Err() != nil {
-		return t.ended(errors.Join(context.Cause(ctx), err))
+	if t := pgguard.Of(ctx); t != nil && ctx.Err() != nil {
+		return ended(t, errors.Join(context.Cause(ctx), err))
 	}
 	return err
 }

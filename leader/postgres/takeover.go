@@ -8,6 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -43,9 +44,9 @@ func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 	t.leads = true
 	b.own = ownTerm{term: term}
 	b.gone, b.clean = t.gone, clean
-	b.token = &token{
-		election: b.config.Key.String(), term: term,
-		guarding: pgsession.Guarding{
+	b.token = &pgguard.Token{
+		Election: b.config.Key.String(), Term: term,
+		Guarding: pgsession.Guarding{
 			Barrier: b.election.Guard(), Incarnation: t.incarnation, Patience: pgsession.Patience{Idle: b.ttl, Checks: t.session.Checks()},
 		},
 	}
