@@ -106,7 +106,7 @@ const maxCheck = time.Second
 // A Guarding is what guards of one term take and set: of an election, or of a shard.
 type Guarding struct {
 	Barrier, Incarnation namespace.Tag
-	Shard                *ShardTerm
+	Shard                *GuardedShard
 	Patience             Patience
 }
 

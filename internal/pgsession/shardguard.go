@@ -20,8 +20,8 @@ const shardGuard = `WHEN NOT coalesce((SELECT true FROM %s AS t WHERE t.shards O
 		AND t.era OPERATOR(pg_catalog.=) $4::pg_catalog.int4 AND t.n OPERATOR(pg_catalog.=) $5::pg_catalog.int8 FOR SHARE), false)
 	THEN '` + refusal + `: the term has ended'`
 
-// A ShardTerm is a term of a shard.
-type ShardTerm struct {
+// A GuardedShard is a shard in a term.
+type GuardedShard struct {
 	Guards *ShardGuards
 	Group  string // as in the table
 	Name   string
@@ -30,4 +30,4 @@ type ShardTerm struct {
 }
 
 // args are the arguments of a guard's statement, between the mark and those of its Patience.
-func (t *ShardTerm) args() []any { return []any{t.Group, t.Name, t.Era, t.N} }
+func (t *GuardedShard) args() []any { return []any{t.Group, t.Name, t.Era, t.N} }

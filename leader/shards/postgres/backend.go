@@ -19,6 +19,7 @@ type Backend struct {
 	config Config
 	group  pgsession.Shards
 	plain  *pgsession.Dialer // of connections that carry no lock
+	guards *pgsession.ShardGuards
 }
 
 var _ interface {
@@ -39,7 +40,7 @@ func New(config Config) (*Backend, error) {
 		Namespace: config.Namespace, Terms: pgsession.QuoteTable(config.Table),
 		Members: pgsession.QuoteTable(config.Table + memberSuffix), Orders: pgsession.QuoteTable(config.Table + orderSuffix),
 	}}
-	b.plain = b.newDialer("", 0, nil)
+	b.plain, b.guards = b.newDialer("", 0, nil), pgsession.NewShardGuards(b.group.Terms)
 	return b, nil
 }
 

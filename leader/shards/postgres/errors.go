@@ -71,6 +71,16 @@ func (e *BudgetError) Error() string {
 // Is reports whether target is ErrLockTableFull.
 func (e *BudgetError) Is(target error) bool { return target == ErrLockTableFull }
 
+// A GuardedError says that a claim got nothing because transactions that earlier terms have guarded are under way. They end by themselves, or
+// by the times that Guard has set for them, and the shards can be claimed then.
+type GuardedError struct {
+	Shards []string
+}
+
+func (e *GuardedError) Error() string {
+	return fmt.Sprintf("shards: %d shards, such as %q, are not claimed: transactions that earlier terms have guarded are under way", len(e.Shards), e.Shards[0])
+}
+
 // failed types an error of a session's statement.
 func (b *Backend) failed(err error) error {
 	switch sqlstate.Of(err) {

@@ -198,6 +198,9 @@ func (o *lockSession) leftOut(claim pgsession.ShardClaim, keys map[string]int64,
 	for _, clash := range claim.Clashes {
 		return &ClashError{clash.Name, clash.Other, o.backend.group.TagOf(keys[clash.Name]).String()}
 	}
+	if len(claim.Guarded) > 0 {
+		return &GuardedError{claim.Guarded}
+	}
 	return nil
 }
 

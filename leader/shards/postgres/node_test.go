@@ -1,0 +1,197 @@
+package postgres_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres"
+)
+
+// A witness is what is known of a node's shards.
+type witness struct {
+	mu       sync.Mutex
+	owned    map[string]leader.Term
+	terms    map[string]leader.Term // the last of each
+	lost     map[string]bool
+	problems []string
+}
+
+func (w *witness) callbacks() shards.Callbacks {
+	return shards.Callbacks{
+		OnAcquired: func(s shards.Shard) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if s.Term.Compare(w.terms[s.Name]) <= 0 {
+				w.problems = append(w.problems, "a term of "+s.Name+" does not rise")
+			}
+			w.owned[s.Name], w.terms[s.Name] = s.Term, s.Term
+		},
+		OnReleased: func(s shards.Shard) { w.mu.Lock(); defer w.mu.Unlock(); delete(w.owned, s.Name) },
+		OnLost: func(s shards.Shard, _ error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.owned, s.Name)
+			w.lost[s.Name] = true
+		},
+	}
+}
+
+func (w *witness) counts() (owned, lost int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.owned), len(w.lost)
+}
+
+// run runs a node until the end of the test.
+func run(t *testing.T, b driver.Backend, n int, change func(*shards.Config)) (*shards.Node, *witness) {
+	t.Helper()
+	w := &witness{owned: map[string]leader.Term{}, terms: map[string]leader.Term{}, lost: map[string]bool{}}
+	config := shards.Config{Name: "tenants", Backend: b, Count: n, LeaseDuration: 6 * time.Second, Callbacks: w.callbacks()}
+	if change != nil {
+		change(&config)
+	}
+	node, err := shards.New(config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+		assert.Empty(t, w.problems)
+	})
+	return node, w
+}
+
+func eventually(t *testing.T, condition func() bool, message string) {
+	t.Helper()
+	require.Eventually(t, condition, 3*patience, 5*time.Millisecond, message)
+}
+
+func TestTheEndOfOneConnectionCostsHalfOfTheShardsAndNoMore(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	_, w := run(t, newBackend(t, dsn, nil), n, nil)
+	eventually(t, func() bool { owned, _ := w.counts(); return owned == n }, "all are owned")
+	w.mu.Lock()
+	before := map[string]leader.Term{}
+	for name, term := range w.owned {
+		before[name] = term
+	}
+	w.mu.Unlock()
+	pid := one[int32](judge, `SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	rows, err := judge.pool.Query(t.Context(), `SELECT objid::int8 FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND pid = $1`, pid)
+	require.NoError(t, err)
+	carried := map[string]bool{}
+	for rows.Next() {
+		var id int64
+		require.NoError(t, rows.Scan(&id))
+		carried[strconv.FormatInt(id, 10)] = true
+	}
+	require.NoError(t, rows.Err())
+	require.Len(t, carried, n/2, "half of them")
+
+	judge.terminate(uint32(pid))
+	eventually(t, func() bool { owned, lost := w.counts(); return owned == n && lost == n/2 }, "the half is lost, told, and owned again")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	assert.Equal(t, carried, w.lost)
+	for name, term := range before {
+		if !carried[name] {
+			assert.Equal(t, term, w.owned[name], "%s went on", name)
+		}
+	}
+}
+
+func TestShardsAreOwnedAgainAfterARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	const n = 12
+	server := pgtest.StartServer(t, pgserver.Options{})
+	_, a := run(t, newBackend(t, server.DSN(""), nil), n, nil)
+	_, b := run(t, newBackend(t, server.DSN(""), nil), n, nil)
+	all := func() bool {
+		first, _ := a.counts()
+		second, _ := b.counts()
+		return first == n/2 && second == n/2
+	}
+	eventually(t, all, "each has half")
+	for _, how := range []pgserver.StopMode{pgserver.Fast, pgserver.Immediate} {
+		a.forget()
+		b.forget()
+		require.NoError(t, server.Restart(t.Context(), how))
+		eventually(t, func() bool {
+			_, first := a.counts()
+			_, second := b.counts()
+			return first+second == n && all()
+		}, "all were lost and are owned again")
+	}
+}
+
+// forget begins to count what is lost anew.
+func (w *witness) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.lost)
+}
+
+// counted notes the sessions that a node opens.
+type counted struct {
+	driver.Backend
+	mu     sync.Mutex
+	opened []driver.Session
+}
+
+func (c *counted) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
+	s, err := c.Backend.Open(ctx, self, ttl)
+	if err == nil {
+		c.mu.Lock()
+		c.opened = append(c.opened, s)
+		c.mu.Unlock()
+	}
+	return s, err
+}
+
+func (c *counted) statements() (sum int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.opened {
+		sum += postgres.Statements(s)
+	}
+	return sum
+}
+
+// With the lease of 15 s a node looks 20 times in a minute, so that 3 statements for each look are 60.
+func TestAnIdleNodeSendsAtMostThreeStatementsForEachLookWhateverItOwns(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{10, 1000} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			b := &counted{Backend: newBackend(t, pgtest.DSN(t), nil)}
+			node, w := run(t, b, n, func(c *shards.Config) { c.LeaseDuration = 3 * time.Second })
+			eventually(t, func() bool { owned, _ := w.counts(); return owned == n }, "all are owned")
+			looks, statements := node.Stats().Looks, b.statements()
+			const measured = 10
+			eventually(t, func() bool { return node.Stats().Looks >= looks+measured }, "it looks")
+			looks, statements = node.Stats().Looks-looks, b.statements()-statements
+			t.Logf("%d statements for %d looks: %.0f in a minute with a lease of 15 s", statements, looks, 20*float64(statements)/float64(looks))
+			assert.LessOrEqual(t, statements, 3*looks)
+			assert.GreaterOrEqual(t, statements, looks, "the control: they are counted")
+		})
+	}
+}
