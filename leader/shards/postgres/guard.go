@@ -12,15 +12,20 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// What guards need and answer is as in package leader/postgres: transactions of pgx and of database/sql, and errors whose Election
-// is "shard 7 of tenant=7".
-type (
-	PgxTx          = postgres.PgxTx
-	SQLTx          = postgres.SQLTx
-	Beginner       = postgres.Beginner
-	NotLeaderError = postgres.NotLeaderError
-	TxEndedError   = postgres.TxEndedError
-)
+// PgxTx is what Guard needs of a transaction, as in package leader/postgres.
+type PgxTx = postgres.PgxTx
+
+// SQLTx is what GuardSQL needs of a transaction, as in package leader/postgres.
+type SQLTx = postgres.SQLTx
+
+// A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn have it.
+type Beginner = postgres.Beginner
+
+// A NotLeaderError says that a guard refused a transaction. Its Election is "shard 7 of tenant=7".
+type NotLeaderError = postgres.NotLeaderError
+
+// A TxEndedError says that the function that InTx ran ended the transaction. Its Election is "shard 7 of tenant=7".
+type TxEndedError = postgres.TxEndedError
 
 // ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: nothing is guarded.
 var ErrNoTransaction = postgres.ErrNoTransaction

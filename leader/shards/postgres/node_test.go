@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -89,10 +90,7 @@ func TestTheEndOfOneConnectionCostsHalfOfTheShardsAndNoMore(t *testing.T) {
 	_, w := run(t, newBackend(t, dsn, nil), n, nil)
 	eventually(t, func() bool { owned, _ := w.counts(); return owned == n }, "all are owned")
 	w.mu.Lock()
-	before := map[string]leader.Term{}
-	for name, term := range w.owned {
-		before[name] = term
-	}
+	before := maps.Clone(w.owned)
 	w.mu.Unlock()
 	pid := one[int32](judge, `SELECT min(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
