@@ -87,8 +87,11 @@ func (o *lockSession) join(self driver.Member) error {
 	if err := s.Durable(); err != nil {
 		return err
 	}
-	// A claim of nothing finds out what rights are missing.
+	// A claim of nothing and a look find out what rights are missing.
 	if _, err := s.ClaimShards(g, nil, 0, o.rowWait()); err != nil {
+		return err
+	}
+	if _, err := s.LookShards(g, 0); err != nil {
 		return err
 	}
 	if _, err := s.Query("LISTEN " + pgx.Identifier{g.Channel()}.Sanitize() + "; SELECT pg_catalog.pg_backend_pid()"); err != nil {
