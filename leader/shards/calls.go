@@ -2,6 +2,7 @@ package shards
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -225,14 +226,42 @@ func (r *run) saw(o *session, v driver.View, known uint64) {
 			delete(r.asked, name)
 		}
 	}
+	if known == 0 || v.Version != known {
+		r.seen, r.view, r.looker = v, r.shards.View(v), o
+	}
 	r.mu.Lock()
 	r.stats.Looks++
+	r.stats.Members = len(r.seen.Members)
 	r.mu.Unlock()
-	if known != 0 && v.Version == known {
-		return
-	}
-	r.seen, r.view, r.looker = v, r.shards.View(v), o
+	r.recognize()
+}
+
+// recognize reports a node that has the identity of this one: it owns what this one is seen to own
+// and does not, for longer than a session of this one could last that has died.
+func (r *run) recognize() {
+	now, doubles := time.Now(), map[string]time.Time{}
+	var double string
 	r.mu.Lock()
-	r.stats.Members = len(v.Members)
+	for name, identity := range r.seen.Owners {
+		if identity != r.config.Identity || r.owned[name] != nil {
+			continue
+		}
+		since, known := r.doubles[name]
+		if !known {
+			since = now
+		}
+		doubles[name] = since
+		if now.Sub(since) > 2*r.config.LeaseDuration+r.config.RenewTimeout {
+			double = name
+		}
+	}
 	r.mu.Unlock()
+	r.doubles = doubles
+	var err error
+	if double != "" {
+		err = fmt.Errorf("shards: %s: %w: %s", r.config.Name, ErrIdentity, r.config.Identity)
+	}
+	if r.first("recognizing", err) {
+		r.note(Event{Kind: EventError, Err: err})
+	}
 }

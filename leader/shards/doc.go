@@ -73,7 +73,9 @@
 //	work returns an error, or panics     WorkFailed; again after Restart's delay; given away in the end
 //	work returns nil                     it is done; the shard stays owned
 //	work ignores its context             released after DrainTimeout, or kept: see KeepUntilDrained
-//	the list cannot be read              Error; it stays as it was; asked again after LookInterval
+//	the list cannot be read              Error, each reason in a row once; it stays as it was; asked again after LookInterval
+//	all nodes have given a shard away    nobody owns it, until the first one that did may claim it again: see Config.Restart
+//	two nodes have one identity          each shard has one owner still; ErrIdentity, after two leases, where the other is seen to own one
 //	a callback panics                    logged and reported to OnError
 //	a member takes nothing that is its   others take it after three looks
 package shards

@@ -11,6 +11,10 @@ import (
 // ErrGaveAway is why a shard was released whose work failed as often as Config.Restart allows.
 var ErrGaveAway = errors.New("its work failed too often")
 
+// ErrIdentity is reported if another node has the identity of this one, or a process that hangs and had it
+// before. No shard has two owners for that, but they do not even out, and what people say to one is for both.
+var ErrIdentity = errors.New("another node has the same identity")
+
 // A LostError is the cause with which the context of a shard's work ends when the shard is lost.
 // That of one which is given up ends with leader.ErrReleased.
 type LostError struct {

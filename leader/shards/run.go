@@ -78,7 +78,8 @@ type run struct {
 	steps    time.Time       // when to ask the plan again; zero = after the next look
 	asked    map[string]bool // what is being claimed, or was in vain since the last look: false
 	passing  passing
-	problems map[string]string // why calls of the backend fail, by what they do
+	doubles  map[string]time.Time // what the node does not own though it is seen to, and since when
+	problems map[string]string    // what goes wrong, by what is done
 }
 
 // drive takes part until ctx ends, and then gives everything up in good order.
@@ -206,12 +207,18 @@ func (r *run) list() {
 		err := guarded(func() (err error) { names, err = r.config.List(ctx); return err })
 		return func() {
 			r.listing = false
-			switch {
-			case err == nil:
-				r.setShards(plan.NewShards(names))
-			case r.ctx.Err() == nil:
+			if err != nil {
 				r.relist = time.Now().Add(r.config.LookInterval)
-				r.failed("listing the shards", err)
+				err = fmt.Errorf("shards: %s: listing the shards: %w", r.config.Name, err)
+			}
+			if r.ctx.Err() != nil {
+				return
+			}
+			if r.first("listing", err) {
+				r.note(Event{Kind: EventError, Err: err})
+			}
+			if err == nil {
+				r.setShards(plan.NewShards(names))
 			}
 		}
 	})
@@ -320,15 +327,21 @@ func (r *run) lasting() (all []*session) {
 
 // outcome reports why a call of the backend failed, each reason in a row once.
 func (r *run) outcome(doing string, err error) (ok bool) {
-	switch {
-	case err == nil:
-		delete(r.problems, doing)
-	case r.problems[doing] == err.Error():
-	default:
-		r.problems[doing] = err.Error()
+	if r.first(doing, err) {
 		r.failed(doing, err)
 	}
 	return err == nil
+}
+
+// first reports whether something went wrong that did not go wrong in the same way before.
+func (r *run) first(doing string, err error) bool {
+	if err == nil {
+		delete(r.problems, doing)
+		return false
+	}
+	again := r.problems[doing] == err.Error()
+	r.problems[doing] = err.Error()
+	return !again
 }
 
 // jitter varies a time by a fifth, so that nodes do not look in step.

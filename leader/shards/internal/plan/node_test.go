@@ -55,3 +55,16 @@ func TestANewListKeepsWhatIsOwnedAndForgetsTheRest(t *testing.T) {
 	d := n.Step(0, after.View(driver.View{Members: []driver.Member{{Identity: "me", Weight: 1, List: after.Digest}}}))
 	assert.Equal(t, Decision{Claim: []int{0}}, d)
 }
+
+// Its session died, and the server does not know yet: it tries until it does.
+func TestWhatANodeIsSeenToOwnAndDoesNotIsClaimed(t *testing.T) {
+	t.Parallel()
+	s := NewShards(names("s", 2))
+	seen := driver.View{
+		Members: []driver.Member{{Identity: "a", Weight: 1, List: s.Digest}},
+		Owners:  map[string]string{s.Names[0]: "a", s.Names[1]: "a"},
+	}
+	n := NewNode("a", rules, s, 0)
+	n.Owned(1, 0)
+	assert.Equal(t, Decision{Claim: []int{0}}, n.Step(0, s.View(seen)))
+}

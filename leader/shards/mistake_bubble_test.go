@@ -1,0 +1,174 @@
+package shards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+)
+
+func TestTwoNodesWithOneIdentityOwnNoShardBothAndSaySo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		var told [3]atomic.Int64
+		config := func(i int) shards.Config {
+			return shards.Config{Callbacks: shards.Callbacks{OnError: func(err error) {
+				if errors.Is(err, shards.ErrIdentity) {
+					told[i].Add(1)
+				}
+			}}}
+		}
+		a := g.join("same", config(0))
+		c := g.join("other", config(2))
+		pass(time.Second)
+		b := g.join("same", config(1)) // work checks that no two work on a shard
+		pass(settled)
+		assert.Len(t, g.works(), 30)
+		assert.Len(t, g.store.Owners(), 30)
+		for _, m := range []*member{a, b} {
+			for _, s := range m.Owned() {
+				assert.Equal(t, "same", g.store.Owners()[s.Name])
+			}
+		}
+		assert.Len(t, append(append(a.Owned(), b.Owned()...), c.Owned()...), 30, "each once")
+		assert.Equal(t, int64(1), told[1].Load(), "who sees that the other has what is to be its own")
+		assert.Zero(t, told[0].Load()+told[2].Load())
+		b.end(t)
+		pass(settled)
+		assert.Equal(t, map[string]int{"same": 15, "other": 15}, g.loads())
+		a.end(t)
+		c.end(t)
+	})
+}
+
+func TestANodeWhoseSessionDiedDoesNotTakeItselfForAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		a := g.join("a", shards.Config{Callbacks: shards.Callbacks{OnError: func(err error) {
+			assert.NotErrorIs(t, err, shards.ErrIdentity)
+		}}})
+		pass(20 * time.Second)
+		for range 3 {
+			a.backend.Cut()
+			pass(20 * time.Second)
+			a.backend.Heal()
+			pass(20 * time.Second)
+			a.backend.Kill(0)
+			pass(20 * time.Second)
+		}
+		assert.Len(t, g.works(), 30)
+		a.end(t)
+	})
+}
+
+func TestAListThatCannotBeReadIsNotTheBackendsFault(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		failure := errors.New("no table of tenants")
+		var reported []error
+		var mended atomic.Bool
+		a := g.join("a", shards.Config{
+			List: func(context.Context) ([]string, error) {
+				if !mended.Load() {
+					return nil, failure
+				}
+				return []string{"x"}, nil
+			},
+			Callbacks: shards.Callbacks{OnError: func(err error) { reported = append(reported, err) }},
+		})
+		pass(time.Minute)
+		require.Len(t, reported, 1, "each reason in a row once")
+		require.ErrorIs(t, reported[0], failure)
+		require.NotErrorIs(t, reported[0], leader.ErrConnection)
+		require.EqualError(t, reported[0], "shards: tenants: listing the shards: no table of tenants")
+		assert.Zero(t, a.Stats().Errors, "no call of the backend failed")
+		assert.Zero(t, a.Stats().Sessions, "it is no member before it has a list")
+		mended.Store(true)
+		pass(10 * time.Second)
+		assert.Equal(t, map[string]string{"x": "a"}, g.works())
+		a.end(t)
+	})
+}
+
+// Nobody else takes it: it is tried again here, not for ever given away.
+func TestAShardThatWasGivenAwayAndNobodyTakesIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for nodes := range 2 {
+		t.Run(fmt.Sprint(nodes+1), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t)
+				var calls, good atomic.Int64
+				work := func(ctx context.Context, _ shards.Shard) error {
+					calls.Add(1)
+					if good.Load() == 0 {
+						return errors.New("it fails")
+					}
+					<-ctx.Done()
+					return nil
+				}
+				var all []*member
+				for i := range nodes + 1 {
+					all = append(all, g.joinWith(fmt.Sprint(i), shards.Config{Count: 1, Restart: never{}}, work))
+				}
+				pass(10 * time.Minute)
+				assert.InDelta(t, 9*(nodes+1), calls.Load(), 2+float64(2*nodes), "about once a minute on each")
+				good.Store(1)
+				pass(settled)
+				assert.Len(t, g.store.Owners(), 1)
+				for _, m := range all {
+					m.end(t)
+				}
+			})
+		})
+	}
+}
+
+func TestTenNodesBecomeOneAndTenAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		config := shards.Config{Count: 100}
+		var nodes []*member
+		join := func(i int) { nodes = append(nodes, g.join(fmt.Sprint(i), config)) }
+		for i := range 10 {
+			join(i)
+		}
+		even := func() {
+			loads := g.loads()
+			assert.Len(t, loads, 10)
+			for identity, n := range loads {
+				assert.Equal(t, 10, n, identity)
+			}
+		}
+		pass(10 * time.Second)
+		even()
+		for _, m := range nodes[1:] {
+			m.end(t)
+		}
+		pass(10 * time.Second)
+		assert.Equal(t, map[string]int{"0": 100}, g.loads())
+		nodes = nodes[:1]
+		for i := range 9 {
+			join(10 + i)
+		}
+		pass(settled)
+		even()
+		assert.Equal(t, int64(90), nodes[0].Stats().Moved, "nothing moved twice")
+		for _, m := range nodes {
+			m.end(t)
+		}
+	})
+}
