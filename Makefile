@@ -38,6 +38,10 @@ demo-fencing: ## pause a writer past its lease, without and with fencing
 demo-cluster: ## run 40 clients of two lock servers on three etcd members, and kill -9 one of each; ONCE=1 ends after the scenario
 	@$(call run_demo,.,-C examples/cluster)
 
+.PHONY: demo-shards
+demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop nodes, and draw who owns what; ONCE=1 ends after the scenario
+	@$(call run_demo,./examples/tenants)
+
 .PHONY: test
 test: ## run all tests on a real PostgreSQL, with the race detector
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")

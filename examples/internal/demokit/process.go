@@ -55,6 +55,15 @@ func StartProcess(ctx context.Context, name string, env ...string) (*Process, er
 	return p, nil
 }
 
+// Logs has the end of the log of each.
+func Logs(processes ...*Process) string {
+	var b strings.Builder
+	for _, p := range processes {
+		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), p.Log.Tail())
+	}
+	return b.String()
+}
+
 // PID is the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -68,13 +67,7 @@ func (d *demo) Scenes() []demokit.Scene {
 }
 
 // Logs are those of the nodes.
-func (d *demo) Logs() string {
-	var b strings.Builder
-	for _, n := range d.nodes {
-		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", n.Name, n.PID(), n.Log.Tail())
-	}
-	return b.String()
-}
+func (d *demo) Logs() string { return demokit.Logs(d.nodes...) }
 
 // Stay shows the leader until ctx ends.
 func (d *demo) Stay(ctx context.Context) {
