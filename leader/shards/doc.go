@@ -9,9 +9,9 @@
 //		return poll(ctx, s.Name, s.Term) // only one node does; ctx ends when ownership does
 //	})
 //
-// It is not complete: there is no backend for production yet. The only one is in memory, in
-// package shardstest, for tests; those on PostgreSQL and on lease stores are to come, and its API can change
-// until then. shards/driver is their contract.
+// Package shards/leased is the backend on fenced leases: behind a lock server, or in any lease.Store. That on
+// PostgreSQL's sessions, shards/postgres, is not complete yet. Package shardstest has one in memory, for
+// tests. shards/driver is their contract.
 //
 // # How it works
 //

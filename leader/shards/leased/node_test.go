@@ -18,6 +18,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
+	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 const count = 60
@@ -163,6 +164,19 @@ func TestNodesOnSQLiteOwnWhatOneThatIsCutOffHad(t *testing.T) {
 		two.off.Store(true)
 		return func() { two.off.Store(false) }
 	})
+}
+
+func TestAServerWhosePolicyIsShorterRefusesPins(t *testing.T) {
+	t.Parallel()
+	client, _ := dial(t, serve(t, leaseserver.Config{Store: leasetest.NewStore(), TTLPolicies: []leaseserver.TTLPolicy{{Max: time.Hour}}}))
+	b := newBackend(t, client)
+	err := b.Pin(t.Context(), "1", "a")
+	require.ErrorIs(t, err, lease.ErrInvalid)
+	require.ErrorContains(t, err, "pinning 1 of tenants")
+	require.ErrorContains(t, err, "1h0m0s")
+	require.NoError(t, b.Pin(t.Context(), "1", ""))
+	_, err = b.Open(t.Context(), self("a"), 2*time.Hour)
+	require.ErrorIs(t, err, leader.ErrPermanent)
 }
 
 // The token is good for the leases of the group alone, and the server lets each address ask so often.

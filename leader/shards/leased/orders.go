@@ -12,8 +12,8 @@ import (
 // operator is the holder of leases that are nobody's in particular: pins, drains and the bell.
 const operator = "pglatch-shards"
 
-// Pin leases a name for the longest time that there is. Every member renews it, so it lasts as
-// long as there are any, and a day longer.
+// Pin leases a name for the longest time that there is. Every member renews it, so it lasts as long as
+// there are any, and six hours longer at least. After an error it may have been done; it can be repeated.
 func (b *Backend) Pin(ctx context.Context, shard, identity string) error {
 	if err := b.order(ctx, b.config.group(ofPin, shard), identity); err != nil {
 		return fmt.Errorf("shards: pinning %s of %s: %w", shard, b.config.Name, err)
