@@ -9,9 +9,9 @@
 //		return poll(ctx, s.Name, s.Term) // only one node does; ctx ends when ownership does
 //	})
 //
-// Package shards/leased is the backend on fenced leases: behind a lock server, or in any lease.Store. That on
-// PostgreSQL's sessions, shards/postgres, is not complete yet. Package shardstest has one in memory, for
-// tests. shards/driver is their contract.
+// Its backends are shards/postgres, on sessions of PostgreSQL, and shards/leased, on fenced leases: behind a
+// lock server, or in any lease.Store. Package shardstest has one in memory, for tests. shards/driver is
+// their contract.
 //
 // # How it works
 //
