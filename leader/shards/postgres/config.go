@@ -72,7 +72,7 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	_, name, _ := strings.Cut("."+c.Table, ".")
 	switch {
 	case c.Namespace.Number() == 0:
-		return c, nil, wrong("Namespace", c.Namespace, `name the group with a namespace of its own, such as namespace.Must(7, "tenant")`)
+		return c, nil, wrong("Namespace", "missing", `name the group with a namespace of its own, such as namespace.Must(7, "tenant")`)
 	case !pgsession.ValidTable(c.Table) || len(name[strings.IndexByte(name, '.')+1:]) > 63-len(memberSuffix):
 		return c, nil, wrong("Table", fmt.Sprintf("%q", c.Table), "use table or schema.table, of letters, digits and _, at most 56 of the table")
 	case c.MaxLocks < 0:

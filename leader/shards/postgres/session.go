@@ -27,8 +27,7 @@ type lockSession struct {
 	changed chan struct{}
 	lost    chan struct{}
 
-	turn  chan struct{} // has a value while a call is under way
-	calls sync.WaitGroup
+	turn chan struct{} // has a value while a call is under way: Close waits for it
 
 	held map[string]int64 // keys by the names of the shards that it owns; guarded by turn
 	self driver.Member    // as it was announced; guarded by turn
@@ -69,7 +68,7 @@ func call[T any](ctx context.Context, o *lockSession, f func() (T, error)) (T, e
 		err   error
 	}
 	done := make(chan outcome, 1)
-	o.calls.Go(func() {
+	go func() {
 		value, err := f()
 		if errors.Is(err, session.ErrLost) {
 			o.lose(err)
@@ -79,7 +78,7 @@ func call[T any](ctx context.Context, o *lockSession, f func() (T, error)) (T, e
 		}
 		<-o.turn
 		done <- outcome{value, err}
-	})
+	}()
 	select {
 	case out := <-done:
 		if out.err != nil {
@@ -281,7 +280,6 @@ func (o *lockSession) Close() error {
 	o.ended = true
 	o.mu.Unlock()
 	o.session.Kill(errClosed)
-	o.calls.Wait()
 	o.turn <- struct{}{}
 	o.session.Close(false)
 	<-o.turn
