@@ -25,6 +25,8 @@
 //	       ▲                                                                  └──────────────┘
 //	       └────────── NOTIFY: something became free, somebody came, left, announced or pinned ───────┘
 //
+// What is sent:
+//
 //   - Claim is one statement for up to a thousand names: it tries their locks and counts a term for each
 //     that it got. Only then is a row written: nothing is when nothing changes.
 //   - Look is one statement over pg_locks, and what members and people said. It answers with a digest, and with no more if that
@@ -87,7 +89,8 @@
 //
 //   - What package shards does not: between the server's end of a session and the node's hearing of it, about a millisecond on a good network, another node may
 //     own its shards. Guard what must not be late.
-//   - Terms of a shard begin again if its row is deleted.
+//   - Terms of a shard begin again if its row is deleted. After a restore that nothing on the server shows, such as one of a copy from before a promotion, raise all
+//     eras before nodes start: UPDATE pglatch_shard SET era = era + 16.
 //   - A guard without a successor: a transaction of a term whose session has ended can commit until somebody claims the shard. It commits
 //     before that.
 package postgres
