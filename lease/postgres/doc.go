@@ -77,24 +77,28 @@
 //
 // # Why no stale write commits
 //
-//	guard     locks the row FOR KEY SHARE ── claim current, not expired? ── writes ── commit
+//	guard     shares the name's advisory lock, locks the row FOR KEY SHARE ── claim current, not expired? ── writes ── commit
+//	acquire   takes the name's advisory lock, then the row FOR UPDATE: waits until guarded transactions have ended
 //	renewal, release, sweep's marks   lock the row FOR NO KEY UPDATE: they pass a guard
-//	acquire, by a change of the token the lock of a change of key: waits until guarded transactions have ended
 //	sweep that forgets                locks rows FOR UPDATE SKIP LOCKED: passes over them
 //
-// A guard that has the row before a later acquire is waited for, and the later holder
+// A guard that has its locks before a later acquire is waited for, and the later holder
 // sees what it wrote. A guard that comes after it reads another claim, and raises an
 // error in the server, so that the transaction cannot write. That the lease expires
 // while a guarded transaction is in flight does no harm: its name is not granted
 // before.
 //
-// It rests on one thing: whatever changes a token, or deletes a row, takes the lock that
-// FOR KEY SHARE conflicts with, and leaves a version of the row that says so. PostgreSQL
+// The advisory lock is one of the transaction, on a hash of the name: a bigint by hashtextextended. Two names that
+// share it, one pair in 2^64, wait for each other's guards and lose nothing else. The row's lock alone is not enough. PostgreSQL
+// lets an UPDATE give up the page while it looks for another one, or writes to the TOAST table, and a FOR KEY SHARE
+// that is taken meanwhile is dropped when it goes on: seen in versions 14, 15 and 18, by a renewal beside a guard
+// (TestARowThatMovesDropsTheLocksOfGuardsThatHaveNoOther).
+//
+// The row's lock is for what else changes a token, or deletes a row, a statement by hand for example: it
+// takes the lock that FOR KEY SHARE conflicts with, but for what is said above, and leaves a version of the row that says so. PostgreSQL
 // sees to that for columns of a unique index that a foreign key could refer to (manual,
-// section 13.3.2, Row-Level Locks), and (name, token) is one: acquire, hand-over, a statement by
-// hand and what a later version may do are alike, and the locks that they took before, in
-// subtransactions for example, do not matter. Without that index, which nobody may
-// drop, a guard above read committed can pass beside a later lease.
+// section 13.3.2, Row-Level Locks), and (name, token) is one. And above read committed it tells a guard that its
+// snapshot is too old. Nobody may drop that index.
 //
 //   - READ COMMITTED: the guard's statement has a snapshot of its own, waits for an
 //     acquire that is under way, and reads the row as that left it.
@@ -109,7 +113,7 @@
 //   - Savepoints: a guard inside of one that is released is as good. A rollback to a savepoint gives
 //     back the locks taken after it, so one from before the guard takes the guard back: nothing
 //     holds then, and the next guard of the transaction decides anew. Call Guard outside of savepoints.
-//   - PREPARE TRANSACTION keeps the row lock until COMMIT PREPARED or ROLLBACK PREPARED.
+//   - PREPARE TRANSACTION keeps the locks until COMMIT PREPARED or ROLLBACK PREPARED.
 //     Nothing bounds how long that holds up the next lease, so end it.
 //   - A transaction that only reads cannot have the lock, and needs no guard: *lease.InvalidError.
 //   - Without a transaction the lock is given back at the end of the guard's own statement. So Guard leaves a
@@ -245,7 +249,9 @@
 // pglatch_lease, made by Store.Migrate, pglatch or a migration with Schema; on it
 // USAGE, on its tables SELECT, INSERT, UPDATE and DELETE, and on its functions EXECUTE, which
 // every role has by default, and which a later version of the schema leaves as it was granted. The functions
-// pg_control_system and pg_current_wal_lsn, which every role may call by default.
+// pg_control_system and pg_current_wal_lsn, which every role may call by default. And places in the server's lock
+// table: one for each guarded transaction, and one for each grant until its commit, which are 1,024 of a Store at
+// most; by default the table has 6,400 (manual, max_locks_per_transaction).
 //
 // A Sweep from time to time, by any number of processes, keeps the table small. It reads
 // what is due, by an index that renewals do not touch, and the count of leases is kept; it

@@ -40,7 +40,7 @@ func TestASchemaOfVersion1IsRefusedUntilItIsMigratedAndKeepsItsLeases(t *testing
 	s := open(t, dsn, nil)
 	_, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrNotReady)
-	require.ErrorContains(t, err, "its version is 1, and 3 is needed")
+	require.ErrorContains(t, err, "its version is 1, and 4 is needed")
 	_, err = s.Acquire(t.Context(), lease.AcquireRequest{Name: "x", Holder: "a", TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrNotReady)
 	err = postgres.Guard(t.Context(), j.begin(), held)
@@ -99,7 +99,7 @@ func TestASchemaOfVersion2LearnsThatRenewalsChangeMetadata(t *testing.T) {
 	s := open(t, dsn, nil)
 	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
 	require.ErrorIs(t, err, lease.ErrNotReady)
-	require.ErrorContains(t, err, "its version is 2, and 3 is needed")
+	require.ErrorContains(t, err, "its version is 2, and 4 is needed")
 	require.NoError(t, s.Migrate(t.Context()))
 	label := map[string]string{"host": "b"}
 	l, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl, Metadata: label})

@@ -15,7 +15,7 @@ import (
 
 const (
 	schemaName    = "pglatch_lease"
-	schemaVersion = 3
+	schemaVersion = 4
 	// migrateLock is the advisory lock that migrations take for their transaction.
 	migrateLock = 0x70676c656173650a
 )

@@ -22,7 +22,7 @@ func TestTenMigrationsAtATimeAllSucceed(t *testing.T) {
 			wg.Go(func() { assert.NoError(t, s.Migrate(t.Context())) })
 		}
 		wg.Wait()
-		assert.Equal(t, 3, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+		assert.Equal(t, 4, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
 		j.exec("DROP SCHEMA pglatch_lease CASCADE")
 	}
 }

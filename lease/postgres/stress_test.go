@@ -30,6 +30,7 @@ func TestTheStressFindsGuardsWithoutTheIndexOnTheToken(t *testing.T) {
 	_, stale := stressGuards(t, func(j judge) {
 		j.exec("DROP INDEX pglatch_lease.locks_token")
 		j.unguardSnapshots()
+		j.unlockGuards()
 	}, 100_000)
 	assert.Positive(t, stale)
 }

@@ -16,7 +16,11 @@ BEGIN
 		RAISE EXCEPTION 'a standby guards no transaction' USING ERRCODE = 'read_only_sql_transaction';
 	ELSIF current_setting('transaction_read_only') = 'on' THEN
 		PERFORM pglatch_lease.refuse('readonly');
-	ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+	END IF;
+	-- What an acquire waits for. The row's lock is not enough: a renewal or a release that moves the row to
+	-- another page, or writes to its TOAST table, drops a FOR KEY SHARE that was taken meanwhile.
+	PERFORM pg_advisory_xact_lock_shared(hashtextextended(p_name, 8099561637531575563));
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 		busy := pglatch_lease.guard_snapshot(p_name, p_holder, p_id, p_token);
 	END IF;
 	SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR KEY SHARE;

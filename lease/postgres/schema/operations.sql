@@ -10,6 +10,7 @@ DECLARE
 	us CONSTANT interval := '1 microsecond';
 	base bigint;
 	before pglatch_lease.locks;
+	alone bool := false;
 BEGIN
 	gained := 0;
 	LOOP
@@ -25,6 +26,20 @@ BEGIN
 				END IF;
 				RETURN;
 			END IF;
+		END IF;
+		-- No guard of the name is in flight, or comes, until this transaction ends: see guard.
+		IF NOT alone AND NOT pg_try_advisory_xact_lock(hashtextextended(p_name, 8099561637531575563)) THEN
+			BEGIN
+				PERFORM pg_advisory_xact_lock(hashtextextended(p_name, 8099561637531575563));
+			EXCEPTION WHEN lock_not_available THEN -- here it is not written to the server's log
+				outcome := 'busy';
+				RETURN;
+			END;
+			alone := true;
+			CONTINUE; -- the row may have changed
+		END IF;
+		alone := true;
+		IF FOUND THEN
 			SELECT l.* INTO r FROM pglatch_lease.locks AS l WHERE l.name = p_name FOR UPDATE SKIP LOCKED;
 			IF NOT FOUND THEN
 				BEGIN

@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS locks_due ON pglatch_lease.locks (settled, due_at);
 
 -- Because of this index a change of the token is a change of a key, on whatever path it
 -- comes: it takes the row lock of a deletion, which FOR KEY SHARE conflicts with in every
--- isolation level (PostgreSQL manual, Explicit Locking, Row-Level Locks). The guard rests on it.
+-- isolation level (PostgreSQL manual, Explicit Locking, Row-Level Locks).
 CREATE UNIQUE INDEX IF NOT EXISTS locks_token ON pglatch_lease.locks (name, token);
 
 -- live summed up is the number of rows whose lease was not released or found expired by a
