@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/netns"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/namespace"
@@ -267,11 +267,10 @@ func TestACutInsideAStatementDoesNotHoldATakeoverUp(t *testing.T) {
 		{"result", -1, false, true},
 	} {
 		t.Run(fmt.Sprintf("%s,timeout=%v,bare=%v,control=%v", row.statement, row.guardTimeout, row.bare, row.control), func(t *testing.T) {
-			n := newNetwork(t)
-			server := pgtest.StartServer(t, pgserver.Options{Host: serverAddr, CommandPrefix: []string{"ip", "netns", "exec", n.server}})
-			local := fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", server.SocketDir(), server.Port())
-			h := newHoldUp(t, local, server.DSN(""), n.client, row.statement, row.bare)
-			n.forward(t, false)
+			n := netns.New(t)
+			server, local := n.StartServer(t)
+			h := newHoldUp(t, local, server.DSN(""), n.Client, row.statement, row.bare)
+			n.Forward(t, false)
 			elector, pending := h.candidate(row.guardTimeout)
 			if row.control {
 				h.lasts(elector, pending)

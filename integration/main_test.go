@@ -95,16 +95,6 @@ func requireLost(t *testing.T, lock *advisory.Lock, within time.Duration) {
 	require.ErrorIs(t, lock.Release(), advisory.ErrLost)
 }
 
-// notRun says that the machine lacks what a test needs, which is a failure in CI.
-func notRun(t *testing.T, why string) {
-	t.Helper()
-	fmt.Printf("NOT RUN: %s: %s\n", t.Name(), why)
-	if os.Getenv("CI") == "true" {
-		t.FailNow()
-	}
-	t.SkipNow()
-}
-
 // modeVariable names a child's mode: that of the test that starts it.
 const modeVariable = "PGLATCH_CHILD_MODE"
 

@@ -31,6 +31,8 @@ const (
 type Node struct {
 	Job   Job
 	Proxy *faultproxy.Proxy // its way to the server; nil = there is none
+	// Prefix is put before the command line, and has to exec it, as "ip netns exec x" does.
+	Prefix []string
 
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -65,7 +67,8 @@ func (n *Node) Start() {
 	n.t.Helper()
 	text, err := json.Marshal(n.Job)
 	require.NoError(n.t, err)
-	n.cmd = exec.CommandContext(n.t.Context(), os.Args[0])
+	line := append(slices.Clone(n.Prefix), os.Args[0])
+	n.cmd = exec.CommandContext(n.t.Context(), line[0], line[1:]...)
 	// The race detector's second of sleep at an exit would be the longest part of many.
 	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if n.Job.Busy { // on one processor, where nothing runs beside the goroutine that looks

@@ -1,0 +1,104 @@
+//go:build linux
+
+// Package netns makes networks of network namespaces, for tests of what happens when one loses all that it
+// carries, and nobody is told. It needs root.
+package netns
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+)
+
+// A Network is a client, a router and a server in network namespaces of their own.
+type Network struct{ Client, Router, Server string }
+
+const serverAddr = "10.99.2.2"
+
+// networks counts those of this process, for their names.
+var networks atomic.Int64
+
+// New makes a network that is removed at the end of the test.
+func New(t *testing.T) Network {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		notRun(t, "network namespaces need root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		notRun(t, "no program ip; Debian has it in the package iproute2")
+	}
+	number := networks.Add(1)
+	name := func(role string) string { return fmt.Sprintf("pgl%s%d-%d", role, os.Getpid(), number) }
+	n := Network{Client: name("c"), Router: name("r"), Server: name("s")}
+	t.Cleanup(func() {
+		for _, ns := range []string{n.Client, n.Router, n.Server} {
+			_ = exec.CommandContext(context.Background(), "ip", "netns", "del", ns).Run()
+		}
+	})
+	for _, line := range []string{
+		"netns add C", "netns add R", "netns add S",
+		"-n C link set lo up", "-n R link set lo up", "-n S link set lo up",
+		"link add c0 netns C type veth peer name c1 netns R",
+		"link add s0 netns S type veth peer name s1 netns R",
+		"-n C addr add 10.99.1.2/24 dev c0", "-n R addr add 10.99.1.1/24 dev c1",
+		"-n S addr add " + serverAddr + "/24 dev s0", "-n R addr add 10.99.2.1/24 dev s1",
+		"-n C link set c0 up", "-n R link set c1 up", "-n S link set s0 up", "-n R link set s1 up",
+		"-n C route add default via 10.99.1.1", "-n S route add default via 10.99.2.1",
+	} {
+		args := strings.Fields(line)
+		for i, arg := range args {
+			switch arg {
+			case "C":
+				args[i] = n.Client
+			case "R":
+				args[i] = n.Router
+			case "S":
+				args[i] = n.Server
+			}
+		}
+		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
+			notRun(t, fmt.Sprintf("ip %s: %s", line, out))
+		}
+	}
+	n.Forward(t, true)
+	return n
+}
+
+// StartServer starts PostgreSQL in the server's namespace. Its DSN leads there from the client's; local leads there from
+// the namespace of this process.
+func (n Network) StartServer(t *testing.T) (server *pgserver.Server, local string) {
+	t.Helper()
+	server = pgtest.StartServer(t, pgserver.Options{Host: serverAddr, CommandPrefix: []string{"ip", "netns", "exec", n.Server}})
+	return server, fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", server.SocketDir(), server.Port())
+}
+
+// Forward heals the network, or makes a black hole of it: nothing is refused, and
+// nothing arrives.
+func (n Network) Forward(t *testing.T, on bool) {
+	t.Helper()
+	value := "0"
+	if on {
+		value = "1"
+	}
+	out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", n.Router, "sh", "-c", "echo "+value+" > /proc/sys/net/ipv4/ip_forward").CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
+// notRun says that the machine lacks what a test needs, which is a failure in CI.
+func notRun(t *testing.T, why string) {
+	t.Helper()
+	_, _ = fmt.Fprintf(os.Stdout, "NOT RUN: %s: %s\n", t.Name(), why)
+	if os.Getenv("CI") == "true" {
+		t.FailNow()
+	}
+	t.SkipNow()
+}
