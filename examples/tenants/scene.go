@@ -20,12 +20,17 @@ func (s *story) started(ctx context.Context) error {
 	if err := s.settle(ctx, s.taking()...); err != nil {
 		return err
 	}
-	s.Say("all is owned %s after the first process began", demokit.Pretty(time.Since(at)))
-	s.claimEven()
-	return s.await(ctx, "each tenant's first row", func() (bool, error) {
+	took := time.Since(at)
+	err := s.await(ctx, "each tenant's first row", func() (bool, error) {
 		j, err := s.ledger.judge(ctx)
 		return j.Tenants == tenants, err
 	})
+	if err != nil {
+		return err
+	}
+	s.Say("all was owned %s after the first process began", demokit.Pretty(took))
+	s.claimEven()
+	return nil
 }
 
 // claimEven claims what settle has waited for.
@@ -86,8 +91,11 @@ func (s *story) killed(ctx context.Context) error {
 	if err := s.settle(ctx, s.taking()...); err != nil {
 		return err
 	}
+	if err := s.recovered(ctx, f); err != nil {
+		return err
+	}
 	s.claimEven()
-	return s.recovered(ctx, f)
+	return nil
 }
 
 // joined shows what a new node costs the others.
@@ -102,11 +110,11 @@ func (s *story) joined(ctx context.Context) error {
 	if err := s.settle(ctx, s.taking()...); err != nil {
 		return err
 	}
-	s.claimEven()
 	f.took = s.board.of(f.name)
 	if err := s.recovered(ctx, f); err != nil {
 		return err
 	}
+	s.claimEven()
 	moved, err := s.ledger.gaps(ctx, f.at, s.board.names)
 	if err != nil {
 		return err
@@ -242,8 +250,11 @@ func (s *story) left(ctx context.Context) error {
 	if err := s.settle(ctx, s.taking()...); err != nil {
 		return err
 	}
+	if err := s.recovered(ctx, f); err != nil {
+		return err
+	}
 	s.claimEven()
-	return s.recovered(ctx, f)
+	return nil
 }
 
 // count is how often a node has logged something.

@@ -65,9 +65,7 @@ func (s *story) start(ctx context.Context, name string) error {
 }
 
 // name is a node's, in the colour of its tenants.
-func (s *story) name(node string) string {
-	return strings.TrimSpace(s.Paint(colourOf(node), " "+node+" "))
-}
+func (s *story) name(node string) string { return s.Paint(colourOf(node), node) }
 
 // forget is for a node whose process has ended.
 func (s *story) forget(n *node) {
