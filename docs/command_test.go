@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/leader/shards"
+	shardspostgres "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
@@ -172,6 +176,16 @@ var trials = map[string]trial{
 	"pglatch leader resign 1:100":             resigns,
 	"pglatch leader verify a.log b.log":       verifies,
 
+	"pglatch shards ls tenant=7":                         sharded(ends(0, "acme ")),
+	"pglatch shards ls tenant=7 --unowned":               sharded(ends(0, "0 of 3 shards are shown")),
+	"pglatch shards ls tenant=7 --node web-3 --prefix a": sharded(ends(0, "shards are shown")),
+	"pglatch shards drain tenant=7 web-3 --wait 2m":      sharded(ends(0, "web-3 of tenant is drained: it owns no shard")),
+	"pglatch shards drain tenant=7 web-3 --undo":         sharded(after("pglatch shards drain tenant=7 web-3 --wait 2m", ends(0, "web-3 of tenant may claim shards again"))),
+	"pglatch shards pin tenant=7 acme web-3 --wait 1m":   sharded(ends(0, "acme of tenant is pinned to web-3, which owns it")),
+	"pglatch shards pin tenant=7 acme --remove":          sharded(after("pglatch shards pin tenant=7 acme web-3 --wait 1m", ends(0, "acme of tenant is not pinned any more"))),
+
+	"make demo-shards ONCE=1": target,
+
 	"pglatch serve locks":                             serves,
 	"pglatch lease run nightly-report -- ./report.sh": ends(0, "works with token 1"),
 	"pglatch lease run --server http://localhost:8080,http://localhost:8081 nightly-report -- ./report.sh": ends(0, "works with token 1"),
@@ -285,6 +299,34 @@ func verifies(s *stage, command string) {
 		require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, name), []byte(node.Stderr.String()), 0o600))
 	}
 	ends(0, "apart")(s, command)
+}
+
+// sharded has two nodes own three shards.
+func sharded(then trial) trial {
+	return func(s *stage, command string) {
+		for _, identity := range []string{"web-2", "web-3"} {
+			backend, err := shardspostgres.New(shardspostgres.Config{DSN: s.dsn, Namespace: namespace.Must(7, "tenant"), CreateTable: true})
+			require.NoError(s.t, err)
+			node, err := shards.New(shards.Config{Name: "tenant", Backend: backend, Identity: identity, Shards: []string{"acme", "globex", "initech"}})
+			require.NoError(s.t, err)
+			ctx, stop := context.WithCancel(s.t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+			}()
+			s.t.Cleanup(func() {
+				stop()
+				assert.NoError(s.t, <-ended)
+			})
+		}
+		var stdout string
+		clitest.Eventually(s.t, func() bool {
+			var code int
+			stdout, _, code = clitest.Run(s.t, s.env, "shards", "ls", "tenant=7")
+			return code == 0 && strings.Contains(stdout, "web-2") && strings.Contains(stdout, "web-3")
+		}, func() string { return stdout })
+		then(s, command)
+	}
 }
 
 // serves on another port than the page's, which may be taken.

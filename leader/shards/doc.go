@@ -11,7 +11,8 @@
 //
 // Its backends are shards/postgres, on sessions of PostgreSQL, and shards/leased, on fenced leases: behind a
 // lock server, or in any lease.Store. Package shardstest has one in memory, for tests. shards/driver is
-// their contract.
+// their contract. docs/shards.md says which to choose, and what people do to run it; "pglatch shards" is their
+// command, and Observe what it looks by.
 //
 // # How it works
 //
