@@ -1,10 +1,11 @@
-// Package prometheus shows Prometheus what happens to locks, elections and leases.
+// Package prometheus shows Prometheus what happens to locks, elections, shards and leases.
 //
 //	metrics := lockmetrics.New() // import lockmetrics "github.com/pglatch/pglatch/observe/prometheus"
 //	prometheus.MustRegister(metrics)
 //
 //	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: metrics.Tracer()})
 //	defer metrics.Watch(elector)()         // an election's
+//	defer metrics.WatchShards(node)()      // those of a shards.Node
 //	store = metrics.Store(store)           // leases; Client for a lock server's client
 //
 // It is a module of its own, so that programs that want no metrics have no metrics library.
@@ -40,6 +41,14 @@
 //	leader_election_leading_since_timestamp_seconds{name}
 //	leader_election_attempt_failures_total{name}       without those in which somebody else leads
 //	leader_election_drains_exceeded_total{name}        work that went on: a successor could overlap with it
+//
+// Shards, by the name of their group, of this process:
+//
+//	pglatch_shards_owned{name}, pglatch_shard_sessions{name}, _members{name}  now
+//	pglatch_shard_transitions_total{name,to}           to: acquired, released, lost
+//	pglatch_shard_moves_total{name}                    given up to even out
+//	pglatch_shard_work_failures_total{name}, _given_away_total{name}
+//	pglatch_shard_looks_total{name}, _refusals_total{name}, _backend_errors_total{name}
 //
 // Leases, of what went through Store or Client, by the lock server's words for results:
 //

@@ -2,19 +2,22 @@ package prometheus
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// Metrics are those of any number of Lockers and elections of one process. It is a Collector, for
+// Metrics are those of any number of Lockers, elections and nodes that own shards, of one process. It is a Collector, for
 // the program to register, once. It is safe for concurrent use.
 type Metrics struct {
 	locks     *locks
 	elections *elections
 	leases    *leases
+	spread    *spread
 }
 
-// New returns Metrics of nothing yet: see Tracer, Watch, Store and Client.
+// New returns Metrics of nothing yet: see Tracer, Watch, WatchShards, Store and Client.
 func New() *Metrics {
-	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases()}
+	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases(), spread: &spread{ended: map[string]shards.Stats{}}}
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -24,6 +27,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.locks.describe(to)
 	m.elections.describe(to)
 	m.leases.describe(to)
+	m.spread.describe(to)
 }
 
 // Collect sends all metrics as they are now. It does no I/O, but walks through the locks that are
@@ -32,6 +36,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.locks.collect(to)
 	m.elections.collect(to)
 	m.leases.collect(to)
+	m.spread.collect(to)
 }
 
 // A collectors is several of client_golang's.
