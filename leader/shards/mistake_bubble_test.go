@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -170,5 +171,32 @@ func TestTenNodesBecomeOneAndTenAgain(t *testing.T) {
 		for _, m := range nodes {
 			m.end(t)
 		}
+	})
+}
+
+func TestWorkThatEndsItsGoroutineIsGivenAwayUnlessItWasToEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		released := 0
+		var early atomic.Bool
+		early.Store(true)
+		a := g.joinWith("a", shards.Config{Count: 1, Callbacks: shards.Callbacks{
+			OnReleased: func(shards.Shard) { released++ },
+		}}, func(ctx context.Context, _ shards.Shard) error {
+			if !early.Swap(false) {
+				<-ctx.Done()
+			}
+			runtime.Goexit()
+			return nil
+		})
+		pass(30 * time.Second)
+		assert.Equal(t, int64(1), a.Stats().GaveAway)
+		assert.Empty(t, g.store.Owners())
+		pass(settled)
+		assert.Len(t, g.store.Owners(), 1, "it is tried again")
+		a.end(t)
+		assert.Equal(t, int64(1), a.Stats().GaveAway, "not the second time, when the node stopped")
+		assert.Equal(t, 2, released)
 	})
 }

@@ -242,7 +242,6 @@ func (r *run) setShards(shards *plan.Shards) {
 		r.view = shards.View(r.seen)
 	}
 	r.looks = time.Now()
-	r.steps = r.looks
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, o := range r.owned {

@@ -22,6 +22,7 @@ import (
 // An uneven backend is slow in some calls on one of its sessions.
 type uneven struct {
 	*shardstest.Backend
+	store *shardstest.Store
 
 	mu      sync.Mutex
 	opened  int
@@ -87,6 +88,7 @@ func (s unevenSession) Look(ctx context.Context, known uint64) (driver.View, err
 func (s unevenSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
 	s.backend.wait(s.number, "claim")
 	grants, err := s.Session.Claim(ctx, names)
+	s.backend.wait(s.number, "answer to a claim")
 	s.backend.mu.Lock()
 	defer s.backend.mu.Unlock()
 	for _, g := range grants {
@@ -128,8 +130,9 @@ type unevenNode struct {
 
 func newUneven(t *testing.T) *unevenNode {
 	t.Helper()
+	store := shardstest.NewStore()
 	u := &unevenNode{
-		backend: &uneven{Backend: shardstest.NewStore().Backend(), slow: map[call]bool{}, owned: map[string]int{}, waiting: make(chan struct{}, 10)},
+		backend: &uneven{Backend: store.Backend(), store: store, slow: map[call]bool{}, owned: map[string]int{}, waiting: make(chan struct{}, 10)},
 		changed: make(chan struct{}), released: make(chan string, 10), failing: map[string]chan struct{}{},
 	}
 	for i := range 20 {
@@ -250,4 +253,19 @@ func TestACallThatIsSlowDelaysNoReleaseOnAnotherSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatAClaimGotOnASessionThatDiedMeanwhileIsNotOwned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUneven(t)
+		u.backend.setSlow(0, "answer to a claim")
+		<-u.backend.waiting
+		require.True(t, u.backend.Kill(0))
+		pass(20 * time.Second)
+		assert.Len(t, u.Owned(), 20)
+		assert.Len(t, u.backend.store.Owners(), 20, "it was claimed on another")
+		assert.Zero(t, u.Stats().Lost, "it was never owned")
+		u.end()
+	})
 }
