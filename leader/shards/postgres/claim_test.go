@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,4 +57,78 @@ func TestTablesThatAreMissingAreSaidAtOnce(t *testing.T) {
 	require.NoError(t, b.Migrate(t.Context()))
 	require.NoError(t, b.Migrate(t.Context()), "it can be repeated")
 	open(t, b, "a")
+}
+
+// stuck has a transaction that inserts the row of shard 1, for which a claim of it waits under its lock.
+func (j judge) stuck() (free func()) {
+	j.t.Helper()
+	tx, err := j.pool.Begin(context.Background())
+	require.NoError(j.t, err)
+	_, err = tx.Exec(context.Background(), `INSERT INTO pglatch_shard VALUES ('tenant=7', '1', (7::bigint << 32) + 1, 1, 1, 1, 1, now(), '', 1, now())`)
+	require.NoError(j.t, err)
+	free = func() { _ = tx.Rollback(context.Background()) }
+	j.t.Cleanup(free)
+	return free
+}
+
+// waiting blocks until a session waits for a row.
+func (j judge) waiting(pid uint32) {
+	j.t.Helper()
+	j.eventually(func() bool {
+		return one[int](j, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`, pid) > 0
+	})
+}
+
+func TestAClaimThatWaitsIsEndedAndGivesItsLocksBack(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	s := open(t, newBackend(t, dsn, nil), "a")
+	pid := postgres.PIDOf(s)
+	for name, end := range map[string]func(){
+		"by the bound of the wait": func() {},
+		"by somebody":              func() { judge.exec(`SELECT pg_cancel_backend($1)`, pid) },
+	} {
+		free := judge.stuck()
+		failed := make(chan error, 1)
+		go func() { _, err := s.Claim(t.Context(), []string{"1", "2"}); failed <- err }()
+		judge.waiting(pid)
+		assert.NotZero(t, judge.locks(), "the control: it has locks meanwhile")
+		end()
+		require.Error(t, <-failed, name)
+		assert.Zero(t, judge.locks(), name)
+		free()
+		assert.Len(t, claim(t, s, "1", "2"), 2, "the session lasts")
+		release(t, s, "1", "2")
+		judge.exec(`DELETE FROM pglatch_shard`)
+	}
+}
+
+func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
+	claim(t, a, "3")
+	free := judge.stuck()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := a.Claim(short, []string{"1", "2"})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	select {
+	case <-a.Lost():
+		require.Fail(t, "a claim without an answer ends nothing")
+	default:
+	}
+	require.Error(t, a.Release(short, []string{"1", "2"}))
+	select {
+	case <-a.Lost():
+	case <-time.After(patience):
+		require.Fail(t, "nobody is told")
+	}
+	_, err = a.Renew(t.Context(), ttl)
+	require.ErrorIs(t, err, leader.ErrLost)
+	free()
+	judge.eventually(func() bool { return judge.locks() == 0 })
+	assert.Len(t, claim(t, b, "1", "2", "3"), 3)
 }

@@ -87,5 +87,8 @@ func (b *Backend) failed(err error) error {
 	case sqlstate.UndefinedTable, sqlstate.Privilege:
 		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Cause: err}
 	}
+	if sqlstate.Of(err) == sqlstate.LockNotAvailable {
+		return fmt.Errorf("shards: another transaction has locked rows of %s, or the table: %w", b.config.Table, err)
+	}
 	return pgreach.Unreachable(err)
 }
