@@ -108,12 +108,18 @@ func (f *faulty) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.
 	return f.Store.List(ctx, r)
 }
 
-// takeAway ends the lease of a shard, as somebody with the right to do so can.
-func (f *faulty) takeAway(tb testing.TB, shard string) {
+// takeAway ends the leases of a holder with this prefix, as somebody with the right to do so can.
+func (f *faulty) takeAway(tb testing.TB, prefix, holder string) {
 	tb.Helper()
-	r, err := f.Get(tb.Context(), group+"/shard/"+shard)
-	require.NoError(tb, err)
-	require.NoError(tb, f.Store.Release(tb.Context(), r.Claim))
+	taken := 0
+	for r, err := range f.Store.List(tb.Context(), lease.ListRequest{Prefix: group + "/" + prefix}) {
+		require.NoError(tb, err)
+		if r.Holder == holder && r.State == lease.Held {
+			taken++
+			require.NoError(tb, f.Store.Release(tb.Context(), r.Claim))
+		}
+	}
+	require.Equal(tb, 1, taken)
 }
 
 // busy is a store's refusal.

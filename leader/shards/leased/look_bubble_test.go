@@ -46,10 +46,10 @@ func TestWhatADeadNodeOwnedIsSeenToBecomeFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaulty()
 		a, b := open(t, f, "a"), open(t, f, "b")
-		time.Sleep(time.Second)
-		claim(t, a, "1", "2") // they last for longer than the member's lease
+		claim(t, a, "1", "2")
 		v := look(t, b, 0)
 		died := time.Now()
+		f.takeAway(t, "group/member/", "a") // which other nodes see some time before the shards' leases end
 		for time.Since(died) < ttl+time.Second {
 			time.Sleep(ttl / 10)
 			renew(t, b)

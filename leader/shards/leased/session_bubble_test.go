@@ -58,8 +58,8 @@ func TestAStoreThatRenewsOneByOneDoes(t *testing.T) {
 		f.counted()
 		assert.Empty(t, renew(t, a))
 		assert.Equal(t, map[string]int{"renew": 101}, f.counted())
-		f.takeAway(t, "7")
-		assert.Equal(t, []string{"7"}, renew(t, a))
+		f.takeAway(t, "shard/99", "a")
+		assert.Equal(t, []string{"99"}, renew(t, a))
 	})
 }
 
@@ -180,7 +180,7 @@ func TestAShardThatIsTakenAwayIsLostAlone(t *testing.T) {
 		claim(t, a, "1", "2")
 		renew(t, a)
 		known := look(t, b, 0)
-		f.takeAway(t, "1")
+		f.takeAway(t, "shard/1", "a")
 		assert.Equal(t, []string{"1"}, renew(t, a))
 		assert.Empty(t, renew(t, a), "it is said once")
 		look(t, a, 0)
@@ -197,7 +197,7 @@ func TestALossIsNotToldBeforeTheClaimIs(t *testing.T) {
 		f := newFaulty()
 		a := open(t, f, "a")
 		claim(t, a, "1")
-		f.takeAway(t, "1")
+		f.takeAway(t, "shard/1", "a")
 		lost, err := a.Renew(t.Context(), ttl) // it can have begun before the claim returned
 		require.ErrorContains(t, err, "as soon as it was claimed")
 		require.NotErrorIs(t, err, leader.ErrLost)
@@ -233,7 +233,7 @@ func TestABusyStoreSlowsClaimsDown(t *testing.T) {
 		go func() {
 			defer close(done)
 			time.Sleep(2 * time.Second)
-			renewal, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			renewal, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			_, err := a.Renew(renewal, ttl)
 			assert.NoError(t, err, "a renewal goes before claims")
