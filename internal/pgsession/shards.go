@@ -25,8 +25,8 @@ type Shards struct {
 }
 
 // Member returns the lock that all sessions of the group share: a member is who has one that does. Like
-// every derivation it never changes: it is in pglatch's own space, as if there were an election on
-// the key of number and name in the text form "name=number".
+// every derivation it never changes: it is the lock of guards of an Election, but of the text "pglatch shards" ‖ name ‖ "=" ‖ number, and
+// so in pglatch's own space.
 func (g Shards) Member() namespace.Tag {
 	return electionOf([]byte("pglatch shards" + g.Namespace.String())).Guard()
 }
