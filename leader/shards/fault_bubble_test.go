@@ -244,7 +244,7 @@ func TestAClaimWhoseAnswerWasLostIsSettled(t *testing.T) {
 func TestASlowOpenLeavesNoTimeAfterTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		u := &uneven{Backend: shardstest.NewStore().Backend(), slow: map[call]bool{}, owned: map[string]int{}, waiting: make(chan struct{}, 2)}
+		u := &uneven{Backend: shardstest.NewStore().Backend(), slow: map[call]bool{}, owned: map[string]int{}, claimed: map[string]int{}, waiting: make(chan struct{}, 2)}
 		u.setSlow(0, "open")
 		u.setSlow(1, "open")
 		node, err := shards.New(shards.Config{
@@ -268,5 +268,27 @@ func TestASlowOpenLeavesNoTimeAfterTheLease(t *testing.T) {
 		assert.LessOrEqual(t, (<-ended).Sub(asked), 20*time.Second-2*time.Second-2*time.Second, "LossDrain and margin before the lease")
 		stop()
 		require.NoError(t, <-done)
+	})
+}
+
+// Renewals fail, and the server could hear that the session is closed: it must not before the work has had its LossDrain.
+func TestASessionThatCannotBeRenewedIsKeptOpenWhileWorkEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		a := g.joinWith("a", shards.Config{}, func(ctx context.Context, s shards.Shard) error {
+			g.begin("a", s)
+			<-ctx.Done()
+			time.Sleep(time.Second) // less than LossDrain
+			g.finish(s)             // it fails if another has begun
+			return nil
+		})
+		b := g.join("b", shards.Config{})
+		pass(20 * time.Second)
+		a.backend.SetUnavailable(errors.New("no route to host"))
+		pass(settled)
+		assert.Equal(t, map[string]int{"b": 30}, g.loads())
+		a.end(t)
+		b.end(t)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/shardstest"
@@ -30,6 +31,9 @@ type uneven struct {
 	owned   map[string]int // the session of each shard
 	looker  int            // the session that looked last
 	waiting chan struct{}  // has a value when a call begins to be slow
+	claimed map[string]int // how many claims of a shard are under way
+	twice   bool           // two were at once
+	mixed   bool           // a session was told of a version of another
 }
 
 // A call is of a session, or an open, of which session is the number.
@@ -82,10 +86,21 @@ func (s unevenSession) Announce(ctx context.Context, self driver.Member) error {
 
 func (s unevenSession) Look(ctx context.Context, known uint64) (driver.View, error) {
 	s.backend.wait(s.number, "look")
-	return s.Session.Look(ctx, known)
+	offset := uint64(s.number) << 32 // each session has versions of its own
+	if known != 0 {
+		s.backend.mu.Lock()
+		s.backend.mixed = s.backend.mixed || known>>32 != offset>>32
+		s.backend.mu.Unlock()
+		known -= offset
+	}
+	v, err := s.Session.Look(ctx, known)
+	v.Version += offset
+	return v, err
 }
 
 func (s unevenSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
+	s.backend.count(names, 1)
+	defer s.backend.count(names, -1)
 	s.backend.wait(s.number, "claim")
 	grants, err := s.Session.Claim(ctx, names)
 	s.backend.wait(s.number, "answer to a claim")
@@ -100,6 +115,16 @@ func (s unevenSession) Claim(ctx context.Context, names []string) ([]driver.Gran
 func (s unevenSession) Release(ctx context.Context, names []string) error {
 	s.backend.wait(s.number, "release")
 	return s.Session.Release(ctx, names)
+}
+
+// count counts claims that are under way.
+func (b *uneven) count(names []string, more int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range names {
+		b.claimed[name] += more
+		b.twice = b.twice || b.claimed[name] > 1
+	}
 }
 
 // of returns a shard that a session of this number has, or has not.
@@ -125,6 +150,7 @@ type unevenNode struct {
 
 	mu      sync.Mutex
 	names   []string
+	worse   []error
 	failing map[string]chan struct{}
 }
 
@@ -132,15 +158,15 @@ func newUneven(t *testing.T) *unevenNode {
 	t.Helper()
 	store := shardstest.NewStore()
 	u := &unevenNode{
-		backend: &uneven{Backend: store.Backend(), store: store, slow: map[call]bool{}, owned: map[string]int{}, waiting: make(chan struct{}, 10)},
+		backend: &uneven{Backend: store.Backend(), store: store, slow: map[call]bool{}, owned: map[string]int{}, claimed: map[string]int{}, waiting: make(chan struct{}, 10)},
 		changed: make(chan struct{}), released: make(chan string, 10), failing: map[string]chan struct{}{},
 	}
 	for i := range 20 {
 		u.names = append(u.names, fmt.Sprint(i))
 	}
 	node, err := shards.New(shards.Config{
-		Name: "tenants", Backend: u.backend, List: u.list, ListChanged: u.changed, Restart: never{},
-		Callbacks: shards.Callbacks{OnReleased: func(s shards.Shard) {
+		Name: "tenants", Backend: u.backend, List: u.list, ListChanged: u.changed, Restart: never{}, DrainTimeout: time.Second,
+		Callbacks: shards.Callbacks{OnError: u.problem, OnReleased: func(s shards.Shard) {
 			if u.failed(s.Name) {
 				u.released <- s.Name
 			}
@@ -156,6 +182,21 @@ func newUneven(t *testing.T) *unevenNode {
 		assert.NoError(t, <-done)
 	}
 	return u
+}
+
+// problem notes what is worse than a session that was killed.
+func (u *unevenNode) problem(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !errors.Is(err, leader.ErrLost) {
+		u.worse = append(u.worse, err)
+	}
+}
+
+func (u *unevenNode) problems() []error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.worse
 }
 
 func (u *unevenNode) list(context.Context) ([]string, error) {
@@ -249,6 +290,10 @@ func TestACallThatIsSlowDelaysNoReleaseOnAnotherSession(t *testing.T) {
 				u.fail(name)
 				require.Equal(t, name, <-u.released)
 				assert.Less(t, time.Since(before), slowness/10)
+				pass(2 * slowness)
+				assert.False(t, u.backend.twice, "no shard is claimed on two sessions at once")
+				assert.False(t, u.backend.mixed, "a session gets versions of its own")
+				assert.Empty(t, u.problems(), "no work took longer than DrainTimeout")
 				u.end()
 			})
 		})
