@@ -29,7 +29,7 @@ import (
 func harness(open func(t *testing.T) leased.Store) shardstest.Harness {
 	return shardstest.Harness{
 		TTL:  2 * time.Second,
-		Many: 100, // a disk that others use syncs some times a second
+		Many: 50, // a disk that others use syncs some times a second
 		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			store := open(t)

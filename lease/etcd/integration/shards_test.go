@@ -21,8 +21,8 @@ func TestShardsConform(t *testing.T) {
 	address := serve(t, etcdtest.Member{NoFsync: true})
 	var groups atomic.Int64
 	shardstest.Run(t, shardstest.Harness{
-		TTL:  2 * time.Second,
-		Many: 100,
+		TTL:  3 * time.Second,
+		Many: 30, // renewed 64 at a time, by a read, a message and a commit each
 		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			name := "tenants-" + strconv.FormatInt(groups.Add(1), 10)
