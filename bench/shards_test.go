@@ -118,7 +118,7 @@ func nobody() int { return 0 }
 func (s spreader) server(b *testing.B) *pgserver.Server {
 	b.Helper()
 	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{
-		"log_statement": "all", "max_locks_per_transaction": "256", "max_connections": "400",
+		"max_locks_per_transaction": "256", "max_connections": "400",
 	}})
 	if s.setup != "" {
 		_, err := connect(b, server.DSN("")).Exec(b.Context(), strings.ReplaceAll(s.setup, "$N", fmt.Sprint(s.shards)))
@@ -158,6 +158,7 @@ func (s spreader) life(b *testing.B) {
 	o.await(b, s.shards, nobody)
 	b.ReportMetric(time.Since(began).Seconds(), "settle-s")
 	s.idle(b, server, conn)
+	<-time.After(10 * time.Second) // each session has read its settings
 	least, most := int64(s.shards), int64(0)
 	for i := range parts {
 		least, most = min(least, parts[i].Load()), max(most, parts[i].Load())
@@ -183,7 +184,17 @@ func (s spreader) life(b *testing.B) {
 // idle reports what half a minute costs each node in which nothing happens.
 func (s spreader) idle(b *testing.B, server *pgserver.Server, conn *pgx.Conn) {
 	b.Helper()
-	<-time.After(5 * time.Second) // what evens out has done so, and what was counted is written down
+	for _, sql := range []string{"ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()"} {
+		_, err := conn.Exec(b.Context(), sql)
+		require.NoError(b, err)
+	}
+	defer func() { // what comes then is not slower for it
+		_, err := conn.Exec(b.Context(), "ALTER SYSTEM RESET log_statement")
+		require.NoError(b, err)
+		_, err = conn.Exec(b.Context(), "SELECT pg_reload_conf()")
+		require.NoError(b, err)
+	}()
+	<-time.After(10 * time.Second) // what evens out has done so, and each session has read its settings
 	const written = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables"
 	ask := func(sql string) (n float64) {
 		require.NoError(b, conn.QueryRow(b.Context(), sql).Scan(&n))
