@@ -171,6 +171,26 @@ func TestAContextLooksAtTheClock(t *testing.T) {
 	})
 }
 
+// The machine was suspended while a renewal was under way, whose answer has come.
+func TestARenewalThatComesTooLateProlongsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		a := g.join("a", shards.Config{Count: 1})
+		pass(20 * time.Second)
+		a.backend.SetDelay(4900 * time.Millisecond) // one is under way for nearly all of the time
+		pass(20 * time.Second)
+		assert.Zero(t, a.Stats().Lost)
+		a.Distrust()
+		pass(4 * time.Second)
+		assert.Equal(t, int64(1), a.Stats().Lost)
+		a.backend.SetDelay(0)
+		pass(20 * time.Second)
+		assert.Len(t, a.Owned(), 1, "it was claimed again")
+		a.end(t)
+	})
+}
+
 func TestAShardIsNotClaimedAgainBeforeItsWorkHasReturned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
