@@ -78,8 +78,10 @@ var (
 const claimShardsSQL = `SELECT pg_catalog.set_config('lock_timeout', '%[1]s', true);
 WITH wanted AS MATERIALIZED (
 	SELECT a.name, a.key FROM ROWS FROM (pg_catalog.unnest(%[2]s::pg_catalog.text[]), pg_catalog.unnest('{%[3]s}'::pg_catalog.int8[])) AS a(name, key)
+), locks AS MATERIALIZED (
+	SELECT %[10]s AS n
 ), asked AS MATERIALIZED (
-	SELECT name, key FROM wanted LIMIT (SELECT greatest(%[4]d - pg_catalog.count(*), 0) FROM pg_catalog.pg_locks)
+	SELECT name, key FROM wanted LIMIT (SELECT greatest(%[4]d - n, 0) FROM locks)
 ), other AS MATERIALIZED (
 	SELECT a.name, t.name AS other FROM asked AS a JOIN %[5]s AS t ON t.shards = %[6]s AND t.key = a.key AND t.name <> a.name
 ), clear AS MATERIALIZED (
@@ -109,8 +111,7 @@ SELECT pg_catalog.json_build_object(
 	'guarded', (SELECT coalesce(pg_catalog.json_agg(name), '[]') FROM back),
 	'clashes', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', name, 'other', other)), '[]') FROM other),
 	'left_out', (SELECT pg_catalog.count(*) FROM wanted) - (SELECT pg_catalog.count(*) FROM asked),
-	'locks', CASE WHEN (SELECT pg_catalog.count(*) FROM wanted) > (SELECT pg_catalog.count(*) FROM asked)
-		THEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks) ELSE 0 END)::pg_catalog.text,
+	'locks', (SELECT n FROM locks))::pg_catalog.text,
 	pg_catalog.pg_backend_pid()`
 
 // A ShardClaim is the outcome of one.
@@ -126,11 +127,11 @@ type ShardClaim struct {
 		Other string `json:"other"`
 	} `json:"clashes"` // names whose key another shard has
 	LeftOut int   `json:"left_out"` // for which there was no room among the locks of the server
-	Locks   int64 `json:"locks"`    // that there are, if some were left out
+	Locks   int64 `json:"locks"`    // that there were before it; 0 if they were not counted
 }
 
 // ClaimShards makes one attempt for each of keys, by name, of which the session holds none, while the
-// server has fewer locks than limit. wait bounds the wait for a row. After an error that is no loss the session
+// server has fewer locks than limit, 0 being that they are not to be counted. wait bounds the wait for a row. After an error that is no loss the session
 // holds none of them. It ends a watch.
 func (s *Session) ClaimShards(g Shards, keys map[string]int64, limit int64, wait time.Duration) (claim ShardClaim, err error) {
 	s.stopWatch()
@@ -139,7 +140,11 @@ func (s *Session) ClaimShards(g Shards, keys map[string]int64, limit int64, wait
 	for i, name := range names {
 		values[i] = keys[name]
 	}
-	sql := fmt.Sprintf(claimShardsSQL, ms(wait), textArray(names), int8List(values), limit, g.Terms, g.Group(), tryShardSQL, unlockShardSQL, NextTermSQL("false"))
+	count := "(SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks)"
+	if limit == 0 {
+		count, limit = "0::pg_catalog.int8", int64(len(names))
+	}
+	sql := fmt.Sprintf(claimShardsSQL, ms(wait), textArray(names), int8List(values), limit, g.Terms, g.Group(), tryShardSQL, unlockShardSQL, NextTermSQL("false"), count)
 	row, err := s.text(sql, s.from.config.statementBound())
 	if err == nil {
 		err = json.Unmarshal([]byte(row[0]), &claim)
@@ -185,6 +190,20 @@ func (s *Session) ReleaseShards(g Shards, keys []int64) error {
 		all[i] = &ops[i]
 	}
 	return s.Run(all...)
+}
+
+// PassedShards returns how many of these shards have a later term than the given one. It ends a watch.
+func (s *Session) PassedShards(g Shards, names []string, eras []uint16, ns []uint64) (int, error) {
+	terms := make([]string, len(names))
+	for i, name := range names {
+		terms[i] = fmt.Sprintf("(%s, %d, %d)", Literal(name), eras[i], ns[i])
+	}
+	row, err := s.Query(fmt.Sprintf(`SELECT pg_catalog.count(*), pg_catalog.pg_backend_pid() FROM (VALUES %s) AS a(name, era, n)
+	JOIN %s AS t ON t.shards = %s AND t.name = a.name WHERE (t.era, t.n) > (a.era, a.n)`, strings.Join(terms, ", "), g.Terms, g.Group()))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(row[0])
 }
 
 // lookShardsSQL reads who takes part, who owns what and what people want, unless the digest of all that is known. A digest

@@ -50,6 +50,7 @@ func (r *run) proceed() {
 			r.announce(o, self)
 		case len(o.releases) > 0:
 			r.release(o)
+		case r.inquire(o):
 		case r.leaving || r.claim(o) || r.anticipate(o):
 		case r.mayLook():
 			r.sight(o)
@@ -114,13 +115,20 @@ func (r *run) claim(o *session) bool {
 // it is expected.
 const window = 250
 
+// leastWindow is as many if none was given up when it tried before; else it is twice as many as were.
+const leastWindow = 32
+
+// lull is how long a look waits for more to be given up, where it was right to expect it: to look at all that
+// there is takes longer than to claim what is free.
+const lull = 25 * time.Millisecond
+
 // anticipate tries to own what others may have given up.
 func (r *run) anticipate(o *session) bool {
 	if !o.hope || o.hoped && r.mayLook() {
 		return false
 	}
 	o.hope = false
-	names := r.take(&o.expected, window)
+	names := r.take(&o.expected, min(max(2*o.fulfilled, leastWindow), window))
 	if len(names) == 0 {
 		return false
 	}
@@ -134,6 +142,12 @@ func (r *run) anticipate(o *session) bool {
 			delete(r.asked, name)
 		}
 		o.expected = append(slices.DeleteFunc(names, func(name string) bool { return got[name] }), o.expected...)
+		o.fulfilled = len(grants)
+		o.hope = o.hope || len(grants) == len(names)
+		if now := time.Now(); len(grants) > 0 && now.Sub(r.looked) < r.config.LookInterval/2 {
+			o.hoped = false
+			r.notSoon = later(r.notSoon, now.Add(lull))
+		}
 	})
 	return true
 }
@@ -205,13 +219,13 @@ func (r *run) sight(o *session) {
 	if r.looker == o {
 		known = r.seen.Version
 	}
-	r.looking, r.looks = true, begin.Add(jitter(r.config.LookInterval))
+	r.looking, r.looked, r.looks = true, begin, begin.Add(jitter(r.config.LookInterval))
 	var v driver.View
 	r.on(o, "looking",
 		func(ctx context.Context) (err error) { v, err = o.Look(ctx, known); return err },
 		func(ok bool) {
 			r.looking = false
-			r.notSoon = time.Now().Add(time.Since(begin)) // looking takes half of the time at most
+			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looking takes a fifth of the time at most
 			if ok {
 				r.saw(o, v, known)
 			}

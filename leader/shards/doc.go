@@ -34,9 +34,9 @@
 // is renewed as a whole. The end of one costs what it carries; the rest works on, and the node opens another.
 // A call that is slow on one session delays nothing on another.
 //
-// A node that stops, or drains, gives up in pieces of a hundred, or a thirty-second if that is more: the next when the last was
-// released, or after 10 ms. The others know what is to be theirs, and try to claim it whenever their backend
-// says that something was given up, without a look: a shard is left alone for as long as its release and the claim take.
+// A node that stops, or drains, gives up in pieces of 32, or a hundredth if that is more: the next when others have claimed the last,
+// if a session can say so, as PostgreSQL's can, or after 250 ms; else when it was released, or after 10 ms. The others know what is to be theirs, and
+// try to claim it whenever their backend says that something was given up, without a look.
 //
 // # What it guarantees
 //

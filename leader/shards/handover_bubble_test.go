@@ -128,9 +128,70 @@ func (b slowSight) Open(ctx context.Context, self driver.Member, ttl time.Durati
 	return slowSightSession{s, b.look}, err
 }
 
+func (s slowSightSession) Passed(ctx context.Context, released []driver.Grant) (int, error) {
+	return s.Session.(driver.Passer).Passed(ctx, released) //nolint:forcetypeassert // the memory's has it
+}
+
 func (s slowSightSession) Look(ctx context.Context, known uint64) (driver.View, error) {
 	time.Sleep(s.look)
 	return s.Session.Look(ctx, known)
+}
+
+// Others claim more slowly than the node that leaves gives up.
+func TestWhoLeavesWaitsUntilOthersHaveClaimed(t *testing.T) {
+	t.Parallel()
+	for name, knows := range map[string]bool{"the session says what was claimed": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const n = 3_000
+				h := newHandover(t, 3, n, func(b *shardstest.Backend) driver.Backend {
+					b.SetDelay(time.Millisecond)
+					return slowClaims{b, knows}
+				})
+				pass(5 * time.Second)
+				require.Len(t, h.store.Owners(), n)
+				h.stops[0]()
+				pass(3 * time.Second)
+				gaps := h.gaps.sorted()
+				require.InDelta(t, n/3, len(gaps), 1)
+				p50, p99 := gaps[len(gaps)/2], gaps[len(gaps)*99/100]
+				t.Logf("p50 %v, p99 %v, at most %v", p50, p99, gaps[len(gaps)-1])
+				if knows {
+					assert.LessOrEqual(t, p99, 25*time.Millisecond)
+				} else {
+					assert.GreaterOrEqual(t, p50, 30*time.Millisecond)
+				}
+				h.stop()
+			})
+		})
+	}
+}
+
+// slowClaims is a backend whose claims take longer the more they ask for.
+type slowClaims struct {
+	*shardstest.Backend
+	knows bool
+}
+
+type slowClaimsSession struct{ driver.Session }
+
+type knowingSession struct {
+	slowClaimsSession
+	driver.Passer
+}
+
+func (b slowClaims) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
+	s, err := b.Backend.Open(ctx, self, ttl)
+	if err != nil || !b.knows {
+		return slowClaimsSession{s}, err
+	}
+	return knowingSession{slowClaimsSession{s}, s.(driver.Passer)}, nil //nolint:forcetypeassert // the memory's is one
+}
+
+func (s slowClaimsSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
+	time.Sleep(time.Duration(len(names)) * 400 * time.Microsecond)
+	return s.Session.Claim(ctx, names)
 }
 
 // The leaver stays until it was replaced, each time. The time is that of this machine: see the bubble for what

@@ -75,6 +75,7 @@ type run struct {
 	opens    time.Time       // not before then
 	looks    time.Time       // the next look
 	notSoon  time.Time       // nor is one that somebody asked for before then
+	looked   time.Time       // when the last look began
 	steps    time.Time       // when to ask the plan again; zero = after the next look
 	asked    map[string]bool // what is being claimed, or was in vain since the last look: false
 	passing  passing
@@ -149,7 +150,7 @@ func (r *run) wait() time.Duration {
 			next = t
 		}
 	}
-	sooner(r.passing.next)
+	sooner(r.passing.due())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.drains) > 0 {

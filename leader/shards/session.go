@@ -26,6 +26,7 @@ type session struct {
 	expected  []string      // what others own, and are to give up to it
 	hope      bool          // some of that may be free
 	hoped     bool          // the last call claimed some of that
+	fulfilled int           // how many that were
 	claiming  int           // how many the call under way claims
 	undo      []string      // to be released after a claim
 	releases  []*ownership  // to be released

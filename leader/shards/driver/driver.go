@@ -80,6 +80,14 @@ type Binder interface {
 	Bind(ctx context.Context, g Grant) context.Context
 }
 
+// A Passer is a Session that knows what became of what the node released. A node that gives up many shards waits with the next of
+// them until others have claimed the last, so that each is left alone for a short time only.
+type Passer interface {
+	// Passed returns how many of these, which the node has released, were claimed since in a later term. It should be one round
+	// trip.
+	Passed(ctx context.Context, released []Grant) (int, error)
+}
+
 // An Operator is a Backend through which people move shards. What they say stays until they say
 // otherwise, also while the node is away.
 type Operator interface {

@@ -20,6 +20,7 @@ type Backend struct {
 	group  pgsession.Shards
 	plain  *pgsession.Dialer // of connections that carry no lock
 	guards *pgsession.ShardGuards
+	room   room
 }
 
 var _ interface {

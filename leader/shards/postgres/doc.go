@@ -64,7 +64,7 @@
 //
 // Every shard is a lock, and the lock table is one for all databases of a server: max_locks_per_transaction × (max_connections +
 // max_prepared_transactions), 6,400 by default, and a reserve. When it is full nobody can do anything. So a claim takes no more while the server has Config.MaxLocks of them, three quarters
-// by default: what fits is claimed, and if nothing does the error is a *BudgetError. For 10,000 shards on a server of 100 connections, set max_locks_per_transaction to 256.
+// by default; a node counts them again after a second, or a sixteenth of what was free: what fits is claimed, and if nothing does the error is a *BudgetError. For 10,000 shards on a server of 100 connections, set max_locks_per_transaction to 256.
 //
 // # When something fails
 //

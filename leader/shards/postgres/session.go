@@ -40,6 +40,7 @@ type lockSession struct {
 var _ interface {
 	driver.Session
 	driver.Binder
+	driver.Passer
 } = (*lockSession)(nil)
 
 func newSession(b *Backend, ttl time.Duration) *lockSession {
@@ -170,10 +171,11 @@ func (o *lockSession) claim(names []string) (grants []driver.Grant, problem erro
 	}
 	if len(keys) > 0 {
 		limit := o.limit()
-		claim, err := o.session.ClaimShards(o.backend.group, keys, limit, o.rowWait())
+		claim, err := o.session.ClaimShards(o.backend.group, keys, o.backend.room.limit(limit, len(keys)), o.rowWait())
 		if err != nil {
 			return nil, err
 		}
+		o.backend.room.counted(limit, claim.Locks, len(claim.Got))
 		for _, got := range claim.Got {
 			o.held[got.Name] = keys[got.Name]
 			grants = append(grants, driver.Grant{Name: got.Name, Term: driver.Term{Era: uint16(got.Era), N: got.N}})
@@ -243,6 +245,15 @@ func (o *lockSession) release(names []string) error {
 		return err
 	}
 	return nil // others look soon anyway
+}
+
+// Passed implements driver.Passer.
+func (o *lockSession) Passed(ctx context.Context, released []driver.Grant) (int, error) {
+	names, eras, ns := make([]string, len(released)), make([]uint16, len(released)), make([]uint64, len(released))
+	for i, g := range released {
+		names[i], eras[i], ns[i] = g.Name, g.Term.Era, g.Term.N
+	}
+	return call(ctx, o, func() (int, error) { return o.session.PassedShards(o.backend.group, names, eras, ns) })
 }
 
 // Announce implements driver.Session.

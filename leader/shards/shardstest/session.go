@@ -116,6 +116,20 @@ func (o *session) Release(ctx context.Context, names []string) error {
 	return nil
 }
 
+// Passed implements driver.Passer.
+func (o *session) Passed(ctx context.Context, released []shards.Grant) (n int, err error) {
+	if err := o.backend.reachLocked(ctx, o); err != nil {
+		return 0, fmt.Errorf("shardstest: passed: %w", err)
+	}
+	defer o.backend.store.mu.Unlock()
+	for _, g := range released {
+		if o.backend.store.terms[g.Name] > g.Term.N {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // abandon ends a session from its node's side, which is told: nobody knows what it owns.
 func (o *session) abandon() {
 	s := o.backend.store

@@ -86,6 +86,13 @@ func (s *brokenSession) Release(ctx context.Context, names []string) error {
 	return s.Session.Release(ctx, names)
 }
 
+func (s *brokenSession) Passed(ctx context.Context, released []driver.Grant) (int, error) {
+	if s.broken.kind == "all has passed" {
+		return len(released), nil
+	}
+	return s.Session.(driver.Passer).Passed(ctx, released) //nolint:forcetypeassert // the memory's is one
+}
+
 func (b broken) Observe(ctx context.Context) (driver.Observation, error) {
 	o, err := b.Backend.Observe(ctx)
 	if b.kind == "what nobody owns is forgotten" {
@@ -138,6 +145,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		"claims go by membership":       "of_many_sessions_one_owns_each_shard",
 		"terms stand still":             "terms_of_a_shard_rise",
 		"a release does nothing":        "a_release_frees_shards_at_once",
+		"all has passed":                "what_others_have_claimed_since_has_passed",
 		"a version stands still":        "a_version_stands_for_one_view",
 		"a renewal never fails":         "the_node_is_told_that_a_session_ended",
 		"renewals do nothing":           "a_session_lasts_as_long_as_it_is_renewed",
