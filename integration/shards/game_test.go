@@ -68,6 +68,18 @@ func newGameOn(t *testing.T, server *pgserver.Server, dsn string) *game {
 // open starts n nodes, whose jobs set may change, and waits until they own all shards evenly.
 func (g *game) open(n int, set func(*electiontest.Job)) {
 	g.t.Helper()
+	began := time.Now()
+	g.start(n, set)
+	g.awaitEven()
+	sessions, err := g.ledger.sessions()
+	require.NoError(g.t, err)
+	assert.LessOrEqual(g.t, sessions, 2*n, "sessions that carry shards")
+	g.t.Logf("%d nodes own %d shards evenly after %v", n, listed, time.Since(began).Round(time.Millisecond))
+}
+
+// start starts n nodes, whose jobs set may change.
+func (g *game) start(n int, set func(*electiontest.Job)) {
+	g.t.Helper()
 	g.observer.begin("opened")
 	g.nodes = nil
 	clear(g.woken)
@@ -82,12 +94,6 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 		node.Start()
 		g.nodes = append(g.nodes, node)
 	}
-	began := time.Now()
-	g.awaitEven()
-	sessions, err := g.ledger.sessions()
-	require.NoError(g.t, err)
-	assert.LessOrEqual(g.t, sessions, 2*n, "sessions that carry shards")
-	g.t.Logf("%d nodes own %d shards evenly after %v", n, listed, time.Since(began).Round(time.Millisecond))
 }
 
 // close stops all nodes in good order, after which nothing is held.
@@ -295,17 +301,4 @@ func (g *game) summary() {
 			f.name, o.count, o.owned.Round(time.Millisecond), f.bound(1), o.slow, o.even.Round(time.Millisecond), o.gap.Round(time.Millisecond),
 			o.overlap.Round(10*time.Microsecond))
 	}
-}
-
-// awaitOneOf waits until a node works on something.
-func (g *game) awaitOneOf(n *electiontest.Node) {
-	g.t.Helper()
-	g.await("a node to own a shard", func(latest map[int]tenure, _ time.Time) string {
-		for _, r := range latest {
-			if r.pid == n.PID() {
-				return ""
-			}
-		}
-		return "it owns none"
-	})
 }
