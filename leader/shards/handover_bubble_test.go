@@ -168,6 +168,24 @@ func TestWhoLeavesWaitsUntilOthersHaveClaimed(t *testing.T) {
 	}
 }
 
+// A fleet that stops as a whole: each node sees others, and none of them claims anything.
+func TestNodesThatAllLeaveDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 6_000
+		h := newHandover(t, 3, n, func(b *shardstest.Backend) driver.Backend { b.SetDelay(time.Millisecond); return b })
+		pass(5 * time.Second)
+		require.Len(t, h.store.Owners(), n)
+		for _, stop := range h.stops {
+			go stop()
+		}
+		pass(2 * time.Second)
+		assert.Empty(t, h.store.Owners())
+		pass(time.Minute) // else stop would wait for a mutex, and the bubble's time stand still
+		h.stop()
+	})
+}
+
 // slowClaims is a backend whose claims take longer the more they ask for.
 type slowClaims struct {
 	*shardstest.Backend

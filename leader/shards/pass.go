@@ -14,9 +14,9 @@ import (
 const (
 	// leastPiece is how many shards a piece has at least, and mostPieces how many there are at most.
 	leastPiece = 32
+	mostPieces = 100
 	// firstPiece is how many the first has, which is claimed when others have seen that there is something to claim.
 	firstPiece = 10
-	mostPieces = 100
 	// pace is how long a piece waits for the one before it to be released, whose work may not end soon.
 	pace = 10 * time.Millisecond
 	// notice is how long others have, from when a node begins to stop, to see what they are to claim.
@@ -76,8 +76,6 @@ func (r *run) pass() {
 	}
 	if p.waits && p.taken == 0 {
 		p.vain++
-	} else {
-		p.vain = 0
 	}
 	slices.SortFunc(p.rest, func(a, b *ownership) int { return strings.Compare(a.shard.Name, b.shard.Name) })
 	size := p.size
@@ -132,6 +130,9 @@ func (r *run) inquire(o *session) bool {
 		func(ctx context.Context) (err error) { taken, err = passer.Passed(ctx, grants); return err },
 		func(ok bool) {
 			p.asking, p.taken, p.asks = false, taken, time.Now().Add(question)
+			if taken > 0 {
+				p.vain = 0
+			}
 			if !ok || taken >= len(grants) {
 				p.waits = false
 			}
