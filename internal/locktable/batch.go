@@ -1,0 +1,163 @@
+package locktable
+
+// An Op is one operation on its way through a connection.
+type Op struct {
+	Kind      OpKind
+	Tag       Tag
+	Mode      Mode
+	Any       []Tag // of a Try: one of these, in exclusive mode, in place of Tag
+	Turnstile Tag   // that must be open, or nothing is tried; zero = none
+	By        *Request
+	key       *Key // nil = none
+	sent      bool
+}
+
+// An OpKind says what an operation does at the server.
+type OpKind uint8
+
+// The kinds of operations.
+const (
+	Try    OpKind = iota // takes the lock if it is free
+	Unlock               // gives it back
+	Pass                 // asks whether the turnstile is open
+	Ping                 // asks whether the session lives
+)
+
+// A Reply is the answer to an operation.
+type Reply struct {
+	Held  bool  // the try succeeded, or the turnstile is open
+	Index int   // of Any
+	Err   error // why the try was not made
+}
+
+// maxBatch bounds the time that a batch takes, and the room in the socket's buffers that it needs.
+const maxBatch = 1024
+
+// droppable is the number of pending operations above which none is searched for to be taken back.
+const droppable = 64
+
+// push has an operation done.
+func (n *Conn) push(o *Op) {
+	if !n.alive() {
+		o.fail(n.lost)
+		return
+	}
+	n.pending = append(n.pending, o)
+	switch {
+	case n.phase == Idle:
+		n.phase = Busy
+		n.table.do(Command{Kind: Drive, Conn: n})
+	case n.waiter != nil:
+		n.table.do(Command{Kind: Interrupt, Conn: n})
+	}
+}
+
+// Take begins the next batch: the carrier has the server do its operations, and calls Answer. Without an operation it
+// returns nil, and the connection is passed on.
+func (t *Table) Take(n *Conn, now Instant) []*Op {
+	t.note(EventTake, now, n, nil, nil)
+	defer t.guard()
+	if t.broken != nil {
+		return nil
+	}
+	t.now = now
+	if n.phase != Busy || len(n.pending) == 0 {
+		t.pass(n)
+		return nil
+	}
+	if len(n.batch) > 0 {
+		panic(BugError{"two batches are under way on one connection"})
+	}
+	count := min(len(n.pending), maxBatch)
+	n.batch = append(n.batch[:0], n.pending[:count]...)
+	rest := copy(n.pending, n.pending[count:])
+	clear(n.pending[rest:])
+	n.pending = n.pending[:rest]
+	for _, o := range n.batch {
+		o.sent = true
+	}
+	return n.batch
+}
+
+// Overdue says that the answer to a batch takes long.
+func (t *Table) Overdue(n *Conn) {
+	t.note(EventOverdue, 0, n, nil, nil)
+	n.slow = true
+}
+
+// Answer settles the batch that Take began, and passes the connection on. lost is not nil if the session ended: then the replies do not
+// count.
+func (t *Table) Answer(n *Conn, now Instant, replies []Reply, lost error) {
+	if t.record != nil {
+		t.record(Event{Kind: EventAnswer, At: now, Conn: n, Replies: replies, Err: lost})
+	}
+	defer t.guard()
+	if t.broken != nil {
+		return
+	}
+	t.now = now
+	n.slow = false
+	batch := n.batch
+	n.batch = nil
+	if lost != nil {
+		t.end(n, lost)
+	}
+	for i, o := range batch {
+		if n.phase == Ended { // perhaps by another goroutine
+			o.fail(n.lost)
+			continue
+		}
+		o.answer(replies[i])
+	}
+	clear(batch)
+	n.batch = batch[:0]
+	t.pass(n)
+}
+
+// answer books the server's answer.
+func (o *Op) answer(reply Reply) {
+	switch k := o.key; {
+	case o.Kind == Pass:
+		k.passed(reply.Held)
+	case o.Kind == Unlock && k != nil:
+		k.returned(nil)
+	case o.Kind == Try && reply.Held && k.pool:
+		k.grantSlot(o.Any[reply.Index])
+	case o.Kind == Try && reply.Held:
+		k.grant()
+	case o.Kind == Try:
+		k.denied(reply.Err)
+	case o.By != nil:
+		o.By.answered(nil)
+	}
+}
+
+// fail books that an operation got no answer: nothing is known of it, and the connection is gone.
+func (o *Op) fail(lost error) {
+	switch k := o.key; {
+	case o.Kind == Pass: // the holders learn of the loss
+	case o.Kind == Unlock && k != nil:
+		k.returned(lost)
+	case k != nil:
+		k.dropped(lost)
+	case o.By != nil:
+		o.By.answered(lost)
+	}
+}
+
+// drop takes an operation back that was not sent.
+func (n *Conn) drop(o *Op) bool {
+	if o.sent || len(n.pending) > droppable { // it will be answered
+		return false
+	}
+	for i, p := range n.pending {
+		if p == o {
+			n.pending = append(n.pending[:i], n.pending[i+1:]...)
+			if len(n.pending) == 0 && n.phase == Making && n.table.dedicated() { // else others will come
+				n.table.do(Command{Kind: Abort, Conn: n})
+			}
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,358 @@
+package locktable
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/pglatch/pglatch/internal/session"
+)
+
+// A Holder is one acquisition of one or several keys, from its first request to its release or loss.
+type Holder struct {
+	Carrier any     // for the carrier
+	Around  *Holder // that the caller has already; nil = none
+	SlotOf  Tag     // the semaphore, if it is for a slot
+
+	table   *Table
+	phase   HolderPhase
+	cause   error                 // why it was lost
+	since   Instant               // it is Active
+	on      []*Key                // that it uses
+	own     *Conn                 // on which its further keys are asked, while it is Partial
+	pending *Request              // for its next key
+	inside  map[*Request]struct{} // see Request.outer
+	conns   []*Conn               // of all keys that it used; fixed once it is Active
+	slot    Tag
+
+	room     [1]*Key // for the usual one of each
+	connRoom [1]*Conn
+}
+
+// A HolderPhase is the state of a holder.
+type HolderPhase uint8
+
+// The phases of a holder.
+const (
+	Partial  HolderPhase = iota // it has no key, or not all
+	Active                      // it has what it is for
+	Released                    // by its user
+	Lost                        // a connection of its keys ended
+)
+
+// Hold makes the holder one of the table's, without a key.
+func (t *Table) Hold(h *Holder) {
+	h.table = t
+	h.on, h.conns = h.room[:0], h.connRoom[:0]
+}
+
+// Phase is the state of the holder.
+func (h *Holder) Phase() HolderPhase { return h.phase }
+
+// Of reports whether the holder is one of the table's.
+func (h *Holder) Of(t *Table) bool { return h.table == t }
+
+// Since is when it became Active.
+func (h *Holder) Since() Instant { return h.since }
+
+// On are the keys that it has.
+func (h *Holder) On() []*Key { return h.on }
+
+// Conns are the connections of its keys. They stay the same from Active on.
+func (h *Holder) Conns() []*Conn { return h.conns }
+
+// Slot is the slot that it got, if it is for one.
+func (h *Holder) Slot() Tag { return h.slot }
+
+// Cause is why it was lost.
+func (h *Holder) Cause() error { return h.cause }
+
+// Inside yields the requests during which it stays held.
+func (h *Holder) Inside(yield func(*Request) bool) {
+	for r := range h.inside {
+		if !yield(r) {
+			return
+		}
+	}
+}
+
+// Complete makes a holder of several keys Active. It returns the cause if a key was lost meanwhile.
+func (t *Table) Complete(h *Holder, now Instant) error {
+	t.note(EventComplete, now, nil, nil, h)
+	defer t.guard()
+	if t.broken != nil {
+		return t.broken
+	}
+	if h.phase == Lost {
+		return h.lost()
+	}
+	h.activate(now)
+	return nil
+}
+
+func (h *Holder) activate(now Instant) { h.phase, h.since, h.own = Active, now, nil }
+
+func (h *Holder) lost() error { return &session.LostError{Cause: h.cause} }
+
+// has returns the key of the holder that a request is for. A semaphore and the mutex on its key are two things.
+func (h *Holder) has(r *Request) *Key {
+	if r.Holder.SlotOf.Valid() {
+		if h.SlotOf == r.Holder.SlotOf {
+			return h.on[0]
+		}
+		return nil
+	}
+	for _, k := range h.on {
+		if k.tag == r.Tag {
+			return k
+		}
+	}
+	return nil
+}
+
+// blocks notes that it stays held until the request is settled.
+func (h *Holder) blocks(r *Request) {
+	if h.inside == nil {
+		h.inside = make(map[*Request]struct{})
+	}
+	h.inside[r] = struct{}{}
+}
+
+// Outcome is the result of a Release.
+type Outcome uint8
+
+// The outcomes of a Release.
+const (
+	WasLost   Outcome = iota // it was lost before: what was left of it goes back
+	Again                    // it was released before: nothing is done
+	Over                     // it is given back
+	Unsettled                // the request will be settled
+)
+
+// Unverified returns the connections that must be asked, or looked at, before Release: a reader that leaves its lock to other readers gets no
+// answer from the server, and nobody has seen just now that the session lives.
+func (t *Table) Unverified(h *Holder, now Instant) (conns []*Conn) {
+	if h.phase != Active {
+		return nil
+	}
+	for _, k := range h.on {
+		if len(k.holders) > 1 && !k.conn.fresh(now) && !slices.Contains(conns, k.conn) {
+			conns = append(conns, k.conn)
+		}
+	}
+	return conns
+}
+
+// Joins returns the connection that must be looked at, so that a reader can join the holders of a key; nil = none.
+func (t *Table) Joins(tag Tag, now Instant) *Conn {
+	if k := t.keys[tag]; k != nil && k.phase == Held && k.mode == Shared && k.gate == gateOpen && !k.conn.fresh(now) {
+		return k.conn
+	}
+	return nil
+}
+
+// Release gives back what a holder has: to the next request of this process, or to the server. r is settled when the server has
+// answered; its Err is the loss, if the holder was lost before.
+//
+// Over, and no Err, mean that the holder had its locks when it was released: the server said so, or the connections were Verified just now.
+func (t *Table) Release(h *Holder, r *Request, now Instant) Outcome {
+	t.note(EventRelease, now, nil, r, h)
+	defer t.guard()
+	if t.broken != nil {
+		return h.released()
+	}
+	t.now = now
+	switch h.phase {
+	case Released:
+		return Again
+	case Lost:
+		h.giveUp() // what it has on other connections, until its user is through
+		return WasLost
+	}
+	h.phase = Released
+	if len(h.on) == 1 && h.passes(h.on[0]) {
+		h.on = nil
+		return Over
+	}
+	r.table, r.phase = t, queued
+	if h.leave(r); r.left == 0 {
+		r.phase = settled
+		return Over
+	}
+	return Unsettled
+}
+
+// released is Release of a broken table, which has nothing to give back.
+func (h *Holder) released() Outcome {
+	if h.phase == Released {
+		return Again
+	}
+	h.phase = Released
+	return WasLost
+}
+
+// GiveUp gives back what a holder has, without waiting for the server.
+func (t *Table) GiveUp(h *Holder, now Instant) {
+	t.note(EventGiveUp, now, nil, nil, h)
+	defer t.guard()
+	if t.broken != nil {
+		return
+	}
+	t.now = now
+	h.giveUp()
+}
+
+func (h *Holder) giveUp() {
+	h.phase = Released
+	h.leave(nil)
+}
+
+// leave takes the holder from its keys. r, if not nil, is settled when the server has back those that nobody else holds.
+func (h *Holder) leave(r *Request) {
+	keys := h.on
+	h.on = nil
+	for _, k := range keys {
+		if !k.without(h) {
+			continue
+		}
+		if r != nil {
+			r.left++
+		}
+		k.giveBack(r)
+	}
+}
+
+// passes takes the holder from its only key if others hold that too, or if it passes to the next request without the server.
+func (h *Holder) passes(k *Key) bool {
+	if len(k.holders) > 1 {
+		k.without(h)
+		return true
+	}
+	if k.waiting == 0 {
+		return false
+	}
+	successor := k.successor()
+	if successor == nil || !k.without(h) {
+		return false
+	}
+	k.table.do(Command{Kind: Watch, Conn: k.conn})
+	k.give(successor, true)
+	return true
+}
+
+// without takes a holder from a key, and reports whether it was the last.
+func (k *Key) without(h *Holder) bool {
+	i := slices.Index(k.holders, h)
+	if i < 0 {
+		return false // it was lost
+	}
+	k.holders = slices.Delete(k.holders, i, i+1)
+	return len(k.holders) == 0
+}
+
+// loses notes the loss of the holder, and reports whether its user learns of it.
+func (h *Holder) loses(cause error) (told bool) {
+	if h.phase == Released || h.phase == Lost {
+		return false
+	}
+	told = h.phase == Active
+	h.phase, h.cause = Lost, cause
+	return told
+}
+
+// failPending fails the request for a further key of a holder that was lost.
+func (h *Holder) failPending() {
+	r := h.pending
+	if r == nil || r.phase != queued || !r.inQueue.in {
+		return
+	}
+	k := r.key
+	k.leaveQueue(r)
+	r.settle(h.lost())
+	if k.waiting == 0 {
+		k.abandon()
+	} else {
+		k.interrupt() // it may be waited for in the mode of the one that left
+	}
+	k.advance()
+}
+
+// End makes a connection, and all that lives on it, lost. The first cause counts.
+func (t *Table) End(n *Conn, now Instant, cause error) {
+	if t.record != nil {
+		t.record(Event{Kind: EventEnd, At: now, Conn: n, Err: cause})
+	}
+	defer t.guard()
+	if t.broken != nil {
+		return
+	}
+	t.now = now
+	t.end(n, cause)
+}
+
+func (t *Table) end(n *Conn, cause error) {
+	if !n.alive() {
+		return
+	}
+	lost, ok := errors.AsType[*session.LostError](cause)
+	if !ok {
+		lost = &session.LostError{Cause: cause}
+	}
+	n.lost = lost
+	if n.phase == Making { // the attempt ends by itself
+		n.phase = Unwanted
+		t.place(n)
+		return
+	}
+	used := n.phase != Idle
+	n.phase = Ended
+	t.place(n)
+	keys := n.keys.slice() // the loss of a lock can change what is asked for
+	var holders []*Holder
+	for _, k := range keys {
+		for _, h := range k.holders { // of keys that are held; a request that asks or waits learns it from the answer
+			if h.loses(lost.Cause) {
+				holders = append(holders, h)
+			}
+		}
+	}
+	t.do(Command{Kind: Lose, Conn: n, Holders: holders, Cause: lost.Cause})
+	var open []*Key
+	for _, k := range keys {
+		if k.conn != n || k.phase != Held {
+			continue
+		}
+		for _, h := range k.holders {
+			h.failPending()
+		}
+		clear(k.holders)
+		k.holders = k.room[:0]
+		k.phase = Free
+		k.move(nil)
+		open = append(open, k)
+	}
+	pending := n.pending
+	n.pending = nil
+	for _, o := range pending {
+		o.fail(lost)
+	}
+	for _, k := range open {
+		if k.table != nil { // else it is forgotten already
+			k.advance()
+		}
+	}
+	if !used {
+		t.do(Command{Kind: Close, Conn: n})
+	}
+}
+
+// Closed says that the session of a connection that was lost is closed.
+func (t *Table) Closed(n *Conn, now Instant) {
+	t.note(EventClosed, now, n, nil, nil)
+	defer t.guard()
+	if t.broken != nil {
+		return
+	}
+	t.now = now
+	t.remove(n)
+	t.serve()
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package locktable
+
+// explorationBound is 0: each state is visited.
+const explorationBound = 0

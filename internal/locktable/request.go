@@ -1,0 +1,295 @@
+package locktable
+
+import "slices"
+
+// A Request is a caller who waits for one key, or for the server to take some back.
+type Request struct {
+	Carrier any // for the carrier
+
+	Tag      Tag
+	Mode     Mode
+	Slots    []Tag   // one of which will do; nil = it is for the key itself
+	First    int     // the slot that is looked at first
+	Gate     Tag     // the semaphore's turnstile
+	Deadline Instant // for the server; 0 = none
+	Try      bool    // one attempt, no wait
+	Part     bool    // its holder is not complete with this key
+	Abroad   bool    // its caller holds locks of other tables
+	Holder   *Holder // gets the lock
+
+	table   *Table
+	key     *Key
+	phase   requestPhase
+	inQueue node[Request]
+	outer   []*Holder // that stay held until it is settled: its caller holds them, or they are to be complete with it
+	err     error
+	handOver,
+	prolonged, // for an answer that is on its way
+	told bool // Wait was commanded
+	left int // answers until it is settled
+}
+
+type requestPhase uint8
+
+const (
+	fresh requestPhase = iota
+	queued
+	settled
+)
+
+// Err says how a request that is settled ended; nil = with the lock, or with the answers that it waited for.
+func (r *Request) Err() error { return r.err }
+
+// Settled reports whether it is over.
+func (r *Request) Settled() bool { return r.phase == settled }
+
+// HandOver reports whether it got the lock from another request of this process.
+func (r *Request) HandOver() bool { return r.handOver }
+
+// Outer are the holders of this table that stay held until it is settled.
+func (r *Request) Outer() []*Holder { return r.outer }
+
+// Key is the key that it waits for; nil = none.
+func (r *Request) Key() *Key { return r.key }
+
+// Reset makes the request one that was never made; the table knows it no more.
+func (r *Request) Reset() {
+	clear(r.outer)
+	*r = Request{Carrier: r.Carrier, outer: r.outer[:0]}
+}
+
+// nested reports whether the caller holds locks.
+func (r *Request) nested() bool { return len(r.outer) > 0 }
+
+// Enter puts a request in the queue of its key, and does what can be done at once. After an error it is not there.
+// The error is that of Close, ErrTaken, ErrNoConn, a *ReentrantError, a *DeadlockError, or the loss of what its holder has.
+func (t *Table) Enter(r *Request, now Instant) error {
+	t.note(EventEnter, now, nil, r, nil)
+	defer t.guard()
+	if t.broken != nil {
+		return t.broken
+	}
+	t.now = now
+	if t.closed != nil {
+		return t.closed
+	}
+	if err := t.reentrant(r); err != nil {
+		return err
+	}
+	if r.Holder.phase == Lost {
+		return r.Holder.lost()
+	}
+	k := t.key(r.Tag, r.Slots != nil)
+	r.table, r.key = t, k
+	if k.pool {
+		k.gateTag = r.Gate
+	}
+	mustWait := k.waiting > 0 || k.conflicts(r.Mode) || k.phase == Waiting
+	var err error
+	switch {
+	case r.Try && (k.conflicts(r.Mode) || k.waiting > 0 && k.phase != Starved && k.phase != Pausing):
+		err = ErrTaken
+	case mustWait && r.nested() && k.phase == Starved && !t.yield():
+		err = ErrNoConn // it would wait behind one that waits for a connection
+	case mustWait:
+		err = t.deadlock(r)
+	}
+	if err != nil {
+		r.key = nil
+		k.tidy()
+		return err
+	}
+	for _, h := range r.outer {
+		h.blocks(r)
+	}
+	if r.Part {
+		r.Holder.pending = r
+	}
+	r.phase = queued
+	k.requests.push(&r.inQueue, r)
+	k.waiting++
+	if r.Try {
+		k.tries++
+	}
+	if mustWait && !r.Try {
+		r.waits(k.waiting - 1)
+		r.suspect()
+	}
+	k.advance()
+	if mustWait && k.phase == Waiting && k.waiting == 1 {
+		k.interrupt() // the goroutine that waited for it is about to stop
+	}
+	return nil
+}
+
+// Withdraw takes a request that is not settled out of its queue. The reason is why it had no connection or no answer; nil = the lock is held.
+func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
+	t.note(EventWithdraw, now, nil, r, nil)
+	defer t.guard()
+	if t.broken != nil {
+		return t.broken
+	}
+	t.now = now
+	if r.phase != queued {
+		return nil
+	}
+	if r.key == nil { // it waits for answers only
+		r.phase = settled
+		return nil
+	}
+	k := r.key
+	reason = k.reason()
+	first := k.requests.peek() == r
+	k.leaveQueue(r)
+	r.phase = settled
+	r.done()
+	switch next := k.requests.peek(); {
+	case next == nil:
+		k.abandon()
+	case first && k.phase == Waiting:
+		k.interrupt() // it may wait in the mode of the one that left
+	}
+	k.advance()
+	return reason
+}
+
+// AnswerIsDue reports, once, whether the answer to the request's own try is on its way, so that it is worth waiting for.
+func (t *Table) AnswerIsDue(r *Request) bool {
+	t.note(EventAnswerIsDue, 0, nil, r, nil)
+	k := r.key
+	if r.prolonged || r.phase != queued || k == nil || k.phase != Asking || !k.op.sent || k.requests.peek() != r || k.conn.slow {
+		return false
+	}
+	r.prolonged = true
+	return true
+}
+
+// leaveQueue takes a request out of the key's queue.
+func (k *Key) leaveQueue(r *Request) {
+	if k.requests.remove(&r.inQueue) {
+		k.waiting--
+		if r.Try {
+			k.tries--
+		}
+	}
+}
+
+// waits has the carrier told, once, that the request waits.
+func (r *Request) waits(ahead int) {
+	if !r.told {
+		r.told = true
+		r.key.table.do(Command{Kind: Wait, Request: r, Ahead: ahead})
+	}
+}
+
+// suspect has the carrier look whether the wait closes a circle through other tables.
+func (r *Request) suspect() {
+	if !r.Try && r.Slots == nil && (r.nested() || r.Abroad) {
+		r.key.table.do(Command{Kind: Suspect, Request: r})
+	}
+}
+
+// answered counts an operation that was answered, or whose connection was lost.
+func (r *Request) answered(err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.left--; r.left == 0 {
+		r.settle(r.err)
+	}
+}
+
+// settle ends the request, once.
+func (r *Request) settle(err error) {
+	if r.phase == settled {
+		return
+	}
+	r.phase, r.err = settled, err
+	r.done()
+	r.table.do(Command{Kind: Settle, Request: r})
+}
+
+// done forgets the request where it is known, but in its queue.
+func (r *Request) done() {
+	for _, h := range r.outer {
+		delete(h.inside, r)
+	}
+	if r.Holder != nil && r.Holder.pending == r {
+		r.Holder.pending = nil
+	}
+	if r.key != nil && r.key.op.By == r {
+		r.key.op.By = nil
+	}
+}
+
+// reentrant refuses a key that the caller holds. It notes what the caller holds.
+func (t *Table) reentrant(r *Request) error {
+	for h := r.Holder.Around; h != nil; h = h.Around {
+		if h.table != t || h.phase != Active {
+			continue
+		}
+		if k := h.has(r); k != nil {
+			return &ReentrantError{Holder: h, Tag: k.tag}
+		}
+		r.outer = append(r.outer, h)
+	}
+	if len(r.Holder.on) > 0 { // it is to be complete with this one
+		r.outer = append(r.outer, r.Holder)
+	}
+	return nil
+}
+
+// deadlock refuses a wait that would close a cycle: the holder of the wanted key waits for another one, and so on, up to a key
+// that this caller holds. It sees the holders that requests name. A grant goes to the first in the queue, which does not wait
+// then, so that every cycle is closed by some request that begins to wait, and is seen here.
+func (t *Table) deadlock(r *Request) error {
+	if !r.nested() {
+		return nil // nobody waits for it
+	}
+	type step struct {
+		request *Request
+		from    int // index of the step before; -1 = the one that begins to wait
+	}
+	steps := []step{{r, -1}}
+	seen := map[*Request]bool{r: true}
+	for i := 0; i < len(steps); i++ {
+		for _, h := range steps[i].request.Blockers() {
+			if slices.Contains(r.outer, h) {
+				var cycle []*Request
+				for j := i; j >= 0; j = steps[j].from {
+					cycle = append(cycle, steps[j].request)
+				}
+				slices.Reverse(cycle)
+				return &DeadlockError{Cycle: cycle}
+			}
+			for w := range h.inside {
+				if !seen[w] {
+					seen[w] = true
+					steps = append(steps, step{w, i})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Blockers returns the holders of this process that a request waits for: those that conflict with its mode or with the mode of a request
+// ahead of it in the queue, which no other may overtake. A request whose try is on its way has none, because the queue has a try only
+// while nothing here conflicts with it. A request that is not in the queue yet is taken for the last.
+func (r *Request) Blockers() []*Holder {
+	k := r.key
+	if k == nil {
+		return nil
+	}
+	exclusive := r.Mode == Exclusive || k.mode == Exclusive
+	for a := range k.requests.all {
+		if exclusive || a == r {
+			break
+		}
+		exclusive = a.Mode == Exclusive
+	}
+	if k.phase == Held && exclusive {
+		return k.holders
+	}
+	return nil
+}
