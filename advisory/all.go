@@ -2,15 +2,13 @@ package advisory
 
 import (
 	"context"
-	"time"
 
-	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // AcquireAll takes the locks on all keys, or none: one Lock. It takes them in a fixed order,
 // whatever the order of the arguments, so that two calls never deadlock; equal keys count
-// once. The wait, of at most the Locker's Timeout, is for all together. With one lock for
+// once. The wait, of at most the Locker's Wait, is for all together. With one lock for
 // each connection the keys have one together, and so has each waiting call. No key, or an
 // invalid one, is an error that matches namespace.ErrInvalidKey; other errors are those of
 // Acquire.
@@ -42,8 +40,9 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 func (c *core) acquireAll(ctx context.Context, r *request) error {
 	l := r.lock
 	for i, key := range l.keys {
-		one := newRequest(l, key, NoTimeout)
-		one.start, one.deadline, one.part, one.partial = r.start, r.deadline, true, l.keys[:i]
+		one := newAcquire(l, key, NoTimeout)
+		one.start, one.Part, one.partial = r.start, true, l.keys[:i]
+		one.expire(r.deadline)
 		if _, err := c.acquire(ctx, one); err != nil {
 			c.giveUp(l)
 			return err
@@ -54,14 +53,14 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 		return canceled(ctx, r.name)
 	}
 	c.mu.Lock()
-	cause := l.cause
-	if cause == nil {
-		l.begin(time.Now())
+	lost := c.table.Complete(&l.hold, c.present())
+	if lost == nil {
+		c.began(l)
 	}
 	c.mu.Unlock()
-	if cause != nil {
+	if lost != nil {
 		c.giveUp(l)
-		return c.explain(r, &session.LostError{Cause: cause})
+		return c.explain(r, lost)
 	}
 	return nil
 }
@@ -71,7 +70,9 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 func (c *core) giveUp(l *Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l.end()
-	l.released = true
-	l.leaves(nil)
+	if l.live() {
+		c.ended(l)
+	}
+	c.table.GiveUp(&l.hold, c.present())
+	c.run()
 }

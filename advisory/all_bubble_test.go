@@ -144,7 +144,7 @@ func TestAFaultInTheMiddleOfAcquireAllGivesEverythingBack(t *testing.T) {
 func TestAcquireAllWaitsForOneTimeoutAltogether(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{Timeout: time.Second}), w.open(advisory.Config{})
+		a, b := w.open(advisory.Config{Wait: time.Second}), w.open(advisory.Config{})
 		one, two := w.acquire(b, 1), w.acquire(b, 2)
 		start := time.Now()
 		p := w.beginAll(w.Context(), a, 1, 2)

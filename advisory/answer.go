@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
@@ -52,24 +53,22 @@ func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
 // A holding is a lock's use of a key.
 type holding struct {
 	lock    *Lock
-	key     *key
+	key     *locktable.Key
 	waiting int
 }
 
 // heldFor returns what a question asks for of the locks that are held.
 func (c answerer) heldFor(q introspect.Question) (held []holding) {
 	c.mu.Lock()
-	conns := make([]*conn, 0, len(c.conns))
-	for n := range c.conns {
-		conns = append(conns, n)
-	}
+	conns := slices.Collect(c.table.Conns)
 	c.mu.Unlock()
 	for _, n := range conns {
 		c.mu.Lock()
-		for k := range n.keys.all {
-			for _, l := range k.holders {
-				if name, ok := l.holds(k.tag); ok && l.live() && (asksFor(q, name) || slices.Contains(q.Tags, l.slotOf)) {
-					held = append(held, holding{l, k, k.waiting})
+		for k := range n.Keys {
+			for _, h := range k.Holders() {
+				l := lockOf(h)
+				if name, ok := l.holds(k.Tag()); ok && l.live() && (asksFor(q, name) || slices.Contains(q.Tags, h.SlotOf)) {
+					held = append(held, holding{l, k, k.Waiting()})
 				}
 			}
 		}
@@ -84,17 +83,18 @@ func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.
 	defer c.mu.Unlock()
 	for _, h := range held {
 		l, k := h.lock, h.key
-		if !l.live() || !slices.Contains(l.on, k) {
+		if !l.live() || !slices.Contains(l.hold.On(), k) {
 			continue
 		}
-		name, _ := l.holds(k.tag)
+		n := connOf(k.Conn())
+		name, _ := l.holds(k.Tag())
 		d := introspect.Lock{
-			Key: name.String(), Tag: k.tag, Semaphore: semaphoreOf(name, l), Slots: int(k.slots), Shared: l.Shared(), Label: l.label,
-			Age: now.Sub(l.since), Session: k.conn.pid, Beside: k.conn.locks - 1,
-			Doubtful: k.conn.state(now) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.handOvers), Waiters: k.waiting,
+			Key: name.String(), Tag: k.Tag(), Semaphore: semaphoreOf(name, l), Slots: k.Slots(), Shared: l.Shared(), Label: l.label,
+			Age: now.Sub(l.since), Session: n.pid, Beside: k.Conn().Locks() - 1,
+			Doubtful: n.state(now) != session.Held, Asked: c.notes[l].wasAsked(), HandOvers: int64(k.HandOvers()), Waiters: k.Waiting(),
 		}
-		for r := range k.requests.all {
-			d.OldestWait = max(d.OldestWait, now.Sub(r.start))
+		for r := range k.Requests {
+			d.OldestWait = max(d.OldestWait, now.Sub(requestOf(r).start))
 		}
 		into = append(into, d)
 	}
@@ -103,7 +103,7 @@ func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.
 
 // semaphoreOf is the text of the semaphore that a lock is a slot of, or "".
 func semaphoreOf(slot namespace.Key, l *Lock) string {
-	if !l.slotOf.Valid() {
+	if !l.hold.SlotOf.Valid() {
 		return ""
 	}
 	text, _, _ := strings.Cut(slot.String(), "#slot")
@@ -122,15 +122,13 @@ func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, 
 	var all []place
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, keys := range []map[namespace.Tag]*key{c.keys, c.pools} {
-		for _, k := range keys {
-			ahead := 0
-			for r := range k.requests.all {
-				if asksFor(q, r.name) {
-					all = append(all, place{r, ahead})
-				}
-				ahead++
+	for k := range c.table.Keys {
+		ahead := 0
+		for w := range k.Requests {
+			if r := requestOf(w); asksFor(q, r.name) {
+				all = append(all, place{r, ahead})
 			}
+			ahead++
 		}
 	}
 	into.AllWaits += len(all)
@@ -142,28 +140,29 @@ func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, 
 
 // describe describes a request that waits, under mu.
 func (r *request) describe(ahead int, now time.Time) introspect.Wait {
-	k := r.key
-	if r.id == 0 {
-		k.core.lastID++
-		r.id = k.core.lastID
-	}
+	k := r.Key()
 	w := introspect.Wait{
-		ID:  r.id,
-		Key: r.name.String(), Tag: k.tag, Semaphore: k.pool, Shared: r.lock.Shared(), Label: r.lock.label,
+		ID:  r.identify(),
+		Key: r.name.String(), Tag: k.Tag(), Semaphore: r.slots != nil, Shared: r.lock.Shared(), Label: r.lock.label,
 		Age: now.Sub(r.start), Ahead: ahead,
 	}
 	if !r.deadline.IsZero() {
 		w.Left = max(r.deadline.Sub(now), 1)
 	}
-	if k.phase == waiting && ahead == 0 && k.conn != nil && k.conn.waiter == k {
-		w.Session = k.conn.pid
+	if n := k.Conn(); k.Phase() == locktable.Waiting && ahead == 0 && n != nil && n.Waiter() == k {
+		w.Session = connOf(n).pid
 	}
 	for _, slot := range r.slots {
 		w.Slots = append(w.Slots, slot.Tag())
 	}
-	for _, l := range r.outer {
-		for _, u := range l.on {
-			w.Holds = append(w.Holds, u.tag)
+	for _, h := range r.Outer() {
+		for _, held := range h.On() {
+			w.Holds = append(w.Holds, held.Tag())
+		}
+	}
+	for _, l := range r.abroad {
+		for _, held := range l.keys {
+			w.Holds = append(w.Holds, held.Tag())
 		}
 	}
 	return w

@@ -154,7 +154,7 @@ func TestAHolderLearnsThatItsReleaseWasAskedForIfItAllowsThat(t *testing.T) {
 		ran, err := locker.DoOrSkip(t.Context(), agents.ID(1), func(ctx context.Context) error {
 			v.until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Locks) == 1 })
 			asked := advisory.Asked(ctx)
-			replies, err := introspect.Send(ctx, v.conn, introspect.Request{Kind: introspect.AskRelease, Tag: agents.ID(1).Tag()})
+			replies, err := introspect.Send(ctx, v.conn, introspect.Request{Timeout: 20 * time.Second, Kind: introspect.AskRelease, Tag: agents.ID(1).Tag()})
 			require.NoError(t, err)
 			require.Len(t, replies, 1)
 			require.Equal(t, "agent/1", replies[0].Key)
@@ -197,7 +197,7 @@ func TestTheStackOfAHolderGoesToItsOwnLogIfItAllowsThat(t *testing.T) {
 		}()
 		v := view(t, dsn)
 		v.until(introspect.Question{}, func(a introspect.Answer) bool { return len(a.Locks) == 1 })
-		replies, err := introspect.Send(t.Context(), v.conn, introspect.Request{Kind: introspect.AskDump, Tag: agents.ID(1).Tag()})
+		replies, err := introspect.Send(t.Context(), v.conn, introspect.Request{Timeout: 20 * time.Second, Kind: introspect.AskDump, Tag: agents.ID(1).Tag()})
 		require.NoError(t, err)
 		require.Len(t, replies, 1)
 		require.Equal(t, allowed, replies[0].Done)

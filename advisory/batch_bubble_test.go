@@ -83,7 +83,7 @@ func TestACloseReturnsWhenAllHaveBeenTold(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for _, killed := range []bool{false, true} {
 			var told atomic.Int32
-			slow := advisory.Tracer{Loss: func(context.Context, advisory.TraceData) {
+			slow := advisory.Tracer{Loss: func(context.Context, advisory.LossData) {
 				time.Sleep(time.Second)
 				told.Add(1)
 			}}

@@ -143,7 +143,7 @@ func benchRatios(b *testing.B, theirs, ours cycle, locker *advisory.Locker, mult
 			if multiplexed {
 				goal = bc.multiplexed
 			}
-			before := locker.Stats()
+			before := locker.SessionStats()
 			var ratios, their, our []float64
 			for range b.N {
 				for _, m := range []struct {
@@ -155,7 +155,7 @@ func benchRatios(b *testing.B, theirs, ours cycle, locker *advisory.Locker, mult
 				}
 				ratios = append(ratios, our[len(our)-1]/their[len(their)-1])
 			}
-			require.Greater(b, locker.Stats().PIDChecks, before.PIDChecks)
+			require.Greater(b, locker.SessionStats().PIDChecks, before.PIDChecks)
 			b.ReportMetric(median(their), "handwritten/s")
 			b.ReportMetric(median(our), "pglatch/s")
 			b.ReportMetric(median(ratios), "ratio")
@@ -174,10 +174,10 @@ func BenchmarkLoss(b *testing.B) {
 	defer admin.Close()
 	var took []float64
 	for range b.N {
-		watches := locker.Stats().Watches
+		watches := locker.SessionStats().Watches
 		lock, err := locker.Acquire(b.Context(), agents.ID(1))
 		require.NoError(b, err)
-		require.Eventually(b, func() bool { return locker.Stats().Watches > watches }, time.Minute, time.Millisecond)
+		require.Eventually(b, func() bool { return locker.SessionStats().Watches > watches }, time.Minute, time.Millisecond)
 		var pid uint32
 		for held := range locker.Held() {
 			pid = held.PID

@@ -49,7 +49,7 @@ func TestAWaitEndsInTimeThoughManyHostsAreSilent(t *testing.T) {
 		q := u.Query()
 		q.Set("connect_timeout", "2")
 		u.RawQuery = q.Encode()
-		l := open(t, advisory.Config{DSN: u.String(), SessionTTL: time.Second, HandOverBudget: -1, Timeout: wait, MaxConns: 20})
+		l := open(t, advisory.Config{DSN: u.String(), SessionTTL: time.Second, HandOverBudget: -1, Wait: wait, MaxConns: 20})
 		shared := l.With(advisory.Options{Shared: true})
 		_, err = shared.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)

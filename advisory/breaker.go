@@ -88,9 +88,9 @@ func (c *core) waitsLong() bool {
 	long := c.now().Add(-breakAfter)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range c.keys {
-		for r := range k.requests.all {
-			if r.nested && r.start.Before(long) {
+	for k := range c.table.Keys {
+		for q := range k.Requests {
+			if r := requestOf(q); (r.nested() || r.Abroad) && r.start.Before(long) {
 				return true
 			}
 		}
@@ -102,23 +102,38 @@ func (c *core) waitsLong() bool {
 func (c *core) giveWay(cycle introspect.Cycle, step introspect.Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.keys[step.Wait.Tag]
+	k := c.table.Key(step.Wait.Tag, false)
 	if k == nil {
 		return
 	}
-	for r := range k.requests.all {
-		if r.id == step.Wait.ID {
+	for q := range k.Requests {
+		if r := requestOf(q); r.id == step.Wait.ID {
 			i := slices.IndexFunc(cycle, func(s introspect.Step) bool { return s.Is(step) })
 			cycle = slices.Concat(cycle[i:], cycle[:i])
-			r.deadlock = &DeadlockError{Across: cycle.String()}
+			r.deadlock = &deadlockError{Across: cycle.String()}
 			for _, s := range cycle {
-				r.deadlock.Cycle = append(r.deadlock.Cycle, keyOf(s.Wait.Tag))
+				r.deadlock.Cycle = append(r.deadlock.Cycle, c.named(r, s.Wait.Tag))
 			}
 			r.deadlock.Cycle[0] = r.name
 			r.wakeUp()
 			return
 		}
 	}
+}
+
+// named is the key with this tag, by its name if the request's caller holds it, under mu.
+func (c *core) named(r *request, tag namespace.Tag) namespace.Key {
+	for _, key := range r.partial {
+		if key.Tag() == tag {
+			return key
+		}
+	}
+	for l := range c.carried(r) {
+		if key, ok := l.holds(tag); ok {
+			return key
+		}
+	}
+	return keyOf(tag)
 }
 
 // keyOf is a key without the name that its process has for it.

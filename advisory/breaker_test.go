@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/tabletrace"
 	"github.com/pglatch/pglatch/introspect"
 )
 
@@ -25,12 +27,16 @@ const crossing = "PGLATCH_TEST_CROSSING"
 func TestMain(m *testing.M) {
 	if what := os.Getenv(crossing); what != "" {
 		if err := cross(context.Background(), what); err != nil {
-			fmt.Println("failed:", err)
+			var deadlock *advisory.DeadlockError
+			if !errors.As(err, &deadlock) {
+				deadlock = &advisory.DeadlockError{}
+			}
+			fmt.Println("failed:", err, "names:", deadlock.Cycle)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	pgtest.Main(m)
+	os.Exit(tabletrace.Main(func() int { return pgtest.Run(m) }))
 }
 
 // cross is that other process: "1 2 true postgres://…" holds agent/1 and wants agent/2.
@@ -42,7 +48,7 @@ func cross(ctx context.Context, what string) error {
 		return err
 	}
 	locker, err := advisory.Open(ctx, advisory.Config{
-		DSN: dsn, Timeout: 5 * time.Minute, BreakDeadlocks: breaks, Answer: introspect.Config{Service: fmt.Sprintf("service-%d", first)},
+		DSN: dsn, Wait: 5 * time.Minute, BreakDeadlocks: breaks, Answer: introspect.Config{Service: fmt.Sprintf("service-%d", first)},
 	})
 	if err != nil {
 		return err
@@ -115,6 +121,7 @@ func TestADeadlockAcrossProcessesIsBrokenAndNamed(t *testing.T) {
 			require.Contains(t, text, fmt.Sprintf("service-%d@", i))
 			require.Contains(t, text, fmt.Sprintf("agent/%d (transfer)", i))
 		}
+		require.Regexp(t, `names: \[agent/\d \S+ agent/\d\]`, text, "the key that it waits for, and the one that it holds")
 	}
 }
 

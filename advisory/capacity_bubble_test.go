@@ -40,7 +40,7 @@ func TestAConnectionCarriesAsManyLocksAsItMay(t *testing.T) {
 func TestAWaitLeavesItsConnectionToALockThatHasNone(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 2, func(w *world) {
-		l, other := w.open(advisory.Config{MaxConns: 1, Timeout: time.Hour}), w.open(advisory.Config{})
+		l, other := w.open(advisory.Config{MaxConns: 1, Wait: time.Hour}), w.open(advisory.Config{})
 		foreign := w.acquire(other, 1)
 		waiter := w.beginAcquire(w.Context(), l, 1)
 		outer, second := w.acquire(l, 2), w.acquire(l, 3)
@@ -75,7 +75,7 @@ func TestALockBeyondAllConnectionsEndsAsThePoolExhausted(t *testing.T) {
 func TestAWaitLeavesAConnectionThatIsBeingMade(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 3, func(w *world) {
-		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Timeout: time.Hour})
+		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Wait: time.Hour})
 		other := w.open(advisory.Config{})
 		foreign := w.acquire(other, 1)
 		first := w.acquire(l, 2)
@@ -123,7 +123,7 @@ func TestALockIsNotAskedForOnAConnectionThatWasGivenUp(t *testing.T) {
 func TestALockGoesOnWhenAWaitGivesUpAConnectionThatIsBeingMade(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 3, func(w *world) {
-		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Timeout: time.Hour})
+		l, f := w.openFaulty(advisory.Config{MaxConns: 1, Wait: time.Hour})
 		other := w.open(advisory.Config{})
 		foreign := w.acquire(other, 1)
 		first := w.acquire(l, 2)
@@ -146,7 +146,7 @@ func TestALockGoesOnWhenAWaitGivesUpAConnectionThatIsBeingMade(t *testing.T) {
 func TestAKeyIsTriedOnAConnectionThatLivesIfTheServerHasNoFurtherOne(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 3, func(w *world) {
-		l, other := w.open(advisory.Config{MaxConns: 3, Timeout: time.Hour}), w.open(advisory.Config{})
+		l, other := w.open(advisory.Config{MaxConns: 3, Wait: time.Hour}), w.open(advisory.Config{})
 		foreign, own := w.acquire(other, 1), w.acquire(l, 2)
 		w.server.SetUnavailable(errors.New("sorry, too many clients already"))
 		_, err := l.With(advisory.Options{Wait: 10 * time.Second}).Acquire(w.Context(), entity(1))
@@ -173,7 +173,7 @@ func TestAKeyIsTriedOnAConnectionThatLivesIfTheServerHasNoFurtherOne(t *testing.
 func TestTwoWaitsNeverShareAConnection(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 2, func(w *world) {
-		l, other := w.open(advisory.Config{MaxConns: 1, Timeout: time.Hour}), w.open(advisory.Config{}) // 2 connections
+		l, other := w.open(advisory.Config{MaxConns: 1, Wait: time.Hour}), w.open(advisory.Config{}) // 2 connections
 		foreign := []*advisory.Lock{w.acquire(other, 1), w.acquire(other, 2)}
 		own := []*advisory.Lock{w.acquire(l, 10), w.acquire(l, 11), w.acquire(l, 12)}
 		require.Equal(w, own[0].PID(), own[1].PID())

@@ -1,89 +1,75 @@
 package advisory
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A conn is one connection, and the keys that live on it or are asked on it: up to
-// Config.LocksPerConn, and the further ones of a Lock on several keys.
+// A conn carries out what the table decides for one of its connections.
 //
-// Who owns it: nobody for long. While busy is false its session is used by nobody. Who sets busy,
-// under mu, owns the session until next, which passes it on: to a caller who sleeps until
-// its operation is done, to a new goroutine, or to none. While waiter is set its
-// goroutine owns the session, and drives what others ask for between its slices.
-//
-// Operations that come while a statement is under way go out together in the next. The
-// goroutine that finds the connection with nothing to do drives it; when its statement
-// is answered, one of those who wait drives the next. A single operation therefore pays
-// for no other goroutine, and is the plain statement.
+// Nobody owns its session for long. The table hands the session out with Drive or Attend, and gets it back with the answer: the goroutine
+// that finds the connection with nothing to do drives it. When its statement is answered, one of those who wait drives the next. A single
+// operation therefore pays for no other goroutine, and is the plain statement. Operations that come while a statement is under way go out
+// together in the next.
 type conn struct {
 	core    *core
+	node    *locktable.Conn
 	session session.Session    // nil while it is being made
 	pid     uint32             // of the session
-	cancel  context.CancelFunc // ends that
+	cancel  context.CancelFunc // ends the attempt to make it
+	quit    chan struct{}      // closed when it has ended and nobody uses the session
+	woken   chan struct{}      // ends a sleep of the goroutine that attends it
 
 	// guarded by core.mu
-	busy    bool               // somebody drives it, or waits on it
-	inRoom  node[conn]         // in core.room
-	lent    bool               // for a question who holds a lock
-	waiter  *key               // that a wait step is under way for
-	yields  bool               // it is asked to leave the connection to a key that has none
-	pending []*op              // in order
-	keys    list[key]          // that live on it, are asked or waited for
-	locks   int                // in keys
-	since   time.Time          // of the last grant
-	ended   *session.LostError // nil = it lives
-	quit    chan struct{}      // closed when it has ended and nobody drives it
-
+	attended     bool // a goroutine waits on it, and drives it
 	timer        *time.Timer
-	rounds, seen uint64 // round trips, and those that the timer has seen
-	armed        bool   // the timer runs
-	watched      bool   // the session is under watch
-	proven       bool   // the server answered at least once
+	rounds, seen uint64       // round trips, and those that the timer has seen
+	armed        bool         // the timer runs
+	watched      bool         // the session is under watch
+	proven       bool         // the server answered at least once
+	left         bool         // quit is closed
+	retired      bool         // its session is closed because the table is broken
+	looked       atomic.Int64 // when the session was last seen to live, as an instant; 0 = never
 
-	slow atomic.Bool  // its statement takes long
-	more atomic.Int32 // len(pending), for who looks without mu
+	slow    atomic.Bool  // its statement takes long
+	pending atomic.Int32 // operations that wait, readable without mu
 
-	// of who drives
-	expected int // who waited for the last batch, or was in it
-	batch    []*op
+	// used only by the goroutine that drives
+	expected int // requests that waited for the last batch, or were in it
+	ops      []session.Op
 	args     []*session.Op
+	replies  []locktable.Reply
 }
 
-// rest is for a connection that may have nothing to do now, or room, under mu: who needs
-// one gets it, and after a while it is watched or given back.
+func connOf(n *locktable.Conn) *conn {
+	return n.Carrier.(*conn) //nolint:forcetypeassert // dial sets it
+}
+
+// notePending keeps the number of pending operations, under mu.
+func notePending(n *locktable.Conn) {
+	if n != nil {
+		connOf(n).pending.Store(int32(n.Pending()))
+	}
+}
+
+// idleAfter is how long a connection does nothing before it is watched, or given back
+// if nothing is held on it. No operation pays for a timer: it runs while there is
+// traffic.
+const idleAfter = 5 * time.Millisecond
+
+// rest has the connection looked at after a while, under mu.
 func (n *conn) rest() {
-	if !n.busy && !n.armed && n.ended == nil && n.session != nil {
+	if !n.armed {
 		n.armed = true
 		n.timer.Reset(idleAfter)
 	}
-	if n.place() {
-		n.core.serve()
-	}
-}
-
-// place keeps core.room right, under mu, and reports whether the connection has just come
-// in: one that waits takes no key, and a key that shall have a connection of its own
-// waits until that has nothing to do.
-func (n *conn) place() bool {
-	c := n.core
-	room := n.ended == nil && n.waiter == nil && !n.lent && n.locks < c.config.LocksPerConn
-	if c.dedicated() {
-		room = room && !n.busy && n.session != nil
-	}
-	if room == n.inRoom.in {
-		return false
-	}
-	if !room {
-		c.room.remove(&n.inRoom)
-		return false
-	}
-	c.room.push(&n.inRoom, n)
-	return true
 }
 
 // tick comes a while after the connection was used. One that did nothing since is
@@ -91,35 +77,233 @@ func (n *conn) place() bool {
 func (n *conn) tick() {
 	c := n.core
 	c.mu.Lock()
-	switch {
-	case n.busy || n.ended != nil: // it is armed again when it is not
-		n.armed = false
-	case n.rounds != n.seen:
+	if n.rounds != n.seen && n.node.Phase() == locktable.Idle {
 		n.seen = n.rounds
 		n.timer.Reset(idleAfter)
-	case n.locks > 0:
-		n.armed = false
-		n.watchNow()
-	default:
-		n.leave(false)
 		c.mu.Unlock()
-		n.session.Close(true)
-		c.gone()
 		return
 	}
+	n.armed = false
+	forget := false
+	switch c.table.Rested(n.node, c.present()) {
+	case locktable.InUse: // it is armed again when it is not
+	case locktable.Guard:
+		n.watch()
+	case locktable.Forget:
+		forget = true
+	}
+	c.run()
 	c.mu.Unlock()
+	if forget {
+		n.session.Close(true)
+		c.gone()
+	}
 }
 
-// watchNow has the session watched at once, under mu, unless something else would find
-// out that it ended.
-func (n *conn) watchNow() {
-	if n.busy || n.watched || n.ended != nil {
+// watch has the session watched, under mu, unless something else would find out that it ended.
+func (n *conn) watch() {
+	if n.watched || n.node.Phase() != locktable.Idle {
 		return
 	}
 	n.watched = true
-	n.session.Watch(func(err error) {
-		n.core.mu.Lock()
-		defer n.core.mu.Unlock()
-		n.end(err)
+	n.session.Watch(func(err error) { n.end(err) })
+}
+
+// end makes the connection, and all that lives on it, lost, once.
+func (n *conn) end(cause error) {
+	c := n.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.table.End(n.node, c.present(), cause)
+	c.run()
+}
+
+// state is that of the session, or Doubtful while a statement is overdue.
+func (n *conn) state(now time.Time) session.State {
+	state := n.session.Look(now, false).State
+	if n.slow.Load() {
+		state = max(state, session.Doubtful)
+	}
+	return state
+}
+
+// expire ends the connection if its time is over, under mu.
+func (n *conn) expire(now time.Time) {
+	if n.node.Lost() != nil || n.session == nil {
+		return
+	}
+	if status := n.session.Look(now, false); status.State == session.Lost {
+		n.core.table.End(n.node, n.core.present(), cmp.Or(status.Loss, session.ErrSilent))
+	}
+}
+
+// look finds out whether the session lives, as far as that can be seen here. It can cost a system call, and is not under mu.
+func (n *conn) look() {
+	c := n.core
+	seen := locktable.Instant(0)
+	if at := c.verified(n.session, c.now()); !at.IsZero() {
+		seen = c.instant(at)
+	}
+	n.looked.Store(int64(seen))
+}
+
+// noteLook has the table know what was seen, under mu.
+func (n *conn) noteLook() { n.core.table.Verified(n.node, locktable.Instant(n.looked.Load())) }
+
+// lose ends the locks of a connection that was lost, under mu.
+func (n *conn) lose(holders []*locktable.Holder, cause error) {
+	c := n.core
+	n.timer.Stop()
+	n.pending.Store(0)
+	if !n.proven {
+		c.redial.failed()
+		c.table.DialFrom(c.instant(c.redial.notBefore))
+	}
+	locks := c.lost(holders)
+	c.reports.hold()
+	c.wg.Go(func() { n.close(locks, cause) })
+}
+
+// close tells the users of lost locks, all of them before anything else, and closes the connection.
+func (n *conn) close(locks []*Lock, cause error) {
+	for _, l := range locks {
+		_ = l.lose(cause) // the lock keeps it
+	}
+	n.core.resumeReports()
+	n.session.Kill(cause) // so that a driver does not wait for an answer
+	<-n.quit
+	n.session.Close(false)
+	c := n.core
+	c.mu.Lock()
+	c.table.Closed(n.node, c.present())
+	c.run()
+	c.mu.Unlock()
+	c.gone()
+}
+
+// breaks ends a connection of a broken table, under mu. A goroutine that uses the session gets an error soon, and calls retire.
+func (n *conn) breaks(cause error) {
+	switch n.node.Phase() {
+	case locktable.Making, locktable.Unwanted: // connect sees it
+	case locktable.Ended: // close kills the session
+	case locktable.Idle, locktable.Busy, locktable.Lent:
+		n.timer.Stop()
+		n.core.wg.Go(func() { n.session.Kill(cause) })
+		if n.node.Phase() == locktable.Idle {
+			n.retire()
+		}
+	}
+}
+
+// retire closes the session of a broken table's connection, once, when its user has ended, under mu.
+func (n *conn) retire() {
+	c := n.core
+	switch {
+	case c.table.Broken() == nil || n.session == nil || n.retired:
+		return
+	case n.node.Phase() == locktable.Ended:
+		n.unused() // close goes on
+		return
+	}
+	n.retired = true
+	c.wg.Go(func() {
+		n.session.Close(false)
+		c.gone()
 	})
 }
+
+// unused lets a connection that was lost be closed, under mu.
+func (n *conn) unused() {
+	if !n.left {
+		n.left = true
+		close(n.quit)
+	}
+}
+
+// dial makes a connection in the background, under mu.
+func (c *core) dial(node *locktable.Conn) {
+	n := &conn{core: c, node: node, quit: make(chan struct{}), woken: make(chan struct{}, 1)}
+	node.Carrier = n
+	ctx, cancel := context.WithCancel(c.ctx)
+	n.cancel = cancel
+	n.timer = time.AfterFunc(time.Hour, n.tick)
+	n.timer.Stop()
+	c.connected.Add(1)
+	c.answers.Connected()
+	c.wg.Add(1) // until it is closed
+	pause := time.Duration(0)
+	if !c.dedicated() {
+		pause = time.Until(c.redial.notBefore)
+	}
+	c.wg.Go(func() { n.connect(ctx, pause) })
+}
+
+// connect makes the attempt, after the pause.
+func (n *conn) connect(ctx context.Context, pause time.Duration) {
+	defer n.cancel()
+	c := n.core
+	if pause > 0 {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	s, err := c.source.Acquire(ctx)
+	c.mu.Lock()
+	made := false
+	if err == nil {
+		n.session, n.pid = s, s.Look(time.Now(), false).PID
+		n.rounds = 1 // so that its first request comes before the tick that gives it back
+		c.setCapacity()
+		made = c.table.Connected(n.node, c.present())
+	} else {
+		c.unmade(n.node, err)
+	}
+	c.run()
+	over := made || n.retired
+	n.retired = n.retired || !made
+	c.mu.Unlock()
+	if over {
+		return
+	}
+	if s != nil {
+		s.Close(false)
+	}
+	c.gone()
+}
+
+// unmade is for a connection that could not be made, under mu.
+func (c *core) unmade(node *locktable.Conn, err error) {
+	if node.Phase() == locktable.Making { // else nobody wanted it any more
+		c.redial.failed()
+	}
+	c.table.Unmade(node, c.present(), err, c.instant(c.redial.notBefore), errors.Is(err, ErrLockTableFull))
+}
+
+// gone is for a connection that nothing is left of.
+func (c *core) gone() {
+	c.connected.Add(-1)
+	c.wg.Done()
+}
+
+// A backoff puts attempts to connect off, so that a server that is away is not stormed by
+// all who share a connection.
+type backoff struct {
+	failures  int       // in a row: attempts, and sessions that died before their first answer
+	notBefore time.Time // the next one
+}
+
+const (
+	firstPause = 50 * time.Millisecond
+	maxPause   = time.Second
+)
+
+// failed puts off the next attempt, under mu.
+func (b *backoff) failed() {
+	pause := min(firstPause<<min(b.failures, 10), maxPause)
+	b.failures++
+	b.notBefore = time.Now().Add(pause/2 + randomly(pause/2))
+}
+
+// randomly returns a part of a duration.
+func randomly(d time.Duration) time.Duration { return rand.N(max(d, 1)) }

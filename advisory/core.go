@@ -1,21 +1,24 @@
 package advisory
 
 import (
+	"container/heap"
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A core is what all copies of a Locker share: the keys that this process holds or
-// asks for, and the connections that they live on.
+// A core is what all copies of a Locker share. What happens to locks is decided by a state machine, the table; see package locktable. The core is
+// its carrier: it has the connections, the clock and the goroutines, feeds the table events and carries out its commands.
 //
-// Lock order: core.mu before Lock.mu. No mutex is held over I/O or a tracer.
+// Lock order: core.mu before Lock.mu. No mutex is held over I/O or code of a user.
 type core struct {
 	config Config
 	source session.Source
@@ -27,36 +30,28 @@ type core struct {
 	done   chan struct{}  // closed when Close is through
 
 	untrace func() // what Tracer.Open returned
+	reports reporter
 
 	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble is of no use in another
-	opened   time.Time
+	opened   time.Time // the table's instant 0
 
 	mu        sync.Mutex
-	closed    bool
+	table     *locktable.Table
+	closing   bool // somebody waits in close
 	deadlines deadlineTimer
 	pauses    pauseWatch
-	keys      map[namespace.Tag]*key
-	pools     map[namespace.Tag]*key // of semaphores, whose slots are in keys
-	spare     []*key                 // that nobody knows of
-	used      int                    // keys that have a connection
-	limit     int                    // of used; 0 = none
+	redial    backoff         // between attempts to connect
+	notes     map[*Lock]*note // of those that somebody wants to know more of
+	warned    map[namespace.Tag]struct{}
+	lastID    uint64 // of a request
 
-	notes   map[*Lock]*note    // of those that somebody wants to know more of
-	conns   map[*conn]struct{} // all of them, also those that are being made or closed
-	room    list[conn]         // that take another key; the next goes to the last of them
-	redial  backoff            // between attempts to connect
-	starved list[key]          // without a connection, and none may be made: in order
-	polled  list[key]          // that wait for a key somebody else holds, without a connection to wait on
-	polling bool               // somebody polls for those that are polled
-
-	warned map[namespace.Tag]struct{}
+	database *database // nil = it is not known which one the locks are in
 
 	answers   *introspect.Membership // nil = there are none
-	connected atomic.Int64           // len(conns), for who looks without mu
-	lastID    uint64                 // of a request that was told of, under mu
+	connected atomic.Int64           // connections, also those that are being made or closed
 
-	// verified is session.Status.Verified, but in the controls of tests.
-	verified func(s session.Session, now time.Time) bool
+	// verified looks whether a session lives, and tells when it was seen to; zero = that is not known. Controls of tests replace it.
+	verified func(s session.Session, now time.Time) time.Time
 }
 
 func newCore(config Config, source session.Source) *core {
@@ -64,78 +59,188 @@ func newCore(config Config, source session.Source) *core {
 		config:   config,
 		source:   source,
 		done:     make(chan struct{}),
-		opened:   time.Now(),
-		keys:     make(map[namespace.Tag]*key),
-		pools:    make(map[namespace.Tag]*key),
-		conns:    make(map[*conn]struct{}),
+		opened:   time.Now().Add(-time.Second), // so that no instant is 0
+		table:    locktable.New(locktable.Limits{MaxConns: config.MaxConns, LocksPerConn: config.LocksPerConn, HandOverBudget: config.HandOverBudget}),
 		notes:    make(map[*Lock]*note),
 		warned:   make(map[namespace.Tag]struct{}),
-		verified: func(s session.Session, now time.Time) bool { return s.Look(now, true).Verified },
+		verified: func(s session.Session, now time.Time) time.Time { return s.Look(now, true).Verified },
 	}
-	c.setLimit()
+	c.setCapacity()
+	c.reports.most = mostReports
 	c.pauses.clock = boottime.Now
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.database = joinDatabase(source.Stats().Database, c)
 	return c
 }
 
 // now is time.Now, with a wall clock that nobody sets: that one need not be read.
 func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
+// instant is a time as the table has it.
+func (c *core) instant(at time.Time) locktable.Instant { return at.Sub(c.opened) }
+
+// present is the instant now.
+func (c *core) present() locktable.Instant { return time.Since(c.opened) }
+
 const (
 	share    = 20  // of the server's lock table, the default for one Locker
 	minLocks = 100 // and its minimum
 )
 
-// setLimit follows the server's settings, which can change with a restart.
-func (c *core) setLimit() {
+// setCapacity follows the server's settings, which can change with a restart.
+func (c *core) setCapacity() {
+	room := c.source.Stats().LockTable
 	switch {
 	case c.dedicated():
 	case c.config.MaxLocks > 0:
-		c.limit = c.config.MaxLocks
+		c.table.SetCapacity(c.config.MaxLocks, room)
 	default:
-		c.limit = max(c.source.Stats().LockTable/share, minLocks)
+		c.table.SetCapacity(max(room/share, minLocks), room)
 	}
 }
 
 // dedicated reports whether a connection carries one lock at most.
 func (c *core) dedicated() bool { return c.config.LocksPerConn == 1 }
 
+// run carries out the table's commands, under mu. Each event is followed by it. No command is an event.
+func (c *core) run() {
+	commands := c.table.Commands()
+	for i := range commands {
+		m := &commands[i]
+		switch m.Kind {
+		case locktable.Dial:
+			c.dial(m.Conn)
+		case locktable.Abort:
+			connOf(m.Conn).cancel()
+		case locktable.Drive:
+			connOf(m.Conn).appoint()
+		case locktable.Attend:
+			connOf(m.Conn).beginAttending()
+		case locktable.Interrupt:
+			connOf(m.Conn).interrupt()
+		case locktable.Wake:
+			connOf(m.Conn).wakeUp()
+		case locktable.Watch:
+			connOf(m.Conn).watch()
+		case locktable.Rest:
+			connOf(m.Conn).rest()
+		case locktable.Lose:
+			connOf(m.Conn).lose(m.Holders, m.Cause)
+		case locktable.Close:
+			connOf(m.Conn).unused()
+		case locktable.Settle:
+			requestOf(m.Request).settled()
+		case locktable.Wait:
+			requestOf(m.Request).waitsBehind(m.Ahead)
+		case locktable.Suspect:
+			requestOf(m.Request).suspect()
+		case locktable.Pause:
+			c.resume(m.Delay+randomly(m.Delay), m.Tag, m.Pool)
+		case locktable.Reopen:
+			c.reopen(m.Delay, m.Tag)
+		case locktable.Poll:
+			c.after(m.Delay, func() { c.table.Polled(c.present()) })
+		case locktable.Break:
+			c.breaks(m.Holders, m.Cause)
+		}
+	}
+	clear(commands)
+}
+
+func (c *core) resume(delay time.Duration, tag locktable.Tag, pool bool) {
+	c.after(delay, func() { c.table.Resume(c.present(), tag, pool) })
+}
+
+func (c *core) reopen(delay time.Duration, tag locktable.Tag) {
+	c.after(delay, func() { c.table.Reopened(c.present(), tag) })
+}
+
+// after has an event happen after a while, or when the Locker is closed.
+func (c *core) after(delay time.Duration, event func()) {
+	c.wg.Go(func() {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-c.ctx.Done():
+		case <-timer.C:
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		event()
+		c.run()
+	})
+}
+
 // close ends waits with ErrClosed and held locks with a loss, and blocks until
 // nothing of the Locker is left.
 func (c *core) close() {
+	report := c.reports.reporting()
 	c.mu.Lock()
-	if c.closed {
+	if c.closing {
 		c.mu.Unlock()
-		<-c.done
+		if !report { // else another Close waits for it
+			<-c.done
+		}
 		return
 	}
-	c.closed = true
+	c.closing = true
+	c.stop()
+	c.table.Close(c.present(), ErrClosed)
+	c.run()
+	c.mu.Unlock()
+	c.answers.Leave()
+	c.wg.Wait()
+	c.source.Close()
+	c.database.leave(c)
+	if !report {
+		c.reports.wait()
+	}
+	close(c.done) // before code of a user's, which may call Close
+	c.traceClose()
+}
+
+// stop ends the timers and what runs in the background, under mu.
+func (c *core) stop() {
 	c.deadlines.stop()
 	if c.pauses.timer != nil {
 		c.pauses.timer.Stop()
 	}
 	c.cancel()
-	for _, keys := range []map[namespace.Tag]*key{c.keys, c.pools} {
-		for _, k := range keys {
-			k.failAll(ErrClosed)
+}
+
+// breaks is for a table that has found a bug in itself, under mu: every lock is lost, because the table is not to be trusted, and the Locker
+// takes no requests any more. Sessions end, so that the server lets the locks go.
+func (c *core) breaks(holders []*locktable.Holder, cause error) {
+	c.stop()
+	locks := c.lost(holders)
+	for n := range c.table.Conns {
+		connOf(n).breaks(cause)
+	}
+	c.reports.hold()
+	c.wg.Go(func() {
+		for _, l := range locks {
+			_ = l.lose(cause)
 		}
+		c.resumeReports()
+	})
+	go c.config.Logger.Error("the Locker found a bug in itself and has closed: please report it", slog.Any("error", cause)) // it may call Close
+}
+
+// lost counts holders that were lost, under mu, and returns their locks.
+func (c *core) lost(holders []*locktable.Holder) []*Lock {
+	locks := make([]*Lock, len(holders))
+	for i, h := range holders {
+		locks[i] = lockOf(h)
+		c.ended(locks[i])
 	}
-	for n := range c.conns {
-		n.end(&session.LostError{Cause: ErrClosed})
-	}
-	c.mu.Unlock()
-	c.answers.Leave()
-	c.wg.Wait()
-	c.source.Close()
-	c.traceClose()
-	close(c.done)
+	return locks
 }
 
 // background runs f on a goroutine that Close waits for; once Close has begun to
 // wait, on the caller's own.
 func (c *core) background(f func()) {
 	c.mu.Lock()
-	if c.closed {
+	if c.table.Ended() != nil {
 		c.mu.Unlock()
 		f()
 		return
@@ -146,4 +251,86 @@ func (c *core) background(f func()) {
 		defer c.wg.Done()
 		f()
 	}()
+}
+
+// A deadlineTimer ends waits whose time is over. All share one timer, which is set to the
+// earliest deadline: a wait that is served in time, as most are,
+// pays for none. It is guarded by core.mu.
+type deadlineTimer struct {
+	timer *time.Timer // nil = never set
+	at    time.Time   // when it goes off; zero = not set
+	waits deadlineHeap
+}
+
+// expect has a request's wait end at its deadline.
+func (c *core) expect(r *request) {
+	if r.deadline.IsZero() || r.place > 0 {
+		return
+	}
+	a := &c.deadlines
+	heap.Push(&a.waits, r)
+	if a.at.IsZero() || r.deadline.Before(a.at) {
+		a.set(r.deadline, c.expireWaits)
+	}
+}
+
+// expireWaits wakes those whose time is over; they withdraw their requests themselves.
+func (c *core) expireWaits() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, now := &c.deadlines, time.Now()
+	for len(a.waits) > 0 && !now.Before(a.waits[0].deadline) {
+		r := a.waits[0]
+		a.forget(r)
+		r.expired = true
+		r.wakeUp()
+	}
+	a.at = time.Time{}
+	if len(a.waits) > 0 && c.table.Ended() == nil {
+		a.set(a.waits[0].deadline, c.expireWaits)
+	}
+}
+
+// forget takes a request back, if it is expected.
+func (a *deadlineTimer) forget(r *request) {
+	if r.place > 0 {
+		heap.Remove(&a.waits, r.place-1)
+	}
+}
+
+func (a *deadlineTimer) set(at time.Time, ring func()) {
+	a.at = at
+	if a.timer == nil {
+		a.timer = time.AfterFunc(time.Until(at), ring)
+		return
+	}
+	a.timer.Reset(time.Until(at))
+}
+
+func (a *deadlineTimer) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// A deadlineHeap has the request with the earliest deadline first. It is a heap.Interface.
+type deadlineHeap []*request
+
+func (h deadlineHeap) Len() int           { return len(h) }
+func (h deadlineHeap) Less(i, j int) bool { return h[i].deadline.Before(h[j].deadline) }
+func (h deadlineHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i+1, j+1
+}
+
+func (h *deadlineHeap) Push(r any) {
+	*h = append(*h, r.(*request)) //nolint:forcetypeassert // expect pushes no other
+	(*h)[len(*h)-1].place = len(*h)
+}
+
+func (h *deadlineHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = nil
+	*h, last.place = (*h)[:len(*h)-1], 0
+	return last
 }

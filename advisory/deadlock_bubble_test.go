@@ -138,7 +138,7 @@ func TestTwoAcquireAllInAnyOrderNeverDeadlock(t *testing.T) {
 func TestACycleThroughAnotherProcessEndsInATimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{Timeout: time.Second}), w.open(advisory.Config{})
+		a, b := w.open(advisory.Config{Wait: time.Second}), w.open(advisory.Config{})
 		one, two := w.acquire(a, 1), w.acquire(b, 2)
 		p := w.beginAcquire(one.Context(), a, 2)
 		q := w.beginAcquire(two.Context(), b, 1)

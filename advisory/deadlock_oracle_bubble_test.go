@@ -97,6 +97,87 @@ func (g *waitGraph) settle(w *world) {
 	}
 }
 
+// A play is one run of actors who take locks inside locks, step by step.
+type play struct {
+	*world
+	seed          uint64
+	random        *rand.Rand
+	lockers       []*advisory.Locker // each wish goes to one of them
+	readers       bool               // some wishes are for shared locks
+	story         []string
+	found, waited int
+}
+
+func (p *play) run() {
+	g := &waitGraph{}
+	for range 6 {
+		g.actors = append(g.actors, &actor{})
+	}
+	for range 150 {
+		runs := g.running()
+		if len(runs) == 0 || p.random.IntN(2) == 0 {
+			time.Sleep(5 * time.Millisecond)
+			g.settle(p.world)
+			runs = g.running()
+		}
+		require.NotEmpty(p, runs, "seed %d: nobody can go on after %v", p.seed, p.story)
+		a := runs[p.random.IntN(len(runs))]
+		if n := len(a.locks); n == 3 || n > 0 && p.random.IntN(3) == 0 {
+			p.story = append(p.story, fmt.Sprint(slices.Index(g.actors, a), " releases ", a.held[n-1]))
+			p.releaseLast(a)
+			g.settle(p.world)
+			continue
+		}
+		p.wish(g, a, want{p.random.Int64N(4), p.readers && p.random.IntN(2) == 0})
+	}
+	time.Sleep(5 * time.Millisecond)
+	g.settle(p.world)
+	for len(g.line) > 0 || slices.ContainsFunc(g.actors, func(a *actor) bool { return len(a.locks) > 0 }) {
+		for _, a := range g.actors {
+			if a.wants == nil && len(a.locks) > 0 {
+				p.releaseLast(a)
+				time.Sleep(5 * time.Millisecond)
+				g.settle(p.world)
+			}
+		}
+	}
+}
+
+func (p *play) releaseLast(a *actor) {
+	n := len(a.locks) - 1
+	p.release(a.locks[n])
+	a.locks, a.held = a.locks[:n], a.held[:n]
+}
+
+// wish begins a call, which is refused if and only if it is a deadlock.
+func (p *play) wish(g *waitGraph, a *actor, wish want) {
+	if slices.ContainsFunc(a.held, func(h want) bool { return h.entity == wish.entity }) {
+		return // it would be re-entrant
+	}
+	deadlock := g.deadlocks(a, wish)
+	p.story = append(p.story, fmt.Sprint(slices.Index(g.actors, a), " wants ", wish))
+	ctx, locker := p.Context(), p.lockers[p.random.IntN(len(p.lockers))]
+	if n := len(a.locks); n > 0 {
+		ctx = a.locks[n-1].Context()
+	}
+	if wish.shared {
+		locker = locker.With(shared)
+	}
+	call := p.beginAcquire(ctx, locker, wish.entity)
+	if deadlock {
+		p.found++
+		require.Len(p, call, 1, "seed %d: a deadlock is not found: %v", p.seed, p.story)
+		require.ErrorIs(p, (<-call).err, advisory.ErrDeadlock, "seed %d: %v", p.seed, p.story)
+		return
+	}
+	if len(call) == 0 {
+		p.waited++
+	}
+	a.call, a.wants = call, &wish
+	g.line = append(g.line, a)
+	g.settle(p.world)
+}
+
 // TestADeadlockIsFoundIfAndOnlyIfThereIsOne compares the refusals with the graph of
 // waits, step by step.
 func TestADeadlockIsFoundIfAndOnlyIfThereIsOne(t *testing.T) {
@@ -105,73 +186,34 @@ func TestADeadlockIsFoundIfAndOnlyIfThereIsOne(t *testing.T) {
 		found, waited := 0, 0
 		budgets := []time.Duration{0, -1}
 		for seed := range uint64(30) {
-			random := rand.New(rand.NewPCG(seed, 7))
-			l, f := w.openFaulty(advisory.Config{Timeout: advisory.NoTimeout, MaxConns: 50, HandOverBudget: budgets[seed%2]})
+			l, f := w.openFaulty(advisory.Config{Wait: advisory.NoTimeout, MaxConns: 50, HandOverBudget: budgets[seed%2]})
 			f.onTry = func(namespace.Tag) error { // others come while a try is on its way
 				time.Sleep(time.Millisecond)
 				return nil
 			}
-			g := &waitGraph{}
-			for range 6 {
-				g.actors = append(g.actors, &actor{})
+			p := &play{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 7)), lockers: []*advisory.Locker{l}, readers: true}
+			p.run()
+			found, waited = found+p.found, waited+p.waited
+		}
+		require.Greater(w, found, 50, "deadlocks were met")
+		require.Greater(w, waited, 50, "waits that are none were met")
+	})
+}
+
+// The same with several Lockers of one process.
+func TestADeadlockThroughSeveralLockersIsFoundIfAndOnlyIfThereIsOne(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		found, waited := 0, 0
+		for seed := range uint64(20) {
+			p := &play{world: w, seed: seed, random: rand.New(rand.NewPCG(seed, 8))}
+			for range 3 {
+				p.lockers = append(p.lockers, w.openTogether(advisory.Config{Wait: advisory.NoTimeout, MaxConns: 50}))
 			}
-			var story []string
-			for range 150 {
-				runs := g.running()
-				if len(runs) == 0 || random.IntN(2) == 0 {
-					time.Sleep(5 * time.Millisecond)
-					g.settle(w)
-					runs = g.running()
-				}
-				require.NotEmpty(w, runs, "seed %d: nobody can go on after %v", seed, story)
-				a := runs[random.IntN(len(runs))]
-				n := len(a.locks)
-				i := slices.Index(g.actors, a)
-				if n == 3 || n > 0 && random.IntN(3) == 0 {
-					story = append(story, fmt.Sprint(i, " releases ", a.held[n-1]))
-					w.release(a.locks[n-1])
-					a.locks, a.held = a.locks[:n-1], a.held[:n-1]
-					g.settle(w)
-					continue
-				}
-				wish := want{random.Int64N(4), random.IntN(2) == 0}
-				if slices.ContainsFunc(a.held, func(h want) bool { return h.entity == wish.entity }) {
-					continue // it would be re-entrant
-				}
-				deadlock := g.deadlocks(a, wish)
-				story = append(story, fmt.Sprint(i, " wants ", wish))
-				ctx, locker := w.Context(), l
-				if n > 0 {
-					ctx = a.locks[n-1].Context()
-				}
-				if wish.shared {
-					locker = l.With(shared)
-				}
-				call := w.beginAcquire(ctx, locker, wish.entity)
-				if deadlock {
-					found++
-					require.Len(w, call, 1, "seed %d: a deadlock is not found: %v", seed, story)
-					require.ErrorIs(w, (<-call).err, advisory.ErrDeadlock, "seed %d: %v", seed, story)
-					continue
-				}
-				if len(call) == 0 {
-					waited++
-				}
-				a.call, a.wants = call, &wish
-				g.line = append(g.line, a)
-				g.settle(w)
-			}
-			time.Sleep(5 * time.Millisecond)
-			g.settle(w)
-			for len(g.line) > 0 || slices.ContainsFunc(g.actors, func(a *actor) bool { return len(a.locks) > 0 }) {
-				for _, a := range g.actors {
-					if n := len(a.locks); a.wants == nil && n > 0 {
-						w.release(a.locks[n-1])
-						a.locks, a.held = a.locks[:n-1], a.held[:n-1]
-						time.Sleep(5 * time.Millisecond)
-						g.settle(w)
-					}
-				}
+			p.run()
+			found, waited = found+p.found, waited+p.waited
+			for _, l := range p.lockers {
+				l.Close()
 			}
 		}
 		require.Greater(w, found, 50, "deadlocks were met")

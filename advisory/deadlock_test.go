@@ -14,7 +14,7 @@ import (
 type waitsForOne chan struct{}
 
 func (w waitsForOne) tracer() advisory.Tracer {
-	return advisory.Tracer{Wait: func(_ context.Context, d advisory.TraceData) {
+	return advisory.Tracer{Wait: func(_ context.Context, d advisory.WaitData) {
 		if d.Key == agents.ID(1) {
 			w <- struct{}{}
 		}

@@ -173,7 +173,7 @@ func TestATryThatStandsBehindOneWithoutAConnectionIsNotToldOfAHeldLock(t *testin
 	t.Parallel()
 	for _, exclusive := range []bool{true, false} {
 		inBubbleOf(t, 1, func(w *world) {
-			l := w.open(advisory.Config{MaxConns: 1, Timeout: time.Second})
+			l := w.open(advisory.Config{MaxConns: 1, Wait: time.Second})
 			options := advisory.Options{Shared: !exclusive}
 			used := w.acquire(l, 1) // the only connection
 			first := w.beginAcquire(w.Context(), l.With(advisory.Options{Wait: 500 * time.Millisecond}), 2)

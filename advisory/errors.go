@@ -13,19 +13,25 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Conditions, for errors.Is. Those with facts come as the typed errors below.
+// Conditions, for errors.Is. HeldError, TimeoutError, LostError and ConfigError have facts that a program
+// may act on. The texts of the others have theirs.
 var (
 	// ErrHeld: somebody else holds the key.
 	ErrHeld = errors.New("advisory: lock is held")
 	// ErrTimeout: the wait ended before the lock came.
 	ErrTimeout = errors.New("advisory: timed out waiting for lock")
-	// ErrReentrant: the context already carries a lock on the key.
+	// ErrReentrant: the context already carries a lock on the key, which stays held: of this Locker, or of another one
+	// of the process on the same database. Two databases are the same if the server's system identifier and the
+	// database's oid are, as in a copy of the server's files, and if the role may call pg_control_system().
 	ErrReentrant = errors.New("advisory: lock is already held by this context")
 	// ErrReleased: the lock was released before.
 	ErrReleased = errors.New("advisory: lock was already released")
-	// ErrDeadlock: the wait would close a cycle of waits inside this process, or is in one through others.
+	// ErrDeadlock: the wait would close a cycle of waits inside this process, or is in one through others. The text
+	// lists the waiters of the cycle, with the key that each waits for.
 	ErrDeadlock = errors.New("advisory: deadlock")
-	// ErrPoolExhausted: no connection of the lock pool was free.
+	// ErrPoolExhausted: every connection of the lock pool was in use: with more than one lock for each, all had as
+	// many as they carry. It is an ErrTimeout, too, if the wait for one ran out. A nested request does not wait,
+	// because those who hold the others may be waiting too.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
 
 	// ErrLost: the lock ended before its release. leader.ErrLost, of leadership, and
@@ -37,12 +43,15 @@ var (
 	// now. Trying again later can help.
 	ErrUnavailable = session.ErrUnavailable
 	// ErrRefused: PostgreSQL answered, and refuses this client: a wrong password, no
-	// such role or database, no line in pg_hba.conf, a right that is missing. Trying
-	// again changes nothing until somebody changes the settings or the server. The
-	// server's *pgconn.PgError is in it.
+	// such role or database, no line in pg_hba.conf, a right that is missing, a login
+	// trigger that raises. Or this client refuses the server, whose certificate cannot be
+	// verified. Trying again changes nothing until somebody changes the settings or the
+	// server. The server's *pgconn.PgError is in it, if it sent one.
 	ErrRefused = session.ErrRefused
 	// ErrPooler: the connection goes through a transaction pooler, where session
-	// locks leak. Connect directly or through a pool in session mode.
+	// locks leak. Connect directly or through a pool in session mode. A lock in a
+	// transaction works there, and fails with this if the driver keeps prepared
+	// statements: the error says how to turn that off.
 	ErrPooler = session.ErrPooler
 	// ErrStandby: the server is a standby, which would grant a key twice.
 	ErrStandby = session.ErrStandby
@@ -52,27 +61,42 @@ var (
 	// ErrNoTransaction: what LockTx or LockSQLTx got is not in a transaction, so
 	// that the lock would end with its own statement. Nothing is locked.
 	ErrNoTransaction = session.ErrNoTransaction
-	// ErrUnsupported: the server has the functions of advisory locks, and no locks.
-	ErrUnsupported = session.ErrUnsupported
+	// ErrOtherServer: a server that the Locker reached has other locks than the one before it: it is an old primary
+	// that came back after a promotion, or another database cluster. As the error of a request it is an
+	// ErrUnavailable, too. A Locker that meets the promoted standby goes on there. The locks that it held on the old
+	// primary until then are lost, with an ErrOtherServer as the cause.
+	ErrOtherServer = session.ErrOtherServer
 )
 
 // A Holder is who holds a lock, as far as this process may see it. Fields that
 // PostgreSQL hides from the role, or does not know, are zero.
 type Holder struct {
-	Local           bool   // this Locker holds it
-	PID             uint32 // of the server session
+	Local bool   // this Locker holds it
+	PID   uint32 // of the server session; 0 for a prepared transaction
+	// Prepared is the name of a prepared transaction (PREPARE TRANSACTION), which holds the lock
+	// without a session: COMMIT PREPARED or ROLLBACK PREPARED ends it. "" for a session.
+	Prepared        string
 	ApplicationName string
 	ClientAddr      string // "" for a Unix socket
 	State           string // pg_stat_activity.state: "idle", "active", …
 	Shared          bool
 	// Since is when the lock was granted, if Local. Of another process's lock
 	// PostgreSQL knows no such time: it was granted after SessionSince, when its
-	// session began.
+	// session began, or before, if that is when its transaction was prepared.
 	Since, SessionSince time.Time
+
+	whose session.Whose
 }
 
 func (h *Holder) String() string {
 	var b strings.Builder
+	if h.Prepared != "" {
+		fmt.Fprintf(&b, "prepared transaction %q", h.Prepared)
+		if !h.SessionSince.IsZero() {
+			fmt.Fprintf(&b, ", prepared at %s", h.SessionSince.Format(time.RFC3339Nano))
+		}
+		return b.String() + ", until COMMIT PREPARED or ROLLBACK PREPARED"
+	}
 	fmt.Fprintf(&b, "backend %d", h.PID)
 	if h.ApplicationName != "" {
 		fmt.Fprintf(&b, " (%s)", h.ApplicationName)
@@ -86,17 +110,25 @@ func (h *Holder) String() string {
 	case !h.SessionSince.IsZero():
 		fmt.Fprintf(&b, ", in a session since %s", h.SessionSince.Format(time.RFC3339Nano))
 	}
+	switch h.whose {
+	case session.OurLocker:
+		b.WriteString(", of another Locker of this process")
+	case session.OurTransaction:
+		b.WriteString(", in a transaction of this process")
+	}
 	return b.String()
 }
 
 // A HeldError says that a try found the lock held. It matches ErrHeld.
 type HeldError struct {
 	Key    namespace.Key
-	Holder *Holder // nil if it left meanwhile or could not be asked for
+	Holder *Holder // nil if it left meanwhile or could not be asked for, which the text then says
+
+	unknown string // why Holder is not known
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("advisory: lock %v is held%s", e.Key, by(e.Holder))
+	return fmt.Sprintf("advisory: lock %v is held%s%s", e.Key, by(e.Holder), because(e.unknown))
 }
 
 // Is reports whether target is ErrHeld.
@@ -108,8 +140,8 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type TimeoutError struct {
 	Key    namespace.Key
 	Waited time.Duration
-	Holder *Holder // nil if nobody holds it now, the holder could not be asked for, or the wait was for a slot
-	Cause  error   // context.Cause, if the context ended the wait
+	Holder *Holder // nil if nobody holds it now, it is not known, which the text then says, or the wait was for a slot
+	Cause  error   // context.Cause, if the context ended the wait; of LockTx, which ends before it, context.DeadlineExceeded
 
 	// Slots is how many slots the semaphore has, all of which were held at the last
 	// look; 0 if the wait was for no slot. Holders are who holds the first of them, ten
@@ -117,7 +149,8 @@ type TimeoutError struct {
 	Slots   int
 	Holders []Holder
 
-	held bool // also when the holder is not known
+	held   bool   // also when the holder is not known
+	remark string // why that is so, or what ended the wait
 }
 
 func (e *TimeoutError) Error() string {
@@ -125,9 +158,14 @@ func (e *TimeoutError) Error() string {
 		return e.slotText()
 	}
 	text := fmt.Sprintf("advisory: timed out after %v waiting for lock %v%s", e.Waited.Round(time.Millisecond), e.Key, by(e.Holder))
-	if e.Holder != nil && e.Holder.Local {
+	switch {
+	case e.Holder == nil:
+	case e.Holder.Local || e.Holder.whose == session.OurLocker:
 		text += "; if the holder is an outer call of this one, pass it the context of Do or Lock.Context"
+	case e.Holder.whose == session.OurTransaction:
+		text += "; if that is the caller's own transaction, it has the lock already, and nothing inside it needs to take it"
 	}
+	text += because(e.remark)
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}
@@ -148,6 +186,7 @@ func (e *TimeoutError) slotText() string {
 			text += fmt.Sprintf("; and %d more", more)
 		}
 	}
+	text += because(e.remark)
 	if e.Cause != nil {
 		text += ": " + e.Cause.Error()
 	}
@@ -162,10 +201,10 @@ func (e *TimeoutError) Is(target error) bool {
 // Unwrap returns the cause of the context, if that ended the wait.
 func (e *TimeoutError) Unwrap() error { return e.Cause }
 
-// A PoolExhaustedError says that every connection of the lock pool was in use: with more
+// A poolExhaustedError says that every connection of the lock pool was in use: with more
 // than one lock for each, that all had as many as they carry. It matches ErrPoolExhausted and, if the wait for one ran out, ErrTimeout and the
 // context's cause.
-type PoolExhaustedError struct {
+type poolExhaustedError struct {
 	Key      namespace.Key
 	MaxConns int
 	Waited   time.Duration
@@ -176,7 +215,7 @@ type PoolExhaustedError struct {
 	Cause error
 }
 
-func (e *PoolExhaustedError) Error() string {
+func (e *poolExhaustedError) Error() string {
 	if len(e.Outer) > 0 {
 		return fmt.Sprintf("advisory: no connection for lock %v inside %v: the lock pool is at its limit (%d); "+
 			"raise MaxConns above the number of nested locks, or take them with AcquireAll", e.Key, e.Outer, e.MaxConns)
@@ -186,17 +225,17 @@ func (e *PoolExhaustedError) Error() string {
 }
 
 // Is reports whether target is ErrPoolExhausted, or ErrTimeout after a wait.
-func (e *PoolExhaustedError) Is(target error) bool {
+func (e *poolExhaustedError) Is(target error) bool {
 	return target == ErrPoolExhausted || target == ErrTimeout && len(e.Outer) == 0
 }
 
 // Unwrap returns the cause of the context, if that ended the wait.
-func (e *PoolExhaustedError) Unwrap() error { return e.Cause }
+func (e *poolExhaustedError) Unwrap() error { return e.Cause }
 
-// A LockTableFullError says that there is no room for a lock on the key: in the
+// A lockTableFullError says that there is no room for a lock on the key: in the
 // server, which then has room for nobody's, or within the Locker's own limit, which
 // is there to prevent that. It matches ErrLockTableFull.
-type LockTableFullError struct {
+type lockTableFullError struct {
 	Key namespace.Key
 	// Locks is how many the Locker held or asked for, and MaxLocks its limit. Both are
 	// zero if it was the server that refused.
@@ -207,7 +246,7 @@ type LockTableFullError struct {
 	Cause     error // the server's error; nil if the Locker refused
 }
 
-func (e *LockTableFullError) Error() string {
+func (e *lockTableFullError) Error() string {
 	table := "max_locks_per_transaction × (max_connections + max_prepared_transactions)"
 	if e.LockTable > 0 {
 		table += fmt.Sprintf(" = %d", e.LockTable)
@@ -221,14 +260,14 @@ func (e *LockTableFullError) Error() string {
 }
 
 // Is reports whether target is ErrLockTableFull.
-func (e *LockTableFullError) Is(target error) bool { return target == ErrLockTableFull }
+func (e *lockTableFullError) Is(target error) bool { return target == ErrLockTableFull }
 
 // Unwrap returns the server's error, or nil.
-func (e *LockTableFullError) Unwrap() error { return e.Cause }
+func (e *lockTableFullError) Unwrap() error { return e.Cause }
 
 // tableFull types an ErrLockTableFull.
 func (c *core) tableFull(key namespace.Key, err error) error {
-	e := &LockTableFullError{Key: key, LockTable: c.source.Stats().LockTable}
+	e := &lockTableFullError{Key: key, LockTable: c.source.Stats().LockTable}
 	if own, ok := errors.AsType[*session.CapError](err); ok {
 		e.Locks, e.MaxLocks = own.Locks, own.MaxLocks
 		return e
@@ -245,34 +284,37 @@ func serverError(err error) error {
 	return err
 }
 
-// A ReentrantError says that the context already carries a lock on the key, which
-// stays held. It matches ErrReentrant.
-type ReentrantError struct {
+// A reentrantError says that the context already carries a lock on the key, which
+// stays held: of this Locker, or of another one of the process on the same database. Two databases
+// are the same if the server's system identifier and the database's oid are, as in a copy of the
+// server's files, and if the role may call pg_control_system(). It matches ErrReentrant.
+type reentrantError struct {
 	Key  namespace.Key
 	Held namespace.Key // the lock that the context carries; its label can differ
 }
 
-func (e *ReentrantError) Error() string {
+func (e *reentrantError) Error() string {
 	return fmt.Sprintf("advisory: lock %v is already held by this context (as %v); advisory locks of pglatch are not re-entrant", e.Key, e.Held)
 }
 
 // Is reports whether target is ErrReentrant.
-func (e *ReentrantError) Is(target error) bool { return target == ErrReentrant }
+func (e *reentrantError) Is(target error) bool { return target == ErrReentrant }
 
-// A DeadlockError names a cycle: the caller wants Cycle[0], whose holder waits
+// A deadlockError names a cycle: the caller wants Cycle[0], whose holder waits
 // for Cycle[1], and so on, until a holder that waits for a lock of the caller's,
 // the last of the cycle. It matches ErrDeadlock.
-type DeadlockError struct {
-	// Cycle has the names of this process' keys only, if the cycle goes through others.
+type deadlockError struct {
+	// Cycle has the names of this process' keys only, if the cycle goes through others, and those
+	// of its own call only in a cycle of transactions.
 	Cycle []namespace.Key
 	// Across says who waits for whom in a cycle through several processes, with their names for
-	// the keys. "" = the cycle is inside this process.
+	// the keys, or through several transactions (LockTx). "" = the cycle is inside this process.
 	Across string
 }
 
-func (e *DeadlockError) Error() string {
+func (e *deadlockError) Error() string {
 	if e.Across != "" {
-		return "advisory: deadlock: " + e.Across + "; take several locks with AcquireAll"
+		return "advisory: deadlock: " + e.Across + "; take several locks in one call, with AcquireAll or LockTx"
 	}
 	names := make([]string, len(e.Cycle))
 	for i, k := range e.Cycle {
@@ -282,7 +324,7 @@ func (e *DeadlockError) Error() string {
 }
 
 // Is reports whether target is ErrDeadlock.
-func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+func (e *deadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // A LostError says that a lock ended before its release. It is the cause of the
 // lock's context, matches ErrLost, and wraps what ended the session.
@@ -301,6 +343,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // Unwrap returns what ended the session.
 func (e *LostError) Unwrap() error { return e.Cause }
+
+// because is a remark in an error's text.
+func because(remark string) string {
+	if remark == "" {
+		return ""
+	}
+	return " (" + remark + ")"
+}
 
 func by(h *Holder) string {
 	if h == nil {

@@ -89,10 +89,10 @@ func ExampleConfig_locksPerConn() {
 func ExampleTracer() {
 	orders := namespace.Must(2, "order")
 	server := advisorytest.NewServer()
-	lost := make(chan advisory.TraceData, 1)
+	lost := make(chan advisory.LossData, 1)
 	locker, err := server.Open(advisory.Config{Tracer: advisory.Tracer{
-		Acquire: func(_ context.Context, data advisory.TraceData) { fmt.Println("acquire", data.Key, data.Err) },
-		Loss:    func(_ context.Context, data advisory.TraceData) { lost <- data },
+		Acquire: func(_ context.Context, data advisory.AcquireData) { fmt.Println("acquire", data.Key, data.Err) },
+		Loss:    func(_ context.Context, data advisory.LossData) { lost <- data },
 	}})
 	if err != nil {
 		log.Fatal(err)
@@ -105,10 +105,10 @@ func ExampleTracer() {
 	}
 	server.KillSessions()
 	data := <-lost
-	fmt.Println("lost", data.Key, errors.Is(data.Err, advisory.ErrLost))
+	fmt.Println("lost", data.Key, data.Reason)
 	fmt.Println(errors.Is(lock.Release(), advisory.ErrLost))
 	// Output:
 	// acquire order/42 <nil>
-	// lost order/42 true
+	// lost order/42 connection
 	// true
 }

@@ -116,7 +116,7 @@ func ExampleLockTx() {
 	orders := namespace.Must(2, "order")
 	ship := func(ctx context.Context, conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if err := advisory.LockTx(ctx, tx, orders.ID(42)); err != nil {
+			if err := advisory.LockTx(ctx, tx, advisory.TxOptions{}, orders.ID(42)); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, "UPDATE orders SET shipped = true WHERE id = 42")

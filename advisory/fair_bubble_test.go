@@ -47,7 +47,7 @@ func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing
 		ctx, stop := context.WithCancel(w.Context())
 		var wg sync.WaitGroup
 		for process := range 2 {
-			l := w.open(advisory.Config{Timeout: time.Minute})
+			l := w.open(advisory.Config{Wait: time.Minute})
 			for i := range 2 {
 				wg.Go(func() {
 					time.Sleep(time.Duration(2*i+process) * hold / 4)
@@ -60,7 +60,7 @@ func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing
 				})
 			}
 		}
-		writer := w.open(advisory.Config{Timeout: time.Minute})
+		writer := w.open(advisory.Config{Wait: time.Minute})
 		time.Sleep(5 * time.Second)
 		for range 10 {
 			start := time.Now()
@@ -77,7 +77,7 @@ func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing
 func TestReadersJoinAgainWhenAWriterElsewhereHasGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		a, b := w.open(advisory.Config{Timeout: time.Minute}), w.open(advisory.Config{})
+		a, b := w.open(advisory.Config{Wait: time.Minute}), w.open(advisory.Config{})
 		first := w.acquire(a.With(shared), 1)
 		writer := w.beginAcquire(w.Context(), b.With(advisory.Options{Wait: time.Second}), 1)
 		time.Sleep(500 * time.Millisecond)

@@ -30,8 +30,9 @@ type faulty struct {
 	onSession  func()                    // after each; nil = nothing
 	onTry      func(namespace.Tag) error // nil = nothing
 	// onUnlocked comes between what the server did for an unlock and its answer; nil = nothing.
-	onUnlocked func()
-	onWon      func() // after each wait that succeeded; nil = nothing
+	onUnlocked  func()
+	onWon       func()       // after each wait that succeeded; nil = nothing
+	slowHolders atomic.Int64 // delay of the answer to a query for a lock's holder, in ns
 }
 
 type faultySession struct {
@@ -86,7 +87,9 @@ func (f *faulty) Acquire(ctx context.Context) (session.Session, error) {
 func (s *faultySession) Look(now time.Time, closely bool) session.Status {
 	status := s.Session.Look(now, closely)
 	status.State = max(status.State, session.State(s.source.state.Load()))
-	status.Verified = status.Verified && status.State == session.Held && !s.source.unverified.Load()
+	if status.State != session.Held || s.source.unverified.Load() {
+		status.Verified = time.Time{}
+	}
 	return status
 }
 
@@ -101,6 +104,12 @@ func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
 	switch {
 	case len(ops) == 0:
 		return <-s.pending
+	case ops[0].Holder != nil && s.source.slowHolders.Load() > 0:
+		go func() {
+			time.Sleep(time.Duration(s.source.slowHolders.Load()))
+			s.pending <- s.Session.Do(ops, patience)
+		}()
+		return s.answer(patience)
 	case ops[0].Wait != 0, ops[0].Holder != nil:
 		err := s.Session.Do(ops, patience)
 		if ops[0].Wait != 0 && ops[0].Held && s.source.onWon != nil {
@@ -109,6 +118,11 @@ func (s *faultySession) Do(ops []*session.Op, patience time.Duration) error {
 		return errors.Join(err, s.enter(ops))
 	}
 	go func() { s.pending <- s.batch(ops, patience) }()
+	return s.answer(patience)
+}
+
+// answer waits for that to what is pending.
+func (s *faultySession) answer(patience time.Duration) error {
 	select {
 	case err := <-s.pending:
 		return err

@@ -65,6 +65,19 @@ func (w *world) open(config advisory.Config) *advisory.Locker {
 	return l
 }
 
+// openTogether is open for one more Locker of one process.
+func (w *world) openTogether(config advisory.Config) *advisory.Locker {
+	w.Helper()
+	source := w.server.SourceInProcess("pglatch")
+	l, err := advisory.Open(session.WithSource(context.Background(), source), w.config(config))
+	require.NoError(w, err)
+	w.Cleanup(func() {
+		w.assertIdle(l)
+		l.Close()
+	})
+	return l
+}
+
 // assertIdle waits until nothing more happens at this time, and finds nothing held,
 // wanted or in use.
 func (w *world) assertIdle(l *advisory.Locker) {

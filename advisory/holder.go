@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -20,22 +21,29 @@ const maxHolders = 10
 func (c *core) heldError(r *request) error {
 	e := &HeldError{Key: r.name}
 	if r.explain {
-		e.Holder = c.holder(r.name.Tag())
+		e.Holder, e.unknown = c.holder(r.name.Tag())
 	}
 	return e
 }
 
-// holder tells who holds a key, nil if nobody does or a connection to ask with
-// cannot be had soon. It does not wait for one that is in use.
-func (c *core) holder(tag namespace.Tag) *Holder {
-	if holders := c.holders([]namespace.Tag{tag}); len(holders) > 0 {
-		return &holders[0]
+// Reasons why an error names no holder.
+const (
+	unasked    = "its holder is unknown: no connection of the lock pool was free to ask"
+	unanswered = "its holder is unknown: the server did not answer within 250ms"
+)
+
+// holder tells who holds a key, nil if nobody does, or why that is not known: a connection to
+// ask with cannot be had soon, or the answer does not come. It does not wait for one that is in use.
+func (c *core) holder(tag namespace.Tag) (h *Holder, unknown string) {
+	holders, unknown := c.holders([]namespace.Tag{tag})
+	if len(holders) > 0 {
+		return &holders[0], ""
 	}
-	return nil
+	return nil, unknown
 }
 
 // holders is holder for several keys.
-func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
+func (c *core) holders(tags []namespace.Tag) (holders []Holder, unknown string) {
 	until := time.Now().Add(askTimeout)
 	var asked *conn
 	var err error // of the last question
@@ -54,71 +62,87 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder) {
 		if h == nil && asked == nil {
 			if asked = c.borrow(until); asked == nil {
 				c.mu.Unlock()
-				return holders
+				return holders, unasked
 			}
 		}
 		c.mu.Unlock()
-		if left := time.Until(until); h == nil && err == nil && left > 0 {
-			h, err = askHolder(asked.session, tag, left)
+		if h == nil {
+			left := time.Until(until)
+			if err == nil && left > 0 {
+				h, err = askHolder(asked.session, tag, left)
+			}
+			if err != nil || left <= 0 {
+				unknown = unanswered
+			}
 		}
 		if h != nil {
 			holders = append(holders, *h)
 		}
 	}
-	return holders
+	return holders, unknown
 }
 
 // giveBack ends the use of a connection that was borrowed, whose last question ended
 // with err.
 func (n *conn) giveBack(err error) {
-	n.core.mu.Lock()
-	defer n.core.mu.Unlock()
+	c := n.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	n.rounds++
-	n.lent = false
-	if err != nil {
-		n.end(err)
-	}
-	n.next()
+	n.watched = false
+	c.table.Return(n.node, c.present(), err)
+	c.run()
+	n.retire()
 }
 
 // localHolder describes a lock that this process holds, under mu.
 func (c *core) localHolder(tag namespace.Tag) *Holder {
-	k := c.keys[tag]
-	if k == nil || k.phase != held {
+	k := c.table.Key(tag, false)
+	if k == nil || k.Phase() != locktable.Held {
 		return nil
 	}
 	return &Holder{
-		Local: true, PID: k.conn.pid, ApplicationName: c.config.ApplicationName,
-		Shared: k.mode == session.Shared, Since: k.at,
+		Local: true, PID: connOf(k.Conn()).pid, ApplicationName: c.config.ApplicationName,
+		Shared: k.Mode() == session.Shared, Since: c.opened.Add(k.Since()),
 	}
 }
 
-// borrow returns a connection of which nobody makes use until next is called, or nil.
+// borrow returns a connection that nobody else uses until giveBack, or nil.
 // It is called under mu, which it may give up meanwhile.
 func (c *core) borrow(until time.Time) *conn {
-	for !c.closed {
-		n := c.unused(nil)
-		switch {
-		case n == nil:
+	for c.table.Ended() == nil {
+		node := c.table.Borrow(c.present())
+		c.run()
+		if node == nil {
 			return nil
-		case n.session != nil:
-			n.busy, n.lent = true, true
-			n.place()
-			return n
 		}
-		r := &request{lock: &Lock{core: c}, left: 1}
-		o := &op{by: r, Op: session.Op{Ping: true}}
-		n.push(o)
+		if node.Phase() == locktable.Lent {
+			return connOf(node)
+		}
 		ctx, cancel := context.WithDeadline(c.ctx, until)
-		made := c.await(ctx, r) && r.err == nil
+		err := c.ping(ctx, node)
 		cancel()
-		c.mu.Lock()
-		if !made {
-			o.by = nil
+		if err != nil {
 			return nil
 		}
 	}
 	return nil
+}
+
+// ping asks the server whether a connection lives, under mu, which it gives up
+// meanwhile. It returns the loss, or the cause of ctx.
+func (c *core) ping(ctx context.Context, node *locktable.Conn) error {
+	r := &request{lock: &Lock{core: c}, ended: ctx.Done()}
+	r.Carrier = r
+	c.table.Ping(node, &r.Request, c.present())
+	c.run()
+	notePending(node)
+	answered := c.await(r) // unlocks mu
+	c.mu.Lock()
+	if !answered {
+		return context.Cause(ctx)
+	}
+	return r.Err()
 }
 
 func askHolder(s session.Session, tag namespace.Tag, patience time.Duration) (*Holder, error) {
@@ -132,6 +156,6 @@ func askHolder(s session.Session, tag namespace.Tag, patience time.Duration) (*H
 func holderOf(h session.Holder) *Holder {
 	return &Holder{
 		PID: h.PID, ApplicationName: h.ApplicationName, ClientAddr: h.ClientAddr, State: h.State,
-		Shared: h.Mode == session.Shared, SessionSince: h.BackendStart,
+		Shared: h.Mode == session.Shared, SessionSince: h.BackendStart, Prepared: h.Prepared, whose: h.Whose,
 	}
 }

@@ -30,7 +30,7 @@ func TestOpenRefusesBadConfigs(t *testing.T) {
 		"MaxConns":     {DSN: dsn, MaxConns: -1},
 		"LocksPerConn": {DSN: dsn, LocksPerConn: 131_073},
 		"MaxLocks":     {DSN: dsn, LocksPerConn: 2, MaxLocks: -1},
-		"Timeout":      {DSN: dsn, Timeout: -time.Second},
+		"Wait":         {DSN: dsn, Wait: -time.Second},
 		"SessionTTL":   {DSN: dsn, SessionTTL: time.Millisecond},
 	} {
 		_, err := advisory.Open(t.Context(), config)
@@ -134,8 +134,8 @@ func TestBadArgumentsOfCallsAreTypedAndLockNothing(t *testing.T) {
 		}
 		_, err = l.With(advisory.Options{Wait: -1}).Acquire(ctx, agents.ID(1))
 		require.ErrorAs(t, err, &configError)
-		require.ErrorAs(t, advisory.LockTx(ctx, nil, agents.ID(1)), &configError)
-		require.ErrorAs(t, advisory.LockSQLTx(ctx, nil, agents.ID(1)), &configError)
+		require.ErrorAs(t, advisory.LockTx(ctx, nil, advisory.TxOptions{}, agents.ID(1)), &configError)
+		require.ErrorAs(t, advisory.LockSQLTx(ctx, nil, advisory.TxOptions{}, agents.ID(1)), &configError)
 		err = l.Do(ctx, agents.ID(1), nil)
 		require.ErrorAs(t, err, &configError)
 		require.EqualError(t, err, "advisory: fn is nil: give the function that does the work, or call Acquire to do it elsewhere")

@@ -3,39 +3,29 @@ package advisory
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Lock is one acquisition, from its grant to its release or loss. It is safe
-// for concurrent use.
+// for concurrent use. The zero Lock, which no acquisition made, has no key and is released.
 type Lock struct {
 	core   *core
 	keys   []namespace.Key
 	label  string
 	parent context.Context // the context of the acquisition
+	around *Lock           // the innermost lock that it carries; nil = none
 
-	slotOf namespace.Tag // the semaphore, if the lock is a slot of one
-	mode   session.Mode
-
-	// guarded by core.mu
-	complete bool
-	released bool
-	cause    error                 // why it was lost; nil = it was not
-	on       []*key                // that it uses
-	own      *conn                 // on which its further keys are asked, while it is not complete
-	pending  *request              // for its next key
-	inside   map[*request]struct{} // that wait while the lock stays held for them; see request.outer
-	conns    []*conn               // of all that it used; fixed once the acquisition is complete
-	room     [1]*key               // for the usual one of each
-	connRoom [1]*conn
-	key      [1]namespace.Key
-
-	since time.Time // of the grant; set under core.mu when complete
+	mode  session.Mode
+	hold  locktable.Holder // guarded by core.mu
+	key   [1]namespace.Key
+	since time.Time // of the grant; set under core.mu when the lock is held
 
 	ended  bool // by Release; the fields from here are guarded by mu
 	mu     sync.Mutex
@@ -46,7 +36,12 @@ type Lock struct {
 }
 
 // Key returns the lock's key, the first one if it has several.
-func (l *Lock) Key() namespace.Key { return l.keys[0] }
+func (l *Lock) Key() namespace.Key {
+	if len(l.keys) == 0 {
+		return namespace.Key{}
+	}
+	return l.keys[0]
+}
 
 // Keys returns the lock's keys, in the order in which they were taken.
 func (l *Lock) Keys() []namespace.Key { return slices.Clone(l.keys) }
@@ -56,7 +51,13 @@ func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
 // PID returns the number of the PostgreSQL session that the lock was granted to:
 // its pid in pg_stat_activity and pg_locks.
-func (l *Lock) PID() uint32 { return l.conns[0].pid }
+func (l *Lock) PID() uint32 {
+	conns := l.hold.Conns() // they stay as they are
+	if len(conns) == 0 {
+		return 0
+	}
+	return connOf(conns[0]).pid
+}
 
 // Context returns a context for work under the lock: that of the acquisition,
 // which also ends when the lock is lost, with a *LostError as its cause, or
@@ -75,21 +76,37 @@ func (l *Lock) Context() context.Context {
 	if ctx != nil {
 		return ctx
 	}
+	if l.core == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(ErrReleased)
+		return ctx
+	}
 	inner, cancel := context.WithCancelCause(l.parent) // not under mu: the parent may look at a lock of its own
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.ctx != nil {
+		ctx = l.ctx
+		l.mu.Unlock()
 		cancel(nil)
-		return l.ctx
+		return ctx
 	}
-	l.ctx, l.cancel = &lockContext{Context: inner, lock: l}, cancel
+	ctx = &lockContext{Context: inner, lock: l}
+	l.ctx, l.cancel = ctx, cancel
+	loss, ended := l.loss, l.ended
+	l.mu.Unlock()
 	switch {
-	case l.loss != nil:
-		cancel(l.loss)
-	case l.ended:
+	case loss != nil:
+		cancel(loss)
+	case ended:
 		cancel(ErrReleased)
 	}
-	return l.ctx
+	return ctx
+}
+
+// endContext ends the lock's context, not under mu: that takes it from its parent, which the
+// caller of Acquire made. It has ended before the parent is asked.
+func (l *Lock) endContext(cancel context.CancelCauseFunc, cause error) {
+	defer l.core.survive(context.Background())
+	cancel(cause)
 }
 
 // Lost returns a channel that is closed when the lock is lost. It stays open
@@ -114,42 +131,58 @@ func (l *Lock) Lost() <-chan struct{} {
 // *LostError, a second Release ErrReleased, so that a deferred Release is always
 // right.
 func (l *Lock) Release() error {
+	if l.core == nil {
+		return ErrReleased
+	}
 	err := l.core.release(l)
 	if errors.Is(err, ErrReleased) {
 		return err
 	}
 	l.mu.Lock()
 	l.ended = true
-	if l.cancel != nil {
-		l.cancel(ErrReleased)
-	}
+	cancel := l.cancel
 	l.mu.Unlock()
-	l.core.traceRelease(l, err)
+	if cancel != nil {
+		cancel(ErrReleased)
+	}
+	loss, _ := errors.AsType[*LostError](err)
+	l.core.traceRelease(l, loss)
 	return err
 }
 
-// addKey makes the lock a user of a key, under core.mu.
-func (l *Lock) addKey(k *key) {
-	l.on = append(l.on, k)
-	if !slices.Contains(l.conns, k.conn) {
-		l.conns = append(l.conns, k.conn)
+// newLock returns a lock that is not held yet.
+func newLock(ctx context.Context, c *core, o Options) *Lock {
+	l := &Lock{core: c, label: o.Label, mode: o.mode(), parent: ctx, around: carriedBy(ctx)}
+	l.hold.Carrier = l
+	if l.around != nil {
+		l.hold.Around = &l.around.hold
 	}
+	c.table.Hold(&l.hold)
+	return l
 }
 
-// begin makes the lock one that is held, under core.mu.
-func (l *Lock) begin(now time.Time) {
-	l.complete, l.since, l.own = true, now, nil
-	l.core.stats.held.Add(1)
-	l.core.watchPauses()
+func lockOf(h *locktable.Holder) *Lock {
+	return h.Carrier.(*Lock) //nolint:forcetypeassert // newLock sets it
 }
 
-// end counts a lock that is about to be released or lost, under core.mu: only the
-// first of these ends it.
-func (l *Lock) end() {
-	if l.live() {
-		l.core.stats.held.Add(-1)
-		delete(l.core.notes, l)
-	}
+// began counts a lock that is held from now on, under mu.
+func (c *core) began(l *Lock) {
+	l.since = c.opened.Add(l.hold.Since())
+	c.stats.held.Add(1)
+	c.watchPauses()
+}
+
+// ended counts a lock that was held until now, under mu.
+func (c *core) ended(l *Lock) {
+	c.stats.held.Add(-1)
+	delete(c.notes, l)
+}
+
+// liveNow is live, not under core.mu.
+func (l *Lock) liveNow() bool {
+	l.core.mu.Lock()
+	defer l.core.mu.Unlock()
+	return l.live()
 }
 
 // holdsNow is holds for a lock that is held.
@@ -173,7 +206,7 @@ func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 }
 
 // live reports whether the lock is held, under core.mu.
-func (l *Lock) live() bool { return l.complete && !l.released && l.cause == nil }
+func (l *Lock) live() bool { return l.hold.Phase() == locktable.Active }
 
 // A lockContext carries its lock and looks at the clock before it says that all
 // is well.
@@ -205,19 +238,21 @@ func (c *lockContext) Err() error {
 	return c.Context.Err()
 }
 
-// carriedAll yields the live locks around a lock, itself included, under core.mu.
-func (l *Lock) carriedAll(yield func(*Lock) bool) {
-	for l != nil && yield(l) {
-		l = l.core.carried(l.parent)
-	}
+// carriedBy returns the innermost lock that a context carries, held or not, of whatever Locker.
+// Not under a mutex: a context can be code of the program's.
+func carriedBy(ctx context.Context) *Lock {
+	l, _ := ctx.Value(lockContextKey{}).(*Lock)
+	return l
 }
 
-// carried returns the innermost lock that a context carries and that is still
-// held with this core, under core.mu.
-func (c *core) carried(ctx context.Context) *Lock {
-	l, _ := ctx.Value(lockContextKey{}).(*Lock)
-	for l != nil && (l.core != c || !l.live()) {
-		l, _ = l.parent.Value(lockContextKey{}).(*Lock)
+// carried yields the locks around a request, the innermost first, that are held with this core,
+// under core.mu.
+func (c *core) carried(r *request) iter.Seq[*Lock] {
+	return func(yield func(*Lock) bool) {
+		for l := r.lock.around; l != nil; l = l.around {
+			if l.core == c && l.live() && !yield(l) {
+				return
+			}
+		}
 	}
-	return l
 }

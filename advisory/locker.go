@@ -12,7 +12,9 @@ import (
 )
 
 // A Locker takes locks on a connection pool of its own. It is safe for concurrent
-// use, and so are its copies.
+// use, and so are its copies. Several of one process on one database know of each
+// other's locks: one that a context carries is re-entrant for all of them. The zero Locker, which
+// Open did not make, is closed.
 type Locker struct {
 	core    *core
 	options Options
@@ -46,6 +48,7 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("advisory: opening: %w", err)
 	}
+	session.Opened(ctx, pool)
 	c := newCore(config, pool)
 	c.join(cc)
 	return c.traced(), nil
@@ -59,10 +62,15 @@ func (l *Locker) With(options Options) *Locker {
 
 // Close ends the Locker and blocks until nothing of it is left: waits end with
 // ErrClosed, and locks that are still held are lost, with ErrClosed as the cause
-// of their contexts. Release them first. It is idempotent.
-func (l *Locker) Close() { l.core.close() }
+// of their contexts. Release them first. It is idempotent. The Logger and the Tracer have
+// received all losses when it returns, unless it is called by such a report.
+func (l *Locker) Close() {
+	if l.core != nil {
+		l.core.close()
+	}
+}
 
-// Do runs fn under the lock on key, after a wait of at most the Locker's Timeout.
+// Do runs fn under the lock on key, after a wait of at most the Locker's Wait.
 // The context that fn gets ends when the lock is lost. The lock is released when
 // fn returns or panics.
 //
@@ -83,7 +91,8 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 
 // DoOrSkip is Do without a wait: if somebody else holds the key, or the context
 // carries a lock on it already, it returns false and no error, and fn did not
-// run. ran tells whether fn ran.
+// run. Stats.Skips and Stats.ReentrantSkips tell the two apart, and so does AcquireData.Err
+// of a Tracer: a *HeldError, or an ErrReentrant. ran tells whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
 	if err := checkWork(fn); err != nil {
 		return false, err
@@ -96,7 +105,7 @@ func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx co
 	case *HeldError:
 		l.core.stats.skips.Add(1)
 		return false, nil
-	case *ReentrantError:
+	case *reentrantError:
 		l.core.skippedReentrant(ctx, key)
 		return false, nil
 	}
@@ -121,13 +130,13 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 	return fn(l.Context())
 }
 
-// Acquire waits for the lock on key, at most for the Locker's Timeout, and
+// Acquire waits for the lock on key, at most for the Locker's Wait, and
 // returns it. The caller must Release it.
 //
 // ctx bounds the wait, and the lock's context descends from it; its end does not
 // release the lock. A caller whose ctx ends gets its cause at once; the request is
 // cleared away in the background, and nothing stays locked. Errors: *TimeoutError,
-// *ReentrantError, *DeadlockError, *PoolExhaustedError, namespace.ErrInvalidKey,
+// ErrReentrant, ErrDeadlock, ErrPoolExhausted, namespace.ErrInvalidKey,
 // ErrUnavailable, ErrRefused, ErrLockTableFull, ErrClosed, and the cause of ctx.
 func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	r, err := l.request(ctx, key)
@@ -140,7 +149,7 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 // TryAcquire takes the lock on key if it is free now. If it is not, the error is
 // a *HeldError that tells who holds it, which costs one query, or nothing if the
 // pool has no connection to spare. It waits for nothing but a connection of the lock
-// pool, at most for the Locker's Timeout. Other errors are those of Acquire.
+// pool, at most for the Locker's Wait. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }
@@ -150,6 +159,6 @@ func (l *Locker) try(ctx context.Context, key namespace.Key, explain bool) (*Loc
 	if err != nil {
 		return nil, err
 	}
-	r.try, r.explain = true, explain
+	r.Try, r.explain = true, explain
 	return l.core.acquire(ctx, r)
 }

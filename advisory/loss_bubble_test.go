@@ -198,7 +198,7 @@ func TestEveryReaderSeesTheLossWhileTheFirstIsTold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		var readers []*advisory.Lock
-		a := w.open(advisory.Config{Tracer: advisory.Tracer{Loss: func(context.Context, advisory.TraceData) {
+		a := w.open(advisory.Config{Tracer: advisory.Tracer{Loss: func(context.Context, advisory.LossData) {
 			for _, lock := range readers {
 				assert.ErrorIs(w, context.Cause(expired(lock)), advisory.ErrLost)
 			}

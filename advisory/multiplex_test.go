@@ -19,6 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
 // A crowd takes and releases locks in many goroutines.
@@ -92,7 +93,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd"}), workPool(t, dsn)
 	c := startCrowd(t, l, 100)
-	for range 500 {
+	for range soak.Size(t, 100, 500) {
 		_, err := work.Exec(t.Context(), "SELECT pg_cancel_backend(pid), pg_sleep(0.001) FROM pg_stat_activity WHERE "+lockSessions)
 		require.NoError(t, err)
 	}
@@ -103,8 +104,8 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 	eventually(t, func() bool { return locks(t, work, true) == 0 && l.Stats().Locks == 0 })
 }
 
+//nolint:paralleltest // it measures the heap of the process
 func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
-	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "256"}})
 	l := open(t, advisory.Config{DSN: server.DSN(""), LocksPerConn: 5_000, MaxLocks: 10_000})
 	work := workPool(t, server.DSN(""))
@@ -140,7 +141,7 @@ func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
 	require.ErrorContains(t, err, "max_locks_per_transaction × (max_connections + max_prepared_transactions) = 76800")
 	require.ErrorContains(t, err, "MaxLocks")
 
-	eventually(t, func() bool { return l.Stats().Watches >= 2 })
+	eventually(t, func() bool { return l.SessionStats().Watches >= 2 })
 	pid := taken[0].PID()
 	start = time.Now()
 	_, err = work.Exec(t.Context(), "SELECT pg_terminate_backend($1)", pid)
@@ -270,7 +271,7 @@ func TestContendedKeysDoNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	const n = 300
-	other, l := open(t, advisory.Config{DSN: dsn, LocksPerConn: many}), open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxConns: 4, Timeout: advisory.NoTimeout})
+	other, l := open(t, advisory.Config{DSN: dsn, LocksPerConn: many}), open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxConns: 4, Wait: advisory.NoTimeout})
 	foreign := takeMany(t, other, n)
 	done := make(chan *advisory.Lock, n)
 	for i := range n {
@@ -351,7 +352,7 @@ func TestASilentServerIsALossForAllBeforeTheServerLetsGo(t *testing.T) {
 			work := workPool(t, dsn)
 			const n = 50
 			taken := takeMany(t, l, n)
-			eventually(t, func() bool { return traffic || l.Stats().Watches > 0 })
+			eventually(t, func() bool { return traffic || l.SessionStats().Watches > 0 })
 			proxy.Set(faultproxy.Hold)
 			if traffic {
 				ctx, cancel := context.WithCancel(t.Context())

@@ -33,6 +33,9 @@ func Asked(ctx context.Context) <-chan struct{} {
 // Config.Answer must allow: an operator who needs the key. The lock stays held; work that can
 // stop early looks at it. It stays open once the lock is released or lost.
 func (l *Lock) Asked() <-chan struct{} {
+	if l.core == nil {
+		return make(chan struct{})
+	}
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
 	if !l.live() {
@@ -124,9 +127,7 @@ func stackOf(head []byte) string {
 
 // noteTaker notes on which goroutine a lock was taken.
 func (c *core) noteTaker(l *Lock) {
-	stack := make([]byte, 64)
-	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"
-	taker, _, _ := bytes.Cut(stack, []byte("["))
+	taker := goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l.live() {

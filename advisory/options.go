@@ -1,14 +1,11 @@
 package advisory
 
-import (
-	"time"
-)
+import "time"
 
-// Options change some calls of a Locker, see Locker.With, or one of LockTx and its
-// kin, where Label says nothing.
+// Options change some calls of a Locker, see Locker.With.
 type Options struct {
-	// Wait bounds the wait for the lock, and nothing else. 0 = the Locker's
-	// Timeout (15 s for LockTx); NoTimeout = until the context ends; negative is an error of the call.
+	// Wait bounds each request, in place of Config.Wait. 0 = Config.Wait; NoTimeout = until the
+	// context ends; negative is an error of the call.
 	Wait time.Duration
 
 	// Shared takes the lock in shared mode: it excludes exclusive holders only.
@@ -16,4 +13,18 @@ type Options struct {
 
 	// Label says what the lock is for, in Held and to the Tracer. "" = nothing.
 	Label string
+}
+
+// TxOptions are those of LockTx and LockSQLTx. The zero value takes exclusive locks, and waits.
+type TxOptions struct {
+	// Wait bounds the wait for all keys together. 0 = 15 s; NoTimeout = until the context ends;
+	// negative is an error of the call.
+	Wait time.Duration
+
+	// Shared takes the locks in shared mode: they exclude exclusive holders only.
+	Shared bool
+
+	// Try waits for nothing, and takes all keys or none: if one is held, the error is a
+	// *HeldError, and the transaction is as it was. Several keys cost three round trips.
+	Try bool
 }

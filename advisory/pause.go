@@ -1,6 +1,9 @@
 package advisory
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // pauseEvery is how often a Locker that holds locks looks at the clock. A look costs
 // what it takes to wake an idle Go process, 0.2 ms of a processor at worst, whatever is
@@ -21,7 +24,7 @@ type pauseWatch struct {
 // watchPauses has pauses watched for while locks are held, under mu.
 func (c *core) watchPauses() {
 	p := &c.pauses
-	if p.running || c.closed {
+	if p.running || c.table.Ended() != nil {
 		return
 	}
 	p.running, p.at = true, p.clock()
@@ -38,7 +41,7 @@ func (c *core) watchPauses() {
 func (c *core) lookForPause() {
 	c.mu.Lock()
 	p := &c.pauses
-	if c.closed || c.stats.held.Load() == 0 {
+	if c.table.Ended() != nil || c.stats.held.Load() == 0 {
 		p.running = false
 		c.mu.Unlock()
 		return
@@ -52,9 +55,10 @@ func (c *core) lookForPause() {
 		return
 	}
 	wall := time.Now()
-	for n := range c.conns {
-		n.expire(wall)
+	for _, n := range slices.Collect(c.table.Conns) { // the loss of one can have another made
+		connOf(n).expire(wall)
 	}
+	c.run()
 	c.mu.Unlock()
 }
 

@@ -45,6 +45,24 @@ func TestADerivedContextIsToldSoonAfterTheProcessWasStopped(t *testing.T) {
 	})
 }
 
+// The waiter's key is asked for on a new connection, in the middle of the look at all connections.
+func TestWhoWaitsForALockThatAPauseEndsGetsItNext(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		a, f, stood := paused(w)
+		lock, other := w.acquire(a, 1), w.acquire(a, 2)
+		p := w.beginAcquire(w.Context(), a, 1)
+		synctest.Wait()
+		f.onSession = func() { f.set(session.Held) }
+		f.set(session.Lost)
+		stood(time.Minute)
+		time.Sleep(advisory.PauseEvery)
+		require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		w.release(w.now(p))
+		_ = other.Release() // it is lost if it was looked at before the new connection was there
+	})
+}
+
 func TestDoneAndLostLookBeforeAnybodyTellsThem(t *testing.T) {
 	t.Parallel()
 	for name, look := range map[string]func(*advisory.Lock) <-chan struct{}{

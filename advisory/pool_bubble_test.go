@@ -44,7 +44,7 @@ func TestANestedRequestOnAFullPoolFailsAtOnceAndNamesTheOuterLocks(t *testing.T)
 func TestARequestOnAFullPoolWaitsForAConnection(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 1, func(w *world) {
-		a := w.open(advisory.Config{MaxConns: 1, Timeout: time.Second})
+		a := w.open(advisory.Config{MaxConns: 1, Wait: time.Second})
 		one := w.acquire(a, 1)
 		start := time.Now()
 		_, err := a.Acquire(w.Context(), entity(2))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
@@ -53,7 +54,7 @@ func TestNestedLocksOnAFullPoolFailAtOnce(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
-		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1, Timeout: advisory.NoTimeout})
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), MaxConns: 1, Wait: advisory.NoTimeout})
 		err := l.Do(t.Context(), agents.ID(1), func(ctx context.Context) error {
 			err := l.Do(ctx, agents.ID(2), func(context.Context) error { return nil })
 			require.ErrorIs(t, err, advisory.ErrPoolExhausted)
@@ -90,7 +91,7 @@ func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
-		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Timeout: advisory.NoTimeout})
+		l := open(t, advisory.Config{DSN: pgtest.DSN(t), Wait: advisory.NoTimeout})
 		bothHeld := make(chan struct{})
 		var held, wg sync.WaitGroup
 		held.Add(2)
@@ -114,12 +115,58 @@ func TestACycleOfTwoGoroutinesFailsAtOnce(t *testing.T) {
 	})
 }
 
-func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
+// TestACycleThroughTwoProcessesEndsInATimeout is its control.
+func TestACycleThroughTwoLockersOfOneProcessIsRefused(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		config := advisory.Config{DSN: dsn, Wait: advisory.NoTimeout}
+		a, b := open(t, config), open(t, config)
+		one, err := a.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		two, err := b.Acquire(t.Context(), agents.ID(2))
+		require.NoError(t, err)
+		inner := func(l *advisory.Locker, outer *advisory.Lock, i int64) error {
+			err := l.Do(outer.Context(), agents.ID(i), func(context.Context) error { return nil })
+			return errors.Join(err, outer.Release())
+		}
+		errs := make(chan error, 2)
+		go func() { errs <- inner(a, one, 2) }()
+		go func() { errs <- inner(a, two, 1) }() // and not with the Locker that it holds 2 with
+		first, second := <-errs, <-errs
+		require.ErrorIs(t, first, advisory.ErrDeadlock)
+		require.NoError(t, second, "the other one gets its lock")
+	})
+}
+
+func TestOneKeyInTwoLockersOfOneProcess(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t)
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
+		elsewhere := open(t, advisory.Config{DSN: pgtest.DSN(t)}) // another database of the server
+		outer, err := a.Acquire(t.Context(), agents.ID(1))
+		require.NoError(t, err)
+		_, err = b.Acquire(outer.Context(), agents.ID(1))
+		require.ErrorIs(t, err, advisory.ErrReentrant)
+		ran, err := b.DoOrSkip(outer.Context(), agents.ID(1), func(context.Context) error { return nil })
+		require.NoError(t, err)
+		assert.False(t, ran)
+		ran, err = elsewhere.DoOrSkip(outer.Context(), agents.ID(1), func(context.Context) error { return nil })
+		require.NoError(t, err)
+		assert.True(t, ran)
+		require.NoError(t, outer.Release())
+	})
+}
+
+func TestACycleThroughTwoProcessesEndsInATimeout(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		a, b := open(t, advisory.Config{DSN: dsn}).Elsewhere(), open(t, advisory.Config{DSN: dsn})
 		one, err := a.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		two, err := b.Acquire(t.Context(), agents.ID(2))

@@ -11,33 +11,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/lossreason"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
 func TestALossHasOneOfTheKnownReasons(t *testing.T) {
 	t.Parallel()
-	reasons := make(map[advisory.LossReason]bool)
-	for cause, want := range map[error]advisory.LossReason{
-		&pgconn.PgError{Code: "57P01"}:                               advisory.LossTerminated,
-		&pgconn.PgError{Code: "57P05"}:                               advisory.LossIdleTimeout,
-		&pgconn.PgError{Code: "57P02"}:                               advisory.LossCrash,
-		fmt.Errorf("%w: %w", session.ErrSilent, io.ErrUnexpectedEOF): advisory.LossSilent,
-		session.ErrNotHeld:                                           advisory.LossNotHeld,
-		advisory.ErrClosed:                                           advisory.LossClosed,
-		io.ErrUnexpectedEOF:                                          advisory.LossConnection,
-		errors.New("other"):                                          advisory.LossConnection,
-		error(&wrapped{nil}):                                         advisory.LossConnection,
+	reasons := make(map[string]bool)
+	for cause, want := range map[error]string{
+		&pgconn.PgError{Code: "57P01"}:                               lossreason.Terminated,
+		&pgconn.PgError{Code: "57P05"}:                               lossreason.IdleTimeout,
+		&pgconn.PgError{Code: "57P02"}:                               lossreason.Crash,
+		fmt.Errorf("%w: %w", session.ErrSilent, io.ErrUnexpectedEOF): lossreason.Silent,
+		session.ErrNotHeld:                                           lossreason.NotHeld,
+		advisory.ErrClosed:                                           lossreason.Closed,
+		io.ErrUnexpectedEOF:                                          lossreason.Connection,
+		errors.New("other"):                                          lossreason.Connection,
+		error(&wrapped{nil}):                                         lossreason.Connection,
 	} {
-		got := (&advisory.LostError{Cause: cause}).Reason()
+		got := advisory.ReasonOf(cause)
 		assert.Equal(t, want, got, "%v", cause)
 		reasons[got] = true
 	}
-	assert.Len(t, reasons, len(advisory.LossReasons()))
-	for _, r := range advisory.LossReasons() {
+	assert.Len(t, reasons, len(lossreason.All()))
+	for _, r := range lossreason.All() {
 		assert.True(t, reasons[r], "%v", r)
 	}
-	assert.Equal(t, advisory.LossConnection, new(advisory.LostError).Reason())
+	assert.Equal(t, lossreason.Connection, advisory.ReasonOf(nil))
 }
 
 type wrapped struct{ error }
@@ -55,18 +56,18 @@ func TestTheReasonOfARealLossIsWhatWasDone(t *testing.T) {
 		_, err = work.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int32(lock.PID()))
 		require.NoError(t, err)
 		<-lock.Lost()
-		assert.Equal(t, advisory.LossTerminated, reasonOf(t, lock.Release()))
+		assert.Equal(t, lossreason.Terminated, reasonOf(t, lock.Release()))
 
 		lock, err = l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		l.Close()
-		assert.Equal(t, advisory.LossClosed, reasonOf(t, lock.Release()))
+		assert.Equal(t, lossreason.Closed, reasonOf(t, lock.Release()))
 	})
 }
 
-func reasonOf(t *testing.T, err error) advisory.LossReason {
+func reasonOf(t *testing.T, err error) string {
 	t.Helper()
 	lost, ok := errors.AsType[*advisory.LostError](err)
 	require.True(t, ok, "%v", err)
-	return lost.Reason()
+	return advisory.ReasonOf(lost.Cause)
 }

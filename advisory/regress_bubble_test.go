@@ -43,11 +43,11 @@ func TestACauseThatLooksLikeAHeldLockIsNoSkip(t *testing.T) {
 
 // panicker is a tracer that panics at everything.
 func panicker() advisory.Tracer {
-	panics := func(what string) func(context.Context, advisory.TraceData) {
-		return func(context.Context, advisory.TraceData) { panic(what) }
-	}
 	return advisory.Tracer{
-		Acquire: panics("acquire"), Wait: panics("wait"), Hold: panics("hold"), Release: panics("release"), Loss: panics("loss"),
+		Acquire: func(context.Context, advisory.AcquireData) { panic("acquire") },
+		Wait:    func(context.Context, advisory.WaitData) { panic("wait") },
+		Release: func(context.Context, advisory.ReleaseData) { panic("release") },
+		Loss:    func(context.Context, advisory.LossData) { panic("loss") },
 	}
 }
 

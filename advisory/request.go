@@ -3,77 +3,147 @@ package advisory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 // A request is a caller who waits for one key, or for the server to take some back.
 // While it sleeps it can be asked to drive a connection.
 type request struct {
-	key      *key
+	locktable.Request
+
 	lock     *Lock
 	name     namespace.Key
-	mode     session.Mode
 	slots    []namespace.Key // one of which will do; nil = it is for the key itself
-	gateTag  namespace.Tag   // the semaphore's turnstile
 	deadline time.Time       // zero = none
-	try      bool            // one attempt, no wait
+	ended    <-chan struct{} // closed when its caller wants it no more; nil = it is not
 	explain  bool            // a failed try asks who holds the key
-	part     bool            // of a lock that is not complete with this key
-	nested   bool            // the caller holds locks
-	outer    []*Lock         // that stay held until it is served: its caller holds them, or they are to be complete with it
+	abroad   []*Lock         // that other Lockers on the database have, and the caller holds
 	partial  []namespace.Key // those that it has and will hold together with this one
 	start    time.Time
 
 	// guarded by core.mu
-	inQueue   node[request]
-	inTimer   node[request]
-	settled   bool
-	err       error // what it was settled with, or why it had no connection or answer
-	handOver  bool
-	left      int            // operations that are to be answered before it is settled
-	expired   bool           // its time is over
-	prolonged bool           // for an answer that is on its way
-	waits     bool           // the tracer is to be told that it does
-	traced    bool           // it was
-	ahead     int            // of it in the queue then
-	id        uint64         // for those who ask; 0 = nobody has
-	deadlock  *DeadlockError // in which it is the one to give up
+	place    int // in the heap of deadlines, from 1; 0 = it is not there
+	expired  bool
+	reason   error          // why it had no connection or answer when it was withdrawn
+	waits    bool           // the tracer is to be told that it does
+	ahead    int            // of it in the queue then
+	searches bool           // its caller is to look for a circle through other Lockers
+	id       uint64         // for those who ask; 0 = nobody has
+	deadlock *deadlockError // in which it is the one to give up
 
 	asleep bool
 	drives *conn // to be driven
 	wake   chan struct{}
 }
 
-// tell has the tracer told, once, that the request waits, under mu.
-func (r *request) tell(ahead int) {
-	if r.traced || r.lock.core.config.Tracer.Wait == nil {
-		return
+func requestOf(r *locktable.Request) *request {
+	return r.Carrier.(*request) //nolint:forcetypeassert // newRequest sets it
+}
+
+func (c *core) newRequest(lock *Lock) *request {
+	r, ok := c.requests.Get().(*request)
+	if !ok {
+		r = new(request)
+		r.Carrier = r
 	}
-	r.traced, r.waits, r.ahead = true, true, ahead
+	r.lock = lock
+	return r
+}
+
+// newAcquire returns a request for a key of a lock.
+func newAcquire(lock *Lock, key namespace.Key, wait time.Duration) *request {
+	c := lock.core
+	r := c.newRequest(lock)
+	r.name, r.start = key, c.now()
+	r.Tag, r.Mode, r.Holder = key.Tag(), lock.mode, &lock.hold
+	if wait != NoTimeout {
+		r.expire(r.start.Add(wait))
+	}
+	return r
+}
+
+// expire sets the deadline.
+func (r *request) expire(at time.Time) {
+	r.deadline = at
+	r.Deadline = 0
+	if !at.IsZero() {
+		r.Deadline = max(r.lock.core.instant(at), 1)
+	}
+}
+
+// free lets a request be used again, of which nobody knows any more.
+func (r *request) free() {
+	pool := &r.lock.core.requests
+	r.Reset()
+	clear(r.abroad)
+	*r = request{Request: r.Request, wake: r.wake, abroad: r.abroad[:0]}
+	pool.Put(r)
+}
+
+// nested reports whether the caller holds locks of this Locker, under mu.
+func (r *request) nested() bool { return len(r.Outer()) > 0 }
+
+// settled is for a request that the table has settled, under mu.
+func (r *request) settled() {
+	c := r.lock.core
+	r.forgotten()
+	if r.Key() != nil && r.Err() == nil {
+		if r.slots != nil {
+			r.lock.keys = r.slotOf(r.lock.hold.Slot())
+		}
+		if !r.Part {
+			c.began(r.lock)
+		}
+	}
 	r.wakeUp()
 }
 
-// answered counts an operation that was answered, under mu.
-func (r *request) answered(err error) {
-	if err != nil && r.err == nil {
-		r.err = err
+// slotOf returns the name of a slot.
+func (r *request) slotOf(tag namespace.Tag) []namespace.Key {
+	for i, slot := range r.slots {
+		if slot.Tag() == tag {
+			return r.slots[i : i+1 : i+1]
+		}
 	}
-	if r.left--; r.left == 0 {
-		r.settle(r.err)
+	return nil
+}
+
+// forgotten takes the request out of the books that the table does not keep, under mu.
+func (r *request) forgotten() {
+	c := r.lock.core
+	c.deadlines.forget(r)
+	c.database.forget(r)
+}
+
+// waitsBehind has the tracer told that the request waits, under mu.
+func (r *request) waitsBehind(ahead int) {
+	if r.lock.core.config.Tracer.Wait != nil {
+		r.waits, r.ahead = true, ahead
+		r.wakeUp()
 	}
 }
 
-// settle ends the request, under mu, once.
-func (r *request) settle(err error) {
-	if r.settled {
-		return
+// suspect has the caller look whether the wait closes a circle through other Lockers of the
+// process, under mu.
+func (r *request) suspect() {
+	if r.lock.core.database.shared() {
+		r.searches = true
+		r.wakeUp()
 	}
-	r.settled, r.err = true, err
-	r.done()
-	r.wakeUp()
+}
+
+// identify returns the request's number, under core.mu or once it has one.
+func (r *request) identify() uint64 {
+	if r.id == 0 {
+		c := r.lock.core
+		c.lastID++
+		r.id = c.lastID
+	}
+	return r.id
 }
 
 // wakeUp wakes the request, if it sleeps, under mu.
@@ -84,38 +154,90 @@ func (r *request) wakeUp() {
 	}
 }
 
-// withdraw takes a request out of its queue, under mu, and says why it had no connection,
-// or no answer, if that was so.
-func (c *core) withdraw(r *request) (reason error) {
-	k := r.key
-	reason = k.reason()
-	first := k.requests.peek() == r
-	k.requests.remove(&r.inQueue)
-	k.waiting--
-	r.done()
-	switch next := k.requests.peek(); {
-	case next == nil:
-		k.abandon()
-	case first && k.phase == waiting:
-		k.interrupt() // it may wait in the mode of the one that left
+// grace is for how long a caller whose time is over waits for an answer that is on its
+// way: one that comes says more than a timeout.
+const grace = 200 * time.Millisecond
+
+// await returns true when the request is settled, and false when it was withdrawn because
+// its context or its time ended. It is called under mu, and unlocks it.
+func (c *core) await(r *request) (settled bool) {
+	canceled := false
+	for !r.Settled() {
+		switch {
+		case r.drives != nil:
+			n := r.drives
+			r.drives = nil
+			n.drive()
+		case r.waits:
+			r.waits = false
+			c.unlocked(func() { c.traceWait(r) })
+		case r.searches:
+			r.searches = false
+			c.unlocked(func() { c.database.search(r) })
+		case r.expired && !canceled && r.deadlock == nil && c.table.AnswerIsDue(&r.Request):
+			r.expired = false
+			r.expire(time.Now().Add(grace))
+		case canceled || r.expired || r.deadlock != nil:
+			r.reason = c.table.Withdraw(&r.Request, c.present())
+			r.forgotten()
+			c.run()
+			c.handOn(r)
+			c.mu.Unlock()
+			return false
+		default:
+			canceled = c.sleep(r)
+		}
 	}
-	k.advance()
-	return reason
+	c.handOn(r) // it was settled in the same instant
+	c.mu.Unlock()
+	return true
 }
 
-// done forgets the request where it is known, but in its queue, under mu.
-func (r *request) done() {
-	c := r.lock.core
-	c.deadlines.forget(r)
-	for _, l := range r.outer {
-		delete(l.inside, r)
+// handOn has somebody else drive the connection that the request was to drive, under mu.
+func (c *core) handOn(r *request) {
+	if n := r.drives; n != nil {
+		r.drives = nil
+		n.appoint()
 	}
-	if r.lock.pending == r {
-		r.lock.pending = nil
+}
+
+// unlocked calls f without mu.
+func (c *core) unlocked(f func()) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	f()
+}
+
+// sleep waits until the request is woken, under mu, which it gives up meanwhile, and
+// reports whether the context ended instead.
+func (c *core) sleep(r *request) (canceled bool) {
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
 	}
-	if r.key != nil && r.key.op.by == r {
-		r.key.op.by = nil
+	c.expect(r)
+	r.asleep = true
+	c.mu.Unlock()
+	if r.Key() != nil {
+		c.stats.waiting.Add(1)
+		defer c.stats.waiting.Add(-1)
 	}
+	if r.ended == nil {
+		<-r.wake
+		c.mu.Lock()
+		return false
+	}
+	select {
+	case <-r.wake:
+		c.mu.Lock()
+		return false
+	case <-r.ended:
+	}
+	c.mu.Lock()
+	if !r.asleep {
+		<-r.wake
+	}
+	r.asleep = false
+	return true
 }
 
 // gaveUp is the error of a request that was withdrawn. A canceled caller gets it
@@ -127,12 +249,12 @@ func (c *core) gaveUp(ctx context.Context, r *request) error {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return canceled(ctx, r.name)
 	}
-	if r.err != nil {
-		return c.explain(r, r.err)
+	if r.reason != nil {
+		return c.explain(r, r.reason)
 	}
 	e := &TimeoutError{Key: r.name, Waited: time.Since(r.start), Cause: context.Cause(ctx), held: true}
 	if r.slots == nil {
-		e.Holder = c.holder(r.name.Tag())
+		e.Holder, e.remark = c.holder(r.name.Tag())
 		return e
 	}
 	e.Slots = len(r.slots)
@@ -140,6 +262,58 @@ func (c *core) gaveUp(ctx context.Context, r *request) error {
 	for _, slot := range r.slots[:min(len(r.slots), maxHolders)] {
 		tags = append(tags, slot.Tag())
 	}
-	e.Holders = c.holders(tags)
+	e.Holders, e.remark = c.holders(tags)
 	return e
+}
+
+// errLeft: the server did not answer in time.
+var errLeft = errors.New("no answer from the server in time")
+
+// explain types an error of a session or of the table for one request. Not under mu: the context
+// of a lock looks at its lock.
+func (c *core) explain(r *request, err error) error {
+	switch err.(type) { //nolint:errorlint // the error itself, and not something that it wraps
+	case nil, *reentrantError, *deadlockError:
+		return err
+	}
+	ctx, waited := r.lock.parent, time.Since(r.start)
+	switch {
+	case errors.Is(err, locktable.ErrTaken):
+		return c.heldError(r)
+	case c.ctx.Err() != nil:
+		return closedError(r.name)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return canceled(ctx, r.name)
+	case errors.Is(err, locktable.ErrNoConn):
+		e := &poolExhaustedError{Key: r.name, MaxConns: c.config.MaxConns, Waited: waited, Cause: context.Cause(ctx)}
+		if len(r.partial) > 0 || r.lock.around != nil {
+			e.Outer = c.heldBy(r)
+		}
+		return e
+	case errors.Is(err, locktable.ErrDialing), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("advisory: lock %v: %w: no connection within %v: %w", r.name, ErrUnavailable, waited.Round(time.Millisecond), context.DeadlineExceeded)
+	case errors.Is(err, locktable.ErrNoReply):
+		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.name, ErrUnavailable, errLeft)
+	case errors.Is(err, ErrLockTableFull):
+		return c.tableFull(r.name, err)
+	case errors.Is(err, ErrLost):
+		return fmt.Errorf("advisory: lock %v: %w: the connection ended: %w", r.name, ErrUnavailable, errors.Unwrap(err))
+	}
+	return fmt.Errorf("advisory: lock %v: %w", r.name, err)
+}
+
+// translate names the locks in an error of the table, under mu.
+func (c *core) translate(r *request, err error) error {
+	switch e := err.(type) { //nolint:errorlint // the table's own
+	case *locktable.ReentrantError:
+		held, _ := lockOf(e.Holder).has(r)
+		return &reentrantError{Key: r.name, Held: held}
+	case *locktable.DeadlockError:
+		named := &deadlockError{}
+		for _, w := range e.Cycle {
+			named.Cycle = append(named.Cycle, requestOf(w).name)
+		}
+		return named
+	}
+	return err
 }

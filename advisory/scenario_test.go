@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
 func TestScenario_BlockingLockAcquisition(t *testing.T) {
@@ -26,7 +27,7 @@ func TestScenario_BlockingLockAcquisition(t *testing.T) {
 				if _, err := work.Exec(ctx, "INSERT INTO events VALUES ($1)", i); err != nil {
 					return err
 				}
-				_, err := b.TryAcquire(ctx, agents.ID(42))
+				_, err := b.TryAcquire(t.Context(), agents.ID(42))
 				require.ErrorIs(t, err, advisory.ErrHeld)
 			}
 			require.Equal(t, 1, locks(t, work, true))
@@ -93,7 +94,7 @@ func TestScenario_NonBlockingLockAcquired(t *testing.T) {
 		dsn := pgtest.DSN(t)
 		a, b := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn})
 		ran, err := b.DoOrSkip(t.Context(), agents.ID(42), func(ctx context.Context) error {
-			_, err := a.TryAcquire(ctx, agents.ID(42))
+			_, err := a.TryAcquire(t.Context(), agents.ID(42))
 			require.ErrorIs(t, err, advisory.ErrHeld, "held until fn returns")
 			return nil
 		})
@@ -163,7 +164,8 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 		dsn := pgtest.DSN(t)
 		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		won, timedOut := 0, 0
-		for i := range 100 {
+		n := soak.Size(t, 30, 100)
+		for i := range n {
 			lock, err := a.Acquire(t.Context(), agents.ID(42))
 			require.NoError(t, err)
 			released := make(chan error, 1)
@@ -184,6 +186,6 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 			require.Zero(t, locks(t, work, true), "nothing stays locked after a timeout")
 		}
 		require.Positive(t, timedOut)
-		t.Logf("%d of 100 waits won the race, %d timed out", won, timedOut)
+		t.Logf("%d of %d waits won the race, %d timed out", won, n, timedOut)
 	})
 }

@@ -38,7 +38,7 @@ func TestOperationsThatArriveTogetherGoOutTogether(t *testing.T) {
 			locks[i] = w.granted(p)
 		}
 		s := l.Stats()
-		assert.EqualValues(w, n, s.Operations)
+		assert.EqualValues(w, n, l.Operations())
 		assert.LessOrEqual(w, s.Batches, int64(5), "1024 at most in each")
 		assert.Equal(w, n, s.Locks)
 		assert.Len(w, w.server.Locked(), n)

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/pglatch/pglatch/namespace"
@@ -39,6 +40,10 @@ func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lo
 	if err != nil {
 		return nil, err
 	}
-	r.lock.slotOf, r.slots, r.gateTag = key.Tag(), slots, turnstile.Tag()
+	r.lock.hold.SlotOf, r.slots, r.Gate, r.First = key.Tag(), slots, turnstile.Tag(), rand.IntN(n)
+	r.Slots = make([]namespace.Tag, n)
+	for i, slot := range slots {
+		r.Slots[i] = slot.Tag()
+	}
 	return l.core.acquire(ctx, r)
 }

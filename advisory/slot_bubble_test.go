@@ -105,7 +105,7 @@ func TestAWaiterForASlotThatLeavesLeavesNothing(t *testing.T) {
 func TestAWaitForASlotEndsInTimeAndNamesTheSemaphore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		a := w.open(advisory.Config{Timeout: time.Second})
+		a := w.open(advisory.Config{Wait: time.Second})
 		slot := w.now(w.beginSlot(w.Context(), a, 1))
 		start := time.Now()
 		inside, before := w.beginSlot(w.Context(), a, 1), w.beginSlot(w.Context(), a, 1)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -26,29 +27,30 @@ type Stats struct {
 	ReentrantSkips int64 // DoOrSkip calls that found the key held by their own context
 	Timeouts       int64 // waits that ended without the lock
 	Lost           int64 // locks that ended before their release
+	Unreported     int64 // losses, and releases after them, of which a slow Tracer or Logger was not told
 	WaitSteps      int64 // wait steps at the server
 
 	Sessions      int // connections of the lock pool
 	SessionsInUse int
 	MaxConns      int
 	Pings         int64 // answered pings of held sessions
-	Watches       int64 // times that a held session came under watch
-	PIDChecks     int64 // answers whose backend pid was compared
 	SessionsLost  int64 // sessions that ended before they were given back
 
-	Locks      int   // keys that are held or asked for now
-	MaxLocks   int   // their limit
-	Batches    int64 // statements, each of one or more tries and unlocks
-	Operations int64 // tries and unlocks in them
+	Locks    int   // keys that are held or asked for now
+	MaxLocks int   // their limit
+	Batches  int64 // statements, each of one or more tries and unlocks
 }
 
 type counters struct {
-	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, waitSteps, batches, operations atomic.Int64
+	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, unreported, waitSteps, batches, operations atomic.Int64
 }
 
 // Stats returns the counters now. They are read one by one, not as of one instant.
 func (l *Locker) Stats() Stats {
 	c := l.core
+	if c == nil {
+		return Stats{}
+	}
 	sessions := c.source.Stats()
 	inUse, locks, maxLocks := c.inUse()
 	return Stats{
@@ -60,18 +62,16 @@ func (l *Locker) Stats() Stats {
 		ReentrantSkips: c.stats.reentrantSkips.Load(),
 		Timeouts:       c.stats.timeouts.Load(),
 		Lost:           c.stats.lost.Load(),
+		Unreported:     c.stats.unreported.Load(),
 		WaitSteps:      c.stats.waitSteps.Load(),
 		Sessions:       sessions.Open,
 		SessionsInUse:  inUse,
 		MaxConns:       c.config.MaxConns,
 		Pings:          sessions.Pings,
-		Watches:        sessions.Watches,
-		PIDChecks:      sessions.PIDChecks,
 		SessionsLost:   sessions.Lost,
 		Locks:          locks,
 		MaxLocks:       maxLocks,
 		Batches:        c.stats.batches.Load(),
-		Operations:     c.stats.operations.Load(),
 	}
 }
 
@@ -79,12 +79,16 @@ func (l *Locker) Stats() Stats {
 func (c *core) inUse() (conns, locks, maxLocks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for n := range c.conns {
-		if n.busy || n.locks > 0 {
+	locks, maxLocks = c.table.Used()
+	if c.table.Broken() != nil { // its connections are being closed
+		return 0, 0, maxLocks
+	}
+	for n := range c.table.Conns {
+		if n.Phase() != locktable.Idle || n.Locks() > 0 {
 			conns++
 		}
 	}
-	return conns, c.used, c.limit
+	return conns, locks, maxLocks
 }
 
 // A HeldLock describes a lock of this process.
@@ -109,13 +113,16 @@ const heldPage = 256
 func (l *Locker) Held() iter.Seq[HeldLock] {
 	c := l.core
 	return func(yield func(HeldLock) bool) {
+		if c == nil {
+			return
+		}
 		c.mu.Lock()
 		all := make([]*Lock, 0, c.stats.held.Load())
-		for n := range c.conns {
-			for k := range n.keys.all {
-				for _, l := range k.holders {
-					if l.on[0] == k { // one of several keys counts once
-						all = append(all, l)
+		for n := range c.table.Conns {
+			for k := range n.Keys {
+				for _, h := range k.Holders() {
+					if h.On()[0] == k { // one of several keys counts once
+						all = append(all, lockOf(h))
 					}
 				}
 			}
@@ -140,29 +147,14 @@ func (c *core) describe(locks []*Lock) []HeldLock {
 		if !l.live() {
 			continue
 		}
-		h := HeldLock{Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since, PID: l.on[0].conn.pid}
-		for _, k := range l.on {
-			h.Doubtful = h.Doubtful || k.conn.state(now) != session.Held
-			h.Waiters += k.waiting
+		h := HeldLock{Keys: l.Keys(), Label: l.label, Shared: l.Shared(), Since: l.since, PID: l.PID()}
+		for _, k := range l.hold.On() {
+			h.Doubtful = h.Doubtful || connOf(k.Conn()).state(now) != session.Held
+			h.Waiters += k.Waiting()
 		}
 		described = append(described, h)
 	}
 	return described
-}
-
-// HeldSince tells when this process was granted the lock that the server session
-// pid holds on a key, for a monitor: PostgreSQL does not record it.
-func (l *Locker) HeldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
-	c := l.core
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k := c.keys[tag]; k != nil && k.phase == held && k.conn.pid == pid {
-		if u := k.holders[0]; u.complete {
-			return u.since, true
-		}
-		return k.at, true
-	}
-	return time.Time{}, false
 }
 
 // skippedReentrant counts a DoOrSkip that its own context stood in the way of,

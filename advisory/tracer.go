@@ -9,44 +9,73 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Tracer is told what happens to locks, on the goroutine where it happens and without
-// a mutex held. Its functions must be quick and safe for concurrent use; nil ones are not
-// called. One that panics is logged, and changes nothing.
+// A Tracer receives what happens to locks. Its functions run on the goroutine where it happens,
+// without a mutex held, and must be quick and safe for concurrent use. Reports of losses have a
+// goroutine of their own, and wait until all holders of the lost connection know: a slow one
+// delays other reports, and no lock. If 65,536 wait, further ones are dropped, counted in Stats.Unreported, and the Logger is told how many. A report can call every method of the Locker; Close waits
+// for all reports, unless one of them calls it. nil functions are not called. One that panics
+// is logged, and changes nothing.
 type Tracer struct {
-	// Open is told of the Locker that it is for, whose Stats and Held it may ask from then on.
-	// What it returns, if not nil, is called when the Locker is closed.
+	// Open receives the Locker that the Tracer belongs to, whose Stats and Held it may call from then on.
+	// The function that it returns, if not nil, is called when the Locker is closed.
 	Open func(l *Locker) (closed func())
-	// Acquire is told how each request for a lock ended: Shared, Try, Waited and Err, nil if
-	// it was granted.
-	Acquire func(ctx context.Context, data TraceData)
-	// Wait is told when a request has to wait, once: Shared, and Ahead.
-	Wait func(ctx context.Context, data TraceData)
-	// Hold is told when a lock is granted: Shared, PID and HandOver.
-	Hold func(ctx context.Context, data TraceData)
-	// Release is told when a lock was given back: Held, and Err, a *LostError if it was lost
-	// before. For a lock that passes on inside the process it perhaps comes only after the Hold
-	// of its next holder.
-	Release func(ctx context.Context, data TraceData)
-	// Loss is told when a lock was lost: Held, and Err, a *LostError.
-	Loss func(ctx context.Context, data TraceData)
+	// Wait is called once for each request, when it has to wait; for AcquireAll once for each key.
+	Wait func(ctx context.Context, data WaitData)
+	// Acquire is called when a request ends, with the lock or with an error.
+	Acquire func(ctx context.Context, data AcquireData)
+	// Release is called when a lock was given back, after Loss if it was lost before. For a lock that
+	// passes on inside the process, it may come after the Acquire of the next holder.
+	Release func(ctx context.Context, data ReleaseData)
+	// Loss is called when a lock was lost.
+	Loss func(ctx context.Context, data LossData)
 }
 
-// TraceData is what a Tracer is told: Key, Label and Request always, and else what its function
-// names. The others are zero.
-type TraceData struct {
-	Key   namespace.Key
+// WaitData says which request waits.
+type WaitData struct {
+	Key   namespace.Key // of AcquireSlot, that of the semaphore
 	Label string
 	// Request is the same value in all calls about one request and the lock that it got, and
 	// another for each request: to be compared, and as a key of maps.
-	Request  any
+	Request any
+	Shared  bool
+	Ahead   int // requests of this process that are served first
+}
+
+// AcquireData says how a request ended.
+type AcquireData struct {
+	Key      namespace.Key // the lock's; of AcquireSlot without a lock, that of the semaphore
+	Label    string
+	Request  any // as in WaitData
 	Shared   bool
 	Try      bool
-	HandOver bool          // the lock came from this process, without a round trip
-	PID      uint32        // of the server session that holds the lock
-	Ahead    int           // requests of this process that are served first
 	Waited   time.Duration // from the request to its end
-	Held     time.Duration // from the grant to the release or the loss
-	Err      error
+	HandOver bool          // the lock came from this process, without a round trip
+	PID      uint32        // of the server session that holds the lock; 0 without one
+	Err      error         // nil = the lock was granted
+}
+
+// ReleaseData says which lock was given back.
+type ReleaseData struct {
+	Key     namespace.Key
+	Label   string
+	Request any           // as in WaitData
+	Held    time.Duration // from the grant to the release
+	Err     error         // a *LostError if the lock was lost before, else nil
+}
+
+// LossData says which lock was lost, and why.
+type LossData struct {
+	Key     namespace.Key
+	Label   string
+	Request any           // as in WaitData
+	Held    time.Duration // from the grant to the loss
+	// Reason is why, in one word, for metrics and alerts: "terminated" (pg_terminate_backend, or a
+	// shutdown of the server), "idle_timeout" (the server heard nothing for SessionTTL), "crash" (of
+	// the server), "silent" (the server did not answer before the deadline), "not_held" (the session
+	// lived without the lock, as behind a pooler), "closed" (Locker.Close), or "connection" (it ended
+	// for another reason, or without one).
+	Reason string
+	Err    *LostError // never nil
 }
 
 // traceAcquire counts and reports how a request ended.
@@ -55,42 +84,71 @@ func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	switch {
 	case err == nil:
 		c.stats.acquired.Add(1)
-		if r.handOver {
+		if r.HandOver() {
 			c.stats.handOvers.Add(1)
 		}
 	case errors.Is(err, ErrTimeout):
 		c.stats.timeouts.Add(1)
 	}
-	if t.Acquire != nil { // who asks for no time pays for no clock
-		c.trace(ctx, t.Acquire, TraceData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.try, Waited: time.Since(r.start), Err: err})
+	if t.Acquire == nil { // who asks for no time pays for no clock
+		return
 	}
-	if err == nil && t.Hold != nil {
-		c.trace(ctx, t.Hold, TraceData{Key: l.Key(), Label: l.label, Request: l, Shared: l.Shared(), PID: l.PID(), HandOver: r.handOver})
+	data := AcquireData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.Try, Waited: time.Since(r.start), Err: err}
+	if err == nil {
+		data.Key, data.PID, data.HandOver = l.Key(), l.PID(), r.HandOver()
 	}
+	trace(ctx, c, t.Acquire, data)
 }
 
 // traceWait reports that a request waits.
-func (c *core) traceWait(ctx context.Context, r *request) {
-	c.trace(ctx, c.config.Tracer.Wait, TraceData{Key: r.name, Label: r.lock.label, Request: r.lock, Shared: r.lock.Shared(), Ahead: r.ahead})
+func (c *core) traceWait(r *request) {
+	l := r.lock
+	trace(l.parent, c, c.config.Tracer.Wait, WaitData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Ahead: r.ahead})
 }
 
-func (c *core) traceRelease(l *Lock, err error) {
-	if t := c.config.Tracer.Release; t != nil {
-		c.trace(l.parent, t, TraceData{Key: l.Key(), Label: l.label, Request: l, Held: time.Since(l.since), Err: err})
+// traceRelease reports that a lock was given back, after its loss if it was lost.
+func (c *core) traceRelease(l *Lock, loss *LostError) {
+	if c.config.Tracer.Release == nil {
+		return
 	}
+	r := report{lock: l, released: true, held: time.Since(l.since), loss: loss}
+	if loss != nil {
+		c.report(r)
+		return
+	}
+	c.traceEnd(r)
 }
 
-// traceLoss counts and reports a lost lock; nobody may be listening to its context.
-func (c *core) traceLoss(l *Lock, loss *LostError) {
-	c.stats.lost.Add(1)
+// traceEnd makes a report. Nobody may be listening to the context of a lock that was lost.
+func (c *core) traceEnd(r report) {
+	l, t := r.lock, &c.config.Tracer
+	defer c.survive(l.parent)
+	if r.released {
+		data := ReleaseData{Key: l.Key(), Label: l.label, Request: l, Held: r.held}
+		if r.loss != nil {
+			data.Err = r.loss
+		}
+		trace(l.parent, c, t.Release, data)
+		return
+	}
 	c.config.Logger.WarnContext(l.parent, "lock lost", slog.String("key", l.Key().String()),
-		slog.Duration("held", loss.Held), slog.Any("error", loss.Cause))
-	c.trace(l.parent, c.config.Tracer.Loss, TraceData{Key: l.Key(), Label: l.label, Request: l, Held: loss.Held, Err: loss})
+		slog.Duration("held", r.held), slog.Any("error", r.loss.Cause))
+	trace(l.parent, c, t.Loss, LossData{
+		Key: l.Key(), Label: l.label, Request: l, Held: r.held, Reason: reasonOf(r.loss.Cause), Err: r.loss,
+	})
+}
+
+// traceDropped says how many reports there was no room for.
+func (c *core) traceDropped(n int64) {
+	if n > 0 {
+		defer c.survive(context.Background())
+		c.config.Logger.Warn("losses and releases were not reported: the Logger or the Tracer is too slow", slog.Int64("reports", n))
+	}
 }
 
 // trace calls a function of the tracer. One that panics must not leave a lock, a session
 // or a request behind: the panic is logged, and the lock's business goes on.
-func (c *core) trace(ctx context.Context, call func(context.Context, TraceData), data TraceData) {
+func trace[D any](ctx context.Context, c *core, call func(context.Context, D), data D) {
 	if call == nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -32,10 +33,10 @@ func (r *recorder) record(format string, args ...any) {
 }
 
 func (r *recorder) tracer() advisory.Tracer {
-	return advisory.Tracer{Acquire: r.acquire, Wait: r.wait, Hold: r.hold, Release: r.release, Loss: r.loss}
+	return advisory.Tracer{Acquire: r.acquire, Wait: r.wait, Release: r.release, Loss: r.loss}
 }
 
-func (r *recorder) acquire(_ context.Context, d advisory.TraceData) {
+func (r *recorder) acquire(_ context.Context, d advisory.AcquireData) {
 	result := "granted"
 	for name, err := range map[string]error{
 		"held": advisory.ErrHeld, "lost": advisory.ErrLost, "reentrant": advisory.ErrReentrant, "timeout": advisory.ErrTimeout,
@@ -45,21 +46,20 @@ func (r *recorder) acquire(_ context.Context, d advisory.TraceData) {
 		}
 	}
 	r.record("acquire %v %q shared=%v try=%v %v: %v", d.Key, d.Label, d.Shared, d.Try, d.Waited, result)
+	if d.Err == nil {
+		r.record("hold %v %q shared=%v pid=%d handover=%v", d.Key, d.Label, d.Shared, d.PID, d.HandOver)
+	}
 }
 
-func (r *recorder) wait(_ context.Context, d advisory.TraceData) {
+func (r *recorder) wait(_ context.Context, d advisory.WaitData) {
 	r.record("wait %v %q shared=%v ahead=%d", d.Key, d.Label, d.Shared, d.Ahead)
 }
 
-func (r *recorder) hold(_ context.Context, d advisory.TraceData) {
-	r.record("hold %v %q shared=%v pid=%d handover=%v", d.Key, d.Label, d.Shared, d.PID, d.HandOver)
-}
-
-func (r *recorder) release(_ context.Context, d advisory.TraceData) {
+func (r *recorder) release(_ context.Context, d advisory.ReleaseData) {
 	r.record("release %v %q %v lost=%v", d.Key, d.Label, d.Held, errors.Is(d.Err, advisory.ErrLost))
 }
 
-func (r *recorder) loss(_ context.Context, d advisory.TraceData) {
+func (r *recorder) loss(_ context.Context, d advisory.LossData) {
 	r.record("loss %v %q %v", d.Key, d.Label, d.Held)
 }
 
@@ -73,6 +73,7 @@ func TestATracerIsToldEverythingInOrder(t *testing.T) {
 		two := a.With(advisory.Options{Label: "two", Wait: time.Second})
 		expect := func(calls ...string) {
 			w.Helper()
+			synctest.Wait() // reports about a lost lock have a goroutine of their own
 			assert.Equal(w, calls, r.calls)
 			r.calls = nil
 		}

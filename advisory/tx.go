@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,63 +38,57 @@ type SQLTx interface {
 // ends: PostgreSQL releases them with the commit or rollback, in the same instant
 // in which the changes become visible. They exclude, and are excluded by, every
 // other lock on the keys in the same database. There is no handle to release and
-// none is needed, and no Locker: it works through poolers in any mode.
+// none is needed, and no Locker: it works through poolers in any mode. A rollback to a
+// savepoint that is older than a lock releases it.
 //
 // The server is asked, not the type of tx: a connection on which BEGIN was sent is
 // a transaction, and a transaction in which COMMIT was sent is none. Outside of one
-// nothing stays locked, and the error matches ErrNoTransaction. A lock costs two
-// round trips, and so do several that are free.
+// nothing stays locked, and the error matches ErrNoTransaction. On a standby nothing is
+// locked either: ErrStandby. Keys that are free cost two round trips together, three in
+// shared mode. Each key that is waited for costs three more, and two for the keys after it.
 //
-// It takes the keys in a fixed order, whatever the order of the arguments, so that two
-// calls never deadlock; equal keys count once. It waits for 15 s at most, for all of
-// them together, and never in one statement for longer than 900 ms. On *TimeoutError
-// the transaction goes on, and has the locks that it got before; lock_timeout
-// is as before in any case. It is *ReentrantError if ctx carries a lock of a Locker
-// that is in the way: nothing was locked. No key, or an invalid one, matches
-// namespace.ErrInvalidKey. ErrUnsupported is for a server that only pretends. Other
-// errors are those of the driver, or ErrLockTableFull, after which PostgreSQL has
-// aborted the transaction. A rollback to a savepoint that is older than a lock releases
-// it. If ctx ends during the wait the driver ends the transaction. In isolation levels
-// above read committed the transaction's snapshot can be older than the lock: take the
-// lock first.
-func LockTx(ctx context.Context, tx PgxTx, keys ...namespace.Key) error {
-	return Options{}.LockTx(ctx, tx, keys...)
-}
-
-// TryLockTx is LockTx without a wait, and takes all keys or none: if one is held the
-// error is *HeldError, and the transaction is as it was.
-func TryLockTx(ctx context.Context, tx PgxTx, keys ...namespace.Key) error {
-	return Options{}.TryLockTx(ctx, tx, keys...)
+// LockTx takes the keys in a fixed order, whatever the order of the arguments, so that two
+// calls never deadlock; equal keys count once. It waits for TxOptions.Wait at most, for all of
+// them together. If ctx has a deadline, the wait ends 100 ms before it, so that the error can
+// name the holder. If less than 400 ms are left, the wait takes three quarters of them. A shorter
+// lock_timeout ends the wait for a key, if the session or the transaction has set it. The default
+// of a role or database does not.
+//
+// LockTx waits behind the Lockers and transactions that wait already, and no
+// reader passes a writer that waits. A wait is one statement of a minute at most, as
+// pg_advisory_xact_lock is. statement_timeout does not end it. Until it ends the transaction has
+// a snapshot, as VACUUM sees it, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for
+// the end of the whole transaction.
+//
+// After these errors the transaction goes on, and settings such as lock_timeout are as before:
+//
+//   - *HeldError: TxOptions.Try is set, and a key is held. Nothing was locked.
+//   - *TimeoutError: the wait is over. It names the holder. It matches context.DeadlineExceeded if
+//     ctx's deadline ended the wait. The transaction has the locks that it got before.
+//   - ErrDeadlock: transactions wait for each other, and PostgreSQL found it after
+//     deadlock_timeout, 1 s by default. The transaction is not aborted, and has the locks that
+//     it got before: roll it back, so that the others go on. If the circle goes through
+//     another statement, such as an UPDATE that waits for a row, PostgreSQL may end that one in
+//     place of this, with 40P01. A circle through a Locker is not found, and ends with a
+//     *TimeoutError.
+//   - ErrReentrant: ctx carries a lock of a Locker that is in the way. Nothing was locked.
+//     No ctx carries the locks of LockTx. A call that waits for its own transaction times out, and the
+//     *TimeoutError says that a transaction of this process holds the key.
+//   - namespace.ErrInvalidKey: no key, or an invalid one. Nothing was locked.
+//
+// errors.ErrUnsupported is for a server that only pretends. Other errors are those of the driver, or
+// ErrLockTableFull, after which PostgreSQL has aborted the transaction. If ctx is canceled during
+// the wait, the driver ends the transaction: pgx closes its connection. ctx's deadline does that
+// only if the server has not answered 2 s after it. database/sql ends a transaction with the
+// context of its BeginTx. In isolation levels above read committed the
+// transaction's snapshot can be older than the lock: take the lock first.
+func LockTx(ctx context.Context, tx PgxTx, options TxOptions, keys ...namespace.Key) error {
+	return options.lock(ctx, fromPgx(tx), keys)
 }
 
 // LockSQLTx is LockTx for database/sql and the libraries on top of it.
-func LockSQLTx(ctx context.Context, tx SQLTx, keys ...namespace.Key) error {
-	return Options{}.LockSQLTx(ctx, tx, keys...)
-}
-
-// TryLockSQLTx is TryLockTx for database/sql and the libraries on top of it.
-func TryLockSQLTx(ctx context.Context, tx SQLTx, keys ...namespace.Key) error {
-	return Options{}.TryLockSQLTx(ctx, tx, keys...)
-}
-
-// LockTx is the function LockTx with a wait or a mode of its own. Wait 0 = 15 s.
-func (o Options) LockTx(ctx context.Context, tx PgxTx, keys ...namespace.Key) error {
-	return o.lockTx(ctx, fromPgx(tx), keys, false)
-}
-
-// TryLockTx is the function TryLockTx with a mode of its own.
-func (o Options) TryLockTx(ctx context.Context, tx PgxTx, keys ...namespace.Key) error {
-	return o.lockTx(ctx, fromPgx(tx), keys, true)
-}
-
-// LockSQLTx is the function LockSQLTx with a wait or a mode of its own. Wait 0 = 15 s.
-func (o Options) LockSQLTx(ctx context.Context, tx SQLTx, keys ...namespace.Key) error {
-	return o.lockTx(ctx, fromSQL(tx), keys, false)
-}
-
-// TryLockSQLTx is the function TryLockSQLTx with a mode of its own.
-func (o Options) TryLockSQLTx(ctx context.Context, tx SQLTx, keys ...namespace.Key) error {
-	return o.lockTx(ctx, fromSQL(tx), keys, true)
+func LockSQLTx(ctx context.Context, tx SQLTx, options TxOptions, keys ...namespace.Key) error {
+	return options.lock(ctx, fromSQL(tx), keys)
 }
 
 func fromPgx(tx PgxTx) pgsession.Tx {
@@ -114,30 +109,69 @@ func fromSQL(tx SQLTx) pgsession.Tx {
 type txLock struct {
 	tx    pgsession.Tx
 	mode  session.Mode
+	all   []namespace.Key
 	keys  []namespace.Key // that are not taken yet
 	start time.Time
 	wait  time.Duration
+	early bool // the wait ends because ctx's deadline is near
 }
 
-func (o Options) lockTx(ctx context.Context, tx pgsession.Tx, keys []namespace.Key, try bool) error {
+// A driver that meets the deadline of a statement's context ends the connection, and the transaction with it.
+const (
+	beforeDeadline = 100 * time.Millisecond // a wait ends by this much before ctx's deadline, to ask who holds the key
+	afterDeadline  = 2 * time.Second        // a statement that is late may be answered until then
+)
+
+func (o TxOptions) lock(ctx context.Context, tx pgsession.Tx, keys []namespace.Key) error {
 	switch {
 	case tx == nil:
 		return &ConfigError{"tx", nil, "pass an open transaction"}
 	case o.Wait < 0:
 		return &ConfigError{"Wait", o.Wait, "use a positive duration, 0 for 15s, or NoTimeout"}
+	case o.Try && o.Wait != 0:
+		return &ConfigError{"Wait", o.Wait, "leave it out with Try, which does not wait"}
 	}
 	keys, err := inOrder(keys)
 	if err != nil {
 		return err
 	}
-	l := &txLock{tx: tx, keys: keys, start: time.Now(), wait: cmp.Or(o.Wait, defaultTimeout)}
+	l := &txLock{tx: tx, all: keys, keys: keys, start: time.Now(), wait: cmp.Or(o.Wait, defaultTimeout)}
 	if o.Shared {
 		l.mode = session.Shared
 	}
-	if try {
-		return l.failed(l.try(ctx))
+	if ctx.Err() != nil {
+		return l.failed(ctx.Err())
 	}
-	return l.failed(l.lock(ctx))
+	ctx, done := l.bounded(ctx)
+	defer done()
+	if err = l.reentrant(ctx); err == nil {
+		if o.Try {
+			err = l.try(ctx)
+		} else {
+			err = l.lock(ctx)
+		}
+	}
+	return l.failed(err)
+}
+
+// bounded ends the wait before ctx's deadline, and returns a context whose own deadline comes after
+// that. It is canceled as ctx is.
+func (l *txLock) bounded(ctx context.Context) (late context.Context, done func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	left := deadline.Sub(l.start)
+	if left -= min(beforeDeadline, left/4); left < l.wait {
+		l.wait, l.early = left, true
+	}
+	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(afterDeadline))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return late, func() { stop(); cancel() }
 }
 
 // inOrder returns valid keys without doubles, in the order in which all calls take them.
@@ -157,9 +191,11 @@ func inOrder(keys []namespace.Key) ([]namespace.Key, error) {
 
 func (l *txLock) try(ctx context.Context) error {
 	n, err := pgsession.TxTry(ctx, l.tx, l.tags(), l.mode, true)
-	l.keys = l.keys[n:]
-	if err != nil || len(l.keys) == 0 {
+	if err != nil {
 		return err
+	}
+	if l.keys = l.keys[n:]; len(l.keys) == 0 {
+		return nil
 	}
 	holder, err := l.holder(ctx)
 	if err != nil {
@@ -170,26 +206,16 @@ func (l *txLock) try(ctx context.Context) error {
 
 // lock takes what is free, waits for the first that is not, and so on.
 func (l *txLock) lock(ctx context.Context) error {
-	for asked := false; ; {
+	for {
 		n, err := pgsession.TxTry(ctx, l.tx, l.tags(), l.mode, false)
-		l.keys = l.keys[n:]
-		if err != nil || len(l.keys) == 0 {
+		if err != nil {
 			return err
 		}
-		for granted := false; !granted; {
-			if !asked { // a lock that ctx carries would be waited for in vain
-				asked = true
-				if _, err := l.holder(ctx); err != nil {
-					return err
-				}
-			}
-			limit := l.wait - time.Since(l.start)
-			if limit <= 0 {
-				return l.timeout(ctx)
-			}
-			if granted, err = pgsession.TxWait(ctx, l.tx, l.keys[0].Tag(), l.mode, limit); err != nil {
-				return err
-			}
+		if l.keys = l.keys[n:]; len(l.keys) == 0 {
+			return nil
+		}
+		if err := l.waitFirst(ctx); err != nil {
+			return err
 		}
 		if l.keys = l.keys[1:]; len(l.keys) == 0 {
 			return nil
@@ -197,12 +223,124 @@ func (l *txLock) lock(ctx context.Context) error {
 	}
 }
 
-func (l *txLock) timeout(ctx context.Context) error {
+// waitFirst waits for the first key.
+func (l *txLock) waitFirst(ctx context.Context) error {
+	for began := time.Now(); ; {
+		limit := l.wait - time.Since(l.start)
+		if limit <= 0 {
+			return l.timeout(ctx, "")
+		}
+		end, err := pgsession.TxWait(ctx, l.tx, l.keys[0].Tag(), l.mode, limit, time.Since(began))
+		switch {
+		case err != nil || end.Granted:
+			return err
+		case end.LockTimeout != "":
+			return l.timeout(ctx, end.LockTimeout)
+		case end.Deadlock == "":
+			continue
+		}
+		cycle, err := pgsession.TxCycle(ctx, l.tx, end.Deadlock)
+		if err != nil {
+			return err
+		}
+		if cycle != nil { // else it goes through a connection that others use too: they may end it
+			return l.deadlock(cycle)
+		}
+	}
+}
+
+// deadlock names a cycle of waits, whose first step is this transaction's.
+func (l *txLock) deadlock(cycle []pgsession.CycleStep) error {
+	e := &deadlockError{}
+	var text strings.Builder
+	for i, step := range cycle {
+		h := Holder{PID: step.PID, ApplicationName: step.ApplicationName}
+		if i == 0 {
+			fmt.Fprintf(&text, "%v, this transaction, waits for ", &h)
+		} else {
+			fmt.Fprintf(&text, "; in its way is %v, which waits for ", &h)
+		}
+		key := l.keys[0]
+		if i > 0 {
+			key = l.named(step.Tag)
+		}
+		if !key.Valid() {
+			text.WriteString("what is no advisory lock")
+			continue
+		}
+		fmt.Fprintf(&text, "lock %v", key)
+		e.Cycle = append(e.Cycle, key)
+	}
+	e.Across = text.String() + "; in its way is this transaction"
+	return e
+}
+
+// named is the key with this tag, by a name if the call's keys tell it: it is one of them, or an
+// integer of one of their namespaces.
+func (l *txLock) named(tag namespace.Tag) namespace.Key {
+	for _, key := range l.all {
+		if key.Tag() == tag {
+			return key
+		}
+	}
+	if number, id, ok := tag.Pair(); ok && number != 0 {
+		for _, key := range l.all {
+			if n := key.Namespace(); n.Number() == int(number) {
+				return n.ID(int64(id))
+			}
+		}
+	}
+	if !tag.Valid() {
+		return namespace.Key{}
+	}
+	return keyOf(tag)
+}
+
+// reentrant refuses a key that ctx carries a lock on, of any Locker, if the server has that
+// lock on one of its sessions, in this database, and it is in the way: it excludes this one, or
+// a writer waits for it, behind whom this one would wait.
+func (l *txLock) reentrant(ctx context.Context) error {
+	for _, key := range l.keys {
+		for outer, _ := ctx.Value(lockContextKey{}).(*Lock); outer != nil; outer, _ = outer.parent.Value(lockContextKey{}).(*Lock) {
+			name, ok := outer.holdsNow(key.Tag())
+			if !ok {
+				continue
+			}
+			held, writer, err := pgsession.TxHeldBy(ctx, l.tx, key.Tag(), outer.pids())
+			if err != nil {
+				return err
+			}
+			if held && (l.mode == session.Exclusive || !outer.Shared() || writer) {
+				return &reentrantError{Key: key, Held: name}
+			}
+		}
+	}
+	return nil
+}
+
+// pids are those of the sessions that a complete lock is on.
+func (l *Lock) pids() []uint32 {
+	var pids []uint32
+	for _, n := range l.hold.Conns() {
+		pids = append(pids, connOf(n).pid)
+	}
+	return pids
+}
+
+// timeout is the end of the wait for the first key, by the transaction's lock_timeout unless that is "".
+func (l *txLock) timeout(ctx context.Context, lockTimeout string) error {
 	holder, err := l.holder(ctx)
 	if err != nil {
 		return err
 	}
-	return &TimeoutError{Key: l.keys[0], Waited: time.Since(l.start), Holder: holder, held: true}
+	e := &TimeoutError{Key: l.keys[0], Waited: time.Since(l.start), Holder: holder, held: true}
+	switch {
+	case lockTimeout != "":
+		e.remark = "the transaction's lock_timeout of " + lockTimeout + " ended the wait"
+	case l.early:
+		e.Cause = context.DeadlineExceeded
+	}
+	return e
 }
 
 func (l *txLock) tags() []namespace.Tag {
@@ -213,17 +351,11 @@ func (l *txLock) tags() []namespace.Tag {
 	return tags
 }
 
-// holder asks who has the first key, nil if nobody has it now. The error is a
-// *ReentrantError if ctx carries that very lock, on its session.
+// holder asks who has the first key, nil if nobody has it now.
 func (l *txLock) holder(ctx context.Context) (*Holder, error) {
 	h, ok, err := pgsession.TxHolder(ctx, l.tx, l.keys[0].Tag())
 	if err != nil || !ok {
 		return nil, err
-	}
-	for outer, _ := ctx.Value(lockContextKey{}).(*Lock); outer != nil; outer, _ = outer.parent.Value(lockContextKey{}).(*Lock) {
-		if key, ok := outer.holdsNow(l.keys[0].Tag()); ok && outer.PID() == h.PID {
-			return nil, &ReentrantError{Key: l.keys[0], Held: key}
-		}
 	}
 	return holderOf(h), nil
 }
@@ -231,11 +363,11 @@ func (l *txLock) holder(ctx context.Context) (*Holder, error) {
 // failed types an error.
 func (l *txLock) failed(err error) error {
 	switch {
-	case err == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrReentrant):
+	case err == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrReentrant), errors.Is(err, ErrDeadlock):
 		return err
 	case errors.Is(err, ErrLockTableFull):
-		return &LockTableFullError{Key: l.keys[0], Cause: serverError(err)}
-	case errors.Is(err, ErrNoTransaction), errors.Is(err, ErrUnsupported):
+		return &lockTableFullError{Key: l.keys[0], Cause: serverError(err)}
+	case errors.Is(err, ErrNoTransaction), errors.Is(err, session.ErrUnsupported), errors.Is(err, ErrStandby):
 		return fmt.Errorf("advisory: lock %v: %w", l.keys[0], err)
 	}
 	return fmt.Errorf("advisory: lock %v in a transaction: %w", l.keys[0], err)

@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestLockTxTakesSeveralKeysInOneOrder(t *testing.T) {
 		tx, err := work.Begin(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		require.NoError(t, advisory.LockTx(t.Context(), tx, keys...))
+		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, keys...))
 		for _, key := range keys {
 			_, err := l.TryAcquire(t.Context(), key)
 			require.ErrorIs(t, err, advisory.ErrHeld)
@@ -42,7 +43,7 @@ func TestLockTxTakesSeveralKeysInOneOrder(t *testing.T) {
 			go func() {
 				var err error
 				for i := 0; i < 50 && err == nil; i++ {
-					err = pgx.BeginFunc(t.Context(), work, func(tx pgx.Tx) error { return advisory.LockTx(t.Context(), tx, keys...) })
+					err = pgx.BeginFunc(t.Context(), work, func(tx pgx.Tx) error { return advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, keys...) })
 				}
 				done <- err
 			}()
@@ -69,7 +70,7 @@ func TestLockTxWaitsForEachKeyThatIsHeld(t *testing.T) {
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
 		done := make(chan error, 1)
 		go func() {
-			done <- advisory.Options{Wait: advisory.NoTimeout}.LockTx(t.Context(), tx, agents.ID(3), agents.ID(2), agents.ID(1))
+			done <- advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: advisory.NoTimeout}, agents.ID(3), agents.ID(2), agents.ID(1))
 		}()
 		for i, lock := range held {
 			require.Eventually(t, func() bool { return locks(t, work, false) == 1 }, 30*time.Second, time.Millisecond, "waiting for %d", i)
@@ -82,7 +83,7 @@ func TestLockTxWaitsForEachKeyThatIsHeld(t *testing.T) {
 	})
 }
 
-func TestTryLockTxTakesAllKeysOrNone(t *testing.T) {
+func TestATryOfLockTxTakesAllKeysOrNone(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()
@@ -93,7 +94,7 @@ func TestTryLockTxTakesAllKeysOrNone(t *testing.T) {
 		tx, err := work.Begin(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		err = advisory.TryLockTx(t.Context(), tx, agents.ID(3), agents.ID(2), agents.ID(1))
+		err = advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, agents.ID(3), agents.ID(2), agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrHeld)
 		require.NotErrorIs(t, err, advisory.ErrTimeout)
 		require.ErrorContains(t, err, "lock agent/2 is held by backend ")
@@ -103,8 +104,8 @@ func TestTryLockTxTakesAllKeysOrNone(t *testing.T) {
 			require.NoError(t, other.Release())
 		}
 		require.NoError(t, lock.Release())
-		require.NoError(t, advisory.TryLockTx(t.Context(), tx, agents.ID(3), agents.ID(2), agents.ID(1)))
-		require.NoError(t, advisory.Options{Shared: true}.TryLockTx(t.Context(), tx, agents.ID(4)))
+		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, agents.ID(3), agents.ID(2), agents.ID(1)))
+		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Shared: true, Try: true}, agents.ID(4)))
 		reader, err := l.With(advisory.Options{Shared: true}).TryAcquire(t.Context(), agents.ID(4))
 		require.NoError(t, err)
 		require.NoError(t, reader.Release())
@@ -113,35 +114,16 @@ func TestTryLockTxTakesAllKeysOrNone(t *testing.T) {
 	})
 }
 
-func TestLockTxInsideALockOnTheSameKeyIsReentrantOnlyWhileThatIsHeld(t *testing.T) {
-	t.Parallel()
-	inBothModes(t, func(t *testing.T) {
-		t.Helper()
-		dsn := pgtest.DSN(t)
-		l, work := open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
-		lock, err := l.Acquire(t.Context(), agents.ID(1))
-		require.NoError(t, err)
-		ctx := context.WithoutCancel(lock.Context())
-		tx, err := work.Begin(t.Context())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
-		require.ErrorIs(t, advisory.LockTx(ctx, tx, agents.ID(1)), advisory.ErrReentrant)
-		require.ErrorIs(t, advisory.TryLockTx(ctx, tx, agents.ID(1)), advisory.ErrReentrant)
-		require.NoError(t, lock.Release())
-		require.NoError(t, advisory.LockTx(ctx, tx, agents.ID(1)))
-		require.NoError(t, tx.Rollback(t.Context()))
-	})
-}
-
 func TestLockTxRefusesBadInput(t *testing.T) {
 	t.Parallel()
 	var config *advisory.ConfigError
-	require.ErrorAs(t, advisory.LockTx(t.Context(), nil, agents.ID(1)), &config)
-	require.ErrorAs(t, advisory.TryLockSQLTx(t.Context(), nil, agents.ID(1)), &config)
+	require.ErrorAs(t, advisory.LockTx(t.Context(), nil, advisory.TxOptions{}, agents.ID(1)), &config)
+	require.ErrorAs(t, advisory.LockSQLTx(t.Context(), nil, advisory.TxOptions{Try: true}, agents.ID(1)), &config)
 	tx := struct{ pgx.Tx }{}
-	require.ErrorAs(t, advisory.Options{Wait: -1}.LockTx(t.Context(), tx, agents.ID(1)), &config)
-	require.ErrorIs(t, advisory.LockTx(t.Context(), tx), namespace.ErrInvalidKey)
-	require.ErrorIs(t, advisory.LockTx(t.Context(), tx, agents.ID(1), namespace.Key{}), namespace.ErrInvalidKey)
+	require.ErrorAs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: -1}, agents.ID(1)), &config)
+	require.ErrorAs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: time.Second, Try: true}, agents.ID(1)), &config)
+	require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}), namespace.ErrInvalidKey)
+	require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1), namespace.Key{}), namespace.ErrInvalidKey)
 }
 
 // A pretender is a transaction on a server whose functions say yes and lock nothing.
@@ -158,12 +140,12 @@ func TestAServerThatOnlyPretendsToLockIsRefused(t *testing.T) {
 	defer db.Close()
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = tx.ExecContext(t.Context(), "CREATE FUNCTION pg_temp.pretend(int, int) RETURNS bool LANGUAGE sql AS 'SELECT true'")
+	_, err = tx.ExecContext(t.Context(), "CREATE FUNCTION pg_temp.pretend(int, int) RETURNS bool LANGUAGE sql AS 'SELECT true'; CREATE FUNCTION pg_temp.pretend(int8) RETURNS bool LANGUAGE sql AS 'SELECT true'")
 	require.NoError(t, err)
 	for range 2 {
-		err = advisory.LockSQLTx(t.Context(), pretender{tx}, agents.ID(1))
-		require.ErrorIs(t, err, advisory.ErrUnsupported)
+		err = advisory.LockSQLTx(t.Context(), pretender{tx}, advisory.TxOptions{}, agents.ID(1))
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
-	require.NoError(t, advisory.LockSQLTx(t.Context(), tx, agents.ID(1)), "the control: a real lock")
+	require.NoError(t, advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)), "the control: a real lock")
 	require.NoError(t, tx.Rollback())
 }

@@ -14,9 +14,9 @@ import (
 func acquire(t *testing.T, tx any) error {
 	t.Helper()
 	if tx, ok := tx.(advisory.PgxTx); ok {
-		return advisory.LockTx(t.Context(), tx, agents.ID(1))
+		return advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1))
 	}
-	return advisory.LockSQLTx(t.Context(), tx.(advisory.SQLTx), agents.ID(1))
+	return advisory.LockSQLTx(t.Context(), tx.(advisory.SQLTx), advisory.TxOptions{}, agents.ID(1))
 }
 
 // withShapes runs a test in both modes and with each protocol.

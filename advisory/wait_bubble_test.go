@@ -21,7 +21,7 @@ func TestAWaitLastsForTheTimeoutOrTheOptionsWait(t *testing.T) {
 		want          time.Duration
 	}{
 		{"the default", 0, 0, 15 * time.Second},
-		{"the Locker's Timeout", 2 * time.Second, 0, 2 * time.Second},
+		{"the Locker's Wait", 2 * time.Second, 0, 2 * time.Second},
 		{"Options.Wait, shorter", 0, time.Second, time.Second},
 		{"Options.Wait, longer", time.Second, time.Minute, time.Minute},
 		{"Options.Wait in a Locker without a timeout", advisory.NoTimeout, time.Second, time.Second},
@@ -30,7 +30,7 @@ func TestAWaitLastsForTheTimeoutOrTheOptionsWait(t *testing.T) {
 			t.Run(tt.name+", held by "+where, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(w *world) {
-					a, b := w.open(advisory.Config{Timeout: tt.timeout}), w.open(advisory.Config{ApplicationName: "other"})
+					a, b := w.open(advisory.Config{Wait: tt.timeout}), w.open(advisory.Config{ApplicationName: "other"})
 					holder := a
 					if where != "this process" {
 						holder = b
@@ -76,11 +76,11 @@ func TestWithoutATimeoutAWaitLastsUntilTheContextEnds(t *testing.T) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(w *world) {
-				a, b := w.open(advisory.Config{Timeout: l.timeout}), w.open(advisory.Config{})
+				a, b := w.open(advisory.Config{Wait: l.timeout}), w.open(advisory.Config{})
 				lock := w.acquire(b, 1)
 				ctx, cancel := context.WithCancel(w.Context())
 				p := w.beginAcquire(ctx, a.With(l.options), 1)
-				time.Sleep(24 * time.Hour)
+				time.Sleep(time.Hour) // each wait step of 0.9 s is run
 				w.assertWaits(p)
 				assert.Equal(w, 1, w.server.Waiters(entity(1)))
 				cancel()

@@ -24,7 +24,7 @@ func TestATracerIsToldOfTheOpeningAndTheEndOfItsLocker(t *testing.T) {
 			}}
 		}
 		silent := advisory.Tracer{Open: func(*advisory.Locker) func() { return nil }}
-		l, err := openOn(w.server, w.config(advisory.Config{Tracer: advisory.JoinTracers(note("a"), advisory.Tracer{}, silent, note("b"))}))
+		l, err := openOn(w.server, w.config(advisory.Config{Tracer: advisory.MultiTracer(note("a"), advisory.Tracer{}, silent, note("b"))}))
 		require.NoError(w, err)
 		lock, err := of.Acquire(w.Context(), entity(1))
 		require.NoError(w, err)
@@ -45,19 +45,22 @@ func TestATracerThatPanicsWhenALockerOpensOrClosesChangesNothing(t *testing.T) {
 	})
 }
 
-func TestJoinedTracersAreToldInTheirOrder(t *testing.T) {
+func TestAMultiTracerCallsAllInTheirOrder(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		var told []string
-		note := func(name string) func(context.Context, advisory.TraceData) {
-			return func(_ context.Context, d advisory.TraceData) { told = append(told, name+" "+d.Key.String()) }
+		acquire := func(name string) func(context.Context, advisory.AcquireData) {
+			return func(_ context.Context, d advisory.AcquireData) { told = append(told, name+" "+d.Key.String()) }
 		}
-		l := w.open(advisory.Config{Tracer: advisory.JoinTracers(
-			advisory.Tracer{Acquire: note("a"), Release: note("a")}, advisory.Tracer{Hold: note("b"), Release: note("b")},
+		release := func(name string) func(context.Context, advisory.ReleaseData) {
+			return func(_ context.Context, d advisory.ReleaseData) { told = append(told, name+" "+d.Key.String()) }
+		}
+		l := w.open(advisory.Config{Tracer: advisory.MultiTracer(
+			advisory.Tracer{Acquire: acquire("a"), Release: release("a")}, advisory.Tracer{}, advisory.Tracer{Acquire: acquire("b"), Release: release("b")},
 		)})
 		w.release(w.acquire(l, 1))
 		assert.Equal(w, []string{"a agent/1", "b agent/1", "a agent/1", "b agent/1"}, told)
-		joined := advisory.JoinTracers(advisory.Tracer{Hold: note("a")})
+		joined := advisory.MultiTracer(advisory.Tracer{Release: release("a")})
 		assert.Nil(w, joined.Acquire, "nobody pays for what nobody is told")
 	})
 }
@@ -69,15 +72,16 @@ func TestTheCallsAboutOneRequestAndItsLockHaveOneValueInCommon(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var mu sync.Mutex
 		calls := make(map[any][]string)
-		note := func(name string) func(context.Context, advisory.TraceData) {
-			return func(_ context.Context, d advisory.TraceData) {
-				mu.Lock()
-				defer mu.Unlock()
-				calls[d.Request] = append(calls[d.Request], name)
-			}
+		note := func(request any, name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls[request] = append(calls[request], name)
 		}
 		l := w.open(advisory.Config{Tracer: advisory.Tracer{
-			Wait: note("wait"), Acquire: note("acquire"), Hold: note("hold"), Release: note("release"), Loss: note("loss"),
+			Wait:    func(_ context.Context, d advisory.WaitData) { note(d.Request, "wait") },
+			Acquire: func(_ context.Context, d advisory.AcquireData) { note(d.Request, "acquire") },
+			Release: func(_ context.Context, d advisory.ReleaseData) { note(d.Request, "release") },
+			Loss:    func(_ context.Context, d advisory.LossData) { note(d.Request, "loss") },
 		}})
 		readers := l.With(shared)
 		one, two := w.acquire(readers, 1), w.acquire(readers, 1)
@@ -93,7 +97,7 @@ func TestTheCallsAboutOneRequestAndItsLockHaveOneValueInCommon(t *testing.T) {
 			all = append(all, of)
 		}
 		assert.ElementsMatch(w, [][]string{
-			{"acquire", "hold", "release"}, {"acquire", "hold", "release"}, {"wait", "acquire", "hold", "loss", "release"},
+			{"acquire", "release"}, {"acquire", "release"}, {"wait", "acquire", "loss", "release"},
 		}, all)
 	})
 }

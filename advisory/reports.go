@@ -1,0 +1,132 @@
+package advisory
+
+import (
+	"bytes"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// A reporter tells the Logger and the Tracer of lost locks, in the order of the losses. Both are
+// code of the program's, which may be slow and may call the Locker, Close included: they run on
+// a goroutine of their own, without a mutex, and only when the contexts of all locks that a
+// connection carried have ended.
+type reporter struct {
+	mu        sync.Mutex
+	ending    int // connections whose locks' contexts are being ended
+	queue     []report
+	most      int           // of the queue
+	dropped   int64         // since it was full
+	busy      chan struct{} // closed when the goroutine that reports is through; nil = there is none
+	goroutine []byte        // that one, as in a stack
+}
+
+// mostReports is how many reports wait for a Logger or a Tracer that is slow: more than a connection usually carries locks. What comes
+// when so many wait is dropped, and counted.
+const mostReports = 1 << 16
+
+// A report is one that is to be made: of a loss, or of a release.
+type report struct {
+	lock     *Lock
+	released bool
+	held     time.Duration
+	loss     *LostError // nil if the lock was held when it was released
+}
+
+// hold holds reports back until resumeReports.
+func (p *reporter) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending++
+}
+
+func (c *core) resumeReports() {
+	p := &c.reports
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending--
+	p.start(c)
+}
+
+// reportLoss counts the loss of a lock, and has it reported soon.
+func (c *core) reportLoss(l *Lock, loss *LostError) {
+	c.stats.lost.Add(1)
+	c.report(report{lock: l, held: loss.Held, loss: loss})
+}
+
+// report has a report made, after those of before.
+func (c *core) report(r report) {
+	p := &c.reports
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) >= p.most {
+		p.dropped++
+		c.stats.unreported.Add(1)
+		return
+	}
+	p.queue = append(p.queue, r)
+	p.start(c)
+}
+
+// start begins to report, under mu, if there is something to report.
+func (p *reporter) start(c *core) {
+	if p.busy != nil || p.ending > 0 || len(p.queue) == 0 {
+		return
+	}
+	p.busy = make(chan struct{})
+	go p.run(c)
+}
+
+// run reports until nothing is left. A report that ends its goroutine ends no other.
+func (p *reporter) run(c *core) {
+	p.mu.Lock()
+	p.goroutine = goroutine()
+	defer func() {
+		close(p.busy)
+		p.busy, p.goroutine = nil, nil
+		p.start(c)
+		p.mu.Unlock()
+	}()
+	for p.ending == 0 && len(p.queue) > 0 {
+		r := p.queue[0]
+		p.queue[0] = report{}
+		p.queue = p.queue[1:]
+		dropped := p.dropped
+		p.dropped = 0
+		p.unlocked(func() {
+			c.traceEnd(r)
+			c.traceDropped(dropped)
+		})
+	}
+}
+
+func (p *reporter) unlocked(f func()) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	f()
+}
+
+// reporting reports whether its caller is a report, which nothing can wait for.
+func (p *reporter) reporting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.busy != nil && bytes.Equal(p.goroutine, goroutine())
+}
+
+// wait waits for the reports that are to be made.
+func (p *reporter) wait() {
+	p.mu.Lock()
+	busy := p.busy
+	p.mu.Unlock()
+	if busy != nil {
+		<-busy
+	}
+}
+
+// goroutine is how the stack of the caller's goroutine begins, and no other's: "goroutine 42 ".
+func goroutine() []byte {
+	stack := make([]byte, 64)
+	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"
+	name, _, _ := bytes.Cut(stack, []byte("["))
+	return name
+}

@@ -1,0 +1,49 @@
+package advisory_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+)
+
+// The settings of the role hold until a connection has made its own.
+func TestALockerWorksForARoleWhoseTimeoutsEndEverything(t *testing.T) {
+	t.Parallel()
+	inBothModes(t, func(t *testing.T) {
+		t.Helper()
+		server := pgtest.StartServer(t, pgserver.Options{})
+		admin := workPool(t, server.DSN(""))
+		_, err := admin.Exec(t.Context(), `CREATE ROLE app LOGIN; ALTER ROLE app SET statement_timeout = '1ms'; ALTER ROLE app SET lock_timeout = '1ms';
+			ALTER ROLE app SET default_transaction_isolation = serializable; ALTER ROLE app SET default_transaction_read_only = on; ALTER ROLE app SET default_transaction_deferrable = on`)
+		require.NoError(t, err)
+		u, err := url.Parse(server.DSN(""))
+		require.NoError(t, err)
+		u.User = url.User("app")
+		_, err = workPool(t, u.String()).Exec(t.Context(), "SELECT pg_sleep(1)")
+		require.ErrorContains(t, err, "statement timeout", "the control")
+
+		l := open(t, advisory.Config{DSN: u.String(), Wait: time.Minute})
+		held := make([]*advisory.Lock, 4) // of several connections
+		for i := range held {
+			held[i], err = l.Acquire(t.Context(), agents.ID(int64(i)))
+			require.NoError(t, err)
+		}
+		other, waited := open(t, advisory.Config{DSN: u.String(), Wait: time.Minute}), make(chan error, 1)
+		go func() {
+			waited <- other.Do(t.Context(), agents.ID(0), func(ctx context.Context) error { return ctx.Err() })
+		}()
+		eventually(t, func() bool { return locks(t, admin, false) == 1 })
+		for _, lock := range held {
+			assert.NoError(t, lock.Release())
+		}
+		require.NoError(t, <-waited)
+	})
+}
