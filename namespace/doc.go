@@ -15,7 +15,7 @@
 //
 // An integer that fits int4 becomes the pair (namespace number, entity). It is
 // exact, reversible, and the key that any other language takes with
-// pg_advisory_lock(1, 42). Everything else becomes one non-negative bigint:
+// pg_advisory_lock(1, 42), or Pair(1, 42). Everything else becomes one non-negative bigint:
 //
 //	bit  63      0
 //	bits 62..48  the namespace number

@@ -11,7 +11,8 @@ type Key struct {
 	entity    string    // "" if the tag shows it
 }
 
-// Pair returns the raw key of pg_advisory_lock(k1, k2).
+// Pair returns the raw key of pg_advisory_lock(k1, k2). If a namespace has the number k1, this is the key of
+// its entity k2, too.
 func Pair(k1, k2 int32) Key { return Key{tag: pairTag(k1, k2)} }
 
 // Single returns the raw key of pg_advisory_lock(k). A negative k gives a *Error
