@@ -1,6 +1,9 @@
 package introspect
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -14,6 +17,7 @@ type Answer struct {
 	Locks     []Lock     `json:"locks,omitempty"`     // that it holds: with waiters first, then the oldest
 	Waits     []Wait     `json:"waits,omitempty"`     // the oldest first
 	Elections []Election `json:"elections,omitempty"` // that it takes part in
+	Groups    []Group    `json:"groups,omitempty"`    // of shards, of which it owns some
 	// AllLocks and AllWaits count what matched the question, also what is beyond its limit.
 	AllLocks int `json:"all_locks"`
 	AllWaits int `json:"all_waits"`
@@ -32,9 +36,39 @@ type Process struct {
 	Version string        `json:"version,omitempty"`
 	Host    string        `json:"host"`
 	PID     int           `json:"pid"` // of its operating system
-	Age     time.Duration `json:"age_ns"`
+	Age     time.Duration `json:"-"`   // "age" in JSON
 	// Clock is the time of its clock when it answered.
 	Clock time.Time `json:"clock"`
+}
+
+// processJSON is a Process in JSON. Commands show it in their documents, in which times are in seconds.
+type processJSON struct {
+	process
+	Age float64 `json:"age"`
+}
+
+type process Process
+
+// maxAge is the greatest age that is believed: greater ones may be no time.Duration.
+const maxAge = time.Duration(math.MaxInt64 / 2)
+
+// MarshalJSON implements json.Marshaler.
+func (p Process) MarshalJSON() ([]byte, error) {
+	return json.Marshal(processJSON{process(p), p.Age.Seconds()})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Process) UnmarshalJSON(text []byte) error {
+	var j processJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	if math.Abs(j.Age) > maxAge.Seconds() {
+		return fmt.Errorf("introspect: an age of %g s", j.Age)
+	}
+	*p = Process(j.process)
+	p.Age = time.Duration(math.Round(j.Age * float64(time.Second)))
+	return nil
 }
 
 // A Lock is one that a process holds.
@@ -46,6 +80,7 @@ type Lock struct {
 	Shared    bool          `json:"shared,omitempty"`
 	Age       time.Duration `json:"age_ns"` // since the grant
 	Label     string        `json:"label,omitempty"`
+	Group     string        `json:"group,omitempty"`      // of shards, of which it is one
 	Session   uint32        `json:"session"`              // that it lives on: the pid in pg_locks
 	Beside    int           `json:"beside,omitempty"`     // other keys on the session, which end with it
 	Doubtful  bool          `json:"doubtful,omitempty"`   // the server has not answered in time
@@ -91,6 +126,17 @@ type Election struct {
 	Error      string `json:"error,omitempty"`   // why the last attempt failed; "" = it did not
 	// HandOvers are the newest changes of leader that it saw, newest first.
 	HandOvers []HandOver `json:"hand_overs,omitempty"`
+}
+
+// A Group is one of shards that a process takes part in. The shards that it owns are Locks, as far as
+// the question's limit goes; the group says of the rest whose they are.
+type Group struct {
+	Name    string        `json:"name"`    // "tenant=7"
+	Number  int           `json:"number"`  // of its namespace
+	Members namespace.Tag `json:"members"` // the lock that all members share
+	Node    string        `json:"node"`    // this member
+	Session uint32        `json:"session"` // that carries what it owns
+	Owned   int           `json:"owned"`   // shards on the session
 }
 
 // Uses reports whether a lock is one of the election's.

@@ -1,6 +1,7 @@
 package introspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -31,16 +35,21 @@ var ErrQuestion = errors.New("introspect: invalid question")
 
 // Ask asks all processes of the connection's database, and returns when all that listen have
 // answered, or the Timeout is over. The connection is used by nobody else meanwhile; it must not
-// be in a transaction, nor go through a pooler in transaction mode, or to a standby. Notifications that it
+// be in a transaction, nor have an OnNotification, nor go through a pooler in transaction mode, or to a standby. Notifications that it
 // gets of other channels meanwhile are lost. Errors: ErrQuestion, the cause of ctx, those of
 // PostgreSQL and the network. What came until then is returned with the error.
 func Ask(ctx context.Context, conn *pgx.Conn, q Question) (Answers, error) {
+	return ask(ctx, conn, q, nil)
+}
+
+// ask is Ask that waits for some of the listening sessions only; nil = for all.
+func ask(ctx context.Context, conn *pgx.Conn, q Question, of []uint32) (Answers, error) {
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		return Answers{}, fmt.Errorf("%w: Limit is %d: use 1 to %d, or 0 for the default of %d", ErrQuestion, q.Limit, MaxLimit, DefaultLimit)
 	}
 	start := time.Now()
 	var all Answers
-	silent, err := exchange(ctx, conn, call{Question: &q}, q.Timeout, func(session uint32, m message) bool {
+	silent, err := exchange(ctx, conn, call{Question: &q}, q.Timeout, of, func(session uint32, m message) bool {
 		if m.Answer == nil {
 			return false
 		}
@@ -54,7 +63,9 @@ func Ask(ctx context.Context, conn *pgx.Conn, q Question) (Answers, error) {
 }
 
 // Send sends a request to all processes, and returns the replies of those that it concerns.
-// None means that no process that answers holds the lock. For the rest it is as Ask.
+// None means that no process that answers holds the lock. To must name a candidate of the election, or the error matches
+// ErrQuestion and nothing is sent. If that candidate exists and does not answer, because it is stopped, cut off or set not to,
+// any candidate may lead next, and the reply's Note says so. For the rest it is as Ask.
 func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	if !r.Tag.Valid() {
 		return nil, fmt.Errorf("%w: Tag is no lock's", ErrQuestion)
@@ -64,15 +75,23 @@ func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	default:
 		return nil, fmt.Errorf("%w: Kind is %q", ErrQuestion, r.Kind)
 	}
+	note := ""
 	if r.Kind == AskResign && r.To != "" {
-		if err := prefer(ctx, conn, r); err != nil {
+		preferred, err := prefer(ctx, conn, r)
+		switch {
+		case err != nil:
 			return nil, err
+		case !preferred:
+			note, r.To = "; "+r.To+" does not answer, so any candidate may lead next", ""
 		}
 	}
 	var all []Reply
-	_, err := exchange(ctx, conn, call{Request: &r}, r.Timeout, func(session uint32, m message) bool {
+	_, err := exchange(ctx, conn, call{Request: &r}, r.Timeout, nil, func(session uint32, m message) bool {
 		for _, reply := range m.Replies {
 			reply.Session = session
+			if reply.Done {
+				reply.Note += note
+			}
 			all = append(all, reply)
 		}
 		return true
@@ -88,26 +107,84 @@ const backLook = 10 * time.Millisecond
 const backBound = 5 * time.Second
 
 // prefer has all candidates but one stand back, and waits until those that answer do, or the
-// Timeout, 5 s at least, is over: then it is the first in the queue who leads next.
-func prefer(ctx context.Context, conn *pgx.Conn, r Request) error {
-	bound := max(r.Timeout, backBound)
-	end := time.Now().Add(bound)
+// Timeout, 5 s at least, is over: then it is the first in the queue who leads next. false = the one that is to lead does not
+// answer, and nobody stands back.
+func prefer(ctx context.Context, conn *pgx.Conn, r Request) (bool, error) {
+	end := time.Now().Add(max(r.Timeout, backBound))
+	sessions, all, err := candidates(ctx, conn, r, nil)
+	for ; err == nil && !slices.ContainsFunc(all, r.prefers); sessions, all, err = candidates(ctx, conn, r, nil) {
+		if err := known(ctx, conn, r, all); err != nil {
+			return false, err
+		}
+		if time.Now().After(end) {
+			return false, nil
+		}
+		if err := pause.For(ctx, backLook); err != nil {
+			return false, err
+		}
+	}
+	if err != nil || slices.ContainsFunc(all, r.leadsAlready) {
+		return true, err
+	}
 	ask := r
 	ask.Kind = askStandBack
-	_, err := exchange(ctx, conn, call{Request: &ask}, bound, func(uint32, message) bool { return true })
-	for err == nil && time.Now().Before(end) {
-		var answers Answers
-		answers, err = Ask(ctx, conn, Question{Tags: []namespace.Tag{r.Tag}, Timeout: bound})
-		var all []Election
-		for _, a := range answers.Answers {
-			all = append(all, a.Elections...)
+	_, err = exchange(ctx, conn, call{Request: &ask}, time.Until(end), sessions, func(uint32, message) bool { return true })
+	for waits := false; err == nil && time.Now().Before(end) && !slices.ContainsFunc(all, r.leadsAlready); {
+		if !slices.ContainsFunc(all, r.inTheWay) {
+			if waits, err = r.waits(ctx, conn, all); waits || err != nil {
+				break
+			}
 		}
-		if !slices.ContainsFunc(all, r.inTheWay) || slices.ContainsFunc(all, r.leadsAlready) {
-			return err
+		if err = pause.For(ctx, backLook); err == nil {
+			_, all, err = candidates(ctx, conn, r, sessions)
 		}
-		err = pause.For(ctx, backLook)
 	}
-	return err
+	return true, err
+}
+
+// waits reports whether the candidate that is to lead waits for the lock at the server: it is granted the lock next. Candidates
+// that stand back do not do so for long when nobody waits.
+func (r Request) waits(ctx context.Context, conn *pgx.Conn, all []Election) (waits bool, err error) {
+	i := slices.IndexFunc(all, r.prefers)
+	if i < 0 || all[i].Session == 0 {
+		return false, nil
+	}
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE pid OPERATOR(pg_catalog.=) $1 AND locktype OPERATOR(pg_catalog.=) 'advisory'
+		AND NOT granted)`, pgx.QueryExecModeExec, int32(all[i].Session)).Scan(&waits)
+	if err != nil {
+		return false, fmt.Errorf("introspect: looking whether %q waits: %w", r.To, err)
+	}
+	return waits, nil
+}
+
+// candidates asks for those of an election that answer. sessions are the listening sessions of all processes that did: who
+// did not answer once is not waited for again. nil = all are asked.
+func candidates(ctx context.Context, conn *pgx.Conn, r Request, of []uint32) (sessions []uint32, all []Election, err error) {
+	answers, err := ask(ctx, conn, Question{Tags: []namespace.Tag{r.Tag}, Timeout: r.Timeout}, of)
+	for _, a := range answers.Answers {
+		sessions = append(sessions, a.Session)
+		all = append(all, a.Elections...)
+	}
+	return sessions, all, err
+}
+
+// known returns an error unless the candidate that is to lead has a session.
+func known(ctx context.Context, conn *pgx.Conn, r Request, all []Election) error {
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity
+		WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND application_name OPERATOR(pg_catalog.=) $1)`,
+		pgx.QueryExecModeExec, pgsession.ApplicationName(r.To)).Scan(&exists); err != nil {
+		return fmt.Errorf("introspect: looking for %q: %w", r.To, err)
+	}
+	if exists {
+		return nil
+	}
+	names := make([]string, 0, len(all))
+	for _, e := range all {
+		names = append(names, e.Node)
+	}
+	return fmt.Errorf("%w: To is %q, and the election has no candidate of that identity: name one of those that take part (%s), or nobody, and any of them may lead next",
+		ErrQuestion, r.To, cmp.Or(strings.Join(names, ", "), "no one answers"))
 }
 
 // listenersSQL lists the sessions that listen. Their names are shown to every role.
@@ -116,12 +193,16 @@ const listenersSQL = `SELECT pid, application_name FROM pg_catalog.pg_stat_activ
 	AND pg_catalog.starts_with(application_name, $1) AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()`
 
 // exchange sends a call and takes the messages that come, each from a session that listened
-// when it was sent, until all have sent one.
-func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration, take func(session uint32, m message) bool) ([]Silent, error) {
+// when it was sent, until all have sent one, or those of some sessions have; nil = all.
+func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration, of []uint32, take func(session uint32, m message) bool) ([]Silent, error) {
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
-	c.Version, c.Reply = 1, replyPrefix+random()
+	private, public, err := newSeal()
+	if err != nil {
+		return nil, err
+	}
+	c.Version, c.Reply, c.Key = 1, replyPrefix+random(), public
 	payload, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrQuestion, err)
@@ -131,6 +212,9 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 	}
 	name := pgx.Identifier{c.Reply}.Sanitize()
 	if _, err := conn.Exec(ctx, "LISTEN "+name); err != nil {
+		if sqlstate.Of(err) == sqlstate.ReadOnly {
+			err = fmt.Errorf("%w, which carries no questions and answers: connect to the primary", session.ErrStandby)
+		}
 		return nil, fmt.Errorf("introspect: listening: %w", err)
 	}
 	defer func() {
@@ -144,11 +228,14 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 	if err != nil {
 		return nil, err
 	}
+	if of != nil {
+		silent = slices.DeleteFunc(silent, func(s Silent) bool { return !slices.Contains(of, s.Session) })
+	}
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	parts := make(map[uint32]*collection, len(silent))
 	for _, s := range silent {
-		parts[s.Session] = new(collection)
+		parts[s.Session] = &collection{key: private}
 	}
 	for len(silent) > 0 {
 		n, err := conn.WaitForNotification(waiting)
@@ -159,6 +246,8 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 			return silent, nil
 		case err != nil:
 			return silent, fmt.Errorf("introspect: waiting for answers: %w", err)
+		case n == nil:
+			return silent, fmt.Errorf("%w: the connection's OnNotification takes the answers: use a connection without it", ErrQuestion)
 		}
 		p := parts[n.PID]
 		if n.Channel != c.Reply || p == nil {
@@ -205,5 +294,8 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 func (r Request) inTheWay(e Election) bool {
 	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
 }
+
+// prefers reports whether a candidate is the one that is to lead.
+func (r Request) prefers(e Election) bool { return e.Node == r.To }
 
 func (r Request) leadsAlready(e Election) bool { return e.Node == r.To && e.State == "leader" }

@@ -100,7 +100,7 @@ func TestAProcessAnswersWhatItIsAsked(t *testing.T) {
 	join(t, dsn, introspect.Config{Service: "billing", Version: "v1.2.3"}, &orders{n: 100, label: "nightly"})
 	listening(t, conn, 1)
 
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/9", Limit: 3})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second, Prefix: "order/9", Limit: 3})
 	require.NoError(t, err)
 	require.Empty(t, answers.Silent)
 	require.Len(t, answers.Answers, 1)
@@ -116,7 +116,7 @@ func TestAProcessAnswersWhatItIsAsked(t *testing.T) {
 	require.Equal(t, 99*time.Second, a.Locks[0].Age)
 	require.Equal(t, namespace.Must(7, "order").ID(99).Tag(), a.Locks[0].Tag)
 
-	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Tags: []namespace.Tag{namespace.Must(7, "order").ID(5).Tag()}})
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second, Tags: []namespace.Tag{namespace.Must(7, "order").ID(5).Tag()}})
 	require.NoError(t, err)
 	require.Len(t, answers.Answers[0].Locks, 1)
 }
@@ -143,7 +143,7 @@ func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 	election := &introspect.Election{Key: "job/1", Error: "taking job/1 over: no rights"}
 	join(t, dsn, introspect.Config{HideEntities: true}, &orders{n: 3, label: "of Mr X", election: election})
 	listening(t, conn, 1)
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/"})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second, Prefix: "order/"})
 	require.NoError(t, err)
 	require.Len(t, answers.Answers[0].Locks, 3)
 	for _, l := range answers.Answers[0].Locks {
@@ -152,7 +152,7 @@ func TestWhatAProcessHidesIsNotAnswered(t *testing.T) {
 	}
 	require.Equal(t, "job/…", answers.Answers[0].Elections[0].Key)
 	require.Equal(t, "taking job/… over: no rights", answers.Answers[0].Elections[0].Error)
-	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Prefix: "order/1"})
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second, Prefix: "order/1"})
 	require.NoError(t, err)
 	require.Empty(t, answers.Answers[0].Locks, "a prefix must not tell whether an entity is locked")
 }
@@ -192,7 +192,7 @@ func TestNobodyListensForAProgramThatIsSwitchedOffOrHasNoConnection(t *testing.T
 	idle.gone.Store(false)
 	member.Connected()
 	listening(t, conn, 1) // it begins again
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	require.Len(t, answers.Answers, 1)
 	member.Leave()
@@ -206,7 +206,7 @@ func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testin
 	source := &orders{n: 3}
 	join(t, dsn, introspect.Config{}, source)
 	listening(t, conn, 1)
-	request := introspect.Request{Kind: introspect.AskRelease, Tag: namespace.Must(7, "order").ID(1).Tag()}
+	request := introspect.Request{Timeout: 20 * time.Second, Kind: introspect.AskRelease, Tag: namespace.Must(7, "order").ID(1).Tag()}
 
 	replies, err := introspect.Send(t.Context(), conn, request)
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestARequestReachesItsProcessOnlyFromARoleThatCouldEndItsSessions(t *testin
 		require.NoError(t, err)
 		require.Len(t, replies, 1, role)
 		require.Equal(t, may, replies[0].Done, "%s: %s", role, replies[0].Refused)
-		answers, err := introspect.Ask(t.Context(), asker, introspect.Question{})
+		answers, err := introspect.Ask(t.Context(), asker, introspect.Question{Timeout: 20 * time.Second})
 		require.NoError(t, err)
 		require.Len(t, answers.Answers, 1, "who may connect may ask")
 		require.NoError(t, asker.Close(t.Context()))
@@ -249,14 +249,16 @@ func TestWhatIsNoQuestionIsPassedOver(t *testing.T) {
 	require.NoError(t, err)
 	for _, payload := range []string{
 		"", "hello", "{}", `{"v":2,"reply":"pglatch_reply_0123456789abcdef01234567","question":{}}`,
-		`{"v":1,"reply":"application","question":{}}`, // it must not send to others' channels
-		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567"}`,
-		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","question":{"limit":-1}}`,
+		`{"v":1,"reply":"application","key":"` + publicKey(t) + `","question":{}}`, // it must not send to others' channels
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","key":"` + publicKey(t) + `"}`,
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","key":"` + publicKey(t) + `","question":{"limit":-1}}`,
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","question":{}}`, // an answer that everybody could read
+		`{"v":1,"reply":"pglatch_reply_0123456789abcdef01234567","key":"AAAA","question":{}}`,
 	} {
 		_, err := conn.Exec(t.Context(), "SELECT pg_notify('pglatch_ask', $1)", payload)
 		require.NoError(t, err)
 	}
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
 	require.NoError(t, err, "it answers what comes after")
 	require.Len(t, answers.Answers, 1)
 	_, err = conn.Exec(t.Context(), "NOTIFY application, 'end'")
@@ -277,7 +279,7 @@ func TestAQuestionThatCannotBeSentSaysSo(t *testing.T) {
 		_, err := introspect.Send(t.Context(), conn, r)
 		require.ErrorIs(t, err, introspect.ErrQuestion)
 	}
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
 	require.NoError(t, err, "the connection is as before")
 	require.Empty(t, answers.Answers)
 }
@@ -288,13 +290,13 @@ func TestAListenerComesBackAfterItsSessionEnded(t *testing.T) {
 	conn := connect(t, dsn)
 	join(t, dsn, introspect.Config{}, &orders{n: 1})
 	listening(t, conn, 1)
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	first := answers.Answers[0].Session
 	_, err = conn.Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", first)
 	require.NoError(t, err)
 	listening(t, conn, 1)
-	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{})
+	answers, err = introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	require.NotEqual(t, first, answers.Answers[0].Session)
 }
@@ -309,7 +311,8 @@ func TestAFloodOfQuestionsIsAnsweredAHundredTimesASecond(t *testing.T) {
 	_, err := conn.Exec(t.Context(), "LISTEN "+reply)
 	require.NoError(t, err)
 	begin := time.Now()
-	_, err = conn.Exec(t.Context(), `SELECT pg_notify('pglatch_ask', '{"v":1,"reply":"'||$1||'","question":{"limit":'||i||'}}') FROM generate_series(1, $2::int) AS i`, reply, questions)
+	_, err = conn.Exec(t.Context(), `SELECT pg_notify('pglatch_ask', '{"v":1,"reply":"'||$1||'","key":"'||$3||'","question":{"limit":'||i||'}}') FROM generate_series(1, $2::int) AS i`,
+		reply, questions, publicKey(t))
 	require.NoError(t, err)
 	for range questions {
 		_, err := conn.WaitForNotification(t.Context())

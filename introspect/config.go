@@ -1,13 +1,18 @@
 package introspect
 
 // A Config says what a process answers. The zero value answers questions and refuses requests.
-// Lockers and elections of one process that use one database share a connection, and each
+// Lockers, elections and shards of one process that use one database share a connection, and each
 // answers for itself.
 type Config struct {
 	// Off: no answers, no connection for them.
 	Off bool
 
-	// HideEntities leaves entities and labels out: "order/42" is answered as "order/…".
+	// Readers are further roles whose members may see entities and labels. Members of the process' own role and of
+	// pg_read_all_stats always may, unless HideEntities is set. All other roles receive "order/…" for "order/42". A role
+	// that does not exist has no members. nil = no further roles.
+	Readers []string
+
+	// HideEntities leaves entities and labels out of every answer.
 	HideEntities bool
 
 	// Service and Version name the program. "" = what the build says of the main module:

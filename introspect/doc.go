@@ -9,7 +9,7 @@
 // # How it works
 //
 // A process listens on the channel "pglatch_ask" (LISTEN, PostgreSQL manual) with one connection
-// for all its Lockers and elections in one database. The connection is made a second after the
+// for all its Lockers, elections and shards in one database. The connection is made a second after the
 // first of them connected, and closed when none has had a connection for a while, so that a
 // short command makes none; it is no lock session, and nothing that happens to it touches a lock.
 // It sends no statement while nobody asks. Ask sends a question (NOTIFY) with the name of a
@@ -21,10 +21,13 @@
 //
 // # Who can read it
 //
-// Any role that may connect to the database can ask, and can listen to the answers that others
-// asked for. An answer has no query text and no credentials, but it has the keys' entities, as
-// "order/42", and the labels that the program gives its locks. Config.HideEntities leaves both
-// out, Config.Off does not answer at all.
+// Any role that may connect to the database can ask. An answer has no query text and no credentials. It shows the keys' entities,
+// as "order/42", and the labels of the locks to members of the process' own role, of pg_read_all_stats, and of the roles in
+// Config.Readers, and to superusers. All other roles receive "order/…", no label, and the lock's tag, which pg_locks shows
+// them too. With Config.HideEntities no role sees entities and labels. With Config.Off the process does not answer.
+//
+// PostgreSQL lets every role of a database listen on every channel. So each question carries a public key, and the process encrypts
+// its answer for that key (RFC 9180: X25519, HKDF-SHA256, AES-128-GCM). Questions themselves are readable.
 //
 // A Request, which asks a process to do something, is refused unless the process' Config allows
 // it and the role that asks could end the process' sessions in any case: the same role, a member

@@ -61,8 +61,8 @@ type Request struct {
 	Kind RequestKind `json:"kind"`
 	// Tag is the lock's; of an election the one that decides it.
 	Tag namespace.Tag `json:"tag"`
-	// To names the candidate that is to lead next, as Election.Node does: the others stand back
-	// until it leads, or for a second after the leader has gone. "" = any.
+	// To names the candidate that is to lead next, as Election.Node does: the others stand back until it leads. They stop
+	// when another term begins, and as soon as the leader has gone and this candidate does not wait for its place. "" = any.
 	To string `json:"to,omitempty"`
 	// Timeout is how long to wait for replies. 0 = 1 s.
 	Timeout time.Duration `json:"-"`

@@ -3,7 +3,6 @@ package introspect
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -140,21 +139,21 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendBound)
 	defer cancel()
+	asker, err := rightsOf(ctx, conn, n.PID, r.readers())
+	if err != nil {
+		return err
+	}
 	var m message
 	if c.Question != nil {
-		m.Answer = r.answer(*c.Question)
+		m.Answer = r.answer(*c.Question, asker)
 	} else {
-		allowed, err := mayRequest(ctx, conn, n.PID)
-		if err != nil {
-			return err
-		}
-		m.Replies = r.request(*c.Request, allowed)
+		m.Replies = r.request(*c.Request, asker)
 	}
-	text, err := json.Marshal(m)
+	text, err := seal(c.sealed, m)
 	if err != nil {
 		return nil // BUG: but no reason to stop answering
 	}
-	parts, err := split(string(text))
+	parts, err := split(text)
 	if err != nil {
 		return nil // it asked for too much
 	}
@@ -163,24 +162,24 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 }
 
 // answer collects what the sources say. The limit is for all of them together.
-func (r *responder) answer(q Question) *Answer {
+func (r *responder) answer(q Question, asker rights) *Answer {
 	if q.Limit <= 0 || q.Limit > MaxLimit {
 		q.Limit = DefaultLimit
 	}
 	a := &Answer{}
 	r.each(func(m *Membership) {
-		part := Answer{}
-		if _, entity, _ := strings.Cut(q.Prefix, "/"); entity == "" || !m.Config.HideEntities {
+		part, hides := Answer{}, m.Config.hides(asker)
+		if _, entity, _ := strings.Cut(q.Prefix, "/"); entity == "" || !hides {
 			m.Source.Answer(q, &part)
 		}
 		if a.Process.ID == "" || m.Config.Service != "" {
 			a.Process = m.Config.process(time.Now())
 		}
-		if m.Config.HideEntities {
+		if hides {
 			part.hide()
 		}
 		a.Locks, a.Waits = append(a.Locks, part.Locks...), append(a.Waits, part.Waits...)
-		a.Elections = append(a.Elections, part.Elections...)
+		a.Elections, a.Groups = append(a.Elections, part.Elections...), append(a.Groups, part.Groups...)
 		a.AllLocks, a.AllWaits = a.AllLocks+part.AllLocks, a.AllWaits+part.AllWaits
 	})
 	if a.Process.ID == "" {
@@ -216,29 +215,16 @@ func (a *Answer) sort() {
 	slices.SortStableFunc(a.Waits, func(x, y Wait) int { return cmp.Compare(y.Age, x.Age) })
 }
 
-// mayRequestSQL asks whether the role of a session could end the sessions of this one.
-const mayRequestSQL = `SELECT pg_catalog.bool_or(pg_catalog.pg_has_role(usesysid, current_user, 'USAGE')
-	OR pg_catalog.pg_has_role(usesysid, 'pg_signal_backend', 'USAGE'))
-	FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) $1`
-
-// mayRequest reports whether who sent a notification may ask for more than answers. PostgreSQL
-// says who it is. One that has gone may not.
-func mayRequest(ctx context.Context, conn *pgx.Conn, pid uint32) (bool, error) {
-	var may *bool
-	err := conn.QueryRow(ctx, mayRequestSQL, pgx.QueryExecModeExec, int32(pid)).Scan(&may)
-	return may != nil && *may, err
-}
-
 // request has the sources do what is asked for.
-func (r *responder) request(req Request, allowed bool) (all []Reply) {
+func (r *responder) request(req Request, asker rights) (all []Reply) {
 	r.each(func(m *Membership) {
 		ask := m.Source.Request
-		if !allowed {
+		if !asker.request {
 			ask = m.refuse
 		}
 		for _, reply := range ask(req) {
 			reply.Process = m.Config.process(time.Now())
-			if m.Config.HideEntities {
+			if m.Config.hides(asker) {
 				reply.Key = hidden(reply.Key)
 			}
 			all = append(all, reply)

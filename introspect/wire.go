@@ -1,12 +1,12 @@
 package introspect
 
 import (
+	"crypto/hpke"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // askChannel is that on which all processes listen, replyPrefix that of the channels on which
@@ -29,11 +29,14 @@ const (
 type call struct {
 	Version  int       `json:"v"`
 	Reply    string    `json:"reply"`
+	Key      []byte    `json:"key"` // for which the messages are sealed
 	Question *Question `json:"question,omitempty"`
 	Request  *Request  `json:"request,omitempty"`
+
+	sealed hpke.PublicKey // Key, as read
 }
 
-// A message is what is sent back.
+// A message is what is sent back, sealed.
 type message struct {
 	Answer  *Answer `json:"answer,omitempty"`
 	Replies []Reply `json:"replies,omitempty"`
@@ -52,17 +55,16 @@ func readCall(payload string) (call, error) {
 	case (c.Question == nil) == (c.Request == nil):
 		return call{}, fmt.Errorf("neither a question nor a request, or both")
 	}
-	return c, nil
+	var err error
+	c.sealed, err = sealKEM.NewPublicKey(c.Key)
+	return c, err
 }
 
-// split cuts text into payloads: "2/3 …" is the second part of three.
+// split cuts text, which is ASCII, into payloads: "2/3 …" is the second part of three.
 func split(text string) ([]string, error) {
 	var chunks []string
 	for len(text) > 0 {
 		n := min(partSize, len(text))
-		for n < len(text) && !utf8.RuneStart(text[n]) {
-			n--
-		}
 		chunks, text = append(chunks, text[:n]), text[n:]
 	}
 	if len(chunks) > maxParts {
@@ -77,6 +79,7 @@ func split(text string) ([]string, error) {
 // A collection is the parts of one session's message that have come. They come in order, because
 // one transaction sent them.
 type collection struct {
+	key  hpke.PrivateKey
 	text strings.Builder
 	have int
 }
@@ -94,6 +97,6 @@ func (c *collection) add(payload string) (m message, complete bool, err error) {
 	if c.have = i; i < n {
 		return m, false, nil
 	}
-	err = json.Unmarshal([]byte(c.text.String()), &m)
+	m, err = unseal(c.key, c.text.String())
 	return m, err == nil, err
 }
