@@ -50,7 +50,7 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 		return false, lost
 	}
 	step := max(min(limit, s.link.waitStep), time.Millisecond)
-	stop := s.cancelOnInterrupt()
+	stop := s.cancelFrom(s.interrupt)
 	row, err := s.text(waitSQL(tag, mode, ms(step)), step+s.from.config.statementBound())
 	stop()
 	switch {
@@ -76,16 +76,16 @@ const (
 	cancelBound    = time.Second            // for one cancel request
 )
 
-// cancelOnInterrupt sends cancel requests from an Interrupt on, until stop. stop
+// cancelFrom sends cancel requests from the moment when begin can be received from, until stop. stop
 // blocks until none is under way, so that none is sent during a later statement.
-func (s *Session) cancelOnInterrupt() (stop func()) {
+func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.interrupt:
+		case <-begin:
 		}
 		for pause := interruptGrace; ; pause = cancelAgain {
 			select {
@@ -107,11 +107,16 @@ func (s *Session) cancelOnInterrupt() (stop func()) {
 // that goes on holding others. The condition avoids the warning that PostgreSQL
 // logs for an unlock of what is not held. It opens no relation, which can fail while
 // the lock table is full.
-func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
+func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) error {
 	suffix, args := literals(tag, mode)
 	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
 	FROM pg_catalog.pg_lock_status() WHERE %s AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`,
 		suffix, args, whereForm(tag)+whereObject(tag))
+	return s.giveBack(sql)
+}
+
+// giveBack repeats a statement that gives back one count of each of some locks until it answers that it gave back none.
+func (s *Session) giveBack(sql string) (err error) {
 	for range attempts {
 		var row []string
 		row, err = s.text(sql, s.from.config.statementBound())
@@ -122,5 +127,5 @@ func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) (err error) {
 			return s.lose(err)
 		}
 	}
-	return s.lose(errors.Join(errors.New("a lock could not be given back entirely"), err))
+	return s.lose(errors.Join(errors.New("locks could not be given back entirely"), err))
 }

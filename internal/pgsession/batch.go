@@ -252,7 +252,7 @@ func closedWithin(patience time.Duration, done <-chan struct{}) bool {
 
 // drain reads the answer to a batch to its end, and judges it.
 func (s *Session) drain(b *batch) error {
-	_ = s.link.conn.Conn().SetReadDeadline(b.until)
+	s.readUntil(b.until)
 	for {
 		done, err := s.step(b)
 		switch {
@@ -262,6 +262,16 @@ func (s *Session) drain(b *batch) error {
 			return s.judge(b)
 		}
 	}
+}
+
+// readUntil bounds the wait for an answer. That to a ping is bounded further when the watch is called off, before or after.
+func (s *Session) readUntil(until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.pingUntil.IsZero() && s.pingUntil.Before(until) {
+		until = s.pingUntil
+	}
+	_ = s.link.conn.Conn().SetReadDeadline(until)
 }
 
 // step reads one message; done says that it was the last one.

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglatch/pglatch/internal/session"
 )
 
 // A Config says how to open a Pool. The caller validates it and fills the
@@ -38,13 +40,13 @@ const askAfter = time.Second
 // tenth is for clocks of different rates.
 func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
 
-func (c Config) poolConfig() (*pgxpool.Config, error) {
+func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
 	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool insists; every setting is replaced
 	if err != nil {
 		return nil, err
 	}
-	pc.ConnConfig = c.connConfig()
-	pc.BeforeConnect = c.BeforeConnect
+	pc.ConnConfig = cc
+	pc.BeforeConnect = c.before
 	// The Locker caps the sessions in use. The room above its cap is for
 	// connections whose teardown a dead network delays.
 	pc.MaxConns = int32(2 * c.MaxSessions)
@@ -65,7 +67,7 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	return pc, nil
 }
 
-// connConfig returns the caller's connection settings with what a lock session needs.
+// connConfig returns the caller's connection settings with what a connection of ours needs, whatever its server.
 func (c Config) connConfig() *pgx.ConnConfig {
 	cc := c.ConnConfig.Copy()
 	cc.ConnectTimeout = c.dialBound()
@@ -73,7 +75,7 @@ func (c Config) connConfig() *pgx.ConnConfig {
 	cc.DialFunc = checkDial(cc.DialFunc)
 	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
 	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
-	cc.ValidateConnect = refuseStandby(cc.ValidateConnect)
+	cc.OnNotification = nil // the caller's would take what a connection that listens waits for
 	if c.Notified != nil {
 		cc.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.Notified(n.PID) }
 	}
@@ -83,6 +85,18 @@ func (c Config) connConfig() *pgx.ConnConfig {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
 	return cc
+}
+
+// before calls BeforeConnect, and types its error.
+func (c Config) before(ctx context.Context, cc *pgx.ConnConfig) error {
+	if c.BeforeConnect == nil {
+		return nil
+	}
+	_, err := abandon(ctx, func() (struct{}, error) { return struct{}{}, c.BeforeConnect(ctx, cc) }, func(struct{}) {})
+	if err != nil {
+		return &session.BeforeConnectError{Cause: err}
+	}
+	return nil
 }
 
 // dialBound is how long connecting may take.

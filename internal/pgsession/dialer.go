@@ -20,7 +20,16 @@ func NewDialer(config Config) *Dialer {
 }
 
 // Dial connects and returns a session without locks. ctx bounds the call only.
-func (d *Dialer) Dial(ctx context.Context) (*Session, error) {
+func (d *Dialer) Dial(ctx context.Context) (s *Session, err error) {
+	for range attempts {
+		if s, err = d.dial(ctx); !hurried(err) {
+			break
+		}
+	}
+	return s, err
+}
+
+func (d *Dialer) dial(ctx context.Context) (*Session, error) {
 	conn, err := d.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -35,11 +44,9 @@ func (d *Dialer) Dial(ctx context.Context) (*Session, error) {
 // Connect returns a connection to the primary that is no lock session. The caller
 // closes it. ctx bounds the call only.
 func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
-	cc := d.config.connConfig()
-	if before := d.config.BeforeConnect; before != nil {
-		if err := before(ctx, cc); err != nil {
-			return nil, fmt.Errorf("%w: before connecting: %w", session.ErrUnavailable, err)
-		}
+	cc := d.connConfig()
+	if err := d.config.before(ctx, cc); err != nil {
+		return nil, d.connectError(ctx, err)
 	}
 	connect := d.config.Connect
 	if connect == nil {
@@ -59,6 +66,27 @@ func Disconnect(conn *pgx.Conn) {
 	defer cancel()
 	_ = conn.Close(ctx) // the server ends the session when the socket closes
 	<-conn.PgConn().CleanupDone()
+}
+
+// closeBound is how long a connection may take to say goodbye.
+const closeBound = time.Second
+
+// Do runs f on a connection that carries no lock, and closes it. reached is false if there was none, or
+// none any more: the error is then the connection's, and f's otherwise.
+func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool, err error) {
+	conn, err := d.Connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+		defer cancel()
+		_ = conn.Close(ctx) // there is nothing on it
+	}()
+	if err = f(conn); err != nil && conn.IsClosed() {
+		return false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+	}
+	return true, err
 }
 
 // Close blocks until the watches of all sessions, which the caller has closed,

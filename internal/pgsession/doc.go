@@ -1,5 +1,6 @@
 // Package pgsession is one watched PostgreSQL session, and the pool that such
-// sessions come from. All SQL about locks lives here.
+// sessions come from. SQL that takes and releases locks lives here; that of elections and
+// shards is beside their backends, and runs through Query, QueryWithin and Take.
 //
 // A session advisory lock lives exactly as long as its session, so a session is
 // a lease that the server enforces: idle_session_timeout ends it after T without
@@ -31,8 +32,8 @@
 //     is held when the call returns. That may count it twice, so it is given back.
 //
 // Operations on locks, pings and questions are batches of prepared statements, which
-// send and step bring through the wire; only a wait, and the statements of elections,
-// are SQL text. What the session holds is a count: which locks they are is for its owner
+// send and step bring through the wire; only a wait, and what Query, QueryWithin and
+// Take run, is SQL text. What the session holds is a count: which locks they are is for its owner
 // to know, and for the server to say.
 //
 // The batches of a session that holds many locks share a transaction (ADR 20), because the

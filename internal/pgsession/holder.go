@@ -3,7 +3,6 @@ package pgsession
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -31,7 +30,7 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 
 // sessionHolderSQL is holderSQL as text in one row, whose last column is the pid.
 func sessionHolderSQL(tag namespace.Tag) string {
-	return `SELECT h.pid::pg_catalog.text, h.mode, h.application_name::pg_catalog.text, h.addr, h.state, h.start::pg_catalog.text,
+	return `SELECT h.pid::pg_catalog.text, h.mode, h.application_name::pg_catalog.text, h.addr, h.state, h.start::pg_catalog.text, h.prepared, h.transaction::pg_catalog.text,
 	pg_catalog.pg_backend_pid() FROM (SELECT 1) AS one LEFT JOIN (` + holderSQL(tag) + `) AS h ON true`
 }
 
@@ -40,7 +39,7 @@ func holderOfRow(row [][]byte) (h session.Holder, ok bool) {
 	if row[0] == nil {
 		return h, false
 	}
-	var columns [6]string
+	var columns holderColumns
 	for i := range columns {
 		columns[i] = string(row[i])
 	}
@@ -53,38 +52,45 @@ func HolderOf(ctx context.Context, conn *pgconn.PgConn, tag namespace.Tag) (hold
 	if err != nil || len(results[0].Rows) == 0 {
 		return holder, false, err
 	}
-	var values [6]string
+	var values holderColumns
 	for i, value := range results[0].Rows[0] {
 		values[i] = string(value)
 	}
 	return holderFrom(values), true, nil
 }
 
-func holderSQL(tag namespace.Tag) string {
+func holderSQL(tag namespace.Tag) string { return holderWhere(WhereKey(tag)) }
+
+// holderWhere is holderSQL for a condition on pg_locks. A prepared transaction has no pid there;
+// the lock of its own transaction id, which it has beside, leads to its name.
+func holderWhere(condition string) string {
 	return fmt.Sprintf(`
 	SELECT coalesce(l.pid, 0) AS pid, l.mode, a.application_name, pg_catalog.host(a.client_addr) AS addr, a.state,
-		pg_catalog.date_part('epoch', a.backend_start) AS start
+		%s AS start, x.gid AS prepared, %s AS transaction
 	FROM (SELECT * FROM pg_catalog.pg_locks WHERE %s AND granted) AS l
 	LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid OPERATOR(pg_catalog.=) l.pid
-	ORDER BY a.backend_start LIMIT 1`, whereKey(tag))
+	LEFT JOIN pg_catalog.pg_locks AS t ON l.pid IS NULL AND t.pid IS NULL AND t.granted
+		AND t.locktype OPERATOR(pg_catalog.=) 'transactionid' AND t.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
+	LEFT JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction OPERATOR(pg_catalog.=) t.transactionid
+	ORDER BY a.backend_start LIMIT 1`, microsSQL("coalesce(a.backend_start, x.prepared)"), microsSQL("a.xact_start"), condition)
 }
 
-// whereKey selects one advisory lock of this database in pg_locks.
-func whereKey(tag namespace.Tag) string {
-	return whereClass(tag) + whereObject(tag)
+// WhereKey selects one advisory lock of this database in pg_locks.
+func WhereKey(tag namespace.Tag) string {
+	return WhereClass(tag) + whereObject(tag)
 }
 
-// whereClass selects the advisory locks of this database in pg_locks that have the
+// WhereClass selects the advisory locks of this database in pg_locks that have the
 // tag's form and classid.
-func whereClass(tag namespace.Tag) string {
+func WhereClass(tag namespace.Tag) string {
 	return whereForm(tag) + `
-	AND ` + whereDatabase
+	AND ` + WhereDatabase
 }
 
-// whereDatabase selects the locks of this database in pg_locks.
-const whereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
+// WhereDatabase selects the locks of this database in pg_locks.
+const WhereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
 
-// whereForm is whereClass in all databases.
+// whereForm is WhereClass in all databases.
 func whereForm(tag namespace.Tag) string {
 	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
 	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
@@ -94,11 +100,23 @@ func whereObject(tag namespace.Tag) string {
 	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
 }
 
-// holderFrom reads the columns of holderSQL, "" for NULL.
-func holderFrom(columns [6]string) session.Holder {
+// holderColumns are the columns of holderSQL, "" for NULL.
+type holderColumns [8]string
+
+func holderFrom(columns holderColumns) session.Holder {
 	h := session.Holder{
 		PID: parsePID(columns[0]), ApplicationName: columns[2], ClientAddr: columns[3], State: columns[4],
-		BackendStart: parseEpoch(columns[5]),
+		Prepared: columns[6],
+	}
+	start := parseMicros(columns[5])
+	if start != 0 { // else it is hidden
+		h.BackendStart = time.UnixMicro(start)
+	}
+	switch {
+	case ourLockers.has(began{h.PID, start}):
+		h.Whose = session.OurLocker
+	case ourTransactions.has(began{h.PID, parseMicros(columns[7])}):
+		h.Whose = session.OurTransaction
 	}
 	if columns[1] == "ShareLock" {
 		h.Mode = session.Shared
@@ -106,11 +124,7 @@ func holderFrom(columns [6]string) session.Holder {
 	return h
 }
 
-// parseEpoch reads seconds since 1970, which a float8 has to the microsecond.
-func parseEpoch(text string) time.Time {
-	seconds, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return time.Time{} // hidden
-	}
-	return time.UnixMicro(int64(math.Round(seconds * 1e6)))
+func parseMicros(text string) int64 {
+	us, _ := strconv.ParseInt(text, 10, 64) // 0 if it is hidden
+	return us
 }

@@ -30,7 +30,7 @@ func TestHolderTellsWhatTheRoleMaySee(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), seen.BackendStart, time.Minute)
 	seen.BackendStart = time.Time{}
 	assert.Equal(t, session.Holder{
-		PID: holder.PID(), ApplicationName: "pglatch test", ClientAddr: "127.0.0.1", State: "idle", Mode: session.Shared,
+		PID: holder.PID(), ApplicationName: "pglatch test", ClientAddr: "127.0.0.1", State: "idle", Mode: session.Shared, Whose: session.OurLocker,
 	}, seen)
 
 	plain := acquire(t, newPool(t, as(t, server.DSN(""), "plain"), nil))

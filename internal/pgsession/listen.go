@@ -46,9 +46,9 @@ func (d *Dialer) listen(ctx context.Context, c *pgx.Conn, channel string) error 
 		Setting{Name: "statement_timeout", Value: "5s"},
 		// NOTIFY makes a transaction that is written to the log. Nobody needs it to be on disk.
 		Setting{Name: "synchronous_commit", Value: "off"})
-	_, err := queryRow(ctx, conn, setSQL(settings, true))
+	_, err := queryFirst(ctx, conn, setSQL(settings, true))
 	if refusedSetting(err) {
-		_, err = queryRow(ctx, conn, setSQL(settings, false))
+		_, err = queryFirst(ctx, conn, setSQL(settings, false))
 	}
 	if err == nil {
 		_, err = conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()).ReadAll()

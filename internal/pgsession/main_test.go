@@ -161,7 +161,7 @@ func (b bystander) try(sql string) (row []string, err error) {
 // holds reports whether a backend holds the lock.
 func (b bystander) holds(pid uint32, tag namespace.Tag) bool {
 	b.t.Helper()
-	return b.exec("SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_locks WHERE " + whereKey(tag) +
+	return b.exec("SELECT pg_catalog.count(*) > 0 FROM pg_catalog.pg_locks WHERE " + WhereKey(tag) +
 		" AND granted AND pid = " + format(pid))[0] == "t"
 }
 

@@ -18,11 +18,13 @@ import (
 // A maker turns connections into lock sessions.
 type maker struct {
 	config    Config
+	lineage   *lineage // nil = sessions may be on any server
 	counters  counters
 	clock     boottime.Clock // for those who look often
 	verdict   atomic.Bool    // a pooler was seen and found to keep sessions apart
 	watches   sync.WaitGroup // running watches and their reports of loss
 	lockTable atomic.Int64   // locks that the server has room for; 0 before the first connection
+	database  atomic.Value   // string: the server's system and the database's oid; nil = not known
 }
 
 type counters struct {
@@ -32,9 +34,15 @@ type counters struct {
 // connectError types the failure of a connection attempt.
 func (m *maker) connectError(ctx context.Context, err error) error {
 	var pgErr *pgconn.PgError
+	before, isBefore := errors.AsType[*session.BeforeConnectError](err)
+	other, isOther := errors.AsType[*session.OtherServerError](err)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case isBefore:
+		return before
+	case isOther:
+		return other
 	case errors.Is(err, pgconn.ErrStandbyConnection):
 		return fmt.Errorf("%w: it has a lock space of its own and would grant a key that the primary has granted; connect to the primary", session.ErrStandby)
 	case errors.Is(err, session.ErrPooler), errors.Is(err, session.ErrStandby):
@@ -48,13 +56,21 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 
+// connConfig returns the caller's connection settings with what a lock session needs.
+func (m *maker) connConfig() *pgx.ConnConfig {
+	cc := m.config.connConfig()
+	cc.ValidateConnect = m.validate(cc.ValidateConnect)
+	return cc
+}
+
 // linkOf returns what prepare left on the connection.
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
 
 // Keys of a connection's custom data.
 const (
-	linkKey = "pglatch"
-	pidKey  = "pglatch pid" // from pg_backend_pid(), before anything else was asked
+	linkKey   = "pglatch"
+	pidKey    = "pglatch pid" // from pg_backend_pid(), before anything else was asked
+	originKey = "pglatch origin"
 )
 
 func (m *maker) stats() session.Stats {

@@ -2,11 +2,11 @@ package pgsession
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/session"
-	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // A Pool makes sessions on connections of its own: lock sessions have settings
@@ -21,8 +21,8 @@ var _ session.Source = (*Pool)(nil)
 // Open connects once, so that a wrong password, a standby or a transaction
 // pooler is found now. ctx bounds the call only.
 func Open(ctx context.Context, config Config) (*Pool, error) {
-	p := &Pool{maker: maker{config: config}}
-	pc, err := config.poolConfig()
+	p := &Pool{maker: maker{config: config, lineage: newLineage(config.LossDrain)}}
+	pc, err := config.poolConfig(p.connConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -44,16 +44,24 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 // whole of it: each of several hosts has a timeout of its own, and a name can stand for
 // several.
 func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
-	conn, err := p.pool.Acquire(ctx)
-	for i := 1; i < attempts && sqlstate.Of(err) == sqlstate.QueryCanceled; i++ { // a cancel request hit its first statements
-		conn, err = p.pool.Acquire(ctx)
+	for {
+		conn, err := p.pool.Acquire(ctx)
+		for i := 1; i < attempts && hurried(err); i++ {
+			conn, err = p.pool.Acquire(ctx)
+		}
+		if err != nil {
+			return nil, p.connectError(ctx, err)
+		}
+		s := newSession(&p.maker, linkOf(conn.Conn()))
+		s.pool, s.conn = p, conn
+		if err = p.lineage.enter(ctx, s); err == nil {
+			return s, nil
+		}
+		s.Close(false)
+		if !errors.Is(err, session.ErrOtherServer) { // else an idle connection was to an old primary
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, p.connectError(ctx, err)
-	}
-	s := newSession(&p.maker, linkOf(conn.Conn()))
-	s.pool, s.conn = p, conn
-	return s, nil
 }
 
 // Stats returns the pool's counters.
@@ -61,6 +69,7 @@ func (p *Pool) Stats() session.Stats {
 	stats := p.stats()
 	stats.Open = int(p.pool.Stat().TotalConns())
 	stats.LockTable = int(p.lockTable.Load())
+	stats.Database, _ = p.database.Load().(string)
 	return stats
 }
 

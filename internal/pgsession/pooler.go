@@ -28,11 +28,9 @@ var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between cli
 func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) (conclusive bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeRounds*probeTimeout)
 	defer cancel()
-	cc := m.config.connConfig()
-	if before := m.config.BeforeConnect; before != nil {
-		if err := before(ctx, cc); err != nil {
-			return false, err
-		}
+	cc := m.connConfig()
+	if err := m.config.before(ctx, cc); err != nil {
+		return false, err
 	}
 	connectCtx, cancelConnect := context.WithTimeout(ctx, probeTimeout)
 	defer cancelConnect()
@@ -58,15 +56,17 @@ func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) (conclusive b
 
 // sharesSessions returns true with the error that says so.
 func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
-	before, err := queryRow(ctx, a, "SELECT pg_catalog.pg_backend_pid()")
+	before, err := queryFirst(ctx, a, pingSQL)
 	if err != nil {
 		return false, err
 	}
 	bctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	other, err := queryRow(bctx, b, "BEGIN; SELECT pg_catalog.pg_backend_pid()")
+	other, err := queryFirst(bctx, b, "BEGIN; SET LOCAL idle_in_transaction_session_timeout TO 0; "+pingSQL)
 	var pgErr *pgconn.PgError
 	switch {
+	case hurried(err):
+		return false, err
 	case errors.As(err, &pgErr):
 		return true, errTransactionPooler // statement pooling refuses BEGIN
 	case err != nil:
@@ -75,14 +75,14 @@ func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	if other[0] == before[0] { // in a pool of one, a would wait for b now
 		return true, errTransactionPooler
 	}
-	after, err := queryRow(ctx, a, "SELECT pg_catalog.pg_backend_pid()")
+	after, err := queryFirst(ctx, a, pingSQL)
 	if err != nil {
 		return false, err
 	}
 	if before[0] != after[0] {
 		return true, errTransactionPooler
 	}
-	_, err = queryRow(ctx, b, "ROLLBACK; SELECT 1")
+	_, err = b.Exec(ctx, "ROLLBACK").ReadAll()
 	return false, err
 }
 

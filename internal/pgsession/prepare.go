@@ -21,30 +21,52 @@ const maxWaitStep = 900 * time.Millisecond
 type link struct {
 	conn       *pgconn.PgConn
 	pid        uint32 // of the server session, from pg_backend_pid()
+	origin     origin
 	waitStep   time.Duration
 	checks     bool // the server took the optional settings
 	statements statements
 	received   *receiver // nil = nothing is known of what arrives
 }
 
-// refuseStandby lets a list of hosts go on to the next one: a standby has a lock
-// space of its own. Read-only-ness is not the test, because a role's default can
-// make a primary read-only.
-func refuseStandby(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+// validate lets a list of hosts go on to the next one: a standby has a lock space of
+// its own, and so has a primary from before a promotion. Read-only-ness is not the test,
+// because a role's default can make a primary read-only.
+func (m *maker) validate(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, conn *pgconn.PgConn) error {
-		row, err := queryRow(ctx, conn, "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()")
-		if err != nil {
+		at, standby, err := identify(ctx, conn)
+		switch {
+		case err != nil:
 			return err
-		}
-		if row[0] == "t" {
+		case standby:
 			return pgconn.ErrStandbyConnection
 		}
-		conn.CustomData()[pidKey] = parsePID(row[1])
+		if err := m.lineage.check(at, conn); err != nil {
+			return err
+		}
+		conn.CustomData()[originKey] = at
 		if next == nil {
 			return nil
 		}
 		return next(ctx, conn)
 	}
+}
+
+// identify asks a server who it is, and which of its processes answers. Where the role may not call the
+// functions of the origin, or the server has none, the origin is not known, and nothing is checked by it.
+func identify(ctx context.Context, conn *pgconn.PgConn) (at origin, standby bool, err error) {
+	const who = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()"
+	row, err := queryFirst(ctx, conn, who+", "+originSQL)
+	if code := sqlstate.Of(err); code != "" && code != sqlstate.QueryCanceled && !strings.HasPrefix(code, sqlstate.ClassInternal) && !conn.IsClosed() {
+		row, err = queryFirst(ctx, conn, who)
+	}
+	if err != nil {
+		return at, false, err
+	}
+	conn.CustomData()[pidKey] = parsePID(row[1])
+	if len(row) > 2 {
+		at = parseOrigin(row[2], row[3])
+	}
+	return at, row[0] == "t", nil
 }
 
 // prepare makes a new connection a lock session: pooler check, settings, identity,
@@ -54,6 +76,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
 	l.received, _ = conn.Conn().(*receiver)
+	l.origin, _ = conn.CustomData()[originKey].(origin)
 	if conn.CustomData()[pidKey] != conn.PID() && !m.verdict.Load() {
 		conclusive, err := m.probePooler(ctx, conn)
 		if err != nil {
@@ -89,14 +112,14 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 // introduce makes the session's settings and reads who the server is.
 func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
 	all := Settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
-	row, err := queryRow(ctx, l.conn, setSQL(all, true))
+	row, err := queryFirst(ctx, l.conn, setSQL(all, true))
 	if l.checks = !refusedSetting(err); !l.checks {
-		row, err = queryRow(ctx, l.conn, setSQL(all, false))
+		row, err = queryFirst(ctx, l.conn, setSQL(all, false))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("preparing a lock session: %w", err)
 	}
-	facts := row[len(row)-5:]
+	facts := row[len(row)-7:]
 	if facts[0] != "false" {
 		return 0, pgconn.ErrStandbyConnection
 	}
@@ -112,11 +135,17 @@ func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Du
 		return 0, fmt.Errorf("reading the size of the lock table: %w", err)
 	}
 	m.lockTable.Store(lockTable)
-	pid, err := strconv.ParseUint(facts[4], 10, 32)
+	if l.origin != (origin{}) {
+		m.database.Store(l.origin.system + "/" + facts[5])
+	}
+	pid, err := strconv.ParseUint(facts[6], 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("reading pg_backend_pid(): %w", err)
 	}
 	l.pid = uint32(pid)
+	if m.lineage != nil { // the sessions of a Locker
+		ourLockers.note(began{l.pid, parseMicros(facts[4])})
+	}
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 

@@ -3,7 +3,6 @@ package pgsession
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,21 +16,10 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
 func format(pid uint32) string { return strconv.FormatUint(uint64(pid), 10) }
-
-// races is how often each cell is run: PGLATCH_RACES, or 2000.
-func races(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("PGLATCH_RACES")
-	if text == "" {
-		return 2000
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "PGLATCH_RACES")
-	return n
-}
 
 // A contender acquires the contended lock in some way and gives it back.
 type contender interface {
@@ -75,15 +63,15 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(
 			if c.many {
 				fill(t, us.Session, manyLocks)
 			}
-			n := races(t)
-			s := runRaces(t, dsn, c, us, func(s score) bool {
-				return s.races < n || us.resolved == 0 && s.races < max(n, 40_000) // a short statement is seldom hit
-			})
+			n := soak.Size(t, 100, 10_000)
+			// A short statement is seldom hit, and on a busy machine one of the two ends can be rare.
+			met := func(s score) bool { return us.resolved > 0 && min(s.held, s.races-s.held) > n/20 }
+			s := runRaces(t, dsn, c, us, func(s score) bool { return s.races < n || !met(s) && s.races < max(n, 40_000) })
 			t.Logf("%d races: %d held, %d not; %d resolved", s.races, s.held, s.races-s.held, us.resolved)
 			assert.Zero(t, s.phantoms, "said not held, and it was")
 			assert.Zero(t, s.ghosts, "said held, and it was not")
-			assert.Greater(t, s.held, s.races/20, "the lock was granted too seldom for a race")
-			assert.Greater(t, s.races-s.held, s.races/20, "the wait ended too seldom for a race")
+			assert.Greater(t, s.held, n/20, "the lock was granted too seldom for a race")
+			assert.Greater(t, s.races-s.held, n/20, "the wait ended too seldom for a race")
 			assert.Positive(t, us.resolved, "nothing had to be resolved: the window was missed")
 		})
 	}
@@ -93,6 +81,9 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenAnEndOfTheWaitRacesTheGrant(
 func TestTheSameRacesFindPhantomsInTheUsualWayToAcquire(t *testing.T) {
 	pgtest.Long(t)
 	for _, c := range cells {
+		if c.many {
+			continue // the usual way knows of no other locks: it is the cell before
+		}
 		t.Run(c.name, func(t *testing.T) {
 			dsn := pgtest.DSN(t)
 			s := runRaces(t, dsn, c, &naive{bystander: connect(t, dsn)}, func(s score) bool { return s.races < 40_000 && s.phantoms == 0 })
@@ -274,7 +265,7 @@ func (n *naive) acquire(_ *testing.T, c cell) bool {
 		sql = "SELECT pg_try_advisory_lock(7, 9), pg_sleep(0.001)"
 	}
 	if c.batch {
-		sql = "SELECT bool_or(pg_try_advisory_lock(7, i)) FILTER (WHERE i = 9) FROM generate_series(1, 1000) AS i"
+		sql = "SELECT bool_or(pg_try_advisory_lock(7, i)) FILTER (WHERE i = 9), pg_sleep(0.001) FROM generate_series(1, 1000) AS i"
 	}
 	row, err := n.try(sql)
 	return err == nil && row[0] != "f"

@@ -1,10 +1,13 @@
 package pgsession
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -20,6 +23,9 @@ import (
 // Of several hosts that were tried, one that refuses is no refusal if another gave
 // no answer: that one can be the primary, and come back.
 func Refusal(err error) *session.RefusedError {
+	if _, ok := errors.AsType[*session.BeforeConnectError](err); ok {
+		return nil
+	}
 	attempts, config := []error{err}, (*pgconn.Config)(nil)
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		config, attempts[0] = connect.Config, connect.Unwrap()
@@ -27,19 +33,82 @@ func Refusal(err error) *session.RefusedError {
 			attempts = joined.Unwrap()
 		}
 	}
-	var refusal *pgconn.PgError // the last: pgx tries a host with TLS first, and then without
+	var last refused // pgx tries a host with TLS first, and then without
 	other := false
 	for _, attempt := range attempts {
-		if e, ok := errors.AsType[*pgconn.PgError](attempt); ok && remedyOf(e.Code) != "" {
-			refusal = e
+		if r := refusalOf(attempt, config != nil); r.remedy != "" {
+			last = r
 		} else {
 			other = true
 		}
 	}
-	if refusal == nil || other && severalHosts(config) {
+	if last.remedy == "" || other && severalHosts(config) {
 		return nil
 	}
-	return &session.RefusedError{Problem: problemOf(refusal, config), Remedy: remedyOf(refusal.Code), Cause: err}
+	return &session.RefusedError{Problem: last.text(config), Remedy: last.remedy, Cause: err}
+}
+
+// A refused is a refusal of a server, or of one that says it is the server. Zero = there is none.
+type refused struct{ problem, code, remedy string }
+
+// refusalOf judges the error of a statement, or of one attempt to connect.
+func refusalOf(attempt error, connecting bool) refused {
+	if e, ok := errors.AsType[*pgconn.PgError](attempt); ok {
+		remedy := remedyOf(e.Code)
+		if connecting && raisedAtLogin(e) {
+			remedy = "its login trigger does not let this role in: change that, or the role"
+		}
+		if remedy != "" {
+			return refused{e.Message, e.Code, remedy}
+		}
+		return refused{}
+	}
+	if connecting && unverified(attempt) {
+		return refused{
+			problem: "the server's certificate cannot be verified: " + rootOf(attempt).Error(),
+			remedy:  "check sslrootcert and the host name of the connection, and the server's certificate",
+		}
+	}
+	return refused{}
+}
+
+// raisedAtLogin reports whether an event trigger on login (PostgreSQL 17) ended the connection: nothing else
+// calls a function of the database then. Of the errors of such a function, some pass.
+func raisedAtLogin(e *pgconn.PgError) bool {
+	if e.SeverityUnlocalized != "FATAL" || e.Where == "" || len(e.Code) != 5 {
+		return false
+	}
+	switch e.Code[:2] {
+	case sqlstate.ClassConnection, sqlstate.ClassRollback, sqlstate.ClassResources, sqlstate.ClassIntervention,
+		"25", // a standby, where the trigger wrote
+		"55", // a lock
+		"58", "XX":
+		return false
+	}
+	return true
+}
+
+// unverified reports whether an attempt ended because this side does not trust the server's certificate.
+func unverified(err error) bool {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	switch rootOf(err).(type) { //nolint:errorlint // it is the innermost one
+	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
+		return true
+	}
+	return false
+}
+
+// rootOf is the innermost error.
+func rootOf(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
 }
 
 // remedyOf says what helps against a refusal; "" if the code is none. Codes:
@@ -58,13 +127,19 @@ func remedyOf(code string) string {
 	return ""
 }
 
-// problemOf is the server's own words, and which server it is if that is sure.
-func problemOf(e *pgconn.PgError, config *pgconn.Config) string {
-	if config == nil || config.Host == "" || severalHosts(config) {
-		return fmt.Sprintf("%s (SQLSTATE %s)", e.Message, e.Code)
+// text is the problem, with its code, and which server it is if that is sure.
+func (r refused) text(config *pgconn.Config) string {
+	var facts []string
+	if r.code != "" {
+		facts = append(facts, "SQLSTATE "+r.code)
 	}
-	server := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
-	return fmt.Sprintf("%s (SQLSTATE %s, PostgreSQL at %s)", e.Message, e.Code, server)
+	if config != nil && config.Host != "" && !severalHosts(config) {
+		facts = append(facts, "PostgreSQL at "+net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))))
+	}
+	if len(facts) == 0 {
+		return r.problem
+	}
+	return fmt.Sprintf("%s (%s)", r.problem, strings.Join(facts, ", "))
 }
 
 func severalHosts(config *pgconn.Config) bool {

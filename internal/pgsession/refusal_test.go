@@ -2,10 +2,22 @@ package pgsession
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"io"
+	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,3 +115,157 @@ func TestErrorsThatPassAreNoRefusal(t *testing.T) {
 	assert.Nil(t, Refusal(nil))
 	assert.NotNil(t, Refusal(&pgconn.PgError{Code: "42501", Message: "permission denied for schema s"}))
 }
+
+// tlsServer is a server of PostgreSQL's protocol as far as TLS, with a certificate that nobody knows, for the host other.example.
+func tlsServer(t *testing.T) (address string, certificate []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"other.example"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				if _, err := io.ReadFull(conn, make([]byte, 8)); err != nil { // SSLRequest
+					return
+				}
+				if _, err := conn.Write([]byte("S")); err == nil {
+					_ = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}).Handshake()
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
+	return listener.Addr().String(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func TestACertificateThatCannotBeVerifiedIsARefusal(t *testing.T) {
+	t.Parallel()
+	at, own := tlsServer(t)
+	_, other := tlsServer(t)
+	file := func(name string, pem []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, pem, 0o600))
+		return path
+	}
+	ownFile, otherFile := file("own.pem", own), file("other.pem", other)
+	for name, row := range map[string]struct{ mode, root, says string }{
+		"of an unknown authority, verify-full": {"verify-full", otherFile, "cannot be verified: x509"},
+		"of an unknown authority, verify-ca":   {"verify-ca", otherFile, "unknown authority"},
+		"for another host":                     {"verify-full", ownFile, "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := "postgres://app@" + at + "/postgres?sslmode=" + row.mode + "&sslrootcert=" + row.root
+			_, err := openPool(t, dsn, nil)
+			require.ErrorIs(t, err, session.ErrRefused)
+			require.NotErrorIs(t, err, session.ErrUnavailable)
+			require.ErrorContains(t, err, row.says)
+			require.ErrorContains(t, err, "sslrootcert")
+			require.ErrorContains(t, err, at)
+			_, err = openPool(t, strings.Replace(dsn, "@", "@127.0.0.1:1,", 1), nil)
+			require.ErrorIs(t, err, session.ErrUnavailable, "the other host can be the primary that restarts")
+		})
+	}
+	_, err := openPool(t, "postgres://app@"+at+"/postgres?sslmode=verify-ca&sslrootcert="+ownFile, nil)
+	require.ErrorIs(t, err, session.ErrUnavailable, "the control: a server that ends the connection after the handshake")
+}
+
+func TestALoginTriggerThatRaisesIsARefusal(t *testing.T) {
+	t.Parallel()
+	raised := func(code, where string) error {
+		return &pgconn.PgError{SeverityUnlocalized: "FATAL", Severity: "FATAL", Code: code, Message: "not at night", Where: where}
+	}
+	const where = "PL/pgSQL function app.gate() line 3 at RAISE"
+	for _, code := range []string{"P0001", "42P01", "22012", "28000"} {
+		assert.Contains(t, refusalOf(raised(code, where), true).problem, "not at night", code)
+	}
+	assert.Contains(t, refusalOf(raised("P0001", where), true).remedy, "login trigger")
+	for _, code := range []string{"40001", "53200", "57014", "55P03", "25006", "XX000"} {
+		assert.Zero(t, refusalOf(raised(code, where), true), "passes: %s", code)
+	}
+	assert.Zero(t, refusalOf(raised("P0001", ""), true), "not from a function of the database")
+	assert.Nil(t, Refusal(raised("P0001", where)), "of a statement, not of a login")
+
+	server := pgtest.StartServer(t, pgserver.Options{})
+	if server.Installation().Major < 17 { // which has no login triggers
+		return
+	}
+	admin := connect(t, server.DSN(""))
+	admin.exec(`CREATE ROLE app LOGIN`)
+	admin.exec(`CREATE FUNCTION gate() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF session_user = 'app' THEN RAISE EXCEPTION 'not at night'; END IF; END $$`)
+	admin.exec(`CREATE EVENT TRIGGER gate ON login EXECUTE FUNCTION gate()`)
+	_, err := openPool(t, as(t, server.DSN(""), "app"), nil)
+	require.ErrorIs(t, err, session.ErrRefused)
+	require.NotErrorIs(t, err, session.ErrUnavailable)
+	require.ErrorContains(t, err, "not at night")
+	require.ErrorContains(t, err, "login trigger")
+	newPool(t, server.DSN(""), nil)
+}
+
+func TestAnErrorOfBeforeConnectIsCalledThatAndIsNotQuoted(t *testing.T) {
+	t.Parallel()
+	vault := &vaultError{"token s3cret-7 has expired"}
+	for name, connect := range map[string]func(*Config) error{
+		"of a pool": func(c *Config) error {
+			_, err := Open(t.Context(), *c)
+			return err
+		},
+		"of a dialer": func(c *Config) error {
+			_, err := NewDialer(*c).Dial(t.Context())
+			return err
+		},
+		"of the second connection to a pooler": func(c *Config) error {
+			before := c.BeforeConnect
+			c.BeforeConnect = nil
+			d := NewDialer(*c)
+			conn, err := d.Connect(t.Context())
+			require.NoError(t, err)
+			defer Disconnect(conn)
+			d.config.BeforeConnect = before
+			_, err = d.probePooler(t.Context(), conn.PgConn())
+			return d.connectError(t.Context(), err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cc, err := pgx.ParseConfig(pgtest.DSN(t))
+			require.NoError(t, err)
+			for _, cause := range []error{vault, fmt.Errorf("%w: %w", vault, &pgconn.PgError{Code: "28P01", Message: "s3cret-7"})} {
+				err = connect(&Config{ConnConfig: cc, T: time.Minute, MaxSessions: 1, BeforeConnect: func(context.Context, *pgx.ConnConfig) error { return cause }})
+				var before *session.BeforeConnectError
+				require.ErrorAs(t, err, &before)
+				require.ErrorIs(t, err, vault, "the program knows its own error")
+				require.ErrorIs(t, err, session.ErrUnavailable, "another try can help")
+				require.NotErrorIs(t, err, session.ErrRefused)
+				assert.Nil(t, Refusal(err))
+				assert.Contains(t, err.Error(), "BeforeConnect")
+				assert.NotContains(t, err.Error(), "s3cret")
+				assert.NotContains(t, err.Error(), "PostgreSQL unavailable")
+			}
+		})
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cc, err := pgx.ParseConfig("postgres://127.0.0.1:1/postgres")
+	require.NoError(t, err)
+	enough := errors.New("enough")
+	_, err = Open(ctx, Config{ConnConfig: cc, T: time.Minute, MaxSessions: 1, BeforeConnect: func(ctx context.Context, _ *pgx.ConnConfig) error {
+		cancel(enough)
+		return ctx.Err()
+	}})
+	require.ErrorIs(t, err, enough)
+	require.NotErrorIs(t, err, session.ErrUnavailable, "it is the caller who left")
+}
+
+type vaultError struct{ text string }
+
+func (e *vaultError) Error() string { return e.text }

@@ -40,6 +40,7 @@ type Session struct {
 	ended       bool               // the connection is not ours any more
 	cancelWatch context.CancelFunc // nil = there is no watch
 	watchDone   chan struct{}
+	pingUntil   time.Time // the watch was called off, and its ping is worth waiting for until then; zero = it was not
 }
 
 var _ session.Session = (*Session)(nil)
@@ -59,6 +60,9 @@ func (s *Session) PID() uint32 { return s.link.pid }
 // has gone.
 func (s *Session) Checks() bool { return s.link.checks }
 
+// LockTable is how many locks the server has room for, at least.
+func (s *Session) LockTable() int64 { return s.from.lockTable.Load() }
+
 // Look tells the state of the session now, which is time.Now(). PostgreSQL tells the
 // client before it gives the locks of a session back, and the kernel closes the socket of
 // a backend that was killed: while nothing has come, the session held its locks, up to the
@@ -66,7 +70,9 @@ func (s *Session) Checks() bool { return s.link.checks }
 // find out.
 func (s *Session) Look(now time.Time, closely bool) session.Status {
 	status := session.Status{PID: s.link.pid, State: s.state(now), Loss: s.loss()}
-	status.Verified = closely && status.State == session.Held && s.verify(now)
+	if closely && status.State == session.Held {
+		status.Verified = s.verify(now)
+	}
 	return status
 }
 
@@ -90,17 +96,17 @@ func (s *Session) loss() error {
 	return nil
 }
 
-// verify looks at the socket if the last look is too old.
-func (s *Session) verify(now time.Time) bool {
+// verify looks at the socket if the last look is too old, and returns when the session was seen alive; zero = that is not known.
+func (s *Session) verify(now time.Time) time.Time {
 	at := int64(s.from.clock.At(now))
-	if at-s.verified.Load() < int64(session.VerifiedFor) {
-		return true
+	if last := s.verified.Load(); at-last < int64(session.VerifiedFor)/2 { // a mutex can take the other half
+		return now.Add(-time.Duration(at - last))
 	}
 	if s.link.received == nil || !s.link.received.nothingNew() {
-		return false
+		return time.Time{}
 	}
 	s.verified.Store(at)
-	return true
+	return now
 }
 
 // attempts is how often a statement that a cancel request hit is sent.
@@ -110,9 +116,14 @@ const attempts = 20
 // returns the other columns as text. An error of the server's leaves the session
 // as it was. It ends a watch.
 func (s *Session) Query(sql string) (row []string, err error) {
+	return s.QueryWithin(s.from.config.statementBound(), sql)
+}
+
+// QueryWithin is Query with a bound of its own, after which the session is lost. What the session holds bounds it too.
+func (s *Session) QueryWithin(bound time.Duration, sql string) (row []string, err error) {
 	s.stopWatch()
 	for range attempts {
-		if row, err = s.text(sql, s.from.config.statementBound()); sqlstate.Of(err) != sqlstate.QueryCanceled {
+		if row, err = s.text(sql, bound); sqlstate.Of(err) != sqlstate.QueryCanceled {
 			break // else a late cancel request, meant for a wait before, undid it
 		}
 	}
@@ -195,6 +206,7 @@ func (s *Session) Close(reuse bool) {
 		return
 	}
 	s.ended = true
+	s.from.lineage.leave(s)
 	// Under mu: the pool must not take one that was killed for a connection that lives.
 	if !reuse || s.pool == nil || s.locks != 0 || s.lost.Load() != nil {
 		closeNow(s.link.conn)

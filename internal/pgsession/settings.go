@@ -23,7 +23,7 @@ type Setting struct {
 // because the client may rely on it for nearly as long: four times a quarter of
 // the lease, rounded up to seconds, pass until the third probe counts as lost.
 func Settings(t time.Duration, applicationName string, major int) []Setting {
-	probe := strconv.Itoa(probe(t))
+	probe := strconv.Itoa(Probe(t))
 	s := []Setting{
 		{Name: "idle_session_timeout", Value: ms(t)},                // the lease
 		{Name: "idle_in_transaction_session_timeout", Value: ms(t)}, // the same, inside one
@@ -38,7 +38,7 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 		{Name: "plan_cache_mode", Value: "force_generic_plan"},
 		{Name: "tcp_keepalives_idle", Value: probe},
 		{Name: "tcp_keepalives_interval", Value: probe},
-		{Name: "tcp_keepalives_count", Value: strconv.Itoa(keepalives)},
+		{Name: "tcp_keepalives_count", Value: strconv.Itoa(Keepalives)},
 		{Name: "tcp_user_timeout", Value: ms(max(t, userTimeout)), Optional: true},
 		{Name: "client_connection_check_interval", Value: "1s", Optional: true}, // Linux and BSD servers only
 	}
@@ -51,11 +51,11 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 	return s
 }
 
-// keepalives are the probes of the server's TCP that may stay without an answer.
-const keepalives = 3
+// Keepalives are the probes of the server's TCP that may stay without an answer.
+const Keepalives = 3
 
-// probe is the time between probes, in seconds.
-func probe(t time.Duration) int { return int(math.Ceil(t.Seconds() / (keepalives + 1))) }
+// Probe is the time between probes, in seconds, by which a client that is out of reach for t is found out.
+func Probe(t time.Duration) int { return int(math.Ceil(t.Seconds() / (Keepalives + 1))) }
 
 // setSQL makes the settings and reads, in one round trip, what a lock session
 // must know of its server.
@@ -75,6 +75,8 @@ func setSQL(settings []Setting, withOptional bool) string {
 		(pg_catalog.current_setting('max_locks_per_transaction')::pg_catalog.int8 OPERATOR(pg_catalog.*)
 			(pg_catalog.current_setting('max_connections')::pg_catalog.int8 OPERATOR(pg_catalog.+)
 			pg_catalog.current_setting('max_prepared_transactions')::pg_catalog.int8))::pg_catalog.text,
+		(SELECT ` + microsSQL("backend_start") + ` FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()))::pg_catalog.text,
+		(SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())::pg_catalog.text,
 		pg_catalog.pg_backend_pid()::pg_catalog.text`)
 	return b.String()
 }

@@ -21,8 +21,45 @@ func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		return dial(ctx, network, addr)
+		return abandon(ctx, func() (net.Conn, error) { return dial(ctx, network, addr) }, func(late net.Conn) {
+			if late != nil {
+				_ = late.Close()
+			}
+		})
 	}
+}
+
+// abandonAfter is how long a call has to notice the end of its context.
+const abandonAfter = 100 * time.Millisecond
+
+// abandon calls a function of the program's, and returns when ctx ends, soon, even if the function does
+// not look at it. What it returns too late is for late.
+func abandon[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
+	var result T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		result, err = call()
+	}()
+	select {
+	case <-done:
+		return result, err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(abandonAfter)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return result, err
+	case <-timer.C:
+	}
+	go func() {
+		<-done
+		late(result)
+	}()
+	var none T
+	return none, context.Cause(ctx)
 }
 
 type afterNetConnectFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)

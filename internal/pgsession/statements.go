@@ -170,29 +170,51 @@ func errFirst(errs ...error) error {
 // reached the client would also be written to the server's log. The lock may have
 // been granted in the instant of the error, so the handler asks with a try, which
 // is true if and only if the lock is held now. Then it may be held twice. The
-// handler is in a block that has one, too, because the postmaster signals a backend
-// and its process group: one cancel request can arrive as two, and PL/pgSQL looks for
-// the second before each statement, the handler's first included.
+// handler is in a block that has one, too, for the second signal of a cancel request:
+// see secondSignal. PL/pgSQL looks for it before each statement, the handler's first included.
+//
+// The parameters are in a SELECT of their own, whose constants pg_stat_statements leaves out: it
+// keeps an entry for each text of a DO block, which takes none.
 func waitSQL(tag namespace.Tag, mode session.Mode, limit string) string {
-	suffix, args := literals(tag, mode)
-	return fmt.Sprintf(`DO $pglatch$
+	return fmt.Sprintf("SELECT pg_catalog.set_config('pglatch.request', 'wait %s %d %d %s', true);\n%s",
+		modeName(mode), tag.ObjSubID, int64(int8Of(tag)), limit, waitBlock)
+}
+
+// waitBlock has the parameters of requestSQL: a word, mode, form, key, limit. No expression is in a
+// DECLARE, which no handler of its block covers: a cancel request could arrive there.
+var waitBlock = fmt.Sprintf(`DO $pglatch$
 DECLARE
+	r pg_catalog.text[];
+	shared pg_catalog.bool;
+	pair pg_catalog.bool;
+	k pg_catalog.int8;
 	held pg_catalog.bool;
 BEGIN
 	BEGIN
-		PERFORM pg_catalog.set_config('lock_timeout', '%[3]s', true);
-		PERFORM pg_catalog.pg_advisory_lock%[1]s(%[2]s);
+		r := %[1]s;
+		shared := %[5]s;
+		pair := r[3] OPERATOR(pg_catalog.=) '2';
+		k := r[4];
+		IF k IS NULL THEN RAISE null_value_not_allowed; END IF;
+		PERFORM pg_catalog.set_config('lock_timeout', r[5], true);
+		PERFORM %[2]s;
 		PERFORM pg_catalog.set_config('pglatch.outcome', 'granted', false);
 	EXCEPTION WHEN lock_not_available OR deadlock_detected OR query_canceled THEN
-		held := pg_catalog.pg_try_advisory_lock%[1]s(%[2]s);
+		IF SQLSTATE OPERATOR(pg_catalog.=) '57014' THEN PERFORM pg_catalog.pg_sleep(%[4]s); END IF;
+		held := %[3]s;
 		PERFORM pg_catalog.set_config('pglatch.outcome', CASE WHEN held THEN 'resolved' ELSE 'refused' END, false);
 	END;
 EXCEPTION WHEN query_canceled THEN
-	held := pg_catalog.pg_try_advisory_lock%[1]s(%[2]s);
+	held := %[3]s;
 	PERFORM pg_catalog.set_config('pglatch.outcome', CASE WHEN held THEN 'resolved' ELSE 'refused' END, false);
 END $pglatch$;
-SELECT pg_catalog.current_setting('pglatch.outcome'), pg_catalog.pg_backend_pid()`, suffix, args, limit)
-}
+SELECT pg_catalog.current_setting('pglatch.outcome'), pg_catalog.pg_backend_pid()`,
+	partsSQL, shaped("pg_advisory_lock", "k", "pair"), shaped("pg_try_advisory_lock", "k", "pair"), secondSignal, sharedSQL)
+
+// secondSignal is for how long a canceled wait sleeps, in seconds. Up to PostgreSQL 17 a cancel request is two
+// signals, and the first one wakes the server process that waits. On a busy machine that process takes
+// the processor from the sender. Its sleep gives the processor back, and the second signal ends the sleep.
+const secondSignal = "0.002"
 
 // literals returns the suffix of the lock functions for a mode and a tag's
 // arguments as SQL, for statements that take no parameters.

@@ -18,10 +18,11 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// A Tx runs statements in a transaction of the caller's, whatever its driver.
+// A Tx runs statements in a transaction of the caller's, whatever its driver. Queries have
+// constant texts, because drivers prepare them: TxAsk is for those with arguments.
 type Tx interface {
 	Exec(ctx context.Context, sql string, args ...any) error
-	QueryRow(ctx context.Context, sql string, args []any, dest any) error
+	QueryRow(ctx context.Context, sql string, dest any) error
 }
 
 // A PgxTx is what a Tx needs of pgx.Tx.
@@ -86,8 +87,8 @@ func isNil(tx any) bool {
 // noTx is no transaction, and why.
 type noTx struct{ err error }
 
-func (t noTx) Exec(context.Context, string, ...any) error         { return t.err }
-func (t noTx) QueryRow(context.Context, string, []any, any) error { return t.err }
+func (t noTx) Exec(context.Context, string, ...any) error  { return t.err }
+func (t noTx) QueryRow(context.Context, string, any) error { return t.err }
 
 type pgxTx struct{ tx PgxTx }
 
@@ -96,12 +97,13 @@ func (t pgxTx) Exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-func (t pgxTx) QueryRow(ctx context.Context, sql string, args []any, dest any) error {
-	return t.tx.QueryRow(ctx, sql, args...).Scan(dest)
+func (t pgxTx) QueryRow(ctx context.Context, sql string, dest any) error {
+	return t.tx.QueryRow(ctx, sql).Scan(dest)
 }
 
 // A sqlTx sends the arguments as literals, because libraries on top of database/sql
-// have placeholders of their own. Drivers do not prepare what Exec sends then.
+// have placeholders of their own. Drivers do not prepare what Exec sends then, and
+// pg_stat_statements leaves the literals out, except in a DO block.
 type sqlTx struct{ tx SQLTx }
 
 func (t sqlTx) Exec(ctx context.Context, query string, args ...any) error {
@@ -109,8 +111,8 @@ func (t sqlTx) Exec(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
-func (t sqlTx) QueryRow(ctx context.Context, query string, args []any, dest any) (err error) {
-	rows, err := t.tx.QueryContext(ctx, inline(query, args))
+func (t sqlTx) QueryRow(ctx context.Context, query string, dest any) (err error) {
+	rows, err := t.tx.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -142,9 +144,20 @@ func inline(query string, args []any) string {
 	})
 }
 
+// TxSend runs a statement, and types its error.
+func TxSend(ctx context.Context, tx Tx, sql string, args ...any) error {
+	return txError(tx.Exec(ctx, sql, args...))
+}
+
+// txError types an error of a statement in a caller's transaction. A driver that caches prepared statements, which is
+// the default of pgx, also prepares our queries.
 func txError(err error) error {
-	if sqlstate.Of(err) == sqlstate.OutOfMemory {
+	switch sqlstate.Of(err) {
+	case sqlstate.OutOfMemory:
 		return lockTableFull(err)
+	case sqlstate.DuplicateStatement, sqlstate.UndefinedStatement:
+		return fmt.Errorf("%w, and the driver keeps prepared statements, which stay on the sessions of the server: "+
+			"let it prepare none (pgx: default_query_exec_mode=exec in the DSN), or let the pooler keep them (PgBouncer 1.21: max_prepared_statements): %w", session.ErrPooler, err)
 	}
 	return err
 }

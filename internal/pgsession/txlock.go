@@ -2,124 +2,160 @@ package pgsession
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/turnstile"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A transaction-scoped lock is taken by a DO block, which leaves what came of it for the
-// statement after it (see TxExec). It has no arguments, so that drivers do not prepare it
-// for each key.
+// Every statement for locks in a caller's transaction is a constant text. pg_stat_statements
+// keeps an entry for each text of a DO block, and drivers prepare each text of a query: a key
+// in the text would fill both. A DO block takes no parameters, so that a SELECT before it
+// leaves them in a setting that ends with the transaction.
 
 // TxTry takes transaction-scoped locks that are free, in the order of the tags, up to
 // the first that is held: n says how many. With all set it takes all or none: then the
-// transaction has n of them only if n is all. Outside of a transaction nothing stays
-// locked, and the error matches session.ErrNoTransaction. A server that has the
-// functions and no locks is session.ErrUnsupported; it is asked once in each session.
+// transaction has n of them only if n is all. A shared lock whose turnstile another session
+// has in exclusive mode counts as held. Outside of a transaction nothing stays locked, and the
+// error matches session.ErrNoTransaction. On a standby nothing is locked either:
+// session.ErrStandby. A server that has the functions and no locks is session.ErrUnsupported;
+// it is asked once in each session.
 func TxTry(ctx context.Context, tx Tx, tags []namespace.Tag, mode session.Mode, all bool) (n int, err error) {
-	var tries strings.Builder
-	for i, tag := range tags {
-		suffix, args := literals(tag, mode)
-		fmt.Fprintf(&tries, `
-		IF n_granted OPERATOR(pg_catalog.=) %d THEN
-			IF pg_catalog.pg_try_advisory_xact_lock%s(%s) THEN n_granted := %d; END IF;
-		END IF;`, i, suffix, args, i+1)
+	var answer string
+	if mode == session.Shared || all && len(tags) > 1 {
+		answer, err = txRun(ctx, tx, trySavepointSQL, txRequestSQL, modeName(mode), allName(all), triples(tags))
+	} else {
+		var keys, forms []string
+		for _, tag := range tags {
+			keys = append(keys, strconv.FormatInt(int64(int8Of(tag)), 10))
+			forms = append(forms, strconv.Itoa(int(tag.ObjSubID)))
+		}
+		answer, err = TxAsk(ctx, tx, txTrySQL, braces(keys), braces(forms))
 	}
-	if all && len(tags) > 1 { // the handler's savepoint gives back those that were granted
-		fmt.Fprintf(&tries, `
-		IF n_granted OPERATOR(pg_catalog.<) %d THEN RAISE EXCEPTION USING ERRCODE = 'PGL01', MESSAGE = 'pglatch: not all'; END IF;
-	EXCEPTION WHEN SQLSTATE 'PGL01' THEN NULL;`, len(tags))
-	}
-	block := fmt.Sprintf(`DECLARE
-	n_granted pg_catalog.int4 := 0;
-BEGIN
-	BEGIN%s
-	END;
-	%%s
-END`, tries.String())
-	kept := 1
-	if all {
-		kept = len(tags)
-	}
-	answer, err := txDo(ctx, tx, block, kept, tags[0])
 	if err != nil {
 		return 0, err
 	}
 	return strconv.Atoi(answer)
 }
 
-// TxWait waits for a transaction-scoped lock for one wait step. The block's exception
-// handler is a savepoint: a wait that runs out leaves the transaction usable, and
-// writes nothing to the server's log. lock_timeout is as before in either case.
-func TxWait(ctx context.Context, tx Tx, tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
-	suffix, args := literals(tag, mode)
-	block := fmt.Sprintf(`DECLARE
-	before pg_catalog.text := pg_catalog.current_setting('lock_timeout');
-	n_granted pg_catalog.int4 := 0;
+func modeName(mode session.Mode) string {
+	if mode == session.Shared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+func allName(all bool) string {
+	if all {
+		return "all"
+	}
+	return "some"
+}
+
+// triples is an array of key, form and turnstile for each tag, as text.
+func triples(tags []namespace.Tag) string {
+	elements := make([]string, len(tags))
+	for i, tag := range tags {
+		elements[i] = fmt.Sprintf("{%d,%d,%d}", int64(int8Of(tag)), tag.ObjSubID, int64(int8Of(turnstile.Of(tag))))
+	}
+	return braces(elements)
+}
+
+func braces(elements []string) string { return "{" + strings.Join(elements, ",") + "}" }
+
+const (
+	unsupported = "unsupported"
+	standby     = "standby"
+)
+
+// keptSQL is the answer n after locks were taken, or that the server has none: pg_locks does
+// not show any of this session's.
+func keptSQL(n string) string {
+	return `CASE WHEN pg_catalog.current_setting('pglatch.locks', true) OPERATOR(pg_catalog.=) 'yes' THEN ` + n + `::pg_catalog.text
+		WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())
+		THEN '` + unsupported + `'
+		WHEN pg_catalog.set_config('pglatch.locks', 'yes', false) IS NULL THEN NULL ELSE ` + n + `::pg_catalog.text END`
+}
+
+// txTrySQL tries exclusive locks in their order, up to the first that is refused: LIMIT pulls
+// one row at a time through the filter of a function scan.
+var txTrySQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, CASE
+	WHEN pg_catalog.pg_is_in_recovery() THEN '` + standby + `'
+	ELSE (SELECT CASE WHEN n OPERATOR(pg_catalog.=) 0 THEN '0' ELSE ` + keptSQL("n") + ` END FROM (SELECT coalesce((
+		SELECT k.o OPERATOR(pg_catalog.-) 1 FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text::pg_catalog.int8[]), pg_catalog.unnest($3::pg_catalog.text::pg_catalog.int2[])) WITH ORDINALITY AS k(key, form, o)
+		WHERE NOT ` + formed("pg_try_advisory_xact_lock", "k.key", "k.form OPERATOR(pg_catalog.=) 2") + ` LIMIT 1),
+		pg_catalog.cardinality($2::pg_catalog.text::pg_catalog.int8[])) AS n OFFSET 0) AS taken) END), true)`
+
+// txRequestSQL leaves parameters for a DO block, after the mark.
+const txRequestSQL = `SELECT pg_catalog.set_config('pglatch.request', pg_catalog.concat_ws(' ', $1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text), true)`
+
+// requestSQL declares the parameters in a DO block. Outside of a transaction there are none.
+const requestSQL = `r pg_catalog.text[] := ` + partsSQL + `;
+	shared pg_catalog.bool := ` + sharedSQL + `;`
+
+const (
+	partsSQL  = `pg_catalog.string_to_array(pg_catalog.current_setting('pglatch.request', true), ' ')`
+	sharedSQL = `r[2] OPERATOR(pg_catalog.=) 'shared'`
+)
+
+// undo ends a block whose locks are given back: an error rolls back to the savepoint that a
+// block with a handler is. It is caught on the server, so that no log has it.
+const undo = `RAISE EXCEPTION USING ERRCODE = 'PGL01', MESSAGE = 'pglatch: given back';`
+
+// trySavepointSQL is for tries that take what must be given back at once: the turnstiles that
+// a reader passes, and locks of which not all are free. Parameters: mark, mode, all or some,
+// triples.
+var trySavepointSQL = `DO $pglatch$
+DECLARE
+	` + requestSQL + `
+	triples pg_catalog.int8[] := r[4];
+	k pg_catalog.int8[];
+	passed pg_catalog.int4 := 0;
+	n pg_catalog.int4 := 0;
+	answer pg_catalog.text := '` + standby + `';
 BEGIN
-	BEGIN
-		PERFORM pg_catalog.set_config('lock_timeout', '%s', true);
-		PERFORM pg_catalog.pg_advisory_xact_lock%s(%s);
-		PERFORM pg_catalog.set_config('lock_timeout', before, true);
-		n_granted := 1;
-	EXCEPTION WHEN lock_not_available THEN NULL;
-	END;
-	%%s
-END`, ms(max(min(limit, maxWaitStep), time.Millisecond)), suffix, args)
-	answer, err := txDo(ctx, tx, block, 1, tag)
-	return answer == "1", err
-}
-
-const unsupported = "unsupported"
-
-// txDo runs a block in which %s leaves the answer, n_granted, and returns it. If that
-// is kept or more, tag must be among the server's locks.
-func txDo(ctx context.Context, tx Tx, block string, kept int, tag namespace.Tag) (answer string, err error) {
-	mark := rand.Text()
-	leave := fmt.Sprintf(`IF n_granted OPERATOR(pg_catalog.>=) %[1]d THEN
-		IF coalesce(pg_catalog.current_setting('pglatch.locks', true), '') OPERATOR(pg_catalog.<>) 'yes' THEN
-			IF EXISTS (SELECT FROM pg_catalog.pg_locks WHERE pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND granted AND %[2]s) THEN
-				PERFORM pg_catalog.set_config('pglatch.locks', 'yes', false);
-			ELSE
-				PERFORM pg_catalog.set_config('pglatch.outcome', '%[3]s:%[4]s', true);
-				RETURN;
-			END IF;
-		END IF;
+	IF r[1] IS NULL THEN RETURN; END IF;
+	IF NOT pg_catalog.pg_is_in_recovery() THEN
+		BEGIN
+			FOREACH k SLICE 1 IN ARRAY triples LOOP
+				EXIT WHEN shared AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(k[3]) AND NOT ` + alreadySQL("k[1]", "k[2]") + `;
+				passed := passed OPERATOR(pg_catalog.+) 1;
+			END LOOP;
+			` + undo + `
+		EXCEPTION WHEN SQLSTATE 'PGL01' THEN NULL;
+		END;
+		BEGIN
+			FOREACH k SLICE 1 IN ARRAY triples LOOP
+				EXIT WHEN n OPERATOR(pg_catalog.=) passed;
+				EXIT WHEN NOT ` + shaped("pg_try_advisory_xact_lock", "k[1]", "k[2] OPERATOR(pg_catalog.=) 2") + ` AND NOT (shared AND ` + alreadySQL("k[1]", "k[2]") + `);
+				n := n OPERATOR(pg_catalog.+) 1;
+			END LOOP;
+			answer := CASE WHEN n OPERATOR(pg_catalog.=) 0 THEN '0' ELSE ` + keptSQL("n") + ` END;
+			IF r[3] OPERATOR(pg_catalog.=) 'all' AND n OPERATOR(pg_catalog.<) pg_catalog.array_length(triples, 1) THEN ` + undo + ` END IF;
+		EXCEPTION WHEN SQLSTATE 'PGL01' THEN NULL;
+		END;
 	END IF;
-	PERFORM pg_catalog.set_config('pglatch.outcome', pg_catalog.concat('%[3]s:', n_granted), true);`, kept, whereKey(tag), mark, unsupported)
-	if err := tx.Exec(ctx, "DO $pglatch$\n"+fmt.Sprintf(block, leave)+" $pglatch$"); err != nil {
-		return "", txError(err)
-	}
-	answer, err = txOutcome(ctx, tx, mark)
-	if answer == unsupported {
-		return "", fmt.Errorf("%w: it granted one, and its pg_locks does not have it", session.ErrUnsupported)
-	}
-	return answer, err
+	PERFORM pg_catalog.set_config('pglatch.outcome', pg_catalog.concat(r[1], answer), true);
+END $pglatch$`
+
+// alreadySQL reports whether this session has a lock on a key, an int8 with its objsubid, in any mode. PostgreSQL refuses a try in shared
+// mode to who has the lock in exclusive mode while a writer waits.
+func alreadySQL(key, objsubid string) string {
+	return `EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+		AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.objsubid OPERATOR(pg_catalog.=) ` + objsubid + `
+		AND (l.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32 OPERATOR(pg_catalog.|) l.objid::pg_catalog.int8) OPERATOR(pg_catalog.=) ` + key + `)`
 }
 
-// TxHolder is Session.Holder in a transaction of the caller's, which must be usable.
-func TxHolder(ctx context.Context, tx Tx, tag namespace.Tag) (holder session.Holder, ok bool, err error) {
-	var text string
-	err = tx.QueryRow(ctx, `SELECT coalesce((SELECT pg_catalog.json_build_array(h.pid::pg_catalog.text, h.mode, h.application_name, h.addr, h.state, h.start::pg_catalog.text)::pg_catalog.text
-	FROM (`+holderSQL(tag)+`) AS h), '')`, nil, &text)
-	if err != nil || text == "" {
-		return holder, false, txError(err)
-	}
-	var columns [6]*string
-	if err := json.Unmarshal([]byte(text), &columns); err != nil {
-		return holder, false, err
-	}
-	var values [6]string
-	for i, c := range columns {
-		if c != nil {
-			values[i] = *c
-		}
-	}
-	return holderFrom(values), true, nil
+// formed calls a lock function for a key, an int8, that is one of a pair's if the condition is true.
+func formed(function, key, pair string) string {
+	return fmt.Sprintf(`CASE WHEN %[3]s THEN pg_catalog.%[1]s((%[2]s OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4, ((%[2]s OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4)
+		ELSE pg_catalog.%[1]s(%[2]s) END`, function, key, pair)
+}
+
+// shaped is formed in the mode of the variable shared.
+func shaped(function, key, pair string) string {
+	return "CASE WHEN shared THEN " + formed(function+"_shared", key, pair) + " ELSE " + formed(function, key, pair) + " END"
 }

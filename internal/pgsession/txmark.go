@@ -3,7 +3,10 @@ package pgsession
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
+
+	"github.com/pglatch/pglatch/internal/session"
 )
 
 // What is for the transaction is taken by two statements. The first takes it and leaves
@@ -14,32 +17,61 @@ import (
 // tell whether it stands in a transaction block: the server begins a transaction for each
 // one that does not.)
 
-const (
-	// SetMark leaves the mark of a TxExec, in its statement.
-	SetMark    = `pg_catalog.set_config('pglatch.outcome', $1::pg_catalog.text, true)`
-	outcomeSQL = `SELECT coalesce(pg_catalog.current_setting('pglatch.outcome', true), '')`
-)
+// SetMark leaves the mark of a TxExec, in its statement.
+const SetMark = `pg_catalog.set_config('pglatch.outcome', $1::pg_catalog.text, true)`
+
+// outcomeSQL reads what was left, and which transaction of which server process reads it.
+var outcomeSQL = `SELECT pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ', ` + microsSQL("pg_catalog.now()") + `, ' ', pg_catalog.current_setting('pglatch.outcome', true))`
 
 // TxExec runs a statement that has SetMark and in which $1 is the mark, and sees to it
 // that it was in a transaction: if not, the error matches session.ErrNoTransaction, and
 // what the statement did is already committed, and its locks are free.
 func TxExec(ctx context.Context, tx Tx, sql string, args ...any) error {
-	mark := rand.Text()
-	if err := tx.Exec(ctx, sql, append([]any{mark + ":"}, args...)...); err != nil {
-		return txError(err)
-	}
-	_, err := txOutcome(ctx, tx, mark)
+	_, err := TxAsk(ctx, tx, sql, args...)
 	return err
 }
 
+// TxAsk is TxExec for a statement that leaves an answer behind the mark, which is $1.
+func TxAsk(ctx context.Context, tx Tx, sql string, args ...any) (answer string, err error) {
+	mark := newMark()
+	if err := TxSend(ctx, tx, sql, append([]any{mark}, args...)...); err != nil {
+		return "", err
+	}
+	return txOutcome(ctx, tx, mark)
+}
+
+// txRun leaves the mark and the arguments to a DO block by the statement request, and returns
+// what the block left behind the mark.
+func txRun(ctx context.Context, tx Tx, block, request string, args ...any) (answer string, err error) {
+	mark := newMark()
+	if err := TxSend(ctx, tx, request, append([]any{mark}, args...)...); err != nil {
+		return "", err
+	}
+	if err := TxSend(ctx, tx, block); err != nil {
+		return "", err
+	}
+	return txOutcome(ctx, tx, mark)
+}
+
+func newMark() string { return rand.Text() + ":" }
+
 // txOutcome reads what a statement left behind the mark in this transaction.
 func txOutcome(ctx context.Context, tx Tx, mark string) (outcome string, err error) {
-	if err := tx.QueryRow(ctx, outcomeSQL, nil, &outcome); err != nil {
+	if err := tx.QueryRow(ctx, outcomeSQL, &outcome); err != nil {
 		return "", txError(err)
 	}
-	outcome, ok := strings.CutPrefix(outcome, mark+":")
+	pid, rest, _ := strings.Cut(outcome, " ")
+	at, rest, _ := strings.Cut(rest, " ")
+	outcome, ok := strings.CutPrefix(rest, mark)
 	if !ok {
 		return "", errNoTx
+	}
+	ourTransactions.note(began{parsePID(pid), parseMicros(at)})
+	switch outcome {
+	case unsupported:
+		return "", fmt.Errorf("%w: it granted one, and its pg_locks does not have it", session.ErrUnsupported)
+	case standby:
+		return "", fmt.Errorf("%w, which has a lock space of its own: begin the transaction on the primary", session.ErrStandby)
 	}
 	return outcome, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -69,9 +70,9 @@ func TestCanceledStatementsNeitherLeakALockNorLoseOne(t *testing.T) {
 				linger := lingering(t, s, tag, mode)
 				hail := startHail(connect(t, dsn), s.PID())
 				defer hail.stop()
-				again := 0
-				for i := range 600 {
-					if i == 500 {
+				n, again := soak.Size(t, 120, 600), 0
+				for i := 0; i < n || again == 0 && i < 100*n; i++ {
+					if i == n*5/6 {
 						linger()
 					}
 					hail.kick()
@@ -104,9 +105,9 @@ func TestCanceledStatementsOnASessionOfSeveralKeys(t *testing.T) {
 	linger := lingering(t, s, pairKey, session.Exclusive)
 	hail := startHail(connect(t, dsn), s.PID())
 	defer hail.stop()
-	again := 0
-	for i := range 600 {
-		if i == 500 {
+	n, again := soak.Size(t, 120, 600), 0
+	for i := 0; i < n || again == 0 && i < 100*n; i++ {
+		if i == n*5/6 {
 			linger()
 		}
 		hail.kick()

@@ -29,7 +29,7 @@ import (
 // looks is a close look without the memory of an earlier one.
 func looks(s *Session) bool {
 	s.verified.Store(0)
-	return s.Look(time.Now(), true).Verified
+	return !s.Look(time.Now(), true).Verified.IsZero()
 }
 
 // encrypted returns a connection string of a server that speaks TLS.

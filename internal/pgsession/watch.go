@@ -33,6 +33,7 @@ func (s *Session) beginWatch(report func(error), quiet bool) {
 	s.from.watches.Go(func() {
 		defer cancel()
 		err := s.listen(ctx, quiet)
+		s.unwatched()
 		close(done) // first: the report may take the session back
 		if err != nil {
 			report(err)
@@ -130,7 +131,18 @@ func (s *Session) stopWatch() { await(s.callOffWatch()) }
 func (s *Session) callOffWatch() (ended <-chan struct{}) {
 	// The answer to a ping that is under way is not worth waiting for longer than for
 	// that to a statement. The deadline stays the last moment.
-	return s.endWatch(func() { s.setDeadline(s.within(s.from.config.statementBound(), boottime.Now())) })
+	return s.endWatch(func() {
+		bound := s.within(s.from.config.statementBound(), boottime.Now())
+		s.pingUntil = time.Now().Add(bound) // it may not have begun to wait
+		s.setDeadline(bound)
+	})
+}
+
+// unwatched is for a watch that ends.
+func (s *Session) unwatched() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pingUntil = time.Time{}
 }
 
 func await(done <-chan struct{}) {

@@ -35,6 +35,14 @@ const (
 	MaxTTL     = 24 * time.Hour
 )
 
+// PingTime is the time that a ping has at least to be answered, beside a LossDrain: with less, a busy
+// processor is enough to lose a session.
+const PingTime = 250 * time.Millisecond
+
+// MaxLossDrain is by how much the deadline of a session with a lease of ttl can come earlier than it must. Pings go out each third of
+// the lease, and a tenth is for clocks of different rates.
+func MaxLossDrain(ttl time.Duration) time.Duration { return min(ttl*2/5, ttl-ttl/10-ttl/3-PingTime) }
+
 // A State is how a session stands, as far as its owner can know.
 type State uint8
 
@@ -72,6 +80,21 @@ func SourceOf(ctx context.Context) Source {
 	return source
 }
 
+type openedKey struct{}
+
+// WithOpened returns a context with which advisory.Open passes the Source of the new Locker to opened: benchmarks
+// see from its counters that sessions are watched while they measure.
+func WithOpened(ctx context.Context, opened func(Source)) context.Context {
+	return context.WithValue(ctx, openedKey{}, opened)
+}
+
+// Opened passes the Source of a new Locker to the function of WithOpened, if there is one.
+func Opened(ctx context.Context, source Source) {
+	if opened, ok := ctx.Value(openedKey{}).(func(Source)); ok {
+		opened(source)
+	}
+}
+
 // Stats counts what the sessions of a Source did.
 type Stats struct {
 	Open      int   // sessions that exist now
@@ -80,6 +103,8 @@ type Stats struct {
 	PIDChecks int64 // answers whose backend pid was compared
 	Lost      int64 // sessions that were lost, with or without a lock on them
 	LockTable int   // locks that the server has room for, of all sessions; 0 = not known
+	// Database is the same text for all Sources of this process whose locks exclude each other; "" = not known.
+	Database string
 }
 
 // A Session carries locks. One goroutine at a time uses it: calls Do, Watch and Close.
@@ -113,10 +138,9 @@ type Status struct {
 	PID   uint32 // the server's number for the session
 	State State
 	Loss  error // why it is Lost. nil: it is not, or only its time is over
-	// Verified: a close look found it Held, and that the server had not ended it, by what
-	// had reached this machine VerifiedFor ago, or later. false can also mean that this is
-	// not known without a question to the server.
-	Verified bool
+	// Verified is when a close look found it Held, and that the server had not ended it by what had reached this machine: within
+	// VerifiedFor before the look. Zero can also mean that this is not known without a question to the server.
+	Verified time.Time
 }
 
 // VerifiedFor is for how long a look at what the server sent is good. To look costs a
@@ -159,7 +183,21 @@ type Holder struct {
 	// BackendStart is when the session began: the lock was taken later. PostgreSQL
 	// does not record when an advisory lock was granted.
 	BackendStart time.Time
+	// Prepared is the name of the prepared transaction that holds the lock, "" for a session:
+	// then PID is 0, and BackendStart is when it was prepared.
+	Prepared string
+	Whose    Whose
 }
+
+// Whose says what holds a lock, as far as this process knows it.
+type Whose uint8
+
+// What of this process can hold a lock.
+const (
+	Unknown        Whose = iota // or it is of another process
+	OurLocker                   // a session of a Locker
+	OurTransaction              // a transaction of the caller's (LockTx)
+)
 
 // The conditions that sessions report.
 var (
@@ -171,7 +209,8 @@ var (
 	ErrStandby       = errors.New("server is a standby")
 	ErrLockTableFull = errors.New("lock table full")
 	ErrNoTransaction = errors.New("not in a transaction")
-	ErrUnsupported   = errors.New("the server has no advisory locks")
+	ErrUnsupported   = fmt.Errorf("the server has no advisory locks: %w", errors.ErrUnsupported)
+	ErrOtherServer   = errors.New("the server is another than before")
 
 	// ErrSilent and ErrNotHeld are causes of losses.
 	ErrSilent  = errors.New("no answer from the server before the deadline")
@@ -207,6 +246,48 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 
 // Unwrap returns the driver's error.
 func (e *RefusedError) Unwrap() error { return e.Cause }
+
+// A BeforeConnectError says that the program's own BeforeConnect failed. It is an ErrUnavailable: another try
+// can help. Its text leaves that of the cause out, which can hold secrets; errors.Is and As find the cause.
+type BeforeConnectError struct{ Cause error }
+
+func (e *BeforeConnectError) Error() string {
+	return fmt.Sprintf("BeforeConnect failed with a %T, whose text is left out because it can hold secrets: have BeforeConnect log it", e.Cause)
+}
+
+// Is reports whether target is ErrUnavailable.
+func (e *BeforeConnectError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns what BeforeConnect returned.
+func (e *BeforeConnectError) Unwrap() error { return e.Cause }
+
+// An OtherServerError says that a server is not the one, or not the one any more, that the locks of a Source
+// are on. It is an ErrOtherServer. As the error of a request, with Server, it is an ErrUnavailable, because the
+// right server can come back; as the cause of a loss it is not, because something was done.
+type OtherServerError struct {
+	Server              string // its address; "" if the locks were on it until now
+	System, KnownSystem string // system identifiers: the server's, and that of the locks
+	Timeline            uint32 // the server's
+	KnownTimeline       uint32 // the highest that was seen of KnownSystem
+}
+
+func (e *OtherServerError) Error() string {
+	server := "the server"
+	if e.Server != "" {
+		server += " at " + e.Server
+	}
+	if e.System != e.KnownSystem {
+		return fmt.Sprintf("%s has the system identifier %s, and this Locker's has %s: it is another database cluster, with other locks; "+
+			"if the database was moved there (pg_upgrade, a dump, a copy), close the Locker and open another", server, e.System, e.KnownSystem)
+	}
+	return fmt.Sprintf("%s is on timeline %d, and this Locker has met timeline %d: a standby was promoted, which has other locks; "+
+		"stop the old primary, or, if the database was put back to it on purpose, close the Locker and open another", server, e.Timeline, e.KnownTimeline)
+}
+
+// Is reports whether target is ErrOtherServer or, of a request, ErrUnavailable.
+func (e *OtherServerError) Is(target error) bool {
+	return target == ErrOtherServer || target == ErrUnavailable && e.Server != ""
+}
 
 // A LostError says why a session, and every lock on it, is gone.
 type LostError struct{ Cause error }

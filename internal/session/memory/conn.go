@@ -35,12 +35,12 @@ func (c *conn) lostLocked() error {
 }
 
 // Look tells whether the session lives: nothing is in doubt in memory.
-func (c *conn) Look(time.Time, bool) session.Status {
+func (c *conn) Look(now time.Time, _ bool) session.Status {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	status := session.Status{PID: c.backend.pid, State: session.Held, Verified: true}
+	status := session.Status{PID: c.backend.pid, State: session.Held, Verified: now}
 	if lost := c.lostLocked(); lost != nil {
-		status.State, status.Loss, status.Verified = session.Lost, lost, false
+		status.State, status.Loss, status.Verified = session.Lost, lost, time.Time{}
 	}
 	return status
 }

@@ -15,6 +15,7 @@ import (
 type source struct {
 	server          *Server
 	applicationName string
+	database        string         // "" = it stands for a process of its own
 	inUse           sync.WaitGroup // sessions, and reports of their loss
 
 	// guarded by server.mu
@@ -79,7 +80,7 @@ func (p *source) backend() *backend {
 func (p *source) Stats() session.Stats {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
-	return session.Stats{Open: p.open}
+	return session.Stats{Open: p.open, Database: p.database}
 }
 
 // Close ends idle sessions and blocks until the others are given back.

@@ -5,7 +5,6 @@ package pgguard
 import (
 	"context"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
@@ -13,7 +12,7 @@ import (
 type Token struct {
 	Election string // or "shard 7 of tenant"
 	Term     driver.Term
-	Guarding pgsession.Guarding
+	Guarding Guarding
 }
 
 type tokenKey struct{}

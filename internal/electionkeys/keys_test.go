@@ -1,4 +1,4 @@
-package pgsession_test
+package electionkeys_test
 
 import (
 	_ "embed"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -33,7 +33,7 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 	classes, guards := map[uint32]int{}, map[namespace.Tag]bool{}
 	for _, v := range vs {
 		tag := namespace.Tag{ClassID: v.ClassID, ObjID: v.ObjID, ObjSubID: v.ObjSubID}
-		election := pgsession.ElectionOf(tag)
+		election := electionkeys.Of(tag)
 		assert.Equal(t, v.Election, election.ClassID(), "%v", tag)
 		assert.Equal(t, namespace.Tag{ClassID: v.Election, ObjID: v.Guard, ObjSubID: namespace.SingleForm}, election.Guard(), "%v", tag)
 		assert.False(t, guards[election.Guard()])
@@ -41,8 +41,8 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 		guards[election.Guard()] = true
 	}
 	// Two of them share a class by chance, and no guard.
-	shared := pgsession.ElectionOf(namespace.Pair(1, 29674).Tag()).ClassID()
-	assert.Equal(t, shared, pgsession.ElectionOf(namespace.Pair(1, 32989).Tag()).ClassID())
+	shared := electionkeys.Of(namespace.Pair(1, 29674).Tag()).ClassID()
+	assert.Equal(t, shared, electionkeys.Of(namespace.Pair(1, 32989).Tag()).ClassID())
 	assert.Equal(t, 2, classes[shared])
 	assert.Len(t, classes, len(vs)-1)
 }
@@ -50,7 +50,7 @@ func TestElectionsAreThoseOfTheFrozenVectors(t *testing.T) {
 func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		election := pgsession.ElectionOf(namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Tag())
+		election := electionkeys.Of(namespace.SingleRaw(rapid.Int64().Draw(t, "key")).Tag())
 		r := rapid.Uint32Min(1).Draw(t, "r")
 		barrier, guard, incarnation := election.Barrier(), election.Guard(), election.Incarnation(r)
 		for _, tag := range []namespace.Tag{barrier, guard, incarnation} {
@@ -69,5 +69,5 @@ func TestCompanionKeysOfAnElectionAreNegativeAndDiffer(t *testing.T) {
 
 func TestALabelDoesNotChangeAnElection(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, pgsession.ElectionOf(namespace.Pair(1, 42).Tag()), pgsession.ElectionOf(namespace.Must(1, "agent").ID(42).Tag()))
+	assert.Equal(t, electionkeys.Of(namespace.Pair(1, 42).Tag()), electionkeys.Of(namespace.Must(1, "agent").ID(42).Tag()))
 }

@@ -1,6 +1,10 @@
-package pgsession
+package pgtable
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
+)
 
 // What follows is SQL of tables that count terms (era, n), under a lock of whoever counts, in rows with the columns
 // era, n, timeline, system_identifier, server_start and written: each term is greater than all before.
@@ -29,14 +33,30 @@ const (
 // NextTermSQL is the n of the next term of a row t that an INSERT meets. A start of the server is
 // of no account if the condition holds, such as that the row is of the term that is known to be the last.
 func NextTermSQL(known string) string {
-	return fmt.Sprintf(`CASE WHEN t.written IS DISTINCT FROM %st.xmin::pg_catalog.text
+	return fmt.Sprintf(`CASE WHEN NOT (%s)
 		OR t.server_start IS DISTINCT FROM excluded.server_start AND NOT (%s)
-		THEN greatest(t.n + 1, %s) ELSE t.n + 1 END`, databaseSQL, known, clockSQL)
+		THEN greatest(t.n + 1, %s) ELSE t.n + 1 END`, asWrittenSQL("t"), known, clockSQL)
 }
 
-// Durable has the session commit synchronously whatever its role's default is: a term
+// asWrittenSQL reports whether a row is as the transaction left it that it names.
+func asWrittenSQL(row string) string {
+	return fmt.Sprintf("%[1]s.written IS NOT DISTINCT FROM %[2]s%[1]s.xmin::pg_catalog.text", row, databaseSQL)
+}
+
+// SameHistorySQL reports whether a row before and the row after it, names as SQL, were written in one history: on one
+// timeline of one server that was not started in between, and with nothing lost or copied before.
+// Tables of an earlier version show the timeline and the server alone.
+func SameHistorySQL(before, after string, outdated bool) string {
+	sql := fmt.Sprintf("%[1]s.timeline = %[2]s.timeline AND %[1]s.system_identifier = %[2]s.system_identifier", before, after)
+	if outdated {
+		return sql
+	}
+	return sql + fmt.Sprintf(" AND %s.server_start IS NOT DISTINCT FROM %s.server_start AND %s", before, after, asWrittenSQL(before))
+}
+
+// Durable has a session commit synchronously whatever its role's default is: a term
 // that a crash of the server forgets could be counted twice. It ends a watch.
-func (s *Session) Durable() error {
+func Durable(s *pgsession.Session) error {
 	_, err := s.Query(`SELECT pg_catalog.set_config('synchronous_commit',
 		CASE WHEN pg_catalog.current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
 			ELSE pg_catalog.current_setting('synchronous_commit') END, false), pg_catalog.pg_backend_pid()`)

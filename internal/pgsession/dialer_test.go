@@ -15,7 +15,6 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 // dial returns a session of its own, closed at the end of the test.
@@ -32,114 +31,6 @@ func dial(t *testing.T, dsn string, change func(*Config)) *Session {
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close(false); d.Close() })
 	return s
-}
-
-func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, other, judge := dial(t, dsn, nil), dial(t, dsn, nil), connect(t, dsn)
-	key := namespace.Pair(7, 9)
-	election := ElectionOf(key.Tag())
-	none := func() {
-		t.Helper()
-		_, found, shared, err := s.Incarnation(key)
-		require.NoError(t, err)
-		require.False(t, found)
-		require.False(t, shared)
-	}
-	seize(t, s, election.Incarnation(1))
-	seize(t, other, election.Barrier())
-	seize(t, other, ElectionOf(namespace.Pair(7, 10).Tag()).Incarnation(1))
-	none()
-	seize(t, other, election.Incarnation(1<<32-1))
-	holder, found, shared, err := s.Incarnation(key)
-	require.NoError(t, err)
-	require.True(t, found)
-	assert.False(t, shared)
-	assert.Equal(t, session.Holder{PID: other.PID(), ApplicationName: "pglatch test"}, holder)
-	unlockAll(t, other)
-	none()
-	for _, tag := range []namespace.Tag{election.Guard(), election.Incarnation(3)} { // what guards share, and what those try that are refused
-		k, _ := tag.Single()
-		judge.exec("BEGIN; SELECT pg_advisory_xact_lock_shared(" + strconv.FormatInt(k, 10) + ")")
-		none()
-		judge.exec("ROLLBACK")
-	}
-}
-
-func seize(t *testing.T, s *Session, tag namespace.Tag) {
-	t.Helper()
-	ok, err := s.Try(tag, session.Exclusive)
-	require.NoError(t, err)
-	require.True(t, ok)
-}
-
-func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, foreign, own := dial(t, dsn, nil), dial(t, dsn, nil), dial(t, dsn, nil)
-	ours, theirs := namespace.Pair(1, 29674), namespace.Pair(1, 32989)
-	require.Equal(t, ElectionOf(ours.Tag()).ClassID(), ElectionOf(theirs.Tag()).ClassID())
-	seize(t, s, ours.Tag())
-	seize(t, foreign, theirs.Tag())
-	seize(t, foreign, ElectionOf(theirs.Tag()).Incarnation(7))
-	_, found, shared, err := s.Incarnation(ours)
-	require.NoError(t, err)
-	assert.False(t, found)
-	assert.True(t, shared)
-
-	// A session that has an incarnation and no election's lock can be of this election.
-	seize(t, own, ElectionOf(ours.Tag()).Incarnation(8))
-	seize(t, own, namespace.Pair(3, 3).Tag())
-	holder, found, shared, err := s.Incarnation(ours)
-	require.NoError(t, err)
-	assert.True(t, found)
-	assert.True(t, shared)
-	assert.Equal(t, own.PID(), holder.PID)
-	unlockAll(t, own)
-
-	require.NoError(t, foreign.Unlock(theirs.Tag(), session.Exclusive))
-	_, found, _, err = s.Incarnation(ours)
-	require.NoError(t, err)
-	assert.True(t, found, "nothing says any more whose it is")
-}
-
-func TestTerminateEndsTheSessionThatIsMeantAndNoOther(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, victim, judge := dial(t, dsn, nil), dial(t, dsn, nil), connect(t, dsn)
-	start, err := victim.BackendStart()
-	require.NoError(t, err)
-	ok, err := victim.Try(pairKey, session.Exclusive)
-	require.NoError(t, err)
-	require.True(t, ok)
-	holder, ok, err := s.Holder(pairKey)
-	require.NoError(t, err)
-	require.True(t, ok)
-	assert.True(t, start.Equal(holder.BackendStart))
-
-	for _, wrong := range []struct {
-		pid   uint32
-		start time.Time
-		name  string
-	}{
-		{victim.PID() + 1, start, "pglatch test"},
-		{victim.PID(), start.Add(time.Microsecond), "pglatch test"},
-		{victim.PID(), start, "pglatch' OR true --"},
-	} {
-		ok, err = s.Terminate(wrong.pid, wrong.start, wrong.name)
-		require.NoError(t, err)
-		assert.False(t, ok)
-		require.NoError(t, victim.Ping())
-	}
-	ok, err = s.Terminate(victim.PID(), start, "pglatch test")
-	require.NoError(t, err)
-	assert.True(t, ok)
-	judge.gone(victim.PID())
-	require.ErrorIs(t, victim.Ping(), session.ErrLost)
-	ok, err = s.Terminate(victim.PID(), start, "pglatch test")
-	require.NoError(t, err)
-	assert.False(t, ok)
 }
 
 func TestQueryReturnsARowAndSurvivesAnErrorOfTheServers(t *testing.T) {

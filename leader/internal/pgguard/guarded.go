@@ -1,25 +1,13 @@
-package pgsession
+package pgguard
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
 
-	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
 )
-
-// Alone reports whether nobody else has one of the locks: it takes all of them for the
-// one statement. It ends a watch.
-func (s *Session) Alone(locks ...namespace.Tag) (bool, error) {
-	var tries []string
-	for _, lock := range locks {
-		_, args := literals(lock, session.Exclusive)
-		tries = append(tries, "pg_catalog.pg_try_advisory_xact_lock("+args+")")
-	}
-	row, err := s.Query("SELECT " + strings.Join(tries, " AND ") + ", pg_catalog.pg_backend_pid()")
-	return err == nil && row[0] == "t", err
-}
 
 // A Guarded is a transaction that shares a lock of guards, or has locked a row. What
 // the role may not see is zero.
@@ -36,11 +24,22 @@ type Guarded struct {
 	Superuser       bool   `json:"superuser"`
 }
 
+// Needs is the right that is missing to end the session; "" = none, or it is prepared.
+func (g Guarded) Needs() string {
+	switch {
+	case g.MayEnd || g.PID == 0:
+		return ""
+	case g.Superuser:
+		return "SUPERUSER, as that role has it"
+	}
+	return "the privileges of that role or of pg_signal_backend (GRANT pg_signal_backend TO the candidate's role)"
+}
+
 // Guards returns the transactions that share the lock, the oldest first. A session
 // may be ended by a superuser, and if it is not one's, by a role that has the privileges
 // of its role or of pg_signal_backend (PostgreSQL manual, section 9.28.2). It ends a
 // watch.
-func (s *Session) Guards(lock namespace.Tag) ([]Guarded, error) {
+func Guards(s *pgsession.Session, lock namespace.Tag) ([]Guarded, error) {
 	row, err := s.Query(fmt.Sprintf(guardsSQL, whereShared(lock)))
 	if err != nil {
 		return nil, err
@@ -79,11 +78,11 @@ var guardsSQL = `
 // that only an end of the transaction between the look and the signal, some
 // microseconds, could make it another's. It returns how many were told to end. It
 // ends a watch.
-func (s *Session) EndGuards(lock namespace.Tag, guards []Guarded) (ended int, err error) {
+func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ended int, err error) {
 	var these []string
 	for _, g := range guards {
 		if g.PID != 0 {
-			these = append(these, fmt.Sprintf("(%d, %s, %d)", g.PID, Literal(g.Transaction), g.StartMicro))
+			these = append(these, fmt.Sprintf("(%d, %s, %d)", g.PID, pgsession.Literal(g.Transaction), g.StartMicro))
 		}
 	}
 	if len(these) == 0 {
@@ -99,7 +98,7 @@ func (s *Session) EndGuards(lock namespace.Tag, guards []Guarded) (ended int, er
 
 // whereShared selects who shares a lock.
 func whereShared(lock namespace.Tag) string {
-	return whereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
+	return pgsession.WhereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
 }
 
 // endGuardsSQL: what is selected is settled before the function is called.

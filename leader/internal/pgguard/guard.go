@@ -1,15 +1,16 @@
-package pgsession
+package pgguard
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/sqlstate"
-	"github.com/pglatch/pglatch/namespace"
 )
 
 var (
@@ -25,6 +26,12 @@ const (
 	endedRefusal = "pglatch: the guarded transaction was ended"
 )
 
+// The refusals of a guard.
+const (
+	UnderWay = refusal + ": a takeover is under way"
+	TermOver = refusal + ": the term has ended"
+)
+
 // guardedMark is the setting that marks a transaction from its first guard to the last.
 // It ends with it, as every setting that is made with SET LOCAL does (PostgreSQL manual,
 // SET), and no savepoint made later takes it back.
@@ -33,26 +40,13 @@ const guardedMark = "'pglatch.guarded'"
 // The conditions and results of guards, in which $1 is a mark: of a guard alone; of the first of two,
 // which marks the transaction; and of the second, which wants that mark.
 var (
-	guardAlone  = guardPart{SetMark + " IS NULL", "0"}
+	guardAlone  = guardPart{pgsession.SetMark + " IS NULL", "0"}
 	guardFirst  = guardPart{"pg_catalog.set_config(" + guardedMark + ", $1::pg_catalog.text, true) IS NULL", "0"}
 	guardSecond = guardPart{"coalesce(pg_catalog.current_setting(" + guardedMark + ", true), '') OPERATOR(pg_catalog.<>) $1::pg_catalog.text", endedRefusal}
 )
 
 // A guardPart is a condition under which the result is the answer of a guard that has done nothing else.
 type guardPart struct{ condition, result string }
-
-// The statements of guards of elections.
-var (
-	guardSQL  = guardingSQL(guardAlone, electionGuard, 3)
-	firstSQL  = guardingSQL(guardFirst, electionGuard, 3)
-	secondSQL = guardingSQL(guardSecond, electionGuard, 3)
-)
-
-// electionGuard takes the barrier and tries an incarnation, both shared and for the
-// transaction. Order matters: who has the barrier when it sees the incarnation
-// held is waited for by whoever takes over later.
-const electionGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + refusal + `: a takeover is under way'
-	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + refusal + `: the term has ended'`
 
 // guardingSQL is the statement of a guard that refuses by some WHENs, whose last parameter is given; what follows are those of
 // its Patience. A refusal is text that is no
@@ -67,7 +61,7 @@ func guardingSQL(part guardPart, refusals string, last int) string {
 	WHEN ` + shortenSQL("idle_in_transaction_session_timeout", idle) + `
 	WHEN ` + lessenSQL("tcp_keepalives_idle", probes) + `
 	WHEN ` + lessenSQL("tcp_keepalives_interval", probes) + `
-	WHEN ` + lessenSQL("tcp_keepalives_count", strconv.Itoa(keepalives)) + `
+	WHEN ` + lessenSQL("tcp_keepalives_count", strconv.Itoa(pgsession.Keepalives)) + `
 	WHEN ` + check + ` OPERATOR(pg_catalog.=) '' THEN '1'
 	WHEN ` + shortenSQL("client_connection_check_interval", check) + `
 	ELSE '1' END))`
@@ -103,59 +97,53 @@ type Patience struct {
 // maxCheck is the longest time between two looks for a client that may have gone.
 const maxCheck = time.Second
 
+// Statements are a guard alone, and two that belong together: at the begin of a transaction, and at its end.
+type Statements struct{ alone, first, second string }
+
+// NewStatements returns the guards that refuse by some WHENs of a CASE, whose parameters are $2 to that with the number last.
+func NewStatements(refusals string, last int) *Statements {
+	return &Statements{
+		guardingSQL(guardAlone, refusals, last), guardingSQL(guardFirst, refusals, last), guardingSQL(guardSecond, refusals, last),
+	}
+}
+
 // A Guarding is what guards of one term take and set: of an election, or of a shard.
 type Guarding struct {
-	Barrier, Incarnation namespace.Tag
-	Shard                *GuardedShard
-	Patience             Patience
+	Statements *Statements
+	Args       []any // of the statements, from $2 on
+	Patience   Patience
 }
 
-// guardStatements are a guard alone, and two that belong together.
-type guardStatements struct{ alone, first, second string }
-
-func (g Guarding) statements() guardStatements {
-	if g.Shard != nil {
-		return g.Shard.Guards.statements
-	}
-	return guardStatements{guardSQL, firstSQL, secondSQL}
-}
-
-// TxGuard lets the transaction go on if the term lasts: the incarnation is held, or the shard's row is as it left it. It holds the barrier,
+// Guard lets the transaction go on if the term lasts: the incarnation is held, or the shard's row is as it left it. It holds the barrier,
 // or the row, until the end of the transaction, with that patience. An error that matches ErrRefused says why not; the
 // transaction is aborted then. One that matches session.ErrNoTransaction says that there
 // is none; nothing is held then.
-func TxGuard(ctx context.Context, tx Tx, g Guarding) error {
-	return refusedBy(TxExec(ctx, tx, g.statements().alone, g.args()...))
+func Guard(ctx context.Context, tx pgsession.Tx, g Guarding) error {
+	return refusedBy(pgsession.TxExec(ctx, tx, g.Statements.alone, g.args()...))
 }
 
-// TxGuardFirst is TxGuard at the begin of a transaction, which it marks. That there is one
-// is for TxGuardAgain to find.
-func TxGuardFirst(ctx context.Context, tx Tx, g Guarding, mark string) error {
-	return refusedBy(txError(tx.Exec(ctx, g.statements().first, append([]any{mark}, g.args()...)...)))
+// GuardFirst is Guard at the begin of a transaction, which it marks. That there is one
+// is for GuardAgain to find.
+func GuardFirst(ctx context.Context, tx pgsession.Tx, g Guarding, mark string) error {
+	return refusedBy(pgsession.TxSend(ctx, tx, g.Statements.first, append([]any{mark}, g.args()...)...))
 }
 
-// TxGuardAgain is TxGuard at the end of a transaction, and ErrTxEnded if it is another
+// GuardAgain is Guard at the end of a transaction, and ErrTxEnded if it is another
 // than the one with that mark, or none.
-func TxGuardAgain(ctx context.Context, tx Tx, g Guarding, mark string) error {
-	return refusedBy(txError(tx.Exec(ctx, g.statements().second, append([]any{mark}, g.args()...)...)))
+func GuardAgain(ctx context.Context, tx pgsession.Tx, g Guarding, mark string) error {
+	return refusedBy(pgsession.TxSend(ctx, tx, g.Statements.second, append([]any{mark}, g.args()...)...))
 }
 
 // args are the arguments of a guard's statement, after the mark.
 func (g Guarding) args() []any {
-	var args []any
-	if g.Shard != nil {
-		args = g.Shard.args()
-	} else {
-		b, _ := g.Barrier.Single()
-		i, _ := g.Incarnation.Single()
-		args = []any{b, i}
-	}
 	check := ""
 	if g.Patience.Checks {
 		check = ms(min(g.Patience.Idle/4, maxCheck))
 	}
-	return append(args, ms(g.Patience.Idle), probe(g.Patience.Idle), check)
+	return append(slices.Clip(g.Args), ms(g.Patience.Idle), pgsession.Probe(g.Patience.Idle), check)
 }
+
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }
 
 // refusedBy finds a refusal in the text of an error.
 func refusedBy(err error) error {
@@ -172,8 +160,8 @@ func refusedBy(err error) error {
 	return err
 }
 
-// TxAbort makes the server abort the transaction.
-func TxAbort(ctx context.Context, tx Tx) error {
+// Abort makes the server abort the transaction.
+func Abort(ctx context.Context, tx pgsession.Tx) error {
 	err := tx.Exec(ctx, "SELECT '"+refusal+"'::pg_catalog.int4")
 	if sqlstate.Of(err) != "" {
 		return nil // it is aborted, by this or before

@@ -1,4 +1,6 @@
-package pgsession
+// Package electionkeys derives the companion keys of elections and of groups of shards: locks of pglatch's own,
+// beside the lock that decides.
+package electionkeys
 
 import (
 	"crypto/sha256"
@@ -7,51 +9,51 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An Election is the companion keys of a key on which a leader is elected: a lock
+// Keys are the companion keys of a key on which a leader is elected: a lock
 // for its guarded transactions, one for those of earlier versions, and an incarnation
 // for each leadership. They are single keys of one class in pglatch's own space, which has the
 // sign bit. Elections whose classes are the same by chance differ in the lock of
-// their guards. The zero Election is invalid.
-type Election struct{ class, guard uint32 }
+// their guards. The zero Keys are invalid.
+type Keys struct{ class, guard uint32 }
 
-// ElectionOf returns the companion keys of the election on a key that has the tag. Like
+// Of returns the companion keys of the election on a key that has the tag. Like
 // every derivation it never changes: of SHA-256("pglatch election" ‖ int4 classid ‖ int4
 // objid ‖ int4 objsubid), big endian, the class is the sign bit and the first 31 bits, and
 // the objid of the guard is the second 32 bits, or 1 if they are 0.
-func ElectionOf(t namespace.Tag) Election {
+func Of(t namespace.Tag) Keys {
 	b := []byte("pglatch election")
 	b = binary.BigEndian.AppendUint32(b, t.ClassID)
 	b = binary.BigEndian.AppendUint32(b, t.ObjID)
 	b = binary.BigEndian.AppendUint32(b, uint32(t.ObjSubID))
-	return electionOf(b)
+	return OfText(b)
 }
 
-// electionOf returns the companion keys that a text stands for.
-func electionOf(text []byte) Election {
+// OfText returns the companion keys that a text stands for.
+func OfText(text []byte) Keys {
 	sum := sha256.Sum256(text)
-	return Election{
+	return Keys{
 		class: 1<<31 | binary.BigEndian.Uint32(sum[:4])>>1,
 		guard: max(binary.BigEndian.Uint32(sum[4:8]), 1),
 	}
 }
 
 // ClassID is that of all the election's companion keys in pg_locks.
-func (e Election) ClassID() uint32 { return e.class }
+func (k Keys) ClassID() uint32 { return k.class }
 
 // Guard returns the lock that guarded transactions share and that a new leader
 // takes alone for an instant.
-func (e Election) Guard() namespace.Tag {
-	return namespace.Tag{ClassID: e.class, ObjID: e.guard, ObjSubID: namespace.SingleForm}
+func (k Keys) Guard() namespace.Tag {
+	return namespace.Tag{ClassID: k.class, ObjID: k.guard, ObjSubID: namespace.SingleForm}
 }
 
 // Barrier returns the lock that guarded transactions of earlier versions share, and
 // that a new leader takes alone for an instant for their sake. Its objid is 0.
-func (e Election) Barrier() namespace.Tag {
-	return namespace.Tag{ClassID: e.class, ObjSubID: namespace.SingleForm}
+func (k Keys) Barrier() namespace.Tag {
+	return namespace.Tag{ClassID: k.class, ObjSubID: namespace.SingleForm}
 }
 
 // Incarnation returns the lock of one leadership, with objid r. r is neither 0, which
 // is the barrier's, nor the guard's.
-func (e Election) Incarnation(r uint32) namespace.Tag {
-	return namespace.Tag{ClassID: e.class, ObjID: r, ObjSubID: namespace.SingleForm}
+func (k Keys) Incarnation(r uint32) namespace.Tag {
+	return namespace.Tag{ClassID: k.class, ObjID: r, ObjSubID: namespace.SingleForm}
 }

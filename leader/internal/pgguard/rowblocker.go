@@ -1,16 +1,18 @@
-package pgsession
+package pgguard
 
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
 // RowBlocker returns a transaction that keeps others from changing a row of a table,
 // given as SQL: one that has locked the table, or the row itself. ok is false if none
 // is seen, which is so for a row that several share. It ends a watch.
-func (s *Session) RowBlocker(table, where string) (by Guarded, ok bool, err error) {
+func RowBlocker(s *pgsession.Session, table, where string) (by Guarded, ok bool, err error) {
 	for _, holds := range []string{
-		fmt.Sprintf(holdsTableSQL, Literal(table)), // first: a locked table cannot be read
+		fmt.Sprintf(holdsTableSQL, pgsession.Literal(table)), // first: a locked table cannot be read
 		fmt.Sprintf(holdsRowSQL, table, where),
 	} {
 		row, err := s.Query(fmt.Sprintf(guardsSQL, holds+` AND granted AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()`))
