@@ -6,11 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/pglatch/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -35,19 +35,9 @@ func Main(m *testing.M) {
 	}))
 }
 
-// MainOf is Main with the program as its users have it: that of the package command, built
-// with the race detector where there is a C compiler.
+// MainOf is Main with the program as its users have it: that of the package command, which it builds.
 func MainOf(m *testing.M, command string) {
-	os.Exit(with(m, func() error {
-		if exec.CommandContext(context.Background(), "go", "build", "-race", "-o", Binary, command).Run() == nil {
-			return nil
-		}
-		output, err := exec.CommandContext(context.Background(), "go", "build", "-o", Binary, command).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("building the program: %w\n%s", err, output)
-		}
-		return nil
-	}))
+	os.Exit(with(m, func() error { return gobuild.Program(context.Background(), command, Binary) }))
 }
 
 // with runs the tests with a program that install puts at Binary.

@@ -1,7 +1,9 @@
 package clitest
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -29,6 +31,20 @@ type Terminal struct {
 // StartOnTerminal starts the program on a terminal of that size.
 func StartOnTerminal(t *testing.T, env []string, width, height int, args ...string) *Terminal {
 	t.Helper()
+	return startOnTerminal(t, func(says []byte) []byte { return says }, env, width, height, args...)
+}
+
+// StartOnTmux is StartOnTerminal with one that answers as tmux 3.3 does: asked for its size (CSI 18 t), it exchanges
+// width and height.
+func StartOnTmux(t *testing.T, env []string, width, height int, args ...string) *Terminal {
+	t.Helper()
+	right, wrong := fmt.Sprintf("\x1b[8;%d;%dt", height, width), fmt.Sprintf("\x1b[8;%d;%dt", width, height)
+	return startOnTerminal(t, func(says []byte) []byte { return bytes.ReplaceAll(says, []byte(right), []byte(wrong)) }, env, width, height, args...)
+}
+
+// startOnTerminal passes what the terminal says through says.
+func startOnTerminal(t *testing.T, says func([]byte) []byte, env []string, width, height int, args ...string) *Terminal {
+	t.Helper()
 	file, tty := pseudoTerminal(t)
 	x := &Terminal{t: t, file: file, emulator: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(width), Y: vt.Row(height)})}
 	require.NoError(t, x.emulator.Start())
@@ -39,12 +55,12 @@ func StartOnTerminal(t *testing.T, env []string, width, height int, args ...stri
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	x.Program = start(t, cmd)
 	require.NoError(t, tty.Close())
-	x.connect()
+	x.connect(says)
 	return x
 }
 
 // connect passes on what the program and the emulator say to each other.
-func (x *Terminal) connect() {
+func (x *Terminal) connect(says func([]byte) []byte) {
 	var passing sync.WaitGroup
 	passing.Go(func() {
 		part := make([]byte, 4096)
@@ -66,7 +82,7 @@ func (x *Terminal) connect() {
 			if err != nil {
 				return
 			}
-			_, _ = x.file.Write(part[:n])
+			_, _ = x.file.Write(says(part[:n]))
 		}
 	}()
 	x.t.Cleanup(func() {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 // Play builds the demo in this directory and runs it to its end. It returns what it said, and its exit code.
@@ -19,11 +21,10 @@ func Play(t *testing.T, env []string, args ...string) (output string, code int) 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	binary := filepath.Join(t.TempDir(), "demo")
-	said, err := exec.CommandContext(ctx, "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	require.NoError(t, gobuild.Program(ctx, ".", binary))
 	command := exec.CommandContext(ctx, binary, args...)
 	command.Env = append(os.Environ(), env...)
-	said, err = command.CombinedOutput()
+	said, err := command.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return string(said), exit.ExitCode()
 	}

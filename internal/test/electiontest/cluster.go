@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
 )
 
 const (
-	roundsVariable = "PGLATCH_ROUNDS" // how many rounds; 20 without it
-	seedVariable   = "PGLATCH_SEED"   // repeats the faults of a run
+	seedVariable = "PGLATCH_SEED" // repeats the faults of a run
 )
 
 // A Setup is where an election lives, and what can happen there.
@@ -68,10 +68,11 @@ func NewCluster(t *testing.T, s Setup) *Cluster {
 	}
 }
 
-// NewRandom returns a source whose seed is logged, and can be set: see PGLATCH_SEED.
+// NewRandom returns a source whose seed is logged, and can be set: see PGLATCH_SEED. In the short form it is always the same, so that
+// a run repeats, and in the long form a new one.
 func NewRandom(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed := uint64(number(t, seedVariable, int(time.Now().UnixNano()&0xffffffff)))
+	seed := uint64(number(t, seedVariable, soak.Size(t, 1, int(time.Now().UnixNano()&0xffffffff))))
 	t.Logf("%s=%d", seedVariable, seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }
@@ -79,7 +80,7 @@ func NewRandom(t *testing.T) *rand.Rand {
 // Rounds is how many rounds are played.
 func Rounds(t *testing.T) int {
 	t.Helper()
-	return number(t, roundsVariable, 20)
+	return soak.Size(t, 12, 200)
 }
 
 // number is a variable's value.

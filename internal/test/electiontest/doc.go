@@ -29,7 +29,7 @@
 //
 //	func TestMain(m *testing.M) {
 //		electiontest.Main(map[string]electiontest.Role{"file": standOnFile}) // exits in a child
-//		goleak.VerifyTestMain(m) // or pgtest.Main(m)
+//		leak.Main(m) // or pgtest.Main(m)
 //	}
 //
 //	func standOnFile(ctx context.Context, c *electiontest.Child) error {
@@ -73,6 +73,6 @@
 //	count NAME N     adds to what Cluster.Count tells
 //	failed TEXT      and everything else fails the test
 //
-// PGLATCH_ROUNDS is how many rounds are played, 20 without it; PGLATCH_SEED repeats the
+// 12 rounds are played, and 200 in the long form (see internal/test/soak); PGLATCH_SEED repeats the
 // faults of a run.
 package electiontest

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"go.uber.org/goleak"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/leader"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // A recorder observes operations a millisecond apart.
 type recorder struct {

@@ -15,7 +15,7 @@ import (
 // perGame is how many rounds the same nodes play.
 const perGame = 5
 
-// Play plays the rounds that PGLATCH_ROUNDS says on a setup, and checks: no term
+// Play plays the rounds that Rounds says on a setup, and checks: no term
 // outlives its end, whatever happens to leaders, and somebody leads again soon.
 func Play(t *testing.T, s Setup) *Cluster {
 	t.Helper()

@@ -77,12 +77,22 @@ func (p *Proxy) Delay(d time.Duration) {
 }
 
 // Reset ends all connections with a TCP reset to both ends.
-func (p *Proxy) Reset() {
+func (p *Proxy) Reset() { p.reset(func(net.Conn) bool { return true }) }
+
+// ResetServer resets the server's ends of all connections, as a firewall can. The clients' ends follow when
+// the mode lets them hear of it.
+func (p *Proxy) ResetServer() {
+	p.reset(func(conn net.Conn) bool { return conn.RemoteAddr().String() == p.target })
+}
+
+func (p *Proxy) reset(which func(net.Conn) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for conn := range p.conns {
-		_ = conn.(*net.TCPConn).SetLinger(0)
-		_ = conn.Close()
+		if which(conn) {
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func TestNoPackageOfTheLibraryLinksTesting(t *testing.T) {
 }
 
 // An adapter has no rules of its own: what it would need more lines for belongs into the core.
-func TestARoutersModuleIsFortyLinesOfCodeAtMost(t *testing.T) {
+func TestARoutersModuleIsFiftyLinesOfCodeAtMost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"echov5/echo.go", "ginv1/gin.go", "fiberv3/fiber.go", "grpcv1/grpc.go", "connectv1/connect.go"} {
 		source, lines, imports := readFile(t, "../../../middleware/"+name), 0, true
@@ -132,7 +132,7 @@ func TestARoutersModuleIsFortyLinesOfCodeAtMost(t *testing.T) {
 				lines++
 			}
 		}
-		assert.LessOrEqual(t, lines, 40, name)
+		assert.LessOrEqual(t, lines, 50, name)
 		assert.Greater(t, lines, 10, name)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
@@ -31,10 +32,10 @@ var networks atomic.Int64
 func New(t *testing.T) Network {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		notRun(t, "network namespaces need root")
+		notrun.Skip(t, "network namespaces need root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		notRun(t, "no program ip; Debian has it in the package iproute2")
+		notrun.Skip(t, "no program ip; Debian has it in the package iproute2")
 	}
 	number := networks.Add(1)
 	name := func(role string) string { return fmt.Sprintf("pgl%s%d-%d", role, os.Getpid(), number) }
@@ -66,7 +67,7 @@ func New(t *testing.T) Network {
 			}
 		}
 		if out, err := exec.CommandContext(t.Context(), "ip", args...).CombinedOutput(); err != nil {
-			notRun(t, fmt.Sprintf("ip %s: %s", line, out))
+			notrun.Skip(t, fmt.Sprintf("ip %s: %s", line, out))
 		}
 	}
 	n.Forward(t, true)
@@ -91,14 +92,4 @@ func (n Network) Forward(t *testing.T, on bool) {
 	}
 	out, err := exec.CommandContext(t.Context(), "ip", "netns", "exec", n.Router, "sh", "-c", "echo "+value+" > /proc/sys/net/ipv4/ip_forward").CombinedOutput()
 	require.NoError(t, err, string(out))
-}
-
-// notRun says that the machine lacks what a test needs, which is a failure in CI.
-func notRun(t *testing.T, why string) {
-	t.Helper()
-	_, _ = fmt.Fprintf(os.Stdout, "NOT RUN: %s: %s\n", t.Name(), why)
-	if os.Getenv("CI") == "true" {
-		t.FailNow()
-	}
-	t.SkipNow()
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/pglatch/pglatch/internal/test/leak"
+	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
 // Main runs the tests of a package, removes the package's server, fails if goroutines remain, and exits.
@@ -16,17 +19,14 @@ func Main(m *testing.M, options ...goleak.Option) {
 
 // Run is Main without the exit: it returns the exit code, for a package that has more to remove.
 func Run(m *testing.M, options ...goleak.Option) int {
+	soak.Repeatable()
 	code := m.Run()
 	if err := shared.close(); err != nil {
 		fmt.Fprintf(os.Stderr, "pgtest: %v\n", err)
 		code = max(code, 1)
 	}
-	if code != 0 || testing.Short() {
-		return code // a failed test leaves goroutines, and so does one that DSN skips; a report about them would hide the failure
+	if testing.Short() {
+		return code // a test that DSN skips leaves goroutines
 	}
-	if err := goleak.Find(options...); err != nil {
-		fmt.Fprintf(os.Stderr, "pgtest: goroutines remain after the tests: %v\n", err)
-		return 1
-	}
-	return 0
+	return leak.Check(code, options...)
 }

@@ -90,7 +90,7 @@ func TestAGoroutineThatRemainsFailsThePackage(t *testing.T) {
 	t.Parallel()
 	out, err := child(t, "^$", "PGLATCH_PGTEST_LEAK=1")
 	require.Error(t, err)
-	assert.Contains(t, out, "goroutines remain after the tests")
+	assert.Contains(t, out, "goroutines remain 15s after the tests")
 	out, err = child(t, "^$")
 	require.NoError(t, err, out)
 }

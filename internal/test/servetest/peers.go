@@ -53,8 +53,10 @@ func NewTap(tb testing.TB, m lease.Messenger) *Tap {
 	x := &Tap{tb: tb, all: make(map[string]bool)}
 	ctx, cancel := context.WithCancel(tb.Context())
 	ready := make(chan struct{})
+	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		defer close(ended)
 		err := m.Listen(ctx, func() { close(ready) }, func(message string) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
@@ -64,7 +66,11 @@ func NewTap(tb testing.TB, m lease.Messenger) *Tap {
 	})
 	tb.Cleanup(wg.Wait)
 	tb.Cleanup(cancel)
-	<-ready
+	select {
+	case <-ready:
+	case <-ended:
+		require.Fail(tb, "it does not listen")
+	}
 	return x
 }
 

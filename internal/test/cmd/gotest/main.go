@@ -2,8 +2,11 @@
 //
 //	go run ./internal/test/cmd/gotest -race ./...
 //
-// It prints a line for each package when its tests have ended, with the output of what failed, and, when it has
-// printed nothing for ten seconds, which tests run. The exit code is that of go test.
+// It prints a line for each package when its tests have ended, with the output of each test that failed. When it has
+// printed nothing for ten seconds, it names the tests that run. The exit code is that of go test.
+//
+// If PGLATCH_TEST_RESULTS names a file, gotest appends a line for each test: its result (pass, fail or skip), its
+// package, its name and its seconds, separated by tabs.
 package main
 
 import (
@@ -25,15 +28,33 @@ import (
 const quiet = 10 * time.Second
 
 func main() {
-	code, err := run(cmp.Or(os.Getenv("GO"), "go"), os.Args[1:], os.Stdout, quiet)
+	code, err := recorded(os.Getenv("PGLATCH_TEST_RESULTS"), func(results io.Writer) (int, error) {
+		return run(cmp.Or(os.Getenv("GO"), "go"), os.Args[1:], os.Stdout, results, quiet)
+	})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gotest: %v\n", err)
 	}
 	os.Exit(code)
 }
 
+// recorded calls run with the file of the results, to which several of these commands may append at once.
+func recorded(name string, run func(results io.Writer) (int, error)) (code int, err error) {
+	if name == "" {
+		return run(io.Discard)
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 1, err
+	}
+	code, err = run(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		code = max(code, 1)
+	}
+	return code, err
+}
+
 // run passes signals on, and ends when go test has.
-func run(program string, args []string, out io.Writer, quiet time.Duration) (code int, err error) {
+func run(program string, args []string, out, results io.Writer, quiet time.Duration) (code int, err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -52,7 +73,7 @@ func run(program string, args []string, out io.Writer, quiet time.Duration) (cod
 	}
 	lines := make(chan []byte)
 	go read(pipe, lines)
-	follow(&progress{out: out, start: time.Now()}, lines, quiet, func(s os.Signal) { _ = cmd.Process.Signal(s) }, signals)
+	follow(&progress{out: out, results: results, start: time.Now()}, lines, quiet, func(s os.Signal) { _ = cmd.Process.Signal(s) }, signals)
 	err = cmd.Wait()
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,13 @@ import ("os"; "testing")
 
 func TestPasses(t *testing.T) { t.Log("hidden") }
 
+func TestRunsBesideARace(t *testing.T) { t.Log("WARNING: DATA RACE") }
+
 func TestFails(t *testing.T) { t.Parallel(); t.Run("inner", func(t *testing.T) { t.Error("the reason") }) }
+
+func TestLacksSomething(t *testing.T) { t.Skip("NOT RUN: something is missing") }
+
+func TestIsSkipped(t *testing.T) { t.Skip("by choice") }
 
 func TestWaits(t *testing.T) {
 	for {
@@ -61,7 +68,8 @@ func TestWhatRunsIsToldWhileItRunsAndWhatFailedAtItsEnd(t *testing.T) {
 	goOn := filepath.Join(t.TempDir(), "file")
 	t.Setenv("GO_ON", goOn)
 	out := &watched{on: "p runs for", do: func() { assert.NoError(t, os.WriteFile(goOn, nil, 0o600)) }}
-	code, err := run("go", []string{"-C", module(t, program), "."}, out, 10*time.Millisecond)
+	var results bytes.Buffer
+	code, err := run("go", []string{"-C", module(t, program), "."}, out, &results, 10*time.Millisecond)
 	require.NoError(t, err)
 	require.Equal(t, 1, code)
 	text := out.text.String()
@@ -69,12 +77,36 @@ func TestWhatRunsIsToldWhileItRunsAndWhatFailedAtItsEnd(t *testing.T) {
 	assert.Contains(t, text, "the reason")
 	assert.Contains(t, text, "FAIL  p  ")
 	assert.NotContains(t, text, "hidden")
+	assert.Contains(t, text, "WARNING: DATA RACE", "the race detector writes into the output of any test")
+	assert.Contains(t, text, "NOT RUN: something is missing")
+	assert.NotContains(t, text, "by choice")
+	for _, result := range []string{"pass\tp\tTestPasses\t", "fail\tp\tTestFails/inner\t", "pass\tp\tTestWaits\t"} {
+		assert.Contains(t, results.String(), result)
+	}
+}
+
+func TestSeveralRunsAppendToOneFileOfResults(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "results")
+	for _, line := range []string{"first\n", "second\n"} {
+		code, err := recorded(name, func(results io.Writer) (int, error) {
+			_, err := io.WriteString(results, line)
+			return 7, err
+		})
+		require.NoError(t, err)
+		require.Equal(t, 7, code)
+	}
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "first\nsecond\n", string(text))
+	_, err = recorded(filepath.Join(name, "no-directory"), func(io.Writer) (int, error) { return 0, nil })
+	require.Error(t, err)
 }
 
 func TestWhatDoesNotCompileIsAFailureWithItsReason(t *testing.T) {
 	t.Parallel()
 	out := &watched{}
-	code, err := run("go", []string{"-C", module(t, "package p\n\nvar x int = true\n"), "."}, out, time.Minute)
+	code, err := run("go", []string{"-C", module(t, "package p\n\nvar x int = true\n"), "."}, out, io.Discard, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, 1, code)
 	assert.Contains(t, out.text.String(), "cannot use true")

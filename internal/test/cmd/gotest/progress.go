@@ -18,9 +18,16 @@ type event struct {
 	Elapsed float64
 }
 
+// notRun is in the reason of a test that could not be run on this machine. Others are skipped by choice.
+const notRun = "NOT RUN"
+
+// dataRace begins the report of the race detector, which stands in the output of any test that ran then.
+const dataRace = "WARNING: DATA RACE"
+
 // A progress is what go test has said so far.
 type progress struct {
 	out     io.Writer
+	results io.Writer // a line for each test
 	start   time.Time
 	done    int
 	running map[string]*suite // by package
@@ -58,11 +65,17 @@ func (p *progress) see(e event, now time.Time) (printed bool) {
 			p.end(e, s)
 			return true
 		}
-		if e.Action != "fail" {
+		_, _ = fmt.Fprintf(p.results, "%s\t%s\t%s\t%.2f\n", e.Action, e.Package, e.Test, e.Elapsed)
+		text := s.output[e.Test]
+		if e.Action == "skip" && text != nil && strings.Contains(text.String(), notRun) {
+			p.print("%s", text)
+			printed = true
+		}
+		if e.Action != "fail" && (text == nil || !strings.Contains(text.String(), dataRace)) { // a race can be that of another test
 			delete(s.output, e.Test)
 		}
 	}
-	return false
+	return printed
 }
 
 func (p *progress) suite(e event, now time.Time) *suite {

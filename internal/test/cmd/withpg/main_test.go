@@ -14,13 +14,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 func TestWithpg(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "withpg")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, gobuild.Program(t.Context(), ".", binary))
 	command := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), binary, args...)
 		cmd.Env = append(os.Environ(), "PGLATCH_TEST_DATABASE_URL=", "TEST_DATABASE_URL=")

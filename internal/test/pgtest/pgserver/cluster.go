@@ -13,12 +13,16 @@ import (
 	"strings"
 )
 
-// makeDir makes the directory that holds data, run (the Unix socket) and server.log. As root it is in /tmp,
-// and so it is when the socket's path would be longer than the 103 bytes that every system takes.
+// makeDir makes the directory that holds data, run (the Unix socket) and server.log. It is in memory if it can be.
+// Otherwise, as root, it is in /tmp, and so it is when the socket's path would be longer than the 103 bytes that
+// every system takes.
 func makeDir(as account) (string, error) {
 	base := os.TempDir()
 	if as.drop || len(base) > 55 {
 		base = "/tmp"
+	}
+	if memory := inMemory(); memory != "" {
+		base = memory
 	}
 	dir, err := os.MkdirTemp(base, "pglatch-pg-")
 	if err != nil {

@@ -52,7 +52,7 @@ func (o Options) settings() map[string]string {
 		"log_line_prefix":    "%m [%p] %q%u@%d/%a ",
 		"log_timezone":       "UTC",
 		"timezone":           "UTC",
-		// In the data directory, so that a killed server leaves nothing in /dev/shm.
+		// In the data directory, so that it is removed with it.
 		"dynamic_shared_memory_type": "mmap",
 	}
 	maps.Copy(s, o.Settings)

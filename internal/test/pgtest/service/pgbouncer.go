@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
@@ -72,16 +73,7 @@ func PgBouncer(t *testing.T, server *pgserver.Server, settings ...string) (dsn s
 
 func findPgBouncer(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	const why = "no program pgbouncer; Debian has it in the package pgbouncer"
-	_, _ = fmt.Fprintf(os.Stdout, "NOT RUN: %s: %s\n", t.Name(), why)
-	require.Empty(t, os.Getenv("CI"), why)
-	t.SkipNow()
-	return ""
+	return notrun.Program(t, "no program pgbouncer; Debian has it in the package pgbouncer", "pgbouncer", "/usr/sbin/pgbouncer")
 }
 
 func freePort(t *testing.T) int {

@@ -1,0 +1,20 @@
+package pgserver
+
+import "syscall"
+
+const (
+	memoryDir = "/dev/shm"
+	tmpfs     = 0x01021994 // TMPFS_MAGIC of statfs(2)
+	// A server takes up to a gigabyte for its write-ahead log, and several run at once.
+	enoughMemory = 4 << 30
+)
+
+// inMemory is a directory that is kept in memory and has room for servers, or empty. To make a database is to make
+// 300 files, which costs a file system on a disk about a third of a second of a processor.
+func inMemory() string {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs || fs.Bavail*uint64(fs.Bsize) < enoughMemory {
+		return ""
+	}
+	return memoryDir
+}

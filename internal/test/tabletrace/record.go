@@ -1,0 +1,118 @@
+// Package tabletrace records the events of a Locker's lock table and replays them on a second table. A trace is accepted if the second
+// table returns the same commands, if the carrier did only what the table commanded, and if no session was asked for a lock that it has.
+package tabletrace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"weak"
+
+	"github.com/pglatch/pglatch/internal/locktable"
+)
+
+// A Record is one event. Connections, requests and holders have numbers.
+type Record struct {
+	locktable.Event // without pointers
+
+	conn, request, holder int // 0 = none
+	caller                caller
+	commands              string // of EventCommands
+}
+
+// A caller is what a request, or a holder, says of itself.
+type caller struct {
+	request locktable.Request // its parameters
+	around  []int             // the holders that the caller has already, the last one first; -1 = one of another table
+	slotOf  locktable.Tag
+}
+
+func (r Record) String() string {
+	return fmt.Sprintf("%s conn=%d request=%d holder=%d tag=%v %s", r.Kind, r.conn, r.request, r.holder, r.Tag, r.commands)
+}
+
+// A recorder turns the events of one table into records.
+type recorder struct {
+	numbers map[any]int
+	last    int
+	take    func(Record)
+}
+
+// record has take called with each record of a table, under the mutex of its carrier.
+func record(t *locktable.Table, take func(Record)) {
+	r := &recorder{numbers: make(map[any]int), take: take}
+	t.Record(func(e locktable.Event) { r.event(t, e) })
+}
+
+// number is that of an object, which it does not keep from being collected; fresh = the object stands for something new from now on.
+func number[T any](r *recorder, of *T, fresh bool) int {
+	p := weak.Make(of)
+	if _, ok := r.numbers[p]; !ok || fresh {
+		r.last++
+		r.numbers[p] = r.last
+	}
+	return r.numbers[p]
+}
+
+func (r *recorder) event(t *locktable.Table, e locktable.Event) {
+	rec := Record{Event: e}
+	rec.Conn, rec.Request, rec.Holder, rec.Commands = nil, nil, nil, nil
+	rec.Replies = slices.Clone(e.Replies)
+	if e.Conn != nil {
+		rec.conn = e.Conn.Number()
+	}
+	if e.Holder != nil {
+		rec.holder = number(r, e.Holder, false)
+	}
+	if e.Request != nil {
+		begins := e.Kind == locktable.EventEnter || e.Kind == locktable.EventRelease || e.Kind == locktable.EventPing
+		rec.request = number(r, e.Request, begins)
+	}
+	switch e.Kind {
+	case locktable.EventEnter:
+		rec.holder = number(r, e.Request.Holder, false)
+		rec.caller = r.callerOf(t, e.Request)
+	case locktable.EventCommands:
+		rec.commands = r.text(e.Commands)
+	}
+	r.take(rec)
+}
+
+func (r *recorder) callerOf(t *locktable.Table, of *locktable.Request) caller {
+	c := caller{slotOf: of.Holder.SlotOf, request: locktable.Request{
+		Tag: of.Tag, Mode: of.Mode, Slots: slices.Clone(of.Slots), First: of.First, Gate: of.Gate, Deadline: of.Deadline,
+		Try: of.Try, Part: of.Part, Abroad: of.Abroad,
+	}}
+	for h := of.Holder.Around; h != nil; h = h.Around {
+		if h.Of(t) {
+			c.around = append(c.around, number(r, h, false))
+		} else {
+			c.around = append(c.around, -1)
+		}
+	}
+	return c
+}
+
+// text is what a table commands.
+func (r *recorder) text(commands []locktable.Command) string {
+	var b strings.Builder
+	for i := range commands {
+		c := &commands[i]
+		fmt.Fprintf(&b, "[%d", c.Kind)
+		if c.Conn != nil {
+			fmt.Fprintf(&b, " conn %d", c.Conn.Number())
+		}
+		if c.Request != nil {
+			fmt.Fprintf(&b, " request %d %t", number(r, c.Request, false), c.Request.Err() != nil)
+		}
+		holders := make([]int, len(c.Holders))
+		for i, h := range c.Holders {
+			holders[i] = number(r, h, false)
+		}
+		fmt.Fprintf(&b, " %v %v %t %d %v]", holders, c.Tag, c.Pool, c.Ahead, c.Delay)
+	}
+	return b.String()
+}
+
+// Nothing reports whether it is a call of Commands that returned none.
+func (r Record) Nothing() bool { return r.commands == "" }

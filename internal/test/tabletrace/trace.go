@@ -1,0 +1,114 @@
+package tabletrace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/pglatch/pglatch/internal/locktable"
+)
+
+// A Trace is the events of one table.
+type Trace struct {
+	of      *locktable.Table
+	mu      sync.Mutex
+	records []Record
+}
+
+// Of notes all events of a table, which must be new. It is for traces of which something is then left out.
+func Of(t *locktable.Table) *Trace {
+	trace := &Trace{of: t}
+	record(t, func(r Record) {
+		trace.mu.Lock()
+		defer trace.mu.Unlock()
+		trace.records = append(trace.records, r)
+	})
+	return trace
+}
+
+// Records are the events until now.
+func (t *Trace) Records() []Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.records)
+}
+
+// Replay tells another table the same, but for the events with the given indexes. The error is nil if the trace is accepted, as that of a table
+// that was closed, with nothing left.
+func (t *Trace) Replay(without ...int) error {
+	p := newReplayer(t.of)
+	for i, r := range t.Records() {
+		if !slices.Contains(without, i) {
+			p.feed(r)
+		}
+	}
+	return p.quiet()
+}
+
+// mostEvents bounds the memory of a watch: after so many events of a table the rest is not looked at.
+const mostEvents = 200_000
+
+// A watch replays tables while they are at work.
+type watch struct {
+	mu     sync.Mutex
+	tables []*watched
+}
+
+type watched struct {
+	mu sync.Mutex
+	*replayer
+	closed, over bool
+}
+
+// Main runs the tests of a package while all tables are watched, and returns the exit code.
+func Main(run func() int) int {
+	var w watch
+	locktable.WatchAll(w.add)
+	code := run()
+	tables, events, err := w.err()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	fmt.Fprintf(os.Stderr, "the traces of %d lock tables are accepted: %d events\n", tables, events)
+	return code
+}
+
+// add begins to watch a table, which must be new.
+func (w *watch) add(t *locktable.Table) {
+	one := &watched{replayer: newReplayer(t)}
+	w.mu.Lock()
+	w.tables = append(w.tables, one)
+	w.mu.Unlock()
+	record(t, func(r Record) {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		one.over = one.over || one.events >= mostEvents || t.Broken() != nil // by a test
+		if one.over {
+			t.Record(nil) // the recorder's numbers would grow as long as the table lives
+			one.replayer = &replayer{events: one.events, err: one.err}
+			return
+		}
+		one.closed = one.closed || r.Kind == locktable.EventClose
+		one.feed(r)
+	})
+}
+
+// err reports what was wrong with the traces of all tables, and counts tables and events. A table that was closed must have nothing left.
+func (w *watch) err() (tables, events int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, one := range w.tables {
+		one.mu.Lock()
+		tables, events = tables+1, events+one.events
+		wrong := one.err
+		if one.closed && !one.over {
+			wrong = one.quiet()
+		}
+		one.mu.Unlock()
+		err = errors.Join(err, wrong)
+	}
+	return tables, events, err
+}
