@@ -21,9 +21,10 @@ func (v Violation) String() string { return v.Invariant + ": " + v.Lock + ": " +
 // A heldLease is a lease as its client sees it.
 type heldLease struct {
 	lease.Claim
-	asked   time.Time // when the request was sent
-	granted time.Time // when it was answered
-	until   time.Time // trusted until then; guarded by its lock's mu
+	asked   time.Time     // when the request was sent
+	granted time.Time     // when it was answered
+	until   time.Time     // trusted until then; guarded by its lock's mu
+	lasts   time.Duration // as the answer said: a store may give more than was asked for
 }
 
 // marginPart is what clocks that run at different rates are allowed: one in so many.
@@ -90,7 +91,7 @@ const tokensKept = 1 << 15
 func (l *lockChecker) granted(got lease.Lease, asked, until time.Time, floor uint64) *heldLease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &heldLease{Claim: got.Claim, asked: asked, granted: time.Now(), until: until}
+	t := &heldLease{Claim: got.Claim, asked: asked, granted: time.Now(), until: until, lasts: got.Remaining}
 	switch {
 	case t.Token <= floor:
 		l.report("token", t, "not greater than %d, which was seen before the request", floor)

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -85,8 +86,8 @@ func (c *client) expire(ctx context.Context, lock int) {
 	}
 	l := &c.checker.locks[lock]
 	c.write(l, old)
-	_ = pause.For(ctx, time.Until(old.granted.Add(c.config.TTL+c.config.TTL/marginPart)))
-	if ctx.Err() != nil {
+	_ = pause.For(ctx, time.Until(old.granted.Add(old.lasts+old.lasts/marginPart)))
+	if !c.over(ctx, old) {
 		return
 	}
 	l.done(old)
@@ -104,6 +105,28 @@ func (c *client) expire(ctx context.Context, lock int) {
 	if c.renew(ctx, l, next) { // what old did must not have touched it
 		c.release(ctx, l, next)
 	}
+}
+
+// overtime is how long a store may keep a lease for longer than it said. etcd's does, which counts whole
+// seconds, and ends leases some time after theirs.
+const overtime = 10 * time.Second
+
+// over waits until the store says that a lease has ended whose time is over. Until then its holder may renew it.
+func (c *client) over(ctx context.Context, old *heldLease) bool {
+	for end := time.Now().Add(overtime); ctx.Err() == nil; {
+		r, err := c.config.Locks.Get(ctx, old.Name)
+		switch {
+		case err != nil && !errors.Is(err, lease.ErrNotFound):
+			c.failed(ctx, err)
+		case err != nil || r.State != lease.Held || r.Token != old.Token:
+			return true
+		case time.Now().After(end):
+			c.checker.report("expired", old, "kept for %v longer than it was granted for", overtime)
+			return false
+		}
+		_ = pause.For(ctx, c.config.TTL/marginPart)
+	}
+	return false
 }
 
 // stale tries to renew and to release a lease that has expired.

@@ -32,6 +32,7 @@ type Locks interface {
 	Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, until time.Time, err error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
 	Release(ctx context.Context, c lease.Claim) error
+	Get(ctx context.Context, name string) (lease.Record, error)
 }
 
 // A Config says what to do.

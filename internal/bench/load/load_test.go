@@ -20,6 +20,7 @@ type store interface {
 	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
 	Release(ctx context.Context, c lease.Claim) error
+	Get(ctx context.Context, name string) (lease.Record, error)
 }
 
 type locks struct{ store }
@@ -283,4 +284,33 @@ func (s lossy) Release(ctx context.Context, c lease.Claim) error {
 		return releaseErr
 	}
 	return err
+}
+
+func (s twoStores) Get(ctx context.Context, name string) (lease.Record, error) {
+	return s.a.Get(ctx, name)
+}
+
+// A store may keep a lease for longer than was asked for, and than it says, as etcd's does.
+func TestAStoreThatGivesMoreTimeIsNotAccused(t *testing.T) {
+	t.Parallel()
+	r := run(t, config(generous{leasetest.NewStore()}), 3*time.Second)
+	require.Empty(t, r.Violations)
+	assert.Positive(t, r.Counts.StaleRenewals)
+}
+
+// generous keeps leases for longer than it says, and says more than was asked for.
+type generous struct{ *leasetest.Store }
+
+func (s generous) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
+	r.TTL *= 3
+	l, err := s.Store.Acquire(ctx, r)
+	l.Remaining /= 2
+	return l, err
+}
+
+func (s generous) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
+	r.TTL *= 3
+	l, err := s.Store.Renew(ctx, r)
+	l.Remaining /= 2
+	return l, err
 }
