@@ -1,0 +1,28 @@
+package legible_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/internal/legible"
+)
+
+func TestWhatOthersChoseStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"report":                  "report",
+		"a\x1b[31m\nb":            "a?[31m?b",
+		"a\u202egpj":              "a?gpj",
+		"a\u2066b\u2069c\u2068":   "a?bc",
+		"שלום":                    "\u2068שלום\u2069",
+		"":                        "",
+		strings.Repeat("x", 20):   strings.Repeat("x", 20),
+		strings.Repeat("x", 21):   strings.Repeat("x", 19) + "…",
+		strings.Repeat("ä", 3000): strings.Repeat("ä", 19) + "…",
+	} {
+		assert.Equal(t, want, legible.Quote(in, 20), "%q", in)
+	}
+	assert.Equal(t, "שלום", legible.Line(legible.Quote("שלום", 20)), "on a terminal")
+}
