@@ -12,6 +12,7 @@ import (
 // Introspect implements driver.Introspector: the candidate answers those who ask; see package
 // introspect.
 func (b *Backend) Introspect(c driver.Candidate) (leave func()) {
+	b.name = b.nameIn(c.Standing())
 	m := introspect.Join(introspect.Member{
 		Conn: b.config.ConnConfig, BeforeConnect: b.config.BeforeConnect, ApplicationName: c.Standing().Identity,
 		Config: b.config.Answer, Source: answerer{b, c}, Logger: b.config.Logger,

@@ -80,16 +80,18 @@ func (f *fleet) start(node string, answer introspect.Config) (stop func()) {
 // until waits until the candidates' answers are as they shall be.
 func (f *fleet) until(ok func([]introspect.Election) bool) (all []introspect.Election) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool {
+	for end := time.Now().Add(30 * time.Second); ; <-time.After(10 * time.Millisecond) {
 		answers, err := introspect.Ask(f.t.Context(), f.conn, introspect.Question{Tags: []namespace.Tag{scheduler.Tag()}})
 		require.NoError(f.t, err)
 		all = nil
 		for _, a := range answers.Answers {
 			all = append(all, a.Elections...)
 		}
-		return ok(all)
-	}, 30*time.Second, 10*time.Millisecond, "%+v", &all)
-	return all
+		if ok(all) {
+			return all
+		}
+		require.True(f.t, time.Now().Before(end), "%+v", all)
+	}
 }
 
 // leads waits until one candidate leads, by its own answer, and no other.
@@ -182,13 +184,46 @@ func TestALeaderThatDoesNotAllowItGoesOnLeading(t *testing.T) {
 	f.leads("a")
 }
 
-func TestARequestForACandidateThatDoesNotExistLeavesNobodyOutForLong(t *testing.T) {
+func TestARequestForACandidateThatDoesNotExistIsRefusedAndNobodyResigns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.start("a", introspect.Config{AllowResign: true})
 	f.start("b", introspect.Config{AllowResign: true})
-	require.True(t, f.resign("nobody")[0].Done)
-	f.until(func(all []introspect.Election) bool { return len(leadersOf(all)) == 1 })
+	_, err := introspect.Send(t.Context(), f.conn, introspect.Request{Kind: introspect.AskResign, Tag: scheduler.Tag(), To: "bb", Timeout: 30 * time.Second})
+	require.ErrorIs(t, err, introspect.ErrQuestion)
+	require.ErrorContains(t, err, `To is "bb"`)
+	require.Regexp(t, "(a, b|b, a)", err.Error())
+	f.until(func(all []introspect.Election) bool {
+		return slices.Equal(leadersOf(all), []string{"a"}) && !slices.ContainsFunc(all, func(e introspect.Election) bool { return e.StandsBack })
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Len(t, f.moves, 1)
+}
+
+// A process that is stopped keeps its sessions, and does not answer.
+func TestARequestForACandidateThatDoesNotAnswerLetsTheNextOneLead(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.start("a", introspect.Config{AllowResign: true})
+	f.start("b", introspect.Config{AllowResign: true})
+	for _, name := range []string{"stopped", introspect.ListenerPrefix + "stopped"} {
+		cc, err := pgx.ParseConfig(f.dsn)
+		require.NoError(t, err)
+		cc.RuntimeParams["application_name"] = name
+		conn, err := pgx.ConnectConfig(t.Context(), cc)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	}
+	replies, err := introspect.Send(t.Context(), f.conn, introspect.Request{Timeout: 5 * time.Second, Kind: introspect.AskResign, Tag: scheduler.Tag(), To: "stopped"})
+	require.NoError(t, err)
+	require.NotEmpty(t, replies)
+	require.True(t, replies[0].Done)
+	require.Contains(t, replies[0].Note, "stopped does not answer, so any candidate may lead next")
+	f.leads("b")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Len(t, f.moves, 2, "who resigned did not lead again: %v", f.moves)
 }
 
 // A deployment that restarts each node in turn, and has the leader resign in favor of one

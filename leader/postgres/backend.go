@@ -10,12 +10,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
+	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -24,10 +27,11 @@ import (
 // one goroutine at a time, but for Leader and Migrate, which are for any.
 type Backend struct {
 	config   Config
-	election pgsession.Election
+	election electionkeys.Keys
 	table    string            // as SQL
 	plain    *pgsession.Dialer // of connections that carry no lock
 
+	name     string // of the election, as the table has it; "" = it is called by its key
 	identity string
 	ttl      time.Duration
 	dialer   *pgsession.Dialer // of lock sessions for identity and ttl; nil before the first attempt
@@ -37,6 +41,7 @@ type Backend struct {
 	own      ownTerm           // which a server that was restarted may still have as the last
 	outdated bool              // the table of terms is of an earlier version
 	pings    sync.WaitGroup
+	problem  atomic.Pointer[error]                 // that Audit returns; nil = none
 	pid      atomic.Uint32                         // of the session; 0 = none
 	answers  atomic.Pointer[introspect.Membership] // nil = there are none
 
@@ -50,6 +55,7 @@ var _ interface {
 	driver.Backend
 	driver.Waiter
 	driver.LossNotifier
+	driver.Auditor
 	driver.Termer
 	driver.Successor
 	driver.Binder
@@ -68,7 +74,7 @@ func New(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{config: config, election: pgsession.ElectionOf(config.Key.Tag()), table: pgsession.QuoteTable(config.Table)}
+	b := &Backend{config: config, election: electionkeys.Of(config.Key.Tag()), table: pgtable.Quote(config.Table)}
 	config.ConnConfig = cc.Copy()
 	config.Logger = config.Logger.With(slog.String("election", config.Key.String()))
 	for _, a := range b.LogAttrs() {
@@ -121,10 +127,11 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	}
 	stop := t.within(ctx)
 	won, err := b.takeOver(ctx, t)
-	stop()
 	if !won && err == nil {
 		b.own = ownTerm{} // somebody else has the lock
+		b.compareNames(t)
 	}
+	stop()
 	if err != nil && !errors.Is(err, driver.ErrPending) {
 		b.giveBack(t)
 		return false, pgreach.Unreachable(err)
@@ -146,10 +153,10 @@ func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
 	if err != nil {
 		return nil, pgreach.Unreachable(err)
 	}
-	err = s.Durable()
+	err = pgtable.Durable(s)
 	var start time.Time
 	if err == nil {
-		start, err = s.BackendStart()
+		start, err = pgelection.BackendStart(s)
 	}
 	if err != nil {
 		s.Close(false)
@@ -223,16 +230,25 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 }
 
 func (b *Backend) startPing(t *lockSession) {
-	answer := make(chan error, 1)
-	t.ping = answer
+	answer, before, done := make(chan error, 1), t.audited, make(chan struct{})
+	t.ping, t.audited = answer, done
+	term := b.Term()
 	b.pings.Go(func() {
-		err := t.session.Ping()
-		if err == nil {
-			t.rest()
-		} else {
-			t.report(err)
+		defer close(done)
+		if before != nil {
+			<-before
 		}
-		answer <- err
+		if err := t.session.Ping(); err != nil {
+			t.report(err)
+			answer <- err
+			return
+		}
+		answer <- nil
+		if err := b.audit(t, term); err != nil {
+			t.report(err)
+			return
+		}
+		t.rest()
 	})
 }
 
@@ -308,6 +324,7 @@ func (b *Backend) Term() driver.Term {
 	return b.token.Term
 }
 
-// CleanStart reports whether the term before was released, or there was none.
-// Without terms it is false.
+// CleanStart reports whether the term before was released. It is false if that is not sure: without terms; if there is no row
+// of a term before; and if the row is of another history, because a standby was promoted, a backup restored, or the
+// server started since.
 func (b *Backend) CleanStart() bool { return b.clean }

@@ -5,9 +5,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -16,7 +17,7 @@ import (
 // the same for elections of one class.
 func (b *Backend) awaitGuards(ctx context.Context, t *lockSession) error {
 	barriers := []namespace.Tag{b.election.Guard(), b.election.Barrier()}
-	if alone, err := t.session.Alone(barriers...); alone || err != nil {
+	if alone, err := pgelection.Alone(t.session, barriers...); alone || err != nil {
 		return err
 	}
 	for _, barrier := range barriers {
@@ -58,7 +59,7 @@ type guards struct {
 // endLateGuards looks for the transactions that are waited for, and ends them when their
 // time is over.
 func (b *Backend) endLateGuards(t *lockSession, barrier namespace.Tag) error {
-	now, err := t.session.Guards(barrier)
+	now, err := pgguard.Guards(t.session, barrier)
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (b *Backend) endLateGuards(t *lockSession, barrier namespace.Tag) error {
 			t.guards.found[g.Transaction] = true
 		}
 	}
-	var waiting, ending []pgsession.Guarded
+	var waiting, ending []pgguard.Guarded
 	for _, g := range now {
 		if !t.guards.found[g.Transaction] {
 			continue // it will be refused
@@ -105,11 +106,11 @@ func (b *Backend) untilEnd(t *lockSession) time.Duration {
 }
 
 // endGuards ends sessions. What then still holds the barrier is waited for.
-func (b *Backend) endGuards(t *lockSession, barrier namespace.Tag, ending []pgsession.Guarded) error {
+func (b *Backend) endGuards(t *lockSession, barrier namespace.Tag, ending []pgguard.Guarded) error {
 	if len(ending) == 0 {
 		return nil
 	}
-	ended, err := t.session.EndGuards(barrier, ending)
+	ended, err := pgguard.EndGuards(t.session, barrier, ending)
 	if sqlstate.Of(err) != "" {
 		b.config.Logger.Warn("guarded transactions could not be ended", slog.Any("error", err))
 		return nil
@@ -122,13 +123,13 @@ func (b *Backend) endGuards(t *lockSession, barrier namespace.Tag, ending []pgse
 
 // blockedByGuards notes the first of the transactions that are waited for: of those
 // that cannot be ended, if there are any.
-func (b *Backend) blockedByGuards(t *lockSession, barrier namespace.Tag, waiting []pgsession.Guarded) {
+func (b *Backend) blockedByGuards(t *lockSession, barrier namespace.Tag, waiting []pgguard.Guarded) {
 	by := blocker{guarded: true}
 	for i, g := range waiting {
 		if i == 0 || !g.MayEnd {
 			by = blockerOf(g)
 			if b.ends(t, barrier) {
-				by.needs = needs(g)
+				by.needs = g.Needs()
 			}
 		}
 		if !g.MayEnd {
@@ -136,15 +137,4 @@ func (b *Backend) blockedByGuards(t *lockSession, barrier namespace.Tag, waiting
 		}
 	}
 	b.blocked(t, by)
-}
-
-// needs is the right that is missing to end a session.
-func needs(g pgsession.Guarded) string {
-	switch {
-	case g.MayEnd || g.PID == 0:
-		return ""
-	case g.Superuser:
-		return "SUPERUSER, as that role has it"
-	}
-	return "the privileges of that role or of pg_signal_backend (GRANT pg_signal_backend TO the candidate's role)"
 }

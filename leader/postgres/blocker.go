@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
 // A blocker is what a takeover waits for.
@@ -21,7 +21,7 @@ type blocker struct {
 	needs           string // to end it
 }
 
-func blockerOf(g pgsession.Guarded) blocker {
+func blockerOf(g pgguard.Guarded) blocker {
 	by := blocker{guarded: true, pid: g.PID, applicationName: g.ApplicationName, role: g.Role, prepared: g.Prepared}
 	if g.SinceMicro != 0 {
 		by.begin = time.UnixMicro(g.SinceMicro)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -26,7 +26,7 @@ func elects(key namespace.Key) func(*postgres.Config) {
 
 func TestTwoElectionsOfOneClassCostEachOtherNothing(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, pgsession.ElectionOf(colliding[0].Tag()).ClassID(), pgsession.ElectionOf(colliding[1].Tag()).ClassID())
+	require.Equal(t, electionkeys.Of(colliding[0].Tag()).ClassID(), electionkeys.Of(colliding[1].Tag()).ClassID())
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, elects(colliding[0])), newJudge(t, dsn)
 	b, next := newBackend(t, dsn, elects(colliding[1])), newBackend(t, dsn, elects(colliding[1]))
@@ -63,7 +63,7 @@ func TestATakeoverWaitsForTheGuardsOfEarlierVersions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	b, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	election := pgsession.ElectionOf(key.Tag())
+	election := electionkeys.Of(key.Tag())
 	tx := judge.share(election.Barrier())
 	pending := awaitPending(t, judge, b, "b")
 	assert.True(t, pending.Guarded)
@@ -79,7 +79,7 @@ func TestATakeoverByAnEarlierVersionWaitsForTheGuardsOfThisOne(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	left := func() int {
-		return one[int](judge, `SELECT count(*)`+here+fmt.Sprintf(" AND classid::bigint = %d AND objid::bigint <> 0 AND objsubid = 1 AND granted", pgsession.ElectionOf(key.Tag()).ClassID()))
+		return one[int](judge, `SELECT count(*)`+here+fmt.Sprintf(" AND classid::bigint = %d AND objid::bigint <> 0 AND objsubid = 1 AND granted", electionkeys.Of(key.Tag()).ClassID()))
 	}
 	tx := judge.begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
@@ -103,7 +103,7 @@ func TestGuardsOfAnEarlierVersionAreNotEndedWhereAnotherElectionHasTheClass(t *t
 			if beside {
 				lead(t, a, "a")
 			}
-			tx := judge.share(pgsession.ElectionOf(colliding[0].Tag()).Barrier())
+			tx := judge.share(electionkeys.Of(colliding[0].Tag()).Barrier())
 			if !beside {
 				lead(t, b, "b") // the control: it is taken for a guard of an earlier term, and ended
 				require.Error(t, tx.Commit(t.Context()))

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
@@ -61,6 +61,10 @@ type Config struct {
 	// connection. false = an error that says how to make it.
 	CreateTable bool
 
+	// AwaitTable makes a missing table an error that passes, when somebody makes it: the node waits for that. false = the
+	// error matches leader.ErrPermanent.
+	AwaitTable bool
+
 	// NoTerms does without the table: terms are driver.Term{}, and a leader does not
 	// know whether its predecessor ended in good order. Guards work all the same.
 	NoTerms bool
@@ -92,8 +96,8 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	}
 	switch {
 	case !c.Key.Valid():
-		return c, nil, &driver.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(1, 100)"}
-	case !pgsession.ValidTable(c.Table):
+		return c, nil, &driver.ConfigError{Field: "Key", Value: c.Key, Remedy: "name the election with a key, such as namespace.Pair(100, 1)"}
+	case !pgtable.Valid(c.Table):
 		return c, nil, &driver.ConfigError{Field: "Table", Value: fmt.Sprintf("%q", c.Table), Remedy: "use table or schema.table, of letters, digits and _, at most 63 each"}
 	}
 	cc, problem := pgdsn.Connection(c.DSN, c.ConnConfig)

@@ -20,7 +20,7 @@
 //		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 //		defer stop()
 //		dsn := os.Getenv("DATABASE_URL")
-//		backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(1, 100), CreateTable: true})
+//		backend, err := postgres.New(postgres.Config{DSN: dsn, Key: namespace.Pair(100, 1), CreateTable: true})
 //		if err != nil {
 //			log.Fatal(err)
 //		}
@@ -163,6 +163,7 @@
 //	standby is promoted          ErrStandby until then; the era rises, so that terms do
 //	transaction pooler           ErrPooler, before any lock
 //	table is missing             an error that says how to make it; nothing stays locked
+//	... or was changed later     the leader reports it within its lease, and leads on; see Backend.Audit
 //	table's row is locked        an error that says so and whose it is, when the attempt's time is over
 //
 // # What it needs

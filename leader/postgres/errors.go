@@ -1,10 +1,11 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/leader/driver"
 )
@@ -21,6 +22,10 @@ var (
 // ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
 // ended with its own statement. Nothing is guarded. It says nothing about the term.
 var ErrNoTransaction = session.ErrNoTransaction
+
+// ErrReadOnly says that a guard that locks a row, as those of shards do, got a read-only transaction, which is aborted.
+// It says nothing about the term. Guards of elections lock no row.
+var ErrReadOnly = errors.New("the transaction is read-only, and the guard locks a row: begin it READ WRITE, on the primary; one that writes nothing needs no guard")
 
 // A PendingError says what a takeover waits for. It matches driver.ErrPending, and
 // the cause of the context that ended the attempt; the next attempt goes on. What the
@@ -110,11 +115,49 @@ func (e *TxEndedError) Error() string {
 // Unwrap returns the cause.
 func (e *TxEndedError) Unwrap() error { return e.Cause }
 
+// A RowError says that somebody has changed the row of an election while its leader leads, or has deleted it. Its guards hold;
+// the terms of later leaders may be no greater than its own. It matches leader.ErrPermanent.
+type RowError struct {
+	Election, Table string
+	Term            driver.Term // of the leader
+	Found           driver.Term // of the row; zero = it is gone
+}
+
+func (e *RowError) Error() string {
+	found := "has been changed: it has term " + e.Found.String()
+	switch {
+	case e.Found.IsZero():
+		found = "is gone"
+	case e.Found == e.Term:
+		found = "has been changed: it says that the term has ended, or is another session's"
+	}
+	return fmt.Sprintf("leader: the row of %s in %s, which counts terms, %s, and the leader counted %v: later terms may not be greater: "+
+		"write the row again, with that era and n", e.Election, e.Table, found, e.Term)
+}
+
+// Is reports whether target is leader.ErrPermanent.
+func (e *RowError) Is(target error) bool { return target == driver.ErrPermanent }
+
+// A NameError says that the leader on this key calls its election by another name: two elections got one key, and have
+// one leader together. A deploy that renames an election meets it too, until its own nodes lead.
+type NameError struct {
+	Key    string
+	Name   string // of this node's election
+	Other  string // of the leader's
+	Leader string // its identity
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("leader: two elections share the key %s: this one is %q, and %s leads there as %q, so that one of the two has no leader: "+
+		"give each a key of its own", e.Key, e.Name, e.Leader, e.Other)
+}
+
 // A TableError says that the table of terms cannot be used. It matches
-// leader.ErrPermanent.
+// leader.ErrPermanent, unless the table is missing and awaited.
 type TableError struct {
 	Table   string
 	Missing bool // else the role lacks rights
+	Awaited bool // Config.AwaitTable is set
 	Cause   error
 }
 
@@ -123,11 +166,13 @@ func (e *TableError) Error() string {
 		return fmt.Sprintf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
 			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %v", e.Table, e.Cause)
 	}
-	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, pgsession.QuoteTable(e.Table), e.Cause)
+	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, pgtable.Quote(e.Table), e.Cause)
 }
 
 // Is reports whether target is leader.ErrPermanent.
-func (e *TableError) Is(target error) bool { return target == driver.ErrPermanent }
+func (e *TableError) Is(target error) bool {
+	return target == driver.ErrPermanent && !(e.Missing && e.Awaited)
+}
 
 // Unwrap returns the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }

@@ -32,9 +32,9 @@ func ExampleInTx() {
 func ExampleNew() {
 	_, err := postgres.New(postgres.Config{DSN: "postgres://localhost/app"})
 	fmt.Println(err)
-	_, err = postgres.New(postgres.Config{DSN: "postgres://localhost/app", Key: namespace.Pair(1, 100)})
+	_, err = postgres.New(postgres.Config{DSN: "postgres://localhost/app", Key: namespace.Pair(100, 1)})
 	fmt.Println(err)
 	// Output:
-	// leader: Key is invalid: name the election with a key, such as namespace.Pair(1, 100)
+	// leader: Key is invalid: name the election with a key, such as namespace.Pair(100, 1)
 	// <nil>
 }

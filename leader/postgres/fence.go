@@ -8,20 +8,25 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
-// fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before.
+// fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before: the term before ended in
+// good order if its row says so, and if it is of the history in which this one is counted. A server that has forgotten some
+// terms may show the end of an older one.
 const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since%[4]s)
-SELECT %[2]s, 1, 1, ` + pgsession.TimelineSQL + `,
+SELECT %[2]s, 1, 1, ` + pgtable.TimelineSQL + `,
 	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()%[5]s
 FROM pg_catalog.pg_control_system() AS c, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
 ON CONFLICT (election) DO UPDATE SET
-	era = ` + pgsession.NextEraSQL + `,
+	era = ` + pgtable.NextEraSQL + `,
 	n = %[6]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
 	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL%[7]s
-RETURNING t.era, t.n, NOT EXISTS (SELECT FROM %[1]s WHERE election = %[2]s AND ended_at IS NULL), pg_catalog.pg_backend_pid()`
+RETURNING t.era, t.n, EXISTS (SELECT FROM %[1]s AS o WHERE o.election = %[2]s AND o.ended_at IS NOT NULL AND %[8]s), pg_catalog.pg_backend_pid()`
 
 // endSQL marks a term as ended in good order. Its commit need not be flushed: a
 // mark that a crash forgets makes the successor more careful.
@@ -77,7 +82,7 @@ func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err 
 func (b *Backend) fenceError(t *lockSession, err error) error {
 	switch sqlstate.Of(err) {
 	case sqlstate.UndefinedTable, sqlstate.Privilege:
-		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Cause: err}
+		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Awaited: b.config.AwaitTable, Cause: err}
 	case sqlstate.LockNotAvailable:
 		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms%s: %w",
 			b.config.Key, b.config.Table, b.rowBlocker(t), err)
@@ -87,7 +92,7 @@ func (b *Backend) fenceError(t *lockSession, err error) error {
 
 // rowBlocker says who has locked the row, after ": ", or nothing.
 func (b *Backend) rowBlocker(t *lockSession) string {
-	g, ok, err := t.session.RowBlocker(b.table, "election OPERATOR(pg_catalog.=) "+b.electionSQL())
+	g, ok, err := pgguard.RowBlocker(t.session, b.table, "election OPERATOR(pg_catalog.=) "+b.electionSQL())
 	if err != nil || !ok {
 		return ""
 	}
@@ -109,16 +114,16 @@ func (b *Backend) markEnded(ctx context.Context, t *lockSession) {
 func (b *Backend) countSQL() string {
 	identity := pgsession.Literal(b.identity)
 	if b.outdated {
-		return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, "", "", "t.n + 1", "")
+		return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, "", "", "t.n + 1", "", pgtable.SameHistorySQL("o", "t", true))
 	}
 	known := b.own.last()
-	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, ", server_start, written",
-		", pg_catalog.pg_postmaster_start_time(), "+pgsession.WrittenSQL, pgsession.NextTermSQL(fmt.Sprintf("t.era = %d AND t.n = %d", known.Era, known.N)),
-		", server_start = excluded.server_start, written = excluded.written")
+	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, ", server_start, written, name",
+		", pg_catalog.pg_postmaster_start_time(), "+pgtable.WrittenSQL+", nullif("+pgsession.Literal(b.name)+", '')", pgtable.NextTermSQL(fmt.Sprintf("t.era = %d AND t.n = %d", known.Era, known.N)),
+		", server_start = excluded.server_start, written = excluded.written, name = excluded.name", pgtable.SameHistorySQL("o", "t", false))
 }
 
 func (b *Backend) endedSQL(term driver.Term) string {
-	written := ", written = " + pgsession.WrittenSQL
+	written := ", written = " + pgtable.WrittenSQL
 	if b.outdated {
 		written = ""
 	}
@@ -151,7 +156,7 @@ func (b *Backend) warm(t *lockSession) {
 		return
 	}
 	t.warm = true
-	_, _, _, _ = t.session.Incarnation(b.config.Key)
+	_, _, _, _ = pgelection.Incarnation(t.session, b.config.Key)
 	if !b.config.NoTerms {
 		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(driver.Term{}))
 	}

@@ -100,10 +100,49 @@ func TestTermsRiseAcrossThePromotionOfAStandbyThatMissedSome(t *testing.T) {
 	missed := one[int64](replica, "SELECT n FROM pglatch_election")
 	replica.exec("SELECT pg_wal_replay_resume()")
 	promote(t, replica)
-	after := nextTerm(t, standby.DSN(""))
+	replica.exec("UPDATE pglatch_election SET ended_at = now()" + sameWriter) // the end of what it knows may have been replayed, or not
+	a := newBackend(t, standby.DSN(""), nil)
+	lead(t, a, "a")
+	require.False(t, a.CleanStart(), "what it missed may not have")
+	after := a.Term()
+	release(t, a, "a")
 	require.Equal(t, 1, after.Compare(before), "%v after %v, of which the standby knew %d", after, before, missed)
 	assert.Equal(t, before.Era+1, after.Era)
 	assert.Equal(t, after.Era, nextTerm(t, standby.DSN("")).Era, "one promotion counts once")
+}
+
+// sameWriter makes an UPDATE one that a leader could have made.
+const sameWriter = ", written = (SELECT oid FROM pg_database WHERE datname = current_database())::text || '/' || pg_current_xact_id()::xid::text"
+
+// A row that says that its term ended in good order says nothing of terms that the server has forgotten.
+func TestAStartIsCleanOnlyInTheHistoryOfTheTermBefore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sql   string
+		clean bool
+	}{
+		"nothing happened (the control)":          {"SELECT 1", true},
+		"the row was written again (the control)": {"UPDATE pglatch_election SET pid = pid" + sameWriter, true},
+		"a standby was promoted":                  {"UPDATE pglatch_election SET timeline = timeline - 1" + sameWriter, false},
+		"the server was upgraded":                 {"UPDATE pglatch_election SET timeline = timeline + 7" + sameWriter, false},
+		"it is another server":                    {"UPDATE pglatch_election SET system_identifier = system_identifier + 1" + sameWriter, false},
+		"the server was started":                  {"UPDATE pglatch_election SET server_start = server_start - interval '1 second'" + sameWriter, false},
+		"the row was restored or edited":          {"UPDATE pglatch_election SET pid = pid", false},
+		"the row says that it did not end":        {"UPDATE pglatch_election SET ended_at = NULL" + sameWriter, false},
+		"the row is gone":                         {"DELETE FROM pglatch_election", false},
+		"the table is gone":                       {"DROP TABLE pglatch_election", false},
+		"the row is of another election":          {"UPDATE pglatch_election SET election = '1:101'" + sameWriter, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			nextTerm(t, dsn)
+			newJudge(t, dsn).exec(c.sql)
+			b := newBackend(t, dsn, nil)
+			lead(t, b, "b")
+			require.Equal(t, c.clean, b.CleanStart())
+		})
+	}
 }
 
 func promote(t *testing.T, replica judge) {
@@ -149,6 +188,10 @@ func TestAMissingTableIsNamedWithAllWaysToMakeIt(t *testing.T) {
 	}
 	assert.Zero(t, judge.locks())
 	require.NotErrorIs(t, err, leader.ErrConnection)
+	require.ErrorIs(t, err, leader.ErrPermanent)
+	_, err = newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable, c.AwaitTable = false, true }).TryAcquire(t.Context(), "a", ttl)
+	require.ErrorContains(t, err, "does not exist")
+	require.NotErrorIs(t, err, leader.ErrPermanent, "somebody will make it")
 
 	_, ok, err := a.Leader(t.Context())
 	require.NoError(t, err)

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
@@ -58,14 +60,33 @@ func Guard(ctx context.Context, tx PgxTx) error { return guard(ctx, pgsession.Fr
 // GuardSQL is Guard for database/sql.
 func GuardSQL(ctx context.Context, tx SQLTx) error { return guard(ctx, pgsession.FromSQL(tx)) }
 
+// electionGuard takes the barrier and tries an incarnation, both shared and for the
+// transaction. Order matters: who has the barrier when it sees the incarnation
+// held is waited for by whoever takes over later.
+const electionGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($2::pg_catalog.int8) THEN '` + pgguard.UnderWay + `'
+	WHEN pg_catalog.pg_try_advisory_xact_lock_shared($3::pg_catalog.int8) THEN '` + pgguard.TermOver + `'`
+
+var electionGuards = pgguard.NewStatements(electionGuard, 3)
+
+// guarding is what guards of the term take and set. barrier is the lock that they share.
+func (t *lockSession) guarding(barrier namespace.Tag, ttl time.Duration) pgguard.Guarding {
+	b, _ := barrier.Single()
+	i, _ := t.incarnation.Single()
+	return pgguard.Guarding{
+		Statements: electionGuards,
+		Args:       []any{b, i},
+		Patience:   pgguard.Patience{Idle: ttl, Checks: t.session.Checks()},
+	}
+}
+
 var errNoTerm = errors.New("the context is not of a leader: use the one that the election gives to its work")
 
 func guard(ctx context.Context, tx pgsession.Tx) error {
-	return guardBy(ctx, tx, func(g pgsession.Guarding) error { return pgsession.TxGuard(ctx, tx, g) })
+	return guardBy(ctx, tx, func(g pgguard.Guarding) error { return pgguard.Guard(ctx, tx, g) })
 }
 
 // guardBy guards a transaction in one of the ways that there are, if ctx is of a term.
-func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgsession.Guarding) error) error {
+func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgguard.Guarding) error) error {
 	t := pgguard.Of(ctx)
 	if t == nil {
 		return errors.Join(&NotLeaderError{Cause: errNoTerm}, abort(ctx, tx))
@@ -77,11 +98,13 @@ func guardBy(ctx context.Context, tx pgsession.Tx, way func(pgsession.Guarding) 
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, pgsession.ErrRefused):
+	case errors.Is(err, pgguard.ErrRefused):
 		return &NotLeaderError{t.Election, t.Term, err}
 	case ctx.Err() != nil:
 		_ = abort(ctx, tx) // it fails where the driver has ended the connection, and so the transaction
 		return ended(t, errors.Join(context.Cause(ctx), err))
+	case sqlstate.Of(err) == sqlstate.ReadOnly:
+		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
 	}
 	if txEnded, ok := errors.AsType[*TxEndedError](err); ok {
 		return txEnded
@@ -111,7 +134,7 @@ func linger(ctx context.Context) (context.Context, context.CancelFunc) {
 func abort(ctx context.Context, tx pgsession.Tx) error {
 	ctx, cancel := linger(ctx)
 	defer cancel()
-	if err := pgsession.TxAbort(ctx, tx); err != nil {
+	if err := pgguard.Abort(ctx, tx); err != nil {
 		return fmt.Errorf("aborting the transaction: %w", err)
 	}
 	return nil

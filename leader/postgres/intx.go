@@ -80,17 +80,17 @@ func InSQLTxOptions(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn 
 // done by its own Commit and Rollback, and a COMMIT that began another is no different to it.
 func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 	mark := rand.Text()
-	if err := guardBy(ctx, tx, func(g pgsession.Guarding) error { return pgsession.TxGuardFirst(ctx, tx, g, mark) }); err != nil {
+	if err := guardBy(ctx, tx, func(g pgguard.Guarding) error { return pgguard.GuardFirst(ctx, tx, g, mark) }); err != nil {
 		return err
 	}
 	if err := work(); err != nil {
 		return err
 	}
-	return guardBy(ctx, tx, func(g pgsession.Guarding) error {
-		err := pgsession.TxGuardAgain(ctx, tx, g, mark)
+	return guardBy(ctx, tx, func(g pgguard.Guarding) error {
+		err := pgguard.GuardAgain(ctx, tx, g, mark)
 		txEnded := &TxEndedError{Election: pgguard.Of(ctx).Election, Term: pgguard.Of(ctx).Term}
 		switch {
-		case errors.Is(err, pgsession.ErrTxEnded):
+		case errors.Is(err, pgguard.ErrTxEnded):
 			return txEnded
 		case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone):
 			txEnded.Cause = err

@@ -179,6 +179,6 @@ func TestLocksOfItsFunctionDoNotLookLikeTheEndOfATransaction(t *testing.T) {
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	term := lead(t, a, "a")
 	require.NoError(t, postgres.InTx(term, judge.pool, func(ctx context.Context, tx pgx.Tx) error {
-		return advisory.LockTx(ctx, tx, namespace.Pair(1, 42))
+		return advisory.LockTx(ctx, tx, advisory.TxOptions{}, namespace.Pair(1, 42))
 	}))
 }

@@ -35,13 +35,15 @@ type lockSession struct {
 	main        bool          // holds the election lock
 	incarnation namespace.Tag // zero = none
 	leads       bool
-	warm        bool       // has planned its statements
-	began       time.Time  // of the takeover
-	shared      bool       // another election has the same class
-	guards      guards     // that the takeover waits for
-	blocker     blocker    // what it waits for, or waited for last
-	logged      blocker    // the one that was logged last
-	ping        chan error // the outstanding ping of Renew; nil = none
+	warm        bool          // has planned its statements
+	compared    int           // looks for the name that the leader has for the election
+	began       time.Time     // of the takeover
+	shared      bool          // another election has the same class
+	guards      guards        // that the takeover waits for
+	blocker     blocker       // what it waits for, or waited for last
+	logged      blocker       // the one that was logged last
+	ping        chan error    // the outstanding ping of Renew; nil = none
+	audited     chan struct{} // closed when what follows that ping has ended, too; nil = there was none
 }
 
 func newLockSession(s *pgsession.Session, backendStart time.Time, applicationName string) *lockSession {
@@ -79,8 +81,9 @@ func (t *lockSession) lost() error {
 }
 
 var (
-	errSilent = errors.New("no answer from the server before the deadline")
-	errClosed = errors.New("session closed")
+	errSilent  = errors.New("no answer from the server before the deadline")
+	errClosed  = errors.New("session closed")
+	errNoRight = errors.New("INSERT or UPDATE was revoked")
 )
 
 // cancelGrace is how long after the end of a context a statement may go on before it is
@@ -108,14 +111,14 @@ func (t *lockSession) within(ctx context.Context) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// settle waits for the ping of a Renew that was given up.
+// settle waits for the ping of a Renew that was given up, and for the look at the table that follows it.
 func (t *lockSession) settle(ctx context.Context) {
-	if t.ping == nil {
+	if t.audited == nil {
 		return
 	}
 	stop := t.within(ctx)
-	<-t.ping //nolint:errcheck // a loss is seen in the session's state
-	t.ping = nil
+	<-t.audited
+	t.ping, t.audited = nil, nil // a loss is seen in the session's state
 	stop()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
+	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
 // Observe is Leader on the session on which this node stands for election: it needs no
@@ -40,7 +41,7 @@ func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, e
 // Contested reports whether another session has the election lock or waits for it.
 func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 	err = b.onLockSession(ctx, func(t *lockSession) error {
-		contested, err = t.session.Contested(b.config.Key.Tag())
+		contested, err = pgelection.Contested(t.session, b.config.Key.Tag())
 		return err
 	})
 	if err != nil {

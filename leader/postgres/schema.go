@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
@@ -18,7 +18,7 @@ import (
 // INSERT and UPDATE on it. An election has one row; without it the terms begin
 // again.
 func Schema(table string) string {
-	return schemaSQL(pgsession.QuoteTable(cmp.Or(table, DefaultTable)))
+	return schemaSQL(pgtable.Quote(cmp.Or(table, DefaultTable)))
 }
 
 func schemaSQL(table string) string {
@@ -34,16 +34,17 @@ func schemaSQL(table string) string {
 	since timestamptz NOT NULL,
 	ended_at timestamptz,           -- null while the term lasts, and if it was cut off
 	server_start timestamptz,       -- the start of that server
-	written text                    -- database and transaction that wrote the row
+	written text,                   -- database and transaction that wrote the row
+	name text                       -- what the leader calls the election; null = by its key
 );
-ALTER TABLE ` + table + ` ADD COLUMN IF NOT EXISTS server_start timestamptz, ADD COLUMN IF NOT EXISTS written text`
+ALTER TABLE ` + table + ` ADD COLUMN IF NOT EXISTS server_start timestamptz, ADD COLUMN IF NOT EXISTS written text, ADD COLUMN IF NOT EXISTS name text`
 }
 
 // Migrate makes the table of terms unless it is there, or adds the columns that one of an
 // earlier version has not, which its owner may do, on a connection of its own.
 // Several may do so at a time.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgsession.Create(ctx, conn, schemaSQL(b.table)) })
+	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgtable.Create(ctx, conn, schemaSQL(b.table)) })
 	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil

@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
+	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -42,13 +42,12 @@ func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 		return false, err
 	}
 	t.leads = true
+	b.problem.Store(nil)
 	b.own = ownTerm{term: term}
 	b.gone, b.clean = t.gone, clean
 	b.token = &pgguard.Token{
 		Election: b.config.Key.String(), Term: term,
-		Guarding: pgsession.Guarding{
-			Barrier: b.election.Guard(), Incarnation: t.incarnation, Patience: pgsession.Patience{Idle: b.ttl, Checks: t.session.Checks()},
-		},
+		Guarding: t.guarding(b.election.Guard(), b.ttl),
 	}
 	return true, nil
 }
@@ -85,7 +84,7 @@ func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 // of this backend, because a pooler has given the server session to another client,
 // or if the role may not end it.
 func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
-	ours, err = t.session.Terminate(g.pid, g.backendStart, g.applicationName)
+	ours, err = pgelection.Terminate(t.session, g.pid, g.backendStart, g.applicationName)
 	if sqlstate.Of(err) != "" {
 		err = nil
 	}
@@ -128,7 +127,7 @@ const (
 // incarnation can outlive its election lock, and its guards with it.
 func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		holder, found, shared, err := t.session.Incarnation(b.config.Key)
+		holder, found, shared, err := pgelection.Incarnation(t.session, b.config.Key)
 		if err != nil || !found {
 			t.shared = shared
 			return err

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
@@ -254,7 +254,7 @@ func TestATakeoverWaitsForWhatIsLeftOfAnEarlierLeader(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
 	left := judge.begin()
-	election := pgsession.ElectionOf(key.Tag())
+	election := electionkeys.Of(key.Tag())
 	incarnation, _ := election.Incarnation(7).Single()
 	_, err := left.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", incarnation)
 	require.NoError(t, err)

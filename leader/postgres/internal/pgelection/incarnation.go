@@ -1,0 +1,79 @@
+// Package pgelection asks the server, on a lock session, who stands in the way of an election.
+package pgelection
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/pglatch/pglatch/internal/electionkeys"
+	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Incarnation returns a session of another that holds an incarnation of the
+// election on a key: its leader, or one that has just ended. found is false if none
+// does. shared tells that another election, whose class is the same by chance, has a
+// leader or a candidate. It ends a watch.
+func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found, shared bool, err error) {
+	class := electionkeys.Of(key.Tag()).Barrier()
+	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + pgsession.WhereClass(class) + incarnationSQL + `
+		AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), pg_catalog.pg_backend_pid()`)
+	if err != nil || row[0] != "t" {
+		return holder, false, false, err
+	}
+	row, err = s.Query(fmt.Sprintf(heldBesideSQL, pgsession.WhereDatabase, class.ClassID))
+	if err != nil {
+		return holder, false, false, err
+	}
+	var holders []incarnated
+	if err := json.Unmarshal([]byte(row[0]), &holders); err != nil {
+		return holder, false, false, fmt.Errorf("reading who holds incarnations: %w", err)
+	}
+	for _, h := range holders {
+		if h.ofAnother(key) {
+			shared = true
+			continue
+		}
+		holder.PID, holder.ApplicationName, found = h.PID, h.ApplicationName, true
+	}
+	return holder, found, shared, nil
+}
+
+// incarnationSQL selects incarnations among the locks of a class, where guards share
+// others.
+const incarnationSQL = ` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.<>) 0 AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted`
+
+// heldBesideSQL tells, in one look at the lock table, which other sessions hold an
+// incarnation of a class, and all that these hold alone.
+const heldBesideSQL = `
+	WITH held AS MATERIALIZED (
+		SELECT coalesce(pid, 0) AS pid, classid::pg_catalog.int8 AS classid, objid::pg_catalog.int8 AS objid, objsubid FROM pg_catalog.pg_locks
+		WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted AND %[1]s
+	), holders AS (
+		SELECT DISTINCT pid FROM held WHERE classid OPERATOR(pg_catalog.=) %[2]d AND objsubid OPERATOR(pg_catalog.=) 1
+			AND objid OPERATOR(pg_catalog.<>) 0 AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+	)
+	SELECT coalesce((SELECT pg_catalog.json_agg(pg_catalog.json_build_object('pid', h.pid,
+		'application_name', (SELECT a.application_name FROM pg_catalog.pg_stat_get_activity(h.pid) AS a),
+		'locks', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(l.classid, l.objid, l.objsubid))
+			FROM held AS l WHERE l.pid OPERATOR(pg_catalog.=) h.pid))) FROM holders AS h)::pg_catalog.text, '[]'), pg_catalog.pg_backend_pid()`
+
+// An incarnated session holds an incarnation. A prepared transaction has pid 0.
+type incarnated struct {
+	PID             uint32      `json:"pid"`
+	ApplicationName string      `json:"application_name"`
+	Locks           [][3]uint32 `json:"locks"` // classid, objid, objsubid
+}
+
+// ofAnother reports whether the incarnation is of another election than that on the
+// key, of the same class: its session then holds the lock of that election. Ours it
+// cannot hold, because who asks has it. A session has one election.
+func (i incarnated) ofAnother(key namespace.Key) bool {
+	class := electionkeys.Of(key.Tag()).ClassID()
+	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(l [3]uint32) bool {
+		tag := namespace.Tag{ClassID: l[0], ObjID: l[1], ObjSubID: uint16(l[2])}
+		return tag != key.Tag() && tag.ClassID != class && electionkeys.Of(tag).ClassID() == class
+	})
+}
