@@ -2,10 +2,12 @@ package shards
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
@@ -51,7 +53,7 @@ func (r *run) proceed() {
 		case len(o.releases) > 0:
 			r.release(o)
 		case r.inquire(o):
-		case r.leaving || r.claim(o) || r.anticipate(o):
+		case r.leaving || r.claim(o) || r.retry(o) || r.anticipate(o):
 		case r.mayLook():
 			r.sight(o)
 		}
@@ -99,8 +101,8 @@ func (r *run) release(o *session) {
 
 // claim tries to own what is to be claimed, if there is anything.
 func (r *run) claim(o *session) bool {
-	if names := r.take(&o.claims, batch); len(names) > 0 {
-		r.try(o, names, func(grants []driver.Grant) {
+	if names := r.take(&o.claims, o.most); len(names) > 0 {
+		r.try(o, names, true, func(grants []driver.Grant) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.stats.Refused += int64(len(names) - len(grants))
@@ -108,6 +110,29 @@ func (r *run) claim(o *session) bool {
 		return true
 	}
 	return false
+}
+
+// retry claims something after each look if no claim succeeds any more, so that the node finds out when one does. Another owns it.
+func (r *run) retry(o *session) bool {
+	if r.failures < 2 || !r.retried.Before(r.looked) {
+		return false
+	}
+	names := r.take(&o.expected, 1)
+	if len(names) == 0 {
+		return false
+	}
+	r.retried = time.Now()
+	r.try(o, names, false, func([]driver.Grant) {})
+	return true
+}
+
+// without returns the names that were not granted.
+func without(names []string, grants []driver.Grant) []string {
+	got := make(map[string]bool, len(grants))
+	for _, g := range grants {
+		got[g.Name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return got[name] })
 }
 
 // window is how many of the shards that others are to give up a session tries to claim when
@@ -128,20 +153,16 @@ func (r *run) anticipate(o *session) bool {
 		return false
 	}
 	o.hope = false
-	names := r.take(&o.expected, min(max(2*o.fulfilled, leastWindow), window))
+	names := r.take(&o.expected, min(max(2*o.fulfilled, leastWindow), window, o.most))
 	if len(names) == 0 {
 		return false
 	}
 	o.hoped = true
-	r.try(o, names, func(grants []driver.Grant) {
-		got := map[string]bool{}
-		for _, g := range grants {
-			got[g.Name] = true
-		}
+	r.try(o, names, false, func(grants []driver.Grant) {
 		for _, name := range names {
 			delete(r.asked, name)
 		}
-		o.expected = append(slices.DeleteFunc(names, func(name string) bool { return got[name] }), o.expected...)
+		o.expected = append(without(names, grants), o.expected...)
 		o.fulfilled = len(grants)
 		o.hope = o.hope || len(grants) == len(names)
 		if now := time.Now(); len(grants) > 0 && now.Sub(r.looked) < r.config.LookInterval/2 {
@@ -166,19 +187,36 @@ func (r *run) take(from *[]string, most int) (names []string) {
 	return names
 }
 
-// try claims names.
-func (r *run) try(o *session, names []string, then func(grants []driver.Grant)) {
+// try claims names. free: nobody was seen to own them.
+func (r *run) try(o *session, names []string, free bool, then func(grants []driver.Grant)) {
 	for _, name := range names {
 		r.asked[name] = true
 	}
 	o.claiming = len(names)
 	var grants []driver.Grant
+	refused, slow := false, false
 	r.on(o, "claiming",
-		func(ctx context.Context) (err error) { grants, err = o.Claim(ctx, names); return err },
+		func(ctx context.Context) (err error) {
+			grants, err = o.Claim(ctx, names)
+			refused = errors.Is(err, driver.ErrUnclaimable)
+			slow = errors.Is(err, driver.ErrSlow)
+			return err
+		},
 		func(ok bool) {
 			o.claiming = 0
 			for _, name := range names {
 				r.asked[name] = false
+			}
+			fewer := slow && len(names) > 1 // may be claimed all the same
+			switch {
+			case ok || refused:
+				r.failures = 0
+			case !fewer:
+				r.failures++
+			}
+			o.resize(len(names), ok, fewer)
+			if free && !fewer {
+				r.vain(without(names, grants))
 			}
 			if !ok { // some may be owned now
 				o.undo, o.claims = names, nil
@@ -186,10 +224,21 @@ func (r *run) try(o *session, names []string, then func(grants []driver.Grant)) 
 			}
 			for _, g := range grants {
 				delete(r.asked, g.Name)
+				delete(r.vanities, g.Name)
 			}
 			r.claimed(o, grants)
 			then(grants)
 		})
+}
+
+// resize goes on with a quarter of what was too much for one claim, and doubles what was not.
+func (o *session) resize(claimed int, ok, tooMany bool) {
+	switch {
+	case tooMany:
+		o.most = max(claimed/4, 1)
+	case ok && claimed >= o.most:
+		o.most = min(2*o.most, batch)
+	}
 }
 
 // claimed begins the work on what a claim got.
@@ -221,15 +270,33 @@ func (r *run) sight(o *session) {
 	}
 	r.looking, r.looked, r.looks = true, begin, begin.Add(jitter(r.config.LookInterval))
 	var v driver.View
+	var failure error
 	r.on(o, "looking",
-		func(ctx context.Context) (err error) { v, err = o.Look(ctx, known); return err },
+		func(ctx context.Context) error { v, failure = o.Look(ctx, known); return failure },
 		func(ok bool) {
 			r.looking = false
 			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looking takes a fifth of the time at most
 			if ok {
+				r.blind = time.Time{}
 				r.saw(o, v, known)
+			} else if errors.Is(failure, leader.ErrPermanent) {
+				r.stop(failure)
 			}
 		})
+}
+
+// stop gives up all sessions when no look has succeeded for a LookInterval, and none can before somebody mends something: the tables of the group are gone, or
+// the rights on them, so that work would go on though all its guards are refused.
+func (r *run) stop(cause error) {
+	if r.blind.IsZero() {
+		r.blind = time.Now()
+	}
+	if time.Since(r.blind) < r.config.LookInterval/2 {
+		return
+	}
+	for _, o := range r.lasting() {
+		o.lose(cause)
+	}
 }
 
 // saw goes by what was seen.
@@ -243,10 +310,19 @@ func (r *run) saw(o *session, v driver.View, known uint64) {
 	if known == 0 || v.Version != known {
 		r.seen, r.view, r.looker = v, r.shards.View(v), o
 	}
+	pinned := map[string]bool{}
+	for name, identity := range r.seen.Pins {
+		if identity == r.config.Identity {
+			pinned[name] = true
+		}
+	}
 	r.mu.Lock()
 	r.stats.Looks++
 	r.stats.Members = len(r.seen.Members)
+	r.known.view, r.known.pinned = r.view, pinned
 	r.mu.Unlock()
+	r.forgetVain()
+	r.unrest()
 	r.recognize()
 }
 

@@ -90,7 +90,8 @@ type Config struct {
 	// Restart says when work that failed or panicked begins again on this node, by the number of
 	// its failures in a row; what ran for a minute before counts as the first. Where it wants no more
 	// attempts, the shard is given away: this node does not claim it again for four times LeaseDuration, and a
-	// minute at least. nil = leader.ExponentialBackoff{MaxAttempts: 5}.
+	// minute at least. If the shard is pinned to this node, or no other node would claim it, the node keeps it instead, and its work
+	// begins again after the same time. OnError is called then. nil = leader.ExponentialBackoff{MaxAttempts: 5}.
 	Restart leader.Backoff
 
 	// Callbacks are reported what happens.

@@ -46,7 +46,8 @@
 //     of the context looks at the clock: a process that was stopped finds it ended at the first look.
 //   - Terms of a shard rise, on every node.
 //   - When faults are over and the lists agree, each shard is owned, and each node has its part by
-//     weight, rounded down or up; within the times of ADR 28. Pins and drains come before that.
+//     weight, rounded down or up; within the times of ADR 28. Pins and drains come before that, and what a node cannot claim.
+//   - A shard whose work fails on every node has an owner, but for hand-overs and at most one LeaseDuration.
 //   - A join moves the part of the node that joins, a leave what the leaving one had. No shard moves to even out
 //     twice within MinStay, nor more than MovesPerSecond from a node.
 //   - Two fleets with different lists do not fight: what one owns stays, what one side alone knows stays there.
@@ -68,15 +69,18 @@
 //	renewals fail                        contexts end LossDrain before the lease can; Lost
 //	one shard is taken away              its context ends at the next renewal; Lost
 //	the backend cannot be reached        Error, each reason in a row once; tried again each LookInterval
-//	no attempt can succeed               Run returns, if the node was not a member before; else as above
+//	no attempt can succeed               Run returns, if the node was not a member before; else what it owns is lost when two looks failed so
 //	a claim fails                        what it may have got is released; tried again after the next look
+//	a claim is too slow (driver.ErrSlow) the next one has a quarter of the names; a single name that is too slow is a claim that fails
 //	a release fails                      Error; the shard is free by the end of its lease
 //	work returns an error, or panics     WorkFailed; again after Restart's delay; given away in the end
 //	work returns nil                     it is done; the shard stays owned
 //	work ignores its context             released after DrainTimeout, or kept: see KeepUntilDrained
 //	the list cannot be read              Error, each reason in a row once; it stays as it was; asked again after LookInterval
-//	all nodes have given a shard away    nobody owns it, until the first one that did may claim it again: see Config.Restart
+//	no other node would claim a shard    the node that owns it keeps it; its work begins again after Restart's pause: see Config.Restart
+//	a pinned shard's work fails          the same
+//	a node cannot claim a shard          it announces that, and nobody gives it the shard
 //	two nodes have one identity          each shard has one owner still; ErrIdentity, after two leases, where the other is seen to own one
 //	a callback panics                    logged and reported to OnError
-//	a member takes nothing that is its   others take it after three looks
+//	a member takes nothing that is its   others take it after three looks; then it gets one shard at a time, until it claims one
 package shards

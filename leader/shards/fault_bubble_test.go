@@ -1,13 +1,10 @@
 package shards_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -24,13 +22,11 @@ import (
 
 // Sessions die, networks are cut and slow, stores fail, views lack members, nodes come, go and
 // drain. Work that overlaps with that of another node for longer than the moment in which a
-// session was killed fails the test, and so does a term that does not rise. There are more rounds with
-// PGLATCH_SHARDS_ROUNDS=500.
+// session was killed fails the test, and so does a term that does not rise. There are more rounds in
+// the long form.
 func TestWhateverHappensOneNodeWorksOnAShardAndAllAreOwnedEvenlyInTheEnd(t *testing.T) {
 	t.Parallel()
-	rounds, err := strconv.ParseUint(cmp.Or(os.Getenv("PGLATCH_SHARDS_ROUNDS"), "8"), 10, 32)
-	require.NoError(t, err)
-	for seed := range rounds {
+	for seed := range soak.Size[uint64](t, 8, 500) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { calamity(t, rand.New(rand.NewPCG(seed, 0))) })

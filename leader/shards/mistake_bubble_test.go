@@ -190,9 +190,9 @@ func TestWorkThatEndsItsGoroutineIsGivenAwayUnlessItWasToEnd(t *testing.T) {
 			runtime.Goexit()
 			return nil
 		})
-		pass(30 * time.Second)
+		pass(10 * time.Second)
 		assert.Equal(t, int64(1), a.Stats().GaveAway)
-		assert.Empty(t, g.store.Owners())
+		assert.Empty(t, g.store.Owners(), "for a lease, though no other node would claim it")
 		pass(settled)
 		assert.Len(t, g.store.Owners(), 1, "it is tried again")
 		a.end(t)

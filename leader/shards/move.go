@@ -16,11 +16,13 @@ func (r *run) decide() {
 	}
 	d := r.plan.Step(time.Since(r.start), r.view)
 	r.steps = time.Time{}
+	leftOut := r.plan.LeftOut()
 	if d.Limited {
 		r.steps = now.Add(100 * time.Millisecond)
 	}
 	r.mu.Lock()
 	r.stats.Moved += int64(d.Moves)
+	r.known.leftOut = leftOut
 	for _, i := range d.Give {
 		if o := r.owned[r.shards.Names[i]]; o != nil {
 			r.passing.add(o)
@@ -31,10 +33,12 @@ func (r *run) decide() {
 }
 
 // mayClaimLocked reports whether nothing speaks against a claim: the node may own it still, as
-// what leaves the list and comes back; its work may go on after a loss; or may have failed too often.
+// what leaves the list and comes back; its work may go on after a loss; or may have failed too often, unless it is pinned here or
+// no other node would claim it.
 func (n *Node) mayClaimLocked(name string) bool {
 	if s := n.shunned[name]; s != nil {
-		if time.Now().Before(s.until) {
+		now := time.Now()
+		if !n.known.pinned[name] && (now.Before(s.alone) || now.Before(s.until) && n.acceptedLocked(name)) {
 			return false
 		}
 		delete(n.shunned, name)

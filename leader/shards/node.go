@@ -43,6 +43,7 @@ type Node struct {
 	drains   []*ownership          // whose work is to end, the first that is due first
 	gone     []string              // lost since the driving goroutine looked
 	shunned  map[string]*shunning
+	known    knowledge
 	events   []Event // not reported yet
 	stats    Stats
 }

@@ -22,12 +22,15 @@ type ownership struct {
 	giving  bool // it is to be released when its work has ended
 	idle    bool // no work of it runs
 	due     time.Time
-	overdue bool  // its work did not end in time, which was reported
-	reason  error // why it is given up, if not in order
+	overdue bool      // its work did not end in time, which was reported
+	reason  error     // why it is given up, if not in order
+	rests   error     // why its work does not run now; nil = it runs, or is done
+	stale   time.Time // since when it is not owned any more, if its work goes on
 }
 
-// A shunning is for a shard whose work failed too often here.
-type shunning struct{ until time.Time }
+// A shunning is for a shard whose work failed too often here. The node does not claim it before until, and if no other node
+// would claim it not before alone.
+type shunning struct{ until, alone time.Time }
 
 // A shardContext is the context of a shard's work.
 type shardContext struct {
@@ -84,24 +87,72 @@ var errNoReturn = fmt.Errorf("%w: it has ended its goroutine", leader.ErrPanic)
 
 func (r *run) attempt(o *ownership) {
 	var last time.Duration
-	for failures := 1; ; failures++ {
+	first := time.Now() // of the attempts that are counted
+	failures := 0
+	for {
 		began := time.Now()
 		err := guarded(func() error { return r.work(o.ctx, o.shard) })
 		if err == nil || o.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) >= longRun {
-			failures, last = 1, 0
+		if failures++; time.Since(began) >= longRun {
+			failures, last, first = 1, 0, began
 		}
 		r.note(Event{Kind: EventWorkFailed, Shard: o.shard, Err: err})
-		delay, again := r.config.Restart.NextDelay(failures, last, err)
+		delay, again := r.config.Restart.NextDelay(leader.Retry{Attempt: failures, Elapsed: time.Since(first), Last: last, Err: err})
 		if !again {
-			r.giveAway(o, err)
-			return
+			if !r.rest(o, err) {
+				return
+			}
+			if pause.For(o.ctx, r.config.shun()) != nil {
+				return
+			}
+			r.resume(o)
+			failures, last, first = 0, 0, time.Now()
+			continue
 		}
 		last = delay
 		if pause.For(o.ctx, delay) != nil {
 			return
+		}
+	}
+}
+
+// rest keeps a shard whose work failed too often, if it is pinned here or no other node would claim it. Otherwise it gives the shard
+// away, and returns false.
+func (r *run) rest(o *ownership, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why := ""
+	switch {
+	case r.known.pinned[o.shard.Name]:
+		why = "it is pinned to this node"
+	case !r.acceptedLocked(o.shard.Name):
+		why = "no other node would claim it"
+	default:
+		r.giveAwayLocked(o, err)
+		return false
+	}
+	o.rests = err
+	r.noteLocked(Event{Kind: EventError, Err: fmt.Errorf("shards: %s of %s stays here, because %s: its work begins again in %v: %w",
+		o.shard.Name, r.config.Name, why, r.config.shun(), err)})
+	notify(r.wake)
+	return true
+}
+
+func (r *run) resume(o *ownership) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.rests = nil
+}
+
+// unrest gives away the shards that rest here, and that another node can have now.
+func (r *run) unrest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, o := range r.owned {
+		if o.rests != nil && !r.known.pinned[name] && r.acceptedLocked(name) {
+			r.giveAwayLocked(o, o.rests)
 		}
 	}
 }
@@ -134,11 +185,15 @@ func (r *run) ended(o *ownership) {
 func (r *run) giveAway(o *ownership, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.giveAwayLocked(o, err)
+}
+
+func (r *run) giveAwayLocked(o *ownership, err error) {
 	if r.owned[o.shard.Name] != o || o.giving {
 		return
 	}
 	r.stats.GaveAway++
-	r.shunned[o.shard.Name] = &shunning{time.Now().Add(r.config.shun())}
+	r.shunned[o.shard.Name] = &shunning{time.Now().Add(r.config.shun()), time.Now().Add(r.config.LeaseDuration)}
 	r.giveLocked(o, fmt.Errorf("%w: %w", ErrGaveAway, err))
 }
 
@@ -184,6 +239,7 @@ func (n *Node) forgetLocked(o *ownership) {
 	delete(n.owned, o.shard.Name)
 	delete(o.session.owned, o.shard.Name)
 	if !o.idle {
+		o.stale = time.Now()
 		n.stale[o.shard.Name] = o
 	}
 }

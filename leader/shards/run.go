@@ -37,6 +37,7 @@ func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) 
 	r := &run{
 		Node: n, ctx: ctx, work: work, start: time.Now(), listed: n.config.ListChanged,
 		results: make(chan func()), opening: map[int]bool{}, asked: map[string]bool{}, problems: map[string]string{},
+		vanities: map[string]*vanity{},
 	}
 	err := r.drive()
 	r.works.Wait()
@@ -81,6 +82,10 @@ type run struct {
 	passing  passing
 	doubles  map[string]time.Time // what the node does not own though it is seen to, and since when
 	problems map[string]string    // what goes wrong, by what is done
+	vanities map[string]*vanity
+	blind    time.Time // since when looks fail for good; zero = they do not
+	failures int       // of claims in a row
+	retried  time.Time // when the last claim after such failures was
 }
 
 // drive takes part until ctx ends, and then gives everything up in good order.
@@ -245,6 +250,7 @@ func (r *run) setShards(shards *plan.Shards) {
 	r.looks = time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.known.shards, r.known.view = r.shards, r.view
 	for name, o := range r.owned {
 		if _, ok := shards.Index(name); !ok {
 			r.giveLocked(o, nil)
@@ -254,9 +260,10 @@ func (r *run) setShards(shards *plan.Shards) {
 
 // self is what the node says of itself.
 func (r *run) self() driver.Member {
+	refuses := r.refuses()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := driver.Member{Identity: r.config.Identity, Weight: r.weight, Draining: r.leaving}
+	m := driver.Member{Identity: r.config.Identity, Weight: r.weight, Draining: r.leaving, Refuses: refuses}
 	if r.shards != nil {
 		m.List = r.shards.Digest
 	}

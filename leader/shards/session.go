@@ -28,6 +28,7 @@ type session struct {
 	hoped     bool          // the last call claimed some of that
 	fulfilled int           // how many that were
 	claiming  int           // how many the call under way claims
+	most      int           // how many one call claims at most
 	undo      []string      // to be released after a claim
 	releases  []*ownership  // to be released
 
@@ -39,7 +40,7 @@ type session struct {
 
 // newSession begins to renew a session that was asked for at from.
 func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Moment) *session {
-	o := &session{Session: s, node: n, announced: self, kept: make(chan struct{}), owned: map[string]*ownership{}}
+	o := &session{Session: s, node: n, announced: self, most: batch, kept: make(chan struct{}), owned: map[string]*ownership{}}
 	o.until.Set(from.Add(n.config.trust()))
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pglatch/pglatch/leader/driver"
@@ -23,6 +24,12 @@ type Backend interface {
 	Open(ctx context.Context, self Member, ttl time.Duration) (Session, error)
 }
 
+// ErrUnclaimable says that none of the names of a claim can be claimed now, for reasons of their own.
+var ErrUnclaimable = errors.New("these shards cannot be claimed now")
+
+// ErrSlow says that a claim took too long and was given up. Claims of fewer names may succeed.
+var ErrSlow = errors.New("the claim took too long")
+
 // A Session carries a part of the shards that a node owns, and its membership: a node is a
 // member while one of its sessions lasts. With PostgreSQL it is a connection.
 //
@@ -38,7 +45,9 @@ type Session interface {
 
 	// Claim makes one attempt for each name, none of which the session owns, and waits for nobody.
 	// It returns those that the session owns now, in any order: the others are owned by another
-	// session. After an error it is not known which: the caller then calls Release for all of them.
+	// session. After an error it is not known which: the caller then calls Release for all of them. An error that matches
+	// ErrUnclaimable says that claims of other names may succeed. A Claim must
+	// not keep a Renew waiting for so long that it fails: it gives up before, with an error that matches ErrSlow.
 	// It should be one round trip, terms included.
 	Claim(ctx context.Context, names []string) ([]Grant, error)
 

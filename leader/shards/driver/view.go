@@ -10,6 +10,9 @@ type Member struct {
 	List uint64
 	// Draining: it gives up what it owns, as soon as another can take it, and claims nothing.
 	Draining bool
+	// Refuses says which shards it cannot claim now, so that nobody gives it these: printable text of 2,175 bytes at most, which
+	// only nodes understand. "" = none.
+	Refuses string
 }
 
 // A View is what was seen of all nodes at one moment. It is a hint: nothing that matters for

@@ -12,6 +12,7 @@ const (
 	metaWeight   = "weight"   // of a member
 	metaList     = "list"     // its digest
 	metaDraining = "draining" // "true", or not there
+	metaRefuses  = "refuses"  // what it cannot claim now, or not there
 	metaChanges  = "changes"  // how often the session claimed or released
 	metaSession  = "session"  // of a shard's lease: the id of that which owns it
 	metaValue    = "value"    // of a pin or a drain: the identity
@@ -25,6 +26,9 @@ func memberMetadata(m driver.Member, changes uint64) map[string]string {
 	if m.Draining {
 		metadata[metaDraining] = "true"
 	}
+	if m.Refuses != "" {
+		metadata[metaRefuses] = m.Refuses
+	}
 	return metadata
 }
 
@@ -32,5 +36,8 @@ func memberMetadata(m driver.Member, changes uint64) map[string]string {
 func memberOf(r lease.Record) (m driver.Member, ok bool) {
 	weight, weightErr := strconv.Atoi(r.Metadata[metaWeight])
 	list, listErr := strconv.ParseUint(r.Metadata[metaList], 16, 64)
-	return driver.Member{Identity: r.Holder, Weight: weight, List: list, Draining: r.Metadata[metaDraining] != ""}, weightErr == nil && listErr == nil
+	m = driver.Member{
+		Identity: r.Holder, Weight: weight, List: list, Draining: r.Metadata[metaDraining] != "", Refuses: r.Metadata[metaRefuses],
+	}
+	return m, weightErr == nil && listErr == nil
 }

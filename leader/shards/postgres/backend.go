@@ -3,24 +3,32 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // A Backend is one node's way to a group of shards on PostgreSQL. It implements driver.Backend,
 // driver.Operator and driver.Observer, and its sessions driver.Binder. Its methods are safe for concurrent use.
 type Backend struct {
 	config Config
-	group  pgsession.Shards
+	group  group.Group
 	plain  *pgsession.Dialer // of connections that carry no lock
-	guards *pgsession.ShardGuards
+	guards *pgguard.Statements
 	room   room
+	waits  waits
+
+	mu       sync.Mutex
+	sessions map[*lockSession]bool // that are open
 }
 
 var _ interface {
@@ -37,11 +45,11 @@ func New(config Config) (*Backend, error) {
 		return nil, err
 	}
 	config.ConnConfig = cc.Copy()
-	b := &Backend{config: config, group: pgsession.Shards{
-		Namespace: config.Namespace, Terms: pgsession.QuoteTable(config.Table),
-		Members: pgsession.QuoteTable(config.Table + memberSuffix), Orders: pgsession.QuoteTable(config.Table + orderSuffix),
+	b := &Backend{config: config, sessions: map[*lockSession]bool{}, group: group.Group{
+		Namespace: config.Namespace, Terms: pgtable.Quote(config.Table),
+		Members: pgtable.Quote(config.Table + memberSuffix), Orders: pgtable.Quote(config.Table + orderSuffix),
 	}}
-	b.plain, b.guards = b.newDialer("", 0, nil), pgsession.NewShardGuards(b.group.Terms)
+	b.plain, b.guards = b.newDialer("", 0, nil), newGuards(b.group.Terms)
 	return b, nil
 }
 
@@ -79,20 +87,27 @@ func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duratio
 		_ = o.Close() // which returns nil
 		return nil, fmt.Errorf("shards: joining %s: %w", b.config.Namespace, err)
 	}
+	b.mu.Lock()
+	b.sessions[o] = true
+	b.mu.Unlock()
+	o.introspect(self.Identity)
 	return o, nil
 }
 
 // join makes the session a member.
 func (o *lockSession) join(self driver.Member) error {
 	g, s := o.backend.group, o.session
-	if err := s.Durable(); err != nil {
+	if err := pgtable.Durable(s); err != nil {
+		return err
+	}
+	if err := group.LockTimeout(s, o.lockWait()); err != nil {
 		return err
 	}
 	// A claim of nothing and a look find out what rights are missing.
-	if _, err := s.ClaimShards(g, nil, 0, o.rowWait()); err != nil {
+	if _, err := g.Claim(s, nil, 0, o.patience(context.Background())); err != nil {
 		return err
 	}
-	if _, err := s.LookShards(g, 0); err != nil {
+	if _, err := g.Look(s, 0); err != nil {
 		return err
 	}
 	if _, err := s.Query("LISTEN " + pgx.Identifier{g.Channel()}.Sanitize() + "; SELECT pg_catalog.pg_backend_pid()"); err != nil {
@@ -105,7 +120,7 @@ func (o *lockSession) join(self driver.Member) error {
 	if err := o.announce(self); err != nil {
 		return err
 	}
-	_, err := s.Query(fmt.Sprintf(sweepSQL, g.Members, g.Group(), s.HoldersSQL(g.Member())))
+	_, err := s.Query(fmt.Sprintf(sweepSQL, g.Members, g.NameSQL(), group.HoldersSQL(g.Member())))
 	return err
 }
 

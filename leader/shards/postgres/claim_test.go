@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
@@ -111,10 +113,12 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
 	claim(t, a, "3")
 	free := judge.stuck()
-	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := a.Claim(short, []string{"1", "2"})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	short, cancel := context.WithCancel(t.Context()) // without a deadline, by which the claim would be given up
+	failed := make(chan error, 1)
+	go func() { _, err := a.Claim(short, []string{"1", "2"}); failed <- err }()
+	judge.waiting(postgres.PIDOf(a))
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
 	select {
 	case <-a.Lost():
 		require.Fail(t, "a claim without an answer ends nothing")
@@ -126,9 +130,39 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	case <-time.After(patience):
 		require.Fail(t, "nobody is told")
 	}
-	_, err = a.Renew(t.Context(), ttl)
+	_, err := a.Renew(t.Context(), ttl)
 	require.ErrorIs(t, err, leader.ErrLost)
 	free()
 	judge.eventually(func() bool { return judge.locks() == 0 })
 	assert.Len(t, claim(t, b, "1", "2", "3"), 3)
+}
+
+// The lock of a shard is that of its name in the namespace: a transaction can have it instead of a node.
+func TestATransactionAndANodeExcludeEachOtherFromAShard(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	a := open(t, newBackend(t, dsn, nil), "a")
+	for _, name := range []string{"acme", "7"} {
+		key, err := tenants.Text(name)
+		require.NoError(t, err)
+		inTx := func(fn func(tx pgx.Tx)) {
+			require.NoError(t, pgx.BeginFunc(t.Context(), judge.pool, func(tx pgx.Tx) error { fn(tx); return nil }))
+		}
+		inTx(func(tx pgx.Tx) {
+			require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, key))
+			got := claim(t, a, name, "other")
+			assert.NotContains(t, got, name)
+			assert.Contains(t, got, "other", "the control")
+		})
+		require.Contains(t, claim(t, a, name), name, "the transaction has ended")
+		inTx(func(tx pgx.Tx) {
+			require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, key), advisory.ErrHeld)
+			require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: time.Millisecond}, key), advisory.ErrTimeout)
+		})
+		release(t, a, name, "other")
+		inTx(func(tx pgx.Tx) {
+			require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Try: true}, key), "the node has released it")
+		})
+	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
+	"github.com/pglatch/pglatch/introspect"
 	leaderdriver "github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -61,7 +62,17 @@ type Config struct {
 	// max_locks_per_transaction × (max_connections + max_prepared_transactions).
 	MaxLocks int64
 
-	// Logger gets what is reported nowhere else: shards that cannot be claimed (Warn). nil = discard.
+	// Answer says what the node tells those who ask what it owns; see package introspect. The zero value answers, on one
+	// connection more, which all shards, elections and Lockers of a process in one database share.
+	Answer introspect.Config
+
+	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard before it ends their sessions
+	// with pg_terminate_backend: they are rolled back. 0 = the duration of the lease; negative = it waits for as long as they last.
+	// The role of the connection must have the privileges of theirs or of pg_signal_backend;
+	// where it has not, the claim goes on waiting and says who may end what.
+	GuardTimeout time.Duration
+
+	// Logger gets what is reported nowhere else: shards that cannot be claimed, and sessions that are ended for them (Warn). nil = discard.
 	Logger *slog.Logger
 }
 
@@ -73,7 +84,7 @@ func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	switch {
 	case c.Namespace.Number() == 0:
 		return c, nil, wrong("Namespace", "missing", `name the group with a namespace of its own, such as namespace.Must(7, "tenant")`)
-	case !pgsession.ValidTable(c.Table) || len(name[strings.IndexByte(name, '.')+1:]) > 63-len(memberSuffix):
+	case !pgtable.Valid(c.Table) || len(name[strings.IndexByte(name, '.')+1:]) > 63-len(memberSuffix):
 		return c, nil, wrong("Table", fmt.Sprintf("%q", c.Table), "use table or schema.table, of letters, digits and _, at most 56 of the table")
 	case c.MaxLocks < 0:
 		return c, nil, wrong("MaxLocks", c.MaxLocks, "use a positive number, or 0 for three quarters of what the server has room for")

@@ -43,7 +43,8 @@
 // The shard "7" of the namespace 7=tenant is the lock pg_advisory_lock(7, 7), "acme" one on a hash of 48 bits beside the namespace's number
 // (package namespace). Nothing else should take locks in that namespace: work that takes the lock of its own shard waits for itself. Two of 10,000
 // hashed names have one key with a probability of 2 in ten million. They are never taken for one: the name that was claimed first has the key for
-// good, a claim of the other is a *ClashError. UUIDs in upper and lower case have one key.
+// good, a claim of the other is a *ClashError. UUIDs in upper and lower case have one key. If somebody edits the key in a row, the next claim of
+// that shard sets it right.
 //
 // # Terms and guards
 //
@@ -58,7 +59,9 @@
 //
 // So a guarded transaction commits before the next term begins, or not at all. A claim waits for nobody: a shard
 // with such a transaction under way is left out, and claimed at a later look. If it is the only one asked for, the error is a *GuardedError. What Guard sets
-// for its transaction ends the session of a node that was stopped or cut off halfway, after the duration of the lease, unless it is in the middle of a statement.
+// for its transaction ends the session of a node that was stopped or cut off between two statements, after the duration of the lease. A node that stops in the middle of a statement,
+// such as COPY or a big result, is a matter for the claim: after Config.GuardTimeout it ends the session of the transaction, if its role may. All guards of a shard share
+// a lock beside the row, by which a claim sees whose they are. The *GuardedError says which session it is, and what right is missing to end it.
 //
 // # The lock table
 //
@@ -73,16 +76,19 @@
 //	network is cut                renewals fail; contexts end before the lease can; the server frees the locks after it
 //	process is stopped            the server frees the locks after the lease; guards refuse its transactions after the next claim
 //	a statement fails             what it took is given back; if that fails, the session ends
+//	a claim takes too long        it is cancelled after T/4, 3 s or 3/4 of RenewTimeout, and what it took is given back: *SlowError; what was owned stays
+//	a table or row is locked      the statement fails after T/4 or 1 s, and is tried again
 //	a call's ctx ends             the statement goes on; the next call waits for it; a Release that is not answered ends the session
 //	standby                       ErrStandby, until it is promoted
 //	transaction pooler            ErrPooler, permanent, before any lock
-//	a table or a right is missing *TableError, permanent
+//	a table or a right is missing *TableError, permanent; a node that cannot look any more for that loses its shards, within a lease
+//	a row is changed by hand      the shard is lost at the next renewal after a look, and claimed in a new term
 //	lock table full               ErrLockTableFull; what was owned stays
 //
 // # What it needs
 //
-// Two direct connections for each node, or a pool in session mode, to the primary, beside the application's own; three tables (Schema, Backend.Migrate or Config.CreateTable)
-// and the rights that Schema names; the functions pg_control_system and pg_current_wal_lsn, which every role may call by
+// Two direct connections for each node, or a pool in session mode, to the primary, beside the application's own, and one for each process, on
+// which it answers what it owns (Config.Answer); three tables (Schema, Backend.Migrate or Config.CreateTable) and the rights that Schema names; the functions pg_control_system and pg_current_wal_lsn, which every role may call by
 // default. Pin, Drain and Observe make a connection for each call. Guards run on any connection to the database, through a transaction pooler too.
 //
 // # What it does not guarantee

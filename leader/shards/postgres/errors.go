@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"fmt"
+	"strings"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
+	shardsdriver "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
 // What shards cannot live on.
@@ -35,7 +37,7 @@ func (e *TableError) Error() string {
 	}
 	return fmt.Sprintf("shards: the role lacks rights on the tables of shards: GRANT SELECT, INSERT, UPDATE ON %[1]s, SELECT, INSERT, UPDATE, DELETE ON %[2]s "+
 		"and SELECT ON %[3]s TO the role, and USAGE on their schema: %[4]v",
-		pgsession.QuoteTable(e.Table), pgsession.QuoteTable(e.Table+memberSuffix), pgsession.QuoteTable(e.Table+orderSuffix), e.Cause)
+		pgtable.Quote(e.Table), pgtable.Quote(e.Table+memberSuffix), pgtable.Quote(e.Table+orderSuffix), e.Cause)
 }
 
 // Is reports whether target is leader.ErrPermanent.
@@ -55,6 +57,9 @@ func (e *ClashError) Error() string {
 	return fmt.Sprintf("shards: %q and %q have the same key %s: only the second, which was claimed first, can be owned: rename one of them", e.Shard, e.Other, e.Key)
 }
 
+// Is reports whether target is driver.ErrUnclaimable of package shards.
+func (e *ClashError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
+
 // A BudgetError says that a claim got nothing because the server has too many locks. It matches
 // ErrLockTableFull. What was owned before stays.
 type BudgetError struct {
@@ -71,15 +76,42 @@ func (e *BudgetError) Error() string {
 // Is reports whether target is ErrLockTableFull.
 func (e *BudgetError) Is(target error) bool { return target == ErrLockTableFull }
 
-// A GuardedError says that a claim got nothing because transactions that earlier terms have guarded are under way. They end by themselves, or
-// by the times that Guard has set for them, and the shards can be claimed then.
+// A GuardedError says that a claim got nothing because transactions that earlier terms have guarded are under way. They end by themselves,
+// by the times that Guard has set for them, or when Config.GuardTimeout is over, and the shards can be claimed then. It matches driver.ErrUnclaimable.
 type GuardedError struct {
 	Shards []string
+	// Pending says which transaction holds one of them up; nil = it was not looked for yet, or none was seen: somebody has locked the row by hand.
+	Pending *PendingError
 }
 
 func (e *GuardedError) Error() string {
-	return fmt.Sprintf("shards: %d shards, such as %q, are not claimed: transactions that earlier terms have guarded are under way", len(e.Shards), e.Shards[0])
+	text := fmt.Sprintf("shards: %d shards, such as %q, are not claimed: transactions that earlier terms have guarded are under way", len(e.Shards), e.Shards[0])
+	if e.Pending != nil {
+		text += ": " + strings.TrimPrefix(e.Pending.Error(), "leader: ")
+	}
+	return text
 }
+
+// Is reports whether target is driver.ErrUnclaimable of package shards.
+func (e *GuardedError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
+
+// A SlowError says that a claim had no answer within a quarter of the lease, or three seconds, and was cancelled, because renewals wait behind it. The
+// session lasts, keeps what it owned before, and owns none of the names. It matches driver.ErrSlow.
+type SlowError struct {
+	PID   uint32 // of the session
+	Cause error
+}
+
+func (e *SlowError) Error() string {
+	return fmt.Sprintf("shards: a claim was cancelled, because its statement or commit took too long: what is owned stays, and fewer shards are claimed next; "+
+		"look in pg_stat_activity for what pid %d waits when it claims: a synchronous standby that is away, a trigger, a slow disk: %v", e.PID, e.Cause)
+}
+
+// Is reports whether target is driver.ErrSlow of package shards.
+func (e *SlowError) Is(target error) bool { return target == shardsdriver.ErrSlow }
+
+// Unwrap returns why it was cancelled.
+func (e *SlowError) Unwrap() error { return e.Cause }
 
 // failed types an error of a session's statement.
 func (b *Backend) failed(err error) error {

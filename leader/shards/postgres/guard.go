@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 	"github.com/pglatch/pglatch/leader/postgres"
 	"github.com/pglatch/pglatch/leader/shards/driver"
@@ -24,28 +23,30 @@ type Beginner = postgres.Beginner
 // A NotLeaderError says that a guard refused a transaction. Its Election is "shard 7 of tenant=7".
 type NotLeaderError = postgres.NotLeaderError
 
+// A PendingError says which guarded transaction a claim waits for. Its Election is "shard 7 of tenant=7".
+type PendingError = postgres.PendingError
+
 // A TxEndedError says that the function that InTx ran ended the transaction. Its Election is "shard 7 of tenant=7".
 type TxEndedError = postgres.TxEndedError
 
 // ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: nothing is guarded.
 var ErrNoTransaction = postgres.ErrNoTransaction
 
+// ErrReadOnly says that a guard got a read-only transaction, which is aborted: a guard locks the shard's row. It says nothing
+// about the term.
+var ErrReadOnly = postgres.ErrReadOnly
+
 // Bind implements driver.Binder: it adds to the context of a shard's work what Guard and InTx need.
 func (o *lockSession) Bind(ctx context.Context, g driver.Grant) context.Context {
-	group := o.backend.config.Namespace.String()
 	return pgguard.With(ctx, &pgguard.Token{
-		Election: "shard " + g.Name + " of " + group, Term: g.Term,
-		Guarding: pgsession.Guarding{
-			Shard:    &pgsession.GuardedShard{Guards: o.backend.guards, Group: group, Name: g.Name, Era: int(g.Term.Era), N: int64(g.Term.N)},
-			Patience: pgsession.Patience{Idle: o.ttl, Checks: o.session.Checks()},
-		},
+		Election: "shard " + g.Name + " of " + o.backend.config.Namespace.String(), Term: g.Term, Guarding: o.guarding(g),
 	})
 }
 
 // Guard lets the transaction go on only if no later term of the shard has begun, and none can until it has ended:
 // it commits before any later term begins, or not at all. ctx is that of the shard's work, or made from
 // it; the transaction is on the database of the shards, by any connection, also through a transaction pooler. It needs
-// SELECT and UPDATE on the table of terms, whose row it locks FOR SHARE: it cannot be read-only.
+// SELECT and UPDATE on the table of terms, whose row it locks FOR SHARE: ErrReadOnly if the transaction is read-only.
 //
 // If the term has ended, Guard returns a *NotLeaderError, which matches leader.ErrNotLeader, and the transaction is aborted: it cannot write any more. The same if ctx is
 // not of a shard, or has ended with the ownership. In repeatable read and serializable a term that ended since the transaction's

@@ -104,3 +104,33 @@ func TestAShardIsNotClaimedWhileAGuardedTransactionIsUnderWay(t *testing.T) {
 	assert.Contains(t, claim(t, b, "1"), "1")
 	require.NoError(t, control.Commit(t.Context()), "after the next term has begun")
 }
+
+func TestAGuardInAReadOnlyTransactionSaysSo(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	judge := newJudge(t, dsn)
+	work := bound(t, open(t, newBackend(t, dsn, nil), "a"), "1")
+	readOnly := pgx.TxOptions{AccessMode: pgx.ReadOnly}
+	tx, err := judge.pool.BeginTx(t.Context(), readOnly)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for name, err := range map[string]error{
+		"Guard": postgres.Guard(work, tx),
+		"InTxOptions": postgres.InTxOptions(work, judge.pool, readOnly, func(context.Context, pgx.Tx) error {
+			t.Error("it ran")
+			return nil
+		}),
+	} {
+		require.ErrorIs(t, err, postgres.ErrReadOnly, name)
+		require.NotErrorIs(t, err, leader.ErrNotLeader, "it leads")
+		require.ErrorContains(t, err, "shard 1 of tenant=7: the transaction is read-only")
+		require.ErrorContains(t, err, "begin it READ WRITE, on the primary")
+	}
+
+	err = postgres.InTx(work, judge.pool, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SET TRANSACTION READ ONLY")
+		return err
+	})
+	require.ErrorIs(t, err, postgres.ErrReadOnly, "the second guard locks the row again")
+	require.NoError(t, postgres.InTx(work, judge.pool, func(context.Context, pgx.Tx) error { return nil }), "the control")
+}

@@ -3,8 +3,8 @@ package postgres
 import (
 	"fmt"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // The kinds of orders.
@@ -15,7 +15,7 @@ const (
 
 // viewOf is what was seen, by identities. Who owns a shard and is no member, as somebody who took its lock by
 // hand, stands there with the pid of the session.
-func viewOf(seen pgsession.ShardView) driver.View {
+func viewOf(seen group.View) driver.View {
 	v := driver.View{Version: seen.Version}
 	if seen.Owners == nil {
 		return v // it was known
@@ -33,7 +33,7 @@ func viewOf(seen pgsession.ShardView) driver.View {
 	at, identities := map[string]int{}, make(map[uint32]string, len(seen.Members))
 	for _, m := range seen.Members {
 		identities[m.PID] = m.Identity
-		member := driver.Member{Identity: m.Identity, Weight: m.Weight, List: m.List, Draining: m.Draining || drained[m.Identity]}
+		member := driver.Member{Identity: m.Identity, Weight: m.Weight, List: m.List, Draining: m.Draining || drained[m.Identity], Refuses: m.Refuses}
 		if i, ok := at[m.Identity]; ok {
 			v.Members[i] = member // what was announced last
 			continue
@@ -42,7 +42,8 @@ func viewOf(seen pgsession.ShardView) driver.View {
 		v.Members = append(v.Members, member)
 	}
 	v.Owners = make(map[string]string, len(seen.Owners))
-	for name, pid := range seen.Owners {
+	for name, owner := range seen.Owners {
+		pid := owner.PID
 		identity, ok := identities[pid]
 		if !ok {
 			identity = fmt.Sprintf("pid %d", pid)

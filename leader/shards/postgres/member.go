@@ -14,15 +14,15 @@ func (b *Backend) notifySQL() string {
 
 // announceSQL writes what a session says of its node, and lets others look.
 func (b *Backend) announceSQL(self driver.Member) string {
-	return fmt.Sprintf(`INSERT INTO %s AS m (shards, pid, identity, weight, list, draining, announced)
-	VALUES (%s, pg_catalog.pg_backend_pid(), %s, %d, %d, %t, pg_catalog.clock_timestamp())
+	return fmt.Sprintf(`INSERT INTO %s AS m (shards, pid, identity, weight, list, draining, refuses, announced)
+	VALUES (%s, pg_catalog.pg_backend_pid(), %s, %d, %d, %t, %s, pg_catalog.clock_timestamp())
 	ON CONFLICT (shards, pid) DO UPDATE SET identity = excluded.identity, weight = excluded.weight, list = excluded.list,
-		draining = excluded.draining, announced = excluded.announced; `,
-		b.group.Members, b.group.Group(), pgsession.Literal(self.Identity), self.Weight, int64(self.List), self.Draining) + b.notifySQL()
+		draining = excluded.draining, refuses = excluded.refuses, announced = excluded.announced; `,
+		b.group.Members, b.group.NameSQL(), pgsession.Literal(self.Identity), self.Weight, int64(self.List), self.Draining, pgsession.Literal(self.Refuses)) + b.notifySQL()
 }
 
 // leaveSQL gives all locks back, also if the rest fails, takes back what the session said, and lets others look.
 func (b *Backend) leaveSQL() string {
 	return fmt.Sprintf(`SELECT pg_catalog.pg_advisory_unlock_all(); DELETE FROM %s WHERE shards = %s AND pid = pg_catalog.pg_backend_pid(); `,
-		b.group.Members, b.group.Group()) + b.notifySQL()
+		b.group.Members, b.group.NameSQL()) + b.notifySQL()
 }

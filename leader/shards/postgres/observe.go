@@ -7,18 +7,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // Observe implements driver.Observer, on a connection of its own, which takes no lock. It needs SELECT on the three
 // tables. A shard that was ever owned is known until somebody deletes its row.
 func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error) {
-	var seen pgsession.ShardView
-	var terms []pgsession.ShardTerm
+	var seen group.View
+	var terms []group.Term
 	err = b.onConn(ctx, func(conn *pgx.Conn) error {
-		seen, terms, err = pgsession.ObserveShards(ctx, conn, b.group)
+		seen, terms, err = b.group.Observe(ctx, conn)
 		return err
 	})
 	if b.config.CreateTable && sqlstate.Of(err) == sqlstate.UndefinedTable {

@@ -24,7 +24,8 @@ func (b *Backend) Drain(ctx context.Context, identity string, drain bool) error 
 func (b *Backend) order(ctx context.Context, kind, subject, identity string, wanted bool) error {
 	group := b.group.Namespace.String()
 	sql := `DELETE FROM ` + b.group.Orders + ` WHERE shards = $1 AND kind = $2 AND subject = $3`
-	args := []any{group, kind, subject}
+	const unprepared = pgx.QueryExecModeExec // or a pooler in transaction mode would give another session the statement
+	args := []any{unprepared, group, kind, subject}
 	if wanted {
 		sql = `INSERT INTO ` + b.group.Orders + ` (shards, kind, subject, identity) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (shards, kind, subject) DO UPDATE SET identity = excluded.identity`
@@ -39,7 +40,7 @@ func (b *Backend) order(ctx context.Context, kind, subject, identity string, wan
 				if _, err := tx.Exec(ctx, sql, args...); err != nil {
 					return err
 				}
-				_, err := tx.Exec(ctx, `SELECT pg_catalog.pg_notify($1, '')`, b.group.Channel())
+				_, err := tx.Exec(ctx, `SELECT pg_catalog.pg_notify($1, '')`, unprepared, b.group.Channel())
 				return err
 			})
 		})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
@@ -26,7 +26,7 @@ const (
 // its terms begin again.
 func Schema(table string) string {
 	table = cmp.Or(table, DefaultTable)
-	return `CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table) + ` (
+	return `CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table) + ` (
 	shards text NOT NULL,           -- the group: "tenant=7"
 	name text NOT NULL,
 	key bigint NOT NULL,            -- of the lock: (classid << 32) | objid
@@ -41,17 +41,18 @@ func Schema(table string) string {
 	PRIMARY KEY (shards, name),
 	UNIQUE (shards, key)
 );
-CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table+memberSuffix) + ` (
+CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+memberSuffix) + ` (
 	shards text NOT NULL,
 	pid int NOT NULL,               -- valid while this session shares the lock of the members
 	identity text NOT NULL,
 	weight int NOT NULL,
 	list bigint NOT NULL,           -- a digest of the names that it knows
 	draining boolean NOT NULL,
+	refuses text NOT NULL,          -- shards that it cannot claim now
 	announced timestamptz NOT NULL,
 	PRIMARY KEY (shards, pid)
 );
-CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table+orderSuffix) + ` (
+CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+orderSuffix) + ` (
 	shards text NOT NULL,
 	kind text NOT NULL,             -- 'pin': identity is to own the shard subject; 'drain': subject is to give up what it owns
 	subject text NOT NULL,
@@ -62,7 +63,7 @@ CREATE TABLE IF NOT EXISTS ` + pgsession.QuoteTable(table+orderSuffix) + ` (
 
 // Migrate makes the tables unless they are there, on a connection of its own. Several may do so at a time.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgsession.Create(ctx, conn, Schema(b.config.Table)) })
+	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgtable.Create(ctx, conn, Schema(b.config.Table)) })
 	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil

@@ -11,8 +11,10 @@ import (
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/introspect"
 	leaderdriver "github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
 // A lockSession is a connection that carries shards. One call at a time has it; when the ctx of a call ends, what it
@@ -29,8 +31,16 @@ type lockSession struct {
 
 	turn chan struct{} // has a value while a call is under way: Close waits for it
 
-	held map[string]int64 // keys by the names of the shards that it owns; guarded by turn
-	self driver.Member    // as it was announced; guarded by turn
+	held map[string]ownedShard // by name; read under turn or mu, written under both
+
+	// These are guarded by mu.
+	suspects []string      // whose rows may be others than the session left them
+	odd      []string      // whose rows are others, to be reported as lost
+	reported []string      // whose locks are to be given back, because the node knows that they are lost
+	self     driver.Member // as it was announced; guarded by turn
+
+	answers *introspect.Membership // set before the session is shared; nil = it does not answer
+	leave   sync.Once
 
 	mu    sync.Mutex
 	ended bool  // on purpose, or lost
@@ -45,7 +55,7 @@ var _ interface {
 
 func newSession(b *Backend, ttl time.Duration) *lockSession {
 	return &lockSession{
-		backend: b, ttl: ttl, changed: make(chan struct{}, 1), lost: make(chan struct{}), turn: make(chan struct{}, 1), held: map[string]int64{},
+		backend: b, ttl: ttl, changed: make(chan struct{}, 1), lost: make(chan struct{}), turn: make(chan struct{}, 1), held: map[string]ownedShard{},
 	}
 }
 
@@ -116,9 +126,13 @@ func (o *lockSession) lose(cause error) {
 
 // notified hears of what other sessions changed.
 func (o *lockSession) notified(pid uint32) {
-	if pid == o.pid {
-		return
+	if pid != o.pid {
+		o.look()
 	}
+}
+
+// look tells the node that a look is worthwhile.
+func (o *lockSession) look() {
 	select {
 	case o.changed <- struct{}{}:
 	default: // it has not looked yet
@@ -137,26 +151,43 @@ func (o *lockSession) Renew(ctx context.Context, ttl time.Duration) ([]string, e
 	if ttl > o.ttl {
 		return nil, wrong("LeaseDuration", ttl, fmt.Sprintf("the session was opened for %v", o.ttl))
 	}
-	_, err := call(ctx, o, func() (struct{}, error) { return struct{}{}, o.session.Ping() })
-	return nil, err
+	_, err := call(ctx, o, func() (struct{}, error) {
+		err := o.session.Ping()
+		if err == nil {
+			err = o.giveBack()
+		}
+		if err == nil {
+			err = o.verify()
+		}
+		return struct{}{}, err
+	})
+	return o.reports(), err
 }
 
 // Look implements driver.Session.
 func (o *lockSession) Look(ctx context.Context, known uint64) (driver.View, error) {
-	seen, err := call(ctx, o, func() (pgsession.ShardView, error) { return o.session.LookShards(o.backend.group, known) })
+	var began time.Time
+	seen, err := call(ctx, o, func() (group.View, error) {
+		began = time.Now()
+		return o.backend.group.Look(o.session, known)
+	})
 	if err != nil {
 		return driver.View{}, err
 	}
+	o.backend.suspect(seen.Owners, began)
 	return viewOf(seen), nil
 }
 
 // Claim implements driver.Session. Names that have no key, or that of another shard, are left out, as those are for which Config.MaxLocks
 // leaves no room. If that leaves nothing, it is the error.
 func (o *lockSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
-	return call(ctx, o, func() ([]driver.Grant, error) { return o.claim(names) })
+	return call(ctx, o, func() ([]driver.Grant, error) { return o.claim(ctx, names) })
 }
 
-func (o *lockSession) claim(names []string) (grants []driver.Grant, problem error) {
+func (o *lockSession) claim(ctx context.Context, names []string) (grants []driver.Grant, problem error) {
+	if err := o.giveBack(); err != nil {
+		return nil, err
+	}
 	keys := make(map[string]int64, len(names))
 	for _, name := range names {
 		if _, held := o.held[name]; held {
@@ -164,21 +195,32 @@ func (o *lockSession) claim(names []string) (grants []driver.Grant, problem erro
 		}
 		key, err := o.backend.group.Key(name)
 		if err != nil {
-			problem = fmt.Errorf("shards: %q cannot be claimed: %w", name, err)
+			problem = fmt.Errorf("shards: %q cannot be claimed: %w: %w", name, err, driver.ErrUnclaimable)
 			continue
 		}
 		keys[name] = key
 	}
 	if len(keys) > 0 {
 		limit := o.limit()
-		claim, err := o.session.ClaimShards(o.backend.group, keys, o.backend.room.limit(limit, len(keys)), o.rowWait())
+		claim, err := o.backend.group.Claim(o.session, keys, o.backend.room.limit(limit, len(keys)), o.patience(ctx))
+		if errors.Is(err, pgsession.ErrSlow) {
+			err = &SlowError{PID: o.pid, Cause: err}
+		}
 		if err != nil {
 			return nil, err
 		}
 		o.backend.room.counted(limit, claim.Locks, len(claim.Got))
 		for _, got := range claim.Got {
-			o.held[got.Name] = keys[got.Name]
+			o.backend.waits.over(got.Name)
 			grants = append(grants, driver.Grant{Name: got.Name, Term: driver.Term{Era: uint16(got.Era), N: got.N}})
+		}
+		o.own(grants, keys)
+		if len(claim.Guarded) > 0 {
+			guarded, err := o.awaitGuards(claim.Guarded)
+			if err != nil {
+				return grants, err
+			}
+			problem = cmp.Or[error](problem, guarded)
 		}
 		problem = cmp.Or(o.leftOut(claim, keys, limit), problem)
 	}
@@ -192,15 +234,12 @@ func (o *lockSession) claim(names []string) (grants []driver.Grant, problem erro
 }
 
 // leftOut says why names were not tried, if any were not.
-func (o *lockSession) leftOut(claim pgsession.ShardClaim, keys map[string]int64, limit int64) error {
+func (o *lockSession) leftOut(claim group.Claim, keys map[string]int64, limit int64) error {
 	if claim.LeftOut > 0 {
 		return &BudgetError{Wanted: claim.LeftOut, Locks: claim.Locks, Limit: limit}
 	}
 	for _, clash := range claim.Clashes {
 		return &ClashError{clash.Name, clash.Other, o.backend.group.TagOf(keys[clash.Name]).String()}
-	}
-	if len(claim.Guarded) > 0 {
-		return &GuardedError{claim.Guarded}
 	}
 	return nil
 }
@@ -213,8 +252,18 @@ func (o *lockSession) limit() int64 {
 	return o.session.LockTable() * 3 / 4
 }
 
-// rowWait bounds the wait for a row, so that a call is answered in time.
-func (o *lockSession) rowWait() time.Duration { return min(o.ttl/4, time.Second) }
+// lockWait bounds the wait for a row or a table, so that a call is answered in time.
+func (o *lockSession) lockWait() time.Duration { return min(o.ttl/4, time.Second) }
+
+// patience bounds a claim's statement: renewals wait behind it. It is a quarter of the lease and three quarters of what ctx leaves at most, so that
+// a renewal which has as much time as a claim is answered in it, and less than what a Session gives a statement.
+func (o *lockSession) patience(ctx context.Context) time.Duration {
+	patience := min(o.ttl/4, 3*time.Second)
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(end)*3/4)
+	}
+	return patience
+}
 
 // Release implements driver.Session. After an error the session has ended.
 func (o *lockSession) Release(ctx context.Context, names []string) error {
@@ -228,19 +277,17 @@ func (o *lockSession) Release(ctx context.Context, names []string) error {
 func (o *lockSession) release(names []string) error {
 	var keys []int64
 	for _, name := range names {
-		if key, ok := o.held[name]; ok {
-			keys = append(keys, key)
+		if owned, ok := o.held[name]; ok {
+			keys = append(keys, owned.key)
 		}
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	if err := o.session.ReleaseShards(o.backend.group, keys); err != nil {
+	if err := o.backend.group.Release(o.session, keys); err != nil {
 		return err
 	}
-	for _, name := range names {
-		delete(o.held, name)
-	}
+	o.disown(names)
 	if _, err := o.session.Query(o.backend.notifySQL()); errors.Is(err, session.ErrLost) {
 		return err
 	}
@@ -253,7 +300,7 @@ func (o *lockSession) Passed(ctx context.Context, released []driver.Grant) (int,
 	for i, g := range released {
 		names[i], eras[i], ns[i] = g.Name, g.Term.Era, g.Term.N
 	}
-	return call(ctx, o, func() (int, error) { return o.session.PassedShards(o.backend.group, names, eras, ns) })
+	return call(ctx, o, func() (int, error) { return o.backend.group.Passed(o.session, names, eras, ns) })
 }
 
 // Announce implements driver.Session.
@@ -295,6 +342,10 @@ func (o *lockSession) Close() error {
 	o.session.Close(false)
 	<-o.turn
 	o.dialer.Close()
+	o.backend.mu.Lock()
+	delete(o.backend.sessions, o)
+	o.backend.mu.Unlock()
+	o.leave.Do(o.answers.Leave)
 	return nil
 }
 
@@ -304,4 +355,7 @@ func (o *lockSession) kill(cause error) {
 	o.session.Kill(cause)
 }
 
-var errClosed = errors.New("session closed")
+var (
+	errClosed  = errors.New("session closed")
+	errGuarded = errors.New("it is claimed when that has ended")
+)

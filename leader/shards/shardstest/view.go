@@ -39,7 +39,7 @@ var viewCases = []testCase{
 	}},
 	{"what a node says of itself can change", func(s *suite) {
 		a, b := s.open("a"), s.open("b")
-		self := shards.Member{Identity: "a", Weight: 50, List: 1<<63 + 5, Draining: true}
+		self := shards.Member{Identity: "a", Weight: 50, List: 1<<63 + 5, Draining: true, Refuses: "12ab,ff"}
 		require.NoError(s, a.Announce(s.context(), self))
 		assert.Equal(s, self, members(s.look(b))["a"])
 		assert.Equal(s, member("b"), members(s.look(b))["b"])

@@ -1,7 +1,7 @@
 package plan
 
 // Fair returns how many shards each member is to own, of those that members of its list own
-// and that nobody does. That of a member that drains is 0. It is what a node would compute that sees v and mistrusts nobody.
+// and that nobody does. That of a member that drains, or can claim nothing, is 0. It is what a node would compute that sees v and mistrusts nobody.
 func Fair(s *Shards, v *View) []int {
 	fair := make([]int, len(v.Members))
 	done := map[uint64]bool{}
@@ -13,10 +13,10 @@ func Fair(s *Shards, v *View) []int {
 		active, leaving := make([]bool, len(v.Members)), make([]bool, len(v.Members))
 		for m, other := range v.Members {
 			if other.List == member.List {
-				active[m], leaving[m] = !other.Draining, other.Draining
+				active[m], leaving[m] = !other.Draining && !v.refusesAll(m), other.Draining
 			}
 		}
-		p := newPlanner(s, v, active, leaving)
+		p := newPlanner(s, v, roles{active: active, leaving: leaving})
 		for m, share := range p.shares {
 			if share != nil {
 				fair[m] = share.quota

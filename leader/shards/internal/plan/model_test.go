@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -28,7 +29,10 @@ type world struct {
 	nodes  map[string]*actor
 	old    []driver.View // what was to be seen before
 	moved  []time.Duration
+	rules  Rules
 	trusts bool // the control: a node owns what the targets give it, and asks nobody
+	naive  bool // the control: nodes forget at once who let something lie
+	silent bool // the control: nodes do not say what they refuse
 	moves  int
 	twice  bool // a shard was moved to even out twice within MinStay
 }
@@ -38,16 +42,18 @@ type actor struct {
 	*Node
 	list     *Shards
 	draining bool
+	hangs    bool            // it does nothing more, and keeps what it owns
+	refuses  map[string]bool // what it cannot claim
 }
 
 func newWorld(shards *Shards) *world {
-	w := &world{shards: shards, owners: make([]string, len(shards.Names)), nodes: map[string]*actor{}}
+	w := &world{shards: shards, owners: make([]string, len(shards.Names)), nodes: map[string]*actor{}, rules: rules}
 	w.moved = slices.Repeat([]time.Duration{never}, len(w.owners))
 	return w
 }
 
 func (w *world) join(identity string) {
-	w.nodes[identity] = &actor{NewNode(identity, rules, w.shards, w.now), w.shards, false}
+	w.nodes[identity] = &actor{Node: NewNode(identity, w.rules, w.shards, w.now), list: w.shards}
 }
 
 // die ends a node, and its locks with it.
@@ -64,7 +70,11 @@ func (w *world) die(identity string) {
 func (w *world) sight() driver.View {
 	v := driver.View{Owners: map[string]string{}}
 	for identity, a := range w.nodes {
-		v.Members = append(v.Members, driver.Member{Identity: identity, Weight: 100, List: a.list.Digest, Draining: a.draining})
+		m := driver.Member{Identity: identity, Weight: 100, List: a.list.Digest, Draining: a.draining}
+		if !w.silent {
+			m.Refuses = Refusals(slices.Collect(maps.Keys(a.refuses)))
+		}
+		v.Members = append(v.Members, m)
 	}
 	for i, owner := range w.owners {
 		if owner != "" {
@@ -77,6 +87,12 @@ func (w *world) sight() driver.View {
 // act lets a node decide by a view and do so. Only some of its claims are done, if some is not nil.
 func (w *world) act(identity string, seen driver.View, some func() bool) (did bool) {
 	a := w.nodes[identity]
+	if a.hangs {
+		return false
+	}
+	if w.naive {
+		a.forgive()
+	}
 	view := a.list.View(seen)
 	d := a.Step(w.now, view)
 	for _, i := range d.Give {
@@ -85,12 +101,12 @@ func (w *world) act(identity string, seen driver.View, some func() bool) (did bo
 		if !slices.ContainsFunc(seen.Members, func(m driver.Member) bool { return m.Identity == identity && m.Draining }) {
 			w.moves++
 			at := &w.moved[w.at(a, i)]
-			w.twice = w.twice || *at != never && w.now-*at < rules.MinStay
+			w.twice = w.twice || *at != never && w.now-*at < w.rules.MinStay
 			*at = w.now
 		}
 	}
 	for _, i := range d.Claim {
-		if some != nil && some() {
+		if some != nil && some() || a.refuses[a.list.Names[i]] {
 			continue
 		}
 		at := &w.owners[w.at(a, i)]
@@ -283,7 +299,7 @@ func TestTwoFleetsWithDifferentListsDoNotFight(t *testing.T) {
 	w := newWorld(NewShards(all))
 	older, newer := NewShards(all[:50]), NewShards(all[10:]) // ten are only known to each
 	for identity, list := range map[string]*Shards{"old-1": older, "old-2": older, "new-1": newer, "new-2": newer} {
-		w.nodes[identity] = &actor{NewNode(identity, rules, list, 0), list, false}
+		w.nodes[identity] = &actor{Node: NewNode(identity, rules, list, 0), list: list}
 	}
 	for _, first := range []string{"old-1", "new-1"} {
 		w.now += look

@@ -13,7 +13,7 @@ func TestNothingMovesForARounding(t *testing.T) {
 	s := NewShards(names("s", 3))
 	active, leaving := everybody(2)
 	for _, owners := range [][]int32{{0, 0, 1}, {1, 1, 0}} {
-		assert.Equal(t, owners, targets(s, NewView(crowd(s, 100, 100), owners), active, leaving))
+		assert.Equal(t, owners, targets(s, NewView(crowd(s, 100, 100), owners), roles{active: active, leaving: leaving}))
 	}
 }
 

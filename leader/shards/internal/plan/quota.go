@@ -11,14 +11,16 @@ type share struct {
 	weight int
 	pinned int // shards that are pinned to it
 	held   int // shards that it owns and may keep, without those that are pinned
+	most   int // its quota is not greater than this, unless more are pinned to it
 	quota  int // how many it is to own, pinned ones included
-	room   int // how many more it is to own; less than 0: how many less
+	room   int // how many more it is to own
+	over   int // how many less
 }
 
 // fill sets the quotas, whose sum is total: each is its member's part of total by weight, rounded
 // down or up. Rounded up are those first that own as much already, so that nothing moves for a
-// rounding. Who has more shards pinned to it than its part gets these, and no other; the rest is
-// divided among the others.
+// rounding. A member with more shards pinned to it than its part gets these, and no other. A member whose
+// part is greater than what it may have at most gets that. The rest is divided among the others.
 func fill(shares []*share, total int) {
 	for {
 		weights := 0
@@ -30,11 +32,18 @@ func fill(shares []*share, total int) {
 		}
 		over := false
 		shares = slices.DeleteFunc(shares, func(s *share) bool {
-			if over || s.pinned*weights <= total*s.weight {
+			switch part := total * s.weight; {
+			case over:
+				return false
+			case s.pinned*weights > part:
+				s.quota = s.pinned
+			case s.most*weights < part:
+				s.quota = s.most
+			default:
 				return false
 			}
-			s.quota, over = s.pinned, true
-			total -= s.pinned
+			over = true
+			total -= s.quota
 			return true
 		})
 		if !over {

@@ -49,8 +49,9 @@ type View struct {
 	Owners  []int32         // of each shard
 	Pins    []int32         // the member that each shard is pinned to, or Nobody; nil = no pins
 
-	hashes []uint64 // of the members
-	plan   []int32  // targets, if all members are active and the view is right; nil = not computed
+	hashes   []uint64  // of the members
+	refusals []refusal // of the members; nil = nobody refuses anything
+	plan     []int32   // targets, if nothing is special; nil = not computed
 }
 
 // View returns v as numbers.
@@ -59,6 +60,7 @@ func (s *Shards) View(v driver.View) *View {
 		return cmp.Compare(a.Identity, b.Identity)
 	})
 	w := NewView(members, make([]int32, len(s.Names)))
+	w.refusals = s.refusals(members)
 	index := make(map[string]int32, len(members))
 	for i, m := range members {
 		index[m.Identity] = int32(i) //nolint:gosec // there are not so many
@@ -92,4 +94,9 @@ func NewView(members []driver.Member, owners []int32) *View {
 		v.hashes[i] = Hash(m.Identity)
 	}
 	return v
+}
+
+// clone returns a copy that can be changed. It has no plan.
+func (v *View) clone() *View {
+	return &View{Members: v.Members, Owners: slices.Clone(v.Owners), Pins: v.Pins, hashes: v.hashes, refusals: slices.Clone(v.refusals)}
 }

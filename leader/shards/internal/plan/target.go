@@ -4,40 +4,62 @@ import (
 	"slices"
 )
 
-// targets returns the member that is to own each shard. active says who may get shards, leaving
-// whose shards go to others. It depends on its arguments alone, so two nodes that see the same
-// have the same targets, and who gives a shard up knows who takes it.
+// roles say what each member is to get.
+type roles struct {
+	active  []bool  // may get shards
+	leaving []bool  // its shards go to others
+	trial   []bool  // is active, and gets one shard more than it owns; nil = nobody
+	lay     []int32 // by shard: the member that let it lie last, or Nobody; nil = nobody did
+}
+
+// targets returns the member that is to own each shard. It depends on its arguments alone, so two nodes that see the same
+// have the same targets, and the owner that gives a shard up knows who takes it.
 //
 // A member keeps what it owns, up to its quota: what moves is what a member has too much, what a
 // leaving one has, and what nobody owns. Which these are, and who gets them, weighted rendezvous
 // hashing says. What a member that is neither active nor leaving owns, or a stranger, stays.
-func targets(s *Shards, v *View, active, leaving []bool) []int32 {
-	p := newPlanner(s, v, active, leaving)
+//
+// No shard that somebody owns goes to a member that refuses it. A free one does only if all active members refuse it. The member that let a shard
+// lie gets it again only if no other member has room for it, and no other shard can be given instead.
+func targets(s *Shards, v *View, r roles) []int32 {
+	p := newPlanner(s, v, r)
 	if p.count == 0 {
 		return p.target
 	}
 	p.open()
-	p.place(p.free)
-	p.place(p.left)
-	p.place(p.surplus())
+	p.place(p.free, atAnyPrice)
+	p.place(p.left, beyondQuotas)
+	p.place(p.surplus(), withinQuotas)
 	return p.target
 }
 
+// An urgency is what a shard is placed at the expense of.
+type urgency uint8
+
+const (
+	withinQuotas urgency = iota // it stays where it is if no member with room accepts it
+	beyondQuotas                // it stays where it is if no active member accepts it
+	atAnyPrice                  // it has a target in any case
+)
+
 type planner struct {
+	roles
 	s          *Shards
 	v          *View
 	target     []int32
 	shares     []*share // by member; nil = it is not active
 	count      int      // of active members
+	fussy      bool     // some shards are not for all members
 	free, left []int    // shards that nobody owns, and those of leaving members
 	takers     []int32  // members that have room
+	all        []int32  // active members that are not on trial
 }
 
 // newPlanner sets the quotas of active members.
-func newPlanner(s *Shards, v *View, active, leaving []bool) *planner {
-	p := &planner{s: s, v: v, target: slices.Clone(v.Owners), shares: make([]*share, len(v.Members))}
+func newPlanner(s *Shards, v *View, r roles) *planner {
+	p := &planner{roles: r, s: s, v: v, target: slices.Clone(v.Owners), shares: make([]*share, len(v.Members)), fussy: v.refusals != nil || r.lay != nil}
 	var shares []*share
-	for m, yes := range active {
+	for m, yes := range r.active {
 		if yes {
 			p.shares[m] = &share{hash: v.hashes[m], weight: max(v.Members[m].Weight, 1)}
 			shares = append(shares, p.shares[m])
@@ -46,17 +68,42 @@ func newPlanner(s *Shards, v *View, active, leaving []bool) *planner {
 	if p.count = len(shares); p.count == 0 {
 		return p
 	}
-	p.divide(leaving)
+	p.divide()
 	total := len(p.free) + len(p.left)
 	for _, share := range shares {
 		total += share.pinned + share.held
+	}
+	for m, share := range p.shares {
+		if share != nil {
+			share.most = p.most(m, total)
+		}
 	}
 	fill(shares, total)
 	return p
 }
 
+// most is how many of total shards a member may own.
+func (p *planner) most(m, total int) int {
+	if p.v.refusals != nil {
+		for i := range p.v.refusals[m].some {
+			if owner := p.v.Owners[i]; owner != int32(m) && p.inPlay(owner) { //nolint:gosec // an index
+				total--
+			}
+		}
+	}
+	if p.trial != nil && p.trial[m] {
+		total = min(total, p.shares[m].pinned+p.shares[m].held+1)
+	}
+	return total
+}
+
+// inPlay reports whether what this one owns can go to others.
+func (p *planner) inPlay(owner int32) bool {
+	return owner == Nobody || owner >= 0 && (p.shares[owner] != nil || p.leaving[owner])
+}
+
 // divide counts what active members have, and finds the shards that go to those with room.
-func (p *planner) divide(leaving []bool) {
+func (p *planner) divide() {
 	for i, owner := range p.v.Owners {
 		if p.pinned(i) {
 			p.target[i] = p.v.Pins[i]
@@ -68,7 +115,7 @@ func (p *planner) divide(leaving []bool) {
 			p.free = append(p.free, i)
 		case owner >= 0 && p.shares[owner] != nil:
 			p.shares[owner].held++
-		case owner >= 0 && leaving[owner]:
+		case owner >= 0 && p.leaving[owner]:
 			p.left = append(p.left, i)
 		}
 	}
@@ -80,18 +127,22 @@ func (p *planner) open() {
 		if share == nil {
 			continue
 		}
-		if share.room = share.quota - share.pinned - share.held; share.room > 0 {
+		if p.trial == nil || !p.trial[m] {
+			p.all = append(p.all, int32(m)) //nolint:gosec // an index
+		}
+		share.room = share.quota - share.pinned - share.held
+		if share.over = max(-share.room, 0); share.room > 0 {
 			p.takers = append(p.takers, int32(m)) //nolint:gosec // an index
 		}
 	}
 }
 
-// surplus returns what active members own beyond their quotas: the shards for which their scores
+// surplus returns what active members own beyond their quotas and others accept: the shards for which their scores
 // are the lowest.
 func (p *planner) surplus() []int {
 	owned := map[int32][]int{}
 	for i, owner := range p.v.Owners {
-		if owner >= 0 && p.shares[owner] != nil && p.shares[owner].room < 0 && !p.pinned(i) {
+		if owner >= 0 && p.shares[owner] != nil && p.shares[owner].over > 0 && !p.pinned(i) {
 			owned[owner] = append(owned[owner], i)
 		}
 	}
@@ -103,35 +154,91 @@ func (p *planner) surplus() []int {
 			}
 			return 1
 		})
-		all = append(all, shards[:min(-p.shares[owner].room, len(shards))]...)
+		shards = p.wanted(shards)
+		all = append(all, shards[:min(p.shares[owner].over, len(shards))]...)
 	}
 	slices.Sort(all)
 	return all
 }
 
-// place gives each of these shards to the taker that has the highest score for it.
-func (p *planner) place(shards []int) {
+// wanted returns those of these shards that a member with room accepts. Those that only a member accepts that let them
+// lie come last.
+func (p *planner) wanted(shards []int) []int {
+	if !p.fussy {
+		return shards
+	}
+	var good, last []int
 	for _, i := range shards {
-		if len(p.takers) == 0 {
-			panic("BUG: there is less room than there are shards")
+		switch {
+		case p.best(p.takers, i, willing) >= 0:
+			good = append(good, i)
+		case p.best(p.takers, i, accepting) >= 0:
+			last = append(last, i)
 		}
-		best := 0
-		for t := 1; t < len(p.takers); t++ {
-			if p.score(p.takers[t], i).beats(p.score(p.takers[best], i)) {
-				best = t
-			}
+	}
+	return append(good, last...)
+}
+
+// place gives each of these shards to the member that has the highest score for it.
+func (p *planner) place(shards []int, how urgency) {
+	for _, i := range shards {
+		m := p.choose(i, how)
+		if m < 0 {
+			continue
 		}
-		m := p.takers[best]
 		p.target[i] = m
 		if p.shares[m].room--; p.shares[m].room == 0 {
-			p.takers = slices.Delete(p.takers, best, best+1)
+			at := slices.Index(p.takers, m)
+			p.takers = slices.Delete(p.takers, at, at+1)
 		}
 	}
 }
 
-// pinned reports whether shard i is pinned to a member that is active.
+// choose returns who is to have a shard, or Nobody.
+func (p *planner) choose(i int, how urgency) int32 {
+	m := p.best(p.takers, i, willing)
+	if m < 0 && p.fussy {
+		m = p.best(p.takers, i, accepting)
+	}
+	if m < 0 && how >= beyondQuotas {
+		if m = p.best(p.all, i, willing); m < 0 {
+			m = p.best(p.all, i, accepting)
+		}
+	}
+	if m < 0 && how == atAnyPrice {
+		if m = p.best(p.takers, i, anybody); m < 0 {
+			m = p.best(p.all, i, anybody)
+		}
+	}
+	return m
+}
+
+// A standard is which members come into question for a shard.
+type standard uint8
+
+const (
+	anybody   standard = iota
+	accepting          // not those that refuse it
+	willing            // nor the one that let it lie
+)
+
+// best returns which of these members has the highest score for a shard, or Nobody.
+func (p *planner) best(among []int32, i int, which standard) int32 {
+	best := Nobody
+	for _, m := range among {
+		if p.fussy && (which >= accepting && p.v.refuses(m, i) || which >= willing && p.lay != nil && p.lay[i] == m) {
+			continue
+		}
+		if best < 0 || p.score(m, i).beats(p.score(best, i)) {
+			best = m
+		}
+	}
+	return best
+}
+
+// pinned reports whether shard i is pinned to a member that is active, and does not refuse it.
 func (p *planner) pinned(i int) bool {
-	return p.v.Pins != nil && p.v.Pins[i] >= 0 && p.shares[p.v.Pins[i]] != nil
+	return p.v.Pins != nil && p.v.Pins[i] >= 0 && p.shares[p.v.Pins[i]] != nil && !p.v.refuses(p.v.Pins[i], i)
 }
 
 func (p *planner) score(member int32, shard int) score {

@@ -125,7 +125,7 @@ func TestEachMemberGetsItsFairPartRoundedDownOrUpAndNothingElseMoves(t *testing.
 		v := NewView(crowd(s, weights...), owners)
 		active, leaving := everybody(len(weights))
 
-		target := targets(s, v, active, leaving)
+		target := targets(s, v, roles{active: active, leaving: leaving})
 		total, held := 0, make([]int, len(weights))
 		for _, w := range weights {
 			total += w
@@ -146,7 +146,7 @@ func TestEachMemberGetsItsFairPartRoundedDownOrUpAndNothingElseMoves(t *testing.
 			must += max(held[m]-got, 0)
 		}
 		assert.Equal(t, must, moves(owners, target))
-		assert.Equal(t, target, targets(s, NewView(v.Members, target), active, leaving), "it is settled then")
+		assert.Equal(t, target, targets(s, NewView(v.Members, target), roles{active: active, leaving: leaving}), "it is settled then")
 	})
 }
 
@@ -160,13 +160,13 @@ func TestAJoinAndALeaveMoveThePartOfThatMember(t *testing.T) {
 		gone := rapid.IntRange(0, m-1).Draw(t, "gone")
 		active, leaving := everybody(m)
 		active[gone] = false
-		before := targets(s, NewView(members, nobody(n)), active, leaving)
+		before := targets(s, NewView(members, nobody(n)), roles{active: active, leaving: leaving})
 		active[gone] = true
-		joined := targets(s, NewView(members, before), active, leaving)
+		joined := targets(s, NewView(members, before), roles{active: active, leaving: leaving})
 		assert.LessOrEqual(t, moves(before, joined), (n+m-1)/m, "a join")
 
 		active[gone], leaving[gone] = false, true
-		left := targets(s, NewView(members, joined), active, leaving)
+		left := targets(s, NewView(members, joined), roles{active: active, leaving: leaving})
 		assert.LessOrEqual(t, moves(joined, left), (n+m-1)/m, "a leave")
 		assert.NotContains(t, left, int32(gone))
 	})
@@ -184,7 +184,7 @@ func TestPinnedShardsGoWhereTheyArePinnedAndTheRestIsEvenedOut(t *testing.T) {
 			active[0] = rapid.Bool().Draw(t, "active")
 			leaving[0] = !active[0] && rapid.Bool().Draw(t, "leaving")
 		}
-		target := targets(s, v, active, leaving)
+		target := targets(s, v, roles{active: active, leaving: leaving})
 		pinned, got := make([]int, m), make([]int, m)
 		for i, to := range target {
 			pin := v.Pins[i]
@@ -217,8 +217,8 @@ func TestWhatStrangersAndMembersWithAnotherListOwnStays(t *testing.T) {
 	t.Parallel()
 	s := NewShards(names("s", 9))
 	v := NewView(crowd(s, 100, 100), []int32{Stranger, Stranger, 1, 1, 1, 1, Nobody, Nobody, Nobody})
-	target := targets(s, v, []bool{true, false}, []bool{false, false})
+	target := targets(s, v, roles{active: []bool{true, false}, leaving: []bool{false, false}})
 	assert.Equal(t, []int32{Stranger, Stranger, 1, 1, 1, 1, 0, 0, 0}, target)
-	target = targets(s, v, []bool{false, false}, []bool{true, true})
+	target = targets(s, v, roles{active: []bool{false, false}, leaving: []bool{true, true}})
 	assert.Equal(t, v.Owners, target, "with nobody to take it, nobody gives")
 }

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// An ownedShard is one that a session owns.
+type ownedShard struct {
+	key   int64
+	since time.Time
+	row   group.Owner // as it is in the table while the session owns the shard
+}
+
+// own notes what a claim got. The caller has the turn.
+func (o *lockSession) own(got []driver.Grant, keys map[string]int64) {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, g := range got {
+		o.held[g.Name] = ownedShard{keys[g.Name], now, group.Owner{PID: o.pid, Era: g.Term.Era, N: g.Term.N}}
+	}
+}
+
+// disown notes what was released. The caller has the turn.
+func (o *lockSession) disown(names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range names {
+		delete(o.held, name)
+	}
+}
+
+// introspect lets the session answer questions; see package introspect. Close ends that.
+func (o *lockSession) introspect(identity string) {
+	b := o.backend
+	o.answers = introspect.Join(introspect.Member{
+		Conn: b.config.ConnConfig, BeforeConnect: b.config.BeforeConnect, Connect: b.config.Connect, ApplicationName: identity,
+		Config: b.config.Answer, Source: answerer{o, identity, time.Now()}, Logger: b.config.Logger,
+	})
+	o.answers.Connected()
+}
+
+// An answerer is a session that answers.
+type answerer struct {
+	*lockSession
+	identity string
+	since    time.Time // that it is a member
+}
+
+var _ introspect.Source = answerer{}
+
+// Connected implements introspect.Source.
+func (a answerer) Connected() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.ended
+}
+
+// Answer implements introspect.Source.
+func (a answerer) Answer(q introspect.Question, into *introspect.Answer) {
+	now, g := time.Now(), a.backend.group
+	group := introspect.Group{Name: g.Namespace.String(), Number: g.Namespace.Number(), Members: g.Member(), Node: a.identity, Session: a.pid}
+	var all []introspect.Lock
+	a.mu.Lock()
+	if a.ended {
+		a.mu.Unlock()
+		return
+	}
+	group.Owned = len(a.held)
+	for name, owned := range a.held {
+		key, tag := g.Namespace.Name()+"/"+name, g.TagOf(owned.key)
+		if q.Matches(tag, key) {
+			all = append(all, introspect.Lock{Key: key, Tag: tag, Group: group.Name, Age: now.Sub(owned.since), Session: a.pid, Beside: len(a.held) - 1})
+		}
+	}
+	a.mu.Unlock()
+	if members := membersKey(g); q.Matches(group.Members, members) {
+		all = append(all, introspect.Lock{Key: members, Tag: group.Members, Group: group.Name, Shared: true, Age: now.Sub(a.since), Session: a.pid, Beside: group.Owned})
+	}
+	if len(all) == 0 {
+		return // it was asked for other locks
+	}
+	slices.SortFunc(all, func(x, y introspect.Lock) int { return int(min(max(y.Age-x.Age, -1), 1)) })
+	into.Groups = append(into.Groups, group)
+	into.AllLocks += len(all)
+	into.Locks = append(into.Locks, all[:min(len(all), q.Limit)]...)
+}
+
+// membersKey is what the lock that all members share is called.
+func membersKey(g group.Group) string { return "members of " + g.Namespace.String() }
+
+// Request implements introspect.Source. Shards are given up by another way, which moves them.
+func (a answerer) Request(r introspect.Request) []introspect.Reply {
+	if r.Kind != introspect.AskRelease && r.Kind != introspect.AskDump {
+		return nil
+	}
+	for _, l := range a.asked(r.Tag) {
+		return []introspect.Reply{{Key: l.Key, Refused: "it is a shard of " + l.Group + ": pglatch shards drain or pin moves it"}}
+	}
+	return nil
+}
+
+// asked returns what the session has of a lock.
+func (a answerer) asked(tag namespace.Tag) []introspect.Lock {
+	var answer introspect.Answer
+	a.Answer(introspect.Question{Tags: []namespace.Tag{tag}, Limit: 1}, &answer)
+	return answer.Locks
+}

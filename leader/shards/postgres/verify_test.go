@@ -1,0 +1,150 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+	"github.com/pglatch/pglatch/leader/shards/postgres"
+)
+
+// A look while a claim has its lock, and its row is not to be seen yet.
+func TestAViewThatLacksAShardIsNotKept(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
+	j.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_advisory_xact_lock(42); RETURN new; END $$;
+		CREATE TRIGGER wait BEFORE INSERT ON pglatch_shard FOR EACH ROW EXECUTE FUNCTION wait()`)
+	gate, err := j.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = gate.Exec(t.Context(), "SELECT pg_advisory_xact_lock(42)")
+	require.NoError(t, err)
+	claimed := make(chan error, 1)
+	go func() {
+		_, err := a.Claim(context.WithoutCancel(t.Context()), []string{"1"})
+		claimed <- err
+	}()
+	j.eventually(func() bool {
+		return one[int](j, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1
+	})
+	before, err := b.Look(t.Context(), 0)
+	require.NoError(t, err)
+	require.NotContains(t, before.Owners, "1")
+	require.NoError(t, gate.Commit(context.WithoutCancel(t.Context())))
+	require.NoError(t, <-claimed)
+	after, err := b.Look(t.Context(), before.Version)
+	require.NoError(t, err)
+	assert.Equal(t, "a", after.Owners["1"])
+	again, err := b.Look(t.Context(), after.Version)
+	require.NoError(t, err)
+	assert.Equal(t, driver.View{Version: after.Version}, again, "the control: nothing has changed")
+}
+
+func TestAShardWhoseRowWasChangedByHandIsLost(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"another term": `UPDATE pglatch_shard SET n = n + 7 WHERE name = '1'`,
+		"another era":  `UPDATE pglatch_shard SET era = era + 16 WHERE name = '1'`,
+		"deleted":      `DELETE FROM pglatch_shard WHERE name = '1'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.DSN(t)
+			j := newJudge(t, dsn)
+			backend := newBackend(t, dsn, nil)
+			a, b := open(t, backend, "a"), open(t, backend, "a")
+			claim(t, b, "1", "2")
+			look := func() (lost []string) {
+				_, err := a.Look(t.Context(), 0)
+				require.NoError(t, err)
+				lost, err = b.Renew(t.Context(), ttl)
+				require.NoError(t, err)
+				return lost
+			}
+			require.Empty(t, look(), "the control")
+			j.exec(sql)
+			require.Equal(t, []string{"1"}, look(), "by the look of the other session of the node")
+			require.Equal(t, 2, j.locks(), "it has its lock until the node knows")
+			require.Empty(t, look(), "it is reported once")
+			require.Equal(t, 1, j.locks())
+			assert.Contains(t, claim(t, a, "1"), "1")
+			require.Empty(t, look())
+		})
+	}
+}
+
+func TestANodeWhoseTablesOrRightsAreGoneSaysSoAndStops(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	j.exec(postgres.Schema(""))
+	lost, acquired := make(chan error, 10), make(chan string, 10)
+	node, err := shards.New(shards.Config{
+		Name: "tenants", Count: 4, LeaseDuration: 3 * time.Second, Backend: newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false }),
+		Callbacks: shards.Callbacks{OnLost: func(_ shards.Shard, err error) { lost <- err }, OnAcquired: func(s shards.Shard) { acquired <- s.Name }},
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- node.Run(ctx, func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+	}()
+	for range 4 {
+		<-acquired
+	}
+	j.exec(`DROP TABLE pglatch_shard_order`)
+	for range 4 {
+		err := <-lost
+		table, ok := errors.AsType[*postgres.TableError](err)
+		require.True(t, ok, "%v", err)
+		assert.True(t, table.Missing)
+	}
+	j.exec(postgres.Schema(""))
+	for range 4 {
+		<-acquired
+	}
+	stop()
+	require.NoError(t, <-done)
+}
+
+func TestAKeyThatWasEditedByHandHealsAtTheNextClaim(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	j := newJudge(t, dsn)
+	a := open(t, newBackend(t, dsn, nil), "a")
+	claim(t, a, "1", "2")
+	owners := func() map[string]string {
+		view, err := a.Look(t.Context(), 0)
+		require.NoError(t, err)
+		return view.Owners
+	}
+	both := owners()
+	require.Len(t, both, 2)
+
+	j.exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '1'`)
+	require.NotContains(t, owners(), "1", "the control: no look knows whose the lock is")
+	release(t, a, "1")
+	require.Contains(t, claim(t, a, "1"), "1")
+	assert.Equal(t, both, owners())
+
+	// The key of another shard: a claim of that one is refused until this one is claimed.
+	release(t, a, "1", "2")
+	j.exec(`UPDATE pglatch_shard SET key = 12345 WHERE name = '2'; UPDATE pglatch_shard SET key = (7::bigint << 32) + 2 WHERE name = '1'`)
+	_, err := a.Claim(t.Context(), []string{"2"})
+	var clash *postgres.ClashError
+	require.ErrorAs(t, err, &clash)
+	assert.Equal(t, "1", clash.Other)
+	assert.Equal(t, 12345, one[int](j, `SELECT key FROM pglatch_shard WHERE name = '2'`), "a clash changes nothing")
+	claim(t, a, "1")
+	claim(t, a, "2")
+	assert.Equal(t, both, owners())
+}
