@@ -22,7 +22,7 @@ type activeTerm struct {
 
 	keeper context.CancelFunc // ends the keeper
 	kept   chan struct{}      // closed when the keeper has ended
-	health chan error         // outcomes of renewals
+	health chan error         // outcomes of renewals, as they are reported
 	loss   chan error         // one: leadership is gone
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -13,7 +14,7 @@ const slowCallback = time.Second
 
 // Callbacks are called for what Events gives, one after the other, and the next transition
 // waits for them: they should be quick, and must not wait for a transition themselves. nil =
-// nobody is called. Who wants to know only for a time, or comes later, reads Events.
+// nobody is called. Several for one event are joined by Then. Who wants to know only for a time, or comes later, reads Events.
 type Callbacks struct {
 	// OnAcquired is for the begin of leadership. IsLeader is true by then, and work has begun.
 	OnAcquired func(Term)
@@ -46,6 +47,24 @@ type Callbacks struct {
 	// OnStopped is for the end. The error is nil if a stop was requested, and else matches
 	// ErrGaveUp.
 	OnStopped func(error)
+
+	then []Callbacks // that are called after these
+}
+
+// Then returns callbacks that call those of c, and then those of next, for each event: in this order, each of them also if
+// one before it has panicked.
+func (c Callbacks) Then(next Callbacks) Callbacks {
+	c.then = append(slices.Clone(c.then), next)
+	return c
+}
+
+// all returns c and what comes after it, in order.
+func (c Callbacks) all() []Callbacks {
+	all := []Callbacks{c}
+	for _, next := range c.then {
+		all = append(all, next.all()...)
+	}
+	return all
 }
 
 // of returns the callback for an event, as its name and what calls it, which is nil if there is
@@ -86,16 +105,20 @@ func named(callback any, call func()) (string, func()) {
 	return "unknown", call
 }
 
-// emit gives an event to all streams, and to its callback.
+// emit gives an event to all streams, and to its callbacks.
 func (e *Elector) emit(v Event) {
 	v.Time = time.Now()
 	e.record.note(v, e.config.Identity)
 	e.streams.Send(v)
-	name, call := e.config.Callbacks.of(v)
-	if call == nil {
-		return
+	var failed []error
+	for _, callbacks := range e.callbacks {
+		if name, call := callbacks.of(v); call != nil {
+			if err := e.call(name, call, v.Kind); err != nil && v.Kind != EventError {
+				failed = append(failed, err)
+			}
+		}
 	}
-	if err := e.call(name, call, v.Kind); err != nil && v.Kind != EventError {
+	for _, err := range failed {
 		e.emit(Event{Kind: EventError, Err: err})
 	}
 }

@@ -94,7 +94,9 @@ func (d *drive) acquire() input {
 // ready to begin.
 func (d *drive) try(quit context.Context) input {
 	if !d.pending { // else the attempt goes on
-		d.attempts++
+		if d.attempts++; d.attempts == 1 {
+			d.first = time.Now()
+		}
 	}
 	d.waitable = false
 	if !d.pace(quit) {
@@ -149,6 +151,7 @@ func (d *drive) attempt(quit context.Context) input {
 		}
 		d.waitable = true
 		d.look(quit)
+		d.auditFollower()
 		return refused
 	}
 	d.stood, d.unsettled = true, d.config.SettleDelay > 0

@@ -87,7 +87,8 @@ type Config struct {
 	KeepUntilDrained bool
 
 	// SettleDelay is how long a new leader waits before it leads, unless it knows that
-	// its predecessor ended in order. A server that ends a leader's session informs the leader
+	// its predecessor ended in order. It does not know that after a fail-over or a restart of the server, nor in the first
+	// term of all. A server that ends a leader's session informs the leader
 	// a moment after the successor; a delay longer than that moment (ten milliseconds
 	// on a good network) covers it. 0 = none.
 	SettleDelay time.Duration
@@ -95,8 +96,8 @@ type Config struct {
 	// Callbacks are reported what happens.
 	Callbacks Callbacks
 
-	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once (Warn), and that
-	// they succeed again (Info); lost leaderships and slow callbacks (Warn); panics (Error). Each line has the election's name,
+	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once and then each minute (Warn), and
+	// that they succeed again (Info); lost leaderships and slow callbacks (Warn); panics (Error). Each line has the election's name,
 	// and its key if the backend has one. nil = discard.
 	Logger *slog.Logger
 }

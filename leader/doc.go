@@ -42,7 +42,7 @@
 // before somebody mends something: a wrong password, no such database, no table, no rights.
 // The error matches ErrPermanent, and its text begins with what is wrong. Config.KeepTrying
 // tries on instead; so does a node that has led, or followed for a lease. Why attempts fail is
-// logged as a warning, once for each reason, and that they succeed again.
+// logged as a warning, at once for each new reason and then each minute, and that they succeed again.
 //
 // # What it guarantees
 //
@@ -146,7 +146,7 @@
 //	work ignores its context, on a stop        released after DrainTimeout, or as KeepUntilDrained says
 //	work ignores its context, after a loss     the node stands for election again when it has returned
 //	a release fails                            Released and Error; the node goes on as a follower
-//	an attempt fails                           AcquireFailed and Error, each new reason logged; again after Retry's delay
+//	an attempt fails                           AcquireFailed and Error, each new reason logged, and repeated each minute; again after Retry's delay
 //	the first fails, and no other can succeed  Stopped; Start, Run and WaitForLeadership return an error that matches ErrPermanent
 //	Retry wants no more                        Stopped; Run and WaitForLeadership return ErrGaveUp
 //	a callback panics                          logged and reported to OnError

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/leadertest"
 )
@@ -90,7 +91,7 @@ func (w *worker) act() {
 
 func TestWhateverHappensTwoLeadersAreNeverAtWork(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(50) {
+	for seed := range soak.Size[uint64](t, 15, 50) {
 		synctest.Test(t, func(t *testing.T) {
 			assert.Zero(t, simulate(t, seed, 10*time.Millisecond), "seed %d", seed)
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,25 +24,28 @@ import (
 // A second one renews leadership while it lasts, so that a slow callback costs
 // nothing but time.
 type Elector struct {
-	config  Config
-	backend Backend
-	waiter  driver.Waiter // nil if the backend is none, and so below
-	losses  driver.LossNotifier
-	termer  driver.Termer
-	clean   driver.Successor
-	binder  driver.Binder
-	contest driver.Contest
-	closer  io.Closer
-	shows   driver.Introspector
-	log     *slog.Logger                                // with the election's name and key
-	inspect func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
+	config    Config
+	callbacks []Callbacks // of the config, in order
+	backend   Backend
+	waiter    driver.Waiter // nil if the backend is none, and so below
+	losses    driver.LossNotifier
+	auditor   driver.Auditor
+	termer    driver.Termer
+	clean     driver.Successor
+	binder    driver.Binder
+	contest   driver.Contest
+	closer    io.Closer
+	shows     driver.Introspector
+	log       *slog.Logger                                // with the election's name and key
+	inspect   func(context.Context) (Holder, bool, error) // of an Observer, or an Inspector
 
 	state    atomic.Uint32
 	current  atomic.Pointer[activeTerm] // nil while not leading
 	busy     atomic.Int64               // boottime since which the lifecycle goroutine is busy; 0 = it waits
 	streams  stream.Set[Event]
 	record   record
-	lastTerm Term // by the lifecycle goroutine: of the last term
+	lastTerm Term    // by the lifecycle goroutine: of the last term
+	problem  trouble // that an audit found; by the goroutine that the backend belongs to
 
 	preferred  atomic.Pointer[string] // the candidate that it is to stand back for; nil = none
 	interrupts chan struct{}          // has a value when preferred was set
@@ -72,11 +76,12 @@ func New(config Config) (*Elector, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Elector{config: config, backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
+	e := &Elector{config: config, callbacks: config.Callbacks.all(), backend: config.Backend, changed: make(chan struct{}), interrupts: make(chan struct{}, 1), log: labeled(config.Logger, config)}
 	e.streams.Expendable = Event.expendable
-	e.watches.Store(config.Callbacks.OnNewLeader != nil)
+	e.watches.Store(slices.ContainsFunc(e.callbacks, func(c Callbacks) bool { return c.OnNewLeader != nil }))
 	e.waiter, _ = e.backend.(driver.Waiter)
 	e.losses, _ = e.backend.(driver.LossNotifier)
+	e.auditor, _ = e.backend.(driver.Auditor)
 	e.termer, _ = e.backend.(driver.Termer)
 	e.clean, _ = e.backend.(driver.Successor)
 	e.binder, _ = e.backend.(driver.Binder)
@@ -191,7 +196,7 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 // StepDown gives leadership up in good order, as Shutdown does, and lets others
 // lead: this node stands aside for two seconds, or its retry interval if that is
 // longer, and unless LeadOnce is set takes part again. A backend that is a Contest knows
-// when nobody else waits to lead: then that is after 0.4 s. It returns nil when leadership
+// when nobody else waits to lead: then that is after 0.8 s. It returns nil when leadership
 // has been given up or lost, and when the node did not lead. If ctx ends first
 // it no longer waits for work: it drops the backend's connection, which frees the
 // lock, or releases if the backend cannot be closed, and returns an error that

@@ -3,6 +3,7 @@ package leader_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -66,6 +67,36 @@ func TestCallbacksGetWhatEventsGivesInTheSameOrder(t *testing.T) {
 		for _, once := range []string{"acquired 1.1", "recovered 1.2", "lost 1.2", "acquired 1.4", "released 1.4", "refused", "attempt failed", "error", "stopped"} {
 			assert.Contains(t, events, once)
 		}
+	})
+}
+
+func TestSeveralCallbacksOfAnEventAreCalledInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		say := func(what string) leader.Callbacks {
+			return leader.Callbacks{
+				OnAcquired: func(leader.Term) { calls = append(calls, "acquired "+what) },
+				OnReleased: func(leader.Term) { calls = append(calls, "released "+what) },
+				OnError: func(err error) {
+					calls = append(calls, fmt.Sprintf("error %s (%t)", what, errors.Is(err, leader.ErrPanic)))
+				},
+				OnNewLeader: func(h leader.Holder) { calls = append(calls, h.Identity+" leads "+what) },
+			}
+		}
+		hostile := leader.Callbacks{OnAcquired: func(leader.Term) { panic("oops") }}
+		base := say("1")
+		joined := base.Then(hostile).Then(say("2").Then(say("3"))).Then(leader.Callbacks{})
+		_ = base.Then(say("never")) // which changes neither
+		e, err := leader.New(leader.Config{Name: "scheduler", Identity: "a", Backend: leadertest.NewElection().Backend(), Callbacks: joined})
+		require.NoError(t, err)
+		require.NoError(t, e.Start(t.Context()))
+		require.NoError(t, e.WaitForLeadership(t.Context()))
+		require.NoError(t, e.Shutdown(t.Context()))
+		assert.Equal(t, []string{
+			"acquired 1", "acquired 2", "acquired 3", "error 1 (true)", "error 2 (true)", "error 3 (true)",
+			"a leads 1", "a leads 2", "a leads 3", "released 1", "released 2", "released 3",
+		}, calls)
 	})
 }
 

@@ -121,34 +121,42 @@ func TestAStrategyWithNoMoreAttemptsEndsAReconnectionToo(t *testing.T) {
 func TestTheStrategyLearnsWhatItMayGoBy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		type question struct {
-			attempt int
-			last    time.Duration
-			err     error
-		}
-		var asked []question
-		strategy := strategyFunc(func(attempt int, last time.Duration, err error) (time.Duration, bool) {
-			asked = append(asked, question{attempt, last, err})
+		var asked []leader.Retry
+		strategy := strategyFunc(func(r leader.Retry) (time.Duration, bool) {
+			asked = append(asked, r)
 			return time.Duration(len(asked)) * time.Second, len(asked) < 3
 		})
 		s := open(t, leader.Config{Retry: strategy}, refuses(), slowly(fails(), time.Second), releases(), closes(), refuses(), releases(), closes())
 		s.at(time.Minute)
 		require.Len(t, asked, 3)
-		assert.Equal(t, question{attempt: 1}, asked[0])
-		assert.ErrorIs(t, asked[1].err, errBroken)
-		assert.ErrorIs(t, asked[1].err, leader.ErrConnection)
-		asked[1].err = nil
-		assert.Equal(t, question{attempt: 2, last: time.Second}, asked[1])
-		assert.Equal(t, question{attempt: 3, last: 2 * time.Second}, asked[2])
+		assert.Equal(t, leader.Retry{Attempt: 1}, asked[0])
+		assert.ErrorIs(t, asked[1].Err, errBroken)
+		assert.ErrorIs(t, asked[1].Err, leader.ErrConnection)
+		asked[1].Err = nil
+		assert.Equal(t, leader.Retry{Attempt: 2, Elapsed: 2 * time.Second, Last: time.Second}, asked[1])
+		assert.Equal(t, leader.Retry{Attempt: 3, Elapsed: 4 * time.Second, Last: 2 * time.Second}, asked[2])
 		s.finish()
 	})
 }
 
-type strategyFunc func(int, time.Duration, error) (time.Duration, bool)
-
-func (f strategyFunc) NextDelay(attempt int, last time.Duration, err error) (time.Duration, bool) {
-	return f(attempt, last, err)
+func TestTheStrategyCountsAnewAfterTheNodeHasLed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked []leader.Retry
+		strategy := strategyFunc(func(r leader.Retry) (time.Duration, bool) {
+			asked = append(asked, r)
+			return 3 * time.Second, true
+		})
+		s := open(t, leader.Config{Retry: strategy}, refuses(), acquires(1), losesLeadership(), closes(), refuses(), refuses(), releases(), closes())
+		s.at(12 * time.Second)
+		assert.Equal(t, []leader.Retry{{Attempt: 1}, {Attempt: 1}, {Attempt: 2, Elapsed: 3 * time.Second, Last: 3 * time.Second}}, asked)
+		s.finish()
+	})
 }
+
+type strategyFunc func(leader.Retry) (time.Duration, bool)
+
+func (f strategyFunc) NextDelay(r leader.Retry) (time.Duration, bool) { return f(r) }
 
 func TestWaitForLeadershipTellsWhyThereIsNone(t *testing.T) {
 	t.Parallel()

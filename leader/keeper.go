@@ -90,7 +90,7 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 			return 0, k.expired() // it came too late
 		}
 		k.failures, k.last = 0, nil
-		k.report(nil)
+		k.report(k.e.audit())
 		return max(e.config.RenewInterval-time.Since(k.sent.Mono), 0), nil
 	case errors.Is(err, ErrLost):
 		return 0, err
@@ -101,7 +101,7 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 		return 0, fmt.Errorf("%d renewals failed in a row: %w", k.failures, err)
 	}
 	k.last = err
-	k.report(err)
+	k.report(renewError(err))
 	return e.config.RenewInterval / 5, nil
 }
 

@@ -29,7 +29,6 @@ func (d *drive) lead() input {
 		return stepDown
 	case err := <-t.health:
 		if d.err = err; err != nil {
-			d.err = renewError(err)
 			return renewFailed
 		}
 		return renewed

@@ -21,22 +21,27 @@ type keyed struct{ able }
 
 func (keyed) LogAttrs() []slog.Attr { return []slog.Attr{slog.Int("key1", 1), slog.Int("key2", 100)} }
 
+// textLog is a logger, and what it has written, without times.
+func textLog() (*slog.Logger, *bytes.Buffer) {
+	var log bytes.Buffer
+	return slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})), &log
+}
+
 // logging is a Config with a backend that has a key, and what is logged.
 func logging(t *testing.T, callbacks leader.Callbacks, calls ...call) (*leader.Elector, *scripted, *bytes.Buffer) {
 	t.Helper()
 	script := &scripted{t: t, calls: calls}
-	var log bytes.Buffer
+	logger, log := textLog()
 	e, err := leader.New(leader.Config{
-		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1}, Callbacks: callbacks,
-		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}})),
+		Name: "scheduler", Backend: keyed{able{script}}, Retry: leader.FixedInterval{Jitter: -1}, Callbacks: callbacks, Logger: logger,
 	})
 	require.NoError(t, err)
-	return e, script, &log
+	return e, script, log
 }
 
 // about are the lines that contain text.
@@ -80,20 +85,22 @@ func TestEachNewReasonWhyAttemptsFailIsLoggedOnceAndThatItIsGone(t *testing.T) {
 	})
 }
 
-func TestALongFailureIsOneLine(t *testing.T) {
+func TestALongFailureIsLoggedOnceAMinuteAndThatItIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls []call
 		for range 100 {
 			calls = append(calls, fails(), releases(), closes())
 		}
-		e, _, log := logging(t, leader.Callbacks{}, append(calls, releases(), closes())...)
+		e, _, log := logging(t, leader.Callbacks{}, append(calls, acquires(1), releases(), closes())...)
 		require.NoError(t, e.Start(t.Context()))
-		time.Sleep(199 * time.Second)
+		require.NoError(t, e.WaitForLeadership(t.Context()))
 		require.NoError(t, e.Shutdown(t.Context()))
+		const of = "election=scheduler key1=1 key2=100"
+		failed := `level=WARN msg="attempt failed" ` + of + ` error="broken pipe"`
 		assert.Equal(t, []string{
-			`level=WARN msg="attempt failed" election=scheduler key1=1 key2=100 error="broken pipe"`,
-		}, about(log, "level=WARN"))
+			failed, failed + " for=1m0s", failed + " for=2m0s", failed + " for=3m0s", `level=INFO msg="attempts succeed again" ` + of,
+		}, about(log, `msg="attempt`))
 	})
 }
 

@@ -20,8 +20,9 @@ type drive struct {
 	why    error       // of the last loss
 	grace  time.Time   // end of Reconnecting
 
-	took      int // attempts for the last success
-	attempts  int // since resetRetry
+	took      int       // attempts for the last success
+	attempts  int       // since resetRetry
+	first     time.Time // when the first of them began
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
 	pending   bool      // the last attempt is half done
@@ -33,7 +34,7 @@ type drive struct {
 	exhausted bool
 	stood     bool      // it has led, or followed for long
 	followed  time.Time // since when each attempt was refused; zero = the last one was not
-	reason    string    // why the last attempts failed, as it was logged; "" = they did not
+	reason    trouble   // why the last attempts failed
 	resigned  error     // why a service gave the leadership up
 }
 
@@ -161,7 +162,7 @@ func (d *drive) effect(a action) {
 	case backOff:
 		d.backOff()
 	case standAside:
-		delay, _ := d.config.Retry.NextDelay(1, 0, nil)
+		delay, _ := d.config.Retry.NextDelay(Retry{Attempt: 1})
 		d.attempts, d.lastDelay, d.exhausted = 0, 0, false
 		d.next, d.waitable = time.Now().Add(max(delay, minStandAside)), false
 		d.aside = d.contest != nil
@@ -263,7 +264,7 @@ func (d *drive) closeNow() {
 
 // backOff asks the strategy when to try again.
 func (d *drive) backOff() {
-	delay, ok := d.config.Retry.NextDelay(d.attempts, d.lastDelay, d.err)
+	delay, ok := d.config.Retry.NextDelay(Retry{d.attempts, time.Since(d.first), d.lastDelay, d.err})
 	d.lastDelay, d.exhausted = delay, !ok
 	d.next = time.Now().Add(delay)
 }

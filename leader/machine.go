@@ -14,7 +14,7 @@ const (
 	failed                     // the attempt failed: nobody knows who leads
 	hopeless                   // the first attempt failed, and no other can succeed
 	renewed                    // a renewal succeeded
-	renewFailed                // a renewal failed, and there is time for another
+	renewFailed                // a renewal failed, and there is time for another; or it succeeded, and something else is wrong
 	lost                       // leadership is gone, or cannot be renewed in time
 	reacquired                 // leads again, and nobody did in between
 	superseded                 // leads again, but somebody may have in between

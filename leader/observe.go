@@ -70,13 +70,16 @@ func (d *drive) sees(s sighting) {
 	d.emit(Event{Kind: EventNewLeader, Holder: s.holder})
 }
 
-// asideLook is the time after each of two looks of a node that stands aside: one of
-// them could meet another candidate between two waits.
-const asideLook = 200 * time.Millisecond
+// asideLook is the time after each of asideLooks looks of a node that stands aside: some of them can meet another candidate between
+// two waits, which lie far apart on a busy machine. Together they last longer than candidates stand back for one that does not come.
+const (
+	asideLook  = 200 * time.Millisecond
+	asideLooks = 4
+)
 
 // contested reports whether another candidate wants to lead, as far as is known.
 func (d *drive) contested(quit context.Context) bool {
-	for range 2 {
+	for range asideLooks {
 		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 		others, err := d.contest.Contested(ctx)
 		cancel()

@@ -5,20 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"regexp"
+	"time"
 )
 
-// explain logs why attempts do not succeed: each new reason once, and that the last
-// one is gone. An attempt that the end of quit ended has no reason.
+// explain logs why attempts do not succeed, as trouble says, and that they succeed again. An attempt that the end of
+// quit ended has no reason.
 func (d *drive) explain(in input, quit context.Context) { //nolint:revive // the outcome is the subject
 	switch in {
 	case failed, hopeless, pending:
-		reason := kindOf(d.err)
-		if quit.Err() != nil || reason == d.reason {
+		if quit.Err() != nil {
 			return
 		}
-		d.reason = reason
-		log := d.log.With(slog.Any("error", d.err))
-		switch {
+		switch log := d.reason.about(d.err, d.log); {
+		case log == nil: // it was logged
 		case in == pending:
 			log.Warn("takeover is not done yet")
 		case errors.Is(d.err, ErrPermanent):
@@ -27,12 +26,42 @@ func (d *drive) explain(in input, quit context.Context) { //nolint:revive // the
 			log.Warn("attempt failed")
 		}
 	case acquired, refused:
-		if d.reason != "" {
-			d.reason = ""
+		if d.reason.end() {
 			d.log.Info("attempts succeed again")
 		}
 	default: // a request ended it
 	}
+}
+
+// repeatAfter is the time between two log lines about one trouble that lasts.
+const repeatAfter = time.Minute
+
+// A trouble is an error that lasts: it is logged when it is new, and then each minute. The zero value is no trouble.
+type trouble struct {
+	kind          string    // what all of its errors have in common; "" = there is no trouble
+	began, logged time.Time // the first error of this kind, and the last log line
+}
+
+// about returns a logger that has err, and for how long there have been such; nil if that was logged less than a minute ago.
+func (t *trouble) about(err error, log *slog.Logger) *slog.Logger {
+	now := time.Now()
+	log = log.With(slog.Any("error", err))
+	switch kind := kindOf(err); {
+	case kind != t.kind:
+		*t = trouble{kind, now, now}
+		return log
+	case now.Sub(t.logged) < repeatAfter:
+		return nil
+	}
+	t.logged = now
+	return log.With(slog.Duration("for", now.Sub(t.began).Round(time.Second)))
+}
+
+// end reports whether there was any trouble, which is over now.
+func (t *trouble) end() bool {
+	there := t.kind != ""
+	*t = trouble{}
+	return there
 }
 
 var number = regexp.MustCompile(`[0-9]+`)

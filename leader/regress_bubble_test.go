@@ -42,7 +42,7 @@ func (eagerWaiter) Wait(context.Context) error { return nil }
 // always retries after the same time.
 type always time.Duration
 
-func (a always) NextDelay(int, time.Duration, error) (time.Duration, bool) {
+func (a always) NextDelay(leader.Retry) (time.Duration, bool) {
 	return time.Duration(a), true
 }
 

@@ -11,11 +11,17 @@ import (
 // leadership or to reconnect. It must be safe for concurrent use if Electors share
 // it; those of this package are values and are.
 type Backoff interface {
-	// NextDelay returns how long to wait before the next attempt. attempt counts those so far
-	// and is 1 after the first, last is what NextDelay said before, 0 at first, and err is that
-	// of the last attempt, nil if somebody else leads. ok = false means no more attempts: the
+	// NextDelay returns how long to wait before the next attempt. ok = false means no more attempts: the
 	// Elector stops with ErrGaveUp.
-	NextDelay(attempt int, last time.Duration, err error) (delay time.Duration, ok bool)
+	NextDelay(r Retry) (delay time.Duration, ok bool)
+}
+
+// A Retry is what a Backoff knows of the attempts so far. They are counted anew after the node has led.
+type Retry struct {
+	Attempt int           // the number of attempts so far: 1 after the first
+	Elapsed time.Duration // since the first attempt began
+	Last    time.Duration // what NextDelay returned after the attempt before; 0 = this was the first
+	Err     error         // of the last attempt; nil = somebody else leads
 }
 
 const defaultRetryInterval = 2 * time.Second
@@ -33,8 +39,8 @@ type FixedInterval struct {
 }
 
 // NextDelay implements Backoff.
-func (f FixedInterval) NextDelay(attempt int, _ time.Duration, _ error) (time.Duration, bool) {
-	return jitter(cmp.Or(f.Interval, defaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || attempt < f.MaxAttempts
+func (f FixedInterval) NextDelay(r Retry) (time.Duration, bool) {
+	return jitter(cmp.Or(f.Interval, defaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || r.Attempt < f.MaxAttempts
 }
 
 // ExponentialBackoff waits Base after the first attempt and Multiplier times
@@ -48,13 +54,13 @@ type ExponentialBackoff struct {
 }
 
 // NextDelay implements Backoff.
-func (b ExponentialBackoff) NextDelay(attempt int, _ time.Duration, _ error) (time.Duration, bool) {
+func (b ExponentialBackoff) NextDelay(r Retry) (time.Duration, bool) {
 	longest := cmp.Or(b.Max, 30*time.Second)
-	delay := float64(cmp.Or(b.Base, time.Second)) * math.Pow(cmp.Or(b.Multiplier, 2), float64(attempt-1))
+	delay := float64(cmp.Or(b.Base, time.Second)) * math.Pow(cmp.Or(b.Multiplier, 2), float64(r.Attempt-1))
 	if delay > float64(longest) {
 		delay = float64(longest)
 	}
-	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || attempt < b.MaxAttempts
+	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || r.Attempt < b.MaxAttempts
 }
 
 // DecorrelatedJitter waits a random time between Base and three times the last
@@ -66,10 +72,10 @@ type DecorrelatedJitter struct {
 }
 
 // NextDelay implements Backoff.
-func (d DecorrelatedJitter) NextDelay(attempt int, last time.Duration, _ error) (time.Duration, bool) {
+func (d DecorrelatedJitter) NextDelay(r Retry) (time.Duration, bool) {
 	base := cmp.Or(d.Base, time.Second)
-	spread := max(3*max(last, base)-base, 1)
-	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || attempt < d.MaxAttempts
+	spread := max(3*max(r.Last, base)-base, 1)
+	return min(cmp.Or(d.Max, 30*time.Second), base+rand.N(spread)), d.MaxAttempts <= 0 || r.Attempt < d.MaxAttempts
 }
 
 func jitter(d time.Duration, part float64) time.Duration {

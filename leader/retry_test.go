@@ -13,7 +13,7 @@ import (
 func delays(s leader.Backoff, n int) (all []time.Duration, more bool) {
 	var last time.Duration
 	for attempt := 1; attempt <= n; attempt++ {
-		last, more = s.NextDelay(attempt, last, nil)
+		last, more = s.NextDelay(leader.Retry{Attempt: attempt, Last: last})
 		all = append(all, last)
 	}
 	return all, more
@@ -33,7 +33,7 @@ func TestExponentialBackoffGrowsToItsMaximum(t *testing.T) {
 	assert.True(t, more)
 	all, _ = delays(leader.ExponentialBackoff{Base: time.Millisecond, Multiplier: 10, Jitter: -1}, 3)
 	assert.Equal(t, []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}, all)
-	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(1<<40, 0, nil)
+	delay, _ := leader.ExponentialBackoff{Jitter: -1}.NextDelay(leader.Retry{Attempt: 1 << 40})
 	assert.Equal(t, 30*time.Second, delay, "no overflow")
 }
 
@@ -50,7 +50,7 @@ func TestDefaultsAreJittered(t *testing.T) {
 	} {
 		seen := map[time.Duration]bool{}
 		for range 200 {
-			delay, more := c.strategy.NextDelay(1, 0, nil)
+			delay, more := c.strategy.NextDelay(leader.Retry{Attempt: 1})
 			assert.True(t, more)
 			assert.GreaterOrEqual(t, delay, c.min)
 			assert.LessOrEqual(t, delay, c.max)
@@ -64,7 +64,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 	t.Parallel()
 	var last time.Duration
 	for attempt := range 1000 {
-		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(attempt, last, nil)
+		delay, _ := leader.DecorrelatedJitter{Base: time.Second, Max: 20 * time.Second}.NextDelay(leader.Retry{Attempt: attempt, Last: last})
 		assert.GreaterOrEqual(t, delay, time.Second)
 		assert.LessOrEqual(t, delay, min(max(3*last, 3*time.Second), 20*time.Second))
 		last = delay
@@ -74,7 +74,7 @@ func TestDecorrelatedJitterStaysWithinItsBounds(t *testing.T) {
 func TestJitterDoesNotExceedTheMaximum(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(10, 0, nil)
+		delay, _ := leader.ExponentialBackoff{Max: 5 * time.Second}.NextDelay(leader.Retry{Attempt: 10})
 		assert.GreaterOrEqual(t, delay, 4*time.Second)
 		assert.LessOrEqual(t, delay, 5*time.Second)
 	}

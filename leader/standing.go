@@ -16,6 +16,7 @@ type record struct {
 	mu        sync.Mutex
 	since     time.Time // of the state
 	err       error     // of the last attempt
+	problem   error     // that an audit found
 	leader    string
 	handOvers []driver.HandOver // the newest first
 }
@@ -36,6 +37,13 @@ func (r *record) note(v Event, self string) {
 	case EventNewLeader:
 		r.leads(driver.HandOver{At: v.Time, Identity: v.Holder.Identity, Term: v.Holder.Term})
 	}
+}
+
+// audited notes what an audit found; nil = nothing.
+func (r *record) audited(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problem = err
 }
 
 // leads notes who leads, under mu.
@@ -59,6 +67,9 @@ func (c candidate) Standing() driver.Standing {
 	s := driver.Standing{
 		Name: c.config.Name, Identity: c.config.Identity, State: c.State().String(), Since: r.since, Leader: r.leader, StandsBack: c.standsBack.Load(),
 		Term: c.Term(), Lease: c.config.LeaseDuration, Err: r.err, HandOvers: slices.Clone(r.handOvers),
+	}
+	if s.Err == nil {
+		s.Err = r.problem
 	}
 	if c.IsLeader() {
 		s.Leader = c.config.Identity

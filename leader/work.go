@@ -138,7 +138,7 @@ func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bo
 		case <-changed:
 		case err := <-health:
 			if err != nil {
-				d.emit(Event{Kind: EventError, Err: renewError(err)})
+				d.emit(Event{Kind: EventError, Err: err})
 			}
 		case <-timeout:
 			return false

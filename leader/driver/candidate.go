@@ -10,8 +10,8 @@ type Candidate interface {
 	// Resign begins to give leadership up: work is drained first.
 	Resign()
 	// StandBack has it leave the next leadership to the candidate that has this identity: it waits
-	// until that one leads, or for a second after the present leader has gone. If it is that one,
-	// it tries at once.
+	// until that one leads, or another term has begun, or the present leader has gone and no other candidate wants
+	// to follow, for a second at most. If it is that one, it tries at once.
 	StandBack(identity string)
 }
 
@@ -26,7 +26,7 @@ type Standing struct {
 	Leader     string // "" = not known
 	Term       Term   // in which it leads
 	Lease      time.Duration
-	Err        error // why the last attempt failed; nil = it did not
+	Err        error // why the last attempt failed, or what an Auditor found; nil = nothing
 	// HandOvers are the last changes of leader that it saw, the newest first.
 	HandOvers []HandOver
 }

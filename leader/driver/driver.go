@@ -5,7 +5,7 @@
 //
 // An Elector is the only caller of its backend and calls one method at a time, but for
 // Leader of an Inspector. A backend must have the methods of Backend. What else it can do
-// it says by further interfaces: Waiter, LossNotifier, Termer, Successor, Binder, Inspector,
+// it says by further interfaces: Waiter, LossNotifier, Auditor, Termer, Successor, Binder, Inspector,
 // Observer, Contest, Labeled, and io.Closer.
 package driver
 
@@ -67,6 +67,13 @@ type (
 		Lost() <-chan struct{}
 	}
 
+	// An Auditor knows of problems that end no leadership and refuse no attempt: that the table which counts terms
+	// is gone, for example, or that another election has the same key. Audit is called after good renewals and after
+	// attempts that were refused, and does no I/O; nil = nothing is wrong. The error is reported, and the election goes on.
+	Auditor interface {
+		Audit() error
+	}
+
 	// A Termer counts leaderships. Term returns that of the last successful
 	// TryAcquire, or the zero Term.
 	Termer interface {
@@ -109,6 +116,12 @@ type (
 	// function that it returns, which blocks until the candidate is not called any more.
 	Introspector interface {
 		Introspect(c Candidate) (leave func())
+	}
+
+	// A Located backend names the database that has the election, so that metrics of two databases do
+	// not mix: "db-1:5432/shop". It never blocks.
+	Located interface {
+		Database() string
 	}
 
 	// A Labeled backend has names of its own for the election, such as its key, which go

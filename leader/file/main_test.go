@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/file"
 )
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if task := os.Getenv(childTask); task != "" {
 		os.Exit(child(task))
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // ttl is long: what ends in a test does not end by it.

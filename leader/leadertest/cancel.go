@@ -28,7 +28,7 @@ var cancelCases = []testCase{
 			require.False(s, ok && err != nil, "no leadership comes with an error")
 			if err == nil {
 				require.True(s, ok)
-				require.NoError(s, s.renew(a, "a"))
+				s.keep(a, "a")
 			}
 			s.release(a, "a")
 			s.lead(b, "b")

@@ -68,7 +68,7 @@ var waitCases = []testCase{
 		s.release(a, "a")
 		require.NoError(s, s.outcome(over))
 		s.lead(b, "b")
-		require.NoError(s, s.renew(b, "b"))
+		s.keep(b, "b")
 	}},
 	{"Wait returns when leadership is lost", func(s *suite) {
 		a, b := s.backend(), s.backend()
