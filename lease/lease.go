@@ -56,4 +56,8 @@ type Record struct {
 	State       State         // now
 	Version     uint64        // rises with every change of the name, also over a Sweep that forgot it
 	AvailableIn time.Duration // until the name can be granted, if nothing is renewed or released; 0 = now
+
+	// LockDelay and MinHold are those of the request that got the lease. A lock server does not tell
+	// them: leasehttp.Client leaves them 0.
+	LockDelay, MinHold time.Duration
 }

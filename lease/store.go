@@ -66,7 +66,7 @@ type AcquireRequest struct {
 	TTL    time.Duration // MinTTL to MaxTTL
 
 	// Metadata is kept with the lease, for people: at most MaxMetadata bytes
-	// of keys and values, valid UTF-8 without NUL.
+	// of keys and values, valid UTF-8, without control characters but tab and newline.
 	Metadata map[string]string
 
 	// IdempotencyKey lets a request be sent again when its answer was lost: as long as

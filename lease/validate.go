@@ -110,9 +110,17 @@ func validateText(field, text string) error {
 
 func validateTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return &InvalidError{Field: "TTL", Value: ttl.String(), Remedy: fmt.Sprintf("use %v to %v", MinTTL, MaxTTL)}
+		return &InvalidError{Field: "TTL", Value: orMissing(ttl), Remedy: fmt.Sprintf("use %v to %v", MinTTL, MaxTTL)}
 	}
 	return nil
+}
+
+// orMissing is a TTL as errors show it.
+func orMissing(ttl time.Duration) string {
+	if ttl == 0 {
+		return "missing or 0"
+	}
+	return ttl.String()
 }
 
 func validateDelay(field string, d time.Duration) error {
@@ -129,13 +137,16 @@ func validateLifetime(d time.Duration) error {
 	return nil
 }
 
+// isControl reports whether a character of metadata could steer a terminal.
+func isControl(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' }
+
 func validateMetadata(metadata map[string]string) error {
 	size := 0
 	for key, value := range metadata {
 		size += len(key) + len(value)
 		for _, text := range []string{key, value} {
-			if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-				return &InvalidError{Field: "Metadata", Value: show(text), Remedy: "use valid UTF-8 without NUL"}
+			if !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
+				return &InvalidError{Field: "Metadata", Value: show(text), Remedy: "use valid UTF-8, and of the control characters only tab and newline"}
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -18,29 +19,61 @@ var errNotReached = errors.New("the renewals before it took too long")
 // RenewAll implements [lease.BatchRenewer]. Each renewal is what Renew does: a read, a
 // message to etcd's leader and a transaction. So many are under way at a time that etcd syncs
 // together what comes together. Config.Timeout bounds each; when it was over for one, or ctx
-// ends, those that were not begun are not: *lease.BusyError.
+// ends, those that were not begun are not: *lease.BusyError. Those of one name follow each other.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	if s.closing.Err() != nil {
 		return nil, errClosed
 	}
 	results := make([]lease.RenewResult, len(all))
+	names := byName(all)
 	var silent atomic.Bool
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(renewing, len(all)) {
+	for range min(renewing, len(names)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(all)); i = next.Add(1) - 1 {
-				r := &results[i]
-				if silent.Load() || ctx.Err() != nil {
-					r.Err = busy(errNotReached)
-					continue
-				}
-				if r.Lease, r.Err = s.Renew(ctx, all[i]); errors.Is(r.Err, errNoAnswer) {
-					silent.Store(true)
-				}
+			for n := next.Add(1) - 1; n < int64(len(names)); n = next.Add(1) - 1 {
+				s.renewName(ctx, all, results, names[n], &silent)
 			}
 		})
 	}
 	wg.Wait()
 	return results, nil
+}
+
+// byName groups requests by name, each of them by its index.
+func byName(all []lease.RenewRequest) (names [][]int) {
+	at := make(map[string]int, len(all))
+	for i, r := range all {
+		n, known := at[r.Name]
+		if !known {
+			n = len(names)
+			at[r.Name], names = n, append(names, nil)
+		}
+		names[n] = append(names[n], i)
+	}
+	return names
+}
+
+// renewName renews one name by one request after the other: at a time, each would be in the way of the others. One that
+// is the same as the one before has its result.
+func (s *Store) renewName(ctx context.Context, all []lease.RenewRequest, results []lease.RenewResult, requests []int, silent *atomic.Bool) {
+	for n, i := range requests {
+		r := &results[i]
+		if silent.Load() || ctx.Err() != nil {
+			r.Err = busy(errNotReached)
+			continue
+		}
+		if n > 0 && results[requests[n-1]].Err == nil && same(all[i], all[requests[n-1]]) {
+			r.Lease = results[requests[n-1]].Lease
+			r.Lease.Metadata = maps.Clone(r.Lease.Metadata)
+			continue
+		}
+		if r.Lease, r.Err = s.Renew(ctx, all[i]); errors.Is(r.Err, errNoAnswer) {
+			silent.Store(true)
+		}
+	}
+}
+
+func same(a, b lease.RenewRequest) bool {
+	return a.Claim == b.Claim && a.TTL == b.TTL && (a.Metadata == nil) == (b.Metadata == nil) && maps.Equal(a.Metadata, b.Metadata)
 }

@@ -79,12 +79,24 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 			}
 			return sent, read(problem, k.name)
 		}
-		lost = true
+		lost = lost || !k.reads() && !wasNotSent(err)
 		err = cmp.Or(err, error(&unknownError{problem}))
 		if sending == limit || ctx.Err() != nil || left == 0 && !k.pause(ctx, problem, firstPause<<(sending/len(c.servers.all))) {
-			return sent, fmt.Errorf("leasehttp: %s %s: outcome unknown: %w", cmp.Or(k.verb, k.method), cmp.Or(k.name, k.path), err)
+			return sent, c.unanswered(k, lost, err)
 		}
 	}
+}
+
+// reads reports whether a call changes nothing.
+func (k *call) reads() bool { return k.method == http.MethodGet }
+
+// unanswered is the error of a call that got no answer. A sending of it can have been carried out, if one was lost.
+func (c *Client) unanswered(k *call, lost bool, err error) error {
+	request := cmp.Or(k.verb, strings.ToLower(k.method)) + " " + cmp.Or(k.name, k.path, "/v1/locks")
+	if lost {
+		return fmt.Errorf("leasehttp: %s: outcome unknown: %w", request, err)
+	}
+	return &UnavailableError{Request: request, Servers: c.config.BaseURLs, Cause: err}
 }
 
 // pause waits before all servers are asked again; false if that is not to be.

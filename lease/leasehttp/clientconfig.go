@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -68,12 +69,19 @@ type ClientConfig struct {
 	// safe: the servers give the same answer. 0 = 3, or once to each server if they are
 	// more; negative = never, and the next request goes to another server.
 	Resends int
+
+	// Logger is told once in a call of AcquireWithRetry, or Do, that it waits because no server answers. nil =
+	// slog.Default(), because a wait that nobody sees looks like a program that hangs.
+	Logger *slog.Logger
 }
 
 func (c *ClientConfig) setDefaults() {
 	if c.Owner == "" {
 		host, _ := os.Hostname()
 		c.Owner = fmt.Sprintf("%.64s-%d-%.8s", cmp.Or(host, "host"), os.Getpid(), rand.Text())
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)

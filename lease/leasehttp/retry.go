@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pause"
@@ -67,6 +68,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		ctx, cancel = context.WithDeadlineCause(ctx, end.Add(c.config.Timeout), errors.New("the time to wait is over"))
 		defer cancel()
 	}
+	warned := false
 	var unknown error // what an earlier request came to, which can have been granted
 	for attempt := 1; ; attempt++ {
 		wait := longPoll
@@ -76,11 +78,15 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		if options.NoLongPoll {
 			wait = 0
 		}
+		asked := time.Now()
 		l, err := c.acquireAny(ctx, r, options, wait)
 		if err == nil {
 			return l, nil
 		}
-		retry, again := retryAfter(err, wait > 0, attempt)
+		retry, again := retryAfter(err, attempt)
+		if errors.Is(err, lease.ErrHeld) && wait > 0 {
+			retry = max(retry-time.Since(asked), 0) // it has waited in the line, unless the server cuts that short
+		}
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 			unknown = nil // the store knows the key, and has no lease of it
@@ -91,6 +97,10 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		}
 		if !again || attempt == options.MaxAttempts || options.MaxWait >= 0 && time.Until(end) <= retry {
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, err)
+		}
+		if errors.Is(err, ErrUnavailable) && !warned {
+			warned = true
+			c.config.Logger.WarnContext(ctx, "no lock server answers: trying again", slog.Any("error", err))
 		}
 		if cause := pause.For(ctx, retry); cause != nil {
 			return nil, fmt.Errorf("leasehttp: acquire %s, attempt %d: %w", name, attempt, errors.Join(cause, err))
@@ -119,12 +129,9 @@ func isRefusal(err error) bool {
 }
 
 // retryAfter is how long to wait after err before asking again, and whether asking
-// can help. After a long poll there is nothing to wait for.
-func retryAfter(err error, polled bool, attempt int) (time.Duration, bool) {
+// can help.
+func retryAfter(err error, attempt int) (time.Duration, bool) {
 	if e, ok := errors.AsType[*lease.HeldError](err); ok {
-		if polled {
-			return 0, true
-		}
 		return max(e.Retry, time.Millisecond), true
 	}
 	if e, ok := errors.AsType[*lease.BusyError](err); ok {

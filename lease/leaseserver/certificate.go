@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func fits(names string, leaf *x509.Certificate) bool {
 	case name == anyName:
 		return true
 	case kind == commonName:
-		return leaf.Subject.CommonName == name
+		return leaf.Subject.CommonName == name && !severalNames(leaf)
 	case slices.Contains(leaf.DNSNames, name), slices.Contains(leaf.EmailAddresses, name):
 		return true
 	}
@@ -61,6 +62,18 @@ func fits(names string, leaf *x509.Certificate) bool {
 		}
 	}
 	return false
+}
+
+// severalNames reports whether a certificate has more than one common name: which of them is meant, readers
+// tell differently.
+func severalNames(leaf *x509.Certificate) bool {
+	n := 0
+	for _, a := range leaf.Subject.Names {
+		if a.Type.Equal(asn1.ObjectIdentifier{2, 5, 4, 3}) {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // subject is whose certificate it is, in a form that a log and a lease's metadata can bear.

@@ -165,7 +165,9 @@
 // ?wait= is first come, first served here too, whatever each asks for: who comes later waits behind
 // one for whom too many slots are taken. Who waits is told of a slot that was released through
 // this server or, on a lease.Messenger, another; else it looks each PollInterval. A request that does not wait
-// is answered at once if the lock is taken, else it stands behind others for a second at most. One with mode
+// is answered at once if the lock is taken, else it stands behind others for a second at most. If a request with an
+// idempotency key is sent again, the new sending gets the share that an earlier one got, at whichever server, though
+// others wait between them: it looks after PollInterval, then after twice that time, and so on, and when it is refused. One with mode
 // exclusive that gave up and has an idempotency key keeps others out for 5 s: it can come back.
 //
 // # Who may ask

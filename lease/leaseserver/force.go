@@ -62,11 +62,15 @@ func (f *forced) release(ctx context.Context, name string) (answer wire.ForceRel
 	if err := f.check(record); err != nil {
 		return answer, err
 	}
-	delay := record.AvailableIn - record.Remaining // of its LockDelay, or of a MinHold that lasts longer than the lease
-	if record.State != lease.Held || delay <= 0 {
+	var kept time.Duration
+	switch {
+	case record.State != lease.Held || record.LockDelay == 0 && record.MinHold == 0:
 		return answer, f.queue.release(ctx, record.Claim) // as its holder would; once more is no error
+	case record.LockDelay == 0: // its MinHold keeps the lock
+		kept, err = f.queue.releaseAndLook(ctx, record.Claim)
+	default:
+		kept, err = f.queue.releaseAndKeep(ctx, record.Claim, f.keeper(record))
 	}
-	kept, err := f.queue.releaseAndKeep(ctx, record.Claim, f.keeper(record, delay))
 	answer.LockDelayMS = wire.CeilMS(kept)
 	return answer, err
 }
@@ -109,9 +113,9 @@ const (
 )
 
 // keeper asks for the lease that keeps the lock for a LockDelay.
-func (f *forced) keeper(r lease.Record, delay time.Duration) lease.AcquireRequest {
+func (f *forced) keeper(r lease.Record) lease.AcquireRequest {
 	return lease.AcquireRequest{
-		Name: r.Name, Holder: wire.DelayHolder, TTL: min(max(delay, lease.MinTTL), lease.MaxTTL),
+		Name: r.Name, Holder: wire.DelayHolder, TTL: max(r.LockDelay, lease.MinTTL),
 		Metadata: map[string]string{"reason": f.body.Reason, "by": f.by, ownHolder: r.Holder, ownToken: strconv.FormatUint(r.Token, 10)},
 	}
 }
@@ -148,6 +152,18 @@ func checkReason(reason string) error {
 		return &lease.InvalidError{Field: "Reason", Value: strconv.Quote(reason), Remedy: "use no control characters"}
 	}
 	return nil
+}
+
+// releaseAndLook ends a lease, and returns for how long its MinHold keeps the lock.
+func (q *queue) releaseAndLook(ctx context.Context, c lease.Claim) (time.Duration, error) {
+	if err := q.release(ctx, c); err != nil {
+		return 0, err
+	}
+	r, err := q.meter.get(ctx, c.Name)
+	if err != nil || r.State == lease.Held { // it was released
+		return 0, nil //nolint:nilerr // and that is what was asked for
+	}
+	return r.AvailableIn, nil
 }
 
 // releaseAndKeep ends a lease and keeps its lock from everybody by another, in one operation

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const aMoment = 10 * time.Millisecond
 

@@ -56,7 +56,7 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		if id := c.Request().Header[wire.RequestID]; len(id) == 1 && len(id[0]) <= wire.MaxRequestID {
 			c.Response().Header()[wire.RequestID] = id
 		}
-		if s.limiter != nil {
+		if s.limiter != nil && need != Metrics { // who is refused much is to be seen
 			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
 				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 			}
@@ -88,6 +88,9 @@ func (s *Server) fail(err error, c echo.Context) {
 		default:
 			err = wire.Refuse(wire.TypeInternal, "")
 		}
+	}
+	if errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil {
+		err = wire.Refuse(wire.TypeInvalid, "the client ended its side of the connection before the answer, as one does that hangs up: keep both sides open until the answer came")
 	}
 	p := wire.ProblemOf(err)
 	s.logFailure(c, p, err)

@@ -62,8 +62,12 @@ func (s *Server) ttl(name string, ttl time.Duration) (time.Duration, error) {
 	}
 	p := policies[at]
 	if ttl = cmp.Or(ttl, p.Default); ttl < p.Min || ttl > p.Max {
+		value := ttl.String()
+		if ttl == 0 {
+			value = "missing or 0"
+		}
 		return 0, &lease.InvalidError{
-			Field: "TTL", Value: ttl.String(), Remedy: fmt.Sprintf("use %v to %v, which is the policy for names that begin with %q", p.Min, p.Max, p.Prefix),
+			Field: "TTL", Value: value, Remedy: fmt.Sprintf("use %v to %v, which is the policy for names that begin with %q", p.Min, p.Max, p.Prefix),
 		}
 	}
 	return ttl, nil

@@ -31,7 +31,7 @@ func TestTheLongestPrefixSaysWhatTTLsAreGranted(t *testing.T) {
 	}{
 		{"a", `,"ttl_ms":3600000`, 200, `"ttl_remaining_ms":3600000`},
 		{"a", `,"ttl_ms":3600001`, 422, "ttl_ms is 1h0m0.001s: use 10ms to 1h0m0s"},
-		{"a", ``, 422, "ttl_ms is 0s"},
+		{"a", ``, 422, "ttl_ms is missing or 0"},
 		{"job", `,"ttl_ms":10`, 200, `"lease_id"`},
 		{"jobs%2F", `,"ttl_ms":59999`, 422, `use 1m0s to 10m0s, which is the policy for names that begin with \"jobs/\"`},
 		{"jobs%2F", `,"ttl_ms":60000`, 200, `"ttl_remaining_ms":60000`},

@@ -12,15 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
-func TestAThousandWaitersAreServedInOrder(t *testing.T) {
+func TestManyWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	const n, wait = 1000, 20 * time.Minute
+	const wait = 20 * time.Minute
+	n := soak.Size(t, 200, 1000)
 	store := &servetest.Spy{Store: leasetest.NewStore()}
 	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1, MaxWait: wait})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
@@ -50,7 +52,7 @@ func TestAThousandWaitersAreServedInOrder(t *testing.T) {
 	for i, got := range order {
 		require.Equal(t, i, got)
 	}
-	assert.LessOrEqual(t, store.Acquires.Load(), int64(1.2*n), "asking without a grant is what the line is for")
+	assert.LessOrEqual(t, store.Acquires.Load(), int64(n+n/5), "asking without a grant is what the line is for")
 	assert.Zero(t, servetest.Waiters(t, s))
 }
 

@@ -61,6 +61,8 @@ func badAcquires() map[string][]lease.AcquireRequest {
 		{"k": "\xff"},
 		{"\xff": "v"},
 		{"k": "a\x00"},
+		{"k": "a\rb"},
+		{"a\x1b[31m": "v"},
 		{"\x00": "v"},
 	} {
 		add("Metadata", func(r *lease.AcquireRequest) { r.Metadata = m })

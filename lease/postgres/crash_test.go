@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,23 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
-
-// crashRoundsVariable sets how often the server is killed.
-const crashRoundsVariable = "PGLATCH_CRASH_ROUNDS"
-
-func crashRounds(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv(crashRoundsVariable)
-	if text == "" {
-		return 3
-	}
-	rounds, err := strconv.Atoi(text)
-	require.NoError(t, err, crashRoundsVariable)
-	return rounds
-}
 
 // lazyServer acknowledges commits before they are written, unless it is told
 // otherwise, and writes nothing before it must.
@@ -47,7 +32,7 @@ func TestNothingThatWasAcknowledgedIsLostInACrashOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := lazyServer(t)
 	s := newStore(t, server.DSN(""))
-	for range crashRounds(t) {
+	for range soak.Size(t, 3, 30) {
 		require.Empty(t, crash(t, server, s))
 	}
 }

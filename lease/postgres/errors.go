@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,11 @@ func failed(err error) error {
 func outdated(cause error) error {
 	return fmt.Errorf("lease/postgres: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
 		lease.ErrNotReady, schemaName, cause)
+}
+
+// olderError says which version the schema has; "" = none.
+func olderError(version string) error {
+	return fmt.Errorf("its version is %s, and %d is needed", cmp.Or(version, "unknown"), schemaVersion)
 }
 
 // isUndone reports whether the server has rolled back what failed with err.

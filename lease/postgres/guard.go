@@ -23,8 +23,12 @@ type PgxTx = pgsession.PgxTx
 type SQLTx = pgsession.SQLTx
 
 const (
-	guardSQL = `SELECT ` + pgsession.SetMark + ` FROM pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, 2)` // the version of the schema that it needs
-	refusal  = "pglatch lease guard refused: "
+	// Older versions of the schema have guards that let stale writes pass, so the statement
+	// looks at the version itself. All of them have refuse.
+	guardSQL = `SELECT ` + pgsession.SetMark + `, CASE WHEN (SELECT s.schema_version FROM pglatch_lease.store AS s) OPERATOR(pg_catalog.>=) ` + neededVersion + `
+	THEN pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, ` + neededVersion + `)
+	ELSE pglatch_lease.refuse(pg_catalog.concat('version ', (SELECT s.schema_version FROM pglatch_lease.store AS s))) END`
+	refusal = "pglatch lease guard refused: "
 )
 
 // Guard lets the transaction go on only if the claim is the current one and its
@@ -79,6 +83,8 @@ func guardError(c lease.Claim, err error) error {
 	text, _, _ = strings.Cut(text, ".")
 	reason := strings.Fields(text)
 	switch reason[0] {
+	case "version":
+		return fmt.Errorf("guard of %s: %w", c.Name, outdated(olderError(strings.Join(reason[1:], ""))))
 	case "readonly":
 		return &lease.InvalidError{Field: "the transaction", Value: "read-only", Remedy: "begin it READ WRITE; one that writes nothing needs no guard"}
 	case "unknown":

@@ -19,9 +19,9 @@ var errReadOnly = errors.New("the server is read-only, as a standby is: lead the
 // Health returns nil if the server answers and takes writes; see lease.HealthReporter.
 // On a server that is read-only it matches lease.ErrBusy, as its operations do.
 func (s *Store) Health(ctx context.Context) error {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	defer conn.Release()
 	var readOnly bool

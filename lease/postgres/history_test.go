@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,24 +13,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
-
-// historyKillsVariable sets how often the server is killed while a history is recorded.
-const historyKillsVariable = "PGLATCH_HISTORY_KILLS"
 
 // operationsPerKill is how many calls are answered between two kills.
 const operationsPerKill = 350
 
 func TestAHistoryWithCrashesOfTheServerIsLegal(t *testing.T) {
 	t.Parallel()
-	kills := 2
-	if text := os.Getenv(historyKillsVariable); text != "" {
-		var err error
-		kills, err = strconv.Atoi(text)
-		require.NoError(t, err, historyKillsVariable)
-	}
+	kills := soak.Size(t, 2, 30)
 	server := startServer(t, nil)
 	dsn := server.DSN("") + "&connect_timeout=2"
 	newStore(t, dsn)

@@ -72,7 +72,9 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			t.Parallel()
 			dsn, ears, lose := lose(t)
 			a := servetest.NewPeer(t, newStore(t, dsn), -1)
-			b := servetest.NewPeer(t, eared{newStore(t, dsn), open(t, ears, nil)}, -1)
+			earStore := open(t, ears, nil)
+			require.NoError(t, earStore.Health(t.Context()), "it knows the schema, so that LISTEN is its listener's last statement")
+			b := servetest.NewPeer(t, eared{newStore(t, dsn), earStore}, -1)
 			servetest.AwaitMessages(t, a, b)
 			held, err := a.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 			require.NoError(t, err)
@@ -123,12 +125,16 @@ func TestMessagesNeedTheRightsThatLeasesNeedAndNoMore(t *testing.T) {
 	require.NoError(t, err)
 	u.User = url.User(role)
 	store := open(t, u.String(), nil)
-	servetest.NewTap(t, store)
-	err = store.Send(t.Context(), []string{"hello"})
-	require.ErrorIs(t, err, lease.ErrNotReady)
-	require.ErrorContains(t, err, "GRANT USAGE")
+	for _, err := range []error{
+		store.Listen(t.Context(), func() { t.Error("it listens") }, func(string) {}),
+		store.Send(t.Context(), []string{"hello"}),
+	} {
+		require.ErrorIs(t, err, lease.ErrNotReady)
+		require.ErrorContains(t, err, "GRANT USAGE")
+	}
 	j.exec("GRANT USAGE ON SCHEMA pglatch_lease TO " + role)
 	j.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO " + role)
+	servetest.NewTap(t, store)
 	require.NoError(t, store.Send(t.Context(), []string{"hello"}))
 }
 

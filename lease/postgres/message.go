@@ -42,15 +42,21 @@ const listenProbe = 30 * time.Second
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	pool := s.pool.Config()
 	dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: pool.ConnConfig, BeforeConnect: pool.BeforeConnect, T: listenProbe})
-	conn, err := dialer.Listen(ctx, messageChannel)
+	listener, err := dialer.Listen(ctx, messageChannel)
 	if err != nil {
 		return fmt.Errorf("lease/postgres: listening: %w", err)
 	}
-	defer pgsession.Disconnect(conn)
+	defer pgsession.Disconnect(listener)
+	look, cancel := context.WithTimeout(ctx, listenProbe)
+	err = s.fit(look, listener)
+	cancel()
+	if err != nil {
+		return err
+	}
 	ready()
 	for {
 		wait, cancel := context.WithTimeout(ctx, listenProbe)
-		n, err := conn.WaitForNotification(wait)
+		n, err := listener.WaitForNotification(wait)
 		cancel()
 		switch {
 		case err == nil:
@@ -58,9 +64,9 @@ func (s *Store) Listen(ctx context.Context, ready func(), receive func(message s
 			continue
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !conn.IsClosed() && pgconn.Timeout(err):
+		case !listener.IsClosed() && pgconn.Timeout(err):
 			wait, cancel := context.WithTimeout(ctx, listenProbe)
-			err = conn.Ping(wait)
+			err = listener.Ping(wait)
 			cancel()
 		}
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/postgres"
 )
@@ -21,7 +22,7 @@ import (
 func TestAGuardThatComesWhileARenewalMovesTheRowHoldsUpTheNextLease(t *testing.T) {
 	t.Parallel()
 	m := newMover(t)
-	for i := range 40 {
+	for i := range soak.Size(t, 10, 40) {
 		require.False(t, m.passesGuard(strconv.Itoa(i)), "the lease passed on beside a guarded transaction")
 	}
 }

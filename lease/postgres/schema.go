@@ -16,6 +16,7 @@ import (
 const (
 	schemaName    = "pglatch_lease"
 	schemaVersion = 4
+	neededVersion = "4" // the same, for statements
 	// migrateLock is the advisory lock that migrations take for their transaction.
 	migrateLock = 0x70676c656173650a
 )
@@ -84,6 +85,10 @@ func (s *Store) Migrate(ctx context.Context) error {
 		return fmt.Errorf("lease/postgres: %w: the role may not make the schema %s: let one that may run Store.Migrate or postgres.Schema: %w", lease.ErrNotReady, schemaName, err)
 	case code == sqlstate.ReadOnly || isBusy(code):
 		return failed(err)
+	}
+	if strings.Contains(err.Error(), "statement pooling mode") { // a violation of the protocol, as PgBouncer says
+		return fmt.Errorf("lease/postgres: %w: the schema %s is made in a transaction, which a pooler in statement mode refuses: "+
+			"run Store.Migrate or postgres.Schema on a direct connection, or through a pool in session mode (PgBouncer: pool_mode=session): %w", lease.ErrNotReady, schemaName, err)
 	}
 	return fmt.Errorf("lease/postgres: making the schema %s: %w", schemaName, err)
 }

@@ -205,22 +205,29 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
+	if err := s.fit(ctx, conn); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// fit asks for the version of the schema, until it was once what this store needs.
+func (s *Store) fit(ctx context.Context, db querier) error {
 	if s.ready.Load() {
-		return conn, nil
+		return nil
 	}
-	version, err := installed(ctx, conn)
-	if err == nil && version >= schemaVersion {
-		s.ready.Store(true)
-		return conn, nil
-	}
-	conn.Release()
+	version, err := installed(ctx, db)
 	switch {
 	case brokeOff(err): // nothing was asked for yet
-		return nil, busyError(err)
+		return busyError(err)
 	case err != nil:
-		return nil, failed(err)
+		return failed(err)
+	case version < schemaVersion:
+		return outdated(olderError(strconv.Itoa(version)))
 	}
-	return nil, outdated(fmt.Errorf("its version is %d, and %d is needed", version, schemaVersion))
+	s.ready.Store(true)
+	return nil
 }
 
 // query runs a statement, whose last row it has read when it returns.

@@ -77,7 +77,7 @@ func (d *dying) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 // one share, and a writer comes after it.
 func TestARequestThatDiesAnywhereIsSentAgainAndHasOneShare(t *testing.T) {
 	t.Parallel()
-	const operations = 5
+	const operations = 6
 	for _, exclusive := range []bool{false, true} {
 		for left := range operations {
 			for _, unsaid := range []bool{false, true} {

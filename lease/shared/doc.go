@@ -48,7 +48,9 @@
 // waits at the gate for it: then a lease with them takes the gate's place in one operation, in place of
 // the renewal, if the store is a lease.HandOverer.
 //
-// It costs four operations of the store, and those of one lock's requests follow each other. So that
+// It costs four operations of the store, and those of one lock's requests follow each other. A slot
+// for a request with an IdempotencyKey costs a fifth, after the gate was released: it writes the Fence into the slot's
+// metadata, as pglatch.fence. A sending of the request that is not let through the gate finds its slot by that. So that
 // it does not cost more the more slots a holder has, the metadata of a slot have a digest of the IdempotencyKey, of 32
 // bits, as pglatch.request.
 //

@@ -27,6 +27,9 @@ type gate struct {
 // errGateLost is for a request whose lease of the gate ended before it was done.
 var errGateLost = errors.New("the lease of the gate ended too early")
 
+// errSlotLost is for a request whose slot ended before it was told of it.
+var errSlotLost = errors.New("the lease of the slot ended too early")
+
 // Metadata of a gate. Only who has the whole lock can change it, so what says nothing is kept.
 const (
 	modeKey       = "pglatch.mode"
@@ -91,7 +94,7 @@ func (q *request) enter() (*gate, error) {
 		}
 		wait = patience
 	}
-	return q.gate(q.acquireWait(r, wait))
+	return q.gate(q.standAtGate(r, wait))
 }
 
 // checkReaders refuses an exclusive request that does not wait, before it keeps others out.
@@ -122,18 +125,18 @@ func (q *request) gate(l lease.Lease, err error) (*gate, error) {
 }
 
 // acquireWait waits in the store's line if it has one, else it asks again and again.
-func (q *request) acquireWait(r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
+func (q *request) acquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	if q.line != nil {
-		return q.line.AcquireWait(q.ctx, r, wait)
+		return q.line.AcquireWait(ctx, r, wait)
 	}
 	end := time.Now().Add(wait)
 	for {
-		l, err := q.config.Store.Acquire(q.ctx, r)
+		l, err := q.config.Store.Acquire(ctx, r)
 		held, ok := errors.AsType[*lease.HeldError](err)
 		if !ok || time.Until(end) <= 0 {
 			return l, err
 		}
-		if err := pause.For(q.ctx, min(held.Retry, q.config.PollInterval, time.Until(end))); err != nil {
+		if err := pause.For(ctx, min(held.Retry, q.config.PollInterval, time.Until(end))); err != nil {
 			return lease.Lease{}, err
 		}
 	}

@@ -94,7 +94,7 @@ func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Sh
 	}
 	for attempt := 1; ; attempt++ {
 		s, err := q.attempt()
-		if !errors.Is(err, errGateLost) {
+		if !errors.Is(err, errGateLost) && !errors.Is(err, errSlotLost) {
 			return s, err
 		}
 		if q.left() <= 0 && attempt >= attempts {
@@ -125,6 +125,7 @@ type request struct {
 	ctx     context.Context
 	patient bool      // it waits
 	end     time.Time // of the wait; zero = none
+	got     *Share    // by an earlier sending, found in the wait at the gate
 }
 
 // left is what is left of the time to wait.
@@ -135,9 +136,19 @@ func (q *request) left() time.Duration {
 	return max(time.Until(q.end), 0)
 }
 
-// attempt gets the gate, and then the share.
+// attempt gets the gate, and then the share. A request that is refused may have the share
+// by an earlier sending.
 func (q *request) attempt() (Share, error) {
 	g, err := q.enter()
+	if errors.Is(err, lease.ErrHeld) {
+		q.got = q.earlier(q.ctx)
+	}
+	if q.got != nil {
+		if err == nil {
+			q.giveBack(g.lease.Claim)
+		}
+		return *q.got, nil
+	}
 	if err != nil {
 		return Share{}, err
 	}
@@ -178,8 +189,9 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 	err := g.leave()
 	if err == nil && (q.ctx.Err() == nil || q.IdempotencyKey != "") {
 		_, slot, _ := ParseName(taken.Name)
-		taken.Metadata = unmarked(taken.Metadata)
-		return Share{Lease: taken, Lock: q.Name, Slot: slot, Fence: g.lease.Token, Asked: asked}, nil
+		s, err := q.vouch(Share{Lease: taken, Lock: q.Name, Slot: slot, Fence: g.lease.Token, Asked: asked})
+		s.Metadata = unmarked(s.Metadata)
+		return s, err
 	}
 	if q.IdempotencyKey == "" { // else another sending of the request may have it by now
 		q.giveBack(taken.Claim)

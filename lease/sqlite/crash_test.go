@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -192,22 +192,17 @@ func (w *witness) round(t *testing.T, path string, early bool) {
 	require.NoError(t, s.Close())
 }
 
-func kills() int {
-	n, _ := strconv.Atoi(os.Getenv("PGLATCH_KILLS"))
-	return cmp.Or(n, 8)
-}
-
 func TestKilledUnderLoadNothingAcknowledgedIsLostOrGrantedTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not in the short form of the tests")
 	}
 	t.Parallel()
 	path, w := newPath(t), newWitness()
-	for range kills() {
+	for range soak.Size(t, 3, 30) {
 		w.round(t, path, false)
 		require.Empty(t, w.faults)
 	}
-	t.Logf("%d kills, %d names", kills(), len(w.last))
+	t.Logf("%d names", len(w.last))
 }
 
 // The control: the same test finds what a store loses that answers before its commit.

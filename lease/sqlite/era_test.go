@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -127,9 +128,9 @@ func (f files) with(suffix string, text []byte) files {
 	return next
 }
 
-// damages are each file removed and cut to nothing, the WAL cut at each frame and within
-// one, and bits that are turned over, of each file.
-func damages(left files, bits int) []damage {
+// damages are each file removed and cut to nothing, the WAL cut at one in so many frames and
+// within it, and bits that are turned over, of each file.
+func damages(left files, bits, frames int) []damage {
 	const head, frame = 32, 24 + 4096
 	all := []damage{{"nothing", left}}
 	for _, suffix := range suffixes {
@@ -142,7 +143,7 @@ func damages(left files, bits int) []damage {
 		}
 	}
 	all = append(all, damage{"removed both", left.with("-wal", nil).with("-shm", nil)})
-	for end := head; end < len(left["-wal"]); end += frame {
+	for end := head + rand.IntN(frames)*frame; end < len(left["-wal"]); end += frames * frame {
 		for _, cut := range []int{end, end + 1 + rand.IntN(frame-1)} {
 			all = append(all, damage{fmt.Sprint("WAL cut at ", cut), left.with("-wal", left["-wal"][:cut])})
 		}
@@ -153,7 +154,7 @@ func damages(left files, bits int) []damage {
 func TestWhateverFileIsLostCutOrDamagedTokensRiseOrItIsRefused(t *testing.T) {
 	t.Parallel()
 	left, given := killed(t, sqlite.Open)
-	all := damages(left, 12)
+	all := damages(left, soak.Size(t, 4, 12), soak.Size(t, 4, 1))
 	for _, d := range all {
 		require.Empty(t, goesBack(t, d.left, given, sqlite.Open), d.what)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -196,9 +197,10 @@ func TestKilledUnderLoadALockServersHistoryIsLegal(t *testing.T) {
 		t.Skip("not in the short form of the tests")
 	}
 	t.Parallel()
-	history, calls := recordKills(t, newLockServer(t), kills())
+	kills := soak.Size(t, 3, 30)
+	history, calls := recordKills(t, newLockServer(t), kills)
 	require.NoError(t, history.Check(time.Minute))
-	t.Logf("%d kills, %d answers, %+v", kills(), calls, history.Counts())
+	t.Logf("%d kills, %d answers, %+v", kills, calls, history.Counts())
 	require.Positive(t, history.Counts().Granted)
 	require.Positive(t, history.Counts().Refused)
 }

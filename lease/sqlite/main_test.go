@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 func newPath(tb testing.TB) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
@@ -49,7 +50,7 @@ func TestSweepsAndTheStartLookAtNoMoreThanIsDue(t *testing.T) {
 
 func TestASweepLooksAtASmallPartAndKnowsWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	const names = 5000
+	names := soak.Size(t, 1500, 5000)
 	for _, c := range []struct {
 		what     string
 		expires  time.Duration

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
@@ -40,12 +41,12 @@ func startCluster(t *testing.T, members, clients int) *cluster {
 func startClusterOf(t *testing.T, like etcdtest.Member, members, clients int) *cluster {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("NOT RUN: network namespaces need root")
+		notrun.Skip(t, "network namespaces need root")
 	}
 	places, remove, err := etcdtest.NewNetwork(members + clients)
 	t.Cleanup(remove)
 	if err != nil {
-		t.Skipf("NOT RUN: network namespaces: %v", err)
+		notrun.Skip(t, "network namespaces: "+err.Error())
 	}
 	c := &cluster{t: t, places: places[:members], clients: places[members:]}
 	var all []string

@@ -7,8 +7,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/http/httptest"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,15 +20,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/etcd"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
-
-// operationsVariable sets how many operations a history has at least.
-const operationsVariable = "PGLATCH_HISTORY_OPERATIONS"
 
 // ahead makes a store's wall clock wrong.
 func ahead(by time.Duration) func(*etcd.Config) {
@@ -79,12 +75,7 @@ func lockServer(t *testing.T, store lease.Store) func() lease.Store {
 
 func TestAHistoryOverTwoLockServersIsLegalWhileMembersDieAndAreCutOff(t *testing.T) {
 	t.Parallel()
-	operations := 3000
-	if text := os.Getenv(operationsVariable); text != "" {
-		var err error
-		operations, err = strconv.Atoi(text)
-		require.NoError(t, err, operationsVariable)
-	}
+	operations := soak.Size(t, 3_000, 10_000)
 	c := startCluster(t, 3, 3)
 	// Their clocks differ by 20 s, and from this machine's by 10 s.
 	stores := []*etcd.Store{c.store(0, ahead(10*time.Second)), c.store(1, ahead(-10*time.Second))}

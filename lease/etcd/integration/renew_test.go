@@ -50,6 +50,26 @@ func TestManyRenewalsTakeTheTimeOfOneWhileNobodyAnswers(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrClosed)
 }
 
+// At a time, each of them would be in the way of the others, and some would not be done within the timeout.
+func TestManyRenewalsOfOneLeaseAreNotInEachOthersWay(t *testing.T) {
+	t.Parallel()
+	s := open(t, nil, serve(t, etcdtest.Member{NoFsync: true}))
+	l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})
+	require.NoError(t, err)
+	all := slices.Repeat([]lease.RenewRequest{{Claim: l.Claim, TTL: time.Hour}}, 280)
+	for i := range all {
+		if i%14 == 0 {
+			all[i].Metadata = map[string]string{"i": strconv.Itoa(i)}
+		}
+	}
+	results, err := s.RenewAll(t.Context(), all)
+	require.NoError(t, err)
+	for i, r := range results {
+		require.NoError(t, r.Err, i)
+		require.Equal(t, map[string]string{"i": strconv.Itoa(i / 14 * 14)}, r.Lease.Metadata, "one after the other")
+	}
+}
+
 // BenchmarkRenewAll renews 1,000 leases at once, on a cluster of three processes with fsync.
 func BenchmarkRenewAll(b *testing.B) {
 	s := openMembers(b, 3)

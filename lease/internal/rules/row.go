@@ -90,5 +90,6 @@ func (r Row) Record(now time.Time) lease.Record {
 		State:       r.State(now),
 		Version:     r.Version,
 		AvailableIn: max(r.AvailableAt().Sub(now), 0),
+		LockDelay:   r.LockDelay, MinHold: r.MinHold,
 	}
 }
