@@ -3,7 +3,7 @@ package once_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/pglatch/pglatch/internal/test/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }

@@ -24,23 +24,23 @@ const (
 	givenUp = "open"
 )
 
-// claimSQL claims a tick for the state $5, if it is open and in the window, and returns what it found.
+// claimSQL claims a tick for the state $6, if it is open and in the window, and leaves what it found behind the mark $1.
 // The tick's lock is held, so that no claim of another transaction is under way. A claim that the
 // transaction's snapshot does not show is a serialization failure (PostgreSQL manual, section 13.2.2).
 const claimSQL = `WITH now AS (SELECT pg_catalog.clock_timestamp() AS t),
 	claimed AS (
 		INSERT INTO %[1]s AS o (job, tick, state, node, id, token, began, expires_at, ended)
-		SELECT $1::text, $2::timestamptz, $5::text, $3::text, $4::text, 1, t,
-			CASE WHEN $5::text = 'running' THEN t + $6::bigint * interval '1 microsecond' END,
-			CASE WHEN $5::text <> 'running' THEN t END
+		SELECT $2::text, $3::timestamptz, $6::text, $4::text, $5::text, 1, t,
+			CASE WHEN $6::text = 'running' THEN t + $7::bigint * interval '1 microsecond' END,
+			CASE WHEN $6::text <> 'running' THEN t END
 		FROM now
-		WHERE $2::timestamptz BETWEEN t - $7::bigint * interval '1 microsecond' AND t + $8::bigint * interval '1 microsecond'
+		WHERE $3::timestamptz BETWEEN t - $8::bigint * interval '1 microsecond' AND t + $9::bigint * interval '1 microsecond'
 		ON CONFLICT (job, tick) DO UPDATE SET (state, node, id, token, began, expires_at, ended) =
 			(excluded.state, excluded.node, excluded.id, o.token + 1, excluded.began, excluded.expires_at, excluded.ended)
 		WHERE o.state = 'open' OR o.state = 'running' AND o.expires_at <= pg_catalog.clock_timestamp()
 		RETURNING o.token)
-	SELECT pg_catalog.json_build_object('now', (extract(epoch FROM t) * 1000000)::bigint, 'token', (SELECT token FROM claimed),
-		'row', (SELECT pg_catalog.to_json(r) FROM (%[2]s WHERE job = $1::text AND tick = $2::timestamptz) AS r))::text FROM now`
+	SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::text, pg_catalog.json_build_object('now', (extract(epoch FROM t) * 1000000)::bigint, 'token', (SELECT token FROM claimed),
+		'row', (SELECT pg_catalog.to_json(r) FROM (%[2]s WHERE job = $2::text AND tick = $3::timestamptz) AS r))), true) FROM now`
 
 // rowSQL reads rows as a rowJSON.
 const rowSQL = `SELECT job, (extract(epoch FROM tick) * 1000000)::bigint AS tick, token, node,
@@ -86,7 +86,9 @@ func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) er
 	n, err := pgsession.TxTry(ctx, tx, []namespace.Tag{tag}, session.Exclusive, true)
 	locked := n == 1
 	if err == nil && !locked {
-		locked, err = pgsession.TxWait(ctx, tx, tag, session.Exclusive, othersClaim)
+		var end pgsession.TxWaited
+		end, err = pgsession.TxWait(ctx, tx, tag, session.Exclusive, othersClaim, 0) // too short for a deadlock to be found
+		locked = end.Granted
 	}
 	if err == nil && !locked {
 		return &once.TakenError{Record: once.Record{Job: r.Job, Tick: r.Tick, State: once.Running}}
@@ -97,10 +99,9 @@ func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) er
 // claim claims a tick that is locked: as running, or as ran, which others see when it commits.
 func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Request) (once.Claim, error) {
 	id := rand.Text()
-	var text string
 	sql := fmt.Sprintf(claimSQL, quoted(table), fmt.Sprintf(rowSQL, quoted(table)))
-	args := []any{r.Job, text8601(r.Tick), r.Node, id, state, micros(r.TTL), micros(r.Window), micros(r.Early)}
-	if err := tx.QueryRow(ctx, sql, args, &text); err != nil {
+	text, err := pgsession.TxAsk(ctx, tx, sql, r.Job, text8601(r.Tick), r.Node, id, state, micros(r.TTL), micros(r.Window), micros(r.Early))
+	if err != nil {
 		return once.Claim{}, failed(table, err)
 	}
 	var found struct {

@@ -27,13 +27,16 @@ func failed(table string, err error) error {
 		return fmt.Errorf("once/postgres: %w: pass a transaction, not a pool or a connection: %w", ErrNoTransaction, err)
 	case isBusy(code), pgconn.SafeToRetry(err):
 		return fmt.Errorf("once/postgres: %w: %w", once.ErrBusy, err)
-	case code == sqlstate.ReadOnly:
+	case code == sqlstate.ProtocolViolation:
+		return fmt.Errorf("once/postgres: %w: the pooler refuses transactions, as in statement mode: connect to PostgreSQL directly, or through a pool in session or transaction mode: %w",
+			once.ErrNotReady, err)
+	case code == sqlstate.ReadOnly, code == sqlstate.FeatureNotSupported:
 		return fmt.Errorf("once/postgres: %w: the transaction is read-only, or the server is a standby: %w", once.ErrNotReady, err)
 	case code == sqlstate.UndefinedTable, code == sqlstate.InvalidSchema, code == sqlstate.UndefinedColumn:
 		return fmt.Errorf("once/postgres: %w: the table %s is not there: make it with Store.Migrate, Config.CreateTable, or postgres.Schema in a migration: %w",
 			once.ErrNotReady, table, err)
 	case code == sqlstate.Privilege:
-		return fmt.Errorf("once/postgres: %[1]w: the role may not use the table %[2]s: GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO the role: %[3]w",
+		return fmt.Errorf("once/postgres: %[1]w: the role may not use the table %[2]s: GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO the role, and USAGE on its schema: %[3]w",
 			once.ErrNotReady, table, err)
 	}
 	return fmt.Errorf("once/postgres: %w", err)

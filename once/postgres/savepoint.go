@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
+	"sync"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
@@ -16,12 +17,29 @@ type savepoint struct {
 	name string
 }
 
-var savepoints atomic.Uint64
+// savepoints are the numbers that are in use in this process. Each is in one savepoint's name, because the work of a
+// tick can run other ticks in its transaction, and ROLLBACK TO would go back to the last savepoint of the name. The
+// lowest free number is taken, because pg_stat_statements keeps each name.
+var savepoints struct {
+	mu   sync.Mutex
+	used []bool
+}
 
-// newSavepoint returns one whose name no other has: the work of a tick can run other ticks in its transaction,
-// and ROLLBACK TO would go back to the last savepoint of the name.
-func newSavepoint(tx pgsession.Tx) savepoint {
-	return savepoint{tx, fmt.Sprintf("pglatch_once_%d", savepoints.Add(1))}
+// newSavepoint returns one whose name no other has until it is free.
+func newSavepoint(tx pgsession.Tx) (s savepoint, free func()) {
+	savepoints.mu.Lock()
+	defer savepoints.mu.Unlock()
+	n := slices.Index(savepoints.used, false)
+	if n < 0 {
+		n = len(savepoints.used)
+		savepoints.used = append(savepoints.used, false)
+	}
+	savepoints.used[n] = true
+	return savepoint{tx, fmt.Sprintf("pglatch_once_%d", n+1)}, func() {
+		savepoints.mu.Lock()
+		defer savepoints.mu.Unlock()
+		savepoints.used[n] = false
+	}
 }
 
 func (s savepoint) set(ctx context.Context) error { return s.tx.Exec(ctx, "SAVEPOINT "+s.name) }

@@ -31,13 +31,18 @@ func Schema(table string) string {
 CREATE INDEX IF NOT EXISTS ` + pgx.Identifier{name + "_tick"}.Sanitize() + ` ON ` + quoted(table) + ` (tick)`
 }
 
+// thereSQL needs no rights, not even on the schema: a role that lacks them on a table is not to create it.
+const thereSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+	WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.text AND c.relname OPERATOR(pg_catalog.=) $2::pg_catalog.text)`
+
 // migrateAttempts is how often a creation that lost a race is repeated.
 const migrateAttempts = 5
 
 // Migrate makes the table of ticks unless it is there. Several may do so at a time.
 func (s *Store) Migrate(ctx context.Context) error {
 	var there bool
-	err := s.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1::text) IS NOT NULL", quoted(s.table)).Scan(&there)
+	schema, name := split(s.table)
+	err := s.pool.QueryRow(ctx, thereSQL, schema, name).Scan(&there)
 	if there {
 		return nil
 	}

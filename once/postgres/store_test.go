@@ -50,6 +50,26 @@ func TestAStoreWithoutItsTableSaysHowToMakeIt(t *testing.T) {
 	assert.True(t, result.Did)
 }
 
+func TestARoleWithoutRightsOnATableThatIsThereHearsOfGrants(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	pool := newPool(t, dsn)
+	exec(t, pool, "CREATE ROLE once_guest; GRANT once_guest TO CURRENT_USER; CREATE SCHEMA jobs; "+postgres.Schema("jobs.ticks"))
+	t.Cleanup(func() { exec(t, pool, "DROP OWNED BY once_guest; DROP ROLE once_guest") })
+	guest, err := postgres.New(postgres.Config{DSN: strings.Replace(dsn, "?", "?options=-c%20role%3Donce_guest&", 1), Table: "jobs.ticks", CreateTable: true})
+	require.NoError(t, err)
+	t.Cleanup(guest.Close)
+	for _, grant := range []string{"USAGE ON SCHEMA jobs", "SELECT, INSERT, UPDATE, DELETE ON jobs.ticks"} {
+		_, err = newRunner(t, once.Config{Store: guest}).Do(t.Context(), "report", thisMinute(), nothing)
+		require.ErrorIs(t, err, once.ErrNotReady)
+		require.ErrorContains(t, err, "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.ticks TO the role, and USAGE on its schema")
+		require.NotContains(t, err.Error(), "create")
+		exec(t, pool, "GRANT "+grant+" TO once_guest")
+	}
+	_, err = newRunner(t, once.Config{Store: guest}).Do(t.Context(), "report", thisMinute(), nothing)
+	require.NoError(t, err, "the control")
+}
+
 func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

@@ -73,7 +73,8 @@ func (o Options) do(ctx context.Context, tx pgsession.Tx, job string, tick time.
 	if err != nil {
 		return once.Result{}, err
 	}
-	before := newSavepoint(tx)
+	before, free := newSavepoint(tx)
+	defer free()
 	if err := before.set(ctx); err != nil {
 		return once.Result{}, failed(table, err)
 	}
