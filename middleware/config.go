@@ -30,7 +30,7 @@ type Config struct {
 	// still waits for a connection of the lock pool.
 	Skip bool
 
-	// Wait bounds the wait for the lock. 0 = the Locker's Timeout;
+	// Wait bounds the wait for the lock. 0 = the Locker's Wait;
 	// advisory.NoTimeout = no bound but the request's; negative is an error. The
 	// deadline of the request's context bounds the wait too.
 	Wait time.Duration
@@ -76,7 +76,8 @@ type Config struct {
 }
 
 // New returns a middleware for net/http. It fails on a Config that is not valid,
-// with an error that names the field.
+// with an error that names the field. The middleware panics if it is put around an
+// http.TimeoutHandler, which must stand outside: see the documentation of the package.
 func New(c Config) (func(http.Handler) http.Handler, error) {
 	if c.Key == nil {
 		return nil, fmt.Errorf("middleware: Key is nil: set it, to PathValue for a path like /agents/{id}")
@@ -110,7 +111,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Locker == nil:
 		return c, fmt.Errorf("middleware: Locker is nil: set it to the result of advisory.Open")
 	case c.Wait < 0:
-		return c, fmt.Errorf("middleware: Wait is %v: use a positive duration, 0 for the Locker's Timeout, or advisory.NoTimeout", c.Wait)
+		return c, fmt.Errorf("middleware: Wait is %v: use a positive duration, 0 for the Locker's Wait, or advisory.NoTimeout", c.Wait)
 	case !failure(c.BusyStatus):
 		return c, fmt.Errorf("middleware: BusyStatus is %d: use 400 to 599, or 0 for 423", c.BusyStatus)
 	case c.RetryAfter < 0:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -30,8 +31,15 @@ func NewGate(c Config) (*Gate, error) {
 	return &Gate{c, c.Locker.With(advisory.Options{Wait: c.Wait, Shared: c.Shared, Label: c.Label})}, nil
 }
 
+// The handler of a timeout runs on after ServeHTTP has returned.
+var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
+
 // wrap is the net/http adapter.
 func (g *Gate) wrap(next http.Handler) http.Handler {
+	if reflect.TypeOf(next) == timeoutHandler {
+		panic("middleware: the lock is around an http.TimeoutHandler, which returns while its handler runs on, without the lock: " +
+			"put it outside, as in http.TimeoutHandler(lock(handler), …)")
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.Passes(r.Method) {
 			next.ServeHTTP(w, r)

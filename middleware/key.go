@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -46,11 +45,11 @@ func Entity(ns namespace.Namespace, param string) func(value string) (namespace.
 	}
 }
 
-// Unescape returns the value of a path parameter without escapes. Routers differ: some cut
-// it out of the escaped path of the request, of which it is a part then, others have resolved
-// the escapes.
-func Unescape(escaped, value string) string {
-	if plain, err := url.PathUnescape(value); err == nil && strings.Contains(escaped, value) {
+// Unescape returns the text that a path parameter stands for, or the parameter itself if its
+// escapes are not valid. It is for a router that cuts parameters out of the escaped path;
+// what a router has unescaped must not be unescaped again.
+func Unescape(value string) string {
+	if plain, err := url.PathUnescape(value); err == nil {
 		return plain
 	}
 	return value

@@ -41,7 +41,7 @@ func open(t *testing.T, config advisory.Config) *advisory.Locker {
 type waits chan namespace.Key
 
 func (w waits) tracer() advisory.Tracer {
-	return advisory.Tracer{Wait: func(_ context.Context, d advisory.TraceData) { w <- d.Key }}
+	return advisory.Tracer{Wait: func(_ context.Context, d advisory.WaitData) { w <- d.Key }}
 }
 
 // receive waits for an event.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/problem"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/namespace"
@@ -71,7 +72,7 @@ var table = [...]struct {
 	{rowPool, []error{advisory.ErrPoolExhausted}},
 	{rowRefused, []error{advisory.ErrRefused, driver.ErrPermanent}},
 	{rowUnavailable, []error{
-		advisory.ErrUnavailable, advisory.ErrClosed, advisory.ErrLockTableFull, advisory.ErrStandby, advisory.ErrPooler, advisory.ErrUnsupported,
+		advisory.ErrUnavailable, advisory.ErrClosed, advisory.ErrLockTableFull, advisory.ErrStandby, advisory.ErrPooler, session.ErrUnsupported,
 		driver.ErrConnection, driver.ErrNotLeader, driver.ErrReleased, driver.ErrPending,
 		lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed, lease.ErrBroken, lease.ErrNotFound,
 	}},

@@ -30,8 +30,8 @@ func TestTheTableOfLockErrors(t *testing.T) {
 		{&advisory.HeldError{Key: key}, 423, TypeBusy},
 		{&advisory.TimeoutError{Key: key}, 423, TypeBusy},
 		{&advisory.TimeoutError{Key: key, Cause: context.DeadlineExceeded}, 423, TypeBusy},
-		{&advisory.PoolExhaustedError{Key: key}, 503, TypePool}, // matches ErrTimeout too
-		{&advisory.PoolExhaustedError{Key: key, Outer: []namespace.Key{key}}, 503, TypePool},
+		{fmt.Errorf("%w: %w", advisory.ErrPoolExhausted, advisory.ErrTimeout), 503, TypePool}, // after a wait
+		{advisory.ErrPoolExhausted, 503, TypePool},
 		{advisory.ErrUnavailable, 503, TypeUnavailable},
 		{fmt.Errorf("%w: %w", advisory.ErrUnavailable, context.DeadlineExceeded), 503, TypeUnavailable},
 		{advisory.ErrRefused, 500, TypeRefused},
@@ -41,8 +41,8 @@ func TestTheTableOfLockErrors(t *testing.T) {
 		{&pgconn.PgError{Code: "57P03"}, 503, TypeUnavailable},
 		{errors.New("unheard of"), 503, TypeUnavailable},
 		{&advisory.LostError{Key: key, Cause: advisory.ErrClosed}, 503, TypeLost},
-		{&advisory.ReentrantError{Key: key}, 500, TypeMisuse},
-		{&advisory.DeadlockError{}, 500, TypeMisuse},
+		{advisory.ErrReentrant, 500, TypeMisuse},
+		{advisory.ErrDeadlock, 500, TypeMisuse},
 		{&namespace.Error{Sentinel: namespace.ErrInvalidKey}, 400, TypeNoEntity},
 	} {
 		for _, err := range []error{row.err, fmt.Errorf("wrapped: %w", row.err)} {
@@ -64,7 +64,7 @@ func TestEveryErrorOfTheLibraryHasAnAnswerOfItsOwn(t *testing.T) {
 	}{
 		{held, 423, TypeBusy, "1"},
 		{lease.ErrHeld, 423, TypeBusy, "1"},
-		{&advisory.PoolExhaustedError{}, 503, TypePool, "1"},
+		{advisory.ErrPoolExhausted, 503, TypePool, "1"},
 		{&advisory.LostError{Cause: advisory.ErrUnavailable}, 503, TypeLost, "1"},
 		{&leader.LostError{Cause: leader.ErrConnection}, 503, TypeLost, "1"},
 		{lease.ErrStale, 503, TypeLost, "1"},

@@ -11,19 +11,19 @@ import (
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/connectv1"
 	"github.com/pglatch/pglatch/middleware/middlewaretest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 type text = wrapperspb.StringValue
 

@@ -33,7 +33,10 @@
 // middleware.
 //
 // A stream holds its lock from its begin to its end. Messages that were sent before a loss stay
-// sent. A panic frees the lock and goes on; connect.WithRecover stands outside.
+// sent. A loss ends the context of the handler, and nothing else: a Receive or Send that is blocked
+// stays blocked until the client sends, reads or goes. A handler that waits for messages and must
+// stop at a loss receives on a goroutine of its own, and waits for that or for its context.
+// A panic frees the lock and goes on; connect.WithRecover stands outside.
 //
 // It is a module of its own, so that who has no Connect does not compile it.
 package connectv1

@@ -68,7 +68,11 @@ func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c echo.Context) (namespace.Key, error) {
-		return entity(middleware.Unescape(c.Request().URL.RawPath, c.Param(name)))
+		value := c.Param(name)
+		if c.Request().URL.RawPath != "" { // which is what Echo matches, if there is one
+			value = middleware.Unescape(value)
+		}
+		return entity(value)
 	}
 }
 

@@ -2,6 +2,7 @@ package echov5
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/labstack/echo/v5"
 
@@ -36,8 +37,13 @@ func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
 				ec.SetRequest(r)
 				ec.SetResponse(w)
 			}()
+			cut := cutOut(ec)
 			for _, p := range ec.PathValues() {
-				r.SetPathValue(p.Name, middleware.Unescape(r.URL.RawPath, p.Value))
+				value := p.Value
+				if cut {
+					value = middleware.Unescape(value)
+				}
+				r.SetPathValue(p.Name, value)
 			}
 			lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ec.SetRequest(r)
@@ -47,4 +53,19 @@ func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
 			return err
 		}
 	}
+}
+
+// cutOut reports whether the parameters are parts of the escaped path of the request. The router
+// does not tell how it is configured. Without their escapes they would be shorter, and not fill
+// the path.
+func cutOut(ec *echo.Context) bool {
+	escaped := ec.Request().URL.RawPath
+	length := len(strings.ReplaceAll(ec.Path(), `\:`, ":"))
+	for _, p := range ec.PathValues() {
+		length += len(p.Value) - len(p.Name)
+		if p.Name != "*" {
+			length-- // the colon
+		}
+	}
+	return escaped != "" && length == len(escaped)
 }

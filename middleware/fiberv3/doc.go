@@ -20,8 +20,9 @@
 //   - Refusals are logged without method and path, and have no Server-Timing. There is no
 //     ErrorHandler of net/http.
 //
-// With UnescapePath Fiber reads a plus in a path as a space, as in a query: handler and lock
-// see the same "a b" for "a+b", and without it, "a+b".
+// With UnescapePath the lock is that of the parameter as the handler sees it. Fiber reads a plus
+// in a path as a space then, as in a query: both see "a b" for "a+b". Without UnescapePath the
+// handler sees "4%32", and the lock is that of the text it stands for, "42".
 //
 // A panic frees the lock and goes on. Fiber's recover middleware stands outside: without it a
 // panic ends the program.

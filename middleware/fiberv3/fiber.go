@@ -28,7 +28,11 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) fiber.Handler {
 func Param(ns namespace.Namespace, name string) func(fiber.Ctx) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c fiber.Ctx) (namespace.Key, error) {
-		return entity(middleware.Unescape(c.OriginalURL(), strings.Clone(c.Params(name))))
+		value := strings.Clone(c.Params(name))
+		if !c.App().Config().UnescapePath {
+			value = middleware.Unescape(value)
+		}
+		return entity(value)
 	}
 }
 

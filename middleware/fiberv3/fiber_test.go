@@ -95,25 +95,56 @@ func TestHandlersErrorsGoToFiber(t *testing.T) {
 	assert.Equal(t, http.StatusTeapot, resp.StatusCode)
 }
 
-// With UnescapePath a plus is a space. The lock is that of what the handler sees.
-func TestAPlusIsASpaceForTheLockIfItIsOneForTheHandler(t *testing.T) {
+// The handler's parameter decides which lock is taken, not the rest of the path or the query.
+// Without UnescapePath the parameter is escaped, and the lock is that of the text it stands for.
+func TestTheLockIsThatOfTheHandlersParameterWhateverElseIsInTheURL(t *testing.T) {
 	t.Parallel()
 	locker := open()
 	defer locker.Close()
-	for seen, unescape := range map[string]bool{"a+b": false, "a b": true} {
-		app := fiber.New(fiber.Config{UnescapePath: unescape})
-		app.Post("/agents/:id", fiberv3.Lock(locker, agents), func(c fiber.Ctx) error {
-			assert.Equal(t, seen, c.Params("id"))
-			for held := range locker.Held() {
-				assert.Equal(t, seen, held.Keys[0].Entity())
+	for _, c := range []struct {
+		path, escaped, unescaped string // what the handler sees without UnescapePath, and with it
+		lock                     string // without it
+	}{
+		{"/agents/42/x", "42", "42", "42"},
+		{"/agents/4%32/x", "4%32", "42", "42"},
+		{"/agents/a+b/x", "a+b", "a b", "a+b"},
+		{"/agents/%2561/x", "%2561", "%61", "%61"},
+		{"/agents/%2561/x?q=%61", "%2561", "%61", "%61"},
+		{"/agents/%2561/%61", "%2561", "%61", "%61"},
+		{"/agents/%zz/x", "%zz", "%zz", "%zz"},
+	} {
+		for _, unescape := range []bool{false, true} {
+			sees, locks := c.escaped, c.lock
+			if unescape {
+				sees, locks = c.unescaped, c.unescaped
 			}
-			return nil
-		})
-		resp, err := app.Test(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/agents/a+b", nil))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
+			ran := false
+			app := fiber.New(fiber.Config{UnescapePath: unescape})
+			app.Post("/agents/:id/:file", fiberv3.Lock(locker, agents), func(c fiber.Ctx) error {
+				ran = true
+				assert.Equal(t, sees, c.Params("id"), c.OriginalURL())
+				for held := range locker.Held() {
+					want, err := agents.Text(locks)
+					assert.NoError(t, err)
+					assert.Equal(t, []namespace.Key{want}, held.Keys, "%s, UnescapePath = %v", c.OriginalURL(), unescape)
+				}
+				return nil
+			})
+			resp, err := app.Test(raw(t, c.path))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, http.StatusOK, resp.StatusCode)
+			assert.True(t, ran, c.path)
+		}
 	}
+}
+
+// raw is a request for a path whose escapes may be wrong.
+func raw(t *testing.T, path string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	r.RequestURI = path
+	return r
 }
 
 func ExampleLock() {

@@ -11,10 +11,10 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/ginv1"
 	"github.com/pglatch/pglatch/middleware/middlewaretest"
@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.ReleaseMode)
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 var agents = namespace.Must(1, "agent")

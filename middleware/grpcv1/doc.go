@@ -32,7 +32,11 @@
 // retry policies of many clients, and must not be the answer to a call whose outcome is not known.
 //
 // A stream holds its lock from its begin to its end. Messages that were sent before a loss stay
-// sent. A panic frees the lock and goes on; what recovers it stands outside, before this
+// sent. A loss ends the context of the handler, and nothing else: RecvMsg and SendMsg follow the
+// context of the call, so that one that is blocked stays blocked until the client sends, reads or
+// goes. A handler that waits for messages and must stop at a loss receives on a goroutine of its own,
+// waits for what it receives or for stream.Context(), and returns: that ends the call, and RecvMsg.
+// A panic frees the lock and goes on; what recovers it stands outside, before this
 // interceptor in grpc.ChainUnaryInterceptor.
 //
 // It is a module of its own, so that who has no gRPC does not compile it.

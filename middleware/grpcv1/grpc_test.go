@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,13 +21,14 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/grpcv1"
 	"github.com/pglatch/pglatch/middleware/middlewaretest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // service has a method with one answer and one with many, of texts.
 func service(h middlewaretest.Handler) *grpc.ServiceDesc {

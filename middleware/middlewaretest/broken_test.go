@@ -14,14 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/middlewaretest"
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // broken serves by an adapter that is right but for what its kind changes.
 func broken(kind string) func(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {

@@ -70,8 +70,8 @@ func (s *suite) replica() replica {
 	s.Helper()
 	r := replica{waits: make(chan namespace.Key, 100), fails: make(chan error, 100)}
 	c := advisory.Config{Tracer: advisory.Tracer{
-		Wait: func(_ context.Context, d advisory.TraceData) { r.waits <- d.Key },
-		Acquire: func(_ context.Context, d advisory.TraceData) {
+		Wait: func(_ context.Context, d advisory.WaitData) { r.waits <- d.Key },
+		Acquire: func(_ context.Context, d advisory.AcquireData) {
 			if d.Err != nil {
 				r.fails <- d.Err
 			}
