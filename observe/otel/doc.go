@@ -34,7 +34,7 @@
 //	pglatch.lock.waiters_ahead   of a wait: requests of this process that are served first
 //	pglatch.lock.hand_over       of a hold: it came from this process, without a round trip
 //	pglatch.lock.session_pid     of a hold: the server session's
-//	pglatch.lock.loss_reason     of a hold that was lost: an advisory.LossReason
+//	pglatch.lock.loss_reason     of a hold that was lost: advisory.LossData.Reason
 //	pglatch.election.name, .identity, .term, .fencing_token
 //
 // Keys are in the spans: whoever may read the traces may read the entities' ids.

@@ -21,8 +21,8 @@ type locks struct {
 	tracer trace.Tracer
 
 	mu    sync.Mutex
-	waits map[any]*wait // by TraceData.Request, from its Wait to its Hold or error
-	holds map[any]*hold // by TraceData.Request
+	waits map[any]*wait // by WaitData.Request, from its Wait to its Acquire
+	holds map[any]*hold // by AcquireData.Request
 	keys  map[namespace.Tag]*key
 }
 
@@ -45,7 +45,7 @@ type key struct {
 	last    trace.SpanContext // of the hold that ended last while somebody waited
 }
 
-// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.JoinTracers
+// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.MultiTracer
 // adds it to another Tracer.
 func Tracer(provider trace.TracerProvider) advisory.Tracer { return newLocks(provider).told() }
 
@@ -57,23 +57,23 @@ func newLocks(provider trace.TracerProvider) *locks {
 
 // told are the functions that are told what happens.
 func (l *locks) told() advisory.Tracer {
-	return advisory.Tracer{Wait: l.wait, Acquire: l.acquire, Hold: l.hold, Release: l.release, Loss: l.loss}
+	return advisory.Tracer{Wait: l.wait, Acquire: l.acquire, Release: l.release, Loss: l.loss}
 }
 
 // attributes are what each span about a lock has.
-func attributes(d advisory.TraceData) []attribute.KeyValue {
+func attributes(key namespace.Key, label string, shared bool) []attribute.KeyValue {
 	mode := "exclusive"
-	if d.Shared {
+	if shared {
 		mode = "shared"
 	}
 	all := []attribute.KeyValue{
-		attribute.String("db.system.name", "postgresql"), attribute.String("pglatch.lock.key", d.Key.String()), attribute.String("pglatch.lock.mode", mode),
+		attribute.String("db.system.name", "postgresql"), attribute.String("pglatch.lock.key", key.String()), attribute.String("pglatch.lock.mode", mode),
 	}
-	if name := d.Key.Namespace().Name(); name != "" {
+	if name := key.Namespace().Name(); name != "" {
 		all = append(all, attribute.String("pglatch.lock.namespace", name))
 	}
-	if d.Label != "" {
-		all = append(all, attribute.String("pglatch.lock.label", d.Label))
+	if label != "" {
+		all = append(all, attribute.String("pglatch.lock.label", label))
 	}
 	return all
 }
@@ -107,13 +107,13 @@ func (k *key) links() (links []trace.Link) {
 	return links
 }
 
-func (l *locks) start(ctx context.Context, name string, d advisory.TraceData, options ...trace.SpanStartOption) trace.Span {
-	options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes(d)...))
+func (l *locks) start(ctx context.Context, name string, of []attribute.KeyValue, options ...trace.SpanStartOption) trace.Span {
+	options = append(options, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(of...))
 	_, span := l.tracer.Start(ctx, name, options...)
 	return span
 }
 
-func (l *locks) wait(ctx context.Context, d advisory.TraceData) {
+func (l *locks) wait(ctx context.Context, d advisory.WaitData) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waits[d.Request] != nil {
@@ -122,11 +122,19 @@ func (l *locks) wait(ctx context.Context, d advisory.TraceData) {
 	tag := d.Key.Tag()
 	k := l.keyLocked(tag)
 	k.waiting++
-	l.waits[d.Request] = &wait{tag: tag, span: l.start(ctx, "lock wait", d, trace.WithLinks(k.links()...),
+	l.waits[d.Request] = &wait{tag: tag, span: l.start(ctx, "lock wait", attributes(d.Key, d.Label, d.Shared), trace.WithLinks(k.links()...),
 		trace.WithAttributes(attribute.Int("pglatch.lock.waiters_ahead", d.Ahead)))}
 }
 
-func (l *locks) acquire(ctx context.Context, d advisory.TraceData) {
+func (l *locks) acquire(ctx context.Context, d advisory.AcquireData) {
+	l.endWait(ctx, d)
+	if d.Err == nil {
+		l.hold(ctx, d)
+	}
+}
+
+// endWait ends the span of a wait, and makes one for a request that failed without one.
+func (l *locks) endWait(ctx context.Context, d advisory.AcquireData) {
 	l.mu.Lock()
 	w := l.waits[d.Request]
 	if d.Err != nil {
@@ -137,7 +145,7 @@ func (l *locks) acquire(ctx context.Context, d advisory.TraceData) {
 	case w == nil && d.Err == nil:
 		return // it did not wait
 	case w == nil:
-		w = &wait{span: l.start(ctx, "lock wait", d, trace.WithTimestamp(time.Now().Add(-d.Waited)))}
+		w = &wait{span: l.start(ctx, "lock wait", attributes(d.Key, d.Label, d.Shared), trace.WithTimestamp(time.Now().Add(-d.Waited)))}
 	}
 	if _, isTry := errors.AsType[*advisory.HeldError](d.Err); isTry {
 		w.span.SetAttributes(attribute.String("pglatch.lock.result", "held"))
@@ -162,7 +170,7 @@ func fail(span trace.Span, err error) {
 	span.SetStatus(codes.Error, err.Error())
 }
 
-func (l *locks) hold(ctx context.Context, d advisory.TraceData) {
+func (l *locks) hold(ctx context.Context, d advisory.AcquireData) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := &hold{tag: d.Key.Tag()}
@@ -172,7 +180,7 @@ func (l *locks) hold(ctx context.Context, d advisory.TraceData) {
 		links = k.links()
 	}
 	k.last = trace.SpanContext{}
-	h.span = l.start(ctx, "lock hold", d, trace.WithLinks(links...), trace.WithAttributes(
+	h.span = l.start(ctx, "lock hold", attributes(d.Key, d.Label, d.Shared), trace.WithLinks(links...), trace.WithAttributes(
 		attribute.Bool("pglatch.lock.hand_over", d.HandOver), attribute.Int64("pglatch.lock.session_pid", int64(d.PID))))
 	k.holds[h] = struct{}{}
 	l.holds[d.Request] = h
@@ -197,21 +205,21 @@ func (l *locks) ended(request any) *hold {
 	return h
 }
 
-func (l *locks) loss(_ context.Context, d advisory.TraceData) { l.end(d) }
+func (l *locks) loss(_ context.Context, d advisory.LossData) {
+	l.end(d.Request, d.Err, attribute.String("pglatch.lock.loss_reason", d.Reason))
+}
 
-// release is told of a loss, too; then its hold has ended already.
-func (l *locks) release(_ context.Context, d advisory.TraceData) { l.end(d) }
+// release of a lock that was lost comes when its hold has ended already.
+func (l *locks) release(_ context.Context, d advisory.ReleaseData) { l.end(d.Request, d.Err) }
 
-func (l *locks) end(d advisory.TraceData) {
-	h := l.ended(d.Request)
+func (l *locks) end(request any, err error, more ...attribute.KeyValue) {
+	h := l.ended(request)
 	if h == nil {
 		return
 	}
-	if lost, ok := errors.AsType[*advisory.LostError](d.Err); ok {
-		h.span.SetAttributes(attribute.String("pglatch.lock.loss_reason", string(lost.Reason())))
-	}
-	if d.Err != nil {
-		fail(h.span, d.Err)
+	h.span.SetAttributes(more...)
+	if err != nil {
+		fail(h.span, err)
 	}
 	h.span.End()
 }

@@ -20,7 +20,7 @@
 //	pglatch_lock_wait_seconds{namespace}               histogram: from the request to its end; without tries
 //	pglatch_lock_hold_seconds{namespace}               histogram: from the grant to the release or the loss
 //	pglatch_lock_handovers_total{namespace}            granted inside the process, without a round trip
-//	pglatch_lock_losses_total{namespace,reason}        reason: an advisory.LossReason
+//	pglatch_lock_losses_total{namespace,reason}        reason: advisory.LossData.Reason
 //	pglatch_locks_held{namespace}                      now; pglatch_lock_oldest_hold_seconds: the longest of them
 //	pglatch_lock_waiters{namespace}                    now; pglatch_lock_oldest_wait_seconds: the longest of them
 //
@@ -28,9 +28,11 @@
 //
 //	pglatch_lock_sessions, _sessions_in_use, _sessions_max, _sessions_lost_total
 //	pglatch_lock_keys, _keys_max                       entries of the server's lock table, and the Lockers' limit
-//	pglatch_lock_statements_total, _pings_total, _wait_steps_total, _skips_total, _reentrant_skips_total
+//	pglatch_lock_statements_total, _pings_total, _wait_steps_total, _skips_total, _reentrant_skips_total, _unreported_total
 //
-// Elections, by name. The first has client-go's name, and both of the first two are also what
+// Elections, by name. Each has the label database too, "db-1:5432/shop": the first host of the backend's connection string, its port, and
+// the database; "" of a backend that is in none. The nodes of one election must spell it alike. Databases behind
+// local poolers of one address have one label: there, group by a label of the targets as well. The first has client-go's name, and both of the first two are also what
 // "pglatch leader run --http" shows:
 //
 //	leader_election_master_status{name}                1 if this process leads: by its clock, not by a flag
@@ -68,7 +70,7 @@
 // Grafana. Each alert's annotation says what to do. A test takes a real leader's session away in
 // front of a real Prometheus, and holds the election's lock so that nobody leads.
 //
-//	sum by (name) (leader_election_master_status) != 1
+//	sum by (name, database) (leader_election_master_status) != 1
 //
 // is true for a moment in each hand-over, and for as long as a fail-over takes. The rules wait for
 // a minute: LeaseDuration + a wait step + Retry's delay, 18 s with the defaults, and two scrapes of

@@ -30,11 +30,11 @@ type election struct {
 }
 
 var (
-	masterStatus = gauge("leader_election_master_status", "1 if this process leads, by the clock, else 0: \"name\" is the election. Group by name.", "name")
-	electorState = gauge("leader_election_state", "Electors of this process in each state.", "name", "state")
-	termEra      = gauge("leader_election_term_era", "Era of the last term in which this process led, 0 before. Terms are ordered by era, then number.", "name")
-	termNumber   = gauge("leader_election_term_number", "Number, in its era, of the last term in which this process led, 0 before.", "name")
-	leadingSince = gauge("leader_election_leading_since_timestamp_seconds", "When this process' leadership began, by its clock; 0 while it does not lead.", "name")
+	masterStatus = gauge("leader_election_master_status", "1 if this process leads, by the clock, else 0: \"name\" is the election, \"database\" where it is. Group by both.", "name", "database")
+	electorState = gauge("leader_election_state", "Electors of this process in each state.", "name", "database", "state")
+	termEra      = gauge("leader_election_term_era", "Era of the last term in which this process led, 0 before. Terms are ordered by era, then number.", "name", "database")
+	termNumber   = gauge("leader_election_term_number", "Number, in its era, of the last term in which this process led, 0 before.", "name", "database")
+	leadingSince = gauge("leader_election_leading_since_timestamp_seconds", "When this process' leadership began, by its clock; 0 while it does not lead.", "name", "database")
 )
 
 // The labels of what becomes of a node, and of why leadership was lost.
@@ -47,11 +47,11 @@ var states = []leader.State{leader.Stopped, leader.Follower, leader.Acquiring, l
 
 func newElections() *elections {
 	e := &elections{
-		transitions: counters("leader_election_transitions_total", "What became of this node.", "name", "to"),
+		transitions: counters("leader_election_transitions_total", "What became of this node.", "name", "database", "to"),
 		losses: counters("leader_election_losses_total", "Leaderships that were lost: taken, if the backend said so, or expired, if no renewal succeeded in time.",
-			"name", "reason"),
-		failures: counters("leader_election_attempt_failures_total", "Attempts to lead that failed, and not because somebody else leads.", "name"),
-		overruns: counters("leader_election_drains_exceeded_total", "Leaderships whose work did not end within DrainTimeout.", "name"),
+			"name", "database", "reason"),
+		failures: counters("leader_election_attempt_failures_total", "Attempts to lead that failed, and not because somebody else leads.", "name", "database"),
+		overruns: counters("leader_election_drains_exceeded_total", "Leaderships whose work did not end within DrainTimeout.", "name", "database"),
 	}
 	e.collectors = collectors{e.transitions, e.losses, e.failures, e.overruns}
 	return e
@@ -68,15 +68,15 @@ func (e *elections) describe(to chan<- *prometheus.Desc) {
 // which blocks until nothing of it is left. The counters stay then, the gauges go.
 func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 	e, one := m.elections, &election{Elector: elector}
-	name := elector.Name()
+	name, database := elector.Name(), elector.Database()
 	for _, to := range []string{toLeader, toRecovered, toReleased, toLost} {
-		e.transitions.WithLabelValues(name, to)
+		e.transitions.WithLabelValues(name, database, to)
 	}
 	for _, reason := range []string{byTaken, byExpired} {
-		e.losses.WithLabelValues(name, reason)
+		e.losses.WithLabelValues(name, database, reason)
 	}
-	e.failures.WithLabelValues(name)
-	e.overruns.WithLabelValues(name)
+	e.failures.WithLabelValues(name, database)
+	e.overruns.WithLabelValues(name, database)
 	e.mu.Lock()
 	e.open = append(e.open, one)
 	e.mu.Unlock()
@@ -98,28 +98,28 @@ func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 }
 
 func (e *elections) count(of *election, v leader.Event) {
-	name := of.Name()
+	name, database := of.Name(), of.Database()
 	switch v.Kind {
 	case leader.EventAcquired:
 		e.leads(of, v.Term, v.Time)
-		e.transitions.WithLabelValues(name, toLeader).Inc()
+		e.transitions.WithLabelValues(name, database, toLeader).Inc()
 	case leader.EventRecovered:
 		e.leads(of, v.Term, v.Time)
-		e.transitions.WithLabelValues(name, toRecovered).Inc()
+		e.transitions.WithLabelValues(name, database, toRecovered).Inc()
 	case leader.EventReleased:
 		e.leads(of, v.Term, time.Time{})
-		e.transitions.WithLabelValues(name, toReleased).Inc()
+		e.transitions.WithLabelValues(name, database, toReleased).Inc()
 	case leader.EventLost:
 		e.leads(of, v.Term, time.Time{})
-		e.transitions.WithLabelValues(name, toLost).Inc()
-		e.losses.WithLabelValues(name, reasonOf(v.Err)).Inc()
+		e.transitions.WithLabelValues(name, database, toLost).Inc()
+		e.losses.WithLabelValues(name, database, reasonOf(v.Err)).Inc()
 	case leader.EventAcquireFailed:
 		if v.Err != nil {
-			e.failures.WithLabelValues(name).Inc()
+			e.failures.WithLabelValues(name, database).Inc()
 		}
 	case leader.EventError:
 		if errors.Is(v.Err, leader.ErrDrainExceeded) {
-			e.overruns.WithLabelValues(name).Inc()
+			e.overruns.WithLabelValues(name, database).Inc()
 		}
 	case leader.EventStateChange, leader.EventNewLeader, leader.EventStopped: // the gauges show them
 	}
@@ -139,7 +139,7 @@ func (e *elections) leads(of *election, term leader.Term, began time.Time) {
 	of.term, of.began = term, began
 }
 
-// A standing is where the Electors of one name stand: one of them, mostly.
+// A standing is where the Electors of one name and database stand: one of them, mostly.
 type standing struct {
 	leads  bool
 	states map[leader.State]int
@@ -149,31 +149,33 @@ type standing struct {
 
 func (e *elections) collect(to chan<- prometheus.Metric) {
 	e.collectors.collect(to)
-	for name, s := range e.standings() {
+	for at, s := range e.standings() {
+		name, database := at[0], at[1]
 		leads, since := 0.0, 0.0
 		if s.leads {
 			leads = 1
 			since = float64(s.began.UnixMilli()) / 1000
 		}
-		masterStatus.send(to, leads, name)
-		leadingSince.send(to, max(since, 0), name) // it leads, and the event is on its way
-		termEra.send(to, float64(s.term.Era), name)
-		termNumber.send(to, float64(s.term.N), name)
+		masterStatus.send(to, leads, name, database)
+		leadingSince.send(to, max(since, 0), name, database) // it leads, and the event is on its way
+		termEra.send(to, float64(s.term.Era), name, database)
+		termNumber.send(to, float64(s.term.N), name, database)
 		for _, state := range states {
-			electorState.send(to, float64(s.states[state]), name, state.String())
+			electorState.send(to, float64(s.states[state]), name, database, state.String())
 		}
 	}
 }
 
-func (e *elections) standings() map[string]*standing {
+func (e *elections) standings() map[[2]string]*standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := make(map[string]*standing)
+	all := make(map[[2]string]*standing)
 	for _, o := range e.open {
-		s := all[o.Name()]
+		at := [2]string{o.Name(), o.Database()}
+		s := all[at]
 		if s == nil {
 			s = &standing{states: make(map[leader.State]int)}
-			all[o.Name()] = s
+			all[at] = s
 		}
 		s.states[o.State()]++
 		if o.term.Compare(s.term) > 0 {

@@ -64,7 +64,7 @@ func ExampleMetrics_Watch() {
 		return nil
 	})
 	// Output:
-	// leader_election_master_status{name="scheduler"} 1
+	// leader_election_master_status{database="",name="scheduler"} 1
 }
 
 func ExampleMetrics_Store() {

@@ -37,6 +37,7 @@ var ofStats = []struct {
 	{total("pglatch_lock_wait_steps_total", "Wait steps at the server."), func(s *advisory.Stats) float64 { return float64(s.WaitSteps) }},
 	{total("pglatch_lock_skips_total", "DoOrSkip calls that found the key held."), func(s *advisory.Stats) float64 { return float64(s.Skips) }},
 	{total("pglatch_lock_reentrant_skips_total", "DoOrSkip calls that found the key held by their own context."), func(s *advisory.Stats) float64 { return float64(s.ReentrantSkips) }},
+	{total("pglatch_lock_unreported_total", "Losses, and releases after them, that a slow Tracer or Logger did not receive."), func(s *advisory.Stats) float64 { return float64(s.Unreported) }},
 	{gauge("pglatch_lock_keys", "Entries of the server's lock table that Lockers hold or ask for."), func(s *advisory.Stats) float64 { return float64(s.Locks) }},
 	{gauge("pglatch_lock_keys_max", "Their limit: MaxLocks, or with one lock for each connection MaxConns."), func(s *advisory.Stats) float64 { return float64(s.MaxLocks) }},
 }
@@ -65,6 +66,7 @@ func (l *locks) opened(locker *advisory.Locker) (closed func()) {
 		ls.before.WaitSteps += s.WaitSteps
 		ls.before.Skips += s.Skips
 		ls.before.ReentrantSkips += s.ReentrantSkips
+		ls.before.Unreported += s.Unreported
 		ls.before.SessionsLost += s.SessionsLost
 	}
 }
@@ -86,6 +88,7 @@ func (ls *lockers) now() (open []*advisory.Locker, sum advisory.Stats) {
 		sum.WaitSteps += s.WaitSteps
 		sum.Skips += s.Skips
 		sum.ReentrantSkips += s.ReentrantSkips
+		sum.Unreported += s.Unreported
 		sum.Locks += s.Locks
 		if s.MaxLocks == 0 {
 			s.MaxLocks = s.MaxConns

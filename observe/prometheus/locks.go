@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/lossreason"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -22,7 +23,7 @@ type locks struct {
 	collectors
 
 	spaces  sync.Map // name of a namespace → *space
-	waiting sync.Map // TraceData.Request → *wait
+	waiting sync.Map // WaitData.Request → *wait
 	lockers lockers
 }
 
@@ -31,7 +32,7 @@ type space struct {
 	name        string
 	results     map[result]prometheus.Counter
 	handOvers   prometheus.Counter
-	losses      map[advisory.LossReason]prometheus.Counter
+	losses      map[string]prometheus.Counter
 	wait, holds prometheus.Observer
 }
 
@@ -70,10 +71,10 @@ func (l *locks) collect(to chan<- prometheus.Metric) {
 }
 
 // Tracer returns what an advisory.Config takes, for any number of Lockers; their metrics are
-// summed. advisory.JoinTracers adds it to another Tracer.
+// summed. advisory.MultiTracer adds it to another Tracer.
 func (m *Metrics) Tracer() advisory.Tracer {
 	l := m.locks
-	return advisory.Tracer{Open: l.opened, Acquire: l.acquire, Wait: l.wait, Hold: l.hold, Release: l.release, Loss: l.loss}
+	return advisory.Tracer{Open: l.opened, Acquire: l.acquire, Wait: l.wait, Release: l.release, Loss: l.loss}
 }
 
 // of returns the series of a key's namespace. All of them begin with 0, because an increase from
@@ -88,48 +89,42 @@ func (l *locks) of(key namespace.Key) *space {
 	}
 	s := &space{
 		name: name, handOvers: l.handOvers.WithLabelValues(name), wait: l.waits.WithLabelValues(name), holds: l.holds.WithLabelValues(name),
-		results: make(map[result]prometheus.Counter), losses: make(map[advisory.LossReason]prometheus.Counter),
+		results: make(map[result]prometheus.Counter), losses: make(map[string]prometheus.Counter),
 	}
 	for _, r := range results {
 		s.results[r] = l.requests.WithLabelValues(name, string(r))
 	}
-	for _, r := range advisory.LossReasons() {
-		s.losses[r] = l.losses.WithLabelValues(name, string(r))
+	for _, r := range lossreason.All() {
+		s.losses[r] = l.losses.WithLabelValues(name, r)
 	}
 	known, _ := l.spaces.LoadOrStore(name, s)
 	return known.(*space)
 }
 
-func (l *locks) wait(_ context.Context, d advisory.TraceData) {
+func (l *locks) wait(_ context.Context, d advisory.WaitData) {
 	l.waiting.LoadOrStore(d.Request, &wait{l.of(d.Key), time.Now()}) // AcquireAll waits for each key
 }
 
-func (l *locks) acquire(_ context.Context, d advisory.TraceData) {
+func (l *locks) acquire(_ context.Context, d advisory.AcquireData) {
 	l.waiting.Delete(d.Request)
 	s := l.of(d.Key)
 	s.results[resultOf(d.Err)].Inc()
 	if !d.Try {
 		s.wait.Observe(d.Waited.Seconds())
 	}
-}
-
-func (l *locks) hold(_ context.Context, d advisory.TraceData) {
 	if d.HandOver {
-		l.of(d.Key).handOvers.Inc()
+		s.handOvers.Inc()
 	}
 }
 
-func (l *locks) release(_ context.Context, d advisory.TraceData) {
+func (l *locks) release(_ context.Context, d advisory.ReleaseData) {
 	if !errors.Is(d.Err, advisory.ErrLost) { // whose end is counted already
 		l.of(d.Key).holds.Observe(d.Held.Seconds())
 	}
 }
 
-func (l *locks) loss(_ context.Context, d advisory.TraceData) {
-	s, reason := l.of(d.Key), advisory.LossConnection
-	if lost, ok := errors.AsType[*advisory.LostError](d.Err); ok {
-		reason = lost.Reason()
-	}
-	s.losses[reason].Inc()
+func (l *locks) loss(_ context.Context, d advisory.LossData) {
+	s := l.of(d.Key)
+	s.losses[d.Reason].Inc()
 	s.holds.Observe(d.Held.Seconds())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/advisory/advisorytest"
+	"github.com/pglatch/pglatch/internal/lossreason"
 	"github.com/pglatch/pglatch/namespace"
 	observe "github.com/pglatch/pglatch/observe/prometheus"
 )
@@ -146,7 +147,7 @@ func TestALossIsCountedOnceByItsReasonAndItsSeriesWasThereBefore(t *testing.T) {
 	play(t, func(s *scene) {
 		l := s.open(advisory.Config{})
 		lock := s.acquire(l, orders.ID(1))
-		assert.Equal(s, len(advisory.LossReasons()), testutil.CollectAndCount(s.metrics, "pglatch_lock_losses_total"))
+		assert.Equal(s, len(lossreason.All()), testutil.CollectAndCount(s.metrics, "pglatch_lock_losses_total"))
 		s.server.Kill(lock.PID())
 		<-lock.Lost()
 		require.ErrorIs(s, lock.Release(), advisory.ErrLost)

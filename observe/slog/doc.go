@@ -12,7 +12,7 @@
 //	INFO "lock acquired after a wait"  waited at least Config.Slow
 //	INFO "lock not acquired"           waited as long, in vain
 //	INFO "lock held for long"          released after Config.Long
-//	WARN "lock lost"                   reason is an advisory.LossReason
+//	WARN "lock lost"                   reason is advisory.LossData.Reason
 //
 // Elections: one record for each begin and end of a leadership of this node. Attributes: election, and
 // the backend's own (key1, key2), identity, term, fencing_token, led, error.

@@ -3,11 +3,11 @@ package slog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // A Config says which acquisitions are worth a record.
@@ -18,41 +18,37 @@ type Config struct {
 	Long time.Duration
 }
 
-// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.JoinTracers
+// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.MultiTracer
 // adds it to another Tracer.
 func Tracer(log *slog.Logger, c Config) advisory.Tracer {
 	slow, long := cmp.Or(c.Slow, time.Second), cmp.Or(c.Long, time.Minute)
 	return advisory.Tracer{
-		Acquire: func(ctx context.Context, d advisory.TraceData) {
+		Acquire: func(ctx context.Context, d advisory.AcquireData) {
 			switch {
 			case d.Waited < slow:
 			case d.Err != nil:
-				log.LogAttrs(ctx, slog.LevelInfo, "lock not acquired", attrs(d, slog.Duration("waited", d.Waited), slog.Any("error", d.Err))...)
+				log.LogAttrs(ctx, slog.LevelInfo, "lock not acquired", attrs(d.Key, d.Label, slog.Duration("waited", d.Waited), slog.Any("error", d.Err))...)
 			default:
-				log.LogAttrs(ctx, slog.LevelInfo, "lock acquired after a wait", attrs(d, slog.Duration("waited", d.Waited))...)
+				log.LogAttrs(ctx, slog.LevelInfo, "lock acquired after a wait", attrs(d.Key, d.Label, slog.Duration("waited", d.Waited))...)
 			}
 		},
-		Release: func(ctx context.Context, d advisory.TraceData) {
+		Release: func(ctx context.Context, d advisory.ReleaseData) {
 			if d.Held >= long && d.Err == nil { // else it was a loss
-				log.LogAttrs(ctx, slog.LevelInfo, "lock held for long", attrs(d, slog.Duration("held", d.Held))...)
+				log.LogAttrs(ctx, slog.LevelInfo, "lock held for long", attrs(d.Key, d.Label, slog.Duration("held", d.Held))...)
 			}
 		},
-		Loss: func(ctx context.Context, d advisory.TraceData) {
-			reason, cause := advisory.LossConnection, d.Err
-			if lost, ok := errors.AsType[*advisory.LostError](d.Err); ok {
-				reason, cause = lost.Reason(), lost.Cause
-			}
+		Loss: func(ctx context.Context, d advisory.LossData) {
 			log.LogAttrs(ctx, slog.LevelWarn, "lock lost",
-				attrs(d, slog.Duration("held", d.Held), slog.String("reason", string(reason)), slog.Any("error", cause))...)
+				attrs(d.Key, d.Label, slog.Duration("held", d.Held), slog.String("reason", d.Reason), slog.Any("error", d.Err.Cause))...)
 		},
 	}
 }
 
 // attrs are what each record about a lock has, and more.
-func attrs(d advisory.TraceData, more ...slog.Attr) []slog.Attr {
-	all := []slog.Attr{slog.String("key", d.Key.String())}
-	if d.Label != "" {
-		all = append(all, slog.String("label", d.Label))
+func attrs(key namespace.Key, label string, more ...slog.Attr) []slog.Attr {
+	all := []slog.Attr{slog.String("key", key.String())}
+	if label != "" {
+		all = append(all, slog.String("label", label))
 	}
 	return append(all, more...)
 }

@@ -29,6 +29,21 @@ func TestEachAlertFiresForWhatItIsAboutAndForNothingElse(t *testing.T) {
 			 leader_election_master_status{name="b",instance="2"} 1x41`,
 			map[time.Duration][]string{time.Minute: nil, 2 * time.Minute: {"PglatchNobodyLeads"}},
 		},
+		"nobody leads in one of two databases": {
+			`leader_election_master_status{name="a",database="prod/shop",instance="1"} 1 0x40
+			 leader_election_master_status{name="a",database="staging/shop",instance="2"} 1x41`,
+			map[time.Duration][]string{time.Minute: nil, 2 * time.Minute: {"PglatchNobodyLeads"}},
+		},
+		"one leads in each of two databases": {
+			`leader_election_master_status{name="a",database="prod/shop",instance="1"} 1x41
+			 leader_election_master_status{name="a",database="staging/shop",instance="2"} 1x41`,
+			map[time.Duration][]string{2 * time.Minute: nil, 10 * time.Minute: nil},
+		},
+		"leadership is released now and then in each of two databases": {
+			`leader_election_transitions_total{name="a",database="prod/shop",instance="1",to="leader"} 0 1 2 2 3 3x40
+			 leader_election_transitions_total{name="a",database="staging/shop",instance="1",to="leader"} 0 1 2 2 3 3x40`,
+			map[time.Duration][]string{2 * time.Minute: nil},
+		},
 		"two lead": {
 			`leader_election_master_status{name="a",instance="1"} 1x40
 			 leader_election_master_status{name="a",instance="2"} 0 1x39`,
