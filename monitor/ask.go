@@ -37,6 +37,8 @@ type heard struct {
 	holds map[spot]time.Time       // since when, by the local clock
 	waits map[spot]time.Time
 	keys  map[namespace.Tag]namespace.Tag // that are waited for, by their turnstiles
+
+	silence *silence
 }
 
 // ask asks the processes, if it is time to.
@@ -50,6 +52,7 @@ func (m *Monitor) ask(ctx context.Context) {
 	}
 	var answers introspect.Answers
 	var err error
+	asked := time.Now()
 	if len(m.listeners) > 0 {
 		answers, err = introspect.Ask(ctx, m.conn, introspect.Question{Limit: introspect.MaxLimit, Timeout: askTimeout})
 	}
@@ -66,6 +69,11 @@ func (m *Monitor) ask(ctx context.Context) {
 	m.heard = h
 	m.remember()
 	m.heard.index(m.memos)
+	names := make(map[uint32]string, len(m.listeners))
+	for _, l := range m.listeners {
+		names[l.Session] = incident.ListenerName(l.ApplicationName)
+	}
+	m.heard.silence = newSilence(asked, h.answers, names, m.memos)
 }
 
 // index finds what was said by key and session, by those who are silent the last time.
@@ -164,7 +172,7 @@ func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
 func (m *Monitor) incidentRow(l *Lock, now time.Time) incident.Row {
 	r := incident.Row{
 		Session: incident.Session{PID: l.PID, Name: l.ApplicationName}, Tag: l.Tag, Text: l.Key.Text, Shown: l.shown,
-		Shared: l.Mode != exclusive, Granted: l.Granted, Age: time.Duration(l.Duration * float64(time.Second)),
+		Shared: l.Mode != exclusive, Granted: l.Granted, SilentBy: l.silentBy, Age: time.Duration(l.Duration * float64(time.Second)),
 	}
 	if l.Namespace != nil {
 		r.Namespace = *l.Namespace

@@ -38,6 +38,8 @@ func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 		} else {
 			a.wait(&l, server.Now, at)
 		}
+		l.silentBy = a.heard.silence.by(&l, server.Now, at)
+		l.Silent = l.silentBy != 0
 		s.Locks[i] = l
 		s.Partial = s.Partial || r.Hidden
 	}
@@ -93,6 +95,9 @@ func (a *assembler) nameAs(l *Lock, text string) {
 		if named {
 			l.Namespace = &name
 		}
+		if !told && !named && text != "" {
+			l.Key.Text = text // of no entity
+		}
 		if !told || hidesEntity(text) {
 			return
 		}
@@ -134,6 +139,10 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 	first, ok := a.firstSeen[h]
 	if !ok {
 		first = now
+	}
+	// A session that is idle took the lock by a statement that has ended, before.
+	if idle := l.State != nil && strings.HasPrefix(*l.State, "idle"); idle && l.stateChange != nil && l.stateChange.Before(first) {
+		first = l.stateChange.UTC()
 	}
 	seen[h] = first
 	if since, ok := a.heard.holds[spot{l.PID, l.Tag}]; ok {

@@ -28,7 +28,8 @@
 //   - By default only clients on the same host may look; see LoopbackOnly.
 //   - It needs no rights. What PostgreSQL hides from its role it says in
 //     Snapshot.Partial and Snapshot.Hidden; GRANT pg_read_all_stats, or pg_monitor,
-//     shows all.
+//     shows all. Without it the processes of other roles show "order/…" for "order/42";
+//     see introspect.Config.Readers.
 //   - It outlives a restart of the server.
 //   - It prepares no named statement, sends no startup parameter of its own but
 //     application_name, and changes no setting for longer than its query: a pooler

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,8 +23,12 @@ type facts struct {
 // factsSQL counts what the locks and sessions of all databases share (PostgreSQL manual, section 19.12,
 // max_locks_per_transaction). The second statement of each batch sets what it needs.
 const factsSQL = `
+WITH taken AS MATERIALIZED (SELECT pid FROM pg_locks WHERE NOT fastpath),
+     most AS (SELECT coalesce(pid, 0) AS pid, count(*) AS locks FROM taken WHERE pid IS DISTINCT FROM pg_backend_pid() GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3)
 SELECT pg_is_in_recovery(),
-       (SELECT count(*) FROM pg_locks WHERE NOT fastpath),
+       (SELECT count(*) FROM taken),
+       (SELECT coalesce(json_agg(json_build_object('pid', m.pid, 'locks', m.locks, 'name', coalesce(a.application_name, ''), 'database', coalesce(a.datname::text, '')) ORDER BY m.locks DESC, m.pid), '[]')::text
+        FROM most m LEFT JOIN pg_stat_activity a ON a.pid = m.pid),
        current_setting('max_locks_per_transaction')::int8 * (current_setting('max_connections')::int8 + current_setting('max_prepared_transactions')::int8),
        (SELECT coalesce(sum(numbackends), 0)::int8 FROM pg_stat_database),
        current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
@@ -65,7 +70,11 @@ func (m *Monitor) lookAround(ctx context.Context) error {
 	}
 	f := facts{at: time.Now()}
 	s := &f.Server
-	if err := results.QueryRow().Scan(&s.Standby, &s.Locks, &s.LockRoom, &s.Connections, &s.ConnLimit); err != nil {
+	var takers []byte
+	if err := results.QueryRow().Scan(&s.Standby, &s.Locks, &takers, &s.LockRoom, &s.Connections, &s.ConnLimit); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(takers, &s.Takers); err != nil {
 		return err
 	}
 	m.facts = f

@@ -25,7 +25,7 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('datestyle', 'ISO', true),
        pg_catalog.current_setting('server_version'),
        pg_catalog.current_database()::text,
-       pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid()`
+       pg_catalog.clock_timestamp(), pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()`
 
 // locksSQL reads no table but those behind the views, so that it answers while
 // the program's tables are locked. A session that we may not look into has
@@ -81,7 +81,7 @@ func read(ctx context.Context, conn *pgx.Conn, clientAddr bool) (source, []row, 
 
 	var server source
 	var setting string
-	err := results.QueryRow().Scan(&setting, &setting, &setting, &setting, &setting, &server.Version, &server.Database, &server.Now, &server.pid)
+	err := results.QueryRow().Scan(&setting, &setting, &setting, &setting, &setting, &server.Version, &server.Database, &server.Now, &server.Standby, &server.pid)
 	if err != nil {
 		return source{}, nil, err
 	}

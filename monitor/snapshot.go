@@ -36,6 +36,8 @@ type Server struct {
 	Version  string    `json:"version"` // "17.2", or with the packager's addition
 	Database string    `json:"database"`
 	Now      time.Time `json:"now"`
+	// Standby: the locks of this server exclude nobody on the primary, whose locks are not seen here.
+	Standby bool `json:"standby,omitempty"`
 }
 
 // A Lock is one session's hold of, or wait for, one advisory lock. PostgreSQL does
@@ -82,11 +84,15 @@ type Lock struct {
 	// Blocks names the waiters for this key whose BlockedBy has this session.
 	Blocks []uint32 `json:"blocks"`
 
+	// Silent: the session is of a process that listens to questions and does not answer: it is stopped, cut off, or out of CPU.
+	Silent bool `json:"silent,omitempty"`
+
 	// Tag identifies the lock in this database; for programs.
 	Tag namespace.Tag `json:"-"`
 
 	stateChange *time.Time
-	shown       bool // Redact left its id as it is
+	shown       bool   // Redact left its id as it is
+	silentBy    uint32 // the listening session of the process that is silent
 }
 
 // A Key is a lock's key as SQL takes it. What Config.Redact hides is nil.
@@ -114,8 +120,8 @@ const (
 	SourceLibrary Source = "library"
 	// SourceProcess means that the process that holds the lock said for how long it had.
 	SourceProcess Source = "process"
-	// SourceFirstSeen means that the Monitor first saw the lock then, and in every query since.
-	// It may have been taken any time before; and between two queries it may have been
+	// SourceFirstSeen means that the Monitor first saw the lock then, and in every query since; or that its session, idle
+	// at the first look, had done nothing since then. It may have been taken any time before; and between two queries it may have been
 	// released and taken again.
 	SourceFirstSeen Source = "first_seen"
 )

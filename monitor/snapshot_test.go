@@ -44,8 +44,8 @@ func TestASnapshotTellsEverythingAboutAHeldPair(t *testing.T) {
 	assert.Empty(t, l.Blocks)
 	assert.Nil(t, l.ClientAddr)
 	assert.Equal(t, monitor.SourceFirstSeen, l.HeldSince.Source)
-	assert.Equal(t, s.Server.Now, l.HeldSince.At)
-	assert.Zero(t, l.Duration)
+	assertBetween(t, *l.QueryStart, l.HeldSince.At, s.Server.Now)
+	assert.InDelta(t, s.Server.Now.Sub(l.HeldSince.At).Seconds(), l.Duration, 1e-9)
 	assertBetween(t, before, *l.QueryStart, s.Server.Now)
 	assert.False(t, l.BackendStart.After(before))
 
@@ -169,14 +169,17 @@ func TestALockIsHeldSinceTheMonitorFirstSawIt(t *testing.T) {
 	lock(t, conn, agents.ID(1))
 	first := snapshot(t, m)
 	second := snapshot(t, m)
-	assert.Equal(t, first.Server.Now, second.Locks[0].HeldSince.At)
-	assert.InDelta(t, second.Server.Now.Sub(first.Server.Now).Seconds(), second.Locks[0].Duration, 1e-9)
+	since := first.Locks[0].HeldSince.At
+	assertBetween(t, *first.Locks[0].QueryStart, since, first.Server.Now)
+	assert.Equal(t, since, second.Locks[0].HeldSince.At)
+	assert.InDelta(t, second.Server.Now.Sub(since).Seconds(), second.Locks[0].Duration, 1e-9)
 
 	run(t, conn, lockSQL("pg_advisory_unlock", agents.ID(1)))
 	assert.Empty(t, snapshot(t, m).Locks)
 	lock(t, conn, agents.ID(1))
 	again := snapshot(t, m)
-	assert.Equal(t, again.Server.Now, again.Locks[0].HeldSince.At, "another hold, another first sight")
+	assertBetween(t, *again.Locks[0].QueryStart, again.Locks[0].HeldSince.At, again.Server.Now)
+	assert.True(t, again.Locks[0].HeldSince.At.After(since), "another hold, another first sight")
 }
 
 func TestALockerOfThisProcessKnowsBetterSinceWhenALockIsHeld(t *testing.T) {

@@ -59,6 +59,7 @@ func TestOneHolderAndTwoWaitersOfThreeLockersAreShownAsSuch(t *testing.T) {
 					waiting.Locks[0].Key.Text == s.Locks[0].Key.Text && waiting.Locks[1].Key.Text == s.Locks[0].Key.Text
 			}, patience, time.Millisecond)
 			require.NoError(t, lock.Release())
+			require.Eventually(t, func() bool { return len(snapshot(t, m).Locks) == 0 }, patience, time.Millisecond, "those that waited are served")
 		}
 	})
 }

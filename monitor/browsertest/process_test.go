@@ -105,7 +105,7 @@ type member struct {
 func runProcess(name string) error {
 	ctx := context.Background()
 	dsn := os.Getenv(dsnEnv)
-	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, ApplicationName: name, MaxConns: 40, Timeout: advisory.NoTimeout, Answer: answer(name)})
+	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, ApplicationName: name, MaxConns: 40, Wait: advisory.NoTimeout, Answer: answer(name)})
 	if err != nil {
 		return err
 	}

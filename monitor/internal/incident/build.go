@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -19,6 +20,7 @@ type Row struct {
 	Shown           bool
 	Shared, Granted bool
 	Age             time.Duration
+	SilentBy        uint32 // the listening session of the silent process whose session it is; 0 = none
 }
 
 // An Input is what a Picture is made of.
@@ -64,6 +66,8 @@ type builder struct {
 	rows   map[spot]int // waits at the server
 	semas  map[string]*Key
 	served map[*Process]map[namespace.Tag]bool // for what it said that it waits
+
+	carriers map[uint32]carrier // of shards, by their sessions
 }
 
 // Build makes a Picture.
@@ -74,30 +78,37 @@ func Build(in Input) *Picture {
 	if in.ID == nil {
 		in.ID = namespace.Tag.String
 	}
+	said := in.Text
+	in.Text = func(tag namespace.Tag, text string) (string, bool) {
+		shown, whole := said(tag, text)
+		return quote(shown), whole
+	}
 	b := &builder{
 		in: &in, out: &Picture{At: in.At, Server: in.Server}, keys: map[namespace.Tag]*Key{}, holds: map[spot]*Holder{}, rows: map[spot]int{},
-		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{},
+		semas: map[string]*Key{}, served: map[*Process]map[namespace.Tag]bool{}, carriers: map[uint32]carrier{},
 	}
 	if in.Asked.IsZero() {
 		in.Asked = in.At
 	}
-	said := b.processes()
-	b.groupSemaphores(said)
-	b.groupElections(said)
+	all := b.processes()
+	b.groupSemaphores(all)
+	b.groupElections(all)
+	b.groupShards(all)
 	for i, r := range in.Rows {
 		b.row(i, &r)
 	}
-	for _, s := range said {
+	for _, s := range all {
 		b.holdsOf(s)
 	}
+	b.shardHolders()
 	b.adoptForSilent()
-	for _, s := range said {
+	for _, s := range all {
 		b.waitsOf(s)
 	}
 	b.strangers()
 	b.order()
 	b.electionHolders()
-	b.clashes(said)
+	b.clashes(all)
 	b.out.Cycles = cycles(b.out)
 	return b.out
 }
@@ -111,7 +122,7 @@ type said struct {
 
 func (b *builder) processes() (all []said) {
 	add := func(a *introspect.Answer, p Process) {
-		p.ID, p.Service, p.Version, p.Host, p.PID, p.Age = a.Process.ID, a.Process.Service, a.Process.Version, a.Process.Host, a.Process.PID, a.Process.Age
+		p.ID, p.Service, p.Version, p.Host, p.PID, p.Age = a.Process.ID, quote(a.Process.Service), quote(a.Process.Version), quote(a.Process.Host), a.Process.PID, a.Process.Age
 		p.Holds, p.Waits, p.Complete = a.AllLocks, a.AllWaits, a.AllLocks == len(a.Locks)
 		p.Name = cmp.Or(b.in.Names[p.Listener], p.Name, p.Service+"@"+p.Host)
 		all = append(all, said{&p, a, max(0, b.in.At.Sub(p.LastSpoke))})
@@ -182,7 +193,8 @@ func (b *builder) semaphore(text string, tag namespace.Tag) *Key {
 func (b *builder) key(tag namespace.Tag, text, ns string, shown bool) *Key {
 	k := b.keys[tag]
 	if k == nil {
-		k = &Key{Tag: tag, ID: b.in.ID(tag), Text: text, Namespace: ns, Kind: Mutex, Shown: shown}
+		k = &Key{Tag: tag, ID: b.in.ID(tag), Text: quote(text), Namespace: ns, Kind: Mutex, Shown: shown}
+		k.Quoted = k.Text != text
 		b.keys[tag] = k
 		b.out.Keys = append(b.out.Keys, k)
 	}
@@ -221,7 +233,7 @@ func (b *builder) holdsOf(s said) {
 		}
 		h.Beside, h.Doubtful, h.Asked = l.Beside, h.Doubtful || l.Doubtful, h.Asked || l.Asked
 		if l.Label != "" && !b.in.HideLabels {
-			h.Labels = append(h.Labels, l.Label)
+			h.Labels = append(h.Labels, quote(l.Label))
 		}
 		if k := b.keys[l.Tag]; k != nil {
 			k.HandOvers += l.HandOvers
@@ -229,24 +241,17 @@ func (b *builder) holdsOf(s said) {
 	}
 }
 
-// adoptForSilent gives the holders of which nobody told to the process of their name that is silent
-// and never answered, if there is one such.
+// adoptForSilent gives the holders of which nobody told to the silent processes whose sessions they are.
 func (b *builder) adoptForSilent() {
-	silent, several := map[string]*Process{}, map[string]bool{}
-	for _, s := range b.in.Silent {
-		name := listenerName(s.ApplicationName)
-		i := slices.IndexFunc(b.out.Processes, func(p *Process) bool { return p.Silent && p.Listener == s.Session })
-		if s.Last == nil && name != "" && i >= 0 {
-			several[name] = silent[name] != nil
-			silent[name] = b.out.Processes[i]
+	silent := map[uint32]*Process{}
+	for _, p := range b.out.Processes {
+		if p.Silent {
+			silent[p.Listener] = p
 		}
 	}
-	for _, k := range b.out.Keys {
-		for _, h := range k.Holders {
-			name := listenerName(h.Name)
-			if h.Process == nil && !h.Prepared && !several[name] {
-				h.Process = silent[name]
-			}
+	for _, r := range b.in.Rows {
+		if h := b.holds[spot{r.PID, r.Tag}]; h != nil && h.Process == nil && r.SilentBy != 0 {
+			h.Process = silent[r.SilentBy]
 		}
 	}
 }
@@ -266,7 +271,7 @@ func (b *builder) waitsOf(s said) {
 		text, shown := b.in.Text(a.Tag, a.Key)
 		k := b.key(a.Tag, text, namespaceOf(a.Key), shown)
 		w := &Waiter{
-			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: a.Label,
+			Session: Session{PID: a.Session}, Tag: a.Tag, Process: s.process, Shared: a.Shared, Age: a.Age + s.lag, Left: a.Left, Label: quote(a.Label),
 			Ahead: a.Ahead, Holds: a.Holds, tags: tags, row: -1, Inside: true,
 		}
 		if b.in.HideLabels {
@@ -288,7 +293,7 @@ func (b *builder) waitsOf(s said) {
 func (b *builder) strangers() {
 	waits := map[string]map[namespace.Tag]*Process{}
 	for p, tags := range b.served {
-		name := listenerName(cmp.Or(b.in.Names[p.Listener], p.Name))
+		name := ListenerName(cmp.Or(b.in.Names[p.Listener], p.Name))
 		for t := range tags {
 			if waits[name] == nil {
 				waits[name] = map[namespace.Tag]*Process{}
@@ -300,7 +305,7 @@ func (b *builder) strangers() {
 		if at, ok := b.rows[spot{r.PID, r.Tag}]; !ok || at != i {
 			continue
 		}
-		p := waits[listenerName(r.Name)][r.Tag]
+		p := waits[ListenerName(r.Name)][r.Tag]
 		if p != nil && !p.Silent {
 			continue
 		}
@@ -335,9 +340,9 @@ func (b *builder) order() {
 	b.out.Keys = slices.DeleteFunc(b.out.Keys, func(k *Key) bool { return len(k.Holders)+len(k.Waiters) == 0 })
 }
 
-// listenerName is what of an application_name a listening session's has room for.
-func listenerName(name string) string {
-	return name[:min(len(name), 63-len("pglatch answers: "))]
+// ListenerName is what of an application_name a listening session's has room for.
+func ListenerName(name string) string {
+	return name[:min(len(name), 63-len(introspect.ListenerPrefix))]
 }
 
 // hidden reports whether the text of a key does not say which one it is.
@@ -351,6 +356,12 @@ func namespaceOf(text string) string {
 	}
 	return name
 }
+
+// mostShown is how many characters are shown of what users named.
+const mostShown = 160
+
+// quote is what users named, fit to be shown.
+func quote(s string) string { return legible.Quote(s, mostShown) }
 
 func b2i(b bool) int {
 	if b {

@@ -39,6 +39,9 @@ func noLeader(m *Memory, p *Picture) (all []Verdict) {
 		if len(e.Leaders()) > 0 || !awaited {
 			continue
 		}
+		if _, left := e.SilentLeader(p.At); left > 0 {
+			continue // it leads, for all that is known; that it is silent is a verdict of its own
+		}
 		lasted := m.lasting("leaderless/"+e.ID, p.At)
 		if lasted < m.limits.Confirm {
 			continue
@@ -62,6 +65,23 @@ func noLeader(m *Memory, p *Picture) (all []Verdict) {
 			v.Evidence = append(v.Evidence, fmt.Sprintf("its lock is held by %s for %s: %s", e.Holder.Who(), Age(e.Holder.Age), e.Holder.describe()))
 			v.Advice = "Who has its lock does not lead: it is silent, still taking over, or no candidate. " + v.Advice
 		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// electionClashes finds elections of different names on one key.
+func electionClashes(_ *Memory, p *Picture) (all []Verdict) {
+	for _, e := range p.Elections {
+		if len(e.Names) < 2 {
+			continue
+		}
+		v := about(e, ElectionClash, Critical, fmt.Sprintf("The elections %s have one key, %s: one of them leads, and the others never do.", e.Name, e.Key))
+		for _, name := range e.Names {
+			i := slices.IndexFunc(e.Members, func(m Member) bool { return m.Name == name })
+			v.Evidence = append(v.Evidence, fmt.Sprintf("%s (%s) calls it %s", e.Members[i].Node, e.Members[i].Process.Name, name))
+		}
+		v.Advice = "Give each election a key of its own. An election that is renamed shows here as long as old and new replicas run."
 		all = append(all, v)
 	}
 	return all
@@ -130,11 +150,25 @@ func lockTable(m *Memory, p *Picture) []Verdict {
 	if used > 0.9 {
 		s = Critical
 	}
-	return []Verdict{{
+	v := Verdict{
 		Name: LockTable, Severity: s, Text: fmt.Sprintf("The lock table is %.0f %% full.", 100*used),
 		Evidence: []string{fmt.Sprintf("%d of %d entries are taken, by advisory and other locks of all databases", p.Server.Locks, p.Server.LockRoom)},
-		Advice:   "A full one stops every query of the server. End who holds many locks; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
-	}}
+		Advice:   "A full one stops every query of the server. Look at those who have most of it; raise max_locks_per_transaction (needs a restart); lower MaxLocks.",
+	}
+	who := map[uint32]string{}
+	for _, k := range p.Keys {
+		for _, h := range k.Holders {
+			who[h.PID] = h.Who()
+		}
+	}
+	for _, t := range p.Server.Takers {
+		line := fmt.Sprintf("%s has %d of them: session %d of database %s", or(who[t.PID], or(t.Name, "a session without a name")), t.Locks, t.PID, or(t.Database, "unknown"))
+		if t.PID == 0 {
+			line = fmt.Sprintf("prepared transactions have %d of them", t.Locks)
+		}
+		v.Evidence = append(v.Evidence, line)
+	}
+	return []Verdict{v}
 }
 
 func connections(m *Memory, p *Picture) []Verdict {

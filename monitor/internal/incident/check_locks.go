@@ -48,17 +48,27 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 		if len(who) == 1 {
 			v.Text = fmt.Sprintf("Deadlock inside %s.", who[0])
 		}
-		v.Advice = "None of them goes on before one gives up. End one: its session, or its process. Then take these keys in one order everywhere, or together (AcquireAll). advisory.Config.BreakDeadlocks ends the youngest wait by itself."
+		v.Advice = giveUp(c) + " Then take these keys in one order everywhere, or together (AcquireAll). advisory.Config.BreakDeadlocks ends the youngest wait by itself."
 		all = append(all, v)
 	}
 	return all
+}
+
+// giveUp says how a cycle ends.
+func giveUp(c Cycle) string {
+	for _, s := range c.Steps {
+		if s.Process == nil && s.PID != 0 {
+			return fmt.Sprintf("None of them goes on before one gives up. End session %d, for which no process answers: pglatch terminate %d.", s.PID, s.PID)
+		}
+	}
+	return "None of them goes on before one gives up: at its timeout, when it is asked to and its program allows it (pglatch ask), or when you stop its program."
 }
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
 	var idle []string // nobody waits for them
 	for _, k := range p.Keys {
 		age := k.Since()
-		if k.Kind == Leading || len(k.Holders) == 0 {
+		if k.Leads() || len(k.Holders) == 0 {
 			continue
 		}
 		usual, known := m.usual(k)
@@ -76,7 +86,7 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 			v.Evidence = append(v.Evidence, "since when exactly is not known: no process answers for it, and this monitor saw it first then")
 		}
 		if known {
-			v.Evidence = append(v.Evidence, "most holds of it were shorter than "+Age(usual))
+			v.Evidence = append(v.Evidence, "most holds of it were shorter than "+Age(max(usual, 100*time.Millisecond)))
 		}
 		if len(h.Labels) > 0 {
 			v.Evidence = append(v.Evidence, "it does: "+h.Labels[0])
@@ -84,7 +94,10 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 		if k.HandOvers > 0 {
 			v.Evidence = append(v.Evidence, Count(int(k.HandOvers), "hand-over", "hand-overs")+" inside the process since then: it is at work")
 		}
-		v.Advice = "Look at what the holder does. If it hangs, ask it to release, or end its session: its context ends within milliseconds."
+		v.Advice = "Look at what the holder does. If it hangs, ask it to release (pglatch ask), or stop its program, which releases."
+		if h.Process == nil && !h.Prepared {
+			v.Advice = fmt.Sprintf("No process answers for the holder. Find out what it does; pglatch terminate %d says what ends with its session.", h.PID)
+		}
 		all = append(all, v)
 	}
 	if len(idle) > 0 {
@@ -111,20 +124,36 @@ func oldest(k *Key) *Holder {
 
 func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 	const advice = "It is stopped, cut off or out of CPU. The server frees the key when the session is over: after SessionTTL, or at once with pg_terminate_backend. It may go on later until it looks at its context."
+	elections := map[string]*Election{} // by the IDs of their deciding keys
+	for _, e := range p.Elections {
+		elections[e.ID] = e
+	}
 	idle := map[*Process][]string{} // nobody waits for them
+	leads := map[*Process]bool{}    // some of them are shards
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
 			quiet, ok := m.quiet(h.Process)
 			if !ok {
 				continue
 			}
-			if len(k.Waiters) == 0 && k.Kind != Leading {
+			e := elections[k.ID]
+			if k.Kind == Leading && e == nil {
+				break // a further lock of an election
+			}
+			if len(k.Waiters) == 0 && e == nil {
 				idle[h.Process] = append(idle[h.Process], "it holds "+k.Text)
+				leads[h.Process] = leads[h.Process] || k.Leads()
 				continue
 			}
 			v := of(k, HolderSilent, Critical, fmt.Sprintf("%s holds %s and has not answered for %s.", h.Who(), k.Text, Age(quiet)), h.describe(), waits(k), place(h.Process))
 			v.Subject = number(h.PID)
 			v.Advice = advice
+			if e != nil {
+				if leader, left := e.SilentLeader(p.At); left > 0 {
+					v.Text = fmt.Sprintf("%s leads %s and has been silent for %s; it may lead for up to %s.", h.Who(), k.Text, Age(quiet), Age(left))
+					v.Evidence = append(v.Evidence, leader.Node+" led when it answered last, term "+or(leader.Term, "unknown"))
+				}
+			}
 			all = append(all, v)
 			break
 		}
@@ -132,8 +161,12 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 	for _, proc := range p.Processes {
 		if lines := idle[proc]; len(lines) > 0 {
 			quiet, _ := m.quiet(proc)
+			s := Warning
+			if leads[proc] {
+				s = Critical // nobody else may do their work meanwhile
+			}
 			all = append(all, Verdict{
-				Name: HolderSilent, Severity: Warning, Subject: proc.Name, Advice: advice, Evidence: append(few(lines), place(proc)),
+				Name: HolderSilent, Severity: s, Subject: proc.Name, Advice: advice, Evidence: append(few(lines), place(proc)),
 				Text: fmt.Sprintf("%s holds %s and has not answered for %s; nobody waits.", proc.Name, Count(len(lines), "key", "keys"), Age(quiet)),
 			})
 		}
@@ -161,7 +194,7 @@ func idleHolders(m *Memory, p *Picture) (all []Verdict) {
 			}
 			v := of(k, HolderIdle, s, fmt.Sprintf("%s holds %s and has been idle in a transaction for %s.", h.Who(), k.Text, Age(h.StateAge)), h.describe(), waits(k))
 			v.Subject = number(h.PID)
-			v.Advice = "Its program opened a transaction and does something else, or hangs. Commit or end it; idle_in_transaction_session_timeout bounds it."
+			v.Advice = "Its program opened a transaction and does something else, or hangs. Commit it or roll it back; idle_in_transaction_session_timeout bounds it."
 			all = append(all, v)
 		}
 	}
@@ -200,12 +233,12 @@ func foreign(m *Memory, p *Picture) (all []Verdict) {
 		}
 	}
 	for _, proc := range p.Processes {
-		listens[listenerName(bare(proc))] = true
+		listens[ListenerName(bare(proc))] = true
 	}
 	delete(ours, "")
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
-			if h.Process != nil || h.Prepared || !ours[k.Namespace] || listens[listenerName(h.Name)] {
+			if h.Process != nil || h.Prepared || !ours[k.Namespace] || listens[ListenerName(h.Name)] {
 				continue
 			}
 			lasted, sure := m.unclaimed("foreign/", k, h, p.At)
@@ -281,7 +314,7 @@ func (m *Memory) unclaimed(what string, k *Key, h *Holder, at time.Time) (time.D
 
 // poolers finds locks that are not where their process believes, and locks that nobody remembers.
 func poolers(m *Memory, p *Picture) (all []Verdict) {
-	const advice = "Something between the program and PostgreSQL changes sessions: give the lock connections a database entry with pool_mode=session. End the session that has the lock to free it."
+	const advice = "Something between the program and PostgreSQL changes sessions: give the lock connections a database entry with pool_mode=session."
 	for _, u := range p.Unseen {
 		// A hold that is younger than that is another one, of a key that is taken again and again.
 		lasted := m.lasting("unseen/"+u.KeyID+"/"+u.Process.ID+"/"+number(u.PID), p.At)
@@ -296,20 +329,21 @@ func poolers(m *Memory, p *Picture) (all []Verdict) {
 	}
 	whole := map[string]bool{} // the names of processes that told all they have
 	for _, proc := range p.Processes {
-		name := listenerName(bare(proc))
+		name := ListenerName(bare(proc))
 		was, seen := whole[name]
 		whole[name] = proc.Complete && !proc.Silent && (was || !seen)
 	}
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
-			if h.Process != nil || h.Prepared || !whole[listenerName(h.Name)] || h.State != "idle" || k.Namespace == "" {
+			if h.Process != nil || h.Prepared || !whole[ListenerName(h.Name)] || h.State != "idle" || k.Namespace == "" {
 				continue
 			}
 			if _, sure := m.unclaimed("leaked/", k, h, p.At); !sure {
 				continue
 			}
 			v := of(k, Pooler, Critical, fmt.Sprintf("Session %d holds %s in the name of %s, which knows nothing of it.", h.PID, k.Text, h.Name), h.describe(), waits(k))
-			v.Subject, v.Advice = number(h.PID), advice
+			v.Subject = number(h.PID)
+			v.Advice = advice + fmt.Sprintf(" If no part of that program has its answers off, end session %d to free the key: pglatch terminate %d.", h.PID, h.PID)
 			all = append(all, v)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
 )
@@ -16,12 +17,30 @@ func (b *builder) groupElections(all []said) {
 			a := &s.answer.Elections[i]
 			e := b.election(byID, a)
 			m := Member{
-				Process: s.process, Node: a.Node, State: a.State, Age: a.Age + s.lag, Lease: a.Lease, Leader: a.Leader, Term: a.Term, Err: a.Error, Session: a.Session,
+				Process: s.process, Name: quote(a.Name), Node: quote(a.Node), State: quote(a.State), Age: a.Age + s.lag, Lease: a.Lease, Leader: quote(a.Leader), Term: quote(a.Term), Err: legible.Quote(a.Error, 4*mostShown), Session: a.Session,
 			}
 			for _, h := range a.HandOvers {
-				m.HandOvers = append(m.HandOvers, HandOver{h.Age + s.lag, h.Node, h.Term})
+				m.HandOvers = append(m.HandOvers, HandOver{h.Age + s.lag, quote(h.Node), quote(h.Term)})
 			}
 			e.Members = append(e.Members, m)
+		}
+	}
+	for _, e := range b.out.Elections {
+		for _, m := range e.Members {
+			if m.Name != "" && !slices.Contains(e.Names, m.Name) {
+				e.Names = append(e.Names, m.Name)
+			}
+		}
+		slices.Sort(e.Names)
+		e.Name = list(e.Names)
+		for i, k := range e.keys {
+			k.Kind, k.Text = Leading, e.Key
+			if i > 0 {
+				k.Text += " (second lock)"
+			}
+			if e.Name != "" {
+				k.Text = e.Name + " (" + k.Text + ")"
+			}
 		}
 	}
 }
@@ -36,23 +55,16 @@ func (b *builder) election(byID map[string]*Election, a *introspect.Election) *E
 	if e != nil {
 		return e
 	}
-	e = &Election{ID: id, Name: a.Name, Key: a.Key, Tag: tag, class: a.Class}
+	e = &Election{ID: id, Name: quote(a.Name), Key: quote(a.Key), Tag: tag, class: a.Class}
 	if tag.Valid() {
 		e.ID = b.in.ID(tag)
 		e.Key, _ = b.in.Text(tag, a.Key)
 	}
 	byID[id] = e
 	b.out.Elections = append(b.out.Elections, e)
-	for i, t := range a.Tags {
+	for _, t := range a.Tags {
 		text, shown := b.in.Text(t, a.Key)
-		if i > 0 {
-			text += " (second lock)"
-		}
-		k := b.key(t, text, namespaceOf(a.Key), shown)
-		k.Kind, k.Text = Leading, text
-		if a.Name != "" {
-			k.Text = a.Name + " (" + text + ")"
-		}
+		e.keys = append(e.keys, b.key(t, text, namespaceOf(a.Key), shown))
 	}
 	return e
 }
@@ -130,7 +142,7 @@ func (b *builder) clashes(all []said) {
 		}
 		see := func(tag namespace.Tag, text string) {
 			if n, ok := tag.NamespaceNumber(); ok && namespaceOf(text) != "" && !elections[tag] {
-				note(n, namespaceOf(text), s.process.Name)
+				note(n, quote(namespaceOf(text)), s.process.Name)
 			}
 		}
 		for _, l := range s.answer.Locks {

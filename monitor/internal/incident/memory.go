@@ -95,7 +95,7 @@ func (m *Memory) learn(p *Picture) {
 	holds := make(map[holdID]time.Duration, len(p.Keys))
 	queues := map[string][]sample{}
 	for _, k := range p.Keys {
-		if k.Kind == Leading {
+		if k.Leads() {
 			continue
 		}
 		for _, h := range k.Holders {

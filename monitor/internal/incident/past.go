@@ -272,7 +272,7 @@ func (p *Past) At(at time.Time) (Frame, bool) {
 	return p.Frames[max(i, 0)], true
 }
 
-// ByTrouble are the keys of a picture, those with the worst verdicts first, then the longest wait, then the oldest hold.
+// ByTrouble are the keys of a picture, those with the worst verdicts first, then those for which others have waited most together, then the oldest hold.
 func ByTrouble(p *Picture, found []Verdict) []*Key {
 	worst := map[string]int{}
 	for _, v := range found {
@@ -284,15 +284,15 @@ func ByTrouble(p *Picture, found []Verdict) []*Key {
 	type ranked struct {
 		key     *Key
 		trouble int
-		longest time.Duration
+		waited  time.Duration
 		since   time.Duration
 	}
 	all := make([]ranked, len(p.Keys))
 	for i, k := range p.Keys {
-		all[i] = ranked{k, worst[k.ID], k.Longest(), k.Since()}
+		all[i] = ranked{k, worst[k.ID], k.Waited(), k.Since()}
 	}
 	slices.SortStableFunc(all, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.trouble, b.trouble), cmp.Compare(b2i(b.longest > 0), b2i(a.longest > 0)), cmp.Compare(b.longest, a.longest), cmp.Compare(b.since, a.since))
+		return cmp.Or(cmp.Compare(a.trouble, b.trouble), cmp.Compare(b.waited, a.waited), cmp.Compare(b.since, a.since))
 	})
 	keys := make([]*Key, len(all))
 	for i, r := range all {

@@ -28,6 +28,7 @@ const (
 	Mutex     Kind = "lock"
 	Semaphore Kind = "semaphore"
 	Leading   Kind = "election"
+	Shard     Kind = "shard"
 )
 
 // A Key is a lock, or a semaphore with all its slots, that somebody holds or waits for.
@@ -37,13 +38,18 @@ type Key struct {
 	Text      string
 	Namespace string // "" = none that has a name
 	Kind      Kind
-	Slots     int // of a semaphore
+	Group     string // of shards, of which it is one
+	Slots     int    // of a semaphore
 	Holders   []*Holder
 	Waiters   []*Waiter // in the order of the queue, as far as it is known
 	HandOvers int64     // inside the process that holds it
+	Quoted    bool      // Text is not the key as its users have it: a part, or without what cannot be printed
 	// Shown is false if what it is must not be told: then nor is how to find it in psql.
 	Shown bool
 }
+
+// Leads reports whether who holds it leads with it, for as long as it runs.
+func (k *Key) Leads() bool { return k.Kind == Leading || k.Kind == Shard }
 
 // Since is the longest time for which the key has been held.
 func (k *Key) Since() (age time.Duration) {
@@ -59,6 +65,14 @@ func (k *Key) Longest() (age time.Duration) {
 		age = max(age, w.Age)
 	}
 	return age
+}
+
+// Waited is how long all waiters have waited for the key together: 2,000 that wait for a second are in more trouble than one.
+func (k *Key) Waited() (sum time.Duration) {
+	for _, w := range k.Waiters {
+		sum += max(w.Age, time.Millisecond)
+	}
+	return sum
 }
 
 // A Session is one of the server's.
@@ -79,7 +93,8 @@ type Holder struct {
 	Age      time.Duration
 	Exact    bool // Age is what the process says; else it is since a look first saw it
 	Labels   []string
-	Count    int // requests of the process that share it
+	Node     string // of a group of shards
+	Count    int    // requests of the process that share it
 	Beside   int
 	Doubtful bool
 	Asked    bool
@@ -152,16 +167,19 @@ func (p *Process) Place() string {
 
 // An Election is what its candidates say of it.
 type Election struct {
-	ID, Name, Key string
+	ID, Name, Key string        // "mail and report", if candidates differ
 	Tag           namespace.Tag // that decides; zero = no lock of this database
 	Members       []Member
-	Holder        *Holder // of the deciding lock; nil = nobody
-	class         uint32  // the classid of its other locks; 0 = not told
+	Holder        *Holder  // of the deciding lock; nil = nobody
+	Names         []string // by which its candidates call it
+	class         uint32   // the classid of its other locks; 0 = not told
+	keys          []*Key   // that it uses, the one that decides first
 }
 
 // A Member is a candidate of an election.
 type Member struct {
 	Process           *Process
+	Name              string // of the election, as it calls it
 	Node, State       string
 	Age, Lease        time.Duration
 	Leader, Term, Err string
@@ -185,15 +203,47 @@ func (e *Election) Leaders() (all []Member) {
 	return all
 }
 
+// MayLead returns for how long a member that led and does not answer may go on to lead: until its lease is over,
+// which a sign of life of its session began, or its last answer.
+func (e *Election) MayLead(m Member, at time.Time) time.Duration {
+	if m.State != "leader" || !m.Process.Silent || m.Process.LastSpoke.IsZero() {
+		return 0
+	}
+	left := m.Lease - at.Sub(m.Process.LastSpoke)
+	if h := e.Holder; h != nil && h.PID == m.Session && h.State != "" {
+		left = max(left, m.Lease-h.StateAge)
+	}
+	return max(left, 0)
+}
+
+// SilentLeader is the member that may go on to lead for the longest time, if one may that does not answer.
+func (e *Election) SilentLeader(at time.Time) (leader Member, left time.Duration) {
+	for _, m := range e.Members {
+		if may := e.MayLead(m, at); may > left {
+			leader, left = m, may
+		}
+	}
+	return leader, left
+}
+
 // A Server is what is known of the database server.
 type Server struct {
 	Version, Database      string
 	Standby                bool
-	Locks, LockRoom        int // in the lock table
+	Locks, LockRoom        int     // in the lock table
+	Takers                 []Taker // of most entries, the greatest first
 	Connections, ConnLimit int
 	Clock                  time.Duration // ahead of ours
 	Partial                bool          // PostgreSQL hides states from our role
 	Unanswered             string        // why the processes could not be asked; "" = they were
+}
+
+// A Taker is a session that has entries of the lock table.
+type Taker struct {
+	PID      uint32 `json:"pid"` // 0 = prepared transactions
+	Name     string `json:"name"`
+	Database string `json:"database"`
+	Locks    int    `json:"locks"`
 }
 
 // An Unseen is a lock that a process says it holds.

@@ -66,6 +66,7 @@ const (
 	Pooler        = "pooler"
 	Standby       = "standby"
 	NameClash     = "namespace-clash"
+	ElectionClash = "election-clash"
 	NoLeader      = "no-leader"
 	TwoLeaders    = "two-leaders"
 	CannotConnect = "follower-cannot-connect"
@@ -76,7 +77,7 @@ const (
 // Names are those of all verdicts, in the order in which they are shown.
 func Names() []string {
 	return []string{
-		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
+		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, ElectionClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
 		CannotConnect, Connections, Clocks, ProcessSilent, Standby,
 	}
 }
@@ -107,7 +108,7 @@ func DefaultLimits() Limits {
 type check func(m *Memory, p *Picture) []Verdict
 
 var checks = []check{
-	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, preparedHolders, idleHolders, clashes, starving, foreign, heldLong, growing,
+	deadlocks, twoLeaders, noLeader, silentHolders, poolers, lockTable, preparedHolders, idleHolders, clashes, electionClashes, starving, foreign, heldLong, growing,
 	cannotConnect, connections, clocks, silentProcesses, standby,
 }
 
@@ -121,10 +122,26 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 		v.Doc = "docs/incidents.md#" + v.Name
 		v.Since = p.At.Add(-m.lasting("verdict/"+v.id(), p.At))
 	}
+	all = folded(all)
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(b.Waiters, a.Waiters))
 	})
 	return most(all)
+}
+
+// folded leaves out what follows from a deadlock: that its keys are held for long, and that their queues grow.
+func folded(all []Verdict) []Verdict {
+	stuck := map[string]bool{}
+	for i := range all {
+		if all[i].Name == Deadlock {
+			for _, id := range all[i].Keys() {
+				stuck[id] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(v Verdict) bool {
+		return stuck[v.KeyID] && slices.Contains([]string{HeldLong, QueueGrows, StarvedWriter}, v.Name)
+	})
 }
 
 // perName is how many verdicts of one name are told.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/legible"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
@@ -20,6 +21,7 @@ type electionView struct {
 	Members                           []memberView
 	HandOvers                         []handOverView
 	Lease                             string
+	Silent, MayLead                   string // who led, does not answer, and may go on; for how long
 }
 
 type memberView struct {
@@ -89,6 +91,9 @@ func (v *view) election(e *incident.Election) electionView {
 			handOvers = m.HandOvers
 		}
 	}
+	if leader, left := e.SilentLeader(v.At); left > 0 && ev.Leaderless {
+		ev.Silent, ev.MayLead = leader.Node, incident.Age(left.Truncate(time.Second))
+	}
 	for i, h := range handOvers {
 		at := v.At.Add(-h.Age)
 		hv := handOverView{Time: clock(at), Node: h.Node, Term: h.Term}
@@ -99,6 +104,9 @@ func (v *view) election(e *incident.Election) electionView {
 	}
 	return ev
 }
+
+// nameShown is how many characters are shown of what users named.
+const nameShown = 160
 
 // leasesShown are the leases of a store that are listed.
 const leasesShown = 200
@@ -122,7 +130,7 @@ func (v *view) leases(ctx context.Context) *leasesView {
 }
 
 func leaseOf(r lease.Record) leaseView {
-	l := leaseView{Name: r.Name, Holder: r.Holder, Status: strings.ToLower(r.State.String()), Token: r.Token}
+	l := leaseView{Name: legible.Quote(r.Name, nameShown), Holder: legible.Quote(r.Holder, nameShown), Status: strings.ToLower(r.State.String()), Token: r.Token}
 	if !r.AcquiredAt.IsZero() {
 		l.Acquired = clock(r.AcquiredAt)
 	}

@@ -177,12 +177,16 @@ func steps(k *incident.Key) (all []step) {
 		ask = ask || h.Process != nil && !h.Process.Silent
 	}
 	if ask && k.Shown && k.Kind == incident.Mutex {
-		all = append(all, step{"Ask the holder to release it, if its program looks at that (Lock.Asked):", "pglatch ask " + shell(k.Text)})
+		all = append(all, step{"Ask the holder to release it, if its program looks at that (Lock.Asked):", "pglatch ask " + shell(commandKey(k))})
 	}
 	if k.Kind == incident.Leading && k.Shown && ask {
 		all = append(all, step{"Have the leader stop its work, and another one lead, if its program allows it:", "pglatch leader resign " + shell(k.Tag.String())})
 	}
 	for _, h := range k.Holders[:min(3, len(k.Holders))] {
+		if h.Node != "" && h.Process != nil && !h.Process.Silent {
+			all = append(all, step{"Have its node give up what it owns, if another shall have it:", "pglatch shards drain " + shell(k.Group) + " " + shell(h.Node)})
+			continue
+		}
 		if h.Prepared {
 			all = append(all, step{"Find the prepared transaction, then commit it or roll it back:", "SELECT gid, prepared, owner FROM pg_prepared_xacts WHERE database = current_database();"})
 			continue
@@ -194,6 +198,14 @@ func steps(k *incident.Key) (all []step) {
 		all = append(all, step{text + ":", fmt.Sprintf("pglatch terminate %d\nSELECT pg_terminate_backend(%d); -- the same, in psql", h.PID, h.PID)})
 	}
 	return all
+}
+
+// commandKey is how a command takes a key: by its name, unless that is not shown as it is.
+func commandKey(k *incident.Key) string {
+	if k.Quoted {
+		return k.Tag.String()
+	}
+	return k.Text
 }
 
 // shell quotes a word for the shell.

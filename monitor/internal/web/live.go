@@ -49,7 +49,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		}
 		event, data := "view", []byte(nil)
 		if err != nil {
-			event, data = "down", []byte(`{"text":"the database does not answer"}`)
+			event, data = "down", down(err)
 		} else {
 			data = has.change(p.view(r, name, state, has.starts))
 			last = state
@@ -73,6 +73,12 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+// down says why there is nothing to show.
+func down(err error) []byte {
+	data, _ := json.Marshal(map[string]string{"text": "the database does not answer: " + why(err)}) // strings can be encoded
+	return data
 }
 
 // change is the update that makes what was sent the view.

@@ -110,7 +110,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, name string) {
 	state, err := p.config.Look(r.Context())
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
-		p.html(w, http.StatusServiceUnavailable, "down", nil)
+		p.html(w, http.StatusServiceUnavailable, "down", why(err))
 		return
 	}
 	v := p.view(r, name, state, nil)

@@ -1,0 +1,38 @@
+package monitor_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+func TestALockTableThatFillsNamesWhoFillsIt(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20", "max_prepared_transactions": "0"}})
+	dsn := server.DSN("postgres")
+	hoarder := connect(t, dsn, "hoarder")
+	run(t, hoarder, "SELECT pg_advisory_lock(5, n) FROM generate_series(1, 170) AS n")
+	run(t, connect(t, dsn, "modest"), "SELECT pg_advisory_lock(6, 1)")
+	m := open(t, monitor.Config{DSN: dsn})
+	var full monitor.Verdict
+	require.Eventually(t, func() bool {
+		all, err := m.Verdicts(t.Context())
+		require.NoError(t, err)
+		for _, v := range all {
+			if v.Name == "lock-table" {
+				full = v
+			}
+		}
+		return full.Name != ""
+	}, patience, 50*time.Millisecond)
+	require.GreaterOrEqual(t, len(full.Evidence), 3, full)
+	require.Equal(t, fmt.Sprintf("hoarder has 170 of them: session %d of database postgres", pid(hoarder)), full.Evidence[1])
+	require.True(t, strings.HasPrefix(full.Evidence[2], "modest has 1 of them"))
+}

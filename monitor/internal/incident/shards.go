@@ -1,0 +1,36 @@
+package incident
+
+// A carrier is a session that carries shards.
+type carrier struct {
+	process     *Process
+	group, node string
+	number      int // of the group's namespace
+}
+
+// groupShards notes which sessions carry shards, and names the locks that the members of each group share.
+func (b *builder) groupShards(all []said) {
+	for _, s := range all {
+		for _, g := range s.answer.Groups {
+			b.carriers[g.Session] = carrier{s.process, quote(g.Name), quote(g.Node), g.Number}
+			k := b.key(g.Members, "members of "+g.Name, "", true)
+			k.Kind, k.Text, k.Group = Shard, quote("members of "+g.Name), quote(g.Name)
+		}
+	}
+}
+
+// shardHolders names those who hold shards, also of shards for which their answers had no room.
+func (b *builder) shardHolders() {
+	for _, k := range b.out.Keys {
+		number, numbered := k.Tag.NamespaceNumber()
+		for _, h := range k.Holders {
+			c, carries := b.carriers[h.PID]
+			if !carries || k.Kind != Shard && (!numbered || number != c.number) {
+				continue
+			}
+			k.Kind, k.Group, h.Node = Shard, c.group, c.node
+			if h.Process == nil {
+				h.Process = c.process
+			}
+		}
+	}
+}

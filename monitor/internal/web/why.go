@@ -1,0 +1,29 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglatch/pglatch/internal/legible"
+)
+
+// why is why the database does not answer, for viewers: PostgreSQL's own words, or the network's, without addresses. What else
+// an error says may be for the program's log only.
+func why(err error) string {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return legible.Quote("PostgreSQL says: "+refused.Message, 4*nameShown)
+	}
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound {
+		return "its host is not known: the name cannot be resolved"
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok && !failed.Timeout() {
+		return legible.Quote("the network says: "+failed.Err.Error(), 4*nameShown)
+	}
+	if pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded) {
+		return "nothing came from it in time: it hangs, or the network between is cut"
+	}
+	return "the log of this monitor says why"
+}

@@ -1,0 +1,53 @@
+package monitor
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// Each case is a hold of the session 7, in the name of a process that is silent, and differs from the first.
+func TestWhoseSessionASilentProcessHas(t *testing.T) {
+	t.Parallel()
+	asked := time.Now()
+	tag := namespace.Pair(1, 2).Tag()
+	other := introspect.Answer{Session: 91, AllLocks: 0}
+	for name, c := range map[string]struct {
+		lock   func(*Lock)
+		answer []introspect.Answer
+		last   map[uint32]memo
+		silent bool
+	}{
+		"taken after its last answer":            {silent: true},
+		"of another name":                        {lock: func(l *Lock) { l.ApplicationName = "psql" }},
+		"of another name, which it said":         {lock: func(l *Lock) { l.ApplicationName = "psql" }, silent: true, last: map[uint32]memo{90: {answer: introspect.Answer{Locks: []introspect.Lock{{Tag: tag, Session: 7}}}}}},
+		"of another name, of its shards":         {lock: func(l *Lock) { l.ApplicationName = "psql" }, silent: true, last: map[uint32]memo{90: {answer: introspect.Answer{Groups: []introspect.Group{{Session: 7}}}}}},
+		"of another name, which it led on":       {lock: func(l *Lock) { l.ApplicationName = "psql" }, silent: true, last: map[uint32]memo{90: {answer: introspect.Answer{Elections: []introspect.Election{{Session: 7}}}}}},
+		"a prepared transaction":                 {lock: func(l *Lock) { l.PID = 0 }},
+		"idle, beside one that answers":          {answer: []introspect.Answer{other}, silent: true},
+		"new, beside one that answers":           {answer: []introspect.Answer{other}, lock: func(l *Lock) { after := asked.Add(time.Second); l.stateChange = &after }},
+		"busy, beside one that answers":          {answer: []introspect.Answer{other}, lock: func(l *Lock) { active := "active"; l.State = &active }},
+		"hidden, beside one that answers":        {answer: []introspect.Answer{other}, lock: func(l *Lock) { l.State, l.stateChange = nil, nil }},
+		"beside one that has more than it said":  {answer: []introspect.Answer{{Session: 91, AllLocks: 9}}},
+		"claimed by one that answers":            {answer: []introspect.Answer{{Session: 91, AllLocks: 1, Locks: []introspect.Lock{{Tag: tag, Session: 7}}}}},
+		"of an election of one that answers":     {answer: []introspect.Answer{{Session: 91, Elections: []introspect.Election{{Session: 7}}}}},
+		"of the shards of one that answers":      {answer: []introspect.Answer{{Session: 91, Groups: []introspect.Group{{Session: 7}}}}},
+		"busy, beside an answer of another name": {answer: []introspect.Answer{{Session: 92}}, lock: func(l *Lock) { active := "active"; l.State = &active }, silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			idle, before := "idle", asked.Add(-time.Minute)
+			l := Lock{PID: 7, Tag: tag, ApplicationName: "billing", State: &idle, stateChange: &before, Granted: true}
+			if c.lock != nil {
+				c.lock(&l)
+			}
+			answers := introspect.Answers{Answers: c.answer, Silent: []introspect.Silent{{Session: 90, ApplicationName: "billing"}}}
+			s := newSilence(asked, answers, map[uint32]string{90: "billing", 91: "billing", 92: "shipping"}, c.last)
+			assert.Equal(t, c.silent, s.by(&l, asked.Add(time.Second), asked.Add(time.Second)) != 0)
+		})
+	}
+}
