@@ -66,19 +66,20 @@ const rootHelp = `pglatch looks at and takes PostgreSQL advisory locks, takes pa
 serves leases with fencing tokens: the commands serve, lease and load need no
 PostgreSQL, and no KEY.
 
-A KEY is namespace/entity (agent/42), a pair of int4 (1:100) or a bigint (@12345),
-or --key1 and --key2. Names of namespaces come from --namespace agent=1 or
+A KEY is a name (nightly-report), namespace/entity (agent/42), a pair of int4 (1:100) or
+a bigint (@12345), or --key1 and --key2. A name is the entity of the namespace name=32767,
+in every program that uses pglatch; commands print it as name/nightly-report. Names of namespaces come from --namespace agent=1 or
 PGLATCH_NAMESPACES=agent=1,order=2; commands that look, and take no lock, also know
 those that running processes tell.
 
 The database is that of --database-url, the file of --database-url-file,
 PGLATCH_DATABASE_URL, DATABASE_URL, PG_DSN, or the PG* variables, in this order.
 
-Exit codes: 0 success, 3 free (status, ask, lease get), or not all owned or no such node
-or shard (shards), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
+Exit codes: 0 success, 3 free (status, ask, lease get), or not all owned or no such group,
+node or shard (shards), 64 usage, 69 database, lock server or holder (ask) unavailable, 70 internal error, a failed check (doctor) or a
 broken promise (load), 75 busy, 76 lock, lease or leadership lost, 77 the database
 refuses the user (a password, a missing database or right: trying again does not
-help), or the holder what it is asked for,
+help), a lock server the token, or the holder what it is asked for,
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 

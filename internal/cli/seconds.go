@@ -20,11 +20,18 @@ func (s seconds) Set(text string) error {
 	return s.Value.Set(text)
 }
 
-// takeSeconds lets the duration flags of a command take bare numbers.
+// takeSeconds lets the duration flags of a command take bare numbers. pflag shows the default of a
+// flag in the help unless it is zero; it does not recognize the zero of these, nor an empty map.
 func takeSeconds(cmd *cobra.Command) {
 	each := func(f *pflag.Flag) {
 		if _, done := f.Value.(seconds); !done && f.Value.Type() == "duration" {
 			f.Value = seconds{f.Value}
+			if f.DefValue == "0s" {
+				f.DefValue = "0"
+			}
+		}
+		if f.Value.Type() == "stringToString" && f.DefValue == "[]" {
+			f.DefValue = ""
 		}
 	}
 	cmd.Flags().VisitAll(each)

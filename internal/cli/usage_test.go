@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/pglatch/pglatch/internal/cli"
@@ -16,13 +17,13 @@ func TestMisuseEndsWith64AndOneLineThatSaysWhatIsWrong(t *testing.T) {
 	for args, want := range map[string]string{
 		"bogus":                                   `unknown command "bogus" for "pglatch"; see pglatch --help`,
 		"lss":                                     "did you mean ls?; see pglatch --help",
-		"run 1:2 --kill-after 10s -- true":        "two fifths of --session-ttl 15s",
+		"run 1:2 --kill-after 10s -- true":        "must be 6s at most with --session-ttl 15s",
 		"lock agent/1":                            "did you mean run?",
 		"leader stat":                             "did you mean status?; see pglatch leader --help",
 		"completion bogus":                        `unknown command "bogus"`,
 		"ls --bogus":                              "unknown flag: --bogus; see pglatch ls --help",
 		"tree extra":                              "it takes no arguments, and got extra; see pglatch tree --help",
-		"ls extra":                                "invalid key",
+		"ls 1extra":                               "invalid key",
 		"ls 1:2 3:4":                              "accepts at most 1 arg",
 		"ls --sort size":                          `--sort is "size": use trouble, wait, waiters, held, key`,
 		"watch --longer-than -1s":                 "--longer-than is -1s",
@@ -82,6 +83,27 @@ func TestMisuseEndsWith64AndOneLineThatSaysWhatIsWrong(t *testing.T) {
 	_, stderr, code := clitest.Run(t, []string{"PGLATCH_NAMESPACES=agent=1,oops"}, "key", "1:2")
 	assert.Equal(t, program.ExitUsage, code)
 	assert.Contains(t, stderr, `PGLATCH_NAMESPACES is "oops"`)
+}
+
+// pflag adds the default of a flag to its help, if it is not zero.
+func TestHelpNamesOneDefaultOfEachFlag(t *testing.T) {
+	t.Parallel()
+	app := program.New()
+	root := cli.New(app, cli.Options{})
+	flags := 0
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
+			flags++
+			assert.LessOrEqual(t, strings.Count(line, "(default"), 1, "%s: %s", cmd.CommandPath(), line)
+			assert.NotContains(t, line, "(default 0s)", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(root)
+	assert.Greater(t, flags, 100)
 }
 
 func TestHelpVersionAndCompletionNeedNoDatabase(t *testing.T) {

@@ -2,6 +2,7 @@ package leadercmd
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -34,9 +35,24 @@ type evidence struct {
 	Verdict     verdict        `json:"verdict"`
 	Intervals   int            `json:"intervals"`
 	Terms       int            `json:"terms"`
-	Uncertainty time.Duration  `json:"clock_uncertainty_ns"`
-	Closest     *time.Duration `json:"closest_ns,omitempty"` // the least time between two terms
+	Uncertainty time.Duration  `json:"-"` // "clock_uncertainty" in a document, in seconds
+	Closest     *time.Duration `json:"-"` // "closest", the least time between two terms
 	Findings    []finding      `json:"findings"`
+}
+
+// MarshalJSON writes times in seconds.
+func (e *evidence) MarshalJSON() ([]byte, error) {
+	type plain evidence
+	document := struct {
+		*plain
+		Uncertainty float64  `json:"clock_uncertainty"`
+		Closest     *float64 `json:"closest,omitempty"`
+	}{plain: (*plain)(e), Uncertainty: e.Uncertainty.Seconds()}
+	if e.Closest != nil {
+		seconds := e.Closest.Seconds()
+		document.Closest = &seconds
+	}
+	return json.Marshal(document)
 }
 
 // examine judges intervals of one election. Between clocks of two machines anything up to

@@ -72,7 +72,7 @@ func (m *metrics) callbacks() leader.Callbacks {
 // of answers with the metrics of an Elector that was made with the callbacks.
 func (m *metrics) of(e *leader.Elector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.transitions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	prometheus.WrapRegistererWith(prometheus.Labels{"database": e.Database()}, registry).MustRegister(m.transitions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leader_election_master_status", Help: "1 if this node leads.", ConstLabels: m.name,
 	}, func() float64 {
 		if e.IsLeader() {

@@ -56,13 +56,13 @@ func TestAScrapeShowsWhatBecameOfTheNode(t *testing.T) {
 	}
 	shows(`# HELP leader_election_master_status 1 if this node leads.
 # TYPE leader_election_master_status gauge
-leader_election_master_status{name="7:\"108\""} 0
+leader_election_master_status{database="",name="7:\"108\""} 0
 # HELP leader_election_transitions_total What became of this node.
 # TYPE leader_election_transitions_total counter
-leader_election_transitions_total{name="7:\"108\"",to="leader"} 0
-leader_election_transitions_total{name="7:\"108\"",to="recovered"} 0
-leader_election_transitions_total{name="7:\"108\"",to="released"} 0
-leader_election_transitions_total{name="7:\"108\"",to="lost"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="leader"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="recovered"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="released"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="lost"} 0
 `)
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, e.Run(ctx, func(context.Context) error {
@@ -72,13 +72,13 @@ leader_election_transitions_total{name="7:\"108\"",to="lost"} 0
 		}, time.Minute, time.Millisecond)
 		shows(`# HELP leader_election_master_status 1 if this node leads.
 # TYPE leader_election_master_status gauge
-leader_election_master_status{name="7:\"108\""} 1
+leader_election_master_status{database="",name="7:\"108\""} 1
 # HELP leader_election_transitions_total What became of this node.
 # TYPE leader_election_transitions_total counter
-leader_election_transitions_total{name="7:\"108\"",to="leader"} 1
-leader_election_transitions_total{name="7:\"108\"",to="recovered"} 0
-leader_election_transitions_total{name="7:\"108\"",to="released"} 0
-leader_election_transitions_total{name="7:\"108\"",to="lost"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="leader"} 1
+leader_election_transitions_total{database="",name="7:\"108\"",to="recovered"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="released"} 0
+leader_election_transitions_total{database="",name="7:\"108\"",to="lost"} 0
 `)
 		return nil
 	}))

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/pglatch/pglatch/internal/cli/lookup"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -17,7 +18,7 @@ const help = `Take part in an election, or look at one.
 
 NAME is the election, and --backend where its leadership lives:
 
-  postgres    in a lock of a database: NAME is a KEY (namespace/entity, 1:100 or @12345)
+  postgres    in a lock of a database: NAME is a KEY (namespace/entity, 100:1 or @12345)
   lease       in a lease of a lock server: NAME is the lock's. The server is that of
               --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080
   file        in the file of --file, for the processes of one host: NAME is for people
@@ -43,9 +44,9 @@ type postgresElection struct {
 	table   string
 	noTerms bool
 	// The flags of these are of leader run alone.
-	create       bool
-	guardTimeout time.Duration
-	allowResign  bool
+	create, await bool
+	guardTimeout  time.Duration
+	allowResign   bool
 }
 
 func (e *postgresElection) flags(f *pflag.FlagSet) OpenFunc {
@@ -71,7 +72,7 @@ func (e *postgresElection) backend(app *program.App, key namespace.Key) (*postgr
 		return nil, err
 	}
 	return postgres.New(postgres.Config{
-		ConnConfig: cc, Key: key, Table: e.table, NoTerms: e.noTerms, CreateTable: e.create,
-		GuardTimeout: e.guardTimeout, Answer: introspect.Config{AllowResign: e.allowResign}, Logger: app.Logger(),
+		ConnConfig: cc, Key: key, Table: e.table, NoTerms: e.noTerms, CreateTable: e.create, AwaitTable: e.await,
+		GuardTimeout: e.guardTimeout, Answer: introspect.Config{Service: lookup.CommandService, AllowResign: e.allowResign}, Logger: app.Logger(),
 	})
 }

@@ -17,15 +17,20 @@ func newResign(app *program.App) *cobra.Command {
 candidate leads. A program that takes part allows it with Config.Answer.AllowResign, "pglatch
 leader run" with --allow-resign.
 
+With --to the other candidates stand back until the named one leads. A name that no candidate
+has is refused, and nobody resigns. If that candidate is there and does not answer, because it is
+stopped or cut off, any other may lead next, and the answer says so.
+
 Exit codes: 0 the leader accepted it, 3 nobody leads, 69 the leader does not answer (it is
-stopped, cut off, or no program that answers), 77 it refuses.`,
-		Example: "  pglatch leader resign 1:100\n  pglatch leader resign order/nightly --to web-3",
+stopped, cut off, or no program that answers), 77 it refuses,
+64 somebody leads, and no candidate has the name of --to.`,
+		Example: "  pglatch leader resign 100:1\n  pglatch leader resign order/nightly --to web-3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return lookup.Request(cmd.Context(), app, args, introspect.Request{Kind: introspect.AskResign, To: to})
 		},
 	}
 	app.AddKeyFlags(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, by its identity, if it can: others stand back for a moment")
+	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, by its identity, if it can")
 	_ = cmd.RegisterFlagCompletionFunc("to", lookup.CompleteNode(app))
 	return cmd
 }

@@ -18,6 +18,9 @@ func TestResignPassesLeadershipToTheNodeThatIsNamed(t *testing.T) {
 	env := clitest.At(dsn)
 	_, stderr, code := clitest.Run(t, env, "leader", "resign", "7:1")
 	require.Equal(t, program.ExitFree, code, stderr)
+	stdout, stderr, code := clitest.Run(t, env, "leader", "resign", "7:1", "--to", "nobody")
+	require.Equal(t, program.ExitFree, code, stderr)
+	assert.Equal(t, "7:1 is free\n", stdout)
 
 	shows := func(pattern string, args ...string) {
 		t.Helper()
@@ -38,7 +41,7 @@ func TestResignPassesLeadershipToTheNodeThatIsNamed(t *testing.T) {
 	shows(`(?m)^7:1 +election +\S+@\S+:\d+ +[\d.hms]+ +2 `, "ls")
 	shows("7:1 is an election", "status", "7:1")
 
-	stdout, stderr, code := clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
+	stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
 	require.Zero(t, code, stderr)
 	assert.Regexp(t, `(?m)^7:1: \S+ \(backend \d+\) accepts it: its work is drained, then another candidate leads$`, stdout)
 	shows("^7:1: c leads in term ", "leader", "status", "7:1")
@@ -47,6 +50,11 @@ func TestResignPassesLeadershipToTheNodeThatIsNamed(t *testing.T) {
 	stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
 	assert.Zero(t, code, stderr)
 	assert.Contains(t, stdout, "it leads")
+
+	_, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "d")
+	assert.Equal(t, program.ExitUsage, code)
+	assert.Regexp(t, `To is "d", and the election has no candidate of that identity: name one of those that take part \(\w, \w, \w\), or nobody, and any of them may lead next`, stderr)
+	shows("^7:1: c leads in term ", "leader", "status", "7:1")
 }
 
 func TestALeaderThatDoesNotAllowItDoesNotResign(t *testing.T) {
@@ -61,6 +69,6 @@ func TestALeaderThatDoesNotAllowItDoesNotResign(t *testing.T) {
 		return strings.Contains(stdout, "refuses it")
 	}, func() string { return stdout + stderr })
 	assert.Equal(t, program.ExitRefused, code)
-	assert.Contains(t, stdout, "AllowResign is not set")
+	assert.Contains(t, stdout, "started without --allow-resign")
 	assert.NotContains(t, node.Stderr.String(), "to=releasing")
 }

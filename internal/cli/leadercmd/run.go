@@ -19,7 +19,8 @@ import (
 	lockslog "github.com/pglatch/pglatch/observe/slog"
 )
 
-const runHelp = `Take part in an election until interrupted, and log every transition.
+const runHelp = `Take part in an election until interrupted, and log every transition; of a follower's
+attempts, which never end, the first.
 
 Each leadership's begin and end is logged as work_began and work_ended: "pglatch leader
 verify" proves from them, with --log-format json, that work of two terms never met.
@@ -43,14 +44,18 @@ The command finds in its environment:
   that is a pair, PGLATCH_TERM (era.n) and PGLATCH_FENCING_TOKEN (the term as one integer).
 
 On postgres the nodes count terms in a table, which "pglatch migrate" or --create-table
-makes.
+makes. Without it a node says so, again each minute, and waits until somebody makes it; with
+--no-auto-reacquire it ends, with 69.
+
+While the database cannot be reached a node logs the reason, and repeats it each minute. If
+nothing names a database, and there is none on this host, it ends at once, with 69.
 
 Exit codes: without a command 0 after an interrupt; with one, its own, or 128+n if
 signal n ended it. 76 leadership was lost and --no-auto-reacquire given, 125 the
 command was not started, 126 it is not executable, 127 it was not found.
 
 If the first attempt shows that no other can succeed, as with a wrong password or a
-missing table, it ends with 64 for a flag, 77 if the database refuses the user, else
+missing right, it ends with 64 for a flag, 77 if the database refuses the user, else
 69. With --keep-trying it goes on, as it does later in any case.`
 
 // A leaderRun is one use of the command leader run.
@@ -71,7 +76,7 @@ func newRun(app *program.App, more []Backend) *cobra.Command {
 		Use:     "run NAME [-- COMMAND [ARGUMENT...]]",
 		Short:   "Take part in an election; run a command while leading",
 		Long:    runHelp,
-		Example: "  pglatch leader run 1:100\n  pglatch leader run 1:100 --http 127.0.0.1:8080 -- ./scheduler\n  pglatch leader run nightly --backend file --file /var/lib/app/leader.json -- ./nightly",
+		Example: "  pglatch leader run 100:1\n  pglatch leader run 100:1 --http 127.0.0.1:8080 -- ./scheduler\n  pglatch leader run nightly --backend file --file /var/lib/app/leader.json -- ./nightly",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.run(cmd, app, args)
 		},
@@ -96,7 +101,7 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&r.config.ReconnectGrace, "reconnect-grace", 0, "how long to try to recover lost leadership before the loss is reported")
 	f.DurationVar(&r.config.DrainTimeout, "drain-timeout", leader.DefaultDrainTimeout, "how long the command may take to end after INT or TERM")
 	f.DurationVar(&r.config.SettleDelay, "settle-delay", 0, "how long a new leader waits after one that did not end in order")
-	f.BoolVar(&r.config.KeepTrying, "keep-trying", false, "go on if no attempt can succeed until somebody mends something, such as a missing table or right (default: end after the first)")
+	f.BoolVar(&r.config.KeepTrying, "keep-trying", false, "go on if no attempt can succeed until somebody mends something, such as a missing right (default: end after the first)")
 	f.BoolVar(&r.noReacquire, "no-auto-reacquire", false, "end after leadership was lost, or an attempt failed with an error")
 	f.StringVar(&r.http, "http", "", "serve /leader, /readyz, /livez and /metrics at this `address`")
 	f.StringVar(&r.restart, "restart", "never", "when to run a command again that ended while leading: always, on-failure or never")
@@ -104,6 +109,7 @@ func (r *runCommand) addFlags(f *pflag.FlagSet) {
 }
 
 func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) error {
+	r.postgres.await = true
 	r.KillAfter = r.times(cmd.Flags(), r.config.LeaseDuration).kill
 	args, command, err := r.Command(cmd, app, args)
 	if err != nil {
@@ -126,6 +132,11 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	}
 	defer election.close()
 	ctx := cmd.Context()
+	if election.key != nil && !r.config.KeepTrying {
+		if err := app.TryUnnamed(ctx); err != nil {
+			return err
+		}
+	}
 	counted := newMetrics(election.Name)
 	elector, err := r.elector(app, election, counted.callbacks(), command.Args == nil)
 	if err != nil {
@@ -145,17 +156,6 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	return program.ElectionError((&ledCommand{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
 
-// logAttempt logs a transition that an Elector logs as a detail, because it
-// never ends while another node leads, unless details are logged.
-func logAttempt(log *slog.Logger, from, to leader.State) {
-	if log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	if from == leader.Follower && to == leader.Acquiring || from == leader.Acquiring && to == leader.Follower {
-		log.Info("state_change", slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
-	}
-}
-
 // interrupted: an interrupt is the end that was asked for, a command that cannot be
 // started is not.
 func interrupted(ctx context.Context, err error) error {
@@ -168,13 +168,14 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// elector makes the Elector, which logs why it does not lead and, if attempts is set, each
+// elector makes the Elector, which logs why it does not lead and, if attempts is set, a follower's first
 // attempt.
 func (r *runCommand) elector(app *program.App, election *Election, callbacks leader.Callbacks, attempts bool) (e *leader.Elector, err error) {
 	c := r.config
 	c.Name, c.Backend, c.Logger, c.Callbacks = election.Name, election.Backend, app.Logger(), callbacks
 	if attempts {
-		c.Callbacks.OnStateChange = func(from, to leader.State) { logAttempt(e.Logger(nil), from, to) }
+		var log attemptLog
+		c.Callbacks.OnStateChange = func(from, to leader.State) { log.transition(e.Logger(nil), from, to) }
 	}
 	if r.base > 0 {
 		c.Retry = leader.ExponentialBackoff{Base: r.base, Max: r.longest}

@@ -32,7 +32,7 @@ func TestAnAdminEndsTheLeaseOfAnotherFromTheShell(t *testing.T) {
 	}{
 		{ops, []string{"job"}, 64, "give --reason"},
 		{ops, []string{"--reason", "x"}, 64, "give one NAME"},
-		{worker, []string{"job", "--reason", "x"}, 69, "this needs the right admin"},
+		{worker, []string{"job", "--reason", "x"}, 77, "this needs the right admin"},
 		{ops, []string{"job", "--reason", "x", "--fencing-token", "99"}, 76, "token not the current one"},
 		{ops, []string{"other", "--reason", "x"}, 3, "other"},
 	} {

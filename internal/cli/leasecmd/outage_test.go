@@ -128,7 +128,7 @@ func TestACommandDoesNotWaitForWhatNoRestartMends(t *testing.T) {
 	go func() { served <- h.Serve(listener) }()
 	defer func() { _ = h.Close(); <-served }()
 	p := clitest.Start(t, nil, "lease", "run", "job", "--server", "http://"+listener.Addr().String(), "--", "true")
-	assert.Equal(t, 69, p.Wait())
+	assert.Equal(t, 77, p.Wait())
 	assert.Contains(t, p.Stderr.String(), "denies access")
 	assert.NotContains(t, p.Stderr.String(), "trying again")
 }

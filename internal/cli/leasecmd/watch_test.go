@@ -130,7 +130,7 @@ func TestLeaseGetDoesNotWaitForWhatNoTimeMends(t *testing.T) {
 	_, h := servetest.Serve(t, leaseserver.Config{Tokens: []leaseserver.Token{{Secret: "0123456789abcdef"}}})
 	for _, flag := range []string{"--wait=5m", "--follow"} {
 		_, stderr, code := clitest.Run(t, nil, "lease", "get", "job", flag, "--server", h.URL)
-		assert.Equal(t, 69, code)
+		assert.Equal(t, 77, code)
 		assert.Contains(t, stderr, "denies access")
 	}
 }

@@ -111,7 +111,7 @@ func (l *loadCommand) run(ctx context.Context, app *program.App) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	l.config.Locks = load.OfServer(client)
 	if err := lockserver.Reach(ctx, app, client, "load-probe", time.Time{}); err != nil { // once
-		return program.Unavailable(ctx, err)
+		return lockserver.Error(ctx, err)
 	}
 	running, cancel := context.WithTimeout(ctx, l.duration)
 	defer cancel()

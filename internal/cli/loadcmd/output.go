@@ -43,7 +43,7 @@ func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func(
 
 // A loadDocument is a report.
 type loadDocument struct {
-	Seconds    float64          `json:"seconds"`
+	Elapsed    float64          `json:"elapsed_ms"`
 	Operations []operation      `json:"operations"`
 	Counts     load.Counts      `json:"counts"`
 	Violations []load.Violation `json:"violations"`
@@ -61,7 +61,7 @@ type operation struct {
 
 func printReport(app *program.App, r load.Report) error {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	d := loadDocument{Seconds: r.Elapsed.Seconds(), Counts: r.Counts, Violations: append([]load.Violation{}, r.Violations...)}
+	d := loadDocument{Elapsed: ms(r.Elapsed), Counts: r.Counts, Violations: append([]load.Violation{}, r.Violations...)}
 	for _, m := range r.Operations {
 		d.Operations = append(d.Operations, operation{m.Operation, m.Count, m.PerSecond, ms(m.P50), ms(m.P95), ms(m.P99), ms(m.Longest)})
 	}
@@ -73,7 +73,7 @@ func printReport(app *program.App, r load.Report) error {
 		}
 		t.WriteTo(w)
 		c := d.Counts
-		fmt.Fprintf(w, "\nin %.1f s: %d fenced writes accepted, %d to be tried again, %d busy, %d of unknown outcome\n", d.Seconds, c.Writes, c.Held, c.Busy, c.Failed)
+		fmt.Fprintf(w, "\nin %.1f s: %d fenced writes accepted, %d to be tried again, %d busy, %d of unknown outcome\n", d.Elapsed/1000, c.Writes, c.Held, c.Busy, c.Failed)
 		fmt.Fprintf(w, "%d leases expired; of their holders %d writes, %d renewals and %d releases were refused\n", c.Expired, c.StaleWrites, c.StaleRenewals, c.StaleReleases)
 		colour := program.Green
 		if len(d.Violations) > 0 {

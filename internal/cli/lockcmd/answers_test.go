@@ -151,3 +151,32 @@ func TestHiddenEntitiesAreShownAsHidden(t *testing.T) {
 	assert.NotContains(t, text, "42 ")
 	until(t, dsn, `held by billing@`, "status", "order/42") // who knows it may ask
 }
+
+// The caller waits on another session than the one that holds: PostgreSQL sees no cycle.
+func TestTreeNamesADeadlockAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	other := clitest.Connect(t, dsn, "other")
+	clitest.Execute(t, other, "SELECT pg_advisory_lock(2, 2)")
+	l := openLocker(t, dsn, introspect.Config{})
+	first, err := l.Acquire(t.Context(), orders.ID(1))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(first.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = l.Acquire(ctx, orders.ID(2))
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	until(t, dsn, `order/2 .* 1 `, "ls")
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "tree")
+	require.Zero(t, code, stderr)
+	assert.NotContains(t, stdout, "deadlock", "control: one waits for the other")
+
+	clitest.WaitFor(t, dsn, other, "SELECT pg_advisory_lock(2, 1)")
+	until(t, dsn, `critical deadlock order/\d, order/\d: Deadlock`, "tree")
+	stdout, _, _ = clitest.Run(t, clitest.At(dsn), "tree", "--json")
+	d := clitest.Decode[struct{ Deadlocks []monitor.Verdict }](t, stdout)
+	require.Len(t, d.Deadlocks, 1)
+	assert.Len(t, d.Deadlocks[0].Evidence, 2)
+}

@@ -40,11 +40,17 @@ func TestLsListsHoldersAndWaitersInEachFormat(t *testing.T) {
 	stdout, _, code := clitest.Run(t, clitest.At(dsn), "ls", "-o", "jsonl")
 	assert.Zero(t, code)
 	assert.Empty(t, stdout)
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "ls")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^KEY .*\n$`, stdout, "the header alone")
+	assert.Contains(t, stderr, `msg="no locks are held"`)
+	_, stderr, _ = clitest.Run(t, clitest.At(dsn), "ls", "-q")
+	assert.Empty(t, stderr)
 	pids := queue(t, dsn)
 	clitest.Execute(t, clitest.Connect(t, dsn, "fifth"), "SELECT pg_advisory_lock_shared(12345)")
 
 	env := clitest.At(dsn, names)
-	stdout, stderr, code := clitest.Run(t, env, "ls", "--json")
+	stdout, stderr, code = clitest.Run(t, env, "ls", "--json")
 	require.Zero(t, code, stderr)
 	s := clitest.Decode[monitor.Snapshot](t, stdout)
 	require.Len(t, s.Locks, 6)
@@ -72,9 +78,9 @@ func TestLsListsHoldersAndWaitersInEachFormat(t *testing.T) {
 	text := strings.Split(stdout, "\n")
 	assert.Regexp(t, `^KEY +MODE +HOLDER +HELD +WAITERS +LONGEST +PID +LABEL$`, text[0])
 	require.Len(t, text, 5, "one line for each key")
-	assert.Regexp(t, `^@12345 +shared +fifth +- +- +- +\d+ +-$`, text[1])
+	assert.Regexp(t, `^@12345 +shared +fifth +(-|≥\S+) +- +- +\d+ +-$`, text[1])
 	assert.Regexp(t, fmt.Sprintf(`^agent/42 +exclusive +first +- +2 +≥[\d.ms]+ +%d +-$`, pids[0]), text[2])
-	assert.Regexp(t, fmt.Sprintf(`^order/7 +exclusive +second +- +1 +≥[\d.ms]+ +%d +-$`, pids[1]), text[3])
+	assert.Regexp(t, fmt.Sprintf(`^order/7 +exclusive +second +(-|≥\S+) +1 +≥[\d.ms]+ +%d +-$`, pids[1]), text[3])
 
 	stdout, _, _ = clitest.Run(t, env, "ls", "--json", "--sort", "waiters")
 	var keys []string
@@ -85,6 +91,11 @@ func TestLsListsHoldersAndWaitersInEachFormat(t *testing.T) {
 	sorted := clitest.Decode[monitor.Snapshot](t, stdout).Locks
 	assert.Equal(t, "agent/42", sorted[0].Key.Text)
 	assert.Equal(t, "@12345", sorted[5].Key.Text)
+
+	stdout, stderr, code = clitest.Run(t, env, "ls", "1:7")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^KEY .*\n$`, stdout)
+	assert.Contains(t, stderr, `msg="locks are held, and none of them is shown: see the arguments" locks=6`)
 
 	for args, want := range map[string]int{
 		"--waiting":                         5,
@@ -237,6 +248,9 @@ func TestTreeShowsACycleOnce(t *testing.T) {
 	clitest.WaitFor(t, dsn, behind, "SELECT pg_advisory_lock(1, 1)")
 	stdout, _, code := clitest.Run(t, clitest.At(dsn), "tree")
 	assert.Zero(t, code)
+	tree, deadlock, _ := strings.Cut(stdout, "\ncritical ")
+	assert.Regexp(t, `^deadlock 1:\d, 1:\d: Deadlock: one and two wait for each other\.`, deadlock)
+	stdout = tree
 	assert.Equal(t, `1:1 (a cycle of waits)
 ● held by one
 ├─ waits: two
@@ -299,4 +313,24 @@ func TestAnInterruptedCommandEndsWith128AndTheSignal(t *testing.T) {
 	p.Signal(syscall.SIGTERM)
 	assert.Equal(t, 128+int(syscall.SIGTERM), p.Wait())
 	assert.Contains(t, p.Stderr.String(), "pglatch: ended by signal: terminated\n")
+}
+
+func TestAStandbyDoesNotHaveThePrimarysLocks(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.StartServer(t, pgserver.Options{})
+	clitest.Execute(t, clitest.Connect(t, primary.DSN("postgres"), "holder"), "SELECT pg_advisory_lock(1, 1)")
+	standby, err := primary.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Close()) })
+	for _, args := range [][]string{{"ls"}, {"tree"}, {"status", "1:1"}, {"ls", "--json"}} {
+		stdout, stderr, code := clitest.Run(t, clitest.At(standby.DSN("postgres")), args...)
+		assert.Equal(t, program.ExitUnavailable, code, args)
+		assert.Contains(t, stderr, "this server is a standby", args)
+		assert.NotContains(t, stdout, "is free", args)
+		if len(args) == 2 && args[1] == "--json" {
+			assert.True(t, clitest.Decode[struct{ Server monitor.Server }](t, stdout).Server.Standby)
+		}
+	}
+	_, stderr, code := clitest.Run(t, clitest.At(primary.DSN("postgres")), "ls")
+	assert.Zero(t, code, "control: "+stderr)
 }

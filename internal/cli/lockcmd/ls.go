@@ -3,7 +3,9 @@ package lockcmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -74,13 +76,26 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 				return err
 			}
 		}
+		held := len(v.Locks)
 		rows := f.apply(&v, selected)
-		return app.Print(program.Output{
+		if len(rows) == 0 && app.Format() == "text" && !v.Server.Standby {
+			tellNone(app, held)
+		}
+		return errors.Join(app.Print(program.Output{
 			Document: list{v.Snapshot, rows, v.Answers.Silent, v.Verdicts}, Lines: program.Lines(v.Locks),
 			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v) }),
-		})
+		}), v.Primary())
 	}
 	return cmd
+}
+
+// tellNone says on stderr why the table is empty.
+func tellNone(app *program.App, held int) {
+	if held == 0 {
+		app.Logger().Info("no locks are held")
+		return
+	}
+	app.Logger().Info("locks are held, and none of them is shown: see the arguments", slog.Int("locks", held))
 }
 
 // writeRows writes keys as a table.

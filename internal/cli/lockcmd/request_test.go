@@ -16,6 +16,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/introspect"
 )
 
@@ -49,7 +50,7 @@ func TestAskReachesTheHolderAndSaysWhatCameOfIt(t *testing.T) {
 	until(t, dsn, `billing@`, "ls", "2:1") // it answers now
 	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "order/1")
 	require.Zero(t, code, stderr)
-	assert.Regexp(t, `^order/1: billing@\S+ \(backend \d+\) accepts it: the program has not looked at Lock.Asked yet\n$`, stdout)
+	assert.Regexp(t, fmt.Sprintf(`^order/1: billing@\S+ \(backend %d\) accepts it: the program has not looked at Lock.Asked yet\n$`, lock.PID()), stdout, "the session that has the lock")
 	select {
 	case <-lock.Asked():
 	default:
@@ -100,12 +101,16 @@ func TestAnAskedCommandGetsTERMIfItIsToBeSo(t *testing.T) {
 		return p
 	}
 	heeds, ignores := start("2:1", "term"), start("2:2", "ignore")
-	_, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "2:1")
-	require.Zero(t, code, stderr)
+	_, stderr, asked := clitest.Run(t, clitest.At(dsn), "ask", "2:1")
+	require.Zero(t, asked, stderr)
 	assert.Equal(t, 7, heeds.Wait())
 	assert.Contains(t, heeds.Stdout.String(), "asked")
-	_, _, code = clitest.Run(t, clitest.At(dsn), "ask", "2:2")
+	stdout, _, code := clitest.Run(t, clitest.At(dsn), "ask", "2:2")
 	assert.Equal(t, program.ExitRefused, code)
+	assert.Contains(t, stdout, "it was started without --on-ask=term; to end its command, send TERM to process ")
+	stdout, _, code = clitest.Run(t, clitest.At(dsn), "dump", "2:2")
+	assert.Equal(t, program.ExitRefused, code)
+	assert.NotContains(t, stdout, "Config.Answer")
 	ignores.Signal(syscall.SIGTERM) // it still gets the signals of pglatch
 	assert.Equal(t, 7, ignores.Wait())
 }
@@ -119,9 +124,22 @@ func TestTerminateSaysWhatWillBeLost(t *testing.T) {
 	until(t, dsn, `nightly`, "ls")
 	pid := fmt.Sprint(lock.PID())
 
-	_, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", pid)
-	assert.Equal(t, program.ExitUsage, code)
+	_, stderr, unconfirmed := clitest.Run(t, clitest.At(dsn), "terminate", pid)
+	assert.Equal(t, program.ExitUsage, unconfirmed)
 	assert.Regexp(t, `give --yes to end, without a terminal to ask on: backend `+pid+` \(billing-app\), user .*, of billing@\S+; +holds order/1 \(lock\), .*nightly`, stderr)
+
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "terminate", "--dry-run", pid)
+	require.Zero(t, code, stderr)
+	assert.Regexp(t, `(?s)^backend `+pid+` .*  holds order/1 \(lock\), .*nightly`, stdout)
+	stdout, _, _ = clitest.Run(t, clitest.At(dsn), "terminate", "--dry-run", "--yes", "--json", pid)
+	assert.False(t, clitest.Decode[struct{ Terminated bool }](t, stdout).Terminated)
+
+	listens := clitest.Connect(t, dsn, "look")
+	var listener int
+	require.NoError(t, listens.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'pglatch answers: %'`).Scan(&listener))
+	_, stderr, code = clitest.Run(t, clitest.At(dsn), "terminate", "--yes", fmt.Sprint(listener))
+	assert.Equal(t, program.ExitUsage, code)
+	assert.Regexp(t, `is the session on which billing@\S+ answers questions, and holds no lock: those of the process are on backend `+pid, stderr)
 
 	x := clitest.StartOnTerminal(t, clitest.At(dsn), 160, 24, "terminate", pid)
 	x.Saying(&x.Stderr, "Type "+pid)
@@ -173,4 +191,16 @@ func TestTerminateLeavesStrangersAlone(t *testing.T) {
 		_, _, code = clitest.Run(t, clitest.At(dsn), strings.Fields("terminate --yes -- "+bad)...)
 		assert.Equal(t, program.ExitUsage, code)
 	}
+}
+
+func TestAPreparedTransactionCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_prepared_transactions": "2"}})
+	dsn := server.DSN("postgres")
+	clitest.Execute(t, clitest.Connect(t, dsn, "psql"), "BEGIN; SELECT pg_advisory_xact_lock(2, 3); PREPARE TRANSACTION 'left'")
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "ask", "2:3")
+	assert.Equal(t, program.ExitUnavailable, code)
+	assert.Equal(t, "2:3: a prepared transaction holds it, which has no process to ask\n", stdout)
+	assert.Contains(t, stderr, "ROLLBACK PREPARED")
+	assert.NotContains(t, stderr, "terminate", "it has no session")
 }

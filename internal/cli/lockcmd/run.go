@@ -78,7 +78,7 @@ func (r *runCommand) addFlags(cmd *cobra.Command) {
 	r.Flags.AddFlags(f)
 	child.DescribeKillAfter(f, "session-ttl")
 	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time (default: wait as long as it takes)")
+	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time, connecting included (default: wait as long as it takes)")
 	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
 	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
 	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
@@ -131,16 +131,16 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 //	0  context ends, --signal     KILL        gone   --session-ttl
 func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	ttl := cmp.Or(r.sessionTTL, session.DefaultTTL)
+	signals, most := max(ttl/child.SignalShare, child.ShortestSignals), session.MaxLossDrain(ttl)
 	if !flags.Changed("kill-after") {
-		r.KillAfter = child.DefaultKillAfter(ttl)
+		r.KillAfter = max(min(child.DefaultKillAfter(ttl), most-signals), 0)
 	}
 	if r.onLost == "warn" { // the command is to go on
 		return nil
 	}
-	signals := max(ttl/child.SignalShare, child.ShortestSignals)
 	r.lossDrain = r.KillAfter + signals
-	if most := ttl * 2 / 5; r.lossDrain > most && ttl >= session.MinTTL {
-		return program.UsageError("--kill-after %v + %v for the signals to act = %v, which must be %v at most, two fifths of --session-ttl %v, "+
+	if r.lossDrain > most && ttl >= session.MinTTL {
+		return program.UsageError("--kill-after %v + %v for the signals to act = %v, which must be %v at most with --session-ttl %v, "+
 			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --session-ttl", r.KillAfter, signals, r.lossDrain, most, ttl)
 	}
 	return nil

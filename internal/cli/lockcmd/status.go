@@ -70,6 +70,9 @@ Namespaces are also known from the processes that use them and answer.`,
 			if err != nil {
 				return err
 			}
+			if err := v.Primary(); err != nil {
+				return err
+			}
 			v.TellHidden(app)
 			status := statusOf(key, v)
 			err = app.Print(program.Output{Document: status, Text: program.Text(func(w *bytes.Buffer) { writeStatus(app, w, status) })})

@@ -3,6 +3,7 @@ package lockcmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/cli/lookup"
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/namespace"
@@ -22,7 +24,7 @@ type taking struct {
 	sessionTTL   time.Duration
 	// As of advisory.Config; no flags.
 	lossDrain time.Duration
-	answer    introspect.Config
+	answer    introspect.Config // its Service is lookup.CommandService
 
 	nonblock bool          // one attempt
 	wait     time.Duration // 0 = until it comes
@@ -45,18 +47,34 @@ func (t *taking) check() error {
 	return nil
 }
 
+// leastWait is the time that connecting has, however short --wait is.
+const leastWait = time.Second
+
 // openLocker opens a Locker for one lock. The second connection is for the
-// question who holds it.
+// question who holds it. Connecting is a part of the wait.
 func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Locker, error) {
 	cc, err := app.ConnConfig()
 	if err != nil {
 		return nil, err
 	}
-	l, err := advisory.Open(ctx, advisory.Config{
-		ConnConfig: cc, MaxConns: 2, Timeout: advisory.NoTimeout, SessionTTL: t.sessionTTL, LossDrain: t.lossDrain, Answer: t.answer, Logger: app.Logger(),
+	t.answer.Service = lookup.CommandService
+	opening, began := ctx, time.Now()
+	if t.wait > 0 {
+		var cancel context.CancelFunc
+		opening, cancel = context.WithTimeout(ctx, max(t.wait, leastWait))
+		defer cancel()
+	}
+	l, err := advisory.Open(opening, advisory.Config{
+		ConnConfig: cc, MaxConns: 2, Wait: advisory.NoTimeout, SessionTTL: t.sessionTTL, LossDrain: t.lossDrain, Answer: t.answer, Logger: app.Logger(),
 	})
 	if config, ok := errors.AsType[*advisory.ConfigError](err); ok && config.Field == "SessionTTL" {
 		return nil, program.UsageError("--session-ttl is %v: %s", config.Value, config.Remedy)
+	}
+	if err != nil && ctx.Err() == nil && opening.Err() != nil {
+		return nil, &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("%w within --wait %v", program.ErrNoAnswer, t.wait)}
+	}
+	if t.wait > 0 {
+		t.wait = max(t.wait-time.Since(began), min(t.wait, leastWait))
 	}
 	return l, err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,8 +51,8 @@ type loss struct {
 
 // A termination is one use of the command terminate.
 type termination struct {
-	app        *program.App
-	yes, force bool
+	app             *program.App
+	yes, force, dry bool
 }
 
 // NewTerminate makes the command terminate.
@@ -64,13 +65,13 @@ func NewTerminate(app *program.App) *cobra.Command {
 		Long: `End a session (pg_terminate_backend): all its locks are free then. First it says what
 will be lost, by the processes' answers and pg_locks, and asks; without a terminal give --yes.
 
-It refuses a session that neither holds nor awaits an advisory lock, and belongs to no process that answers,
+With --dry-run it only says it. It refuses a session that neither holds nor awaits an advisory lock, and belongs to no process that answers, and one on which a process answers, which holds no lock,
 unless --force is given. A process whose session is ended learns of the loss within milliseconds;
 one that is stopped learns of it when it goes on, and its work may go on until then.
 
 Exit codes: 0 the session has ended, 3 there is none, 64 it was not confirmed or is refused,
 77 the role may not (it must be the session's, or one of pg_signal_backend).`,
-		Example: "  pglatch terminate 4711\n  pglatch terminate 4711 --yes",
+		Example: "  pglatch terminate 4711\n  pglatch terminate 4711 --dry-run\n  pglatch terminate 4711 --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pid, err := strconv.ParseUint(args[0], 10, 32)
@@ -81,6 +82,7 @@ Exit codes: 0 the session has ended, 3 there is none, 64 it was not confirmed or
 		},
 	}
 	cmd.Flags().BoolVarP(&t.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&t.dry, "dry-run", false, "say what would be lost, and end nothing")
 	cmd.Flags().BoolVar(&t.force, "force", false, "also a session that has nothing to do with advisory locks")
 	return cmd
 }
@@ -104,6 +106,12 @@ func (t *termination) run(ctx context.Context, pid uint32) error {
 		return program.UsageError("backend %d (%s) neither holds nor awaits an advisory lock of this database, and is no session of a process that answers: give --force to end it all the same",
 			pid, program.Printable(s.ApplicationName))
 	}
+	if s.process != nil && s.process.Session == pid && len(s.Loses) == 0 && !t.force {
+		return program.UsageError("backend %d is the session on which %s answers questions, and holds no lock: %s. Give --force to end it all the same", pid, s.Process, elsewhere(s.process))
+	}
+	if t.dry {
+		return t.app.Print(program.Output{Document: s, Text: program.Text(s.text)})
+	}
 	if err := t.confirm(s); err != nil {
 		return err
 	}
@@ -114,6 +122,20 @@ func (t *termination) run(ctx context.Context, pid uint32) error {
 		_, err := fmt.Fprintf(w, "backend %d has ended\n", pid)
 		return err
 	}})
+}
+
+// elsewhere says which sessions of a process hold what it holds.
+func elsewhere(a *introspect.Answer) string {
+	var pids []string
+	for i := range a.Locks {
+		if pid := overview.PIDText(a.Locks[i].Session); !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		return "the process has none"
+	}
+	return "those of the process are on backend " + strings.Join(pids, ", ")
 }
 
 // findVictim reads the session of a pid.

@@ -2,6 +2,7 @@ package lockcmd
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -100,7 +101,11 @@ func NewTree(app *program.App) *cobra.Command {
 		Short: "Show who waits for whom",
 		Long: `Show the locks for which somebody waits: under each lock its holders and its queue,
 and under a waiter the locks that it holds itself and others wait for. A cycle is a
-deadlock, unless somebody in it waits with a timeout, as pglatch does.`,
+deadlock, unless somebody in it waits with a timeout, as pglatch does.
+
+A program of pglatch waits on another session than the one that holds, so that PostgreSQL shows no
+cycle. If several keys are waited for, tree looks for two seconds, and names the deadlocks
+that the processes' answers show, as "pglatch ls --verdicts" does.`,
 		Args: cobra.NoArgs,
 	}
 	f := addFilter(app, cmd, overview.ByKey)
@@ -110,10 +115,14 @@ deadlock, unless somebody in it waits with a timeout, as pglatch does.`,
 			return err
 		}
 		v, err := lookup.Once(cmd.Context(), app)
+		if err == nil && cyclic(v) {
+			v, err = lookup.Observed(cmd.Context(), app, 0)
+		}
 		if err != nil {
 			return err
 		}
 		v.TellHidden(app)
+		deadlocks := slices.DeleteFunc(v.Verdicts, func(d monitor.Verdict) bool { return d.Name != "deadlock" })
 		t := treeText{app: app, rows: map[namespace.Tag]*overview.Row{}}
 		for _, r := range f.apply(&v, lookup.Selection{}) {
 			for _, tag := range r.Tags {
@@ -122,16 +131,31 @@ deadlock, unless somebody in it waits with a timeout, as pglatch does.`,
 		}
 		roots := blockingTrees(v.Locks)
 		document := struct {
-			Trees  []*keyNode     `json:"trees"`
-			Server monitor.Server `json:"server"`
-		}{roots, v.Server}
-		return app.Print(program.Output{Document: document, Lines: program.Lines(roots), Text: program.Text(func(w *bytes.Buffer) {
+			Trees     []*keyNode        `json:"trees"`
+			Deadlocks []monitor.Verdict `json:"deadlocks,omitempty"`
+			Server    monitor.Server    `json:"server"`
+		}{roots, deadlocks, v.Server}
+		return errors.Join(app.Print(program.Output{Document: document, Lines: program.Lines(roots), Text: program.Text(func(w *bytes.Buffer) {
 			for _, n := range roots {
 				t.write(w, n, "", "")
 			}
-		})})
+			for _, d := range deadlocks {
+				writeVerdict(app, w, d)
+			}
+		})}), v.Primary())
 	}
 	return cmd
+}
+
+// cyclic reports whether a cycle of waits can be: two keys are waited for.
+func cyclic(v lookup.View) bool {
+	waited := 0
+	for _, r := range v.Rows() {
+		if len(r.Waiters) > 0 {
+			waited++
+		}
+	}
+	return waited > 1
 }
 
 // A treeText writes trees, with what the processes told of the sessions.

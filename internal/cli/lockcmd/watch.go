@@ -3,6 +3,7 @@ package lockcmd
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/gdamore/tcell/v3"
@@ -62,7 +63,9 @@ func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 	}
 	ctx := cmd.Context()
 	if w.app.Format() == "text" && w.app.Terminal() && w.app.Getenv("TERM") != "dumb" {
-		if screen, err := tcell.NewScreen(); err == nil {
+		// What it would negotiate is not needed, and its size the terminal's driver knows: tmux 3.3, asked for it, exchanges
+		// width and height. Only on Windows there are no keys without it.
+		if screen, err := tcell.NewScreen(tcell.OptNegotiation(runtime.GOOS == "windows")); err == nil {
 			return w.onScreen(ctx, screen)
 		}
 	}

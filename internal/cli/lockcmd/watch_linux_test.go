@@ -66,6 +66,21 @@ func TestWatchShowsKeysOnATerminalUntilQIsPressed(t *testing.T) {
 	assert.Empty(t, x.Stderr.String())
 }
 
+// tcell would ask the terminal for its size, and tmux 3.3 answers with width and height exchanged.
+func TestWatchFillsTheScreenOfTmux(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	clitest.Execute(t, clitest.Connect(t, dsn, "holder"), "SELECT pg_advisory_lock(1, 1)")
+	x := clitest.StartOnTmux(t, clitest.At(dsn, names), 100, 24, "watch", "--interval", "250ms")
+	x.Shows(has("agent/1"))
+	x.Types("s") // which draws again, after all answers of the terminal
+	lines := x.Shows(has("sort: wait "))
+	assert.Contains(t, lines[23], "q quit", strings.Join(lines, "\n"))
+	assert.Regexp(t, `^KEY +MODE +HOLDER .*LABEL`, lines[1])
+	x.Types("q")
+	assert.Zero(t, x.Wait())
+}
+
 func TestWatchEndsOnCtrlCAndOnASignal(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

@@ -54,7 +54,7 @@ func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp
 	}
 	config := leasehttp.ClientConfig{
 		BaseURLs: urls, Token: app.Getenv("PGLATCH_LOCK_TOKEN"),
-		AllowInsecure: s.noTLS, Margin: margin, Resends: s.Resends,
+		AllowInsecure: s.noTLS, Margin: margin, Resends: s.Resends, Logger: app.Logger(),
 	}
 	tokens, err := ReadTokens("--auth-token-file", s.tokenFile)
 	if err != nil {
@@ -141,6 +141,8 @@ func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.C
 	if w.Bounded && w.Wait > 0 {
 		o.MaxWait = max(time.Until(end), time.Nanosecond)
 	}
+	stop := tellOfWait(ctx, app, client, r.Name, s != Share{})
+	defer stop()
 	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
 }
 
@@ -154,6 +156,7 @@ func Error(ctx context.Context, err error) error {
 		is   error
 		code int
 	}{
+		{leasehttp.ErrDenied, program.ExitRefused},
 		{lease.ErrHeld, program.ExitBusy},
 		{lease.ErrBusy, program.ExitUnavailable}, // so that 75 says that somebody has the lock
 		{lease.ErrStale, program.ExitLost},

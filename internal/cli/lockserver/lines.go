@@ -2,9 +2,41 @@ package lockserver
 
 import (
 	"iter"
+	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/pglatch/pglatch/internal/cli/program"
 )
+
+// readLines reads a file for wordsOfLines. What editors put before the first word, and nobody sees, would become a part
+// of it.
+func readLines(flag, file string) (string, error) {
+	content, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return "", program.UsageError("%s: %w", flag, err)
+	case strings.ContainsRune(string(content), '\ufeff'):
+		return "", program.UsageError("%s: %s has a byte order mark (U+FEFF): save it as UTF-8 without one", flag, file)
+	case !utf8.Valid(content):
+		return "", program.UsageError("%s: %s is not UTF-8: save it as that", flag, file)
+	}
+	return string(content), nil
+}
+
+// checkOnce refuses a name that a line has twice: one of the two would count, and nobody knows which.
+func checkOnce(flag, file string, number int, words []string) error {
+	var seen []string
+	for _, word := range words {
+		name, _, found := strings.Cut(word, "=")
+		if found && slices.Contains(seen, name) {
+			return program.UsageError("%s: line %d of %s has %s= twice: say it once", flag, number, file, name)
+		}
+		seen = append(seen, name)
+	}
+	return nil
+}
 
 // wordsOfLines yields the words of each line that has some, and its number. What follows # at
 // the beginning of a word is left out.

@@ -138,7 +138,7 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 	if err != nil {
 		return nil, program.UsageError("the PG* variables: %w", err)
 	}
-	config.ConnConfig, config.MaxConns = cc, s.maxConns
+	config.ConnConfig, config.MaxConns = program.Unprepared(cc), s.maxConns
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, program.Unavailable(ctx, err)

@@ -1,7 +1,6 @@
 package lockserver
 
 import (
-	"os"
 	"strings"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
@@ -18,15 +17,18 @@ func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	if file == "" {
 		return nil, nil
 	}
-	content, err := os.ReadFile(file)
+	content, err := readLines(flag, file)
 	if err != nil {
-		return nil, program.UsageError("%s: %w", flag, err)
+		return nil, err
 	}
 	var tokens []leaseserver.Token
-	for number, fields := range wordsOfLines(string(content)) {
+	for number, fields := range wordsOfLines(content) {
 		token := leaseserver.Token{Secret: fields[0]}
 		if names, ok := strings.CutPrefix(fields[0], "cert-"); ok && strings.Contains(names, ":") {
 			token.Secret, token.Certificate = "", names
+		}
+		if err := checkOnce(flag, file, number, fields[1:]); err != nil {
+			return nil, err
 		}
 		for _, field := range fields[1:] {
 			name, value, _ := strings.Cut(field, "=")

@@ -1,7 +1,6 @@
 package lockserver
 
 import (
-	"os"
 	"strings"
 	"time"
 
@@ -18,14 +17,17 @@ func ReadTTLPolicies(flag, file string) ([]leaseserver.TTLPolicy, error) {
 	if file == "" {
 		return nil, nil
 	}
-	content, err := os.ReadFile(file)
+	content, err := readLines(flag, file)
 	if err != nil {
-		return nil, program.UsageError("%s: %w", flag, err)
+		return nil, err
 	}
 	var policies []leaseserver.TTLPolicy
-	for number, words := range wordsOfLines(string(content)) {
+	for number, words := range wordsOfLines(content) {
 		var p leaseserver.TTLPolicy
 		durations := map[string]*time.Duration{"min": &p.Min, "max": &p.Max, "default": &p.Default}
+		if err := checkOnce(flag, file, number, words); err != nil {
+			return nil, err
+		}
 		for _, word := range words {
 			name, value, _ := strings.Cut(word, "=")
 			d := durations[name]

@@ -3,6 +3,7 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -137,4 +138,13 @@ func (v View) TellHidden(app *program.App) {
 		app.Logger().Info("columns are hidden", slog.String("columns", strings.Join(v.Hidden, ",")),
 			slog.String("remedy", "GRANT pg_read_all_stats to the role"))
 	}
+}
+
+// Primary is an error if the server is a standby: what it has says nothing of the primary's locks.
+func (v View) Primary() error {
+	if !v.Server.Standby {
+		return nil
+	}
+	return &program.ExitError{Code: program.ExitUnavailable, Err: errors.New(
+		"this server is a standby, which does not have the primary's locks: point the connection string at the primary (target_session_attrs=primary)")}
 }

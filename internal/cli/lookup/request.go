@@ -25,6 +25,8 @@ type reply struct {
 	// Gone are those of whom nothing was heard either, and who hold it no more: a process may
 	// end before its answer is on its way.
 	Gone []overview.Party `json:"gone,omitempty"`
+
+	before []overview.Party // who held it when the request was sent
 }
 
 // Request sends a request about the key of a command's arguments to the processes that hold
@@ -47,10 +49,10 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 		return err
 	}
 	sent, err := l.send(ctx, r)
-	if err != nil {
+	if err != nil && !(len(before) == 0 && errors.Is(err, introspect.ErrQuestion)) { // nobody is there to refuse a name
 		return err
 	}
-	all.Replies = append(all.Replies, sent...)
+	all.Replies, all.before = append(all.Replies, sent...), before
 	if len(sent) == 0 {
 		if all.Unanswered, err = l.holders(ctx, key); err != nil {
 			return err
@@ -62,7 +64,21 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 	if err := app.Print(program.Output{Document: all, Text: program.Text(all.text)}); err != nil {
 		return err
 	}
+	if len(all.Unanswered) > 0 && l.pooled(ctx) {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: errDeaf}
+	}
 	return all.outcome()
+}
+
+// errDeaf says nothing of the holder: it may have heard the request, and have answered.
+var errDeaf = errors.New("no answer came, and this connection goes through a pooler: one that shares server sessions between clients passes no answers on, though the request " +
+	"may have been carried out; connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)")
+
+// pooled reports whether a pooler stands between: the session's process is not the one that the connection was told of.
+func (l *Looker) pooled(ctx context.Context) bool {
+	var pid uint32
+	err := l.conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid)
+	return err == nil && pid != l.conn.PgConn().PID()
 }
 
 // sendTimeout is more than introspect.Send takes until a candidate is preferred.
@@ -100,13 +116,17 @@ func (r reply) text(w *bytes.Buffer) {
 	for _, a := range r.Replies {
 		said := "accepts it"
 		if !a.Done {
-			said = "refuses it: " + a.Refused
+			said = "refuses it: " + refusal(r.Request, a)
 		} else if a.Note != "" {
 			said += ": " + a.Note
 		}
-		fmt.Fprintf(w, "%s: %s (backend %d) %s\n", key, program.Printable(overview.ProcessName(a.Process)), a.Session, program.Printable(said))
+		fmt.Fprintf(w, "%s: %s%s %s\n", key, program.Printable(overview.ProcessName(a.Process)), r.backends(a.Process), program.Printable(said))
 	}
 	for _, p := range r.Unanswered {
+		if prepared(p) {
+			fmt.Fprintf(w, "%s: a prepared transaction holds it, which has no process to ask\n", key)
+			continue
+		}
 		fmt.Fprintf(w, "%s: no answer from %s\n", key, program.Printable(p.String()))
 	}
 	for _, p := range r.Gone {
@@ -115,6 +135,41 @@ func (r reply) text(w *bytes.Buffer) {
 	if len(r.Replies)+len(r.Unanswered)+len(r.Gone) == 0 {
 		fmt.Fprintf(w, "%s is free\n", key)
 	}
+}
+
+// prepared reports whether a holder is a prepared transaction.
+func prepared(p overview.Party) bool { return p.PID == 0 && p.Process == nil }
+
+// backends are the sessions on which a process holds the key: not the one that replied.
+func (r reply) backends(p introspect.Process) string {
+	var all []string
+	for _, h := range r.before {
+		if h.Process != nil && h.Process.ID == p.ID && h.PID != 0 {
+			all = append(all, overview.PIDText(h.PID))
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " (backend " + strings.Join(all, ", ") + ")"
+}
+
+// CommandService is how the processes of the command call themselves, whatever its file is called.
+const CommandService = "pglatch"
+
+// refusal is why a process refused, in the words of who started it: Go's are no use to who ran "pglatch run".
+func refusal(kind introspect.RequestKind, a introspect.Reply) string {
+	if a.Process.Service != CommandService || !strings.Contains(a.Refused, "Config.Answer.") {
+		return a.Refused
+	}
+	stop := fmt.Sprintf("process %d on %s", a.Process.PID, a.Process.Host)
+	switch kind {
+	case introspect.AskRelease:
+		return "it was started without --on-ask=term; to end its command, send TERM to " + stop
+	case introspect.AskResign:
+		return "it was started without --allow-resign; to have it step down, send TERM to " + stop
+	}
+	return "it is no Go program whose stack would help: look at the command of " + stop
 }
 
 // outcome is the exit code of what was said.
@@ -131,6 +186,9 @@ func (r reply) outcome() error {
 		return &program.ExitError{Code: program.ExitRefused, Err: fmt.Errorf("refused by %s", strings.Join(refused, ", "))}
 	case len(r.Gone) > 0:
 		return nil
+	case slices.ContainsFunc(r.Unanswered, prepared):
+		return &program.ExitError{Code: program.ExitUnavailable, Err: errors.New(
+			"a prepared transaction cannot be asked: SELECT gid, prepared, owner FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED")}
 	case len(r.Unanswered) > 0:
 		return &program.ExitError{Code: program.ExitUnavailable, Err: errors.New(
 			"the holder does not answer: it is stopped, cut off, or no program that answers; pglatch terminate ends its session")}

@@ -13,7 +13,7 @@ import (
 // The orders of rows.
 const (
 	ByKey     = "key"
-	ByTrouble = "trouble" // silent holders and the longest waits first
+	ByTrouble = "trouble" // silent holders first, then what others have waited for most together
 	ByHeld    = "held"    // the oldest holds first
 	ByWait    = "wait"    // the oldest waits first
 	ByWaiters = "waiters" // the longest queues first
@@ -24,13 +24,14 @@ func Orders() []string { return []string{ByTrouble, ByWait, ByWaiters, ByHeld, B
 
 // Sort orders rows.
 func Sort(rows []*Row, by string) {
+	waited := func(r, o *Row) int { return cmp.Compare(o.waited(), r.waited()) }
 	wait := func(r, o *Row) int { return cmp.Compare(o.OldestWait(), r.OldestWait()) }
 	waiters := func(r, o *Row) int { return cmp.Compare(len(o.Waiters), len(r.Waiters)) }
 	held := func(r, o *Row) int { return cmp.Compare(o.OldestHold(), r.OldestHold()) }
 	key := func(r, o *Row) int { return cmp.Or(r.Tag.Compare(o.Tag), cmp.Compare(r.Key, o.Key)) }
 	silent := func(r, o *Row) int { return number(o.Silent()) - number(r.Silent()) }
 	order := map[string][]func(r, o *Row) int{
-		ByTrouble: {silent, wait, waiters, held}, ByWait: {wait, waiters}, ByWaiters: {waiters, wait}, ByHeld: {held},
+		ByTrouble: {silent, waited, wait, held}, ByWait: {wait, waiters}, ByWaiters: {waiters, wait}, ByHeld: {held},
 	}[by]
 	slices.SortStableFunc(rows, func(r, o *Row) int {
 		for _, compare := range order {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -64,7 +64,7 @@ func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 	classes := b.classes
 	for tag := range present {
 		if tag.ClassID>>31 == 0 || tag.ObjSubID == namespace.PairForm {
-			classes[pgsession.ElectionOf(tag).ClassID()] = tag
+			classes[electionkeys.Of(tag).ClassID()] = tag
 		}
 	}
 	for tag := range present { // elections, also of processes that do not answer
@@ -88,6 +88,12 @@ func (b *builder) learnAnswer(a *introspect.Answer) {
 			continue
 		}
 		b.name(l.Tag, l.Key)
+		if l.Group != "" {
+			b.row(l.Tag).Kind = Shard
+		}
+	}
+	for _, g := range a.Groups {
+		b.processes[g.Session] = process
 	}
 	for _, w := range a.Waits {
 		if w.Session != 0 {
@@ -267,9 +273,7 @@ func (b *builder) party(l monitor.Lock) Party {
 		p.Name, p.Process = ProcessName(*process), process
 		return p
 	}
-	p.Silent = l.PID != 0 && slices.ContainsFunc(b.answers.Silent, func(s introspect.Silent) bool {
-		return s.ApplicationName != "" && strings.HasPrefix(l.ApplicationName, s.ApplicationName) // which may be cut
-	})
+	p.Silent = l.Silent
 	return p
 }
 

@@ -3,6 +3,7 @@
 package overview
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	Lock      Kind = "lock"
 	Semaphore Kind = "semaphore"
 	Election  Kind = "election"
+	Shard     Kind = "shard"
 )
 
 // A Row is one key: all that is held of it and waits for it.
@@ -40,19 +42,29 @@ type Party struct {
 	// PID is the session's. 0 = a prepared transaction; of a waiter: none, it waits inside its process.
 	PID    uint32        `json:"pid"`
 	Shared bool          `json:"shared,omitempty"`
-	Age    time.Duration `json:"age_ns"` // of the hold or the wait
+	Age    time.Duration `json:"-"` // of the hold or the wait; "duration" in a document
 	// Exact: the process told the age. A hold is at least as old as it was seen, and PostgreSQL
 	// knows of a wait of pglatch only its present wait step.
 	Exact bool          `json:"exact"`
 	Label string        `json:"label,omitempty"`
 	State string        `json:"state,omitempty"` // of the session, as pg_stat_activity has it
 	Note  string        `json:"note,omitempty"`
-	Left  time.Duration `json:"left_ns,omitempty"` // of a wait, until its time is over
+	Left  time.Duration `json:"-"` // of a wait, until its time is over
 	// Silent: its process listens to questions and does not answer.
 	Silent  bool                `json:"silent,omitempty"`
 	Process *introspect.Process `json:"process,omitempty"`
 	// Session is when the session began; nil if it is hidden.
 	Session *time.Time `json:"session_start,omitempty"`
+}
+
+// MarshalJSON writes times as documents of the monitor do: in seconds.
+func (p Party) MarshalJSON() ([]byte, error) {
+	type party Party
+	return json.Marshal(struct {
+		party
+		Duration float64 `json:"duration"`
+		Left     float64 `json:"left,omitempty"`
+	}{party(p), p.Age.Seconds(), p.Left.Seconds()})
 }
 
 // Of makes the rows of what PostgreSQL has and the processes answered, in the order of the
@@ -79,6 +91,14 @@ func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
 
 // OldestWait is the longest wait for the key.
 func (r *Row) OldestWait() time.Duration { return oldest(r.Waiters) }
+
+// waited is how long all waiters have waited together: 2,000 of a second count for more than one of a minute.
+func (r *Row) waited() (sum time.Duration) {
+	for _, w := range r.Waiters {
+		sum += max(w.Age, time.Millisecond)
+	}
+	return sum
+}
 
 // OldestHold is the longest hold of the key, as far as it is known.
 func (r *Row) OldestHold() time.Duration { return oldest(r.Holders) }

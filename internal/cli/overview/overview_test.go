@@ -1,6 +1,7 @@
 package overview_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -8,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/cli/overview"
-	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/electionkeys"
 	"github.com/pglatch/pglatch/introspect"
 	"github.com/pglatch/pglatch/monitor"
 	"github.com/pglatch/pglatch/namespace"
@@ -113,7 +114,7 @@ func TestASemaphoreIsOneRow(t *testing.T) {
 func TestAnElectionIsOneRow(t *testing.T) {
 	t.Parallel()
 	k := key(t, "7")
-	election := pgsession.ElectionOf(k.Tag())
+	election := electionkeys.Of(k.Tag())
 	s := snapshot(held(election.Incarnation(9), 11, "a"), held(k.Tag(), 11, "a"), waits(k.Tag(), 12, "b"))
 	rows := of(s, introspect.Answers{})
 	assert.Equal(t, [][]string{{"2:7", "election", "a", "≥2s", "1", "≥300ms", "11", "-"}}, cells(rows), "its second lock shows what it is")
@@ -132,7 +133,9 @@ func TestAnElectionIsOneRow(t *testing.T) {
 func TestAHolderThatDoesNotAnswerIsSilent(t *testing.T) {
 	t.Parallel()
 	k, other := key(t, "1"), key(t, "2")
-	rows := of(snapshot(held(k.Tag(), 11, "app"), held(other.Tag(), 12, "psql")), introspect.Answers{Silent: []introspect.Silent{{Session: 99, ApplicationName: "app"}}})
+	stopped := held(k.Tag(), 11, "app")
+	stopped.Silent = true // says the monitor
+	rows := of(snapshot(stopped, held(other.Tag(), 12, "psql")), introspect.Answers{})
 	assert.Equal(t, "app (silent)", rows[0].Cells()[2])
 	assert.Equal(t, "psql", rows[1].Cells()[2], "it never listened")
 	overview.Sort(rows, overview.ByTrouble)
@@ -233,4 +236,27 @@ func TestDurationsAreShort(t *testing.T) {
 	} {
 		assert.Equal(t, want, overview.Duration(d))
 	}
+}
+
+func TestAShardIsNamedByItsNodeAlsoWhereTheAnswerHadNoRoomForIt(t *testing.T) {
+	t.Parallel()
+	k, beyond := key(t, "acme"), key(t, "beyond")
+	rows := of(snapshot(held(k.Tag(), 11, "web-3"), held(beyond.Tag(), 11, "web-3")), introspect.Answers{Answers: []introspect.Answer{{
+		Process: billing(1), Groups: []introspect.Group{{Name: "order=2", Number: 2, Node: "web-3", Session: 11, Owned: 2}},
+		Locks: []introspect.Lock{{Key: k.String(), Tag: k.Tag(), Group: "order=2", Session: 11, Age: time.Hour}},
+	}}, Silent: []introspect.Silent{{Session: 99, ApplicationName: "web-3"}}})
+	require.Len(t, rows, 2)
+	for _, r := range rows {
+		assert.Equal(t, "billing@web-3:1", r.Holders[0].Name)
+		assert.False(t, r.Silent(), "another process of its name is")
+	}
+	overview.Sort(rows, overview.ByHeld)
+	assert.Equal(t, []string{"order/acme", "shard", "billing@web-3:1", "1h0m", "-", "-", "11", "-"}, rows[0].Cells())
+}
+
+func TestADocumentHasOneUnitOfTime(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(overview.Party{Name: "web-1", Age: 1500 * time.Millisecond, Left: 250 * time.Millisecond})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"name": "web-1", "pid": 0, "exact": false, "duration": 1.5, "left": 0.25}`, string(text))
 }

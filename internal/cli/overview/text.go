@@ -6,7 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
+
+// widest is how many characters of what users named a column shows: a line must not fill the screen.
+const widest = 60
 
 // Header names the columns of Cells.
 func Header() []string {
@@ -30,7 +35,7 @@ func (r *Row) Cells() []string {
 	if len(r.Waiters) > 0 {
 		waiters, longest = strconv.Itoa(len(r.Waiters)), r.Waiters[0].atLeast()
 	}
-	return []string{r.Text(), r.Mode(), holder, held, waiters, longest, pid, orDash(label)}
+	return []string{legible.Clamp(r.Text(), widest), r.Mode(), legible.Clamp(holder, widest), held, waiters, longest, pid, legible.Clamp(orDash(label), widest)}
 }
 
 // first is the holder that a table shows: a silent one, else the oldest.
@@ -54,8 +59,8 @@ func (r *Row) Text() string {
 // Mode says how a key is used: "exclusive", "shared", "2 of 3 slots", "election".
 func (r *Row) Mode() string {
 	switch {
-	case r.Kind == Election:
-		return "election"
+	case r.Kind == Election || r.Kind == Shard:
+		return string(r.Kind)
 	case r.Kind == Semaphore && r.Slots > 0:
 		return fmt.Sprintf("%d of %d slots", len(r.Holders), r.Slots)
 	case r.Kind == Semaphore:
@@ -146,7 +151,7 @@ func (p Party) String() string {
 	if p.Silent {
 		text += ", silent: its process does not answer"
 	}
-	for _, part := range []struct{ before, value string }{{"", p.State}, {"for ", p.since()}, {"label ", p.Label}, {"", p.Note}} {
+	for _, part := range []struct{ before, value string }{{"", p.State}, {"for ", p.since()}, {"label ", legible.Clamp(p.Label, 4*widest)}, {"", p.Note}} {
 		if part.value != "" {
 			text += ", " + part.before + part.value
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -51,7 +52,7 @@ func New() *App {
 // it means. A signal that ended ctx, which WithSignals made, counts more than an error
 // that follows from it.
 func (a *App) Report(ctx context.Context, err error) int {
-	err = interruption(ctx, err)
+	err = a.unreached(interruption(ctx, err))
 	if text := message(err); text != "" {
 		_, _ = fmt.Fprintf(a.redactor, "%s: %s\n", a.Program, text)
 	}
@@ -64,14 +65,15 @@ func (a *App) Logger() *slog.Logger { return a.logger }
 // Silence discards what would be logged from now on.
 func (a *App) Silence() { a.logger = slog.New(slog.DiscardHandler) }
 
-// Namespaces returns the namespaces of --namespace or PGLATCH_NAMESPACES.
+// Namespaces returns the namespaces of --namespace or PGLATCH_NAMESPACES, and Plain.
 func (a *App) Namespaces() *namespace.Set { return a.namespaces }
 
-// OneLine makes one line of text that has several, as errors of pgx have.
+// OneLine makes one line of text that has several, as errors of pgx have. Equal lines become one: pgx tries an address with
+// TLS and without.
 func OneLine(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimSpace(line)
 	}
-	return strings.TrimSpace(strings.Join(lines, " "))
+	return strings.TrimSpace(strings.Join(slices.Compact(lines), " "))
 }

@@ -3,15 +3,19 @@ package program
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // ConnConfig returns the settings of connections to the database that the flags or
@@ -41,14 +45,20 @@ func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
-	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
 	a.logger.Debug("connecting", slog.String("target", Target(cc)))
-	conn, err := pgx.ConnectConfig(ctx, cc)
+	conn, err := pgx.ConnectConfig(ctx, Unprepared(cc))
 	if err != nil {
 		return nil, Unavailable(ctx, err)
 	}
 	return conn, nil
+}
+
+// Unprepared makes the sessions of cc leave no named statements on the server, and returns cc: a pooler
+// that shares the server's sessions between clients may stand between.
+func Unprepared(cc *pgx.ConnConfig) *pgx.ConnConfig {
+	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
+	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
+	return cc
 }
 
 // UseDatabase makes url, which the flag source gave, the database.
@@ -80,6 +90,69 @@ func (a *App) databaseURL() (text, source string, err error) {
 	}
 	return "", "the PG* variables", nil
 }
+
+// named reports whether a flag or a variable names a database. If not, the local server is tried.
+func (a *App) named() bool {
+	text, _, err := a.databaseURL()
+	return err != nil || text != "" || a.Getenv("PGHOST") != "" || a.Getenv("PGSERVICE") != ""
+}
+
+// TryUnnamed returns an error if no database is named, and the local server cannot be used. It is for commands that wait
+// for a database: nothing that they could wait for would name one.
+func (a *App) TryUnnamed(ctx context.Context) error {
+	if a.named() {
+		return nil
+	}
+	conn, err := a.Connect(ctx)
+	if err == nil {
+		err = conn.Close(ctx)
+	}
+	return err
+}
+
+// ErrNoAnswer is for a connection for which a command had no more time.
+var ErrNoAnswer = errors.New("PostgreSQL does not answer")
+
+// unreached makes err say what to check, if it is that of a connection that was not made: the settings that name the
+// database, or what to set if none does.
+func (a *App) unreached(err error) error {
+	connect, failed := errors.AsType[*pgconn.ConnectError](err)
+	silent := errors.Is(err, ErrNoAnswer)
+	if !failed && !silent {
+		return err
+	}
+	_, source, sourceErr := a.databaseURL()
+	network, down := errors.AsType[net.Error](err)
+	switch {
+	case sourceErr != nil:
+		return err
+	case a.named() && (silent || down && sqlstate.Of(err) == ""):
+		return &unreachedError{err, OneLine(err.Error()) + "; check " + source + ", and that PostgreSQL is up"}
+	case a.named():
+		return err
+	}
+	why := err
+	switch refused := pgsession.Refusal(err); {
+	case refused != nil:
+		why = refused
+	case down:
+		why = network
+	case failed:
+		why = connect.Unwrap()
+	}
+	return &unreachedError{err, "no database is named: set DATABASE_URL, or --database-url, to its URL, such as postgres://user:password@host:5432/database, " +
+		"or set the PG* variables (the local server was tried: " + OneLine(why.Error()) + ")"}
+}
+
+// An unreachedError says what to do about a connection that was not made. It has the exit code of its cause.
+type unreachedError struct {
+	cause error
+	text  string
+}
+
+func (e *unreachedError) Error() string { return e.text }
+
+func (e *unreachedError) Unwrap() error { return e.cause }
 
 // parseDatabaseURL reads the text that was found in source. The error holds no part
 // of it.

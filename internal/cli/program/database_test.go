@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -21,13 +22,70 @@ import (
 
 func TestADatabaseThatIsNotThereEndsWith69(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"ls", "tree", "watch", "status 1:2", "doctor", "ls -v --json", "doctor --log-level debug"} {
+	for _, args := range []string{
+		"ls", "tree", "watch", "status 1:2", "doctor", "ls -v --json", "doctor --log-level debug",
+		"run 1:2 -- true", "try 1:2", "ask 1:2", "terminate 4711", "leader run 1:2 --no-auto-reacquire", "leader status 1:2", "leader watch 1:2", "leader resign 1:2", "migrate",
+		"shards ls g=1", "serve locks --listen 127.0.0.1:0 --store postgres",
+	} {
 		stdout, stderr, code := clitest.Run(t, clitest.At(clitest.Nowhere), strings.Fields(args)...)
 		assert.Equal(t, program.ExitUnavailable, code, args)
 		assert.Empty(t, stdout, args)
 		assert.Contains(t, stderr, "127.0.0.1:1", args)
 		assert.NotContains(t, stderr, "s3cret", args)
+		assert.True(t, strings.HasSuffix(stderr, "connect: connection refused; check DATABASE_URL, and that PostgreSQL is up\n"), "%s: %s", args, stderr)
+		assert.Equal(t, 1, strings.Count(lastLine(stderr), "connection refused"), "pgx tries with and without TLS: %s: %s", args, stderr)
 	}
+	_, stderr, code := clitest.Run(t, nil, "ls", "--database-url", clitest.Nowhere)
+	assert.Equal(t, program.ExitUnavailable, code)
+	assert.Contains(t, stderr, "; check --database-url, and that PostgreSQL is up\n", "where the address is from")
+}
+
+// lastLine is the error of a command, after what it logged.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+func TestALogLineOfADatabaseThatIsNotThereSaysWhatToLookAt(t *testing.T) {
+	t.Parallel()
+	node := clitest.Start(t, clitest.At(clitest.Nowhere), "leader", "run", "1:2")
+	node.Saying(&node.Stderr, `connect: connection refused; check DATABASE_URL, and that PostgreSQL is up"`)
+	node.Signal(syscall.SIGTERM)
+	assert.Zero(t, node.Wait())
+}
+
+// Nobody listens at port 1 of the local server, whose socket or address pgx knows.
+func TestACommandWithoutADatabaseSaysWhatToSet(t *testing.T) {
+	t.Parallel()
+	const says = "no database is named: set DATABASE_URL, or --database-url, to its URL, such as postgres://user:password@host:5432/database, or set the PG* variables"
+	nobody := []string{"PGPORT=1", "PGUSER=nobody", "PGSSLMODE=disable"}
+	for _, args := range []string{
+		"ls", "tree", "status 1:2", "doctor", "migrate", "ask 1:2", "terminate 4711", "run 1:2 -- true", "leader status 1:2", "leader watch 1:2", "leader resign 1:2",
+		"leader run 1:2", "leader run 1:2 -- true", "shards ls g=1", "ls --json", "watch",
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			_, stderr, code := clitest.Run(t, nobody, strings.Fields(args)...)
+			assert.Equal(t, program.ExitUnavailable, code, stderr)
+			assert.Contains(t, stderr, "pglatch: "+says)
+			assert.NotContains(t, stderr, "failed to connect", "in the words of what the user typed")
+
+			named := clitest.Start(t, append([]string{"PGHOST=127.0.0.1"}, nobody...), strings.Fields(args)...)
+			named.Saying(&named.Stderr, "127.0.0.1:1") // leader run waits for it
+			assert.NotContains(t, named.Stderr.String(), says, "the control: a host is named")
+			if !strings.HasPrefix(args, "leader run") {
+				named.Wait()
+				assert.Contains(t, named.Stderr.String(), "; check the PG* variables, and that PostgreSQL is up")
+			}
+		})
+	}
+	t.Run("leader run --keep-trying", func(t *testing.T) {
+		t.Parallel()
+		node := clitest.Start(t, nobody, "leader", "run", "1:2", "--keep-trying")
+		node.Saying(&node.Stderr, says) // and waits: the local server may just start
+		node.Signal(syscall.SIGTERM)
+		assert.Zero(t, node.Wait())
+	})
 }
 
 func TestAHostThatDoesNotAnswerIsGivenUpAfterTheConnectTimeout(t *testing.T) {

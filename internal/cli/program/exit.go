@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -11,7 +12,9 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/internal/session"
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -24,7 +27,7 @@ const (
 	ExitInternal      = 70  // internal error, or a check of doctor failed
 	ExitBusy          = 75  // held by another, or the wait timed out
 	ExitLost          = 76  // lock or leadership lost; the child was stopped
-	ExitRefused       = 77  // the database refuses the user, or a holder what it is asked for: trying again does not help
+	ExitRefused       = 77  // the database refuses the user, a lock server the token, or a holder what it is asked for: trying again does not help
 	ExitFailure       = 125 // own failure before the child ran
 	ExitNotExecutable = 126
 	ExitNotFound      = 127
@@ -67,6 +70,9 @@ func Unavailable(ctx context.Context, err error) error {
 	if refused := pgsession.Refusal(err); refused != nil {
 		return &ExitError{ExitRefused, refused}
 	}
+	if errors.Is(err, leasehttp.ErrDenied) {
+		return &ExitError{ExitRefused, err}
+	}
 	return &ExitError{ExitUnavailable, err}
 }
 
@@ -80,6 +86,7 @@ func exitCodes() []struct {
 		err  error
 		code int
 	}{
+		{leasehttp.ErrDenied, ExitRefused},
 		{advisory.ErrLost, ExitLost},
 		{advisory.ErrHeld, ExitBusy},
 		{advisory.ErrTimeout, ExitBusy},
@@ -135,11 +142,32 @@ func Code(err error) int {
 // message is what is printed of an error. It begins with what is wrong, not with what
 // could not be done because of it: the command says that.
 func message(err error) string {
+	if unreached, ok := errors.AsType[*unreachedError](err); ok {
+		return unreached.Error()
+	}
 	if refused, ok := errors.AsType[*session.RefusedError](err); ok && Code(err) == ExitRefused {
 		err = refused
 	}
-	return OneLine(err.Error())
+	text := OneLine(err.Error())
+	if strings.Contains(text, noTransactions) && !strings.Contains(text, "pool_mode=session") {
+		text += "; connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)"
+	}
+	return text + advice(err)
 }
+
+// advice is what helps against what a role's own settings do to a statement; "" = nothing to say.
+func advice(err error) string {
+	switch sqlstate.Of(err) {
+	case sqlstate.QueryCanceled:
+		return ": the role's or the database's statement_timeout is too short, or somebody canceled the statement: ALTER ROLE ... SET statement_timeout = '30s', or use another role"
+	case sqlstate.ReadOnly:
+		return ": the role's or the database's default_transaction_read_only is on: ALTER ROLE ... RESET default_transaction_read_only, or use another role"
+	}
+	return ""
+}
+
+// noTransactions is what PgBouncer says in statement mode. Its code is that of any violation of the protocol.
+const noTransactions = "transaction blocks not allowed in statement pooling mode"
 
 // interruption makes err that of the signal that ended ctx, if this is what err is about.
 func interruption(ctx context.Context, err error) error {

@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,9 +26,9 @@ func (a *App) Key(args []string) (namespace.Key, error) {
 	case flags:
 		return namespace.Key{}, UsageError("give KEY or --key1 and --key2, not both")
 	case len(args) != 1:
-		return namespace.Key{}, UsageError("give one KEY: namespace/entity, 1:100 or @12345; or --key1 and --key2 (got %d arguments)", len(args))
+		return namespace.Key{}, UsageError("give one KEY: a name, namespace/entity, 1:100 or @12345; or --key1 and --key2 (got %d arguments)", len(args))
 	}
-	key, err := a.namespaces.Parse(args[0])
+	key, err := a.parse(args[0])
 	if errors.Is(err, namespace.ErrUnknownNamespace) {
 		return key, UsageError("%w: say its number with --namespace name=number, or in PGLATCH_NAMESPACES", err)
 	}
@@ -35,4 +36,23 @@ func (a *App) Key(args []string) (namespace.Key, error) {
 		return key, &ExitError{ExitUsage, err}
 	}
 	return key, nil
+}
+
+// Plain is the namespace of names that have none, as in "pglatch run nightly-report". A program in Go
+// takes the same lock with namespace.Must(32767, "name").Text("nightly-report").
+var Plain = namespace.Must(namespace.MaxNumber, "name")
+
+// parse reads a KEY, or a plain name, which has the form of a namespace's.
+func (a *App) parse(text string) (namespace.Key, error) {
+	if _, err := namespace.New(1, text); err != nil {
+		return a.namespaces.Parse(text)
+	}
+	if _, ok := a.namespaces.Named(text); ok {
+		return namespace.Key{}, UsageError("%s is a namespace: give the entity too, as in %[1]s/42", text)
+	}
+	if !slices.Contains(slices.Collect(a.namespaces.All()), Plain) {
+		return namespace.Key{}, UsageError("%q is a name without a namespace, and names have the namespace %v, which --namespace or PGLATCH_NAMESPACES uses for something else: "+
+			"give namespace/entity", text, Plain)
+	}
+	return Plain.Text(text)
 }

@@ -7,7 +7,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+
+	"github.com/pglatch/pglatch/internal/legible"
 )
 
 // An Output is a command's data in all its forms.
@@ -117,11 +118,4 @@ func (t *table) WriteTo(w *bytes.Buffer) {
 }
 
 // Printable keeps what others named from steering the terminal.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
-}
+func Printable(s string) string { return legible.Line(s) }

@@ -23,7 +23,7 @@ func TestAPasswordIsHiddenInEverySpelling(t *testing.T) {
 			var b bytes.Buffer
 			r := &redactor{to: &b}
 			r.hide(cc, text)
-			logger := (&settings{logFormat: format}).newLogger(r)
+			logger := (&settings{logFormat: format}).newLogger(r, nil)
 			logger.Info("message", slog.String("password", password), slog.String("url", text), slog.String("query", url.QueryEscape(password)))
 			_, err = r.Write([]byte("as it is: " + password + ", " + url.PathEscape(password) + ", " + text + "\n"))
 			require.NoError(t, err)

@@ -77,14 +77,14 @@ func (a *App) Resolve(cmd *cobra.Command) error {
 	if s.connectTimeout < 0 {
 		return UsageError("--connect-timeout is %v: use a positive duration", s.connectTimeout)
 	}
-	a.logger = s.newLogger(a.redactor)
+	a.logger = s.newLogger(a.redactor, a.inWords)
 	if err := a.resolveNamespaces(); err != nil {
 		return err
 	}
 	return a.checkFilter(cmd.Annotations[annotationFilter] != "")
 }
 
-func (s *settings) newLogger(w io.Writer) *slog.Logger {
+func (s *settings) newLogger(w io.Writer, replace func([]string, slog.Attr) slog.Attr) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
 	case s.logLevel != "":
@@ -94,7 +94,7 @@ func (s *settings) newLogger(w io.Writer) *slog.Logger {
 	case s.verbose:
 		level = slog.LevelDebug
 	}
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: inFlags}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: replace}
 	if s.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
@@ -119,12 +119,13 @@ func (a *App) AddNamespaceFilter(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{annotationFilter: "true"}
 }
 
-// inFlags has errors of elections logged as the command tells them.
-func inFlags(_ []string, a slog.Attr) slog.Attr {
-	if err, ok := a.Value.Any().(error); ok {
-		a.Value = slog.StringValue(ElectionError(err).Error())
+// inWords logs errors as the command reports them: elections' with its flags, and those of a database with what to check.
+func (a *App) inWords(_ []string, attr slog.Attr) slog.Attr {
+	if err, ok := attr.Value.Any().(error); ok {
+		err = a.unreached(ElectionError(err))
+		attr.Value = slog.StringValue(OneLine(err.Error()) + advice(err))
 	}
-	return a
+	return attr
 }
 
 // resolveNamespaces reads the definitions of the flag, else those of the environment.
@@ -152,6 +153,9 @@ func (a *App) resolveNamespaces() error {
 	var err error
 	if a.namespaces, err = namespace.NewSet(all...); err != nil {
 		return UsageError("%s: %w", source, err)
+	}
+	if with, err := namespace.NewSet(append(all, Plain)...); err == nil { // else its number or name is a program's
+		a.namespaces = with
 	}
 	return nil
 }

@@ -98,11 +98,11 @@ func TestServeLocksKnowsItsClientsByTheirCertificates(t *testing.T) {
 		{nil, []string{"list"}, 69, "certificate required"},
 		{others.client(t, "ops", "", soon), []string{"list"}, 69, ""},
 		{ours.client(t, "ops-of-old", "", time.Now().Add(-time.Minute)), []string{"list"}, 69, "expired certificate"},
-		{ours.client(t, "stranger", "", soon), []string{"list"}, 69, "denies access"},
+		{ours.client(t, "stranger", "", soon), []string{"list"}, 77, "denies access"},
 		{ours.client(t, "worker", "worker.example", soon), []string{"acquire", "jobs/x", "--owner", "a"}, 0, ""},
-		{ours.client(t, "worker", "worker.example", soon), []string{"acquire", "x"}, 69, "names begin with"},
+		{ours.client(t, "worker", "worker.example", soon), []string{"acquire", "x"}, 77, "names begin with"},
 		{ours.client(t, "reader", "", soon), []string{"list"}, 0, ""},
-		{ours.client(t, "reader", "", soon), []string{"acquire", "jobs/y"}, 69, "needs the right hold"},
+		{ours.client(t, "reader", "", soon), []string{"acquire", "jobs/y"}, 77, "needs the right hold"},
 		{ops, []string{"force-release", "jobs/x", "--reason", "gone"}, 0, ""},
 	} {
 		code, stderr := ask(c.who, c.args...)

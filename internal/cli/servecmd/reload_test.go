@@ -30,7 +30,7 @@ func TestServeLocksReadsTokensAndCertificateAgainOnAHangup(t *testing.T) {
 		t.Log(stderr)
 		return code
 	}
-	require.Equal(t, []int{0, 69}, []int{ask(tokens, "lease", "list"), ask(mine, "lease", "list")})
+	require.Equal(t, []int{0, 77}, []int{ask(tokens, "lease", "list"), ask(mine, "lease", "list")})
 
 	write(tokens, "broken\n")
 	write(key, "broken")
@@ -38,15 +38,15 @@ func TestServeLocksReadsTokensAndCertificateAgainOnAHangup(t *testing.T) {
 	p.Saying(&p.Stderr, "what=certificate error=")
 	assert.Contains(t, p.Stderr.String(), "what=tokens error=")
 	write(tokens, "first-0123456789abcdef\n")
-	require.Equal(t, []int{0, 69}, []int{ask(tokens, "lease", "list"), ask(mine, "lease", "list")}, "what was is kept")
+	require.Equal(t, []int{0, 77}, []int{ask(tokens, "lease", "list"), ask(mine, "lease", "list")}, "what was is kept")
 
 	writeCertificate(t, certificate, key) // another: the one before would not be trusted
 	write(tokens, "# of the reader\nsecond-0123456789abcdef right=read prefix=jobs/ # right=admin\n")
 	p.Signal(syscall.SIGHUP)
 	p.Saying(&p.Stderr, `msg="read again" what=certificate`)
 	require.Equal(t, 0, ask(mine, "lease", "list", "--prefix", "jobs/"))
-	require.Equal(t, 69, ask(mine, "lease", "list"), "others are not to be seen")
-	require.Equal(t, 69, ask(mine, "lease", "acquire", "jobs/x"), "nor to be changed")
+	require.Equal(t, 77, ask(mine, "lease", "list"), "others are not to be seen")
+	require.Equal(t, 77, ask(mine, "lease", "acquire", "jobs/x"), "nor to be changed")
 	p.Signal(syscall.SIGTERM)
 	assert.Zero(t, p.Wait())
 }

@@ -76,7 +76,13 @@ func TestServeLocksMisuse(t *testing.T) {
 	}
 	writeCertificate(t, filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem"))
 	pair := "--tls-cert " + filepath.Join(dir, "c.pem") + " --tls-key " + filepath.Join(dir, "k.pem")
+	double, marked := filepath.Join(dir, "double"), filepath.Join(dir, "marked")
+	require.NoError(t, os.WriteFile(double, []byte("s3cret-s3cret-s3cret right=hold right=read\n"), 0o600))
+	require.NoError(t, os.WriteFile(marked, []byte("\ufeffs3cret-s3cret-s3cret right=read\n"), 0o600))
 	for args, want := range map[string]string{
+		"serve locks --auth-token-file " + double:                                                                   "line 1 of " + double + " has right= twice",
+		"serve locks --auth-token-file " + marked:                                                                   marked + " has a byte order mark",
+		"serve locks --ttl-policy-file " + policy("min=1s min=2s"):                                                  "has min= twice",
 		"serve locks --tls-client-ca " + long:                                                                       "give --tls-cert and --tls-key",
 		"serve locks " + pair + " --tls-client-ca " + filepath.Join(dir, "c.pem"):                                   "say what certificates are good for",
 		"serve locks " + pair + " --auth-token-file " + long + " --tls-client-ca " + long:                           "has no certificate in PEM",
@@ -202,7 +208,7 @@ func TestServeLocksToOthersWithTokensAndTLS(t *testing.T) {
 	assert.Equal(t, 69, code)
 	assert.Contains(t, stderr, "certificate")
 	_, stderr, code = clitest.Run(t, nil, append(list, "--tls-ca", certificate)...)
-	assert.Equal(t, 69, code)
+	assert.Equal(t, 77, code)
 	assert.Contains(t, stderr, "denies access")
 }
 

@@ -116,7 +116,7 @@ func TestServeLocksAtASocketStillAsksForTokensIfItHasSome(t *testing.T) {
 	require.NoError(t, os.WriteFile(tokens, []byte("0123456789abcdef name=ops\n"), 0o600))
 	p := serveAt(t, socket, "--auth-token-file", tokens)
 	_, stderr, code := clitest.Run(t, nil, "lease", "list", "--server", "unix:"+socket)
-	assert.Equal(t, 69, code)
+	assert.Equal(t, 77, code)
 	assert.Contains(t, stderr, "denies access")
 	for _, args := range [][]string{{"acquire", "job", "--owner", "a"}, {"force-release", "job", "--reason", "x"}} {
 		_, stderr, code = clitest.Run(t, nil, append(append([]string{"lease"}, args...), "--server", "unix:"+socket, "--auth-token-file", tokens)...)

@@ -3,6 +3,7 @@ package shardscmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
@@ -85,7 +87,7 @@ func (g *group) drain(ctx context.Context, app *program.App, identity string, dr
 		return err
 	}
 	if o.wait > 0 {
-		if err := g.until(ctx, o.wait, func(seen shards.Group) error {
+		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
 			if m, _ = g.member(seen, identity); m.Owned > 0 {
 				return fmt.Errorf("%s still owns %d shards", identity, m.Owned)
 			}
@@ -126,18 +128,28 @@ func (d drained) output() program.Output {
 // lookEvery is how often a command looks that waits.
 const lookEvery = 500 * time.Millisecond
 
-// until waits until what is seen satisfies check.
-func (g *group) until(ctx context.Context, wait time.Duration, check func(shards.Group) error) error {
+// until waits until what is seen satisfies check. The order is given: a look that fails, as when the server ends the session, is tried again
+// until the time is over, unless no attempt can succeed.
+func (g *group) until(ctx context.Context, app *program.App, wait time.Duration, check func(shards.Group) error) error {
+	failed := false
 	for end := time.Now().Add(wait); ; {
-		seen, err := g.look(ctx)
-		if err != nil {
-			return err
+		seen, missing := g.look(ctx)
+		again := missing != nil
+		switch {
+		case !again:
+			missing = check(seen)
+		case ctx.Err() != nil || errors.Is(missing, leader.ErrPermanent):
+			return missing
+		case !failed:
+			app.Logger().Warn("looking failed: it is tried again", slog.Any("error", missing))
 		}
-		missing := check(seen)
+		failed = again
 		left := time.Until(end)
 		switch {
 		case missing == nil:
 			return nil
+		case left <= 0 && failed:
+			return missing
 		case left <= 0:
 			return &program.ExitError{Code: program.ExitBusy, Err: fmt.Errorf("%w after %v", missing, wait)}
 		}

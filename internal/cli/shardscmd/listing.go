@@ -37,6 +37,7 @@ type node struct {
 	Draining bool   `json:"draining"`
 	Drained  bool   `json:"drained"` // by an operator
 	Away     bool   `json:"away"`
+	Refuses  string `json:"refuses,omitempty"` // hashes of shards that it cannot claim now; "*" = all
 }
 
 type shard struct {
@@ -57,7 +58,7 @@ func newListing(name string, g shards.Group, f *filter) listing {
 		l.Pins = map[string]string{}
 	}
 	for _, m := range g.Members {
-		l.Nodes = append(l.Nodes, node{m.Identity, m.Weight, m.Owned, m.Fair, m.Draining, m.Drained, m.Away})
+		l.Nodes = append(l.Nodes, node{m.Identity, m.Weight, m.Owned, m.Fair, m.Draining, m.Drained, m.Away, m.Refuses})
 	}
 	for _, s := range g.Shards {
 		if f.nodes || !f.keeps(s) {
@@ -112,6 +113,13 @@ func (n node) state() string {
 		all = append(all, "drained")
 	case n.Drained || n.Draining:
 		all = append(all, "draining")
+	}
+	switch n.Refuses {
+	case "":
+	case "*":
+		all = append(all, "can claim nothing")
+	default:
+		all = append(all, fmt.Sprintf("refuses %d", 1+strings.Count(n.Refuses, ",")))
 	}
 	return strings.Join(all, ", ")
 }

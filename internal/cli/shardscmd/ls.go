@@ -36,8 +36,9 @@ FAIR is how many shards a node is to own when all has settled. A node is "draini
 it gives up what it owns, and "away" if it takes no part now. Shards are known by what was owned
 once: one that nobody owned yet is not listed, but missed.
 
-Exit codes: 0 each shard of the nodes' list is owned, 3 one is not, or that is not certain,
-because nodes have different lists, as during a deploy. --node, --prefix and --unowned
+Exit codes: 0 each shard that is known is owned, 3 one is not, or the nodes' list has one that was
+never owned, or nothing is known of the group, as in a database without its tables. While nodes have different lists, as during a deploy, only shards that were owned once are
+known. --node, --prefix and --unowned
 choose what is shown, and change no exit code.`,
 		Example: `  pglatch shards ls tenants
   pglatch shards ls tenants --node web-3 --prefix eu-
@@ -57,6 +58,9 @@ choose what is shown, and change no exit code.`,
 				if err := app.Print(newListing(g.name, seen, &f).output(app)); err != nil {
 					return err
 				}
+				if several(seen) {
+					app.Logger().Warn("the nodes have different lists: a shard that was never owned is not known")
+				}
 				return g.whole(seen)
 			})
 		},
@@ -71,7 +75,18 @@ choose what is shown, and change no exit code.`,
 	return cmd
 }
 
-// whole is an error of exit code 3 unless each shard is certainly owned.
+// several reports whether nodes have different lists.
+func several(seen shards.Group) bool {
+	lists := map[uint64]bool{}
+	for _, m := range seen.Members {
+		if !m.Away {
+			lists[m.List] = true
+		}
+	}
+	return len(lists) > 1
+}
+
+// whole is an error of exit code 3 unless each shard that is known is owned.
 func (g *group) whole(seen shards.Group) error {
 	free := len(seen.Shards) - seen.Owned()
 	there := slices.ContainsFunc(seen.Members, func(m shards.Member) bool { return !m.Away })
@@ -83,8 +98,8 @@ func (g *group) whole(seen shards.Group) error {
 		err = fmt.Errorf("no node takes part: nobody owns %d of %d shards", free, len(seen.Shards))
 	case free > 0:
 		err = fmt.Errorf("nobody owns %d of %d shards", free, len(seen.Shards))
-	case !seen.Certain:
-		err = fmt.Errorf("it is not certain that all is owned: the nodes have different lists, or one with a shard that nobody owned yet")
+	case !seen.Certain && !several(seen):
+		err = fmt.Errorf("it is not certain that all is owned: the nodes have a list with a shard that nobody owned yet")
 	default:
 		return nil
 	}

@@ -97,7 +97,7 @@ func (g *group) pin(ctx context.Context, app *program.App, name, identity string
 		return err
 	}
 	if o.wait > 0 {
-		if err := g.until(ctx, o.wait, func(seen shards.Group) error {
+		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
 			if s, _ = g.shard(seen, name); s.Owner != identity {
 				return fmt.Errorf("%s is owned by %s, and not by %s", name, cmp.Or(s.Owner, "nobody"), identity)
 			}

@@ -29,7 +29,13 @@ func postgresFlags(f *pflag.FlagSet) program.OpenFunc[*group] {
 		if err != nil {
 			return nil, program.UsageError("%w", err)
 		}
-		return &group{name: n.Name(), place: program.Target(cc), backend: b, fail: postgresError}, nil
+		return &group{name: n.Name(), place: program.Target(cc), backend: b, fail: func(ctx context.Context, err error) error {
+			if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
+				return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
+					"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", program.Target(cc), missing.Table)}
+			}
+			return program.Unavailable(ctx, err)
+		}}, nil
 	}
 }
 
@@ -43,12 +49,4 @@ func groupOf(app *program.App, text string) (namespace.Namespace, error) {
 		return n, program.UsageError("GROUP is %q, a namespace whose number is not known: say %s=NUMBER, or its number with --namespace or in PGLATCH_NAMESPACES", text, text)
 	}
 	return n, nil
-}
-
-// postgresError gives an error of the database its exit code.
-func postgresError(ctx context.Context, err error) error {
-	if table, ok := errors.AsType[*postgres.TableError](err); ok && table.Missing {
-		err = fmt.Errorf("there are no tables of shards named %s: is it another database, or another --table? The nodes, or postgres.Schema in a migration, make them: %w", table.Table, table.Cause)
-	}
-	return program.Unavailable(ctx, err)
 }

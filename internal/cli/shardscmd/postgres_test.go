@@ -39,8 +39,12 @@ func TestAGroupOfADatabaseIsANamespaceWhoseNumberIsKnown(t *testing.T) {
 		assert.Contains(t, stderr, want)
 	}
 	_, stderr, code := clitest.Run(t, env, "shards", "ls", "tenant=7")
-	assert.Equal(t, 69, code)
-	assert.Contains(t, stderr, "there are no tables of shards named public.pglatch_shard: is it another database, or another --table?")
+	assert.Equal(t, 3, code, "as for a group of which nothing is known")
+	assert.Contains(t, stderr, " has no table public.pglatch_shard, or none of those beside it: nodes with Config.CreateTable make them, or postgres.Schema of leader/shards in a migration; "+
+		"if nodes run, check the address of the database, and --table\n")
+	assert.NotContains(t, stderr, "SQLSTATE")
+	_, stderr, code = clitest.Run(t, env, "shards", "drain", "tenant=7", "a")
+	assert.Equal(t, 3, code, stderr)
 	_, stderr, code = clitest.Run(t, clitest.At(clitest.Nowhere), "shards", "drain", "tenant=7", "a")
 	assert.Equal(t, 69, code, stderr)
 }

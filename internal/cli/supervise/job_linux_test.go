@@ -1,6 +1,7 @@
 package supervise_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -61,11 +62,15 @@ func TestCtrlCOnTheTerminalIsAnInterrupt(t *testing.T) {
 // A pager reads the keys from the terminal, which its group needs for that.
 func TestAPipelineKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
-	c := openConsole(t, `echo child; sleep 1000`)
+	c := openConsole(t, `echo child:$$:; exec sleep 1000`)
 	c.types("$WRAPPER | (read line; echo from:$line; read key </dev/tty; echo got:$key)\n")
-	c.reads("from:child")
+	child := c.readsPID("from:child")
 	c.types("k\n")
 	c.reads("got:k")
+	require.Eventually(t, func() bool { // dash loses an interrupt that comes while it starts another program
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
+		return string(name) == "sleep\n"
+	}, patience, time.Millisecond)
 	c.types("\x03")
 	c.reads("prompt>")
 }

@@ -1,9 +1,6 @@
 package watchui
 
-import (
-	"strings"
-	"unicode"
-)
+import "github.com/pglatch/pglatch/internal/legible"
 
 // columns are those that a table shows, and how wide they are; 0 = it is left out.
 type columns []int
@@ -74,11 +71,4 @@ func cut(text string, width int) string {
 }
 
 // printable keeps what others named from steering the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
-}
+func printable(s string) string { return legible.Line(s) }

@@ -1,0 +1,109 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// otherUnits are the names in a document, with their paths, that say that a time is not in seconds.
+func otherUnits(path string, document any) (found []string) {
+	switch d := document.(type) {
+	case []any:
+		for _, v := range d {
+			found = append(found, otherUnits(path+"[]", v)...)
+		}
+	case map[string]any:
+		for name, v := range d {
+			for _, unit := range []string{"_ns", "_us", "_ms"} {
+				if strings.HasSuffix(name, unit) {
+					found = append(found, path+"."+name)
+				}
+			}
+			found = append(found, otherUnits(path+"."+name, v)...)
+		}
+	}
+	return found
+}
+
+// Locks, elections and shards are told of in seconds; leases, and load, whose units are in the names, in milliseconds.
+func TestDocumentsHaveOneUnitOfTime(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, []string{".a[].age_ns"}, otherUnits("", map[string]any{"a": []any{map[string]any{"age_ns": 1}}}), "the control")
+
+	dsn := pgtest.DSN(t)
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Answer: introspect.Config{Service: "billing"}})
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	key := namespace.Must(2, "order").ID(42)
+	_, err = l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	waiting.Go(func() { _, _ = l.With(advisory.Options{Wait: advisory.NoTimeout}).Acquire(ctx, key) })
+	leads := clitest.Start(t, clitest.At(dsn), "leader", "run", "1:7", "--create-table", "--", "sh", "-c", "echo leads; exec sleep 600")
+	clitest.Eventually(t, func() bool { return strings.Contains(leads.Stdout.String(), "leads") }, func() string { return leads.Stderr.String() })
+	backend, err := shardspg.New(shardspg.Config{DSN: dsn, Namespace: namespace.Must(7, "tenant")})
+	require.NoError(t, err)
+	require.NoError(t, backend.Migrate(t.Context()))
+	log := filepath.Join(t.TempDir(), "log")
+	record := `{"msg":"work_ended","election":"e","identity":"%s","term":"1.%d","began":"2026-01-02T03:04:0%[2]d.1Z","ended":"2026-01-02T03:04:0%[2]d.2Z","lasted":100000000}` + "\n"
+	require.NoError(t, os.WriteFile(log, fmt.Appendf(fmt.Appendf(nil, record, "a", 1), record, "b", 2), 0o600))
+
+	for line, shows := range map[string]string{
+		"ls":                   `"process":`,
+		"status 2:42":          `"process":`,
+		"tree":                 `"server":`,
+		"ask 2:42":             `"process":`,
+		"dump 2:42":            `"process":`,
+		"doctor":               `"checks":`,
+		"leader status 1:7":    `"since":`,
+		"leader verify " + log: `"closest":`,
+		"shards ls tenant=7":   `"nodes":`,
+		"key 2:42":             `"key":`,
+		"try 2:43":             `"key":`,
+	} {
+		args := append(strings.Fields(line), "-o", "json")
+		var stdout, stderr string
+		clitest.Eventually(t, func() bool {
+			stdout, stderr, _ = clitest.Run(t, clitest.At(dsn), args...)
+			return strings.Contains(stdout, shows)
+		}, func() string { return line + "\n" + stdout + stderr })
+		check(t, line, []byte(stdout))
+	}
+
+	m, err := monitor.Open(monitor.Config{DSN: dsn, Authorize: monitor.AllowAll})
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, monitor.Path, nil))
+	require.Contains(t, answer.Body.String(), `"duration":`)
+	check(t, monitor.Path, answer.Body.Bytes())
+}
+
+func check(t *testing.T, name string, text []byte) {
+	t.Helper()
+	var document any
+	require.NoError(t, json.Unmarshal(text, &document), "%s: %s", name, text)
+	assert.Empty(t, otherUnits("", document), name)
+}
