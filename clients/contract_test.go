@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,6 +56,21 @@ func TestErrorsHaveTypes(t *testing.T) {
 		require.Empty(t, move.do(command{Do: "acquire", As: "g", Name: "z"}).Error)
 		elsewhere.target = none.url()
 		assert.Equal(t, "NotFound", move.do(command{Do: "renew", As: "g"}).Error)
+	})
+}
+
+func TestWhereNobodyListensNothingWasDone(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, l language) {
+		t.Helper()
+		s := serve(t, "")
+		at := s.url()
+		s.program.Signal(syscall.SIGKILL)
+		s.program.Wait()
+		w := l.start(t, setup{Bases: []string{at}, Timeout: 10_000, TTL: 60_000})
+		for _, wait := range []int{0, 300} {
+			assert.Equal(t, "Unavailable", w.do(command{Do: "acquire", As: "a", Name: "x", Wait: wait}).Error)
+		}
 	})
 }
 

@@ -5,7 +5,6 @@ package clients_test
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/notrun"
 )
 
 // patience bounds what a test waits for on a slow and busy machine.
@@ -48,13 +48,7 @@ func inEach(t *testing.T, test func(t *testing.T, l language)) {
 
 func need(t *testing.T, program string) {
 	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		fmt.Printf("NOT RUN: %s: %v\n", t.Name(), err)
-		if os.Getenv("CI") == "true" {
-			t.FailNow()
-		}
-		t.SkipNow()
-	}
+	notrun.Program(t, "no program "+program, program)
 }
 
 // A setup is what a worker is told to be.

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import ipaddress
 import json
+import logging
 import os
 import random
 import secrets
@@ -19,6 +20,7 @@ from urllib.parse import quote, urlsplit
 TYPES = "https://github.com/pglatch/pglatch/problems/"
 MAX_ANSWER = 1 << 20
 LONG_POLL = 20.0
+log = logging.getLogger("pglatch")
 
 # The clock of deadlines. CLOCK_MONOTONIC stands still while a machine is suspended; the store's clock goes on.
 if hasattr(time, "CLOCK_BOOTTIME"):
@@ -30,6 +32,7 @@ else:
 
 class Error(Exception): """All errors of this module."""
 class OutcomeUnknown(Error): """No answer came that says what happened: the request may have been carried out."""
+class Unavailable(Error): """No server took the request, or a request that only reads got no answer. Nothing was done."""
 class Lost(Error): """The lease can no longer be trusted. The cause says why."""
 
 
@@ -88,18 +91,21 @@ class Client:
         body = {"owner_id": owner or self.owner, "ttl_ms": int(ttl * 1000), "idempotency_key": idempotency_key or secrets.token_hex(16)} | options
         end, attempt, unknown = now() + wait, 0, None  # the last: of an earlier request, which can have been granted
         while True:
-            poll = min(max(end - now(), 0), LONG_POLL)
+            poll, asked = min(max(end - now(), 0), LONG_POLL), now()
             try:
                 answer, sent = self._call("acquire", name, body, wait=poll, until=end + self.timeout)
                 return Lease(self, answer, ttl, self._deadline(answer, sent))
             except Held as e:
-                error, pause, unknown = e, 0 if poll else e.retry, None
+                error, pause, unknown = e, max(e.retry - (now() - asked), 0) if poll else e.retry, None  # unless the server cut the wait short
             except (Invalid, Denied) as e:
                 raise unknown or e
             except Problem as e:
                 error, pause = unknown or e, e.retry
-            except OutcomeUnknown as e:
-                error = unknown = e
+            except (OutcomeUnknown, Unavailable) as e:
+                if isinstance(e, Unavailable) and not attempt:
+                    log.warning("%s: trying again for %.0f s", e, max(end - now(), 0))
+                error = unknown = e if isinstance(e, OutcomeUnknown) else unknown
+                error = error or e
                 pause = min(0.1 * 2 ** min(attempt, 4), 1) * random.uniform(0.5, 1.5)
             attempt += 1
             if now() + pause >= end:
@@ -152,9 +158,12 @@ class Client:
                 error = f"{status} {answer.get('title', '')}"
             except (OSError, http.client.HTTPException, ValueError, AttributeError, KeyError, TypeError) as e:
                 error = e
-            known = False
+            known = known and (body is None or isinstance(error, _NotSent))
             self._fail(base)
-        raise OutcomeUnknown(f"{verb or 'get'} {name}: outcome unknown: {error}") from (error if isinstance(error, Exception) else None)
+        if known and error:
+            hint = "; start one: pglatch serve locks" if isinstance(error, _NotSent) else ""
+            raise Unavailable(f"{verb or 'get'} {name}: no lock server answers at {', '.join(b.geturl() for b in self._bases)}: {error}; nothing was done{hint}") from None
+        raise OutcomeUnknown(f"{verb or 'get'} {name}: outcome unknown: {error}") from None
 
     def _check(self, name, body, answer):
         """Notices what stands between client and server and mixes up answers."""
@@ -192,6 +201,11 @@ class Client:
             connection.timeout = timeout
             if connection.sock:
                 connection.sock.settimeout(timeout)
+            else:
+                try:
+                    connection.connect()
+                except OSError as e:
+                    raise _NotSent(str(e)) from None
             connection.request("GET" if data is None else "POST", self._bases[base].path + target, data, self._headers | {"Pglatch-Request-Id": id})
             response = connection.getresponse()
             text = response.read(MAX_ANSWER + 1)
@@ -203,6 +217,9 @@ class Client:
         with self._mutex:
             self._idle.append((base, connection))
         return response.status, response.headers.get_content_type(), text
+
+
+class _NotSent(OSError): """There was no connection to send the request on."""
 
 
 def _is_loopback(host):

@@ -2,6 +2,8 @@
 }
 /** No answer came that says what happened: the request may have been carried out. */ export class OutcomeUnknown extends PglatchError {
 }
+/** No server took the request, or a request that only reads got no answer. Nothing was done. */ export class Unavailable extends PglatchError {
+}
 /** The lease can no longer be trusted. The cause says why. */ export class Lost extends PglatchError {
 }
 /** The server refused; nothing was done. `problem` is its answer, of RFC 9457. */

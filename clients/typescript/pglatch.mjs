@@ -21,6 +21,7 @@ const until = (m) => Math.max(Math.min(m.run - performance.now(), m.up - booted(
 
 /** All errors of this module. */ export class PglatchError extends Error { }
 /** No answer came that says what happened: the request may have been carried out. */ export class OutcomeUnknown extends PglatchError { }
+/** No server took the request, or a request that only reads got no answer. Nothing was done. */ export class Unavailable extends PglatchError { }
 /** The lease can no longer be trusted. The cause says why. */ export class Lost extends PglatchError { }
 /** The server refused; nothing was done. `problem` is its answer, of RFC 9457. */
 export class Problem extends PglatchError {
@@ -100,14 +101,15 @@ export class Client {
     }
     const end = after(now(), o.wait ?? 30_000)
     for (let attempt = 0, unknown = /** @type {unknown} */ (undefined); ; attempt++) { // the last: of an earlier request, which can have been granted
-      const poll = Math.min(until(end), longPoll)
+      const poll = Math.min(until(end), longPoll), asked = performance.now()
       try {
         const { answer, sent } = await this._call('acquire', name, body, poll, after(end, this.options.timeout))
         return new Lease(this, answer, ttl, this._deadline(answer, sent))
       } catch (e) {
         unknown = e instanceof OutcomeUnknown ? e : e instanceof Held ? undefined : unknown
         if (!(e instanceof PglatchError) || e instanceof Invalid || e instanceof Denied) throw unknown ?? e
-        const pause = e instanceof Held && poll > 0 ? 0 : e instanceof Problem ? e.retry : jitter(Math.min(100 * 2 ** Math.min(attempt, 4), 1000))
+        if (e instanceof Unavailable && attempt === 0) console.warn(`pglatch: ${e.message}: trying again for ${Math.round(until(end) / 1000)} s`)
+        const pause = e instanceof Held && poll > 0 ? Math.max(e.retry - (performance.now() - asked), 0) : e instanceof Problem ? e.retry : jitter(Math.min(100 * 2 ** Math.min(attempt, 4), 1000))
         if (until(end) <= pause) throw unknown ?? e
         await sleep(pause)
       }
@@ -184,11 +186,13 @@ export class Client {
       } catch (e) {
         error = e
       }
-      known &&= error instanceof Problem
+      known &&= error instanceof Problem || !body || notSent(error)
       if ((!(error instanceof Problem) || elsewhere.includes(error.problem.status)) && this.#current === base) this.#current = (base + 1) % this.bases.length
       if (error instanceof Problem) throw error
     }
-    throw new OutcomeUnknown(`${verb || 'get'} ${name}: outcome unknown: ${error}`, { cause: error })
+    const request = `${verb || 'get'} ${name}`, why = /** @type {any} */ (error)?.cause?.code ?? error
+    if (!known || error === undefined) throw new OutcomeUnknown(`${request}: outcome unknown: ${error}`, { cause: error })
+    throw new Unavailable(`${request}: no lock server answers at ${this.bases.join(', ')}: ${why}; nothing was done${notSent(error) ? '; start one: pglatch serve locks' : ''}`)
   }
 
   /** Sends a request once. @param {string} url @param {Record<string, any> | undefined} body @param {number} timeout */
@@ -206,6 +210,9 @@ export class Client {
     }
   }
 }
+
+/** Reports whether there was no connection to send a request on. @param {any} e */
+const notSent = (e) => ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT'].includes(e?.cause?.code)
 
 /** Tokens are bigints: a number of JavaScript keeps 53 bits. @param {Record<string, any>} body */
 const format = (body) => JSON.stringify(body, (_, v) => typeof v === 'bigint' ? `bigint:${v}` : v).replace(/"fencing_token":"bigint:(\d+)"/, '"fencing_token":$1')
