@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +20,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/soak"
 )
 
 var errEnough = errors.New("enough")
@@ -80,18 +79,6 @@ func TestThoseBehindACanceledWaiterWaitOn(t *testing.T) {
 	})
 }
 
-// races is how often each race is run: PGLATCH_RACES, or 2000.
-func races(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("PGLATCH_RACES")
-	if text == "" {
-		return 2000
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "PGLATCH_RACES")
-	return n
-}
-
 // A context that ends around the grant: either the caller gets the lock, or
 // nothing stays locked. That the same race leaves phantoms with the usual way to
 // wait is shown beside the sessions.
@@ -103,7 +90,7 @@ func TestWhatAnAcquireReturnsIsWhatTheServerSaysWhenItsContextEndsAroundTheGrant
 				dsn := pgtest.DSN(t)
 				l := open(t, dsn, session.DefaultTTL)
 				r := canceler{t: t, l: l, holder: connect(t, dsn), judge: connect(t, dsn), aim: raceAt, try: try}
-				n, held := races(t), 0
+				n, held := soak.Size(t, 500, 10_000), 0
 				for range n {
 					if r.race() {
 						held++

@@ -22,7 +22,7 @@ func childLocker(ctx context.Context, dsn string) (*advisory.Locker, error) {
 	if !ok {
 		return nil, errors.New("a child without a mode")
 	}
-	return advisory.Open(ctx, mode.Config(advisory.Config{DSN: dsn, SessionTTL: childTTL, Timeout: patience}))
+	return advisory.Open(ctx, mode.Config(advisory.Config{DSN: dsn, SessionTTL: childTTL, Wait: patience}))
 }
 
 // holdUntilKilled says "held", and how the lock's context ended, and then whether

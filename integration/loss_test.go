@@ -60,6 +60,28 @@ func TestALockBehindASilentNetworkIsLostBeforeAnotherCanHaveIt(t *testing.T) {
 	})
 }
 
+// What docs/operations.md says of a reset that reaches only the server: two believe that they hold the lock
+// until the holder's deadline.
+func TestAResetThatReachesOnlyTheServerFreesTheLockAndTheHolderKnowsByItsDeadline(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		const ttl = 6 * time.Second
+		dsn := pgtest.DSN(t)
+		proxy, via := throughProxy(t, dsn)
+		cut, other := open(t, via, ttl), open(t, dsn, ttl)
+		lock := acquire(t, cut, agents.ID(1))
+		proxy.Set(faultproxy.Hold)
+		start := time.Now()
+		proxy.ResetServer()
+		successor := acquire(t, other, agents.ID(1))
+		t.Logf("free after %v; the holder knows: %v", time.Since(start), lock.Context().Err() != nil)
+		requireLost(t, lock, patience) // the network is still silent
+		t.Logf("the holder knew after %v", time.Since(start))
+		require.NoError(t, successor.Release())
+	})
+}
+
 func TestASilentNetworkDelaysACallByItsBoundOnly(t *testing.T) {
 	t.Parallel()
 	lockmode.Run(t, func(t *testing.T) {

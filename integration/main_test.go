@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // sessions live for ttl.
 func open(t *testing.T, dsn string, ttl time.Duration) *advisory.Locker {
 	t.Helper()
-	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: dsn, SessionTTL: ttl, Timeout: patience}))
+	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(advisory.Config{DSN: dsn, SessionTTL: ttl, Wait: patience}))
 	require.NoError(t, err)
 	t.Cleanup(l.Close)
 	return l
@@ -117,6 +117,9 @@ var children = map[string]func(ctx context.Context, dsn string) error{
 	"look Value":   lookAfterAPause(looks["Value"]),
 	"look derived": lookAfterAPause(looks["derived"]),
 	"guarded":      leadAndGuard,
+
+	"transaction":           lockInATransaction(1, "1s"),
+	"transaction unbounded": lockInATransaction(2, "0"),
 }
 
 // start runs a child; the words before run its command line.

@@ -35,7 +35,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 				return free
 			}
 			ending, finish := make(chan error), make(chan struct{})
-			a := join(t, "a", backend, careful, func(ctx context.Context) {
+			a := join(t, "a", backend, leader.Config{LeaseDuration: careful.LeaseDuration}, func(ctx context.Context) {
 				<-ctx.Done()
 				ending <- context.Cause(ctx)
 				<-finish

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/clitest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
@@ -21,12 +22,12 @@ const patience = 60 * time.Second
 
 var agents = namespace.Must(1, "agent")
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { clitest.Main(m) }
 
 // open opens a Locker of the test's mode that is closed at the end of the test.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {
 	t.Helper()
-	config.Timeout = patience
+	config.Wait = patience
 	l, err := advisory.Open(t.Context(), lockmode.Of(t).Config(config))
 	require.NoError(t, err)
 	t.Cleanup(l.Close)

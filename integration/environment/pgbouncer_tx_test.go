@@ -35,16 +35,16 @@ func TestATransactionLockWorksBehindATransactionPooler(t *testing.T) {
 			require.NoError(t, err)
 			defer conn.Close(context.WithoutCancel(t.Context()))
 
-			require.ErrorIs(t, advisory.LockTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
+			require.ErrorIs(t, advisory.LockTx(t.Context(), conn, advisory.TxOptions{}, agents.ID(1)), advisory.ErrNoTransaction)
 			requireLocks(t, direct, 0, 0)
 			tx, err := conn.Begin(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, advisory.LockTx(t.Context(), tx, agents.ID(1)))
+			require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)))
 			_, err = locker.TryAcquire(t.Context(), agents.ID(1))
 			require.ErrorIs(t, err, advisory.ErrHeld)
 			require.NoError(t, tx.Commit(t.Context()))
 			requireLocks(t, direct, 0, 0)
-			require.ErrorIs(t, advisory.LockTx(t.Context(), conn, agents.ID(1)), advisory.ErrNoTransaction)
+			require.ErrorIs(t, advisory.LockTx(t.Context(), conn, advisory.TxOptions{}, agents.ID(1)), advisory.ErrNoTransaction)
 		}
 	})
 }

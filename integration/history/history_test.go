@@ -20,33 +20,36 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+	"github.com/pglatch/pglatch/internal/test/soak"
+	"github.com/pglatch/pglatch/internal/test/tabletrace"
 )
 
 const (
-	jobVariable      = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
-	durationVariable = "PGLATCH_HISTORY"  // how long the fights last; 20 s without it
-	processes        = 2
+	jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
+	processes   = 2
 
-	// enoughKills of sessions end a fight in which they are killed, also on a machine
-	// that is too busy for them in its time.
-	enoughKills = 100
-	patience    = 5 * time.Minute
+	patience = 5 * time.Minute
 )
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(jobVariable); text != "" {
-		var j job
-		err := json.Unmarshal([]byte(text), &j)
-		if err == nil {
-			err = fight(j, os.Stdin, os.Stdout)
-		}
-		if err != nil {
-			_, _ = os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
-		}
-		os.Exit(0)
+		os.Exit(tabletrace.Main(func() int { return child(text) }))
 	}
 	pgtest.Main(m)
+}
+
+// child is a process that fights. It returns its exit code.
+func child(text string) int {
+	var j job
+	err := json.Unmarshal([]byte(text), &j)
+	if err == nil {
+		err = fight(j, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		return 1
+	}
+	return 0
 }
 
 func TestNeverTwoHoldersWhileSessionsDieAndLockersClose(t *testing.T) {
@@ -110,15 +113,17 @@ func TestWithoutALockUpdatesAreLostAndTheHistoryIsIllegal(t *testing.T) {
 	require.Less(t, c.counter(t, "counter_tx"), total.InTx)
 }
 
+// enoughKills of sessions end a fight in which they are killed, also on a machine
+// that is too busy for them in its time.
+func enoughKills(t *testing.T) int64 {
+	t.Helper()
+	return soak.Size[int64](t, 40, 100)
+}
+
+// duration is how long the fights last.
 func duration(t *testing.T) time.Duration {
 	t.Helper()
-	text := os.Getenv(durationVariable)
-	if text == "" {
-		return 20 * time.Second
-	}
-	d, err := time.ParseDuration(text)
-	require.NoError(t, err)
-	return d
+	return soak.Size(t, 4*time.Second, time.Minute)
 }
 
 // inAllModes runs a fight between processes of each pair of modes. All hand each other the
@@ -167,11 +172,11 @@ func newCounters(t *testing.T) *counters {
 func (c *counters) fight(t *testing.T, d time.Duration, j job) []report {
 	t.Helper()
 	j.DSN = c.dsn
-	over := make(chan struct{})
+	enough, over := enoughKills(t), make(chan struct{})
 	go func() {
 		defer close(over)
 		<-time.After(d)
-		for limit := time.Now().Add(patience); c.killing && c.kills.Load() < enoughKills && time.Now().Before(limit); {
+		for limit := time.Now().Add(patience); c.killing && c.kills.Load() < enough && time.Now().Before(limit); {
 			<-time.After(10 * time.Millisecond)
 		}
 	}()
@@ -205,7 +210,7 @@ func (c *counters) fight(t *testing.T, d time.Duration, j job) []report {
 		})
 	}
 	wg.Wait()
-	require.True(t, !c.killing || c.kills.Load() >= enoughKills, "the machine is too busy: only %d sessions were killed", c.kills.Load())
+	require.True(t, !c.killing || c.kills.Load() >= enough, "the machine is too busy: only %d sessions were killed", c.kills.Load())
 	return reports
 }
 

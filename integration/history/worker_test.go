@@ -216,8 +216,8 @@ func (f *fighter) inTx(ctx context.Context, key int64) {
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 		if !f.job.NoLock {
-			options := advisory.Options{Wait: rand.N(time.Second) + 1}
-			if err := options.LockTx(ctx, tx, agents.ID(key)); err != nil {
+			options := advisory.TxOptions{Wait: rand.N(time.Second) + 1}
+			if err := advisory.LockTx(ctx, tx, options, agents.ID(key)); err != nil {
 				return err
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/internal/test/pgtest/service"
@@ -50,8 +51,7 @@ func openDesk(t *testing.T, dsn string) desk {
 	server := httptest.NewServer(m.Page())
 	t.Cleanup(func() { server.Close(); m.Close() })
 	command := filepath.Join(t.TempDir(), "pglatch")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "../../cmd/pglatch").CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, gobuild.Program(t.Context(), "../../cmd/pglatch", command))
 	return desk{t, server.URL + "/", dsn, command}
 }
 
@@ -154,7 +154,8 @@ func TestEachFaultOfAFleetIsNamed(t *testing.T) {
 	d.listed("pooler", "order/9")
 
 	proxy.Set(faultproxy.Hold)
-	d.named("no-leader", "job/1", "scheduler")
+	d.named("holder-silent", "job/1", "scheduler", "it may lead for up to")
+	d.quiet("no-leader")                   // its lease is not over
 	d.listed("holder-silent", "scheduler") // who looks for the first time cannot know that it led
 
 	stock.signal(syscall.SIGSTOP)

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 // order/7, "lead" takes part in the election. It says "done" when it has begun.
 func serve(ctx context.Context, name, dsn string) error {
 	locker, err := advisory.Open(ctx, advisory.Config{
-		DSN: dsn, Timeout: time.Hour, SessionTTL: time.Minute, ApplicationName: name, Answer: introspect.Config{Service: name},
+		DSN: dsn, Wait: time.Hour, SessionTTL: time.Minute, ApplicationName: name, Answer: introspect.Config{Service: name},
 	})
 	if err != nil {
 		return err

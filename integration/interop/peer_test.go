@@ -37,7 +37,7 @@ func (p peer) require(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	watcher := connect(t, dsn)
 	key := p.key(watcher.Config().Database)
-	locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Timeout: patience})
+	locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Wait: patience})
 	require.NoError(t, err)
 	defer locks.Close()
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/notrun"
 	"github.com/pglatch/pglatch/namespace/interop"
 )
 
@@ -65,13 +66,7 @@ func (p program) peer(gated, empty string) peer {
 // find returns the path of a program, or says that the test was not run; in CI that is a failure.
 func find(t *testing.T, name, why string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		_, _ = fmt.Fprintf(os.Stdout, "NOT RUN: %s: %s\n", t.Name(), why)
-		require.Empty(t, os.Getenv("CI"), why)
-		t.SkipNow()
-	}
-	return path
+	return notrun.Program(t, why, name)
 }
 
 func write(t *testing.T, name, text string) (directory string) {

@@ -46,7 +46,7 @@ func handWritten(t *testing.T, dsn string) replica {
 func onKeys(keys ...namespace.Key) func(t *testing.T, dsn string) replica {
 	return func(t *testing.T, dsn string) replica {
 		t.Helper()
-		locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Timeout: patience})
+		locks, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Wait: patience})
 		require.NoError(t, err)
 		t.Cleanup(locks.Close)
 		return func(ctx context.Context, work func() error) error {

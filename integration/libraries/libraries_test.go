@@ -78,12 +78,12 @@ func TestTransactionsOfLibrariesAreLocked(t *testing.T) {
 			require.NoError(t, err)
 			defer db.Close()
 			tx := begin(t, db)
-			require.NoError(t, advisory.LockSQLTx(t.Context(), tx, customers.ID(42), text))
+			require.NoError(t, advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{}, customers.ID(42), text))
 			other := begin(t, db)
-			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42)), advisory.ErrHeld)
-			require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, text), advisory.ErrHeld)
+			require.ErrorIs(t, advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Try: true}, customers.ID(42)), advisory.ErrHeld)
+			require.ErrorIs(t, advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Try: true}, text), advisory.ErrHeld)
 			require.NoError(t, tx.commit())
-			require.NoError(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42), text))
+			require.NoError(t, advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Try: true}, customers.ID(42), text))
 			require.NoError(t, other.rollback())
 		})
 	}
@@ -102,6 +102,6 @@ func TestPoolsOfLibrariesAreNoTransactions(t *testing.T) {
 		"GORM": g.Statement.ConnPool,
 		"ent":  entsql.OpenDB(dialect.Postgres, db),
 	} {
-		require.ErrorIs(t, advisory.LockSQLTx(context.WithoutCancel(t.Context()), pool, namespace.Pair(1, 2)), advisory.ErrNoTransaction, name)
+		require.ErrorIs(t, advisory.LockSQLTx(context.WithoutCancel(t.Context()), pool, advisory.TxOptions{}, namespace.Pair(1, 2)), advisory.ErrNoTransaction, name)
 	}
 }

@@ -41,17 +41,39 @@ func TestTransactionsOfLibrariesAreLockedBehindATransactionPooler(t *testing.T) 
 			}
 			for range 3 { // each on whatever session comes
 				tx := begin(t, db)
-				require.NoError(t, advisory.LockSQLTx(t.Context(), tx, customers.ID(42), text))
+				require.NoError(t, advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{}, customers.ID(42), text))
 				require.Equal(t, 2, locks())
 				other := begin(t, db)
-				require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, customers.ID(42)), advisory.ErrHeld)
-				require.ErrorIs(t, advisory.TryLockSQLTx(t.Context(), other, text), advisory.ErrHeld)
+				require.ErrorIs(t, advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Try: true}, customers.ID(42)), advisory.ErrHeld)
+				require.ErrorIs(t, advisory.LockSQLTx(t.Context(), other, advisory.TxOptions{Try: true}, text), advisory.ErrHeld)
 				require.NoError(t, other.rollback())
 				require.NoError(t, tx.commit())
 				require.Zero(t, locks(), "nothing is left on the pooler's sessions")
 			}
-			require.ErrorIs(t, advisory.LockSQLTx(t.Context(), struct{ advisory.SQLTx }{db}, customers.ID(42)), advisory.ErrNoTransaction)
+			require.ErrorIs(t, advisory.LockSQLTx(t.Context(), struct{ advisory.SQLTx }{db}, advisory.TxOptions{}, customers.ID(42)), advisory.ErrNoTransaction)
 			require.Zero(t, locks())
 		})
+	}
+}
+
+func TestADriverThatPreparesStatementsIsToldOfThePooler(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartServer(t, pgserver.Options{})
+	dsn := service.PgBouncer(t, server, "pool_mode=transaction", "default_pool_size=1", "ignore_startup_parameters=extra_float_digits")
+	lock := func(dsn string) error {
+		db, err := sql.Open("pgx", dsn)
+		require.NoError(t, err)
+		defer db.Close()
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		return advisory.LockSQLTx(t.Context(), tx, advisory.TxOptions{}, namespace.Must(1, "customer").ID(42))
+	}
+	require.NoError(t, lock(dsn), "the session has no statement yet")
+	err := lock(dsn)
+	require.ErrorIs(t, err, advisory.ErrPooler)
+	require.ErrorContains(t, err, "default_query_exec_mode=exec")
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		require.NoError(t, lock(dsn+"&default_query_exec_mode="+mode), mode)
 	}
 }

@@ -30,6 +30,7 @@ type game struct {
 	observer *observer
 	nodes    []*electiontest.Node
 	first    int                  // of the list that all go by
+	carried  int                  // shards of the session that was terminated last
 	woken    map[int]time.Time    // nodes that were stopped
 	late     []string             // operations that nothing excuses
 	counts   map[string]int       // of games that are over

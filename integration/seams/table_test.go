@@ -1,0 +1,110 @@
+//go:build integration
+
+package seams
+
+import (
+	"maps"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/sqlstate"
+	"github.com/pglatch/pglatch/leader"
+	shardspg "github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/once"
+)
+
+// surroundings say what is not as in a database without anything special. A new entry is expected to work in all.
+var surroundings = []surrounding{
+	{name: "direct", make: direct},
+	{name: "pooler in session mode", make: pooler("pool_mode=session")},
+	{name: "pooler in transaction mode", make: pooler("pool_mode=transaction"), except: union(lockers(advisory.ErrPooler), map[string]outcome{
+		"election":           is(advisory.ErrPooler, leader.ErrPermanent),
+		"shards":             is(advisory.ErrPooler, leader.ErrPermanent),
+		"pglatch leader run": code(69),
+	})},
+	{name: "pooler in statement mode", make: pooler("pool_mode=statement"), except: union(lockers(advisory.ErrPooler), map[string]outcome{
+		// The caller's BEGIN is refused.
+		"LockTx":                      state(sqlstate.ProtocolViolation),
+		"try of LockTx":               state(sqlstate.ProtocolViolation),
+		"LockTx of a held key":        state(sqlstate.ProtocolViolation),
+		"try of LockTx of a held key": state(sqlstate.ProtocolViolation),
+		"lease guard":                 state(sqlstate.ProtocolViolation),
+		"once DoTx":                   state(sqlstate.ProtocolViolation),
+		"once":                        is(once.ErrNotReady),
+		"election":                    is(advisory.ErrPooler, leader.ErrPermanent),
+		"shards":                      is(advisory.ErrPooler, leader.ErrPermanent),
+		"pglatch leader run":          code(69),
+		"pglatch shards ls":           code(69),
+	})},
+	{name: "standby", make: standby, except: union(lockers(advisory.ErrStandby), map[string]outcome{
+		"LockTx":                      is(advisory.ErrStandby),
+		"try of LockTx":               is(advisory.ErrStandby),
+		"LockTx of a held key":        is(advisory.ErrStandby),
+		"try of LockTx of a held key": is(advisory.ErrStandby),
+		"election":                    is(advisory.ErrStandby),
+		"lease":                       is(lease.ErrBusy),
+		"lease guard":                 is(lease.ErrBusy),
+		"lock server":                 is(lease.ErrBusy),
+		"shared lease":                is(lease.ErrBusy),
+		"once":                        is(once.ErrNotReady),
+		"once DoTx":                   is(advisory.ErrStandby),
+		"shards":                      is(advisory.ErrStandby),
+		"answers":                     is(advisory.ErrStandby),
+		"pglatch ls":                  code(69),
+		"pglatch status":              code(69),
+		"pglatch leader run":          code(69),
+		"pglatch leader status":       code(69),
+		"pglatch shards ls":           code(69),
+	})},
+	{name: "promoted standby", make: promoted},
+	{name: "slow server", make: slow},
+	{name: "statement_timeout", make: role("hurried", "ALTER ROLE hurried SET statement_timeout = '200ms'")},
+	{name: "lock_timeout", make: role("impatient", "ALTER ROLE impatient SET lock_timeout = '1ms'")},
+	{name: "idle timeouts", make: role("sleepless", "ALTER ROLE sleepless SET idle_in_transaction_session_timeout = '1s'; ALTER ROLE sleepless SET idle_session_timeout = '1s'")},
+	{name: "read only", make: role("reader", "ALTER ROLE reader SET default_transaction_read_only = on"), except: map[string]outcome{
+		"lease":        is(lease.ErrBusy),
+		"lease guard":  is(lease.ErrBusy),
+		"lock server":  is(lease.ErrBusy),
+		"shared lease": is(lease.ErrBusy),
+		"once DoTx":    is(once.ErrNotReady),
+		"shards":       is(shardspg.ErrReadOnly), // the guard locks a row
+	}},
+	{name: "serializable", make: role("strict", "ALTER ROLE strict SET default_transaction_isolation = serializable")},
+	{name: "search_path", make: shadowed},
+	{name: "no rights", make: stranger, except: union(noTables, map[string]outcome{"pglatch shards ls": code(77)})},
+	{name: "no tables", make: unmade, except: noTables},
+	{name: "older tables", make: older, except: map[string]outcome{
+		"lease":        is(lease.ErrNotReady),
+		"lease guard":  is(lease.ErrNotReady),
+		"lock server":  is(lease.ErrNotReady),
+		"shared lease": is(lease.ErrNotReady),
+	}},
+}
+
+// noTables is for roles that can use no table.
+var noTables = map[string]outcome{
+	"election":           is(leader.ErrPermanent),
+	"lease":              is(lease.ErrNotReady),
+	"lease guard":        is(lease.ErrNotReady),
+	"lock server":        is(lease.ErrNotReady),
+	"shared lease":       is(lease.ErrNotReady),
+	"once":               is(once.ErrNotReady),
+	"once DoTx":          is(once.ErrNotReady),
+	"shards":             is(leader.ErrPermanent),
+	"pglatch leader run": code(77),
+}
+
+// lockers are the entries that need a Locker, where Open refuses.
+func lockers(refusal error) map[string]outcome {
+	all := map[string]outcome{"pglatch run": code(69), "pglatch try": code(69)}
+	for _, name := range []string{"Acquire", "TryAcquire", "shared", "AcquireAll", "AcquireSlot", "Acquire of a held key", "Do", "middleware", "adapter"} {
+		all[name] = is(refusal)
+	}
+	return all
+}
+
+func union(a, b map[string]outcome) map[string]outcome {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}

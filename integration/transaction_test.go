@@ -1,0 +1,81 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
+)
+
+// lockInATransaction holds a lock by LockTx and, when it was stopped and woken, writes and commits.
+func lockInATransaction(id int64, idle string) func(ctx context.Context, dsn string) error {
+	return func(ctx context.Context, dsn string) error {
+		woken := make(chan os.Signal, 1)
+		signal.Notify(woken, syscall.SIGCONT)
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1, false)", idle); err != nil {
+			return err
+		}
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if err := advisory.LockTx(ctx, tx, advisory.TxOptions{}, agents.ID(id)); err != nil {
+			return err
+		}
+		fmt.Println("held")
+		<-woken
+		_, err = tx.Exec(ctx, "INSERT INTO writes VALUES ($1)", id)
+		if err == nil {
+			err = tx.Commit(ctx)
+		}
+		fmt.Println("woken", err)
+		return nil
+	}
+}
+
+// A lock of LockTx belongs to the caller's transaction, and only what bounds that bounds the lock.
+func TestALockTxOfAStoppedProcessIsFreeWhenTheServerEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	lockmode.Run(t, func(t *testing.T) {
+		t.Helper()
+		dsn := pgtest.DSN(t)
+		judge := connect(t, dsn)
+		_, err := judge.Exec(t.Context(), "CREATE TABLE writes (id bigint)")
+		require.NoError(t, err)
+		bounded, control := start(t, "transaction", dsn), start(t, "transaction unbounded", dsn)
+		for _, holder := range []*child{bounded, control} {
+			holder.says("held")
+			holder.signal(syscall.SIGSTOP)
+		}
+		l := open(t, dsn, childTTL)
+		lock := acquire(t, l, agents.ID(1))
+		_, err = l.TryAcquire(t.Context(), agents.ID(2))
+		require.ErrorIs(t, err, advisory.ErrHeld, "the control: its transaction has no bound")
+
+		bounded.signal(syscall.SIGCONT)
+		assert.NotContains(t, bounded.says("woken"), "<nil>", "it writes nothing under the lock of another")
+		control.signal(syscall.SIGCONT)
+		assert.Contains(t, control.says("woken"), "<nil>")
+		var ids []int64
+		require.NoError(t, judge.QueryRow(t.Context(), "SELECT array_agg(id) FROM writes").Scan(&ids))
+		assert.Equal(t, []int64{2}, ids)
+		require.NoError(t, lock.Release())
+		require.NoError(t, acquire(t, l, agents.ID(2)).Release())
+	})
+}
