@@ -337,3 +337,22 @@ func TestTheLatestVersionIsTheHighest(t *testing.T) {
 	assert.Equal(t, "v0.10.0", latest([]string{"v0.9.0", "v0.10.0", "adapters/one/v0.11.0", "v0.10.0-rc.1", "nonsense"}))
 	assert.Empty(t, latest(nil))
 }
+
+func TestACommandThatTakesLongIsNotSilent(t *testing.T) {
+	t.Parallel()
+	told := make(chan time.Duration)
+	stop := every(time.Millisecond, func(d time.Duration) {
+		select {
+		case told <- d:
+		default:
+		}
+	})
+	first := <-told
+	assert.Greater(t, <-told, first)
+	stop()
+	select {
+	case <-told:
+		assert.Fail(t, "it goes on after the command")
+	default:
+	}
+}

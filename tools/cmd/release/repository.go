@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/modfile"
 )
@@ -58,15 +59,42 @@ func (r *repository) git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// output is a command's, whose error has what it said.
+// quiet is how long a command runs without a word.
+const quiet = 10 * time.Second
+
+// output returns what a command prints. Its error has what the command said. While the command runs, output says so.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
+	stop := every(quiet, func(d time.Duration) { fmt.Printf("...   for %.0fs: %s\n", d.Seconds(), strings.Join(cmd.Args, " ")) })
 	out, err := cmd.Output()
+	stop()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(append(stderr.Bytes(), out...)))
 	}
 	return out, nil
+}
+
+// every calls tell after each period until stop is called, with the time since the beginning.
+func every(period time.Duration, tell func(time.Duration)) (stop func()) {
+	began, done, ended := time.Now(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				tell(time.Since(began))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // moduleDirs are the directories of all modules of a commit.
