@@ -151,8 +151,9 @@ var trials = map[string]trial{
 	"make test": target,
 	"export DATABASE_URL=postgres://localhost/shop PGLATCH_NAMESPACES=agent=1,order=2": environment,
 
-	"pglatch run agent/42 -- ./reindex.sh":    ends(0, "works"),
-	"pglatch run -n agent/42 -- ./reindex.sh": while("agent/42", ends(75, "is held by")),
+	"pglatch run agent/42 -- ./reindex.sh":      ends(0, "works"),
+	"pglatch run nightly-report -- ./report.sh": ends(0, ""),
+	"pglatch run -n agent/42 -- ./reindex.sh":   while("agent/42", ends(75, "is held by")),
 	"pglatch ls":                       while("agent/42", ends(0, "agent/42")),
 	"pglatch ls --verdicts":            while("order/42", ends(0, "order/42")),
 	"pglatch ls --waiting":             waiting("agent/42"),
@@ -167,13 +168,14 @@ var trials = map[string]trial{
 	"pglatch dump agent/42":            while("agent/42", ends(77, "")), // run allows it nobody
 	"pglatch dump order/42":            while("order/42", ends(77, "")),
 	"pglatch terminate 4711":           terminates,
+	"pglatch terminate 4711 --dry-run": saysWhatWouldEnd,
 	"pglatch serve monitor":            until("serving"),
 	"pglatch doctor":                   ends(0, ""),
 
 	"pglatch migrate":                         ends(0, ""),
-	"pglatch leader run 1:100 -- ./scheduler": after("pglatch migrate", until("works with token")),
-	"pglatch leader status 1:100":             after("pglatch migrate", ends(3, "")),
-	"pglatch leader resign 1:100":             resigns,
+	"pglatch leader run 100:1 -- ./scheduler": after("pglatch migrate", until("works with token")),
+	"pglatch leader status 100:1":             after("pglatch migrate", ends(3, "")),
+	"pglatch leader resign 100:1":             resigns,
 	"pglatch leader verify a.log b.log":       verifies,
 
 	"pglatch shards ls tenant=7":                         sharded(ends(0, "acme ")),
@@ -278,10 +280,20 @@ func terminates(s *stage, command string) {
 	assert.Equal(s.t, 76, holder.Wait(), holder.Stderr.String())
 }
 
+// saysWhatWouldEnd does, and ends nothing.
+func saysWhatWouldEnd(s *stage, command string) {
+	holder := s.hold("agent/42")
+	pids := clitest.Holders(s.t, clitest.Connect(s.t, s.dsn, "look"))
+	require.NotEmpty(s.t, pids)
+	ends(0, "agent/42")(s, strings.Replace(command, "4711", strconv.Itoa(pids[0]), 1))
+	holder.Signal(syscall.SIGTERM) // it holds on
+	assert.Zero(s.t, holder.Wait(), holder.Stderr.String())
+}
+
 // resigns a leader that allows it.
 func resigns(s *stage, command string) {
 	ends(0, "")(s, "pglatch migrate")
-	leader := s.start("pglatch leader run 1:100 --allow-resign -- ./scheduler")
+	leader := s.start("pglatch leader run 100:1 --allow-resign -- ./scheduler")
 	s.answers(leader)
 	ends(0, "")(s, command)
 	clitest.Eventually(s.t, func() bool { return strings.Count(leader.Stdout.String(), "works with token") >= 2 },
@@ -292,7 +304,7 @@ func resigns(s *stage, command string) {
 func verifies(s *stage, command string) {
 	ends(0, "")(s, "pglatch migrate")
 	for _, name := range []string{"a.log", "b.log"} {
-		node := s.start("pglatch leader run 1:100 --log-format json -- ./scheduler")
+		node := s.start("pglatch leader run 100:1 --log-format json -- ./scheduler")
 		node.Saying(&node.Stdout, "works with token")
 		node.Signal(syscall.SIGTERM)
 		assert.Zero(s.t, node.Wait(), node.Stderr.String())

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/parser"
@@ -8,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
@@ -57,6 +58,7 @@ var runs = map[string]func(t *testing.T, p *clitest.Program){
 func TestEveryProgramOfThePagesRuns(t *testing.T) {
 	t.Parallel()
 	left := maps.Clone(runs)
+	dsn := pgtest.DSN(t) // one, as for a newcomer who tries them all: they do not disturb each other
 	t.Run("page", func(t *testing.T) {
 		for _, p := range pages(t) {
 			n := 0
@@ -74,9 +76,9 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 						return
 					}
 					_, address := clitest.Serve(t, clitest.At(clitest.Nowhere), "--store", "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
-					text := strings.NewReplacer("postgres://localhost/shop", pgtest.DSN(t), "http://127.0.0.1:8080", "http://"+address).Replace(b.text)
+					text := strings.NewReplacer("postgres://localhost/shop", dsn, "http://127.0.0.1:8080", "http://"+address).Replace(b.text)
 					program := filepath.Join(t.TempDir(), "program")
-					require.Empty(t, build(t, text, "-o", program))
+					build(t, text, program)
 					judge(t, clitest.StartCommand(t, nil, program))
 				})
 			}
@@ -85,32 +87,51 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 	assert.Empty(t, left, "no page has these any more")
 }
 
-func TestEveryFragmentOfThePagesCompiles(t *testing.T) {
+var created = regexp.MustCompile(`CREATE TABLE (?:IF NOT EXISTS )?([\w.]+)`)
+
+func TestNoTwoProgramsOfThePagesMakeOneTable(t *testing.T) {
 	t.Parallel()
+	of := map[string]string{}
 	for _, p := range pages(t) {
 		for _, b := range p.blocks() {
-			if b.language != "go" || strings.HasPrefix(b.text, "package ") {
+			if b.language != "go" || !strings.HasPrefix(b.text, "package ") {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s:%d", p.name, b.line), func(t *testing.T) {
-				t.Parallel()
-				text := around(b.text)
-				assert.Empty(t, build(t, text, "-o", os.DevNull), text)
-			})
+			for _, m := range created.FindAllStringSubmatch(b.text, -1) {
+				assert.Empty(t, of[m[1]], "%s makes the table %s, too", p.name, m[1])
+				of[m[1]] = p.name
+			}
 		}
+	}
+	assert.GreaterOrEqual(t, len(of), 2, "the control: tables are found")
+}
+
+func TestEveryFragmentOfThePagesCompiles(t *testing.T) {
+	t.Parallel()
+	fragments := make(map[string]string)
+	for _, p := range pages(t) {
+		for _, b := range p.blocks() {
+			if b.language == "go" && !strings.HasPrefix(b.text, "package ") {
+				fragments[fmt.Sprintf("%s:%d", p.name, b.line)] = around(b.text)
+			}
+		}
+	}
+	require.NotEmpty(t, fragments)
+	for name, complaints := range compile(t, fragments) {
+		assert.Fail(t, "does not compile", "%s: %s\n%s", name, strings.Join(complaints, ""), fragments[name])
 	}
 }
 
-func TestAProgramThatDoesNotCompileIsFound(t *testing.T) {
+func TestAFragmentThatDoesNotCompileIsFound(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{
-		around("err := locker.Do(ctx, key)\n"),
-		around("err := locker.NoSuchMethod(ctx, key)\n"),
-	} {
-		assert.NotEmpty(t, build(t, text, "-o", os.DevNull))
-	}
-	text := around("err := locker.Do(ctx, key, work)\n")
-	assert.Empty(t, build(t, text, "-o", os.DevNull))
+	found := compile(t, map[string]string{
+		"an argument is missing": around("err := locker.Do(ctx, key)\n"),
+		"no such method":         around("err := locker.NoSuchMethod(ctx, key)\n"),
+		"right":                  around("err := locker.Do(ctx, key, work)\n"),
+	})
+	assert.Contains(t, found, "an argument is missing")
+	assert.Contains(t, found, "no such method")
+	assert.Len(t, found, 2)
 }
 
 // known are the packages that fragments use without importing them.
@@ -164,7 +185,7 @@ var (
 // named says in a fragment which package it means, of several of one name.
 var named = regexp.MustCompile(`// package ([\w/]+)\n`)
 
-// around makes a program of a fragment, which is declarations or statements.
+// around makes a package of a fragment, which is declarations or statements.
 func around(fragment string) string {
 	body := given + "func _() error {\n" + fragment + "\nreturn nil\n}\n"
 	if _, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+fragment, parser.SkipObjectResolution); err == nil {
@@ -186,36 +207,76 @@ func around(fragment string) string {
 			fmt.Fprintf(&imports, "import %s %q\n", name, path)
 		}
 	}
-	return "package main\n" + imports.String() + body + "func main() {}\n"
+	return "package fragment\n" + imports.String() + body
 }
 
 // unused is no fault of a fragment.
 var unused = regexp.MustCompile(`declared and not used|imported and not used`)
 
-// build compiles a program in the first module of ours that has what it imports, and returns what
-// the compiler says. The program is in no directory but in the build's overlay, so that it changes
-// no module.
-func build(t *testing.T, text string, flags ...string) (complaints []string) {
+// build makes a program in the first module of ours that has its imports.
+func build(t *testing.T, text, program string) {
 	t.Helper()
-	module := moduleOf(t, text)
-	dir := t.TempDir()
-	source, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
-	require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
-	virtual := filepath.Join(module, "program_of_a_page", "main.go")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{virtual: source}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
-	args := append([]string{"build", "-C", module, "-overlay", overlay, "-gcflags=-e"}, flags...)
-	output, err := exec.CommandContext(t.Context(), "go", append(args, "./program_of_a_page")...).CombinedOutput()
-	if err == nil {
-		return nil
+	output := goBuild(t, moduleOf(t, text), map[string]string{"program": text}, "-o", program)
+	require.Empty(t, output, text)
+}
+
+// compile returns what the compiler says of the fragments that it refuses, by their names. All fragments of a module are
+// compiled by one command, and none is linked.
+func compile(t *testing.T, fragments map[string]string) (complaints map[string][]string) {
+	t.Helper()
+	names := slices.Sorted(maps.Keys(fragments))
+	modules := make(map[string]map[string]string)
+	for i, name := range names {
+		module := moduleOf(t, fragments[name])
+		if modules[module] == nil {
+			modules[module] = make(map[string]string)
+		}
+		modules[module][fmt.Sprintf("fragment%d", i)] = fragments[name]
 	}
-	for line := range strings.Lines(string(output)) {
-		if !strings.HasPrefix(line, "#") && !unused.MatchString(line) {
-			complaints = append(complaints, line)
+	complaints = make(map[string][]string)
+	place := regexp.MustCompile(`fragment(\d+)(?:/main)?\.go`)
+	for module, packages := range modules {
+		last := ""
+		for line := range strings.Lines(goBuild(t, module, packages)) {
+			m := place.FindStringSubmatch(line)
+			if strings.HasPrefix(line, "#") || unused.MatchString(line) {
+				continue
+			}
+			if m != nil {
+				i, err := strconv.Atoi(m[1])
+				require.NoError(t, err)
+				last = names[i]
+			}
+			require.NotEmpty(t, last, "the build failed in %s: %s", module, line)
+			complaints[last] = append(complaints[last], line)
 		}
 	}
 	return complaints
+}
+
+// goBuild compiles packages of one file each, and returns what go says if it fails. They are in no directory but in the
+// build's overlay, so that they change no module.
+func goBuild(t *testing.T, module string, packages map[string]string, flags ...string) (output string) {
+	t.Helper()
+	dir := t.TempDir()
+	files := make(map[string]string)
+	for name, text := range packages {
+		source := filepath.Join(dir, name+".go")
+		require.NoError(t, os.WriteFile(source, []byte(text), 0o600))
+		files[filepath.Join(module, "of_a_page", name, "main.go")] = source
+	}
+	replace, err := json.Marshal(map[string]any{"Replace": files})
+	require.NoError(t, err)
+	overlay := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(overlay, replace, 0o600))
+	args := append([]string{"-overlay", overlay, "-gcflags=-e"}, flags...)
+	command := gobuild.Command(t.Context(), append(args, "./of_a_page/...")...)
+	command.Dir = module
+	said, err := command.CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	return cmp.Or(string(said), err.Error()+"\n")
 }
 
 // moduleOf is the root module, or the nested one that is in an import or requires what is imported.
