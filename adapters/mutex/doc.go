@@ -16,7 +16,7 @@
 //	work takes longer       gone, unless it is extended in time       held as long as the session lives
 //	the lock is lost        nobody is told; Extend and Unlock say so  Context ends; they say so too
 //	ctx ends, then unlock   UnlockContext fails, the key stays        released all the same
-//	somebody else has it    32 tries, 50 to 250 ms apart              a queue, for the Locker's Timeout
+//	somebody else has it    32 tries, 50 to 250 ms apart              a queue, for the Locker's Wait
 //
 // There is no method Lock without an error, and so no sync.Locker: a lock in a database can
 // fail to come, and who cannot be told of that would go on without it.

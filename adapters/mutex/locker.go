@@ -25,7 +25,7 @@ func NewLocker(locker *advisory.Locker, names namespace.Namespace) *Locker {
 	return &Locker{locker: locker, names: names}
 }
 
-// Lock waits for the lock on key, for the Locker's Timeout at most. The context that it returns
+// Lock waits for the lock on key, for the Locker's Wait at most. The context that it returns
 // descends from ctx, and ends when the lock is lost or released. On failure, with the errors of
 // advisory.Locker.Acquire, it is ctx. The caller must release.
 func (l *Locker) Lock(ctx context.Context, key string) (context.Context, ReleaseFunc, error) {

@@ -41,7 +41,7 @@ func New(locker *advisory.Locker, key namespace.Key) *Mutex { return &Mutex{lock
 // Name returns the text of the key.
 func (m *Mutex) Name() string { return m.key.String() }
 
-// LockContext waits for the lock, at most for the Locker's Timeout, in the order of arrival and
+// LockContext waits for the lock, at most for the Locker's Wait, in the order of arrival and
 // not by trying again and again. ctx bounds the wait; its end does not unlock. On failure
 // nothing is locked; the errors are those of advisory.Locker.Acquire, and one that matches
 // ErrExpired while a lock of this Mutex that was lost is not unlocked.

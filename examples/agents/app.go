@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/labstack/echo/v4"
 
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
 )
 
 // An App is one replica of the program. It must be closed.
@@ -79,7 +82,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.locker, err = advisory.Open(ctx, advisory.Config{
 		DSN:             a.config.DSN,
 		MaxConns:        LockConns,
-		Timeout:         a.config.LockTimeout,
+		Wait:            a.config.LockTimeout,
 		SessionTTL:      a.config.SessionTTL,
 		ApplicationName: name,
 		Logger:          a.config.Logger,
@@ -92,13 +95,23 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.monitor, err = monitor.Open(monitor.Config{
-		DSN: a.config.DSN, Namespaces: names, HeldSince: a.locker.HeldSince, Logger: a.config.Logger,
+		DSN: a.config.DSN, Namespaces: names, HeldSince: a.heldSince, Logger: a.config.Logger,
 		Authorize: monitor.AllowAll, // all routes stand behind the program's tokens
 	})
 	if err != nil {
 		return err
 	}
 	return createSchema(ctx, a.locker, a.pool)
+}
+
+// heldSince says since when this process holds the lock, for the monitor.
+func (a *App) heldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
+	for lock := range a.locker.Held() {
+		if lock.PID == pid && slices.ContainsFunc(lock.Keys, func(key namespace.Key) bool { return key.Tag() == tag }) {
+			return lock.Since, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // Locker returns the App's locks, for what else the program guards by them.

@@ -10,7 +10,10 @@ const (
 	CrashShutdown        = "57P02"
 	Deadlock             = "40P01"
 	DuplicateObject      = "42710" // a table's row type, too
+	DuplicateStatement   = "42P05" // a prepared one: a pooler gave its session to another client
 	DuplicateTable       = "42P07"
+	FailedTransaction    = "25P02" // an earlier statement of the transaction was ended
+	FeatureNotSupported  = "0A000" // a transaction that writes, on a standby, too
 	IdleSessionTimeout   = "57P05"
 	InvalidAuthorization = "28000"
 	InvalidCatalog       = "3D000" // no such database
@@ -22,10 +25,13 @@ const (
 	OutOfMemory          = "53200" // of shared memory, too: the lock table is full
 	Privilege            = "42501"
 	ProgramLimitExceeded = "54000" // the queue of notifications is full, too
+	ProtocolViolation    = "08P01" // PgBouncer: a transaction in statement mode, too
 	QueryCanceled        = "57014"
 	ReadOnly             = "25006"
+	TransactionTimeout   = "25P04"
 	UndefinedColumn      = "42703"
 	UndefinedFunction    = "42883"
+	UndefinedStatement   = "26000" // a prepared one: see DuplicateStatement
 	UndefinedTable       = "42P01"
 	UniqueViolation      = "23505"
 	UnknownCompletion    = "40003"
@@ -37,6 +43,7 @@ const (
 	ClassRollback     = "40" // serialization failure, deadlock
 	ClassResources    = "53" // too many connections, disk full, out of memory
 	ClassIntervention = "57" // a shutdown, a crash, a session that was ended
+	ClassInternal     = "XX" // a torn read of a file of the server's, too
 )
 
 // Of returns the code of an error that the server sent, through whichever driver; else "".

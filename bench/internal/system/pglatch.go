@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 )
 
@@ -37,6 +38,7 @@ type pglatchClient struct {
 	env       Env
 	multiplex int // connections that carry all locks; 0 = one for each lock
 	locker    *advisory.Locker
+	sessions  session.Source // the Locker's
 	space     namespace.Namespace
 	sentinel  *advisory.Lock // nil = none
 }
@@ -45,7 +47,8 @@ func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
 	return func(ctx context.Context, env Env) (Client, error) {
 		p := &pglatchClient{env: env, multiplex: multiplex, space: namespace.Must(keySpace, "bench")}
 		var err error
-		if p.locker, err = advisory.Open(ctx, p.config()); err != nil {
+		open := session.WithOpened(ctx, func(source session.Source) { p.sessions = source })
+		if p.locker, err = advisory.Open(open, p.config()); err != nil {
 			return nil, err
 		}
 		if env.Sentinel {
@@ -60,7 +63,7 @@ func pglatchOpener(multiplex int) func(context.Context, Env) (Client, error) {
 
 func (p *pglatchClient) config() advisory.Config {
 	config := advisory.Config{
-		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: p.ttl(), Timeout: advisory.NoTimeout,
+		DSN: p.env.Addresses[Postgres], ApplicationName: p.env.Tag, SessionTTL: p.ttl(), Wait: advisory.NoTimeout,
 		MaxLocks: p.env.Locks,
 	}
 	if p.multiplex == 0 {
@@ -91,7 +94,7 @@ func (p *pglatchClient) Guards(ctx context.Context) error {
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		s := p.locker.Stats()
+		s, guards := p.locker.Stats(), p.sessions.Stats()
 		grants := s.Acquired - s.HandOvers // by the server
 		if p.multiplex > 0 {
 			grants = s.Batches // which one answer grants
@@ -99,13 +102,13 @@ func (p *pglatchClient) Guards(ctx context.Context) error {
 		switch {
 		case s.Lost > 0:
 			return fmt.Errorf("%d locks were lost", s.Lost)
-		case s.Pings > 0 && s.Watches > 0 && s.PIDChecks > 0 && s.PIDChecks >= grants:
+		case guards.Pings > 0 && guards.Watches > 0 && guards.PIDChecks > 0 && guards.PIDChecks >= grants:
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the guards are off: %d pings, %d watches, %d compared pids in %d grants: %w",
-				s.Pings, s.Watches, s.PIDChecks, grants, context.Cause(ctx))
+				guards.Pings, guards.Watches, guards.PIDChecks, grants, context.Cause(ctx))
 		case <-poll.C:
 		}
 	}

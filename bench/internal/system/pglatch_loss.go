@@ -44,10 +44,10 @@ func (p *pglatchClient) Lose(ctx context.Context, n int) (*gauge.Histogram, erro
 func (p *pglatchClient) watched(ctx context.Context, sessions int) error {
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
-	for p.locker.Stats().Watches < int64(sessions) {
+	for p.sessions.Stats().Watches < int64(sessions) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d sessions are watched: %w", p.locker.Stats().Watches, sessions, context.Cause(ctx))
+			return fmt.Errorf("%d of %d sessions are watched: %w", p.sessions.Stats().Watches, sessions, context.Cause(ctx))
 		case <-poll.C:
 		}
 	}
