@@ -220,10 +220,10 @@ func TestAChangeCostsOneLookHoweverManyWatch(t *testing.T) {
 	s, h := servetest.Serve(t, leaseserver.Config{Store: store, PollInterval: -1})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	var all []<-chan seen
-	for range watchers {
+	for i := range watchers {
 		all = append(all, watching(t, s, cl, "job", 0))
+		require.Eventually(t, func() bool { return store.gets.Load() == int64(i+1) }, servetest.Bound, time.Millisecond, "two that come together share a look")
 	}
-	require.Eventually(t, func() bool { return store.gets.Load() == watchers }, servetest.Bound, time.Millisecond)
 	_, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)
 	for _, answered := range all {

@@ -118,7 +118,9 @@ func TestAClaimEndsAGuardedTransactionThatDoesNotEnd(t *testing.T) {
 			})
 			assert.GreaterOrEqual(t, time.Since(began), timeout)
 			assert.Contains(t, log.String(), "guarded transactions of an earlier term are ended")
-			assert.Zero(t, one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", w.pid))
+			j.eventually(func() bool { // an ending backend gives up its locks before its place in the list
+				return one[int](j, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", w.pid) == 0
+			})
 		})
 	}
 }
