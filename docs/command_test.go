@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader/shards"
 	shardspostgres "github.com/pglatch/pglatch/leader/shards/postgres"
@@ -41,7 +42,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{t: t, dir: t.TempDir(), dsn: pgtest.DSN(t)}
 	for _, name := range scripts {
 		text := "#!/bin/sh\ntrap 'kill $! 2>/dev/null; exit 0' TERM\necho works with token \"$PGLATCH_FENCING_TOKEN\"\n[ -n \"$PGLATCH_DOCS_END\" ] && exit 0\nsleep 300 >/dev/null 2>&1 & wait; kill $!\n"
-		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o700)) //nolint:gosec // it is to be run
+		require.NoError(t, gobuild.WriteExecutable(filepath.Join(s.dir, name), []byte(text)))
 	}
 	_, address := clitest.Serve(t, clitest.At(clitest.Nowhere), "--store", "sqlite:"+filepath.Join(t.TempDir(), "locks.db"))
 	s.env = clitest.At(s.dsn, "PGLATCH_NAMESPACES=agent=1,order=2", "PGLATCH_LOCK_SERVER=http://"+address,

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/cli/supervise"
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 func TestTheExitCodeIsTheChilds(t *testing.T) {
@@ -38,13 +39,12 @@ func TestTheExitCodeIsTheChilds(t *testing.T) {
 	}
 }
 
-// Not parallel: a child that another test starts while the script is written has it open
-// for writing until its exec, and the script is busy (https://github.com/golang/go/issues/22315).
 func TestAChildThatDoesNotStartHasTheCodesOfTheShell(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain, noInterpreter := filepath.Join(dir, "plain"), filepath.Join(dir, "script")
 	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o644))
-	require.NoError(t, os.WriteFile(noInterpreter, []byte("#!"+dir+"/nothing\n"), 0o755))
+	require.NoError(t, gobuild.WriteExecutable(noInterpreter, []byte("#!"+dir+"/nothing\n")))
 	for program, want := range map[string]int{
 		"pglatch-no-such-program": supervise.ExitNotFound,
 		dir + "/nothing":          supervise.ExitNotFound,

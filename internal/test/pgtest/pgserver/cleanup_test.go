@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
@@ -155,7 +156,7 @@ func reachableExecutable(t *testing.T) string {
 	binary, err := os.ReadFile(executable(t))
 	require.NoError(t, err)
 	path := filepath.Join(dir, "pgserver.test")
-	require.NoError(t, os.WriteFile(path, binary, 0o755))
+	require.NoError(t, gobuild.WriteExecutable(path, binary))
 	return path
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
 // emptyMachine is a finder that finds nothing and can fetch nothing.
@@ -39,7 +41,7 @@ func fakePrograms(t *testing.T, root, version string) (bin string) {
 	require.NoError(t, os.MkdirAll(bin, 0o755))
 	for _, name := range []string{"postgres", "initdb"} {
 		script := "#!/bin/sh\necho '" + name + " (PostgreSQL) " + version + "'\n"
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755))
+		require.NoError(t, gobuild.WriteExecutable(filepath.Join(bin, name), []byte(script)))
 	}
 	return bin
 }
@@ -107,7 +109,7 @@ func TestPgConfigShowsTheWayToThePrograms(t *testing.T) {
 	t.Parallel()
 	bin := fakePrograms(t, t.TempDir(), "16.1")
 	path := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(path, "pg_config"), []byte("#!/bin/sh\necho "+bin+"\n"), 0o755))
+	require.NoError(t, gobuild.WriteExecutable(filepath.Join(path, "pg_config"), []byte("#!/bin/sh\necho "+bin+"\n")))
 	f := emptyMachine(t)
 	f.getenv = environment("PATH=" + path)
 	in, err := f.find(t.Context())
