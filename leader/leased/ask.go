@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pglatch/pglatch/leader/internal/leaseerr"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -73,7 +72,7 @@ func (b *Backend) take(got answer) error {
 	case got.err == nil:
 		b.held, b.asked = &got.lease.Claim, nil
 		return nil
-	case errors.Is(got.err, lease.ErrHeld), !a.lost && leaseerr.NothingDone(got.err):
+	case errors.Is(got.err, lease.ErrHeld), !a.lost && nothingDone(got.err):
 		b.asked = nil
 	default:
 		a.lost = true
@@ -108,7 +107,7 @@ func (b *Backend) settle(ctx context.Context) error {
 	if b.held == nil {
 		return nil
 	}
-	if err := b.store.Release(ctx, *b.held); err != nil && !leaseerr.Over(err) {
+	if err := b.store.Release(ctx, *b.held); err != nil && !over(err) {
 		return fmt.Errorf("leader: releasing the lease of %s: %w", b.config.Name, err)
 	}
 	b.held, b.leads = nil, false

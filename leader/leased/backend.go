@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/leader/driver"
-	"github.com/pglatch/pglatch/leader/internal/leaseerr"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -72,7 +71,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	switch err := b.win(ctx); {
 	case errors.Is(err, lease.ErrHeld):
 		return false, nil
-	case leaseerr.Permanent(err):
+	case permanent(err):
 		return false, driver.Permanent(err)
 	case err != nil:
 		return false, err
@@ -109,7 +108,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 func (b *Backend) prolong(ctx context.Context) error {
 	l, err := b.store.Renew(ctx, lease.RenewRequest{Claim: *b.held, TTL: wholeMilliseconds(b.ttl)})
 	switch {
-	case leaseerr.Over(err):
+	case over(err):
 		b.held, b.leads = nil, false
 		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	case err != nil:

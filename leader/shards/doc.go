@@ -9,10 +9,9 @@
 //		return poll(ctx, s.Name, s.Term) // only one node does; ctx ends when ownership does
 //	})
 //
-// Its backends are shards/postgres, on sessions of PostgreSQL, and shards/leased, on fenced leases: behind a
-// lock server, or in any lease.Store. Package shardstest has one in memory, for tests. shards/driver is
-// their contract. docs/shards.md says which to choose, and what people do to run it; "pglatch shards" is their
-// command, and Observe what it looks by.
+// Its backend is shards/postgres, on sessions of PostgreSQL. Package shardstest has one in memory, for tests.
+// shards/driver is their contract. docs/shards.md says how to run a group; "pglatch shards" shows and changes one,
+// through Observe.
 //
 // # How it works
 //
@@ -35,7 +34,7 @@
 // A call that is slow on one session delays nothing on another.
 //
 // A node that stops, or drains, gives up in pieces of 32, or a hundredth if that is more: the next when others have claimed the last,
-// if a session can say so, as PostgreSQL's can, or after 250 ms; else when it was released, or after 10 ms. The others know what is to be theirs, and
+// or after 250 ms. If a backend has no driver.Passer, the next when the last was released, or after 10 ms. The others know what is to be theirs, and
 // try to claim it whenever their backend says that something was given up, without a look.
 //
 // # What it guarantees

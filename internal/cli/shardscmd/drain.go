@@ -36,7 +36,7 @@ func (o *order) check() error {
 	return nil
 }
 
-func newDrain(app *program.App, all []backend) *cobra.Command {
+func newDrain(app *program.App, own flagsFunc) *cobra.Command {
 	var flags groupFlags
 	var o order
 	var undo bool
@@ -63,7 +63,7 @@ node, 75 it still owned shards when the wait was over.`,
 			})
 		},
 	}
-	flags.addFlags(cmd, all)
+	flags.addFlags(cmd, own)
 	o.addFlags(cmd.Flags(), "the node owns nothing", "a node")
 	cmd.Flags().BoolVar(&undo, "undo", false, "let it claim shards again")
 	flags.complete(app, cmd, nodes)

@@ -10,11 +10,11 @@ import (
 
 // NewInMemory makes the command on one backend, in which all groups are one.
 func NewInMemory(app *program.App, b *shardstest.Backend) *cobra.Command {
-	cmd := newShards(app, []backend{{Name: "memory", Flags: func(*pflag.FlagSet) program.OpenFunc[*group] {
+	cmd := newShards(app, func(*pflag.FlagSet) openFunc {
 		return func(_ *program.App, args []string) (*group, error) {
 			return &group{name: args[0], place: "memory", backend: b, fail: program.Unavailable}, nil
 		}
-	}}})
+	})
 	app.AddFlags(cmd.PersistentFlags())
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return app.Resolve(cmd) }
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglatch/pglatch/internal/cli/program"
 	"github.com/pglatch/pglatch/leader/shards"
@@ -21,40 +22,30 @@ type group struct {
 		driver.Observer
 		driver.Operator
 	}
-	done func()                             // nil = nothing is to be closed
 	fail func(context.Context, error) error // gives an error of the backend its exit code, and nil none
 }
 
-// A backend is one that "shards --backend" can name. The first argument of a command is the group.
-type backend = program.Backend[*group]
+// An openFunc returns the group that the first argument of a command names, without I/O.
+type openFunc func(app *program.App, args []string) (*group, error)
 
-const postgresBackend = "postgres"
+// A flagsFunc adds the flags that select a group to a command, and returns the function that opens it.
+type flagsFunc func(*pflag.FlagSet) openFunc
 
-func backends() []backend {
-	return []backend{{Name: postgresBackend, Flags: postgresFlags}, {Name: "lease", Flags: leaseFlags}}
-}
-
-// groupFlags say which group a command is about.
+// groupFlags select the group of a command.
 type groupFlags struct {
-	program.Backends[*group]
+	open openFunc
 }
 
-func (f *groupFlags) addFlags(cmd *cobra.Command, all []backend) {
-	f.AddFlags(cmd, "the group lives", all)
-	f.Own(postgresBackend, append(program.DatabaseFlags(), "namespace")...)
-}
+func (f *groupFlags) addFlags(cmd *cobra.Command, own flagsFunc) { f.open = own(cmd.Flags()) }
 
 // with opens the group that the flags and the first of the arguments name, of which there are to be n, and calls do.
 func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*group) error) error {
 	if len(args) != n || slices.Contains(args, "") {
 		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
 	}
-	g, err := f.Open(app, cmd, args)
+	g, err := f.open(app, args)
 	if err != nil {
 		return err
-	}
-	if g.done != nil {
-		defer g.done()
 	}
 	return do(g)
 }

@@ -23,7 +23,7 @@ func (f *filter) keeps(s shards.Seen) bool {
 	return strings.HasPrefix(s.Name, f.prefix) && (f.node == "" || s.Owner == f.node || s.Pin == f.node) && (!f.unowned || s.Owner == "")
 }
 
-func newLs(app *program.App, all []backend) *cobra.Command {
+func newLs(app *program.App, own flagsFunc) *cobra.Command {
 	var flags groupFlags
 	var f filter
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ choose what is shown, and change no exit code.`,
 			})
 		},
 	}
-	flags.addFlags(cmd, all)
+	flags.addFlags(cmd, own)
 	cmd.Flags().StringVar(&f.node, "node", "", "only shards that this `node` owns, or that are pinned to it")
 	cmd.Flags().StringVar(&f.prefix, "prefix", "", "only shards that begin with this `text`")
 	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards that nobody owns")

@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-func newPin(app *program.App, all []backend) *cobra.Command {
+func newPin(app *program.App, own flagsFunc) *cobra.Command {
 	var flags groupFlags
 	var o order
 	var remove bool
@@ -45,7 +45,7 @@ node, or with --remove no pin, 75 another still owned it when the wait was over.
 			})
 		},
 	}
-	flags.addFlags(cmd, all)
+	flags.addFlags(cmd, own)
 	o.addFlags(cmd.Flags(), "the node owns it", "a shard or node")
 	cmd.Flags().BoolVar(&remove, "remove", false, "let it be owned by whose part it is")
 	flags.complete(app, cmd, names, nodes)

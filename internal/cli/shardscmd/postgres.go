@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-func postgresFlags(f *pflag.FlagSet) program.OpenFunc[*group] {
+func postgresFlags(f *pflag.FlagSet) openFunc {
 	var table string
 	f.StringVar(&table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
 	return func(app *program.App, args []string) (*group, error) {

@@ -9,25 +9,22 @@ import (
 
 const help = `See which node owns which shards, and move them.
 
-GROUP is the name that the nodes have in common, and --backend where it lives:
+GROUP is the namespace that the nodes share, as in tenant=7, in the database of
+--database-url, the environment and so on.
 
-  postgres    in a database, that of --database-url, the environment and so on
-  lease       in the leases of a lock server, that of --server or PGLATCH_LOCK_SERVER,
-              else http://127.0.0.1:8080
-
-A command takes no part: no node notices that it looks. What drain and pin say is kept
-in the backend until it is taken back, also while the node is away.`
+A command takes no part in the group: no node notices it. What drain and pin say is kept
+in the database until it is taken back, also while the node is away.`
 
 // New makes the command shards.
-func New(app *program.App) *cobra.Command { return newShards(app, backends()) }
+func New(app *program.App) *cobra.Command { return newShards(app, postgresFlags) }
 
-func newShards(app *program.App, all []backend) *cobra.Command {
+func newShards(app *program.App, own flagsFunc) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "shards",
 		Short:      "See which node owns which shards, and move them",
 		Long:       help,
 		SuggestFor: []string{"shard"},
 	}
-	cmd.AddCommand(newLs(app, all), newDrain(app, all), newPin(app, all))
+	cmd.AddCommand(newLs(app, own), newDrain(app, own), newPin(app, own))
 	return cmd
 }

@@ -8,16 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
-	"github.com/pglatch/pglatch/leader/shards/leased"
-	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 // requireMoves has people look at two nodes, and move what these own, by the program.
-func requireMoves(t *testing.T, env []string, group string, flags ...string) {
+func requireMoves(t *testing.T, env []string, group string) {
 	t.Helper()
 	command := func(words ...string) (string, string, int) {
 		t.Helper()
-		return clitest.Run(t, env, append(append([]string{"shards"}, words...), flags...)...)
+		return clitest.Run(t, env, append([]string{"shards"}, words...)...)
 	}
 	var stdout, stderr string
 	settled := func(owned ...int) {
@@ -58,7 +56,7 @@ func requireMoves(t *testing.T, env []string, group string, flags ...string) {
 
 	for last, want := range map[string][]string{"ls --node": {"web-1", "web-2"}, "drain": {"web-1", "web-2"}, "pin": {"a", "b", "c", "d"}} {
 		name, flag, _ := strings.Cut(last, " ")
-		words := append([]string{"__complete", "shards", name, group}, flags...)
+		words := []string{"__complete", "shards", name, group}
 		if flag != "" {
 			words = append(words, flag)
 		}
@@ -72,26 +70,4 @@ func requireMoves(t *testing.T, env []string, group string, flags ...string) {
 		}
 		assert.Equal(t, want, offered, last)
 	}
-}
-
-func TestPeopleLookAtShardsOfALockServerAndMoveThem(t *testing.T) {
-	t.Parallel()
-	store := leasetest.NewStore()
-	_, env := clitest.LockServer(t, store)
-	for _, identity := range []string{"web-1", "web-2"} {
-		b, err := leased.New(store, leased.Config{Name: "tenants"})
-		require.NoError(t, err)
-		start(t, b, identity, "a", "b", "c", "d")
-	}
-	requireMoves(t, env, "tenants", "--backend", "lease")
-}
-
-func TestAGroupThatALockServerDoesNotKnowEndsWith3AndNoServerWith69(t *testing.T) {
-	t.Parallel()
-	_, env := clitest.LockServer(t, leasetest.NewStore())
-	_, stderr, code := clitest.Run(t, env, "shards", "ls", "tenants", "--backend", "lease")
-	assert.Equal(t, 3, code)
-	assert.Contains(t, stderr, `nothing is known of a group "tenants" in the lock server`)
-	_, stderr, code = clitest.Run(t, nil, "shards", "ls", "tenants", "--backend", "lease", "--server", "http://127.0.0.1:1")
-	assert.Equal(t, 69, code, stderr)
 }
