@@ -267,7 +267,7 @@ func TestACommandThatWasSuspendedPastItsLockDoesNotGoOn(t *testing.T) {
 	conn := clitest.Connect(t, dsn, "judge")
 	rounds := filepath.Join(t.TempDir(), "rounds")
 	// timeout(1) makes a group whose parent, the test, can let it go on.
-	p := clitest.StartCommand(t, clitest.At(dsn), "timeout", "1000", clitest.Binary, "run", "--session-ttl", "3s", "1:42", "-c",
+	p := clitest.StartCommand(t, clitest.At(dsn), "timeout", "1000", clitest.Binary, "run", "--session-ttl", "6s", "1:42", "-c",
 		"echo child=$$; echo wrapper=$PPID; while :; do echo round >>"+rounds+"; sleep 0.05; done")
 	wrapper, child := p.Number("wrapper"), p.Number("child")
 	t.Cleanup(func() { _ = syscall.Kill(wrapper, syscall.SIGKILL) })

@@ -46,9 +46,10 @@ func TestTheListsShowOneHolderAndTwoWaitersOfThreeLockers(t *testing.T) {
 		}
 		assert.Equal(t, []string{"holder agent/42 true", "first agent/42 false", "second agent/42 false"}, got)
 
-		clitest.Eventually(t, list("tree"), said)
-		assert.Equal(t, "agent/42\n● held by holder\n├─ waits: first\n└─ waits: second\n",
-			regexp.MustCompile(`backend \d+ \((\w+)\).*`).ReplaceAllString(stdout, "$1"))
+		tree := list("tree")
+		clitest.Eventually(t, func() bool { // the server tells who waits for whom a moment after it shows who waits
+			return tree() && regexp.MustCompile(`backend \d+ \((\w+)\).*`).ReplaceAllString(stdout, "$1") == "agent/42\n● held by holder\n├─ waits: first\n└─ waits: second\n"
+		}, said)
 
 		clitest.Eventually(t, list("status", "--json", "agent/42"), said)
 		status := clitest.Decode[struct{ Holders, Waiters []monitor.Lock }](t, stdout)

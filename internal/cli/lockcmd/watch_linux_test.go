@@ -15,9 +15,15 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-func has(text string) func([]string) bool {
+// has reports whether the screen shows all texts: what is drawn at once can be seen in parts.
+func has(texts ...string) func([]string) bool {
 	return func(lines []string) bool {
-		return slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, text) })
+		for _, text := range texts {
+			if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, text) }) {
+				return false
+			}
+		}
+		return true
 	}
 }
 
@@ -32,7 +38,7 @@ func TestWatchShowsKeysOnATerminalUntilQIsPressed(t *testing.T) {
 	clitest.WaitFor(t, dsn, clitest.Connect(t, dsn, "waiter"), "SELECT pg_advisory_lock(1, 17)")
 
 	x := clitest.StartOnTerminal(t, clitest.At(dsn, names), 100, 12, "watch", "--interval", "250ms")
-	lines := x.Shows(has("agent/17"))
+	lines := x.Shows(has("agent/17", "q quit"))
 	assert.Contains(t, lines[0], "30 keys, 1 waited for")
 	assert.Regexp(t, `^KEY +MODE +HOLDER`, lines[1], "the header")
 	assert.Regexp(t, `^agent/17 +exclusive +holder .* 1 +≥`, lines[2], "who is waited for comes first")
@@ -52,8 +58,7 @@ func TestWatchShowsKeysOnATerminalUntilQIsPressed(t *testing.T) {
 	lines = x.Shows(has("filter: 17"))
 	assert.Empty(t, lines[3], "one key matches")
 	x.Types("\r")
-	lines = x.Shows(has("waited for by 1"))
-	assert.True(t, has("(waiter), exclusive")(lines), strings.Join(lines, "\n"))
+	x.Shows(has("waited for by 1", "(waiter), exclusive"))
 	x.Types("\x1b")
 	x.Shows(has("filter: 17"))
 	x.Types("\x1b")
@@ -74,7 +79,7 @@ func TestWatchFillsTheScreenOfTmux(t *testing.T) {
 	x := clitest.StartOnTmux(t, clitest.At(dsn, names), 100, 24, "watch", "--interval", "250ms")
 	x.Shows(has("agent/1"))
 	x.Types("s") // which draws again, after all answers of the terminal
-	lines := x.Shows(has("sort: wait "))
+	lines := x.Shows(has("sort: wait ", "q quit"))
 	assert.Contains(t, lines[23], "q quit", strings.Join(lines, "\n"))
 	assert.Regexp(t, `^KEY +MODE +HOLDER .*LABEL`, lines[1])
 	x.Types("q")
