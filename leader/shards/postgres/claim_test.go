@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards/driver"
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
@@ -73,12 +75,23 @@ func (j judge) stuck() (free func()) {
 	return free
 }
 
-// waiting blocks until a session waits for a row.
-func (j judge) waiting(pid uint32) {
+// claimsAndWaits begins a claim and returns once it waits for a row and has more locks than before. The server bounds that wait: if
+// it ends the claim before anybody sees the wait, the next claim begins.
+func (j judge) claimsAndWaits(ctx context.Context, s driver.Session, names ...string) (failed <-chan error) {
 	j.t.Helper()
-	j.eventually(func() bool {
-		return one[int](j, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'`, pid) > 0
-	})
+	pid, before, ended := postgres.PIDOf(s), j.locks(), make(chan error, 1)
+	try := func() { _, err := s.Claim(ctx, names); ended <- err }
+	go try()
+	for !one[bool](j, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')
+		AND (SELECT count(*) FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted) > $2`, pid, before) {
+		select {
+		case err := <-ended:
+			require.ErrorContains(j.t, err, "another transaction has locked")
+			go try()
+		default:
+		}
+	}
+	return ended
 }
 
 func TestAClaimThatWaitsIsEndedAndGivesItsLocksBack(t *testing.T) {
@@ -92,10 +105,7 @@ func TestAClaimThatWaitsIsEndedAndGivesItsLocksBack(t *testing.T) {
 		"by somebody":              func() { judge.exec(`SELECT pg_cancel_backend($1)`, pid) },
 	} {
 		free := judge.stuck()
-		failed := make(chan error, 1)
-		go func() { _, err := s.Claim(t.Context(), []string{"1", "2"}); failed <- err }()
-		judge.waiting(pid)
-		assert.NotZero(t, judge.locks(), "the control: it has locks meanwhile")
+		failed := judge.claimsAndWaits(t.Context(), s, "1", "2")
 		end()
 		require.Error(t, <-failed, name)
 		assert.Zero(t, judge.locks(), name)
@@ -113,12 +123,14 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
 	claim(t, a, "3")
 	free := judge.stuck()
-	short, cancel := context.WithCancel(t.Context()) // without a deadline, by which the claim would be given up
-	failed := make(chan error, 1)
-	go func() { _, err := a.Claim(short, []string{"1", "2"}); failed <- err }()
-	judge.waiting(postgres.PIDOf(a))
-	cancel()
-	require.ErrorIs(t, <-failed, context.Canceled)
+	var short context.Context
+	for canceled := false; !canceled; { // the bound of the wait can come first
+		var cancel context.CancelFunc
+		short, cancel = context.WithCancel(t.Context()) // without a deadline, by which the claim would be given up
+		failed := judge.claimsAndWaits(short, a, "1", "2")
+		cancel()
+		canceled = errors.Is(<-failed, context.Canceled)
+	}
 	select {
 	case <-a.Lost():
 		require.Fail(t, "a claim without an answer ends nothing")

@@ -36,7 +36,7 @@ func newNode(tb testing.TB, dsn string) *node {
 func TestTheBackendConforms(t *testing.T) {
 	t.Parallel()
 	shardstest.Run(t, shardstest.Harness{
-		TTL: 2 * time.Second,
+		TTL: 10 * time.Second, // a quarter of it bounds a claim
 		New: func(t *testing.T) func() driver.Backend {
 			t.Helper()
 			dsn := pgtest.DSN(t)

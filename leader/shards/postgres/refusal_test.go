@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"net/url"
 	"strconv"
 	"testing"
@@ -57,7 +58,11 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 		GRANT SELECT, INSERT, UPDATE, DELETE ON public.pglatch_shard_order TO app`)
 	dsn := as(t, server.DSN(""), "app")
 	victim := newJudge(t, dsn)
-	assert.Equal(t, 42, one[int](victim, `SELECT pg_backend_pid()`), "the control: the trap catches an ordinary client")
+	pid := 0
+	judge.eventually(func() bool { // the times of the role can end a connection, too
+		return victim.pool.QueryRow(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid) == nil
+	})
+	assert.Equal(t, 42, pid, "the control: the trap catches an ordinary client")
 	for _, level := range []string{"serializable", "repeatable read"} {
 		judge.exec(`ALTER ROLE app SET default_transaction_isolation = '` + level + `'`)
 		backend := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = false })
@@ -65,7 +70,7 @@ func TestDefaultsOfRoleAndDatabaseChangeNothing(t *testing.T) {
 		text := `o'neil\ ` + level
 		assert.Len(t, claim(t, a, "1", text), 2)
 		assert.Empty(t, claim(t, b, "1", text))
-		require.NoError(t, backend.Pin(t.Context(), "1", `a'\`))
+		judge.eventually(func() bool { return backend.Pin(t.Context(), "1", `a'\`) == nil }) // its connection has the times of the role
 		v, err := b.Look(t.Context(), 0)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"1": `a'\`, text: `a'\`}, v.Owners)
@@ -108,12 +113,15 @@ func TestWhatNoLaterCallMendsIsPermanent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := newBackend(t, row.dsn, row.change).Open(t.Context(), member("a"), time.Second)
+			b := newBackend(t, row.dsn, row.change)
 			if row.says == "" {
-				require.NoError(t, err)
-				require.NoError(t, s.Close())
+				eventually(t, func() bool { // a quarter of the lease bounds what it waits for
+					s, err := b.Open(t.Context(), member("a"), time.Second)
+					return err == nil && s.Close() == nil
+				}, "it opens")
 				return
 			}
+			_, err := b.Open(t.Context(), member("a"), ttl)
 			require.ErrorIs(t, err, leader.ErrPermanent)
 			require.ErrorContains(t, err, row.says)
 		})
@@ -165,24 +173,32 @@ func TestTheLockTableIsNotFilledAndWhatIsOwnedStays(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 	judge := newJudge(t, server.DSN(""))
 	a := open(t, newBackend(t, server.DSN(""), nil), "a")
-	got := claim(t, a, numbers(0, 200)...)
-	assert.Greater(t, len(got), 100)
-	assert.LessOrEqual(t, len(got), 150, "three quarters of 10 × 20")
-	_, err := a.Claim(t.Context(), numbers(1000, 50))
+	got := len(claim(t, a, numbers(0, 200)...))
+	assert.Greater(t, got, 100)
+	var err error
+	for first := 1000; err == nil; first += 50 { // locks that others had for a moment leave room for a few more
+		var more []driver.Grant
+		more, err = a.Claim(t.Context(), numbers(first, 50))
+		got += len(more)
+	}
+	assert.LessOrEqual(t, got, 150, "three quarters of 10 × 20")
 	var budget *postgres.BudgetError
 	require.ErrorAs(t, err, &budget)
 	assert.Equal(t, int64(150), budget.Limit)
 	assert.Equal(t, 50, budget.Wanted)
 	require.ErrorIs(t, err, postgres.ErrLockTableFull)
-	assert.Equal(t, len(got), judge.locks())
+	assert.Equal(t, got, judge.locks())
 
 	// The control: without the limit the table fills up, and what the statement took is given back.
 	b := open(t, newBackend(t, server.DSN(""), func(c *postgres.Config) { c.MaxLocks = 1 << 40 }), "b")
 	kept := claim(t, b, "5000")
-	_, err = b.Claim(t.Context(), numbers(10_000, 20_000))
+	err = driver.ErrSlow
+	for errors.Is(err, driver.ErrSlow) {
+		_, err = b.Claim(t.Context(), numbers(10_000, 20_000))
+	}
 	require.ErrorIs(t, err, postgres.ErrLockTableFull)
 	require.ErrorContains(t, err, "max_locks_per_transaction")
-	assert.Equal(t, len(got)+len(kept), judge.locks())
+	assert.Equal(t, got+len(kept), judge.locks())
 	for _, s := range []driver.Session{a, b} {
 		lost, err := s.Renew(t.Context(), ttl)
 		require.NoError(t, err)
