@@ -41,10 +41,10 @@ func (l *Lock) lose(cause error) *LostError {
 	first := l.loss == nil
 	if first {
 		l.loss = &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
+		l.core.reportLoss(l, l.loss) // before its release can be, and before its holder learns of it
 		if l.lost != nil {
 			close(l.lost)
 		}
-		l.core.reportLoss(l, l.loss) // before its release can be
 	}
 	loss, cancel := l.loss, l.cancel
 	l.mu.Unlock()
