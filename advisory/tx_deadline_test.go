@@ -23,7 +23,7 @@ func TestLockTxEndsItsWaitBeforeItsContextDoes(t *testing.T) {
 		lock, err := l.Acquire(t.Context(), agents.ID(2))
 		require.NoError(t, err)
 		before := settingsOf(t, tx)
-		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		err = advisory.LockTx(ctx, tx, advisory.TxOptions{}, agents.ID(1), agents.ID(2))
 		var timeout *advisory.TimeoutError
@@ -59,13 +59,15 @@ func TestAStatementOfLockTxMayBeLate(t *testing.T) {
 	work := workPool(t, pgtest.DSN(t))
 	holder, tx := begin(t, work), begin(t, work)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	err := advisory.LockTx(ctx, lateTx{tx, ctx, new(bool)}, advisory.TxOptions{}, agents.ID(1))
+	var err error
+	for late := false; !late; { // on a busy machine the deadline can come before the wait is sent
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err = advisory.LockTx(ctx, lateTx{tx, ctx, &late}, advisory.TxOptions{}, agents.ID(1))
+		cancel()
+	}
 	var timeout *advisory.TimeoutError
 	require.ErrorAs(t, err, &timeout)
 	require.NotNil(t, timeout.Holder)
-	require.Error(t, ctx.Err())
 	require.NoError(t, tx.Commit(t.Context()), "the transaction is usable")
 }
 

@@ -101,6 +101,10 @@ func TestACircleOfShortWaitsTimesOut(t *testing.T) {
 	t.Parallel()
 	work := workPool(t, pgtest.DSN(t))
 	a, b := begin(t, work), begin(t, work)
+	for _, tx := range []pgx.Tx{a, b} { // a wait of a busy server can last for longer than the default
+		_, err := tx.Exec(t.Context(), "SET LOCAL deadlock_timeout = '1h'")
+		require.NoError(t, err)
+	}
 	ofA, ofB := circle(t, a, b, advisory.TxOptions{Wait: 200 * time.Millisecond})
 	for _, done := range []<-chan error{ofA, ofB} {
 		err := <-done

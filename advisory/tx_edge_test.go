@@ -59,15 +59,15 @@ func TestLockTxWaitsForLongerThanTheStatementTimeout(t *testing.T) {
 		lock, err := l.Acquire(t.Context(), agents.ID(1))
 		require.NoError(t, err)
 		tx := begin(t, work)
-		_, err = tx.Exec(t.Context(), "SET LOCAL statement_timeout = '100ms'")
+		_, err = tx.Exec(t.Context(), "SET LOCAL statement_timeout = '2s'")
 		require.NoError(t, err)
 		before := settingsOf(t, tx)
-		require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: 300 * time.Millisecond}, agents.ID(1)), advisory.ErrTimeout)
+		require.ErrorIs(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: 3 * time.Second}, agents.ID(1)), advisory.ErrTimeout)
 		require.Equal(t, before, settingsOf(t, tx))
 		done := started(func() error { return advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)) })
 		eventually(t, func() bool {
 			var late bool
-			err := work.QueryRow(t.Context(), `SELECT clock_timestamp() > waitstart + interval '300ms' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			err := work.QueryRow(t.Context(), `SELECT clock_timestamp() > waitstart + interval '3s' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
 				AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&late)
 			return err == nil && late
 		})
@@ -100,7 +100,7 @@ func TestAWaitThatIsCanceledBeforeItBeginsLeavesTheSettingsAsTheyWere(t *testing
 	work := workPool(t, pgtest.DSN(t))
 	holder, tx := begin(t, work), begin(t, work)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.TxOptions{}, agents.ID(1)))
-	_, err := tx.Exec(t.Context(), "SET LOCAL statement_timeout = '1234ms'")
+	_, err := tx.Exec(t.Context(), "SET LOCAL statement_timeout = '123456ms'")
 	require.NoError(t, err)
 	before := settingsOf(t, tx)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -125,10 +125,11 @@ func TestErrorsNameAPreparedTransaction(t *testing.T) {
 		l, other := open(t, advisory.Config{DSN: dsn}), begin(t, work)
 		try := func() error {
 			var held *advisory.HeldError
-			_, err := l.TryAcquire(t.Context(), key)
-			for tries := 0; tries < 10 && errors.As(err, &held) && held.Holder == nil; tries++ { // a busy machine does not always say who
+			var err error
+			eventually(t, func() bool { // a busy machine does not always say who
 				_, err = l.TryAcquire(t.Context(), key)
-			}
+				return errors.As(err, &held) && held.Holder != nil
+			})
 			return err
 		}
 		for _, err := range []error{try(), advisory.LockTx(t.Context(), other, advisory.TxOptions{Try: true}, key)} {
