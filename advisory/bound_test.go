@@ -55,7 +55,9 @@ func TestAWaitEndsInTimeThoughManyHostsAreSilent(t *testing.T) {
 		require.NoError(t, err)
 		lock, err := l.Acquire(t.Context(), agents.ID(2))
 		require.NoError(t, err)
-		require.NoError(t, lock.Release())
+		if err = lock.Release(); err != nil { // a busy machine can take longer than the SessionTTL
+			require.ErrorIs(t, err, advisory.ErrLost)
+		}
 		proxy.Set(faultproxy.Hold)
 		defer proxy.Set(faultproxy.Pass)
 

@@ -135,7 +135,7 @@ func TestADeadlockAcrossProcessesIsSeenAndStaysIfNobodyMayBreakIt(t *testing.T) 
 	var before introspect.Cycle
 	seen := 0
 	require.Eventually(t, func() bool {
-		answers, err := introspect.Ask(t.Context(), v.conn, introspect.Question{})
+		answers, err := introspect.Ask(t.Context(), v.connection(), introspect.Question{})
 		require.NoError(t, err)
 		cycles := answers.Cycles()
 		if len(cycles) == 1 && before.Same(cycles[0]) {
@@ -145,7 +145,7 @@ func TestADeadlockAcrossProcessesIsSeenAndStaysIfNobodyMayBreakIt(t *testing.T) 
 			before = cycles[0]
 		}
 		return seen > 20 && before.Youngest().Wait.Age > 3*time.Second // a breaker would have ended it
-	}, time.Minute, 20*time.Millisecond)
+	}, 4*time.Minute, 20*time.Millisecond) // the processes wait for 5 min
 	require.Contains(t, before.String(), "waits for agent/1 (transfer), which service-1@")
 	require.True(t, strings.Contains(before.String(), "agent/2 (transfer)"))
 }

@@ -235,8 +235,10 @@ func TestAKeyInUseKeepsNothingOfALostLock(t *testing.T) {
 			return weak.Make(value)
 		}()
 		holder := w.granted(next)
-		synctest.Wait() // who told of the loss is through
-		runtime.GC()
+		synctest.Wait()                                               // who told of the loss is through
+		for tries := 0; tries < 10 && value.Value() != nil; tries++ { // a stack may hold it for a moment
+			runtime.GC()
+		}
 		assert.Nil(w, value.Value())
 		w.release(holder)
 	})

@@ -70,7 +70,7 @@ func TestSessionsThatEndDuringBatchesLoseLocksAndLeaveNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd"}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), workPool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range 30 {
 		seen := c.cycles.Load()
@@ -91,7 +91,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd"}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: 50, ApplicationName: "crowd", Wait: advisory.NoTimeout}), workPool(t, dsn)
 	c := startCrowd(t, l, 100)
 	for range soak.Size(t, 100, 500) {
 		_, err := work.Exec(t.Context(), "SELECT pg_cancel_backend(pid), pg_sleep(0.001) FROM pg_stat_activity WHERE "+lockSessions)
@@ -107,7 +107,7 @@ func TestBatchesThatAreCanceledLoseNothing(t *testing.T) {
 //nolint:paralleltest // it measures the heap of the process
 func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "256"}})
-	l := open(t, advisory.Config{DSN: server.DSN(""), LocksPerConn: 5_000, MaxLocks: 10_000})
+	l := open(t, advisory.Config{DSN: server.DSN(""), LocksPerConn: 5_000, MaxLocks: 10_000, Wait: advisory.NoTimeout})
 	work := workPool(t, server.DSN(""))
 	const n = 10_000
 	runtime.GC()
@@ -116,12 +116,14 @@ func TestTenThousandLocksLiveOnTwoConnections(t *testing.T) {
 	start := time.Now()
 	taken := takeMany(t, l, n)
 	took := time.Since(start)
-	runtime.GC()
+	for range 2 { // the first leaves what is in a sync.Pool
+		runtime.GC()
+	}
 	runtime.ReadMemStats(&after)
 	perLock := int64(after.HeapAlloc-before.HeapAlloc) / n
 	t.Logf("taken in %v, %d bytes of heap per lock, %+v", took, perLock, l.Stats())
 	assert.Less(t, perLock, int64(1024)*2, "with room for what the test itself has")
-	assert.Less(t, took, 20*time.Second)
+	assert.Less(t, l.Stats().Batches, int64(n/10), "many locks share a round trip")
 	assert.Equal(t, n, locks(t, work, true))
 	assert.Equal(t, 2, l.Stats().SessionsInUse)
 	assert.Equal(t, n, l.Stats().Locks)
@@ -199,7 +201,7 @@ func TestABatchInAFullLockTableKeepsWhatItGotAndTypesTheRest(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20"}})
 	dsn := server.DSN("")
-	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxLocks: 1_000_000}), workPool(t, dsn)
+	l, work := open(t, advisory.Config{DSN: dsn, LocksPerConn: many, MaxLocks: 1_000_000, Wait: advisory.NoTimeout}), workPool(t, dsn)
 	conn, err := work.Acquire(t.Context()) // before the server takes no new connections
 	require.NoError(t, err)
 	defer conn.Release()
@@ -305,7 +307,7 @@ func TestTwoProcessesShareAHotKey(t *testing.T) {
 			var wg sync.WaitGroup
 			var longest atomic.Int64
 			for i, n := range locksPerConn {
-				l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: n})
+				l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: n, Wait: advisory.NoTimeout})
 				require.NoError(t, err)
 				defer l.Close()
 				for range 32 {
@@ -323,10 +325,12 @@ func TestTwoProcessesShareAHotKey(t *testing.T) {
 					})
 				}
 			}
+			eventually(t, func() bool { return grants[0].Load() > 0 && grants[1].Load() > 0 })
+			before := [2]int64{grants[0].Load(), grants[1].Load()} // one of them was alone at first
 			<-time.After(3 * time.Second)
 			stop.Store(true)
 			wg.Wait()
-			a, b := grants[0].Load(), grants[1].Load()
+			a, b := grants[0].Load()-before[0], grants[1].Load()-before[1]
 			t.Logf("%d and %d grants, longest wait %v", a, b, time.Duration(longest.Load()))
 			assert.Positive(t, a)
 			assert.Positive(t, b)
@@ -348,7 +352,7 @@ func TestASilentServerIsALossForAllBeforeTheServerLetsGo(t *testing.T) {
 			t.Cleanup(proxy.Close)
 			proxied, err := proxy.URL(dsn)
 			require.NoError(t, err)
-			l := open(t, advisory.Config{DSN: proxied, LocksPerConn: many, SessionTTL: 2 * time.Second})
+			l := open(t, advisory.Config{DSN: proxied, LocksPerConn: many, SessionTTL: 6 * time.Second})
 			work := workPool(t, dsn)
 			const n = 50
 			taken := takeMany(t, l, n)

@@ -47,19 +47,16 @@ func TestScenario_LockTimeout(t *testing.T) {
 		lock, err := a.Acquire(t.Context(), agents.ID(42))
 		require.NoError(t, err)
 
-		short := advisory.Options{Wait: time.Second} // b connects in it
 		var timeout *advisory.TimeoutError
-		for tries := 0; tries < 10 && (timeout == nil || timeout.Holder == nil); tries++ { // a busy machine does not always say who
-			_, err = b.With(short).Acquire(t.Context(), agents.ID(42))
-			require.ErrorIs(t, err, advisory.ErrTimeout)
-			require.ErrorIs(t, err, advisory.ErrHeld)
-			require.ErrorAs(t, err, &timeout)
-		}
-		require.NotNil(t, timeout.Holder)
+		eventually(t, func() bool { // a busy machine does not always say who, and a ping makes the holder active
+			_, err = b.With(advisory.Options{Wait: time.Second}).Acquire(t.Context(), agents.ID(42))
+			return errors.As(err, &timeout) && timeout.Holder != nil && timeout.Holder.State == "idle"
+		})
+		require.ErrorIs(t, err, advisory.ErrTimeout)
+		require.ErrorIs(t, err, advisory.ErrHeld)
 		require.Equal(t, pidOf(t, a), timeout.Holder.PID)
 		require.Equal(t, "holder", timeout.Holder.ApplicationName)
 		require.Equal(t, "127.0.0.1", timeout.Holder.ClientAddr)
-		require.Equal(t, "idle", timeout.Holder.State)
 		require.False(t, timeout.Holder.SessionSince.IsZero())
 		require.False(t, timeout.Holder.Local)
 
@@ -165,7 +162,8 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 		a, b, work := open(t, advisory.Config{DSN: dsn}), open(t, advisory.Config{DSN: dsn}), workPool(t, dsn)
 		won, timedOut := 0, 0
 		n := soak.Size(t, 30, 100)
-		for i := range n {
+		i := 0
+		for ; i < n || timedOut == 0 && i < 100*n; i++ { // a busy machine may be late for all of the first
 			lock, err := a.Acquire(t.Context(), agents.ID(42))
 			require.NoError(t, err)
 			released := make(chan error, 1)
@@ -186,6 +184,6 @@ func TestScenario_PostgreSQLBug17686(t *testing.T) {
 			require.Zero(t, locks(t, work, true), "nothing stays locked after a timeout")
 		}
 		require.Positive(t, timedOut)
-		t.Logf("%d of %d waits won the race, %d timed out", won, n, timedOut)
+		t.Logf("%d of %d waits won the race, %d timed out", won, i, timedOut)
 	})
 }

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestErrorsNameTheHolderOfTheKeyAndNotWhoWaitsFirst(t *testing.T) {
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})
-				first := named("first", false)
+				first := named("first", false).With(advisory.Options{Wait: advisory.NoTimeout})
 				go func() {
 					defer close(ended)
 					_, _ = first.Acquire(ctx, key)
@@ -38,20 +39,18 @@ func TestErrorsNameTheHolderOfTheKeyAndNotWhoWaitsFirst(t *testing.T) {
 
 				late := named("late", c.shared)
 				var held *advisory.HeldError
-				for tries := 0; tries < 10 && (held == nil || held.Holder == nil); tries++ { // a busy machine does not always say who
+				eventually(t, func() bool { // a busy machine does not always say who
 					_, err = late.TryAcquire(t.Context(), key)
-					require.ErrorAs(t, err, &held)
-				}
-				require.NotNil(t, held.Holder)
+					return errors.As(err, &held) && held.Holder != nil
+				})
 				require.Equal(t, "holder", held.Holder.ApplicationName)
 				require.Equal(t, lock.PID(), held.Holder.PID)
 
 				var timeout *advisory.TimeoutError
-				for tries := 0; tries < 10 && (timeout == nil || timeout.Holder == nil); tries++ {
+				eventually(t, func() bool {
 					_, err = late.With(advisory.Options{Shared: c.shared, Wait: time.Second}).Acquire(t.Context(), key)
-					require.ErrorAs(t, err, &timeout)
-				}
-				require.NotNil(t, timeout.Holder)
+					return errors.As(err, &timeout) && timeout.Holder != nil
+				})
 				require.Equal(t, "holder", timeout.Holder.ApplicationName)
 				require.Equal(t, lock.PID(), timeout.Holder.PID)
 				cancel()

@@ -46,7 +46,7 @@ func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 		require.NoError(t, err)
 		tx, err := work.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1234ms'")
+		_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '123456ms'")
 		require.NoError(t, err)
 		err = advisory.LockTx(t.Context(), tx, advisory.TxOptions{Wait: 50 * time.Millisecond}, agents.ID(1))
 		require.ErrorIs(t, err, advisory.ErrTimeout)
@@ -58,7 +58,7 @@ func TestLockTxThatTimesOutLeavesTheTransactionAsItWas(t *testing.T) {
 		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.TxOptions{}, agents.ID(1)), "it waits and gets it")
 		var setting string
 		require.NoError(t, tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&setting))
-		require.Equal(t, "1234ms", setting)
+		require.Equal(t, "123456ms", setting)
 		require.NoError(t, tx.Rollback(t.Context()))
 		require.Zero(t, locks(t, work, true))
 	})
