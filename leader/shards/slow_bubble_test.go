@@ -27,6 +27,7 @@ type uneven struct {
 	store *shardstest.Store
 
 	mu      sync.Mutex
+	begun   int // calls of Open
 	opened  int
 	slow    map[call]bool
 	owned   map[string]int // the session of each shard
@@ -66,11 +67,15 @@ func (b *uneven) setSlow(session int, of string) {
 
 func (b *uneven) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
 	b.mu.Lock()
-	session := b.opened
-	b.opened++
+	attempt := b.begun
+	b.begun++
 	b.mu.Unlock()
-	b.wait(session, "open")
+	b.wait(attempt, "open")
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	s, err := b.Backend.Open(ctx, self, ttl)
+	session := b.opened // in the order of Kill, whichever attempt began first
+	b.opened++
 	return unevenSession{s, b, session}, err
 }
 
@@ -287,10 +292,16 @@ func TestACallThatIsSlowDelaysNoReleaseOnAnotherSession(t *testing.T) {
 				}
 				begin(u, slow)
 				<-u.backend.waiting
+				synctest.Wait() // the work on what was claimed meanwhile has begun
 				before := time.Now()
 				name := u.backend.of(slow, false, u.Owned())
 				u.fail(name)
-				require.Equal(t, name, <-u.released)
+				select {
+				case got := <-u.released:
+					require.Equal(t, name, got)
+				case <-time.After(time.Minute):
+					require.Fail(t, "nothing was released")
+				}
 				assert.Less(t, time.Since(before), slowness/10)
 				pass(2 * slowness)
 				assert.False(t, u.backend.twice, "no shard is claimed on two sessions at once")
