@@ -107,10 +107,11 @@ var acquireCases = []testCase{
 		require.Greater(s, again.Remaining, 2*long-s.bound())
 	}},
 	{"idempotency: after a release or an expiry the same request gets a new lease", func(s *suite) {
-		r := s.brief("job", "a")
+		r := request("job", "a")
 		r.IdempotencyKey = "attempt-1"
 		first := s.acquire(r)
 		s.release(first.Claim)
+		r.TTL = s.h.TTL
 		second := s.acquire(r)
 		require.Greater(s, second.Token, first.Token)
 		s.expire("job")
@@ -148,10 +149,13 @@ var delayCases = []testCase{
 		require.False(s, next.AcquiredAt.Before(old.ExpiresAt.Add(r.LockDelay).Add(-s.h.Precision)))
 	}},
 	{"LockDelay is told with its end and without a holder, and a sweep does not shorten it", func(s *suite) {
+		lasting := request("held", "a")
+		lasting.LockDelay = long
+		s.acquire(lasting)
+		require.Greater(s, s.refused(request("held", "b")).Remaining, long, "the delay is part of what remains")
 		r := s.brief("job", "a")
 		r.LockDelay = long
 		s.acquire(r)
-		require.Greater(s, s.refused(request("job", "b")).Remaining, long, "the delay is part of what remains")
 		s.expire("job")
 		for range 2 {
 			for _, holder := range []string{"a", "b"} {
@@ -188,6 +192,9 @@ var delayCases = []testCase{
 			"expired":  func(c lease.Claim) { s.expire(c.Name) },
 		} {
 			r := s.brief(name, "a")
+			if name == "released" {
+				r.TTL = long // it does not end before its release
+			}
 			r.MinHold = long
 			end(s.acquire(r).Claim)
 			require.Zero(s, s.sweep(lease.SweepRequest{Retention: time.Nanosecond}).Removed, "the name is still kept")

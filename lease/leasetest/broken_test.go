@@ -137,7 +137,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			run := "^TestABrokenStore$/^" + regexp.QuoteMeta(found)
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=60s")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=5m")
 			cmd.Env = append(os.Environ(), "LEASETEST_BROKEN=yes "+kind)
 			out, err := cmd.CombinedOutput()
 			if kind == "" {

@@ -178,8 +178,7 @@ var releaseCases = []testCase{
 		require.Greater(s, s.acquire(request("job", "b")).Token, l.Token)
 	}},
 	{"release: releasing once more is no error and changes nothing", func(s *suite) {
-		l := s.acquire(s.brief("job", "a"))
-		s.release(l.Claim)
+		l := s.releasedInTime(s.brief("job", "a"))
 		s.unchanged(func() { s.release(l.Claim) })
 		s.sweep(lease.SweepRequest{})
 		s.eventually(func() bool { // also when its time would have been over

@@ -45,9 +45,9 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := h.New(t)
-			l, err := shared.New(shared.Config{Store: store, GateTTL: h.TTL, PollInterval: 20 * time.Millisecond})
-			require.NoError(t, err)
-			run(&suite{T: t, store: store, locker: l, ttl: h.TTL})
+			s := &suite{T: t, store: store, ttl: h.TTL}
+			s.locker = s.newLocker(bound) // a request that this machine holds up keeps the gate
+			run(s)
 		})
 	}
 }
@@ -57,6 +57,13 @@ type suite struct {
 	store  lease.Store
 	locker *shared.Locker
 	ttl    time.Duration
+}
+
+func (s *suite) newLocker(gateTTL time.Duration) *shared.Locker {
+	s.Helper()
+	l, err := shared.New(shared.Config{Store: s.store, GateTTL: gateTTL, PollInterval: 20 * time.Millisecond})
+	require.NoError(s, err)
+	return l
 }
 
 func ask(holder string, slots int) shared.Request {
