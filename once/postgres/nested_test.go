@@ -87,7 +87,7 @@ func TestATransactionThatFindsATickTakenIsInNobodysWay(t *testing.T) {
 		require.Equal(t, []any{false, once.Running, "a"}, []any{result.Did, result.State, result.Node})
 
 		// That transaction is still open.
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err = store.Renew(ctx, run.Claim(), once.DefaultTTL)
 		require.NoError(t, err, "the run goes on")

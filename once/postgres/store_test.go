@@ -75,13 +75,14 @@ func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	pool := newPool(t, dsn)
 	exec(t, pool, "CREATE SCHEMA jobs")
+	tick := thisMinute()
 	var wg sync.WaitGroup
 	for range 8 {
 		s, err := postgres.New(postgres.Config{Pool: pool, Table: "jobs.ticks", CreateTable: true})
 		require.NoError(t, err)
 		r := newRunner(t, once.Config{Store: s})
 		wg.Go(func() {
-			_, err := r.Do(t.Context(), "report", thisMinute(), nothing)
+			_, err := r.Do(t.Context(), "report", tick, nothing)
 			assert.NoError(t, err)
 		})
 	}
@@ -89,7 +90,7 @@ func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	assert.Equal(t, 1, one[int](t, pool, "SELECT count(*) FROM jobs.ticks WHERE state = 'ran'"))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	result, err := postgres.Options{Table: "jobs.ticks"}.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+	result, err := postgres.Options{Table: "jobs.ticks"}.DoTx(t.Context(), tx, "report", tick, nothing)
 	require.NoError(t, err)
 	assert.Equal(t, once.Ran, result.State)
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -103,7 +104,7 @@ func TestARunOutlivesTheSessions(t *testing.T) {
 	renewed := func() (until time.Time) {
 		return one[time.Time](t, pool, "SELECT expires_at FROM pglatch_once")
 	}
-	result, err := newRunner(t, once.Config{Store: s, TTL: 6 * time.Second}).Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
+	result, err := newRunner(t, once.Config{Store: s, TTL: 10 * time.Second}).Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
 		for range 2 {
 			_, err := pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 			require.NoError(t, err)

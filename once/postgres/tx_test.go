@@ -52,8 +52,8 @@ func TestWhatIsInATransactionRunsTheTick(t *testing.T) {
 		newStore(b, dsn)
 		b.Each(txshapes.Begun, func(t *testing.T, name string, tx any) {
 			t.Helper()
-			did := 0
-			result, err := doAny(t.Context(), tx, oddJob, thisMinute(), func(ctx context.Context) error {
+			did, tick := 0, thisMinute()
+			result, err := doAny(t.Context(), tx, oddJob, tick, func(ctx context.Context) error {
 				did++
 				c, ok := once.ClaimOf(ctx)
 				assert.True(t, ok)
@@ -67,7 +67,7 @@ func TestWhatIsInATransactionRunsTheTick(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.Equal(t, []any{true, once.Ran, 1}, []any{result.Did, result.State, did})
-			again, err := doAny(t.Context(), tx, oddJob, thisMinute(), nothing)
+			again, err := doAny(t.Context(), tx, oddJob, tick, nothing)
 			require.NoError(t, err)
 			assert.Equal(t, []any{false, once.Ran, result.Node, result.Token}, []any{again.Did, again.State, again.Node, again.Token})
 			require.NoError(t, txshapes.Exec(t.Context(), tx, "ROLLBACK"))
@@ -175,9 +175,10 @@ func TestATransactionExcludesAndIsExcludedByARunner(t *testing.T) {
 	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
 		t.Helper()
 		runner := newRunner(t, once.Config{Store: newStore(t, pool.Config().ConnString()), Node: "runner"})
-		_, err := runner.Do(t.Context(), "report", thisMinute(), func(ctx context.Context) error {
+		tick := thisMinute()
+		_, err := runner.Do(t.Context(), "report", tick, func(ctx context.Context) error {
 			tx := begin()
-			result, err := postgres.DoTx(ctx, tx, "report", thisMinute(), work(tx, "b"))
+			result, err := postgres.DoTx(ctx, tx, "report", tick, work(tx, "b"))
 			assert.NoError(t, err)
 			assert.Equal(t, []any{false, once.Running, "runner"}, []any{result.Did, result.State, result.Node})
 			return tx.Commit(ctx)
@@ -191,8 +192,9 @@ func TestASnapshotThatIsOlderThanAnothersRunIsNoSecondRun(t *testing.T) {
 	t.Parallel()
 	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
 		t.Helper()
+		now := thisMinute()
 		for i, known := range []bool{false, true} { // whether the snapshot has an older row of the tick
-			tick := thisMinute().Add(-time.Duration(i) * time.Minute)
+			tick := now.Add(-time.Duration(i) * time.Minute)
 			if known {
 				store := newStore(t, pool.Config().ConnString())
 				c, err := store.Claim(t.Context(), once.Request{Job: "report", Tick: tick, Node: "x", TTL: time.Minute, Window: time.Hour, Early: time.Minute})
@@ -316,8 +318,8 @@ func TestASessionThatDiesInTheTransactionGivesTheTickBack(t *testing.T) {
 	t.Parallel()
 	inEveryLevel(t, func(t *testing.T, pool *pgxpool.Pool, begin func() pgx.Tx) {
 		t.Helper()
-		tx := begin()
-		_, err := postgres.DoTx(t.Context(), tx, "report", thisMinute(), func(ctx context.Context) error {
+		tx, tick := begin(), thisMinute()
+		_, err := postgres.DoTx(t.Context(), tx, "report", tick, func(ctx context.Context) error {
 			if err := work(tx, "a")(ctx); err != nil {
 				return err
 			}
@@ -327,7 +329,7 @@ func TestASessionThatDiesInTheTransactionGivesTheTickBack(t *testing.T) {
 		require.Error(t, err)
 		require.Error(t, tx.Commit(t.Context()))
 		next := begin()
-		result, err := postgres.DoTx(t.Context(), next, "report", thisMinute(), work(next, "b"))
+		result, err := postgres.DoTx(t.Context(), next, "report", tick, work(next, "b"))
 		require.NoError(t, err)
 		require.True(t, result.Did)
 		require.NoError(t, next.Commit(t.Context()))
