@@ -138,7 +138,7 @@ func TestAForcedReleaseKeepsTheLockForItsLockDelay(t *testing.T) {
 			l, _ := holder.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
 			next <- l
 		}()
-		servetest.AwaitWaiters(t, s, 1)
+		awaitStanding(t, s, "job") // else it can come between a release and the lease for the delay
 
 		_, delay, err := forceRelease(t, admin, "job")
 		require.NoError(t, err)

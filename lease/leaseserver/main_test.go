@@ -13,6 +13,7 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/internal/test/servetest"
+	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -44,6 +45,12 @@ func send(tb testing.TB, h *httptest.Server, method, target, body string, header
 	data, err := io.ReadAll(response.Body)
 	require.NoError(tb, err)
 	return answer{response.StatusCode, response.Header, string(data)}
+}
+
+// awaitStanding waits until the first request that waits for a lock was refused, and can be handed the lock.
+func awaitStanding(tb testing.TB, s *leaseserver.Server, name string) {
+	tb.Helper()
+	require.Eventually(tb, func() bool { return s.Stands(name) }, servetest.Bound, time.Millisecond)
 }
 
 // post sends a request that may fail.

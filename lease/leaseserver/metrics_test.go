@@ -25,7 +25,7 @@ import (
 func TestMetricsTellAnOutageOfTheStoreFromALockThatIsHeld(t *testing.T) {
 	t.Parallel()
 	store := newSilent()
-	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: 50 * time.Millisecond})
+	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
 	l, err := cl.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.NoError(t, err)

@@ -38,8 +38,11 @@ func TestProbesTellWhatTheStoreSaysOfItself(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
-			store := patient{leasetest.NewStore(), c.health}
-			_, h := servetest.Serve(t, leaseserver.Config{Store: store, StoreTimeout: 10 * aMoment})
+			config := leaseserver.Config{Store: patient{leasetest.NewStore(), c.health}}
+			if c.what == "silent" {
+				config.StoreTimeout = 10 * aMoment
+			}
+			_, h := servetest.Serve(t, config)
 			a := send(t, h, http.MethodGet, "/healthz", "")
 			assert.Equal(t, c.alive, a.status, a.body)
 			a = send(t, h, http.MethodGet, "/readyz", "")

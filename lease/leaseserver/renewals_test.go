@@ -121,30 +121,6 @@ func TestRenewalsAreBounded(t *testing.T) {
 	assert.Contains(t, a.body, "at most 500")
 }
 
-// A slow store answers no renewal until it is told to give up.
-type slow struct{ lease.Store }
-
-func (slow) Renew(ctx context.Context, _ lease.RenewRequest) (lease.Lease, error) {
-	<-ctx.Done()
-	return lease.Lease{}, context.Cause(ctx)
-}
-
-func TestManyRenewalsTakeTheTimeOfOne(t *testing.T) {
-	t.Parallel()
-	var all []lease.RenewRequest
-	for i := range 100 {
-		all = append(all, lease.RenewRequest{Claim: lease.Claim{Name: fmt.Sprint(i), Holder: "a", ID: "x", Token: 1}, TTL: servetest.Long})
-	}
-	busy := 0
-	for _, r := range renewals(t, leaseserver.Config{Store: slow{leasetest.NewStore()}, StoreTimeout: aMoment}, "", all) {
-		require.Error(t, r.Err)
-		if errors.Is(r.Err, lease.ErrBusy) {
-			busy++
-		}
-	}
-	assert.Equal(t, 100-16, busy, "they were not tried")
-}
-
 func TestRenewalsOfManyKeepToThePoliciesOfTheirNames(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()

@@ -237,9 +237,10 @@ func TestADrainingServerIsNotReady(t *testing.T) {
 
 func TestAWaitOutlivesTheReadTimeout(t *testing.T) {
 	t.Parallel()
-	s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 100 * time.Millisecond})
+	store := leasetest.NewStore()
+	s := run(t, leaseserver.Config{Store: store, ReadTimeout: 2 * time.Second})
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{s.url}, Resends: -1})
-	_, err := cl.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 500 * time.Millisecond})
+	_, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 4 * time.Second})
 	require.NoError(t, err)
 	_, err = cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
 	require.NoError(t, err)

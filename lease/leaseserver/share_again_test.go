@@ -15,10 +15,10 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// shareWaits sends a request for a share that waits at a server.
-func shareWaits(ctx context.Context, t *testing.T, at servetest.Peer, r shared.Request, wait time.Duration) <-chan shared.Share {
+// shareWaits sends a request for a share that is the nth to wait at a server. A request that goes from one line to the
+// next is in none for a moment, so nobody can count those who waited before.
+func shareWaits(ctx context.Context, t *testing.T, at servetest.Peer, nth int, r shared.Request, wait time.Duration) <-chan shared.Share {
 	t.Helper()
-	before := servetest.Waiters(t, at.Server)
 	got := make(chan shared.Share, 1)
 	go func() {
 		defer close(got)
@@ -26,7 +26,7 @@ func shareWaits(ctx context.Context, t *testing.T, at servetest.Peer, r shared.R
 			got <- s
 		}
 	}()
-	servetest.AwaitWaiters(t, at.Server, before+1)
+	servetest.AwaitWaiters(t, at.Server, nth)
 	return got
 }
 
@@ -62,12 +62,16 @@ func TestASendingGetsTheShareThatAnEarlierOneGotThoughOthersStandBetween(t *test
 				request.IdempotencyKey = "k"
 				ctx, hangUp := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
-				first := shareWaits(ctx, t, peers[0], request, time.Minute)
-				for range 2 {
-					other := shareWaits(ctx, t, peers[0], c.others, time.Minute)
+				first := shareWaits(ctx, t, peers[0], 1, request, time.Minute)
+				for i := range 2 {
+					other := shareWaits(ctx, t, peers[0], i+2, c.others, time.Minute)
 					wg.Go(func() { <-other })
 				}
-				second := shareWaits(ctx, t, again, request, servetest.Bound)
+				nth := 4
+				if where == 1 {
+					nth = 1
+				}
+				second := shareWaits(ctx, t, again, nth, request, servetest.Bound)
 				require.NoError(t, peers[0].Client.Release(t.Context(), held[0].Claim))
 				want, ok := <-first
 				require.True(t, ok)

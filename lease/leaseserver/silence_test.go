@@ -142,9 +142,9 @@ func TestWhatTheStoreSaidBeforeItFellSilentIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	store := newSilent()
 	s, h := servetest.Serve(t, leaseserver.Config{Store: plainStore{store}, StoreTimeout: time.Second, PollInterval: -1})
-	_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "holder", TTL: 2 * time.Second})
+	_, err := servetest.Client(t, h, leasehttp.ClientConfig{}).Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "holder", TTL: 5 * time.Second})
 	require.NoError(t, err)
-	first := waitFor(t, h, "first", 5*time.Second) // hears that it is held
+	first := waitFor(t, h, "first", servetest.Bound) // hears that it is held
 	servetest.AwaitWaiters(t, s, 1)
 	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
 	store.hush()
@@ -159,9 +159,9 @@ func TestAReleaseOfWhichNothingIsHeardLeavesNobodyHeld(t *testing.T) {
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{Resends: -1})
 	held, err := cl.Acquire(t.Context(), servetest.Ask("job", "holder"))
 	require.NoError(t, err)
-	waits := []<-chan error{waitFor(t, h, "first", 2*time.Second)}
+	waits := []<-chan error{waitFor(t, h, "first", servetest.Bound)}
 	require.Eventually(t, func() bool { return servetest.Metric(t, s, "lock_op_latency_ms", `"acquire"`) == 2 }, servetest.Bound, time.Millisecond)
-	waits = append(waits, waitFor(t, h, "second", 2*time.Second))
+	waits = append(waits, waitFor(t, h, "second", servetest.Bound))
 	servetest.AwaitWaiters(t, s, 2)
 	store.hush()
 	require.Error(t, cl.Release(t.Context(), held.Claim))

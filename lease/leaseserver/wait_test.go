@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -101,19 +102,17 @@ func TestAWaiterThatHangsUpLosesItsPlace(t *testing.T) {
 func TestALeaseThatNobodyTakesAnyMoreIsGivenBack(t *testing.T) {
 	t.Parallel()
 	ctx, hangUp := context.WithCancel(t.Context())
-	entered, gone := make(chan struct{}), make(chan struct{})
-	store := &servetest.Spy{Store: leasetest.NewStore(), After: sync.OnceFunc(func() { close(entered); <-gone })}
-	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
-	go func() { <-entered; hangUp() }()
-	failed := make(chan struct{})
-	go func() {
-		defer close(failed)
-		_, _ = post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"a","ttl_ms":3600000}`)
-	}()
-	<-failed
-	go func() {
-		time.AfterFunc(200*time.Millisecond, func() { close(gone) }) // the server hears of it meanwhile
-	}()
+	requests := make(chan context.Context, 2)
+	store := &servetest.Spy{Store: leasetest.NewStore(), After: sync.OnceFunc(func() {
+		hangUp()
+		<-(<-requests).Done() // the server has heard of it
+	})}
+	_, h := servetest.Serve(t, leaseserver.Config{Store: store, Authorize: func(r *http.Request) error {
+		requests <- r.Context()
+		return nil
+	}})
+	_, err := post(ctx, h, "/v1/locks/job/acquire?wait=1m", `{"owner_id":"a","ttl_ms":3600000}`)
+	require.ErrorIs(t, err, context.Canceled)
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	l, err := cl.AcquireWait(t.Context(), servetest.Ask("job", "b"), servetest.Bound)
 	require.NoError(t, err)
@@ -167,7 +166,7 @@ func TestARenewalPutsTheTimerOff(t *testing.T) {
 		done <- err
 	}()
 	servetest.AwaitWaiters(t, s, 1)
-	require.Eventually(t, func() bool { return store.Acquires.Load() == 2 }, servetest.Bound, time.Millisecond)
+	awaitStanding(t, s, "job")
 	_, err = cl.Renew(t.Context(), lease.RenewRequest{Claim: held.Claim, TTL: servetest.Long})
 	require.NoError(t, err)
 	require.NoError(t, cl.Release(t.Context(), held.Claim))

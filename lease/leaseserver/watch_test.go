@@ -80,7 +80,7 @@ func TestAWatchIsAnsweredAtEachChangeWithoutPolling(t *testing.T) {
 		l, _ := cl.AcquireWait(context.WithoutCancel(t.Context()), servetest.Ask("job", "b"), time.Minute)
 		next <- l
 	}()
-	servetest.AwaitWaiters(t, s, 1)
+	awaitStanding(t, s, "job")
 	answered := watching(t, s, cl, "job", version)
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	<-next
@@ -264,15 +264,18 @@ func TestNoWatcherMissesTheLastChange(t *testing.T) {
 func TestAWatchWhoseBodyNeverComesIsCutOff(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "Content-Length: 10\r\n", "Transfer-Encoding: chunked\r\n"} {
-		s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 200 * time.Millisecond, IdleTimeout: time.Millisecond})
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
-		require.NoError(t, err)
-		require.NoError(t, conn.SetDeadline(time.Now().Add(servetest.Bound)))
-		_, err = io.WriteString(conn, "GET /v1/locks/job?wait=1ms&index=0 HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n")
-		require.NoError(t, err)
-		answer, err := io.ReadAll(conn)
-		require.NoError(t, err, "%q: the connection ends", body)
-		assert.Contains(t, string(answer), "HTTP/1.1 404 ")
-		require.NoError(t, conn.Close())
+		t.Run(body, func(t *testing.T) {
+			t.Parallel()
+			s := run(t, leaseserver.Config{Store: leasetest.NewStore(), ReadTimeout: 2 * time.Second, IdleTimeout: time.Millisecond})
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+			require.NoError(t, err)
+			require.NoError(t, conn.SetDeadline(time.Now().Add(servetest.Bound)))
+			_, err = io.WriteString(conn, "GET /v1/locks/job?wait=1ms&index=0 HTTP/1.1\r\nHost: localhost\r\n"+body+"\r\n")
+			require.NoError(t, err)
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err, "the connection ends")
+			assert.Contains(t, string(answer), "HTTP/1.1 404 ")
+			require.NoError(t, conn.Close())
+		})
 	}
 }
