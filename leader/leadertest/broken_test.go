@@ -99,7 +99,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			run := "^TestABrokenBackend$/" + regexp.QuoteMeta(found)
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=60s")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=300s")
 			cmd.Env = append(os.Environ(), "LEADERTEST_BROKEN=yes "+kind)
 			out, err := cmd.CombinedOutput()
 			if kind == "" {
@@ -119,7 +119,7 @@ func TestABrokenBackend(t *testing.T) {
 		t.Skip("TestTheSuiteFindsWhatIsBroken runs it")
 	}
 	leadertest.Run(t, leadertest.Harness{
-		TTL: 200 * time.Millisecond,
+		TTL: 500 * time.Millisecond,
 		New: func(*testing.T) func() driver.Backend {
 			election := leadertest.NewElection()
 			return func() driver.Backend { return broken{election.Backend(), election, kind[len("yes "):]} }

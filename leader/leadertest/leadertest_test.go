@@ -10,7 +10,7 @@ import (
 
 func harness(wrap func(*leadertest.Backend) driver.Backend) leadertest.Harness {
 	return leadertest.Harness{
-		TTL: 400 * time.Millisecond,
+		TTL: time.Second,
 		New: func(*testing.T) func() driver.Backend {
 			election := leadertest.NewElection()
 			return func() driver.Backend { return wrap(election.Backend()) }

@@ -21,6 +21,7 @@ var leaseCases = []testCase{
 			began := time.Now()
 			if err := s.renew(a, "a"); err == nil {
 				renewed, good = began, good+1
+				s.confirmed = began
 				s.refuse(b, "b")
 				continue
 			} else if time.Since(renewed) < s.ttl*4/5 { // a node stops to lead some time before its lease ends
@@ -62,6 +63,7 @@ var leaseCases = []testCase{
 			lost := losses.Lost()
 			select {
 			case <-lost:
+				s.hurry()
 				require.Fail(s, "a loss is reported of leadership that is held")
 			default:
 			}
@@ -100,6 +102,9 @@ var leaseCases = []testCase{
 		shut(a)
 		s.eventually(func() bool { // the first attempt may meet what is left of the cut
 			ok, err := s.try(a, "a")
+			if ok {
+				s.hurry()
+			}
 			require.False(s, ok, "two leaders")
 			if err != nil {
 				shut(a)

@@ -2,6 +2,7 @@ package leadertest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,8 +18,14 @@ var permanentCases = []testCase{
 		}
 		for name, make := range s.h.Mistakes {
 			b := make(s.T)
-			ok, err := s.try(b, "a")
-			assert.False(s, ok, name)
+			var err error
+			s.eventually(func() bool {
+				began := time.Now()
+				var ok bool
+				ok, err = s.try(b, "a")
+				assert.False(s, ok, name)
+				return errors.Is(err, driver.ErrPermanent) || time.Since(began) < s.ttl/2 // else the attempt had no time to see it
+			}, "%s: no attempt has an end", name)
 			require.ErrorIs(s, err, driver.ErrPermanent, name)
 			require.NotErrorIs(s, err, driver.ErrLost, name)
 			assert.NotContains(s, err.Error(), driver.ErrConnection.Error(), "%s: the text begins with what is wrong", name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,7 +75,10 @@ func play(t *testing.T, h Harness, c testCase) (shown bool) {
 			panic(r)
 		}
 	}()
-	c.run(&suite{T: t, h: h, ttl: h.TTL, node: h.New(t)})
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &suite{T: t, h: h, ttl: h.TTL, node: h.New(t), ctx: ctx, acted: time.Now()}
+	defer s.end(cancel)
+	c.run(s)
 	return true
 }
 
@@ -91,12 +95,48 @@ type suite struct {
 	ttl  time.Duration
 	node func() driver.Backend
 
-	confirmed time.Time // when the last attempt or renewal that succeeded began
+	ctx  context.Context // of this play
+	work sync.WaitGroup  // goroutines of this play
+
+	confirmed time.Time     // when the last attempt or renewal that succeeded began
+	acted     time.Time     // when the last call ended
+	longest   time.Duration // of the times from the end of a call to the end of the next one
+	dropped   bool          // a backend gave its connection up, because the store was too slow
+}
+
+// Context ends with this play of the case.
+func (s *suite) Context() context.Context { return s.ctx }
+
+// end ends the goroutines of a play, before the backends are closed.
+func (s *suite) end(cancel func()) {
+	cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.work.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(s.bound()):
+	}
 }
 
 // hurry gives the case up if the lease that was confirmed last may have ended, a little before its TTL.
 func (s *suite) hurry() {
 	if time.Since(s.confirmed) > s.ttl*4/5 {
+		panic(errTooSlow)
+	}
+}
+
+// called notes the end of a call.
+func (s *suite) called() {
+	now := time.Now()
+	s.longest, s.acted = max(s.longest, now.Sub(s.acted)), now
+}
+
+// excuse gives the case up after a failure, if a session may have ended because this machine stood still.
+func (s *suite) excuse() {
+	if s.dropped || s.longest > s.ttl/2 {
 		panic(errTooSlow)
 	}
 }
@@ -141,6 +181,10 @@ func (s *suite) lead(b driver.Backend, identity string) {
 	s.Helper()
 	began := time.Now()
 	ok, err := s.try(b, identity)
+	s.called()
+	if !ok {
+		s.excuse()
+	}
 	require.NoError(s, err, "%s acquires leadership that is free", identity)
 	require.True(s, ok, "%s acquires leadership that is free", identity)
 	s.confirmed = began
@@ -150,6 +194,10 @@ func (s *suite) lead(b driver.Backend, identity string) {
 func (s *suite) refuse(b driver.Backend, identity string) {
 	s.Helper()
 	ok, err := s.try(b, identity)
+	s.called()
+	if err != nil {
+		s.excuse()
+	}
 	require.NoError(s, err, "%s asks for leadership that is taken", identity)
 	if ok {
 		s.hurry()
@@ -161,23 +209,31 @@ func (s *suite) refuse(b driver.Backend, identity string) {
 // killed before: then b gets the calls that an Elector makes then.
 func (s *suite) succeed(b driver.Backend, identity string) {
 	s.Helper()
+	s.longest = 0
 	s.eventually(func() bool {
 		s.confirmed = time.Now()
 		ok, err := s.try(b, identity)
 		if err != nil {
+			s.longest = max(s.longest, time.Since(s.confirmed))
 			s.Logf("%s tries again after: %v", identity, err)
 			_ = b.Release(s.Context(), identity)
 			shut(b)
 		}
 		return ok
 	}, "%s never leads", identity)
+	s.acted = time.Now()
 }
 
 func (s *suite) release(b driver.Backend, identity string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
 	defer cancel()
-	require.NoError(s, b.Release(ctx, identity), "%s releases", identity)
+	err := b.Release(ctx, identity)
+	s.called()
+	if err != nil {
+		s.excuse()
+	}
+	require.NoError(s, err, "%s releases", identity)
 }
 
 // keep renews the leadership of b, which must succeed.
@@ -185,8 +241,10 @@ func (s *suite) keep(b driver.Backend, identity string) {
 	s.Helper()
 	began := time.Now()
 	err := s.renew(b, identity)
+	s.called()
 	if err != nil {
 		s.hurry()
+		s.excuse()
 	}
 	require.NoError(s, err, "%s renews its leadership", identity)
 	s.confirmed = began

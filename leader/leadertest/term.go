@@ -16,6 +16,9 @@ var termCases = []testCase{
 			s.succeed(b, "node")
 			term := s.term(b)
 			if i > 0 {
+				if !term.Follows(last) {
+					s.excuse() // an attempt may have counted, and had no time to say so
+				}
 				require.Positive(s, term.Compare(last), "%v after %v", term, last)
 				require.True(s, term.Follows(last), "%v after %v", term, last)
 			}
@@ -34,9 +37,9 @@ var termCases = []testCase{
 		s.lead(a, "a")
 		term := s.term(a)
 		s.refuse(b, "b")
-		if waiter, ok := b.(driver.Waiter); ok {
+		if _, ok := b.(driver.Waiter); ok {
 			s.release(a, "a")
-			require.NoError(s, waiter.Wait(s.Context()))
+			s.waited(s.waiting(s.Context(), b))
 			s.release(b, "b") // it may have held it
 		} else {
 			s.release(a, "a")
@@ -54,6 +57,7 @@ var termCases = []testCase{
 		clean := func(b driver.Backend) bool { return b.(driver.Successor).CleanStart() }
 		s.lead(a, "a")
 		s.release(a, "a")
+		s.hurry() // a release that comes too late does not count
 		s.lead(b, "b")
 		if termer, ok := b.(driver.Termer); ok && !termer.Term().IsZero() {
 			assert.True(s, clean(b), "after a release")

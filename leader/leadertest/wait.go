@@ -2,6 +2,8 @@ package leadertest
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -15,7 +17,7 @@ func (s *suite) waiting(ctx context.Context, b driver.Backend) <-chan error {
 	s.Helper()
 	waiter := needs[driver.Waiter](s, b)
 	over := make(chan error, 1)
-	go func() { over <- waiter.Wait(ctx) }()
+	s.work.Go(func() { over <- waiter.Wait(ctx) })
 	return over
 }
 
@@ -30,25 +32,58 @@ func (s *suite) outcome(over <-chan error) error {
 	}
 }
 
-// keepLeading renews a's leadership until the returned function is called.
+// waited checks that a Wait succeeded.
+func (s *suite) waited(over <-chan error) {
+	s.Helper()
+	err := s.outcome(over)
+	s.called()
+	if err != nil {
+		s.excuse()
+	}
+	require.NoError(s, err)
+}
+
+// canceled checks that a Wait ended with its ctx. A backend that had to drop its connection says so, and the store may
+// notice it later.
+func (s *suite) canceled(err error) {
+	s.Helper()
+	s.dropped = errors.Is(err, driver.ErrConnection)
+	require.ErrorIs(s, err, context.Canceled)
+}
+
+// keepLeading renews a's leadership, which was confirmed just now, until stop. stop gives the case up if a renewal came too late,
+// and may be called again.
 func (s *suite) keepLeading(a driver.Backend, identity string) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
+	end := sync.OnceFunc(func() { close(quit) })
+	renewed, late := s.confirmed, false
+	s.work.Go(func() {
 		defer close(ended)
 		tick := time.NewTicker(s.ttl / 4)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				assert.NoError(s, s.renew(a, identity))
 			case <-quit:
 				return
+			case <-s.ctx.Done():
+				return
 			}
+			began := time.Now()
+			err := s.renew(a, identity)
+			if late = time.Since(renewed) > s.ttl*4/5; late || s.ctx.Err() != nil || !assert.NoError(s, err) {
+				return
+			}
+			renewed = began
 		}
-	}()
+	})
 	return func() {
-		close(quit)
+		end()
 		<-ended
+		if s.confirmed = renewed; late {
+			panic(errTooSlow)
+		}
+		s.hurry()
 	}
 }
 
@@ -61,12 +96,13 @@ var waitCases = []testCase{
 		stop := s.keepLeading(a, "a")
 		select {
 		case err := <-over:
+			stop()
 			require.Fail(s, "Wait returns while somebody else leads", "%v", err)
 		case <-time.After(s.ttl / 2):
 		}
 		stop()
 		s.release(a, "a")
-		require.NoError(s, s.outcome(over))
+		s.waited(over)
 		s.lead(b, "b")
 		s.keep(b, "b")
 	}},
@@ -76,7 +112,7 @@ var waitCases = []testCase{
 		s.refuse(b, "b")
 		over := s.waiting(s.Context(), b)
 		s.endLeadership(a)
-		require.NoError(s, s.outcome(over))
+		s.waited(over)
 		s.succeed(b, "b")
 	}},
 	{"Wait returns when its ctx ends, and holds nothing", func(s *suite) {
@@ -86,8 +122,9 @@ var waitCases = []testCase{
 		ctx, cancel := context.WithCancel(s.Context())
 		over := s.waiting(ctx, b)
 		cancel()
-		require.ErrorIs(s, s.outcome(over), context.Canceled)
+		err := s.outcome(over)
 		require.ErrorIs(s, s.outcome(s.waiting(ctx, b)), context.Canceled, "ctx had ended before")
+		s.canceled(err)
 		s.release(a, "a")
 		for range 5 {
 			<-time.After(s.ttl / 20) // in which a wait that goes on would get it
@@ -101,7 +138,7 @@ var waitCases = []testCase{
 		s.refuse(b, "b")
 		over := s.waiting(s.Context(), b)
 		s.release(a, "a")
-		require.NoError(s, s.outcome(over))
+		s.waited(over)
 		s.release(b, "b") // in place of the attempt: a stop came between
 		s.lead(c, "c")
 		s.refuse(b, "b")
@@ -115,8 +152,10 @@ var waitCases = []testCase{
 			over := s.waiting(ctx, b)
 			go cancel()
 			s.release(a, "a")
-			if s.outcome(over) == nil {
+			if err := s.outcome(over); err == nil {
 				s.release(b, "b")
+			} else {
+				s.canceled(err)
 			}
 		}
 		s.lead(a, "a")
