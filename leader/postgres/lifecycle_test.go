@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/test/faultproxy"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/postgres"
@@ -127,9 +128,37 @@ func TestAWaitEndsWithItsContextAndHoldsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
-	assert.Equal(t, 2, judge.locks())
+	judge.eventually(func() bool { return judge.locks() == 2 }) // what a session that was dropped waited for ends soon
 	release(t, a, "a")
 	assert.Zero(t, judge.locks())
+}
+
+func TestAWaitInADeadNetworkEndsWithTheCauseOfItsContext(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	proxy, _, change := throughProxy(t, dsn)
+	a, b, judge := newBackend(t, dsn, nil), newBackend(t, dsn, change), newJudge(t, dsn)
+	lead(t, a, "a")
+	refused(t, b, "b")
+	why := errors.New("because")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	waited := make(chan error, 1)
+	go func() { waited <- b.Wait(ctx) }()
+	judge.queued()
+	proxy.Set(faultproxy.Hold)
+	cancel(why)
+	err := <-waited
+	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, err, leader.ErrConnection)
+}
+
+// freed checks that no lock is held after a call. If that had to drop its session, the server may see it later.
+func (j judge) freed(err error) {
+	j.t.Helper()
+	if errors.Is(err, leader.ErrConnection) {
+		j.eventually(func() bool { return j.locks() == 0 })
+	}
+	require.Zero(j.t, j.locks())
 }
 
 func TestACancelThatRacesWithTheGrantLeaksNothing(t *testing.T) {
@@ -147,14 +176,15 @@ func TestACancelThatRacesWithTheGrantLeaksNothing(t *testing.T) {
 		}
 		go cancel()
 		release(t, a, "a")
-		if err := <-waited; err == nil {
+		err := <-waited
+		if err == nil {
 			assert.Equal(t, 1, judge.locks())
 		} else {
 			require.ErrorIs(t, err, context.Canceled)
-			assert.Zero(t, judge.locks())
+			judge.freed(err)
 		}
 		release(t, b, "b")
-		require.Zero(t, judge.locks())
+		judge.freed(err)
 	}
 }
 
@@ -164,12 +194,22 @@ func TestWaitingAddsNothingToTheServersLog(t *testing.T) {
 	server := startQuietServer(t)
 	a, b := newBackend(t, server.DSN(""), nil), newBackend(t, server.DSN(""), nil)
 	lead(t, a, "a")
-	refused(t, b, "b")
-	before, err := server.LogOffset()
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // some wait steps
-	defer cancel()
-	require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
+	wait := func() (before int64, err error) {
+		refused(t, b, "b")
+		before, err = server.LogOffset()
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // some wait steps
+		defer cancel()
+		err = b.Wait(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return before, err
+	}
+	before, err := wait()
+	for range 5 {
+		if errors.Is(err, leader.ErrConnection) { // a busy server took too long to end the wait, and logs the session's end
+			before, err = wait()
+		}
+	}
 	release(t, a, "a")
 	lead(t, b, "b")
 	release(t, b, "b")

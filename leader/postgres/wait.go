@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pglatch/pglatch/internal/session"
@@ -9,11 +11,20 @@ import (
 
 // Wait waits for the election lock in the server's queue, in steps that keep the
 // server's snapshots young. It returns nil as soon as the lock is held, and at
-// once before the first attempt. It returns the cause of ctx when that ends.
+// once before the first attempt. It returns the cause of ctx when that ends. If the server did
+// not answer then, the error also matches driver.ErrConnection.
 func (b *Backend) Wait(ctx context.Context) error {
 	if b.dialer == nil {
 		return nil
 	}
+	err := b.awaitLock(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+func (b *Backend) awaitLock(ctx context.Context) error {
 	t, err := b.openSession(ctx)
 	if err != nil {
 		return err
