@@ -56,7 +56,7 @@ func checkHistory(t *testing.T, events func(func(leader.Event) bool)) (acquired 
 // another node competes.
 func TestEverythingAtOnceKeepsTheHistoryLegal(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	election := leadertest.NewElection()
 	backend := election.Backend()

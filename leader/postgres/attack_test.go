@@ -113,13 +113,16 @@ func (a *attack) write(ctx context.Context, term int64) {
 	a.writes.Add(1)
 }
 
-// kill ends the leader's session every 20 to 80 ms.
+// kill ends the leader's session every 20 to 80 ms, and less often while nobody comes to lead.
 func (a *attack) kill(ctx context.Context, more func() bool) {
-	for more() {
+	for led, calm := int64(0), time.Duration(1); more(); calm++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(20*time.Millisecond + rand.N(60*time.Millisecond)):
+		case <-time.After(calm * (20*time.Millisecond + rand.N(60*time.Millisecond))):
+		}
+		if now := a.leaderships.Load(); now > led {
+			led, calm = now, 0
 		}
 		_, _ = a.judge.pool.Exec(ctx, `SELECT pg_terminate_backend(pid)`+here+` AND classid = 1 AND objid = 100 AND granted`)
 	}

@@ -254,7 +254,7 @@ func TestAGuardBoundsTheIdlenessOfItsTransactionAndKeepsAShorterBound(t *testing
 	// A leader that stops inside a guarded transaction does not hold a takeover up for ever.
 	release(t, a, "a")
 	b := newBackend(t, dsn, nil)
-	won, err := b.TryAcquire(t.Context(), "b", 500*time.Millisecond)
+	won, err := b.TryAcquire(t.Context(), "b", 5*time.Second)
 	require.NoError(t, err)
 	require.True(t, won)
 	tx := judge.begin()

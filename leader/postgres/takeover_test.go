@@ -31,7 +31,7 @@ var emptyConnConfig = &pgx.ConnConfig{}
 func startQuietServer(t *testing.T) *pgserver.Server {
 	t.Helper()
 	return pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{
-		"autovacuum": "off", "log_checkpoints": "off", "log_lock_waits": "on", "checkpoint_timeout": "1h",
+		"autovacuum": "off", "log_checkpoints": "off", "log_lock_waits": "on", "deadlock_timeout": "2s", "checkpoint_timeout": "1h",
 	}})
 }
 
@@ -103,22 +103,25 @@ func TestASilentServerIsALossBeforeTheLeaseCanEnd(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	proxy, _, change := throughProxy(t, dsn)
 	a, judge := newBackend(t, dsn, change), newJudge(t, dsn)
-	const short = 2 * time.Second
-	won, err := a.TryAcquire(t.Context(), "a", short)
-	require.NoError(t, err)
-	require.True(t, won)
+	lead(t, a, "a")
 	proxy.Set(faultproxy.Hold)
 
 	// A renewal that gets no answer in time is a doubt, and costs nothing if the answer comes.
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err = a.Renew(ctx, "a", short)
+	err := a.Renew(ctx, "a", ttl)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, leader.ErrConnection)
 	require.NotErrorIs(t, err, leader.ErrLost)
 	proxy.Set(faultproxy.Pass)
-	require.NoError(t, a.Renew(t.Context(), "a", short))
+	require.NoError(t, a.Renew(t.Context(), "a", ttl))
+	release(t, a, "a")
 
+	const short = 2 * time.Second
+	judge.eventually(func() bool { // a busy machine may need more than one attempt
+		won, err := a.TryAcquire(t.Context(), "a", short)
+		return won && err == nil
+	})
 	proxy.Set(faultproxy.Hold)
 	judge.eventually(func() bool { return judge.holder() == 0 })
 	over, done := context.WithCancel(t.Context())
@@ -166,12 +169,14 @@ func TestReleaseAndCloseEndSoonInADeadNetwork(t *testing.T) {
 	}
 }
 
-// awaitPending makes attempts until one has come so far that it only waits.
+// awaitPending makes attempts until one has come so far that it only waits. On a busy machine it needs some, and longer ones.
 func awaitPending(t *testing.T, judge judge, b *postgres.Backend, identity string) (pending *postgres.PendingError) {
 	t.Helper()
+	bound := 300 * time.Millisecond // long enough to be worth a line in the log
 	judge.eventually(func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // long enough to be worth a line in the log
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
+		bound = min(2*bound, patience/4)
 		won, err := b.TryAcquire(ctx, identity, ttl)
 		require.False(t, won)
 		return errors.As(err, &pending)
@@ -184,7 +189,14 @@ func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	var log bytes.Buffer
 	a, judge := newBackend(t, dsn, nil), newJudge(t, dsn)
-	b := newBackend(t, dsn, func(c *postgres.Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	sessions := 0 // a busy machine may need more than one
+	b := newBackend(t, dsn, func(c *postgres.Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+		c.Connect = func(ctx context.Context, cc *pgx.ConnConfig) (*pgx.Conn, error) {
+			sessions++
+			return pgx.ConnectConfig(ctx, cc)
+		}
+	})
 	term := lead(t, a, "a")
 	tx := judge.begin()
 	require.NoError(t, postgres.Guard(term, tx))
@@ -201,7 +213,9 @@ func TestATakeoverWaitsForAGuardedTransactionAndNamesIt(t *testing.T) {
 		require.ErrorIs(t, b.Renew(t.Context(), "b", ttl), leader.ErrLost)
 	}
 	pid := judge.holder()
-	assert.Equal(t, 1, strings.Count(log.String(), "takeover waits for a guarded transaction"), "once for each blocker")
+	lines := strings.Count(log.String(), "takeover waits for a guarded transaction")
+	assert.Positive(t, lines)
+	assert.LessOrEqual(t, lines, sessions, "once for each blocker")
 	assert.Contains(t, log.String(), strconv.Itoa(int(pidOf(t, tx))))
 
 	var wg sync.WaitGroup
@@ -219,29 +233,32 @@ func TestATakeoverThatIsGivenUpLeavesNothing(t *testing.T) {
 	tx := judge.begin()
 	require.NoError(t, postgres.Guard(lead(t, a, "a"), tx))
 	judge.terminate(judge.holder())
-	ctx, cancel := context.WithCancel(t.Context())
-	tried := make(chan error, 1)
-	go func() {
-		_, err := b.TryAcquire(ctx, "b", ttl)
-		tried <- err
-	}()
-	judge.queued()
-	cancel()
-	require.ErrorIs(t, <-tried, driver.ErrPending)
+	attempt := func() error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		tried := make(chan error, 1)
+		go func() {
+			_, err := b.TryAcquire(ctx, "b", ttl)
+			tried <- err
+		}()
+		judge.queued()
+		cancel()
+		return <-tried
+	}
+	err := attempt()
+	for end := time.Now().Add(patience); errors.Is(err, leader.ErrConnection) && time.Now().Before(end); {
+		judge.eventually(func() bool { return judge.locks() == 1 }) // a busy server took too long to end the attempt
+		err = attempt()
+	}
+	require.ErrorIs(t, err, driver.ErrPending)
 	release(t, b, "b")
 	assert.Equal(t, 1, judge.locks(), "the guard's")
 
 	// One whose session is lost meanwhile starts anew.
-	pending := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_, err := b.TryAcquire(ctx, "b", ttl)
-		return errors.Is(err, driver.ErrPending)
-	}
-	judge.eventually(pending)
+	awaitPending(t, judge, b, "b")
 	pid := judge.holder()
 	judge.terminate(pid)
-	judge.eventually(pending)
+	awaitPending(t, judge, b, "b")
 	assert.NotEqual(t, pid, judge.holder())
 	require.NoError(t, tx.Rollback(t.Context()))
 	lead(t, b, "b")
