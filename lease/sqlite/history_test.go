@@ -9,11 +9,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/soak"
@@ -39,7 +41,10 @@ func serveChild(path, address string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) { // of the process before
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", address)
 	if err != nil {
 		return err
 	}
@@ -47,7 +52,7 @@ func serveChild(path, address string) error {
 	return server.Serve(ctx, listener)
 }
 
-// A lockServer is a process that is killed and started again, at one address.
+// A lockServer is a process that is killed and started again, at one socket: a port could be another's meanwhile.
 type lockServer struct {
 	path, address string
 	forgetful     bool // loses the WAL when it is killed
@@ -59,10 +64,10 @@ type lockServer struct {
 
 func newLockServer(t *testing.T) *lockServer {
 	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	dir, err := os.MkdirTemp("", "pglatch") // the path of a socket is short
 	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	s := &lockServer{path: newPath(t), address: listener.Addr().String(), up: make(chan struct{})}
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	s := &lockServer{path: newPath(t), address: filepath.Join(dir, "socket"), up: make(chan struct{})}
 	s.start(t)
 	t.Cleanup(func() { s.kill(t) })
 	return s
@@ -122,7 +127,7 @@ func recordKills(t *testing.T, s *lockServer, kills int) (history *leasetest.His
 	var clients sync.WaitGroup
 	for i := range 8 {
 		// A call that is sent again is not one operation: between the two others have their turn.
-		remote, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://" + s.address}, Resends: -1})
+		remote, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"unix://" + s.address}, Resends: -1})
 		require.NoError(t, err)
 		defer remote.Close()
 		c := historyClient{store: history.Client(unswept{remote}), holder: fmt.Sprint("client-", i), names: names, answered: func() {
