@@ -46,6 +46,7 @@ func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
 		})
 		heard.Await("wait", i+1)
 	}
+	heard.awaitOrder(len(peers), waiters)
 	require.NoError(t, peers[0].Client.Release(t.Context(), held.Claim))
 	wg.Wait()
 	close(served)

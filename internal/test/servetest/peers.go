@@ -2,6 +2,7 @@ package servetest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -88,4 +89,22 @@ func (x *Tap) Await(kind string, n int) {
 		}
 		return found >= n
 	}, Bound, time.Millisecond, "%s", kind)
+}
+
+// awaitOrder waits until so many servers have heard of so many who wait: each says that with its key clock.
+func (x *Tap) awaitOrder(servers int, waiters uint64) {
+	x.tb.Helper()
+	require.Eventually(x.tb, func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		know := make(map[string]bool)
+		for m := range x.all {
+			var server string
+			var digest, clock uint64
+			if n, _ := fmt.Sscanf(m, "alive %s %x %d", &server, &digest, &clock); n == 3 && clock >= waiters {
+				know[server] = true
+			}
+		}
+		return len(know) >= servers
+	}, Bound, time.Millisecond, "a server has not heard of all who wait")
 }
