@@ -1,24 +1,20 @@
 package leasehttp_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/servetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/wire"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/leaseserver"
-	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
 // answering is a server that answers each request in the same way, and counts them.
@@ -122,58 +118,4 @@ func TestABusyServerAfterALostAnswerIsNoRefusal(t *testing.T) {
 	alone := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{busy, busy}, Resends: 1})
 	_, err = alone.Acquire(t.Context(), servetest.Ask("job", "a"))
 	require.ErrorIs(t, err, lease.ErrBusy, "nothing was done anywhere")
-}
-
-// heartbeatBeside starts a heartbeat whose server goes silent, before others that go on.
-func heartbeatBeside(t *testing.T, others int) (work context.Context, renewals func() uint64) {
-	t.Helper()
-	store := leasetest.NewStore()
-	server, err := leaseserver.New(leaseserver.Config{Store: store})
-	require.NoError(t, err)
-	var silent atomic.Bool
-	ended := make(chan struct{})
-	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if silent.Load() {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-ended
-			return
-		}
-		server.Handler().ServeHTTP(w, r)
-	}))
-	t.Cleanup(first.Close)
-	t.Cleanup(func() { close(ended) })
-	urls := []string{first.URL}
-	for range others {
-		_, h := servetest.Serve(t, leaseserver.Config{Store: store})
-		urls = append(urls, h.URL)
-	}
-	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: urls, TTL: 6 * time.Second})
-	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", leasehttp.AcquireOptions{})
-	require.NoError(t, err)
-	silent.Store(true)
-	work, _ = cl.StartHeartbeat(t.Context(), l, leasehttp.HeartbeatOptions{})
-	before, err := store.Get(t.Context(), "job")
-	require.NoError(t, err)
-	return work, func() uint64 {
-		now, err := store.Get(t.Context(), "job")
-		assert.NoError(t, err)
-		return now.Version - before.Version
-	}
-}
-
-func TestAHeartbeatLeavesASilentServerBeforeTheLeaseEnds(t *testing.T) {
-	pgtest.Long(t)
-	t.Parallel()
-	work, renewals := heartbeatBeside(t, 1)
-	require.Eventually(t, func() bool { return renewals() >= 2 || work.Err() != nil }, servetest.Bound, time.Millisecond)
-	require.NoError(t, work.Err())
-}
-
-func TestAHeartbeatWithoutAnotherServerIsLost(t *testing.T) {
-	pgtest.Long(t)
-	t.Parallel()
-	work, renewals := heartbeatBeside(t, 0)
-	<-work.Done()
-	require.ErrorIs(t, context.Cause(work), leasehttp.ErrLost)
-	assert.Zero(t, renewals())
 }

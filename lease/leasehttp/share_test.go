@@ -20,7 +20,7 @@ func TestASlotIsKeptByHeartbeatsAndReleasedOnce(t *testing.T) {
 	store := leasetest.NewStore()
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
-	slots := leasehttp.AcquireOptions{Slots: 2, TTL: time.Second, MaxWait: servetest.Bound}
+	slots := leasehttp.AcquireOptions{Slots: 2, TTL: time.Minute, MaxWait: servetest.Bound}
 	l, err := cl.AcquireWithRetry(t.Context(), "job", "a", slots)
 	require.NoError(t, err)
 	assert.Equal(t, 1, l.Share().Slot)

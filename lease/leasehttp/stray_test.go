@@ -268,7 +268,7 @@ func TestBothSendingsOfARequestGetItsLease(t *testing.T) {
 	claims := make([]lease.Claim, 2)
 	for i := range claims {
 		sendings.Go(func() {
-			l, err := cl.AcquireWait(t.Context(), r, 2*time.Second)
+			l, err := cl.AcquireWait(t.Context(), r, servetest.Bound)
 			assert.NoError(t, err)
 			claims[i] = l.Claim
 		})

@@ -57,18 +57,18 @@ func TestAnAnswerLostOnTheWireIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	store := &servetest.Spy{Store: leasetest.NewStore()}
 	cl, proxy := proxied(t, store, leasehttp.ClientConfig{})
-	lost := sync.OnceFunc(func() { proxy.Set(faultproxy.HoldToClient) })
-	store.After = lost
+	held := make(chan struct{})
+	store.After = sync.OnceFunc(func() {
+		proxy.Set(faultproxy.HoldToClient)
+		close(held)
+	})
 	done := make(chan lease.Lease, 1)
 	go func() {
 		l, err := cl.Acquire(context.WithoutCancel(t.Context()), servetest.Ask("job", "a"))
 		assert.NoError(t, err)
 		done <- l
 	}()
-	require.Eventually(t, func() bool {
-		r, err := store.Get(t.Context(), "job")
-		return err == nil && r.State == lease.Held
-	}, servetest.Bound, time.Millisecond)
+	<-held
 	proxy.Reset()
 	proxy.Set(faultproxy.Pass)
 	assert.Equal(t, uint64(1), (<-done).Token)
@@ -115,7 +115,7 @@ func TestASendingThatIsNotAnsweredInTimeLeavesAllConnections(t *testing.T) {
 			}))
 			t.Cleanup(h.Close)
 			t.Cleanup(func() { close(end) })
-			config := leasehttp.ClientConfig{Timeout: 2 * time.Second, Resends: 1}
+			config := leasehttp.ClientConfig{Timeout: 5 * time.Second, Resends: 1}
 			if secure {
 				h.EnableHTTP2 = true
 				h.StartTLS()
