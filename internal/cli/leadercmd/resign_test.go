@@ -1,6 +1,7 @@
 package leadercmd_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -41,19 +42,25 @@ func TestResignPassesLeadershipToTheNodeThatIsNamed(t *testing.T) {
 	shows(`(?m)^7:1 +election +\S+@\S+:\d+ +[\d.hms]+ +2 `, "ls")
 	shows("7:1 is an election", "status", "7:1")
 
-	stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
-	require.Zero(t, code, stderr)
-	assert.Regexp(t, `(?m)^7:1: \S+ \(backend \d+\) accepts it: its work is drained, then another candidate leads$`, stdout)
+	resign := func(to string, good func(code int) bool) {
+		t.Helper()
+		clitest.Eventually(t, func() bool { // a busy process can answer too late: it is asked again
+			stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", to)
+			return good(code)
+		}, func() string { return fmt.Sprintf("--to %s: exit %d\n%s%s", to, code, stdout, stderr) })
+	}
+	resign("c", func(code int) bool {
+		return code == 0 && strings.Contains(stdout, "accepts it") && !strings.Contains(stdout, "any candidate may lead next")
+	})
+	assert.Regexp(t, `(?m)^7:1: \S+ (\(backend \d+\) )?accepts it: (its work is drained, then another candidate leads|it leads)$`, stdout)
 	shows("^7:1: c leads in term ", "leader", "status", "7:1")
 	assert.NotContains(t, first.Stderr.String(), "lost")
 
-	stdout, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "c")
-	assert.Zero(t, code, stderr)
-	assert.Contains(t, stdout, "it leads")
+	resign("c", func(code int) bool { return code == 0 && strings.Contains(stdout, "it leads") })
 
-	_, stderr, code = clitest.Run(t, env, "leader", "resign", "7:1", "--to", "d")
+	nobody := regexp.MustCompile(`To is "d", and the election has no candidate of that identity: name one of those that take part \(\w, \w, \w\), or nobody, and any of them may lead next`)
+	resign("d", func(int) bool { return nobody.MatchString(stderr) })
 	assert.Equal(t, program.ExitUsage, code)
-	assert.Regexp(t, `To is "d", and the election has no candidate of that identity: name one of those that take part \(\w, \w, \w\), or nobody, and any of them may lead next`, stderr)
 	shows("^7:1: c leads in term ", "leader", "status", "7:1")
 }
 

@@ -41,7 +41,7 @@ func TestNoLeaderCommandBelievesAStandby(t *testing.T) {
 
 // hostile is what an administrator may set for a role, to keep reports from harm.
 const hostile = `CREATE ROLE hostile LOGIN; ALTER ROLE hostile SET statement_timeout = '1ms'; ALTER ROLE hostile SET default_transaction_read_only = on;
-	ALTER ROLE hostile SET lock_timeout = '1ms'; ALTER ROLE hostile SET idle_session_timeout = '100ms'; ALTER ROLE hostile SET idle_in_transaction_session_timeout = '10ms';
+	ALTER ROLE hostile SET lock_timeout = '1ms'; ALTER ROLE hostile SET idle_session_timeout = '1s'; ALTER ROLE hostile SET idle_in_transaction_session_timeout = '10ms';
 	ALTER ROLE hostile SET search_path = 'evil'; ALTER ROLE hostile SET default_transaction_isolation = serializable; ALTER ROLE hostile SET synchronous_commit = off;
 	GRANT SELECT, INSERT, UPDATE ON pglatch_election TO hostile; GRANT CREATE ON SCHEMA public TO hostile`
 
@@ -57,11 +57,19 @@ func TestARoleOfHostileSettingsLeadsAndIsToldWhatIsInTheWayOfTheRest(t *testing.
 	first.Saying(&first.Stderr, "lock_acquired")
 	second := clitest.Start(t, at, "leader", "run", "7:1", "--id", "b")
 	second.Saying(&second.Stderr, "state.from=acquiring state.to=follower")
+	look := clitest.Connect(t, server.DSN(""), "look")
+	clitest.Eventually(t, func() bool { // the leader's session is idle for longer than the role allows
+		var idle bool
+		err := look.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'hostile' AND state = 'idle' AND state_change < clock_timestamp() - interval '1500ms')`).Scan(&idle)
+		return err == nil && idle
+	}, func() string { return "no session is idle for so long" })
 	first.Signal(syscall.SIGTERM)
 	require.Zero(t, first.Wait())
 	second.Saying(&second.Stderr, "lock_acquired")
 	assert.NotContains(t, first.Stderr.String()+second.Stderr.String(), "level=WARN")
 
+	// What ends sessions of a busy client has errors of its own.
+	clitest.Execute(t, look, `ALTER ROLE hostile RESET idle_session_timeout; ALTER ROLE hostile RESET idle_in_transaction_session_timeout`)
 	for _, line := range []string{"leader status 7:1", "leader watch 7:1", "leader resign 7:1", "migrate --table other"} {
 		_, stderr, code := clitest.Run(t, at, strings.Fields(line)...)
 		if code == 0 { // a millisecond is long for a statement at times
