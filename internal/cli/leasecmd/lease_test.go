@@ -148,11 +148,11 @@ func TestLeaseRunsExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	clitest.HeedInterrupts(t)
 	_, env := clitest.LockServer(t, leasetest.NewStore())
-	first := clitest.Start(t, env, "lease", "run", "job", "--ttl", "2s", "-c", clitest.Family) // a busy machine renews in time
+	first := clitest.Start(t, env, "lease", "run", "job", "--ttl", "6s", "-c", clitest.Family) // a busy machine renews in time
 	old := first.Pids(1)
 	_, stderr, code := clitest.Run(t, env, "lease", "run", "job", "-n", "--", "true")
 	assert.Equal(t, 75, code, stderr)
-	_, _, code = clitest.Run(t, env, "lease", "run", "job", "-w", "4s", "-E", "42", "--", "true")
+	_, _, code = clitest.Run(t, env, "lease", "run", "job", "-w", "8s", "-E", "42", "--", "true")
 	assert.Equal(t, 42, code, "heartbeats keep the lease")
 	waiting := clitest.Start(t, env, "lease", "run", "job", "--", "echo", "never")
 	next := clitest.Start(t, env, "lease", "run", "job", "--", "echo", "mine")
@@ -169,12 +169,14 @@ func TestLeaseRunsExcludeEachOther(t *testing.T) {
 	assert.Zero(t, next.Wait())
 	assert.Equal(t, "mine\n", next.Stdout.String())
 	assert.Empty(t, waiting.Stdout.String())
+	share.Signal(syscall.SIGTERM) // or its command's child outlives it, with the streams
+	assert.Equal(t, 143, share.Wait())
 }
 
 func TestTheCommandIsGoneBeforeALeaseThatCannotBeKeptExpires(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
-	for _, times := range []string{"--ttl 10s --kill-after 1s", "--ttl 10s", "--ttl 10s --kill-after 5s"} {
+	for _, times := range []string{"--ttl 20s --kill-after 2s", "--ttl 20s", "--ttl 20s --kill-after 10s"} {
 		t.Run(times, func(t *testing.T) {
 			t.Parallel()
 			store := leasetest.NewStore()
@@ -198,7 +200,7 @@ func TestTheCommandIsStoppedWhenItsLeaseIsTaken(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
 	_, env := clitest.LockServer(t, store)
-	p := clitest.Start(t, env, "lease", "run", "job", "--ttl", "1s", "-c", clitest.Family)
+	p := clitest.Start(t, env, "lease", "run", "job", "--ttl", "6s", "-c", clitest.Family) // it has the lease still when a thief comes
 	group := p.Pids(1)
 	record, err := store.Get(t.Context(), "job")
 	require.NoError(t, err)
@@ -217,7 +219,7 @@ func TestACommandThatWasSuspendedPastItsLeaseIsStopped(t *testing.T) {
 	t.Parallel()
 	store := leasetest.NewStore()
 	_, env := clitest.LockServer(t, store)
-	p := clitest.Start(t, env, "lease", "run", "job", "--ttl", "500ms", "-c", clitest.Family)
+	p := clitest.Start(t, env, "lease", "run", "job", "--ttl", "5s", "-c", clitest.Family) // it has the lease still when it is stopped
 	group := p.Pids(1)
 	p.Signal(syscall.SIGSTOP)
 	clitest.Eventually(t, func() bool {

@@ -1,24 +1,19 @@
 package leasecmd_test
 
 import (
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/clitest"
 )
 
 func TestWhereNoServerListensACommandSaysHowToStartOne(t *testing.T) {
 	t.Parallel()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	at := "http://" + listener.Addr().String()
+	const at = "http://127.0.0.1:1" // no program gets this port by chance
 	for _, command := range []string{
-		"lease get job", "lease list", "lease acquire job", "lease acquire job -w 300ms", "lease run job -n -- true", "lease run job -w 300ms -- true", "load --duration 1s",
+		"lease get job", "lease list", "lease acquire job", "lease acquire job -w 2s", "lease run job -n -- true", "lease run job -w 2s -- true", "load --duration 1s",
 		"lease release job --lease-id x --fencing-token 1", "lease renew job --lease-id x --fencing-token 1",
 	} {
 		_, stderr, code := clitest.Run(t, []string{"PGLATCH_LOCK_SERVER=" + at}, strings.Fields(command)...)

@@ -25,6 +25,7 @@ func TestLeaseGetWaitsForAChange(t *testing.T) {
 	env := []string{"PGLATCH_LOCK_SERVER=" + h.URL}
 	cl := servetest.Client(t, h, leasehttp.ClientConfig{})
 	get := func(flags ...string) *clitest.Program {
+		servetest.AwaitWaiters(t, s, 0) // the server counts the one before until a moment after its answer
 		p := clitest.Start(t, env, append([]string{"lease", "get", "job", "--wait", "5m", "-o", "json"}, flags...)...)
 		servetest.AwaitWaiters(t, s, 1)
 		return p
@@ -78,7 +79,8 @@ func TestLeaseGetShowsWhatIsWhenNothingChangesInTheTimeOrSomethingDidBefore(t *t
 func TestLeaseGetFollowsALockOverARestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
-	server, address := clitest.Serve(t, nil, "--store", store)
+	address := clitest.Reserve(t)
+	server, _ := clitest.Serve(t, nil, "--store", store, "--listen", address)
 	env := []string{"PGLATCH_LOCK_SERVER=http://" + address}
 	cl := servetest.Client(t, nil, leasehttp.ClientConfig{BaseURLs: []string{"http://" + address}})
 	p := clitest.Start(t, env, "lease", "get", "job", "--follow", "-o", "json")
@@ -92,6 +94,7 @@ func TestLeaseGetFollowsALockOverARestartOfTheServer(t *testing.T) {
 	server.Signal(syscall.SIGKILL)
 	server.Wait()
 	p.Saying(&p.Stderr, "trying again")
+	text.Saying(&text.Stderr, "trying again")
 	clitest.Serve(t, nil, "--store", store, "--listen", address)
 	require.NoError(t, cl.Release(t.Context(), l.Claim))
 	p.Saying(&p.Stdout, `"version":2`)

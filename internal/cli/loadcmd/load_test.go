@@ -2,7 +2,10 @@ package loadcmd_test
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -58,8 +61,17 @@ func TestTheLoadFindsNoViolationWhereTheServerIsKilledAgainAndAgain(t *testing.T
 	pgtest.Long(t)
 	t.Parallel()
 	file := "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
-	server, address := clitest.Serve(t, nil, "--store", file)
-	load := clitest.Start(t, nil, "load", "--server", "http://"+address, "--clients", "40", "--locks", "4", "--duration", "6s", "-o", "json")
+	address := clitest.Reserve(t)
+	server, _ := clitest.Serve(t, nil, "--store", file, "--listen", address)
+	load := clitest.Start(t, nil, "load", "--server", "http://"+address, "--clients", "40", "--locks", "4", "--duration", "9s", "-o", "json")
+	clitest.Eventually(t, func() bool { // it has found its server
+		response, err := http.Get("http://" + address + "/v1/locks")
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return strings.Contains(string(body), "fencing_token")
+	}, load.Stderr.String)
 	for range 5 {
 		select {
 		case <-load.Done:

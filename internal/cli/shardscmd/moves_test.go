@@ -1,6 +1,8 @@
 package shardscmd_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,14 +62,17 @@ func requireMoves(t *testing.T, env []string, group string) {
 		if flag != "" {
 			words = append(words, flag)
 		}
-		stdout, stderr, code := clitest.Run(t, env, append(words, "")...)
-		require.Zero(t, code, stderr)
 		var offered []string
-		for line := range strings.Lines(stdout) {
-			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(line, ":") {
-				offered = append(offered, word)
+		clitest.Eventually(t, func() bool { // who presses TAB is not kept waiting for a busy server
+			stdout, stderr, code := clitest.Run(t, env, append(words, "")...)
+			require.Zero(t, code, stderr)
+			offered = nil
+			for line := range strings.Lines(stdout) {
+				if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(line, ":") {
+					offered = append(offered, word)
+				}
 			}
-		}
-		assert.Equal(t, want, offered, last)
+			return slices.Equal(want, offered)
+		}, func() string { return fmt.Sprint(last, " offers ", offered) })
 	}
 }

@@ -1,12 +1,14 @@
 package clitest
 
 import (
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leaseserver"
@@ -29,6 +31,21 @@ func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Serv
 	s := httptest.NewServer(server.Handler())
 	t.Cleanup(s.Close)
 	return s, append(more, "PGLATCH_LOCK_SERVER="+s.URL)
+}
+
+// Reserve returns an address at which the programs of the test can listen, one after the other. Until the test ends, no other
+// program gets its port by chance: a socket has it that does not listen.
+func Reserve(t *testing.T) string {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	unix.CloseOnExec(socket)
+	t.Cleanup(func() { _ = unix.Close(socket) })
+	require.NoError(t, unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)) // as every listener of Go has it
+	require.NoError(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	address, err := unix.Getsockname(socket)
+	require.NoError(t, err)
+	return fmt.Sprintf("127.0.0.1:%d", address.(*unix.SockaddrInet4).Port)
 }
 
 // A LeaseAnswer is a lease as the program prints it.
