@@ -226,7 +226,7 @@ func TestABatchThatIsPendingGoesOnOnAnotherGoroutine(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	p, judge := newPool(t, dsn, nil), connect(t, dsn)
 	s := acquire(t, p)
-	trip(t, s, 2, "pg_sleep(0.3) IS NOT NULL AND pg_try_advisory_lock(7, 2)")
+	trip(t, s, 2, "pg_sleep(2) IS NOT NULL AND pg_try_advisory_lock(7, 2)")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive), try(pairOf(3), session.Exclusive)}
 	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
 	done := make(chan error)

@@ -86,7 +86,7 @@ func TestAPingProlongsBeliefAndWaitsForALateAnswer(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	proxy, change := proxied(t, dsn)
-	s := dial(t, dsn, func(c *Config) { change(c); c.T = 4 * time.Second })
+	s := dial(t, dsn, func(c *Config) { change(c); c.T = 9 * time.Second })
 	ok, err := s.Try(pairKey, session.Exclusive)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -144,7 +144,7 @@ func TestADialedSessionIsBoundByItsContextOnlyWhileItIsMade(t *testing.T) {
 func TestASessionThatOnlyListensLastsUntilItsOwnerFailsToPing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	s := dial(t, dsn, func(c *Config) { c.T = 2 * time.Second })
+	s := dial(t, dsn, briefly)
 	ok, err := s.Try(pairKey, session.Exclusive)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -152,12 +152,14 @@ func TestASessionThatOnlyListensLastsUntilItsOwnerFailsToPing(t *testing.T) {
 	report := func(err error) { lost <- err }
 	tick := time.NewTicker(s.from.config.T / 4)
 	defer tick.Stop()
+	var last time.Time // before the last ping
 	for range 8 {
 		s.Listen(report)
 		<-tick.C
+		last = time.Now()
 		require.NoError(t, s.Ping())
 	}
-	pings, last := s.from.counters.pings.Load(), time.Now()
+	pings := s.from.counters.pings.Load()
 	s.Listen(report)
 	requireLoss(t, s, lost)
 	assert.GreaterOrEqual(t, time.Since(last), s.from.config.T*9/10)

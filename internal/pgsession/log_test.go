@@ -3,6 +3,7 @@ package pgsession
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,28 +30,31 @@ func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
 	before, err := server.LogOffset()
 	require.NoError(t, err)
 
-	wait := func(s *Session, want bool) func() {
-		return func() {
-			ok, err := s.Wait(pairKey, session.Exclusive, time.Minute)
-			assert.NoError(t, err)
-			assert.Equal(t, want, ok)
-			if ok {
-				assert.NoError(t, s.Unlock(pairKey, session.Exclusive))
-			}
-		}
+	refused := func(s *Session) {
+		ok, err := s.Wait(pairKey, session.Exclusive, time.Minute)
+		assert.NoError(t, err)
+		assert.False(t, ok)
 	}
 	var wg sync.WaitGroup
 	for _, s := range waiters { // 12 wait steps, 11 s of waiting
 		wg.Go(func() {
 			for range 3 {
-				wait(s, false)()
+				refused(s)
 			}
 		})
 	}
 	wg.Wait()
 	judge := connect(t, server.DSN(""))
 	for _, s := range waiters {
-		wg.Go(wait(s, true))
+		wg.Go(func() {
+			for ok := false; !ok; { // in steps, until it is granted
+				var err error
+				if ok, err = s.Wait(pairKey, session.Exclusive, time.Minute); !assert.NoError(t, err) {
+					return
+				}
+			}
+			assert.NoError(t, s.Unlock(pairKey, session.Exclusive))
+		})
 		judge.waits(s.PID())
 	}
 	require.NoError(t, holder.Unlock(pairKey, session.Exclusive))
@@ -65,11 +69,23 @@ func TestWaitsAndUnlocksWriteNothingToTheServersLog(t *testing.T) {
 	const rounds = 5
 	for range rounds {
 		for _, s := range waiters {
-			wg.Go(wait(s, false))
+			var seen atomic.Bool
+			wg.Go(func() {
+				for !seen.Load() { // in steps, until the judge has seen one
+					refused(s)
+				}
+			})
 			judge.waits(s.PID())
+			seen.Store(true)
 			s.Interrupt()
 		}
 		wg.Wait()
+		for _, s := range waiters {
+			select {
+			case <-s.interrupt: // it came after the step, and would end one that the judge does not see
+			default:
+			}
+		}
 	}
 	log, err = server.LogSince(before)
 	require.NoError(t, err)

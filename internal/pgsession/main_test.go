@@ -46,8 +46,8 @@ func openPool(t *testing.T, dsn string, change func(*Config)) (*Pool, error) {
 	return Open(t.Context(), config)
 }
 
-// briefly makes sessions leases that are pinged every 0.7 s.
-func briefly(c *Config) { c.T = 2 * time.Second }
+// briefly makes sessions leases that are pinged every 2 s, and that outlast a pause of 3 s.
+func briefly(c *Config) { c.T = 6 * time.Second }
 
 // acquire takes a session that is closed at the end of the test.
 func acquire(t *testing.T, p *Pool) *Session {

@@ -99,7 +99,7 @@ func TestOneHostThatRefusesIsNoRefusalWhileAnotherIsSilent(t *testing.T) {
 	t.Parallel()
 	server := passwordServer(t)
 	at := net.JoinHostPort(server.Host(), strconv.Itoa(server.Port()))
-	_, err := openPool(t, "postgres://app:wrong@127.0.0.1:1,"+at+"/postgres?connect_timeout=1", nil)
+	_, err := openPool(t, "postgres://app:wrong@127.0.0.1:1,"+at+"/postgres?connect_timeout=20", nil)
 	require.ErrorIs(t, err, session.ErrUnavailable, "the other host can be the primary that restarts")
 	require.ErrorContains(t, err, "28P01")
 	_, err = openPool(t, "postgres://app:wrong@"+at+","+at+"/postgres", nil)

@@ -2,6 +2,7 @@ package pgsession
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	p := newPool(t, dsn, briefly)
 	s := take(t, p, pairKey)
-	start, before := time.Now(), p.Stats()
+	before := p.Stats()
 	lost := watch(s)
 
 	// The control: the server ends a session that is as silent and does not ping.
@@ -86,10 +87,9 @@ func TestPingsKeepAHeldSessionAlive(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "57P05", sqlstate.Of(err))
 
-	require.Eventually(t, func() bool { return time.Since(start) > 3*p.config.T }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return p.Stats().Pings > before.Pings+3 }, patience, 10*time.Millisecond) // longer than T
 	requireNoLoss(t, s, lost)
 	after := p.Stats()
-	assert.Greater(t, after.Pings, before.Pings+3)
 	assert.Greater(t, after.PIDChecks, before.PIDChecks+3)
 	assert.Equal(t, before.Watches+1, after.Watches)
 	assert.True(t, connect(t, dsn).holds(s.PID(), pairKey))
@@ -161,8 +161,7 @@ func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// Between doubt and loss is less than a second, which a test on a busy machine
-			// can miss.
+			// Between doubt and loss are two seconds, which a test on a busy machine can miss.
 			seen := false
 			for tries := 0; tries < 5 && !seen; tries++ {
 				seen = loseToSilence(t, mode)
@@ -173,11 +172,11 @@ func TestASilentServerMakesASessionDoubtfulAndThenLost(t *testing.T) {
 }
 
 // loseToSilence reports whether the session was seen held, and then doubtful before
-// it was lost.
+// it was lost to the silence.
 func loseToSilence(t *testing.T, mode faultproxy.Mode) (seen bool) {
 	t.Helper()
 	dsn := pgtest.DSN(t)
-	p, proxy := throughProxy(t, dsn, func(c *Config) { c.T = 2 * time.Second })
+	p, proxy := throughProxy(t, dsn, briefly)
 	s, judge := take(t, p, pairKey), connect(t, dsn)
 	lost := watch(s)
 	watched(t, s)
@@ -190,22 +189,27 @@ func loseToSilence(t *testing.T, mode faultproxy.Mode) (seen bool) {
 			require.True(t, holds, "believed in a lock that the server gave away")
 		}
 	}
-	require.ErrorIs(t, requireLoss(t, s, lost).Cause, session.ErrSilent)
+	loss := requireLoss(t, s, lost)
+	if sqlstate.Of(loss.Cause) != "57P05" { // else this process was so slow that the server's own timeout came first
+		require.ErrorIs(t, loss.Cause, session.ErrSilent)
+	}
+	silent := errors.Is(loss.Cause, session.ErrSilent)
 	proxy.Set(faultproxy.Pass)
 	judge.gone(s.PID())
 	assert.Equal(t, session.Lost, s.state(time.Now()), "a lost session never comes back")
-	return held && doubtful
+	return held && doubtful && silent
 }
 
 func TestAnOperationDuringAPingDoesNotPutOffTheLoss(t *testing.T) {
 	t.Parallel()
-	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 3 * time.Second })
+	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 12 * time.Second })
 	s := take(t, p, pairKey)
 	watch(s)
 	watched(t, s)
 	proxy.Set(faultproxy.Hold)
 	end := time.Duration(s.deadline.Load()) + p.config.margin() // of the session, at the server
-	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 && boottime.Now() > end-time.Second }, patience, time.Millisecond)
+	soon := end - p.config.statementBound()                     // a statement would end after the session
+	require.Eventually(t, func() bool { return s.pingSent.Load() != 0 && boottime.Now() > soon }, patience, time.Millisecond)
 	_, err := s.Try(singleKey, session.Exclusive)
 	require.ErrorIs(t, err, session.ErrLost)
 	assert.Less(t, boottime.Now(), end)
@@ -214,7 +218,7 @@ func TestAnOperationDuringAPingDoesNotPutOffTheLoss(t *testing.T) {
 
 func TestALateAnswerIsNoLoss(t *testing.T) {
 	t.Parallel()
-	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 4 * time.Second })
+	p, proxy := throughProxy(t, pgtest.DSN(t), func(c *Config) { c.T = 9 * time.Second })
 	s := take(t, p, pairKey)
 	lost := watch(s)
 	proxy.Set(faultproxy.HoldToClient)
