@@ -59,7 +59,7 @@ func TestHeldLeasesAreCountedRightBesideManyWhoAcquireRenewReleaseAndSweep(t *te
 	t.Parallel()
 	dsn := pgtest.DSN(t) + "&pool_max_conns=24"
 	s, j := newStore(t, dsn), newJudge(t, dsn)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 	var wg sync.WaitGroup
 	for c := range 12 {

@@ -104,7 +104,7 @@ func TestARenewalWhoseAnswerFromEtcdWasLostIsNotCalledUndone(t *testing.T) {
 	t.Parallel()
 	d := &deaf{lost: make(chan int64, 100)}
 	s := open(t, func(c *etcd.Config) {
-		c.Timeout = 2 * time.Second
+		c.Timeout = 6 * time.Second
 		c.Client.DialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(d.intercept)}
 	}, serve(t, etcdtest.Member{NoFsync: true}))
 	l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: 40 * time.Second})

@@ -21,7 +21,7 @@ func TestManyRenewalsTakeTheTimeOfOneWhileNobodyAnswers(t *testing.T) {
 	member, err := etcdtest.Start(etcdtest.Member{Dir: filepath.Join(t.TempDir(), "etcd"), NoFsync: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = member.Kill() })
-	s := open(t, func(c *etcd.Config) { c.Timeout = time.Second }, member.Address)
+	s := open(t, func(c *etcd.Config) { c.Timeout = 5 * time.Second }, member.Address)
 	l, err := s.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})
 	require.NoError(t, err)
 	all := slices.Repeat([]lease.RenewRequest{{Claim: l.Claim, TTL: time.Hour}}, 300)
