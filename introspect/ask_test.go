@@ -173,7 +173,7 @@ func TestAProcessThatDoesNotAnswerIsSilentAndTheOthersAreHeard(t *testing.T) {
 	join(t, dsn, introspect.Config{}, stuck, other)
 	t.Cleanup(func() { close(block) }) // before it leaves
 	listening(t, conn, 2)
-	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 5 * time.Second})
+	answers, err := introspect.Ask(t.Context(), conn, introspect.Question{Timeout: 12 * time.Second})
 	require.NoError(t, err)
 	require.Len(t, answers.Answers, 1)
 	require.Len(t, answers.Silent, 1)
