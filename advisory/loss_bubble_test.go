@@ -243,3 +243,18 @@ func TestAKeyInUseKeepsNothingOfALostLock(t *testing.T) {
 		w.release(holder)
 	})
 }
+
+func TestALossIsCountedWhenItsHolderSeesIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		l := w.open(advisory.Config{})
+		for i := range int64(300) {
+			lock := w.acquire(l, 1)
+			lost := lock.Lost()
+			w.server.KillSessions()
+			<-lost
+			require.Equal(w, i+1, l.Stats().Lost)
+			require.ErrorIs(w, lock.Release(), advisory.ErrLost)
+		}
+	})
+}

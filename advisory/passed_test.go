@@ -252,10 +252,12 @@ func (s *storm) run(prepare func(*advisory.Locker)) (overlapping int) {
 	s.t.Helper()
 	dsn := pgtest.DSN(s.t)
 	s.work = workPool(s.t, dsn)
+	defer s.work.Close() // the next storm needs the server's connections
 	s.kills.Store(soak.Size[int64](s.t, 40, 100))
 	var wg sync.WaitGroup
 	for range 2 {
 		l := open(s.t, advisory.Config{DSN: dsn, Wait: advisory.NoTimeout, HandOverBudget: time.Hour})
+		defer l.Close()
 		prepare(l)
 		for i := range 4 * stormKeys {
 			wg.Go(func() {
