@@ -20,7 +20,7 @@ func TestALongWaitInsideTheProcessDoesNotEndTheWaitersSession(t *testing.T) {
 	t.Parallel()
 	lockmode.Run(t, func(t *testing.T) {
 		t.Helper()
-		const ttl = 2 * time.Second
+		const ttl = 5 * time.Second
 		for name, wait := range map[string]func(*testing.T, *advisory.Locker) (*advisory.Lock, error){
 			"all": func(t *testing.T, l *advisory.Locker) (*advisory.Lock, error) {
 				t.Helper()

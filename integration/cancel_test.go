@@ -151,10 +151,10 @@ func (r *canceler) race() (held bool) {
 		require.Equal(r.t, 1, granted, "got the lock, and the server says no")
 		require.Zero(r.t, waiting)
 		require.NoError(r.t, lock.Release())
-		r.aim -= r.aim / 100
+		r.aim -= r.aim / 30
 	} else {
 		require.True(r.t, errors.Is(err, errEnough) || r.try && errors.Is(err, advisory.ErrHeld), err)
-		r.aim += r.aim / 100
+		r.aim += r.aim / 30
 	}
 	deadline := time.Now().Add(patience)
 	for {

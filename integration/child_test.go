@@ -12,45 +12,49 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
 
+// childTTL is that of children whose sessions the server is to end soon.
 const childTTL = 2 * time.Second
 
-func childLocker(ctx context.Context, dsn string) (*advisory.Locker, error) {
+func childLocker(ctx context.Context, dsn string, ttl time.Duration) (*advisory.Locker, error) {
 	mode, ok := lockmode.Named(os.Getenv(modeVariable))
 	if !ok {
 		return nil, errors.New("a child without a mode")
 	}
-	return advisory.Open(ctx, mode.Config(advisory.Config{DSN: dsn, SessionTTL: childTTL, Wait: patience}))
+	return advisory.Open(ctx, mode.Config(advisory.Config{DSN: dsn, SessionTTL: ttl, Wait: patience}))
 }
 
 // holdUntilKilled says "held", and how the lock's context ended, and then whether
 // the lock ever came back.
-func holdUntilKilled(ctx context.Context, dsn string) error {
-	l, err := childLocker(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	lock, err := l.Acquire(ctx, agents.ID(1))
-	if err != nil {
-		return err
-	}
-	fmt.Println("held")
-	<-lock.Context().Done()
-	fmt.Println("lost", context.Cause(lock.Context()))
-	for range time.Tick(100 * time.Millisecond) {
-		if lock.Context().Err() == nil || l.Stats().Held != 0 {
-			fmt.Println("holds again")
-		} else {
-			fmt.Println("not held")
+func holdUntilKilled(ttl time.Duration) func(context.Context, string) error {
+	return func(ctx context.Context, dsn string) error {
+		l, err := childLocker(ctx, dsn, ttl)
+		if err != nil {
+			return err
 		}
+		lock, err := l.Acquire(ctx, agents.ID(1))
+		if err != nil {
+			return err
+		}
+		fmt.Println("held")
+		<-lock.Context().Done()
+		fmt.Println("lost", context.Cause(lock.Context()))
+		for range time.Tick(100 * time.Millisecond) {
+			if lock.Context().Err() == nil || l.Stats().Held != 0 {
+				fmt.Println("holds again")
+			} else {
+				fmt.Println("not held")
+			}
+		}
+		return nil
 	}
-	return nil
 }
 
 func waitUntilKilled(ctx context.Context, dsn string) error {
-	l, err := childLocker(ctx, dsn)
+	l, err := childLocker(ctx, dsn, session.DefaultTTL)
 	if err != nil {
 		return err
 	}
@@ -62,10 +66,13 @@ func waitUntilKilled(ctx context.Context, dsn string) error {
 	select {}
 }
 
+// aPause is longer than a session lives: nobody holds a lock after one.
+const aPause = childTTL * 3 / 2
+
 // actAfterEachPause acts all the time while its lock is held. It says "pause" for
-// each act that comes long after the one before, and what the act found.
+// each act that comes after a pause, and what the act found.
 func actAfterEachPause(ctx context.Context, dsn string) error {
-	l, err := childLocker(ctx, dsn)
+	l, err := childLocker(ctx, dsn, childTTL)
 	if err != nil {
 		return err
 	}
@@ -77,7 +84,7 @@ func actAfterEachPause(ctx context.Context, dsn string) error {
 	fmt.Println("held")
 	last := time.Now()
 	for range time.Tick(10 * time.Millisecond) {
-		if time.Since(last) > childTTL/2 {
+		if time.Since(last) >= aPause {
 			err := work.Err()
 			fmt.Println("pause", err, context.Cause(work))
 		}

@@ -42,7 +42,7 @@ func TestALockBehindASilentNetworkIsLostBeforeAnotherCanHaveIt(t *testing.T) {
 				t.Parallel()
 				dsn := pgtest.DSN(t)
 				proxy, via := throughProxy(t, dsn)
-				cut, other := open(t, via, 2*time.Second), open(t, dsn, 2*time.Second)
+				cut, other := open(t, via, 2*time.Second), open(t, dsn, session.DefaultTTL)
 				lock := acquire(t, cut, agents.ID(1))
 				proxy.Set(mode)
 				successor := acquire(t, other, agents.ID(1)) // the server ended the silent session
@@ -69,7 +69,7 @@ func TestAResetThatReachesOnlyTheServerFreesTheLockAndTheHolderKnowsByItsDeadlin
 		const ttl = 6 * time.Second
 		dsn := pgtest.DSN(t)
 		proxy, via := throughProxy(t, dsn)
-		cut, other := open(t, via, ttl), open(t, dsn, ttl)
+		cut, other := open(t, via, ttl), open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, cut, agents.ID(1))
 		proxy.Set(faultproxy.Hold)
 		start := time.Now()
@@ -124,8 +124,9 @@ func TestTheLockOfAStoppedProcessIsFreeAndItsFirstActFindsItLost(t *testing.T) {
 		plain.signal(syscall.SIGSTOP)
 
 		holder.signal(syscall.SIGSTOP)
-		l := open(t, dsn, childTTL)
+		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
+		<-time.After(aPause)
 		var free bool
 		require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "SELECT pg_try_advisory_lock(99, 1)").Scan(&free))
 		assert.False(t, free, "the plain lock was freed too")

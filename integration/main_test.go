@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 	"github.com/pglatch/pglatch/namespace"
@@ -106,10 +107,11 @@ type child struct {
 }
 
 var children = map[string]func(ctx context.Context, dsn string) error{
-	"hold": holdUntilKilled,
-	"wait": waitUntilKilled,
-	"act":  actAfterEachPause,
-	"raw":  holdWithoutLease,
+	"hold":         holdUntilKilled(session.DefaultTTL),
+	"hold briefly": holdUntilKilled(childTTL),
+	"wait":         waitUntilKilled,
+	"act":          actAfterEachPause,
+	"raw":          holdWithoutLease,
 
 	"look Err":     lookAfterAPause(looks["Err"]),
 	"look Done":    lookAfterAPause(looks["Done"]),

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/netns"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -18,9 +19,9 @@ func TestABlackHoleEndsALockForEverAlsoAfterItHeals(t *testing.T) {
 		t.Helper()
 		n := netns.New(t)
 		server, local := n.StartServer(t)
-		holder := start(t, "hold", server.DSN(""), "ip", "netns", "exec", n.Client)
+		holder := start(t, "hold briefly", server.DSN(""), "ip", "netns", "exec", n.Client)
 		holder.says("held")
-		other := open(t, local, childTTL)
+		other := open(t, local, session.DefaultTTL)
 
 		n.Forward(t, false)
 		lock := acquire(t, other, agents.ID(1))

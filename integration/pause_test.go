@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -52,7 +53,7 @@ func isOpen(channel <-chan struct{}) bool {
 // says what its first look after one found, and how long it took to find the loss.
 func lookAfterAPause(look func(*advisory.Lock) func() bool) func(context.Context, string) error {
 	return func(ctx context.Context, dsn string) error {
-		l, err := childLocker(ctx, dsn)
+		l, err := childLocker(ctx, dsn, childTTL)
 		if err != nil {
 			return err
 		}
@@ -90,7 +91,7 @@ func TestTheFirstLookAfterAStopFindsTheLossAndADerivedContextIsToldSoon(t *testi
 				holder := start(t, "look "+name, dsn)
 				holder.says("held")
 				holder.signal(syscall.SIGSTOP)
-				l := open(t, dsn, childTTL)
+				l := open(t, dsn, session.DefaultTTL)
 				lock := acquire(t, l, agents.ID(1)) // the server ended the session of the one who is stopped
 				began := time.Now()
 				require.Eventually(t, func() bool { return time.Since(began) > childTTL }, patience, 10*time.Millisecond)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/lockmode"
 )
@@ -28,14 +29,15 @@ func lockInATransaction(id int64, idle string) func(ctx context.Context, dsn str
 		if err != nil {
 			return err
 		}
-		if _, err := conn.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1, false)", idle); err != nil {
-			return err
-		}
 		tx, err := conn.Begin(ctx)
 		if err != nil {
 			return err
 		}
 		if err := advisory.LockTx(ctx, tx, advisory.TxOptions{}, agents.ID(id)); err != nil {
+			return err
+		}
+		// Not before, so that a pause until here does not end the transaction.
+		if _, err := tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', $1, true)", idle); err != nil {
 			return err
 		}
 		fmt.Println("held")
@@ -63,7 +65,7 @@ func TestALockTxOfAStoppedProcessIsFreeWhenTheServerEndsItsTransaction(t *testin
 			holder.says("held")
 			holder.signal(syscall.SIGSTOP)
 		}
-		l := open(t, dsn, childTTL)
+		l := open(t, dsn, session.DefaultTTL)
 		lock := acquire(t, l, agents.ID(1))
 		_, err = l.TryAcquire(t.Context(), agents.ID(2))
 		require.ErrorIs(t, err, advisory.ErrHeld, "the control: its transaction has no bound")

@@ -63,11 +63,11 @@ func requireExclusion(t *testing.T, a, b *advisory.Locker, direct *pgx.Conn) {
 func requireHeld(t *testing.T, l *advisory.Locker, key namespace.Key) *advisory.Holder {
 	t.Helper()
 	var held *advisory.HeldError
-	for tries := 0; tries < 10 && (held == nil || held.Holder == nil); tries++ { // a busy machine does not always say who
+	require.True(t, poll(func() bool { // a busy machine does not always say who
 		_, err := l.TryAcquire(t.Context(), key)
 		require.ErrorAs(t, err, &held)
-	}
-	require.NotNil(t, held.Holder)
+		return held.Holder != nil
+	}), "the error names nobody")
 	return held.Holder
 }
 

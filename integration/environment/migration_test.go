@@ -151,7 +151,7 @@ func startWaiters(t *testing.T, dsn string, n int) (finish func()) {
 // requireIndex creates the index and looks at what has come of it.
 func requireIndex(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	start := time.Now()
 	_, err := conn.Exec(ctx, createIndex)

@@ -105,7 +105,8 @@ func (p *pair) stopStreaming() {
 // caughtUp waits until the standby has all that is on the primary now.
 func (p *pair) caughtUp() {
 	p.t.Helper()
-	p.eventually(p.primary, "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication")
+	now := one[string](p, p.primary, "SELECT pg_current_wal_lsn()::text")
+	p.eventually(p.primary, "SELECT replay_lsn >= '"+now+"' FROM pg_stat_replication")
 }
 
 // promote makes a primary of the standby, and returns when it takes writes.

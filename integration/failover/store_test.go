@@ -73,6 +73,7 @@ func TestTheLastLeasesAreLostWhenAnAsynchronousStandbyIsPromotedUnderLoad(t *tes
 	p := newPair(t, "")
 	l := startLoad(t, stores(t, p.dsn())...)
 	overFailOver(t, p, l, func() {
+		p.caughtUp() // with what was kept until now
 		p.stopStreaming()
 		l.await(enough)
 	})

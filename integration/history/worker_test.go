@@ -64,18 +64,52 @@ type fighter struct {
 	lockers [lockers]atomic.Pointer[advisory.Locker]
 	nextID  atomic.Int64
 
+	stall atomic.Pointer[stall] // the last one
+
 	mu     sync.Mutex
 	report report
 }
 
-// fight fights until in ends.
+// A stall is a time, as in events, in which the process, or most of it, did not run.
+type stall struct{ began, ended int64 }
+
+// watch notes stalls until ctx ends.
+func (f *fighter) watch(ctx context.Context) {
+	const every = 10 * time.Millisecond
+	for last := monotonic(); pause(ctx, every); {
+		now := monotonic()
+		if now-last > int64(5*every) {
+			f.stall.Store(&stall{last, now})
+		}
+		last = now
+	}
+}
+
+// detectedFrom is the earliest time at which a lock may have been lost that nobody had found lost until now: a
+// process that stalls finds nothing out meanwhile.
+func (f *fighter) detectedFrom(now int64) int64 {
+	from := now - int64(f.job.Slack)
+	if s := f.stall.Load(); s != nil && f.job.Slack > 0 && from < s.ended {
+		from = min(from, s.began-int64(f.job.Slack))
+	}
+	return from
+}
+
+// heldAll reports whether the process has held each key.
+func (f *fighter) heldAll() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	held := make(map[int64]bool)
+	for _, e := range f.report.Events {
+		held[e.Key] = true
+	}
+	return len(held) == keys
+}
+
+// fight fights until in ends, and longer if a slow machine has not let it hold each key by then.
 func fight(j job, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, in)
-	}()
 	config, err := pgxpool.ParseConfig(j.DSN)
 	if err != nil {
 		return err
@@ -92,7 +126,15 @@ func fight(j job, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, in)
+		for limit := time.Now().Add(patience); !f.heldAll() && time.Now().Before(limit); {
+			<-time.After(10 * time.Millisecond)
+		}
+	}()
 	var wg sync.WaitGroup
+	wg.Go(func() { f.watch(ctx) })
 	for i := range f.lockers {
 		for range workers {
 			wg.Go(func() { f.worker(ctx, i) })
@@ -167,7 +209,7 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 	<-time.After(holdFor)
 	end := event{Key: key, Hold: id, Call: monotonic()}
 	if lock != nil {
-		end.Call = max(call, end.Call-int64(f.job.Slack))
+		end.Call = max(call, f.detectedFrom(end.Call))
 		if err := lock.Release(); err != nil {
 			end.Call = call // it may have ended as soon as the server had granted it
 			f.lost()

@@ -153,6 +153,7 @@ func whileHeld(use useFunc) useFunc {
 		holder := admin(t, s.admin)
 		_, err := holder.Exec(ctx, "SELECT pg_advisory_lock(1, 9)")
 		require.NoError(t, err)
+		since := time.Now()
 		done := make(chan error, 1)
 		go func() { done <- use(ctx, t, s) }()
 		for ended := false; !ended; {
@@ -164,7 +165,7 @@ func whileHeld(use useFunc) useFunc {
 				done <- err
 				ended = true
 			case <-time.After(10 * time.Millisecond):
-				ended = waited
+				ended = waited && time.Since(since) > s.hold
 			}
 		}
 		require.NoError(t, holder.Close(ctx))
@@ -288,7 +289,7 @@ func withServer(store *leasepg.Store, use func(client *leasehttp.Client) error) 
 	}
 	front := httptest.NewServer(server.Handler())
 	defer front.Close()
-	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{front.URL}, Resends: -1})
+	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{front.URL}})
 	if err != nil {
 		return err
 	}

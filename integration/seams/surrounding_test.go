@@ -27,6 +27,8 @@ type site struct {
 	dsn   string    // what the entry gets
 	admin string    // the superuser's, of the database where its locks and sessions are
 	judge *pgx.Conn // to that
+
+	hold time.Duration // how long a key that the entry waits for is held at least
 }
 
 // A surrounding is what stands between an entry and an ordinary database.
@@ -158,6 +160,19 @@ func role(name string, hostile ...string) func(*testing.T, *pgserver.Server) sit
 			s.exec(t, sql)
 		}
 		return s.as(t, name)
+	}
+}
+
+// hurry is longer than the statements of a hurried role may take.
+const hurry = 3500 * time.Millisecond
+
+// lasting makes sites where keys are held for a time at least.
+func lasting(hold time.Duration, of func(*testing.T, *pgserver.Server) site) func(*testing.T, *pgserver.Server) site {
+	return func(t *testing.T, server *pgserver.Server) site {
+		t.Helper()
+		s := of(t, server)
+		s.hold = hold
+		return s
 	}
 }
 

@@ -58,9 +58,9 @@ var surroundings = []surrounding{
 	})},
 	{name: "promoted standby", make: promoted},
 	{name: "slow server", make: slow},
-	{name: "statement_timeout", make: role("hurried", "ALTER ROLE hurried SET statement_timeout = '200ms'")},
+	{name: "statement_timeout", make: lasting(hurry, role("hurried", "ALTER ROLE hurried SET statement_timeout = '3s'"))},
 	{name: "lock_timeout", make: role("impatient", "ALTER ROLE impatient SET lock_timeout = '1ms'")},
-	{name: "idle timeouts", make: role("sleepless", "ALTER ROLE sleepless SET idle_in_transaction_session_timeout = '1s'; ALTER ROLE sleepless SET idle_session_timeout = '1s'")},
+	{name: "idle timeouts", make: role("sleepless", "ALTER ROLE sleepless SET idle_in_transaction_session_timeout = '5s'; ALTER ROLE sleepless SET idle_session_timeout = '5s'")},
 	{name: "read only", make: role("reader", "ALTER ROLE reader SET default_transaction_read_only = on"), except: map[string]outcome{
 		"lease":        is(lease.ErrBusy),
 		"lease guard":  is(lease.ErrBusy),
