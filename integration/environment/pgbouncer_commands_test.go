@@ -147,7 +147,7 @@ func pooledServer(t *testing.T) *pgserver.Server {
 
 func (c pooledCommand) try(t *testing.T, dsn, mode string) {
 	t.Helper()
-	start := func() (p *clitest.Process, said func() string) {
+	start := func() (p *clitest.Program, said func() string) {
 		p = clitest.Start(t, clitest.At(dsn), strings.Fields(c.line)...)
 		return p, func() string { return p.Stdout.String() + p.Stderr.String() }
 	}
