@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,10 +44,25 @@ func run(t *testing.T, c load.Config, d time.Duration) load.Report {
 	return load.New(c).Run(ctx)
 }
 
+// runUntil repeats a run in which nothing is accused until all of these happened in one: a machine that is busy may
+// not get as far in its time.
+func runUntil(t *testing.T, c load.Config, d time.Duration, happened func(load.Counts) []int) (r load.Report) {
+	t.Helper()
+	for range 10 {
+		r = run(t, c, d)
+		require.Empty(t, r.Violations)
+		if !slices.Contains(happened(r.Counts), 0) && !slices.ContainsFunc(r.Operations, func(o load.Measured) bool { return o.Count == 0 }) {
+			break
+		}
+	}
+	return r
+}
+
 func TestAStoreThatKeepsItsPromisesIsNotAccused(t *testing.T) {
 	t.Parallel()
-	r := run(t, config(leasetest.NewStore()), 2*time.Second)
-	require.Empty(t, r.Violations)
+	r := runUntil(t, config(leasetest.NewStore()), 2*time.Second, func(c load.Counts) []int {
+		return []int{c.Expired, c.Writes, c.StaleWrites, c.StaleRenewals, c.StaleReleases}
+	})
 	require.NoError(t, r.Err)
 	for _, o := range r.Operations {
 		assert.Positive(t, o.Count, o.Operation)
@@ -66,8 +82,7 @@ func TestAnswersThatClientsReadLateAreNoViolations(t *testing.T) {
 	t.Parallel()
 	c := config(leasetest.NewStore())
 	c.Locks = sleepy{c.Locks}
-	r := run(t, c, 4*time.Second)
-	assert.Empty(t, r.Violations)
+	r := runUntil(t, c, 4*time.Second, func(c load.Counts) []int { return []int{c.StaleWrites} })
 	assert.Positive(t, r.Counts.StaleWrites)
 }
 
@@ -129,8 +144,7 @@ func TestAResourceWithoutFencingIsNoticed(t *testing.T) {
 
 func TestErrorsAreNoViolations(t *testing.T) {
 	t.Parallel()
-	r := run(t, config(lossy{leasetest.NewStore()}), 2*time.Second)
-	assert.Empty(t, r.Violations)
+	r := runUntil(t, config(lossy{leasetest.NewStore()}), 2*time.Second, func(c load.Counts) []int { return []int{c.Failed, c.Busy} })
 	assert.Positive(t, r.Counts.Failed)
 	assert.Positive(t, r.Counts.Busy)
 	assert.Error(t, r.Err)
@@ -293,8 +307,7 @@ func (s twoStores) Get(ctx context.Context, name string) (lease.Record, error) {
 // A store may keep a lease for longer than was asked for, and than it says, as etcd's does.
 func TestAStoreThatGivesMoreTimeIsNotAccused(t *testing.T) {
 	t.Parallel()
-	r := run(t, config(generous{leasetest.NewStore()}), 3*time.Second)
-	require.Empty(t, r.Violations)
+	r := runUntil(t, config(generous{leasetest.NewStore()}), 3*time.Second, func(c load.Counts) []int { return []int{c.StaleRenewals} })
 	assert.Positive(t, r.Counts.StaleRenewals)
 }
 
