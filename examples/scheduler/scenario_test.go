@@ -214,6 +214,7 @@ func TestServicesOfTheLeaderAndOfAllNodes(t *testing.T) {
 		{"dependency map", false, schedules("dependency_map")},
 		{"query serving", true, func(n *node) bool { return len(n.query("repo").Repos) == 50 }},
 		{"job claiming and execution", true, func(n *node) bool {
+			db.exec(`INSERT INTO code.jobs (repo_id, work) SELECT id, interval '20 ms' FROM code.repos LIMIT 1`) // the other node may have done all
 			return ask[bool](db, `SELECT EXISTS (SELECT FROM code.jobs WHERE node = $1 AND state = 'done')`, n.Identity())[0]
 		}},
 		{"heartbeat", true, func(n *node) bool {
