@@ -64,7 +64,7 @@ type lockServer struct {
 
 func newLockServer(t *testing.T) *lockServer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pglatch") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "pglatch") //nolint:usetesting // the name of a test is too long for the path of a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	s := &lockServer{path: newPath(t), address: filepath.Join(dir, "socket"), up: make(chan struct{})}
