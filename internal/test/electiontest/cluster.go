@@ -167,11 +167,18 @@ func (c *Cluster) check() {
 	}
 }
 
+// stall is how long after a look no act comes but that of a process that was stopped between them.
+const stall = 50 * time.Millisecond
+
 // excused reports whether an operation may be late: see Fault.Notice. A process can
-// be stopped between its last look at its context and the act.
+// be stopped between its last look at its context and the act: by a signal, or for a while by a
+// machine that is too busy. That last look was before anybody else led.
 func (c *Cluster) excused(l lateOperation) bool {
 	woken := c.woken[l.node]
 	if l.looked.Before(woken) && l.at.After(woken) {
+		return true
+	}
+	if l.looked.Before(l.successor.began) && l.at.Sub(l.looked) > stall {
 		return true
 	}
 	for _, f := range c.setup.Faults {

@@ -11,7 +11,8 @@
 //
 //   - An operation is late if it arrives after the first operation of a later term. Nothing excuses
 //     it, but for one that a process was about to do when it was stopped by a signal
-//     (it looked before it was woken), and what a Fault states as its Notice.
+//     (it looked before it was woken) or by a busy machine (it looked before anybody else led, 50 ms
+//     or more ago), and what a Fault states as its Notice.
 //   - The fence accepts an operation unless it has seen a greater term. An accepted operation is stale if
 //     another has been accepted since that leader's last: none may be, whatever the
 //     fault. Stubborn leaders go on for a second after their context ended with operations that are

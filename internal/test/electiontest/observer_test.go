@@ -87,6 +87,18 @@ func TestAnOpenFenceAcceptsWhatIsStale(t *testing.T) {
 	assert.Len(t, stale, 1)
 }
 
+func TestALateOperationIsExcusedOnlyIfItsProcessPausedAfterALookInTime(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1, 0)
+	late := func(looked, at time.Duration) lateOperation {
+		return lateOperation{operation{looked: began.Add(looked), at: began.Add(at)}, leadership{began: began}}
+	}
+	var c Cluster
+	assert.True(t, c.excused(late(-time.Millisecond, time.Second)))
+	assert.False(t, c.excused(late(-time.Millisecond, time.Millisecond)), "it did not pause")
+	assert.False(t, c.excused(late(time.Millisecond, time.Second)), "somebody else led when it looked")
+}
+
 func TestALogFindsEventsOutOfOrder(t *testing.T) {
 	t.Parallel()
 	for line, lines := range map[string][]string{

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
 // CreateDatabase makes an empty database with a new name and returns its URL.
@@ -36,12 +38,21 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 	if !strings.HasPrefix(config.Database, "pglatch_test_") {
 		return fmt.Errorf("pgserver: database %q was not made by CreateDatabase: it is not dropped", config.Database)
 	}
-	err = execute(ctx, admin, "DROP DATABASE IF EXISTS "+pgx.Identifier{config.Database}.Sanitize()+" WITH (FORCE)")
+	for {
+		err = execute(ctx, admin, "DROP DATABASE IF EXISTS "+pgx.Identifier{config.Database}.Sanitize()+" WITH (FORCE)")
+		if sqlstate.Of(err) != objectInUse || ctx.Err() != nil {
+			break
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("pgserver: drop the test's database: %w", err)
 	}
 	return nil
 }
+
+// objectInUse is the SQLSTATE after FORCE has waited 5 s, in vain, for the end of the disconnected clients' processes. On a busy
+// machine they take longer.
+const objectInUse = "55006"
 
 func execute(ctx context.Context, dsn, sql string) error {
 	conn, err := pgx.Connect(ctx, dsn)
