@@ -155,7 +155,7 @@ func TestAHeartbeatKeepsALeaseAndTellsOfItsLossBeforeTheServerGivesItAway(t *tes
 		t.Helper()
 		s := serve(t, "")
 		f := newFront(t, s.url())
-		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 8000, Margin: 3000})
+		w := l.start(t, setup{Bases: []string{f.URL}, Timeout: 60_000, TTL: 12_000, Margin: 6000})
 		first := w.do(command{Do: "acquire", As: "a", Name: "x"})
 		require.Empty(t, first.Error)
 		w.do(command{Do: "heartbeat", As: "a", Wait: 200})

@@ -131,10 +131,16 @@ func TestTheHistoryCatchesAClientThatIgnoresTheDeadline(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, l language) {
 		t.Helper()
-		c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 500, Control: "no deadline", Bases: []string{serve(t, "").url()}}}
-		c.join(l)
-		c.join(l)
-		c.await(2 * round)
-		require.ErrorIs(t, c.history().Check(time.Minute), leasetest.ErrIllegal)
+		var err error
+		for range 5 { // on a slow machine the two meet less often
+			c := &crowd{t: t, setup: setup{Timeout: 2000, TTL: 500, Control: "no deadline", Bases: []string{serve(t, "").url()}}}
+			c.join(l)
+			c.join(l)
+			c.await(2 * round)
+			if err = c.history().Check(time.Minute); err != nil {
+				break
+			}
+		}
+		require.ErrorIs(t, err, leasetest.ErrIllegal)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,10 +162,7 @@ func serve(t *testing.T, store string, args ...string) *server {
 	if store == "" {
 		store = "sqlite:" + filepath.Join(t.TempDir(), "locks.db")
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &server{t: t, address: listener.Addr().String()}
-	require.NoError(t, listener.Close())
+	s := &server{t: t, address: clitest.Reserve(t)}
 	s.args = append([]string{"serve", "locks", "--listen", s.address, "--store", store}, args...)
 	s.start()
 	return s

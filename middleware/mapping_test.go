@@ -217,11 +217,10 @@ func TestPostgreSQLThatStoppedIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.StartServer(t, pgserver.Options{})
 	c := byPath(open(t, advisory.Config{DSN: server.DSN("")}))
-	c.Wait = time.Second
-	h := stacks["net_http"](t, c, ok)
-	require.Equal(t, http.StatusNoContent, post(t.Context(), h, "/agents/42").Code, "control")
+	require.Equal(t, http.StatusNoContent, post(t.Context(), stacks["net_http"](t, c, ok), "/agents/42").Code, "control")
 	require.NoError(t, server.Stop(t.Context(), pgserver.Immediate))
-	rec := post(t.Context(), h, "/agents/42")
+	c.Wait = time.Second
+	rec := post(t.Context(), stacks["net_http"](t, c, ok), "/agents/42")
 	require.Equal(t, http.StatusServiceUnavailable, rec.Code, rec.Body)
 	assert.Equal(t, middleware.TypeUnavailable, problem(t, rec).Type)
 	assert.Equal(t, "1", rec.Header().Get("Retry-After"))

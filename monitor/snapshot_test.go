@@ -260,7 +260,7 @@ func TestSettingsOfTheDatabaseChangeNothing(t *testing.T) {
 	run(t, admin, `CREATE OPERATOR evil.= (FUNCTION = evil.eq, LEFTARG = text, RIGHTARG = text)`)
 	database := pgx.Identifier{admin.Config().Database}.Sanitize()
 	for _, setting := range []string{
-		`search_path = evil, pg_catalog`, `datestyle = 'SQL, DMY'`, `timezone = 'Asia/Kathmandu'`, `idle_session_timeout = '50ms'`,
+		`search_path = evil, pg_catalog`, `datestyle = 'SQL, DMY'`, `timezone = 'Asia/Kathmandu'`, `idle_session_timeout = '10s'`,
 		`default_transaction_isolation = serializable`, `bytea_output = escape`, `intervalstyle = sql_standard`,
 	} {
 		run(t, admin, `ALTER DATABASE `+database+` SET `+setting)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/stretchr/testify/assert"
@@ -76,6 +77,9 @@ func open() *advisory.Locker {
 	return locker
 }
 
+// patient is for app.Test, which else waits one second for an answer.
+var patient = fiber.TestConfig{Timeout: time.Minute, FailOnTimeout: true}
+
 func TestABadConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	assert.Panics(t, func() { fiberv3.Lock(nil, agents) })
@@ -89,7 +93,7 @@ func TestHandlersErrorsGoToFiber(t *testing.T) {
 	defer locker.Close()
 	app := fiber.New()
 	app.Post("/agents/:id", fiberv3.Lock(locker, agents), func(fiber.Ctx) error { return fiber.ErrTeapot })
-	resp, err := app.Test(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/agents/42", nil))
+	resp, err := app.Test(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/agents/42", nil), patient)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, http.StatusTeapot, resp.StatusCode)
@@ -130,7 +134,7 @@ func TestTheLockIsThatOfTheHandlersParameterWhateverElseIsInTheURL(t *testing.T)
 				}
 				return nil
 			})
-			resp, err := app.Test(raw(t, c.path))
+			resp, err := app.Test(raw(t, c.path), patient)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			assert.Equal(t, http.StatusOK, resp.StatusCode)
@@ -155,7 +159,7 @@ func ExampleLock() {
 		return c.SendString("stopped " + c.Params("id"))
 	})
 
-	resp, err := app.Test(httptest.NewRequest(http.MethodPost, "/agents/42/stop", nil))
+	resp, err := app.Test(httptest.NewRequest(http.MethodPost, "/agents/42/stop", nil), fiber.TestConfig{})
 	if err != nil {
 		panic(err)
 	}

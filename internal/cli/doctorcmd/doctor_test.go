@@ -79,7 +79,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	assert.Contains(t, detail["lock sessions"], "CREATE EXTENSION plpgsql")
 	assert.Equal(t, "warn", status["rights"])
 	assert.Equal(t, "warn", status["lock table"])
-	assert.Contains(t, detail["lock table"], "120 advisory of 120 locks now, room for 200")
+	assert.Regexp(t, `^120 advisory of 1[2-4]\d locks now, room for 200`, detail["lock table"], "an autovacuum may have some, too")
 	assert.Equal(t, "warn", status["deadlock_timeout"])
 	assert.Contains(t, detail["fail-over"], "one wait step (90ms) later: 15.09s in all")
 

@@ -29,7 +29,7 @@ func TestServeLocksNeedsNothingAndForgetsNothing(t *testing.T) {
 	state := t.TempDir()
 	env := []string{"XDG_STATE_HOME=" + state}
 	acquire := func(address string) clitest.LeaseAnswer {
-		stdout, stderr, code := clitest.Run(t, nil, "lease", "acquire", "job", "--ttl", "50ms", "--wait", "10s", "-o", "json", "--server", "http://"+address)
+		stdout, stderr, code := clitest.Run(t, nil, "lease", "acquire", "job", "--ttl", "1s", "--wait", "20s", "-o", "json", "--server", "http://"+address)
 		require.Zero(t, code, stderr)
 		return clitest.Decode[clitest.LeaseAnswer](t, stdout)
 	}

@@ -118,7 +118,7 @@ func TestWithoutTheGroupAGrandchildStays(t *testing.T) {
 func TestWhatIgnoresTheSignalIsKilledAfterAWhile(t *testing.T) {
 	t.Parallel()
 	c := shell(stubborn)
-	c.KillAfter = 300 * time.Millisecond
+	c.KillAfter = 3 * time.Second // on a busy machine the child needs some of it to heed the signal
 	p := start(t, c)
 	pid := p.readsPID()
 	from := time.Now()
@@ -141,7 +141,7 @@ func TestNegativeKillAfterKillsAtOnce(t *testing.T) {
 func TestWhatGoesOnAfterASignalThatWasPassedOnIsEndedAfterDrain(t *testing.T) {
 	t.Parallel()
 	c := shell(`trap "" TERM; trap "echo asked" USR1; echo ready; while :; do sleep 0.05; done`)
-	c.Signal, c.Drain, c.KillAfter = syscall.SIGUSR1, 100*time.Millisecond, 300*time.Millisecond
+	c.Signal, c.Drain, c.KillAfter = syscall.SIGUSR1, 100*time.Millisecond, 3*time.Second // on a busy machine the child needs some of it to say so
 	p := start(t, c)
 	assert.Equal(t, "ready", p.reads())
 	from := time.Now()
