@@ -162,11 +162,11 @@ func TestLeaseRunGoesOnWhenItsServerIsKilled(t *testing.T) {
 			dsn := pgtest.DSN(t)
 			first, one := clitest.Serve(t, nil, "--store", dsn)
 			_, two := clitest.Serve(t, nil, "--store", dsn)
-			args := []string{"lease", "run", "job", "--ttl", "6s", "--kill-after", "1s", "--server", "http://" + one}
+			args := []string{"lease", "run", "job", "--ttl", "10s", "--kill-after", "1s", "--server", "http://" + one}
 			if several {
 				args[len(args)-1] += ",http://" + two
 			}
-			work := clitest.Start(t, nil, append(args, "-c", "echo works; sleep 12")...)
+			work := clitest.Start(t, nil, append(args, "-c", "echo works; sleep 15")...)
 			work.Saying(&work.Stdout, "works")
 			first.Signal(syscall.SIGKILL)
 			assert.Equal(t, map[bool]int{true: 0, false: 76}[several], work.Wait(), work.Stderr.String())

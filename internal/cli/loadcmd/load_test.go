@@ -39,8 +39,8 @@ func TestTheLoadFindsNoViolationOnEitherStore(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
 	for store, args := range map[string][]string{
-		"sqlite":   {"load", "--target", "lease", "--clients", "40", "--duration", "3s", "--locks", "20", "--expire", "5", "-o", "json"},
-		"postgres": {"load", "--target", "lease", "--clients", "40", "--duration", "3s", "--locks", "20", "--expire", "5", "-o", "json", "--store", pgtest.DSN(t)},
+		"sqlite":   {"load", "--target", "lease", "--clients", "40", "--duration", "5s", "--locks", "20", "--expire", "10", "-o", "json"},
+		"postgres": {"load", "--target", "lease", "--clients", "40", "--duration", "5s", "--locks", "20", "--expire", "10", "-o", "json", "--store", pgtest.DSN(t)},
 	} {
 		stdout, stderr, code := clitest.Run(t, nil, args...)
 		require.Zero(t, code, "%s: %s", store, stderr)

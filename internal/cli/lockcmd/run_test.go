@@ -53,7 +53,7 @@ func TestRunTellsWhoHasTheLock(t *testing.T) {
 	for flags, want := range map[string]int{"-n": 75, "-w 50ms": 75, "-w 0s": 75, "-n -E 1": 1, "-w 50ms -E 0": 0, "-n -s": 75} {
 		args := append(append([]string{"run", "1:42"}, strings.Fields(flags)...), "-c", "echo ran")
 		stdout, stderr, code := clitest.Run(t, clitest.At(dsn), args...)
-		for strings.Contains(stderr, "the server did not say within") || strings.Contains(stderr, "does not answer within") { // a busy machine
+		for strings.Contains(stderr, "its holder is unknown") || strings.Contains(stderr, "does not answer within") { // a busy machine
 			stdout, stderr, code = clitest.Run(t, clitest.At(dsn), args...)
 		}
 		assert.Equal(t, want, code, flags)
