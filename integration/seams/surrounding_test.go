@@ -194,7 +194,7 @@ func unmade(t *testing.T, server *pgserver.Server) site {
 	return s.as(t, "unmade")
 }
 
-// older has the tables of earlier versions.
+// older has tables that lack what this version needs.
 func older(t *testing.T, server *pgserver.Server) site {
 	t.Helper()
 	dsn, err := server.CreateDatabase(t.Context())
@@ -203,7 +203,7 @@ func older(t *testing.T, server *pgserver.Server) site {
 	leases, err := os.ReadFile("../../lease/postgres/testdata/version1.sql")
 	require.NoError(t, err)
 	s.exec(t, string(leases))
-	s.exec(t, leaderpg.Schema("")+"; ALTER TABLE pglatch_election DROP COLUMN server_start, DROP COLUMN written")
+	s.exec(t, leaderpg.Schema("")+"; ALTER TABLE pglatch_election DROP COLUMN written")
 	s.exec(t, oncepg.Schema("")+";\n"+shardspg.Schema(""))
 	return s
 }

@@ -74,10 +74,12 @@ var surroundings = []surrounding{
 	{name: "no rights", make: stranger, except: union(noTables, map[string]outcome{"pglatch shards ls": code(77)})},
 	{name: "no tables", make: unmade, except: noTables},
 	{name: "older tables", make: older, except: map[string]outcome{
-		"lease":        is(lease.ErrNotReady),
-		"lease guard":  is(lease.ErrNotReady),
-		"lock server":  is(lease.ErrNotReady),
-		"shared lease": is(lease.ErrNotReady),
+		"election":           is(leader.ErrPermanent),
+		"lease":              is(lease.ErrNotReady),
+		"lease guard":        is(lease.ErrNotReady),
+		"lock server":        is(lease.ErrNotReady),
+		"shared lease":       is(lease.ErrNotReady),
+		"pglatch leader run": code(69),
 	}},
 }
 

@@ -10,8 +10,7 @@ import (
 )
 
 // Keys are the companion keys of a key on which a leader is elected: a lock
-// for its guarded transactions, one for those of earlier versions, and an incarnation
-// for each leadership. They are single keys of one class in pglatch's own space, which has the
+// for its guarded transactions, and an incarnation for each leadership. They are single keys of one class in pglatch's own space, which has the
 // sign bit. Elections whose classes are the same by chance differ in the lock of
 // their guards. The zero Keys are invalid.
 type Keys struct{ class, guard uint32 }
@@ -46,14 +45,7 @@ func (k Keys) Guard() namespace.Tag {
 	return namespace.Tag{ClassID: k.class, ObjID: k.guard, ObjSubID: namespace.SingleForm}
 }
 
-// Barrier returns the lock that guarded transactions of earlier versions share, and
-// that a new leader takes alone for an instant for their sake. Its objid is 0.
-func (k Keys) Barrier() namespace.Tag {
-	return namespace.Tag{ClassID: k.class, ObjSubID: namespace.SingleForm}
-}
-
-// Incarnation returns the lock of one leadership, with objid r. r is neither 0, which
-// is the barrier's, nor the guard's.
+// Incarnation returns the lock of one leadership, with objid r. r is not the guard's objid.
 func (k Keys) Incarnation(r uint32) namespace.Tag {
 	return namespace.Tag{ClassID: k.class, ObjID: r, ObjSubID: namespace.SingleForm}
 }

@@ -45,13 +45,9 @@ func asWrittenSQL(row string) string {
 
 // SameHistorySQL reports whether a row before and the row after it, names as SQL, were written in one history: on one
 // timeline of one server that was not started in between, and with nothing lost or copied before.
-// Tables of an earlier version show the timeline and the server alone.
-func SameHistorySQL(before, after string, outdated bool) string {
-	sql := fmt.Sprintf("%[1]s.timeline = %[2]s.timeline AND %[1]s.system_identifier = %[2]s.system_identifier", before, after)
-	if outdated {
-		return sql
-	}
-	return sql + fmt.Sprintf(" AND %s.server_start IS NOT DISTINCT FROM %s.server_start AND %s", before, after, asWrittenSQL(before))
+func SameHistorySQL(before, after string) string {
+	return fmt.Sprintf("%[1]s.timeline = %[2]s.timeline AND %[1]s.system_identifier = %[2]s.system_identifier "+
+		"AND %[1]s.server_start IS NOT DISTINCT FROM %[2]s.server_start AND %[3]s", before, after, asWrittenSQL(before))
 }
 
 // Durable has a session commit synchronously whatever its role's default is: a term

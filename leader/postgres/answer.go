@@ -39,7 +39,7 @@ func (a answerer) Connected() bool { return a.backend.pid.Load() != 0 }
 func (a answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	b := a.backend
 	tag, text := b.config.Key.Tag(), b.config.Key.String()
-	tags := []namespace.Tag{tag, b.election.Guard(), b.election.Barrier()}
+	tags := []namespace.Tag{tag, b.election.Guard()}
 	if !q.Matches(tag, text) && !slices.ContainsFunc(tags, func(t namespace.Tag) bool { return q.Matches(t, text) }) {
 		return
 	}

@@ -39,7 +39,6 @@ type Backend struct {
 	stale    *serverSession    // the session before, as long as it may hold the election lock
 	lastR    uint32            // objid of the last incarnation; 0 = none yet
 	own      ownTerm           // which a server that was restarted may still have as the last
-	outdated bool              // the table of terms is of an earlier version
 	pings    sync.WaitGroup
 	problem  atomic.Pointer[error]                 // that Audit returns; nil = none
 	pid      atomic.Uint32                         // of the session; 0 = none

@@ -156,7 +156,12 @@ func (e *NameError) Error() string {
 // leader.ErrPermanent, unless the table is missing and awaited.
 type TableError struct {
 	Table   string
-	Missing bool // else the role lacks rights
+	Missing bool // it does not exist
+
+	// Outdated tells that the table lacks a column that this version needs. If it is neither Missing nor Outdated, the role
+	// lacks rights.
+	Outdated bool
+
 	Awaited bool // Config.AwaitTable is set
 	Cause   error
 }
@@ -165,6 +170,10 @@ func (e *TableError) Error() string {
 	if e.Missing {
 		return fmt.Sprintf("leader: the table %s, which counts terms, does not exist: create it with postgres.Schema in a migration, Backend.Migrate, "+
 			"pglatch migrate or Config.CreateTable, or do without terms (Config.NoTerms): %v", e.Table, e.Cause)
+	}
+	if e.Outdated {
+		return fmt.Sprintf("leader: the table %s lacks a column that this version needs: rename it and make it anew with postgres.Schema, Backend.Migrate "+
+			"or pglatch migrate, or use another table: %v", e.Table, e.Cause)
 	}
 	return fmt.Sprintf("leader: the role may not count terms in %[1]s: GRANT SELECT, INSERT, UPDATE ON %[2]s TO the role, and USAGE on its schema: %[3]v", e.Table, pgtable.Quote(e.Table), e.Cause)
 }

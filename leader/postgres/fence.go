@@ -18,19 +18,20 @@ import (
 // fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before: the term before ended in
 // good order if its row says so, and if it is of the history in which this one is counted. A server that has forgotten some
 // terms may show the end of an older one.
-const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since%[4]s)
+const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since, server_start, written, name)
 SELECT %[2]s, 1, 1, ` + pgtable.TimelineSQL + `,
-	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp()%[5]s
+	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp(), pg_catalog.pg_postmaster_start_time(), ` + pgtable.WrittenSQL + `, nullif(%[4]s, '')
 FROM pg_catalog.pg_control_system() AS c, pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) AS a
 ON CONFLICT (election) DO UPDATE SET
 	era = ` + pgtable.NextEraSQL + `,
-	n = %[6]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
-	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL%[7]s
-RETURNING t.era, t.n, EXISTS (SELECT FROM %[1]s AS o WHERE o.election = %[2]s AND o.ended_at IS NOT NULL AND %[8]s), pg_catalog.pg_backend_pid()`
+	n = %[5]s, timeline = excluded.timeline, system_identifier = excluded.system_identifier, identity = excluded.identity,
+	pid = excluded.pid, backend_start = excluded.backend_start, since = excluded.since, ended_at = NULL,
+	server_start = excluded.server_start, written = excluded.written, name = excluded.name
+RETURNING t.era, t.n, EXISTS (SELECT FROM %[1]s AS o WHERE o.election = %[2]s AND o.ended_at IS NOT NULL AND %[6]s), pg_catalog.pg_backend_pid()`
 
 // endSQL marks a term as ended in good order. Its commit need not be flushed: a
 // mark that a crash forgets makes the successor more careful.
-const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp()%s
+const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp(), written = ` + pgtable.WrittenSQL + `
 WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL;
 SELECT pg_catalog.pg_backend_pid()`
 
@@ -52,37 +53,28 @@ func (b *Backend) fence(ctx context.Context, t *lockSession) (term driver.Term, 
 	return driver.Term{Era: uint16(era), N: n}, row[2] == "t", nil
 }
 
-// count writes the row. A table of an earlier version is counted in as that did.
+// count writes the row.
 func (b *Backend) count(ctx context.Context, t *lockSession) (row []string, err error) {
-	b.outdated = false
 	sql := rowLockSQL(ctx, b.ttl) + b.countSQL()
 	row, err = t.session.Query(sql)
-	missing := sqlstate.Of(err) == sqlstate.UndefinedTable
-	if b.config.CreateTable && (missing || sqlstate.Of(err) == sqlstate.UndefinedColumn) {
-		if err := b.Migrate(ctx); err != nil && missing {
+	if b.config.CreateTable && sqlstate.Of(err) == sqlstate.UndefinedTable {
+		if err := b.Migrate(ctx); err != nil {
 			return nil, err
 		}
 		row, err = t.session.Query(sql)
 	}
-	switch {
-	case err == nil:
-		return row, nil
-	case sqlstate.Of(err) != sqlstate.UndefinedColumn:
-		return nil, b.fenceError(t, err)
-	}
-	b.config.Logger.Warn("table of terms is of an earlier version: terms can repeat after a restore until pglatch migrate or postgres.Schema has run",
-		slog.String("table", b.config.Table))
-	b.outdated = true
-	if row, err = t.session.Query(rowLockSQL(ctx, b.ttl) + b.countSQL()); err != nil {
+	if err != nil {
 		return nil, b.fenceError(t, err)
 	}
 	return row, nil
 }
 
 func (b *Backend) fenceError(t *lockSession, err error) error {
-	switch sqlstate.Of(err) {
-	case sqlstate.UndefinedTable, sqlstate.Privilege:
-		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Awaited: b.config.AwaitTable, Cause: err}
+	switch state := sqlstate.Of(err); state {
+	case sqlstate.UndefinedTable, sqlstate.UndefinedColumn, sqlstate.Privilege:
+		return &TableError{
+			Table: b.config.Table, Missing: state == sqlstate.UndefinedTable, Outdated: state == sqlstate.UndefinedColumn, Awaited: b.config.AwaitTable, Cause: err,
+		}
 	case sqlstate.LockNotAvailable:
 		return fmt.Errorf("leader: another transaction has locked the row of %s in %s, which counts terms%s: %w",
 			b.config.Key, b.config.Table, b.rowBlocker(t), err)
@@ -112,22 +104,13 @@ func (b *Backend) markEnded(ctx context.Context, t *lockSession) {
 }
 
 func (b *Backend) countSQL() string {
-	identity := pgsession.Literal(b.identity)
-	if b.outdated {
-		return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, "", "", "t.n + 1", "", pgtable.SameHistorySQL("o", "t", true))
-	}
 	known := b.own.last()
-	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), identity, ", server_start, written, name",
-		", pg_catalog.pg_postmaster_start_time(), "+pgtable.WrittenSQL+", nullif("+pgsession.Literal(b.name)+", '')", pgtable.NextTermSQL(fmt.Sprintf("t.era = %d AND t.n = %d", known.Era, known.N)),
-		", server_start = excluded.server_start, written = excluded.written, name = excluded.name", pgtable.SameHistorySQL("o", "t", false))
+	return fmt.Sprintf(fenceSQL, b.table, b.electionSQL(), pgsession.Literal(b.identity), pgsession.Literal(b.name),
+		pgtable.NextTermSQL(fmt.Sprintf("t.era = %d AND t.n = %d", known.Era, known.N)), pgtable.SameHistorySQL("o", "t"))
 }
 
 func (b *Backend) endedSQL(term driver.Term) string {
-	written := ", written = " + pgtable.WrittenSQL
-	if b.outdated {
-		written = ""
-	}
-	return fmt.Sprintf(endSQL, b.table, written, b.electionSQL(), term.Era, term.N)
+	return fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)
 }
 
 // ownFor is how long after the loss of its session a leader knows that its term was the
@@ -156,7 +139,7 @@ func (b *Backend) warm(t *lockSession) {
 		return
 	}
 	t.warm = true
-	_, _, _, _ = pgelection.Incarnation(t.session, b.config.Key)
+	_, _, _ = pgelection.Incarnation(t.session, b.config.Key)
 	if !b.config.NoTerms {
 		_, _ = t.session.Query("EXPLAIN " + b.countSQL() + "; EXPLAIN " + b.endedSQL(driver.Term{}))
 	}

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -127,27 +126,21 @@ func TestARestartOfTheServerIsNoRestoreToTheLeaderThatWasTheLast(t *testing.T) {
 	assert.False(t, third.Follows(second), "%v after %v", third, second)
 }
 
-func TestATableOfAnEarlierVersionIsCountedInUntilItIsMigrated(t *testing.T) {
+func TestATableThatLacksAColumnIsRefused(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
-	judge := newJudge(t, dsn)
-	judge.exec(postgres.Schema("") + "; ALTER TABLE pglatch_election DROP COLUMN server_start, DROP COLUMN written")
-	var log strings.Builder
-	b := newBackend(t, dsn, func(c *postgres.Config) {
-		c.CreateTable, c.Logger = false, slog.New(slog.NewTextHandler(&log, nil))
-	})
-	lead(t, b, "b")
-	release(t, b, "b")
-	assert.Equal(t, leader.Term{Era: 1, N: 1}, b.Term())
-	assert.Contains(t, log.String(), "pglatch migrate")
-	lead(t, b, "b")
-	release(t, b, "b")
-	assert.Equal(t, leader.Term{Era: 1, N: 2}, b.Term())
-	assert.True(t, b.CleanStart())
-
-	after := nextTerm(t, dsn) // which migrates
-	assert.Equal(t, 1, after.Compare(b.Term()))
-	assert.True(t, nextTerm(t, dsn).Follows(after))
+	for _, create := range []bool{true, false} {
+		dsn := pgtest.DSN(t)
+		judge := newJudge(t, dsn)
+		judge.exec(postgres.Schema("") + "; ALTER TABLE pglatch_election DROP COLUMN written")
+		b := newBackend(t, dsn, func(c *postgres.Config) { c.CreateTable = create })
+		_, err := b.TryAcquire(t.Context(), "b", ttl)
+		var table *postgres.TableError
+		require.ErrorAs(t, err, &table)
+		assert.True(t, table.Outdated)
+		require.ErrorIs(t, err, leader.ErrPermanent)
+		require.ErrorContains(t, err, "lacks a column that this version needs")
+		assert.Zero(t, one[int](judge, "SELECT count(*) FROM pglatch_election"), "nothing was counted")
+	}
 }
 
 func TestANewEraIsAboveAllThatWasCounted(t *testing.T) {

@@ -38,7 +38,6 @@ type lockSession struct {
 	warm        bool          // has planned its statements
 	compared    int           // looks for the name that the leader has for the election
 	began       time.Time     // of the takeover
-	shared      bool          // another election has the same class
 	guards      guards        // that the takeover waits for
 	blocker     blocker       // what it waits for, or waited for last
 	logged      blocker       // the one that was logged last

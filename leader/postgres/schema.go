@@ -13,10 +13,9 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
-// Schema returns the SQL that makes the table of terms unless it is there, or adds the
-// columns that one of an earlier version has not, for migrations. table is as in Config; "" = DefaultTable. Candidates need SELECT,
-// INSERT and UPDATE on it. An election has one row; without it the terms begin
-// again.
+// Schema returns the SQL that makes the table of terms unless it exists, for migrations. table is as in Config;
+// "" = DefaultTable. Candidates need SELECT, INSERT and UPDATE on it. An election has one row. Without its row the
+// terms begin again.
 func Schema(table string) string {
 	return schemaSQL(pgtable.Quote(cmp.Or(table, DefaultTable)))
 }
@@ -36,18 +35,23 @@ func schemaSQL(table string) string {
 	server_start timestamptz,       -- the start of that server
 	written text,                   -- database and transaction that wrote the row
 	name text                       -- what the leader calls the election; null = by its key
-);
-ALTER TABLE ` + table + ` ADD COLUMN IF NOT EXISTS server_start timestamptz, ADD COLUMN IF NOT EXISTS written text, ADD COLUMN IF NOT EXISTS name text`
+)`
 }
 
-// Migrate makes the table of terms unless it is there, or adds the columns that one of an
-// earlier version has not, which its owner may do, on a connection of its own.
-// Several may do so at a time.
+// checkSQL fails if the table lacks a column.
+const checkSQL = `SELECT election, era, n, timeline, system_identifier, identity, pid, backend_start, since, ended_at, server_start, written, name FROM %s LIMIT 0`
+
+// Migrate makes the table of terms unless it exists, on a connection of its own. Several processes may call it at a
+// time. A table that lacks a column is a *TableError, and stays as it is.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgtable.Create(ctx, conn, schemaSQL(b.table)) })
+	err := b.onConn(ctx, func(conn *pgx.Conn) error {
+		return pgtable.Create(ctx, conn, schemaSQL(b.table)+"; "+fmt.Sprintf(checkSQL, b.table))
+	})
 	switch state := sqlstate.Of(err); {
 	case err == nil:
 		return nil
+	case state == sqlstate.UndefinedColumn:
+		return &TableError{Table: b.config.Table, Outdated: true, Cause: err}
 	case state == sqlstate.Privilege:
 		return driver.Permanent(fmt.Errorf("leader: the role may not create the table %s: let one that may run postgres.Schema or pglatch migrate: %w", b.config.Table, err))
 	case state == sqlstate.InvalidSchema:

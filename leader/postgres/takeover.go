@@ -127,9 +127,8 @@ const (
 // incarnation can outlive its election lock, and its guards with it.
 func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		holder, found, shared, err := pgelection.Incarnation(t.session, b.config.Key)
+		holder, found, err := pgelection.Incarnation(t.session, b.config.Key)
 		if err != nil || !found {
-			t.shared = shared
 			return err
 		}
 		b.blocked(t, blocker{pid: holder.PID, applicationName: holder.ApplicationName})

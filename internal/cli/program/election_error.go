@@ -35,9 +35,13 @@ func ElectionError(err error) error {
 	if wrong, ok := errors.AsType[*lease.InvalidError](err); ok {
 		return &ExitError{ExitUsage, wrong}
 	}
-	if table, ok := errors.AsType[*postgres.TableError](err); ok && table.Missing {
+	switch table, ok := errors.AsType[*postgres.TableError](err); {
+	case !ok:
+	case table.Missing:
 		return &ExitError{ExitUnavailable, fmt.Errorf(
 			`the table %s, which counts terms, does not exist: run "pglatch migrate", or use --create-table, or --no-terms to do without: %w`, table.Table, table.Cause)}
+	case table.Outdated:
+		return &ExitError{ExitUnavailable, err}
 	}
 	if errors.Is(err, leader.ErrPermanent) && pgsession.Refusal(err) != nil {
 		return &ExitError{ExitRefused, err}

@@ -29,6 +29,7 @@ func TestErrorsOfElectionsNameFlagsAndHaveTheRightExitCodes(t *testing.T) {
 		{&leader.ConfigError{Field: "Identity", Value: `""`, Remedy: "use text"}, ExitUsage, `--id is "": use text`},
 		{fmt.Errorf("leader: x: %w", &lease.InvalidError{Field: "holder", Value: "x", Remedy: "shorten it"}), ExitUsage, "holder is x"},
 		{fmt.Errorf("leader: x: %w", &postgres.TableError{Table: "t", Missing: true, Cause: errors.New("42P01")}), ExitUnavailable, `the table t, which counts terms, does not exist: run "pglatch migrate"`},
+		{fmt.Errorf("leader: x: %w", &postgres.TableError{Table: "t", Outdated: true, Cause: errors.New("42703")}), ExitUnavailable, "leader: x: leader: the table t lacks a column"},
 		{fmt.Errorf("leader: x: %w", &postgres.TableError{Table: "t", Cause: &pgconn.PgError{Code: "42501"}}), ExitRefused, "leader: x: leader: the role may not count terms in t: GRANT SELECT, INSERT, UPDATE"},
 		{fmt.Errorf("leader: x: %w: %w", leader.ErrGaveUp, errors.New("why")), ExitBusy, "leader: x: election given up: why"},
 		{nil, ExitOK, ""},

@@ -2,7 +2,6 @@ package pgelection
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
 	"github.com/pglatch/pglatch/namespace"
@@ -17,14 +16,10 @@ func Contested(s *pgsession.Session, tag namespace.Tag) (bool, error) {
 	return err == nil && row[0] == "t", err
 }
 
-// Alone reports whether nobody else has one of the locks, which are single keys: it takes all of them for the
-// one statement. It ends a watch.
-func Alone(s *pgsession.Session, locks ...namespace.Tag) (bool, error) {
-	var tries []string
-	for _, lock := range locks {
-		k, _ := lock.Single()
-		tries = append(tries, fmt.Sprintf("pg_catalog.pg_try_advisory_xact_lock('%d'::pg_catalog.int8)", k))
-	}
-	row, err := s.Query("SELECT " + strings.Join(tries, " AND ") + ", pg_catalog.pg_backend_pid()")
+// Alone reports whether nobody else has the lock, which is a single key: it takes the lock for the one statement. It
+// ends a watch.
+func Alone(s *pgsession.Session, lock namespace.Tag) (bool, error) {
+	k, _ := lock.Single()
+	row, err := s.Query(fmt.Sprintf("SELECT pg_catalog.pg_try_advisory_xact_lock('%d'::pg_catalog.int8), pg_catalog.pg_backend_pid()", k))
 	return err == nil && row[0] == "t", err
 }

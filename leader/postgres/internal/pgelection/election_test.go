@@ -82,20 +82,17 @@ func TestIncarnationsAreThoseOfOtherSessionsOfTheElectionOnly(t *testing.T) {
 	election := electionkeys.Of(key.Tag())
 	none := func() {
 		t.Helper()
-		_, found, shared, err := pgelection.Incarnation(s, key)
+		_, found, err := pgelection.Incarnation(s, key)
 		require.NoError(t, err)
 		require.False(t, found)
-		require.False(t, shared)
 	}
 	seize(t, s, election.Incarnation(1))
-	seize(t, other, election.Barrier())
 	seize(t, other, electionkeys.Of(namespace.Pair(7, 10).Tag()).Incarnation(1))
 	none()
 	seize(t, other, election.Incarnation(1<<32-1))
-	holder, found, shared, err := pgelection.Incarnation(s, key)
+	holder, found, err := pgelection.Incarnation(s, key)
 	require.NoError(t, err)
 	require.True(t, found)
-	assert.False(t, shared)
 	assert.Equal(t, session.Holder{PID: other.PID(), ApplicationName: "pglatch test"}, holder)
 	unlockAll(t, other)
 	none()
@@ -114,7 +111,7 @@ func seize(t *testing.T, s *pgsession.Session, tag namespace.Tag) {
 	require.True(t, ok)
 }
 
-func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
+func TestAnIncarnationOfAnotherElectionOfTheSameClassIsPassedOver(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	s, foreign, own := dial(t, dsn), dial(t, dsn), dial(t, dsn)
@@ -123,23 +120,21 @@ func TestAnIncarnationOfAnotherElectionOfTheSameClassIsTold(t *testing.T) {
 	seize(t, s, ours.Tag())
 	seize(t, foreign, theirs.Tag())
 	seize(t, foreign, electionkeys.Of(theirs.Tag()).Incarnation(7))
-	_, found, shared, err := pgelection.Incarnation(s, ours)
+	_, found, err := pgelection.Incarnation(s, ours)
 	require.NoError(t, err)
 	assert.False(t, found)
-	assert.True(t, shared)
 
 	// A session that has an incarnation and no election's lock can be of this election.
 	seize(t, own, electionkeys.Of(ours.Tag()).Incarnation(8))
 	seize(t, own, namespace.Pair(3, 3).Tag())
-	holder, found, shared, err := pgelection.Incarnation(s, ours)
+	holder, found, err := pgelection.Incarnation(s, ours)
 	require.NoError(t, err)
 	assert.True(t, found)
-	assert.True(t, shared)
 	assert.Equal(t, own.PID(), holder.PID)
 	unlockAll(t, own)
 
 	require.NoError(t, foreign.Unlock(theirs.Tag(), session.Exclusive))
-	_, found, _, err = pgelection.Incarnation(s, ours)
+	_, found, err = pgelection.Incarnation(s, ours)
 	require.NoError(t, err)
 	assert.True(t, found, "nothing says any more whose it is")
 }

@@ -14,36 +14,32 @@ import (
 
 // Incarnation returns a session of another that holds an incarnation of the
 // election on a key: its leader, or one that has just ended. found is false if none
-// does. shared tells that another election, whose class is the same by chance, has a
-// leader or a candidate. It ends a watch.
-func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found, shared bool, err error) {
-	class := electionkeys.Of(key.Tag()).Barrier()
+// does. It ends a watch.
+func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found bool, err error) {
+	class := namespace.Tag{ClassID: electionkeys.Of(key.Tag()).ClassID(), ObjSubID: namespace.SingleForm}
 	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + pgsession.WhereClass(class) + incarnationSQL + `
 		AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()), pg_catalog.pg_backend_pid()`)
 	if err != nil || row[0] != "t" {
-		return holder, false, false, err
+		return holder, false, err
 	}
 	row, err = s.Query(fmt.Sprintf(heldBesideSQL, pgsession.WhereDatabase, class.ClassID))
 	if err != nil {
-		return holder, false, false, err
+		return holder, false, err
 	}
 	var holders []incarnated
 	if err := json.Unmarshal([]byte(row[0]), &holders); err != nil {
-		return holder, false, false, fmt.Errorf("reading who holds incarnations: %w", err)
+		return holder, false, fmt.Errorf("reading who holds incarnations: %w", err)
 	}
 	for _, h := range holders {
-		if h.ofAnother(key) {
-			shared = true
-			continue
+		if !h.ofAnother(key) {
+			holder.PID, holder.ApplicationName, found = h.PID, h.ApplicationName, true
 		}
-		holder.PID, holder.ApplicationName, found = h.PID, h.ApplicationName, true
 	}
-	return holder, found, shared, nil
+	return holder, found, nil
 }
 
-// incarnationSQL selects incarnations among the locks of a class, where guards share
-// others.
-const incarnationSQL = ` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.<>) 0 AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted`
+// incarnationSQL selects incarnations among the locks of a class: guards share their lock.
+const incarnationSQL = ` AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted`
 
 // heldBesideSQL tells, in one look at the lock table, which other sessions hold an
 // incarnation of a class, and all that these hold alone.
@@ -53,7 +49,7 @@ const heldBesideSQL = `
 		WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted AND %[1]s
 	), holders AS (
 		SELECT DISTINCT pid FROM held WHERE classid OPERATOR(pg_catalog.=) %[2]d AND objsubid OPERATOR(pg_catalog.=) 1
-			AND objid OPERATOR(pg_catalog.<>) 0 AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+			AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
 	)
 	SELECT coalesce((SELECT pg_catalog.json_agg(pg_catalog.json_build_object('pid', h.pid,
 		'application_name', (SELECT a.application_name FROM pg_catalog.pg_stat_get_activity(h.pid) AS a),
