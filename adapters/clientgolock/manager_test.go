@@ -37,7 +37,7 @@ func startManager(t *testing.T, store lease.Store) *process {
 	lock, err := clientgolock.New(p.line, clientgolock.Config{Name: "operator"})
 	require.NoError(t, err)
 	p.lock = lock
-	lasts, deadline, retry := 3*time.Second, 2*time.Second, 200*time.Millisecond
+	lasts, deadline, retry := 8*time.Second, 6*time.Second, 200*time.Millisecond
 	m, err := ctrl.NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, ctrl.Options{
 		LeaderElection: true, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: &lasts, RenewDeadline: &deadline, RetryPeriod: &retry,

@@ -31,7 +31,7 @@ const (
 	period = time.Second
 	ticks  = 8
 	apart  = time.Second // the clock of each node from that of the next: two seconds from first to last
-	ttl    = 4 * time.Second
+	ttl    = 8 * time.Second
 )
 
 type nodeConfig struct {
@@ -190,6 +190,10 @@ func cluster(t *testing.T, c nodeConfig) result {
 func TestEachTickRunsOnceThoughClocksDifferAndANodeIsKilled(t *testing.T) {
 	t.Parallel()
 	r := cluster(t, nodeConfig{})
+	for again := 0; again < 3 && r.died == 0; again++ {
+		t.Log("once more: no node was in time for the tick in which one dies")
+		r = cluster(t, nodeConfig{})
+	}
 	// What no node fired for in time, on a machine that stood still for seconds, is what Missed names.
 	runner := newRunner(t, r.store, nil)
 	missed, err := runner.Missed(t.Context(), "report", r.first, everySecond().Next)
@@ -197,7 +201,11 @@ func TestEachTickRunsOnceThoughClocksDifferAndANodeIsKilled(t *testing.T) {
 	for _, tick := range missed {
 		if tick.Sub(r.first) < ticks*period {
 			t.Logf("no node was in time for %v", tick)
-			result, err := runner.Do(t.Context(), "report", tick, func(context.Context) error { return nil })
+			result, err := runner.Do(t.Context(), "report", tick, func(ctx context.Context) error {
+				claim, _ := once.ClaimOf(ctx)
+				_, err := r.pool.Exec(ctx, "INSERT INTO runs VALUES ($1, 'late', $2)", tick, int64(claim.Token))
+				return err
+			})
 			require.NoError(t, err)
 			require.True(t, result.Did)
 			r.runs[tick]++

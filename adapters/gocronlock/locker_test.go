@@ -346,7 +346,8 @@ func TestAJobThatEndsWhileTheSchedulerStopsIsNotedAsRun(t *testing.T) {
 		<-ctx.Done() // the scheduler stops
 		close(stopped)
 	})
-	go f.clock.Advance(time.Minute)
+	require.NoError(t, planned(t.Context(), f.report, f.clock))
+	f.clock.Advance(time.Minute)
 	tick := <-began
 	require.NoError(t, f.StopJobs())
 	<-stopped

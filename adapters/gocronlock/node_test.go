@@ -31,7 +31,7 @@ import (
 const nodeVariable = "PGLATCH_GOCRON_NODE"
 
 // ttl is how long the tick of a node that died waits for another.
-const ttl = 4 * time.Second
+const ttl = 8 * time.Second
 
 type nodeConfig struct {
 	DSN     string

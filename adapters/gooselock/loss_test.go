@@ -95,7 +95,7 @@ func TestAMigrationOutlivesTheLossOfALockThatDoesNotKnowItsSession(t *testing.T)
 func TestALostLockHoldsUpItsOwnProcessUntilItsMigrationHasEnded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	l := newLocker(t, open(t, dsn), 500*time.Millisecond)
+	l := newLocker(t, open(t, dsn), 5*time.Second)
 	conn, openGate, up := migrateAndLose(t, dsn, goose.WithLocker(l))
 	require.Eventually(t, func() bool {
 		granted, _, err := pgtest.CountLocks(t.Context(), conn, interop.Goose())

@@ -65,13 +65,11 @@ func TestReplicasOfBothKindsExcludeEachOther(t *testing.T) {
 	require.NoError(t, <-waited)
 
 	short := make(chan error, 1)
-	go func() { // ends although the old kind does not let go
-		d := ours(t, dsn, func(c *migratelock.Config) {
-			c.Timeout = 200 * time.Millisecond
-			c.Open = func() (database.Driver, error) { return bare{waiter}, nil }
-		})
-		short <- d.Lock()
-	}()
+	d := ours(t, dsn, func(c *migratelock.Config) {
+		c.Timeout = 3 * time.Second
+		c.Open = func() (database.Driver, error) { return bare{waiter}, nil }
+	})
+	go func() { short <- d.Lock() }() // ends although the old kind does not let go
 	require.ErrorIs(t, <-short, database.ErrLocked)
 }
 
