@@ -24,7 +24,7 @@ const (
 // The lock, and how long a writer has it without a heartbeat.
 const (
 	lockName = "document"
-	ttl      = 500 * time.Millisecond
+	ttl      = 3 * time.Second
 )
 
 // runWriter is the process that gets paused. It does everything right: it renews its

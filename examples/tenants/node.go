@@ -29,8 +29,9 @@ const (
 	look    = lease / 8
 	minStay = time.Second
 	// bound is for how long nobody works for a tenant after a fault: its lease has to end, nodes have to look,
-	// and one that does not take what is its is waited for.
-	bound = lease + 3*look + lease/3
+	// and one that does not take what is its is waited for. A slow machine may add its part.
+	bound = lease + 3*look + lease/3 + slack
+	slack = 3 * time.Second
 )
 
 // group is the namespace of the tenants' locks.

@@ -19,8 +19,8 @@ const (
 // What replicas do in less time than they would in production, so that nobody has
 // to wait for it.
 const (
-	lockTimeout    = 4 * time.Second // longer than sessionTTL
-	sessionTTL     = 3 * time.Second
+	lockTimeout    = 6 * time.Second // longer than sessionTTL
+	sessionTTL     = 5 * time.Second
 	workerInterval = 250 * time.Millisecond
 )
 

@@ -48,7 +48,7 @@ func (p *page) close() {
 func (d *demo) onThePage(ctx context.Context, key, holder string) {
 	d.Say("and the page for whoever is on call: %s", d.Paint(demokit.Cyan, d.page.url))
 	var y answer
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(demokit.Patience); time.Now().Before(end); {
 		y = d.do(ctx, http.MethodGet, d.page.url, nil)
 		if strings.Contains(y.body, key) && strings.Contains(y.body, holder) {
 			break

@@ -14,12 +14,12 @@ func (d *demo) workerSkips(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook := d.send(ctx, d.a, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 1500})
+	hook := d.send(ctx, d.a, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 4000})
 	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
 		return err
 	}
 	from := d.b.Log.Size()
-	d.Say("a hook at A works on agent %d for 1.5 s; B's workers look at every agent each %s", x.id, demokit.Pretty(workerInterval))
+	d.Say("a hook at A works on agent %d for 4 s; B's workers look at every agent each %s", x.id, demokit.Pretty(workerInterval))
 	wait, cancel := context.WithTimeout(ctx, demokit.Patience)
 	defer cancel()
 	_, err = d.b.Log.Await(wait, from, func(e demokit.Entry) bool {
@@ -63,7 +63,7 @@ func (d *demo) waitTimesOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook := d.send(ctx, d.a, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 5000})
+	hook := d.send(ctx, d.a, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 9000})
 	if _, err := d.awaitSpan(ctx, x, d.a); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *demo) waitTimesOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.Say("a hook at A works on agent %d for 5 s; it holds the lock in server session %d", x.id, pid)
+	d.Say("a hook at A works on agent %d for 9 s; it holds the lock in server session %d", x.id, pid)
 	d.Say("another one comes to B, which waits for %s", demokit.Pretty(lockTimeout))
 	y := d.post(ctx, d.b, "stop", agents.Hook{SessionID: x.session})
 	d.Say("B answers %d after %s", y.status, demokit.Pretty(y.took))

@@ -20,7 +20,9 @@ func (d *demo) lockList(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook := d.send(ctx, d.b, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 2500})
+	working, enough := context.WithCancel(ctx)
+	defer enough()
+	hook := d.send(working, d.b, "pre-tool-use", agents.Hook{SessionID: x.session, WorkMS: 60_000})
 	if _, err := d.awaitSpan(ctx, x, d.b); err != nil {
 		return err
 	}
@@ -45,7 +47,8 @@ func (d *demo) lockList(ctx context.Context) error {
 	}
 	d.Claim(seen, "the list has the lock, its holder, and since when")
 	d.onThePage(ctx, fmt.Sprintf("agent/%d", x.id), "agents/B")
-	<-hook
+	enough()
+	<-hook // it has ended early
 	return nil
 }
 

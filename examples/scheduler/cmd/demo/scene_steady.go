@@ -28,6 +28,10 @@ func (d *demo) elect(ctx context.Context) (err error) {
 	if err := d.awaitRuns(ctx, d.leader, len(schedulers)); err != nil {
 		return err
 	}
+	err = demokit.Await(ctx, "the log of "+d.leader.Name, func() (bool, error) { return d.count(d.leader, serviceStarted) >= len(schedulers), nil })
+	if err != nil {
+		return err
+	}
 	d.show(d.leader, acquired, serviceStarted)
 	d.show(d.follower, skipping)
 	d.Claim(slices.Equal(d.services(d.leader, serviceStarted), schedulers), "A logs %q, and starts all %d", acquired, len(schedulers))
@@ -76,7 +80,7 @@ func (d *demo) claimSteady(ctx context.Context) error {
 // serveAll shows what does not depend on leadership.
 func (d *demo) serveAll(ctx context.Context) error {
 	const repos, queries = 40, 20
-	const work = 20 * time.Millisecond
+	const work = 100 * time.Millisecond // so that a node that is slow to begin has some of them
 	d.Say("%d queries to A and B in turn", queries)
 	for i := range queries {
 		code, err := d.status(ctx, []*node{d.leader, d.follower}[i%2], "/query?q=repo")
