@@ -63,7 +63,7 @@ func open(t *testing.T, dsn string) *advisory.Locker {
 func ours(t *testing.T, dsn string, change func(*migratelock.Config)) *migratelock.Driver {
 	t.Helper()
 	config := migratelock.Config{
-		Locker: open(t, dsn), Key: key, Timeout: time.Minute,
+		Locker: open(t, dsn), Key: key, Timeout: time.Minute, Unused: time.Minute,
 		Open: func() (database.Driver, error) { return withPgx(dsn) },
 	}
 	if change != nil {
