@@ -95,6 +95,7 @@ func startLockServer(t *testing.T, url string, endpoints []string) (kill func())
 func TestClientsOfTwoLockServersAreServedAgainAfterAKill(t *testing.T) {
 	t.Parallel()
 	c := &cluster{t: t, members: startMembers(t, 3)}
+	c.leader() // until then no lock server starts
 	var endpoints []string
 	for _, m := range c.members {
 		endpoints = append(endpoints, m.Address)

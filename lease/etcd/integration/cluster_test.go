@@ -61,6 +61,7 @@ func startClusterOf(t *testing.T, like etcdtest.Member, members, clients int) *c
 		t.Cleanup(func() { _ = m.Kill() })
 		c.members = append(c.members, m)
 	}
+	c.leader() // until then nobody is served
 	return c
 }
 

@@ -21,9 +21,13 @@ func TestTheLoadFindsNoBrokenPromiseOnEtcd(t *testing.T) {
 	store := open(t, nil, serve(t, etcdtest.Member{NoFsync: true}))
 	_, h := servetest.Serve(t, leaseserver.Config{Store: store})
 	client := servetest.Client(t, h, leasehttp.ClientConfig{})
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-	defer cancel()
-	r := load.New(load.Config{Locks: load.OfServer(client), Clients: 8, Names: 8, TTL: 300 * time.Millisecond, Heartbeat: 0.05, Expire: 0.3}).Run(ctx)
-	require.Empty(t, r.Violations)
-	assert.Positive(t, r.Counts.StaleRenewals, "some were left to expire")
+	stale := 0
+	for round := 0; stale == 0 && round < 5; round++ { // a busy machine may not get as far in its time
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		r := load.New(load.Config{Locks: load.OfServer(client), Clients: 8, Names: 8, TTL: 300 * time.Millisecond, Heartbeat: 0.05, Expire: 0.3}).Run(ctx)
+		cancel()
+		require.Empty(t, r.Violations)
+		stale = r.Counts.StaleRenewals
+	}
+	assert.Positive(t, stale, "some were left to expire")
 }

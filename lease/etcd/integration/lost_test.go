@@ -30,6 +30,7 @@ func TestALeaseOutlivesTwoOfThreeMachinesIfEachIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	extra, err := etcdtest.FreeAddresses(t.Context(), 2)
 	require.NoError(t, err)
+	(&cluster{t: t, members: members}).leader() // until then nobody is served
 	replacement := etcdtest.Member{Name: "m4", Dir: filepath.Join(t.TempDir(), "m4"), Peers: "http://" + extra[0], Clients: "http://" + extra[1], Joins: true}
 	store := open(t, nil, members[0].Address, members[1].Address, members[2].Address, replacement.Clients)
 	first, err := store.Acquire(t.Context(), lease.AcquireRequest{Name: "job", Holder: "a", TTL: time.Hour})

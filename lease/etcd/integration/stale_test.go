@@ -21,7 +21,18 @@ import (
 func TestALeaderThatWasStoppedEndsNoLeaseThatTheNextOneRenewed(t *testing.T) {
 	t.Parallel()
 	c := startClusterOf(t, etcdtest.Member{Heartbeat: quick}, 3, 1)
-	s := c.store(0, func(config *etcd.Config) { config.Timeout = 500 * time.Millisecond })
+	config := etcd.Config{Timeout: 500 * time.Millisecond}
+	for _, m := range c.members {
+		config.Client.Endpoints = append(config.Client.Endpoints, m.Address)
+	}
+	c.at(0, nil)(&config)
+	var s *etcd.Store
+	c.eventually(func() (ok bool) { // a busy machine can miss so short a timeout
+		var err error
+		s, err = etcd.Open(t.Context(), config)
+		return err == nil
+	}, "no store can be opened")
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	const ttl = time.Second
 	for range 6 {
 		leader := c.leader()
