@@ -26,7 +26,7 @@ func TestTheStoreInMemoryConforms(t *testing.T) {
 // harness is for the store in memory, with a fault of this kind.
 func harness(kind string) shardstest.Harness {
 	return shardstest.Harness{
-		TTL: time.Second,
+		TTL: 3 * time.Second, // no pause of the machine ends it
 		New: func(*testing.T) func() driver.Backend {
 			store := shardstest.NewStore()
 			return func() driver.Backend { return broken{store.Backend(), kind} }
@@ -156,7 +156,7 @@ func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestABrokenBackend$/"+regexp.QuoteMeta(found), "-test.timeout=60s")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestABrokenBackend$/"+regexp.QuoteMeta(found), "-test.timeout=5m")
 			cmd.Env = append(os.Environ(), "SHARDSTEST_BROKEN=yes "+kind)
 			out, err := cmd.CombinedOutput()
 			if kind == "" {
