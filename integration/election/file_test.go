@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func (f electionFile) torn() electiontest.Fault {
 			whole, part := f.tear(c)
 			<-time.After(ttl * 3 / 2)
 			for _, n := range c.Nodes {
-				assert.Contains(c.T, n.LastError(), "is corrupt", "node %d", n.Job.Node)
+				assert.Eventually(c.T, func() bool { return strings.Contains(n.LastError(), "is corrupt") }, patience, time.Millisecond, "node %d", n.Job.Node)
 			}
 			f.locked(c.T, func() {
 				assert.Equal(c.T, part, f.read(c.T), "what could not be read was overwritten")

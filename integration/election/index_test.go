@@ -58,7 +58,7 @@ func TestAnIndexIsNotCreatedWhileAPlainWaiterWaits(t *testing.T) {
 	defer waiting.Wait()
 	defer cancel()
 	requireWaiting(t, conn, 1)
-	_, err := conn.Exec(t.Context(), "SET statement_timeout = '2s'")
+	_, err := conn.Exec(t.Context(), "SET statement_timeout = '5s'")
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), createIndex)
 	var refused *pgconn.PgError

@@ -108,7 +108,7 @@ func TestALeaderThatIsNotBackWithinTheGraceHasLostOnce(t *testing.T) {
 	a.requireStory("acquired 1.1", "lost 1.1", "acquired 1.2")
 }
 
-// The lease is calm: between its end for the leader and its end at the server is
+// The lease is long: between its end for the leader and its end at the server is
 // time enough for the leader to end it itself.
 func TestALeaderThatWasCutOffEndsItsOwnOldSessionAndRecovers(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestALeaderThatWasCutOffEndsItsOwnOldSessionAndRecovers(t *testing.T) {
 		}
 		return nil
 	}}
-	m := join(t, "a", backend, leader.Config{ReconnectGrace: patience}, nil)
+	m := join(t, "a", backend, leader.Config{ReconnectGrace: patience, LeaseDuration: 3 * calm}, nil)
 	m.requireStory("acquired 1.1")
 	offset, err := server.LogOffset()
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 // News of the end take a while to reach the leader whose session was ended.
 func TestASettleDelayCoversTheTimeInWhichALeaderDoesNotKnowOfItsEnd(t *testing.T) {
 	t.Parallel()
-	const notice = 100 * time.Millisecond
+	const notice = 500 * time.Millisecond
 	overlaps := func(t *testing.T, settle time.Duration) (overlapped bool) {
 		t.Helper()
 		proxy, via, dsn := throughProxy(t, pgtest.DSN(t))

@@ -27,7 +27,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			backend := postgres.Config{DSN: pgtest.DSN(t)}
-			careful := leader.Config{LeaseDuration: 2 * ttl, SettleDelay: time.Hour}
+			careful := leader.Config{LeaseDuration: 5 * ttl, SettleDelay: time.Hour}
 			judge := connect(t, backend.DSN)
 			isFree := func() (free bool) {
 				k1, k2, _ := election.Tag().Pair()
@@ -47,7 +47,7 @@ func TestAStopEndsTheContextThenTheWorkAndThenFreesTheLock(t *testing.T) {
 			go func() { stopped <- stop(a, t.Context()) }()
 			require.ErrorIs(t, receive(t, ending, "the work's context ended"), leader.ErrReleased)
 			assert.False(t, a.IsLeader())
-			for began := time.Now(); time.Since(began) < 4*ttl; electiontest.Pause(t.Context(), ttl/20) {
+			for began := time.Now(); time.Since(began) < 2*careful.LeaseDuration; electiontest.Pause(t.Context(), ttl/20) {
 				require.False(t, isFree(), "the lock is free while the work goes on")
 			}
 			require.Empty(t, stopped)

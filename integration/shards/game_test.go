@@ -31,6 +31,7 @@ type game struct {
 	nodes    []*electiontest.Node
 	first    int                  // of the list that all go by
 	carried  int                  // shards of the session that was terminated last
+	others   []int32              // the sessions that carried shards beside it
 	woken    map[int]time.Time    // nodes that were stopped
 	late     []string             // operations that nothing excuses
 	counts   map[string]int       // of games that are over
@@ -72,9 +73,10 @@ func (g *game) open(n int, set func(*electiontest.Job)) {
 	began := time.Now()
 	g.start(n, set)
 	g.awaitEven()
-	sessions, err := g.ledger.sessions()
-	require.NoError(g.t, err)
-	assert.LessOrEqual(g.t, sessions, 2*n, "sessions that carry shards")
+	require.Eventually(g.t, func() bool { // one that a node has lost lasts at the server for a while
+		sessions, err := g.ledger.sessions()
+		return err == nil && len(sessions) <= 2*n
+	}, patience, 5*time.Millisecond, "more sessions carry shards")
 	g.t.Logf("%d nodes own %d shards evenly after %v", n, listed, time.Since(began).Round(time.Millisecond))
 }
 
@@ -180,15 +182,19 @@ func (g *game) check() {
 	}
 }
 
+// stall is how long after a look no act comes but that of a process that was stopped between them.
+const stall = 50 * time.Millisecond
+
 // excused reports whether an operation may be late: a process can be stopped between its last look at its
-// context and the act; and a server that ends a session tells its node after the fact.
+// context and the act; and a server that ends a session tells its node after the fact. A node that does not run for a while on a
+// busy machine gets its notice late: its work on a shard may act once before.
 func (g *game) excused(l lateOperation) bool {
 	woken := g.woken[l.node]
-	if l.looked.Before(woken) && l.at.After(woken) {
+	if l.looked.Before(woken) && l.at.After(woken) || l.looked.Before(l.successor.began) && l.at.Sub(l.looked) > stall {
 		return true
 	}
 	f, ok := faultNamed(l.successor.after)
-	return ok && l.by() <= f.notice
+	return ok && (l.by() <= f.notice || f.notice > 0 && l.nth == 1)
 }
 
 func (g *game) outcomesOf(fault string) *outcomes {

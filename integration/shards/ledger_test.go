@@ -6,6 +6,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
@@ -60,9 +61,11 @@ func (l *ledger) locks(t *testing.T) (locks int, err error) {
 	return locks, err
 }
 
-// sessions counts those that carry shards, not only the locks of a transaction.
-func (l *ledger) sessions() (sessions int, err error) {
-	err = l.pool.QueryRow(context.Background(), `SELECT count(*) FROM (SELECT pid FROM pg_locks
-		WHERE locktype = 'advisory' AND granted GROUP BY pid HAVING count(*) > 5) AS s`).Scan(&sessions)
-	return sessions, err
+// sessions returns the pids of those that carry shards, not only the locks of a transaction.
+func (l *ledger) sessions() (pids []int32, err error) {
+	rows, err := l.pool.Query(context.Background(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted GROUP BY pid HAVING count(*) > 5`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }

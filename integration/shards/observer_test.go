@@ -48,6 +48,7 @@ type tenure struct {
 	began     time.Time     // its first operation
 	last      time.Time     // its last, so far
 	gap       time.Duration // since the last operation of the one before
+	late      int           // operations after the first of a later term
 	after     string        // the fault during which it began
 }
 
@@ -55,6 +56,7 @@ type tenure struct {
 type lateOperation struct {
 	operation
 	successor tenure
+	nth       int // of its tenure, from 1
 }
 
 func (l lateOperation) by() time.Duration { return l.at.Sub(l.successor.began) }
@@ -106,7 +108,8 @@ func (o *observer) see(op operation) {
 	}
 	if i+1 < len(all) {
 		first := slices.MinFunc(all[i+1:], func(x, y tenure) int { return x.began.Compare(y.began) })
-		o.late = append(o.late, lateOperation{op, first})
+		r.late++
+		o.late = append(o.late, lateOperation{op, first, r.late})
 	}
 }
 
