@@ -57,7 +57,7 @@ func TestPodsLeadOneAfterTheOther(t *testing.T) {
 func TestALeaderOutlivesNoOutage(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
-	e := newElector(t, server, "pod", time.Second)
+	e := newElector(t, server, "pod", 5*time.Second) // no pause of the machine ends it
 	require.NoError(t, e.Start(t.Context()))
 	defer func() { require.NoError(t, e.Shutdown(context.Background())) }()
 	require.NoError(t, e.WaitForLeadership(within(t)))

@@ -9,6 +9,9 @@ import (
 // IdentityOf is what Leader returns of a holder.
 var IdentityOf = identityOf
 
+// Watching reports whether a watch is open. No other method may be under way.
+func Watching(b *Backend) bool { return b.watch != nil }
+
 // A Renewer renews a Lease as a Backend does, by clocks that a test sets.
 type Renewer struct{ last stamp }
 

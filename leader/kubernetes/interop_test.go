@@ -23,9 +23,13 @@ type stranger struct {
 	running sync.WaitGroup
 }
 
-const strangersLease = 3 * time.Second
+// strangersLease is the lease of a stranger whose end a test waits for. Another one's is long: a pause of the machine does not end it.
+const (
+	strangersLease = 3 * time.Second
+	longLease      = 8 * time.Second
+)
 
-func newStranger(t *testing.T, server *apitest.Server, release bool) *stranger {
+func newStranger(t *testing.T, server *apitest.Server, lease time.Duration, release bool) *stranger {
 	t.Helper()
 	s := &stranger{leads: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -33,7 +37,7 @@ func newStranger(t *testing.T, server *apitest.Server, release bool) *stranger {
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Client: newClient(t, server.Config()).CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: "stranger"},
 		},
-		LeaseDuration: strangersLease, RenewDeadline: 2 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: release,
+		LeaseDuration: lease, RenewDeadline: lease * 2 / 3, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: release,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { close(s.leads); <-ctx.Done() }, OnStoppedLeading: func() {},
 		},
@@ -57,7 +61,7 @@ func TestWeAndClientGoHandOverToEachOther(t *testing.T) {
 	ours := newBackend(t, server)
 	lead(t, ours, "ours")
 	first := ours.Term()
-	theirs := newStranger(t, server, true)
+	theirs := newStranger(t, server, longLease, true)
 	select {
 	case <-theirs.leads:
 		require.Fail(t, "two leaders")
@@ -74,7 +78,7 @@ func TestWeAndClientGoHandOverToEachOther(t *testing.T) {
 	select {
 	case err := <-over:
 		require.Fail(t, "Wait returns while client-go's elector renews", "%v", err)
-	case <-time.After(strangersLease + time.Second):
+	case <-time.After(longLease + time.Second):
 	}
 	require.ErrorIs(t, ours.Renew(within(t), "ours", ttl), leader.ErrLost)
 	holder, ok, err := ours.Leader(t.Context())
@@ -99,7 +103,7 @@ func TestWeAndClientGoWaitForEachOthersLeaseToEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, won)
 	require.NoError(t, dead.Renew(within(t), "dead", 2*time.Second))
-	theirs := newStranger(t, server, false)
+	theirs := newStranger(t, server, strangersLease, false)
 	receive(t, theirs.leads)
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 	require.ErrorIs(t, dead.Renew(within(t), "dead", 2*time.Second), leader.ErrLost)
@@ -125,7 +129,7 @@ func TestTwoOfOneIdentityExcludeEachOther(t *testing.T) {
 	require.NoError(t, a.Renew(within(t), "stranger", ttl))
 	require.NoError(t, a.Release(within(t), "stranger"))
 
-	first, second := newStranger(t, server, false), newStranger(t, server, false)
+	first, second := newStranger(t, server, longLease, false), newStranger(t, server, longLease, false)
 	receive(t, first.leads)
 	receive(t, second.leads)
 	refuse(t, a, "stranger")

@@ -47,14 +47,22 @@ func TestOneWatchServesManyWaits(t *testing.T) {
 	a, b := newBackend(t, server), newBackend(t, server)
 	lead(t, a, "a")
 	refuse(t, b, "b")
-	for range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	wait := func(d time.Duration) {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
 		require.ErrorIs(t, b.Wait(ctx), context.DeadlineExceeded)
-		cancel()
+	}
+	const short = 20 * time.Millisecond
+	for d := short; !kubernetes.Watching(b); d *= 2 { // on a busy machine it takes longer to open the watch
+		wait(d)
+	}
+	opened := server.Count(apitest.Watch)
+	for range 5 {
 		require.NoError(t, a.Renew(within(t), "a", ttl))
 		refuse(t, b, "b")
+		wait(short)
 	}
-	require.Equal(t, 1, server.Count(apitest.Watch))
+	require.Equal(t, opened, server.Count(apitest.Watch))
 	over := waiting(t, b)
 	require.NoError(t, a.Release(within(t), "a"))
 	require.NoError(t, receive(t, over))
@@ -160,7 +168,7 @@ func TestAWatchThatIsSilentForALeaseIsOpenedAnew(t *testing.T) {
 	server := newServer(t)
 	server.Inject(once(apitest.Watch, apitest.Fault{Silent: true}))
 	a, b := newBackend(t, server), newBackend(t, server)
-	won, err := a.TryAcquire(within(t), "a", time.Second)
+	won, err := a.TryAcquire(within(t), "a", 5*time.Second) // long: it lasts until b waits
 	require.NoError(t, err)
 	require.True(t, won)
 	refuse(t, b, "b")

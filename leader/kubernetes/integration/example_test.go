@@ -40,7 +40,7 @@ func startReplica(t *testing.T, binary, lease, pod string) *replica {
 	t.Helper()
 	r := &replica{t: t, done: make(chan struct{})}
 	r.cmd = exec.CommandContext(context.Background(), binary, "-kubeconfig", cluster.kubeconfig, "-lease", lease,
-		"-listen", "127.0.0.1:0", "-lease-duration", "2s", "-interval", "20ms")
+		"-listen", "127.0.0.1:0", "-lease-duration", "6s", "-interval", "20ms")
 	r.cmd.Env = append(os.Environ(), "POD_NAME="+pod, "POD_NAMESPACE="+cluster.namespace)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := r.cmd.StderrPipe()
@@ -116,7 +116,7 @@ func TestTheExampleHasOneLeader(t *testing.T) {
 	killed := time.Now()
 	require.Error(t, first.end(syscall.SIGKILL))
 	second.awaitLeader()
-	t.Logf("the second leads %v after a kill -9 of the first, with a lease of 2s", time.Since(killed).Round(time.Millisecond))
+	t.Logf("the second leads %v after a kill -9 of the first, with a lease of 6s", time.Since(killed).Round(time.Millisecond))
 
 	third := startReplica(t, binary, lease, "pod-2") // the name of a pod that leads
 	require.Eventually(t, func() bool { return third.status("/readyz") == http.StatusOK }, patience, 10*time.Millisecond)
