@@ -153,7 +153,7 @@ func (g *game) parts(latest map[int]tenure, since time.Time) (parts []int, missi
 func (g *game) await(what string, wrong func(latest map[int]tenure, since time.Time) string) {
 	g.t.Helper()
 	since, last := time.Now(), ""
-	for end := time.Now().Add(patience); time.Now().Before(end); electiontest.Pause(g.t.Context(), 10*time.Millisecond) {
+	for end := time.Now().Add(3 * patience); time.Now().Before(end); electiontest.Pause(g.t.Context(), 10*time.Millisecond) {
 		if last = wrong(g.observer.latest(), since); last == "" {
 			return
 		}
