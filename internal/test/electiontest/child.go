@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,10 +73,13 @@ func (c *Child) callbacks() leader.Callbacks {
 	}
 }
 
-// Say tells the parent what happened: see the package for the words.
+// Say tells the parent what happened, in one line: see the package for the words.
 func (c *Child) Say(words ...any) { say(words...) }
 
-func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
+// say joins the lines of its words: that of a joined error has several.
+func say(words ...any) {
+	_, _ = fmt.Fprintln(os.Stdout, strings.ReplaceAll(strings.TrimSuffix(fmt.Sprintln(words...), "\n"), "\n", "; "))
+}
 
 // Obey does what the parent says, until it says no more.
 func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) error) {
