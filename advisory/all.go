@@ -6,12 +6,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// AcquireAll takes the locks on all keys, or none: one Lock. It takes them in a fixed order,
-// whatever the order of the arguments, so that two calls never deadlock; equal keys count
-// once. The wait, of at most the Locker's Wait, is for all together. With one lock for
-// each connection the keys have one together, and so has each waiting call. No key, or an
-// invalid one, is an error that matches namespace.ErrInvalidKey; other errors are those of
-// Acquire.
+// AcquireAll takes the locks on all keys, or none, as one Lock. It takes them in a fixed order,
+// whatever the order of the arguments, so two calls never deadlock. Equal keys count once. The wait
+// covers all keys together and is at most the Locker's Wait. With one lock per connection, all keys
+// of a call share one connection, and each waiting call has one. No key, or an invalid one, is an
+// error that matches namespace.ErrInvalidKey. Other errors are those of Acquire.
 func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, error) {
 	keys, err := inOrder(keys)
 	if err != nil {
@@ -34,9 +33,8 @@ func (l *Locker) AcquireAll(ctx context.Context, keys ...namespace.Key) (*Lock, 
 	return r.lock, nil
 }
 
-// acquireAll takes the keys of the request's lock one after the other. What it has
-// goes back when one cannot be had, in the background because a canceled caller does
-// not wait for it.
+// acquireAll takes the keys of the request's lock one after the other. If one cannot be had, the
+// others go back in the background, because a canceled caller does not wait for that.
 func (c *core) acquireAll(ctx context.Context, r *request) error {
 	l := r.lock
 	for i, key := range l.keys {
@@ -65,8 +63,8 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	return nil
 }
 
-// giveUp gives back what a lock has that nobody gets, without waiting for the server: from
-// now on it is not held.
+// giveUp gives back the locks of an acquisition that nobody receives. It does not wait for the
+// server. From now on the lock is not held.
 func (c *core) giveUp(l *Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

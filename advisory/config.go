@@ -17,119 +17,122 @@ import (
 	"github.com/pglatch/pglatch/introspect"
 )
 
-// NoTimeout as a wait means until the context ends.
+// NoTimeout is a wait without a limit: it ends only with its context.
 const NoTimeout = time.Duration(math.MaxInt64)
 
-// The defaults of a Config that are not its sessions'.
+// The defaults of Config, except those of its sessions.
 const (
 	defaultTimeout        = 15 * time.Second
 	defaultMaxConns       = 10
 	defaultHandOverBudget = 10 * time.Millisecond
 )
 
-// maxLocksPerConn is as many locks as PostgreSQL walks in a tenth of a second, at the end of
-// each transaction of their session.
+// maxLocksPerConn is the number of locks that PostgreSQL walks in a tenth of a second. It does so
+// at the end of each transaction of their session.
 const maxLocksPerConn = 1 << 17
 
-// A Config says how to open a Locker. The zero value of every field but DSN and
-// ConnConfig, of which one is required, is a good default.
+// A Config says how to open a Locker. DSN or ConnConfig is required. The zero value of every other
+// field is a good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it
-	// (PostgreSQL manual, section 34.1.1). Pool settings in it (pool_max_conns and the
-	// like) are for other pools and are ignored. Errors never quote it.
+	// DSN is a PostgreSQL URL or keyword/value string, in the syntax of libpq and pgxpool
+	// (PostgreSQL manual, section 34.1.1). Pool settings in it, such as pool_max_conns, are
+	// ignored. Errors never quote it.
 	DSN string
 
-	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
-	// cannot say: TLS, dialers, tracers. It is copied.
+	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express:
+	// TLS, dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection is
-	// made, for passwords that rotate. An error of it is an ErrUnavailable whose text
-	// does not quote it, because it can hold secrets; errors.Is and errors.As find it. nil = nothing.
+	// BeforeConnect may change the copy of the settings before each connection is made, for example
+	// to rotate passwords. If it fails, the error is an ErrUnavailable. The text of that does not
+	// quote BeforeConnect's error, which can hold secrets, but errors.Is and errors.As find it. nil
+	// = no changes.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
-	// MaxConns is the size of the Locker's own connection pool, which bounds the locks that
-	// can be held at one time, MaxConns × LocksPerConn, and the keys that can be waited for at
-	// the server, one on each connection. Connections are made when they are needed, and
-	// given back when nothing is on them. 0 = 10; at least 2 if LocksPerConn is more than 1,
-	// because a connection that waits takes no new locks; at most 32767.
+	// MaxConns is the size of the Locker's own connection pool. It bounds the locks that can be
+	// held at one time: MaxConns × LocksPerConn. It also bounds the keys that can be waited for at
+	// the server: one on each connection. Connections are made on demand, and given back when
+	// nothing is on them. 0 = 10; at most 32767. If LocksPerConn is more than 1 the minimum is 2,
+	// because a connection that waits takes no new locks.
 	MaxConns int
 
-	// LocksPerConn is how many locks one connection carries at most; see the package's
-	// documentation. 0 = 1: each lock has a connection of its own, which can be ended
-	// without harm to other locks. With more, all locks of a connection are lost when it
-	// ends, also when a person ends one session with pg_terminate_backend; in return,
-	// requests that come together share statements, and thousands of locks need a few
-	// connections. A connection is made when the others are full, so that a large number
-	// makes large batches, and a small one spreads the work over more server processes.
+	// LocksPerConn is how many locks one connection carries at most. See the package's
+	// documentation. 0 = 1: each lock has a connection of its own, whose end harms no other lock.
+	// With more, the end of a connection loses all its locks, for example when somebody runs
+	// pg_terminate_backend on one session. In return, requests that arrive together share
+	// statements, and thousands of locks need only a few connections. A connection is made when the
+	// others are full. So a large number makes large batches, and a small one spreads the work over
+	// more server processes.
 	//
-	// Use some hundreds to some thousands: PostgreSQL walks all locks of a session at the end of
-	// each transaction (LockReleaseAll), which takes some 0.1 ms with 1,000 locks, 7 ms with
-	// 10,000 and 0.1 s with 131,072, the most that is allowed. From 256 locks on a busy
-	// connection pays that once in a second, and not with each statement; a ping, a shared
-	// lock and the rest after a burst still pay it. If the connection ends, the last of 10,000
-	// holders learns it 20 ms after the first. The keys of one AcquireAll stay on one
-	// connection, also beyond this number, except for those that it shares with other readers of the process.
+	// Use some hundreds to some thousands. PostgreSQL walks all locks of a session at the end of
+	// each transaction (LockReleaseAll). That takes some 0.1 ms with 1,000 locks, 7 ms with 10,000
+	// and 0.1 s with 131,072, the maximum. From 256 locks on, a busy connection pays that once a
+	// second instead of with each statement. A ping, a shared lock and the idle moment after a
+	// burst still pay it. If the connection ends, the last of 10,000 holders learns of it 20 ms
+	// after the first. The keys of one AcquireAll stay on one connection, even beyond this number,
+	// except those that it shares with other readers of the process.
 	LocksPerConn int
 
-	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds
-	// or asks for at one time: a process that fills the server's lock table stops everybody.
-	// Beyond it requests fail with an ErrLockTableFull. 0 = 5 % of the locks that the server
-	// has room for, max_locks_per_transaction × (max_connections +
-	// max_prepared_transactions), but at least 100. With one lock per connection it is not
-	// looked at: there are never more than MaxConns.
+	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds or
+	// requests at one time: a process that fills the server's lock table stops everybody. Beyond
+	// the limit, requests fail with an ErrLockTableFull. 0 = 5 % of the server's lock table, but at
+	// least 100. The lock table has room for max_locks_per_transaction × (max_connections +
+	// max_prepared_transactions) locks. With one lock per connection MaxLocks is ignored: there are
+	// never more than MaxConns locks.
 	MaxLocks int
 
-	// Wait bounds a request for a lock, with all that it needs: a connection of the
-	// pool, connecting to however many hosts, the checks of a new connection. When it is
-	// over, the server is asked who holds the lock; one that is silent delays the error by
-	// half a second at most. 0 = 15 s; NoTimeout = until the context ends.
+	// Wait bounds a request for a lock, with everything that it needs: a connection of the pool,
+	// attempts to connect to any number of hosts, the checks of a new connection. When it is over,
+	// the Locker asks the server who holds the lock. A silent server delays the error by half a
+	// second at most. 0 = 15 s; NoTimeout = until the context ends.
 	Wait time.Duration
 
-	// SessionTTL is the server's idle_session_timeout on lock connections: a lock
-	// whose holder is stopped or cut off is free after it. A lock's context ends
-	// before. Pings go out every third of it. Less than some seconds is for quiet machines: on
-	// busy processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s; 500 ms to 24 h.
+	// SessionTTL is the server's idle_session_timeout on lock connections. If a lock's holder is
+	// stopped or cut off, the lock is free after this time. The lock's context ends before. Pings
+	// go out every third of it. Use less than some seconds on quiet machines only: on busy
+	// processors an answer to a ping can take hundreds of milliseconds. 0 = 15 s; 500 ms to 24 h.
 	SessionTTL time.Duration
 
-	// LossDrain is the time that work has to stop when the server is not heard of any
-	// more: a lock's context ends so much earlier than it otherwise does, which is at
-	// least a tenth of SessionTTL before the server can free the lock. It is for work that
-	// cannot look at its context before each write, such as another program's. A session
-	// that the server itself ends is not covered: its locks are free at once. 0 = none; at
-	// most two fifths of SessionTTL, and less below 1.5 s (33 ms at 500 ms, 316 ms at 1 s): pings
-	// go out every third, and each has 250 ms at least to be answered. On busy processors an answer can take that long.
+	// LossDrain is the time that work has to stop when the server falls silent. A lock's context
+	// ends earlier by this much. Without LossDrain it ends at least a tenth of SessionTTL before
+	// the server can free the lock. Set it for work that cannot check its context before each
+	// write, such as that of another program. It does not cover a session that the server itself ends: the
+	// locks of that are free at once. 0 = none; at most two fifths of SessionTTL, and less below
+	// 1.5 s (33 ms at 500 ms, 316 ms at 1 s). The reason is that pings go out every third of
+	// SessionTTL, and each has at least 250 ms to be answered. On busy processors an answer can
+	// take that long.
 	LossDrain time.Duration
 
-	// HandOverBudget is how long a lock may pass between waiters of this process,
-	// without a round trip, before other processes get their turn. 0 = 10 ms;
-	// negative = never: each release asks the server.
+	// HandOverBudget is how long waiters of this process may hand a lock to each other without a
+	// round trip. Then other processes get their turn. 0 = 10 ms; negative = never: each release
+	// asks the server.
 	HandOverBudget time.Duration
 
-	// ApplicationName is what other processes and the monitor see of a holder, in
-	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the connection
-	// settings' own, else the program and the host, as "billing@web-3"; if that is longer
-	// than 63 bytes it loses its middle.
+	// ApplicationName identifies a holder to other processes and to the monitor, in
+	// pg_stat_activity. PostgreSQL keeps its first 63 bytes. "" = the connection settings' own
+	// name, otherwise the program and the host, such as "billing@web-3". If that is longer than
+	// 63 bytes, the middle is left out.
 	ApplicationName string
 
-	// Answer says what this process tells those who ask what it holds and waits for, and what
-	// it does when it is asked to; see package introspect. The zero value answers, on one
-	// connection more, which lasts while locks are held or waited for, and does nothing else.
+	// Answer says what this process answers to questions about what it holds and waits for, and
+	// which requests it accepts. See package introspect. The zero value answers and accepts no
+	// requests. It uses one more connection, which lasts while locks are held or waited for.
 	Answer introspect.Config
 
-	// BreakDeadlocks ends deadlocks through several processes: a caller that holds locks and
-	// has waited for another for a second asks all processes what they wait for, each second, and if
-	// its wait is the youngest of a cycle it gets an ErrDeadlock in place of a *TimeoutError. All processes
-	// must answer (see Answer), and each ends its own waits only if it has this set. Deadlocks inside
-	// one process are found at once in any case. Any role that may connect can answer, and so could
-	// have a wait of a caller that holds locks end: as it could by taking the lock.
+	// BreakDeadlocks ends deadlocks that span several processes. It concerns a caller that holds
+	// locks and has waited a second for another. Each second, the Locker asks all processes what
+	// they wait for. If the caller's wait is the youngest of a cycle, the caller gets an
+	// ErrDeadlock in place of a *TimeoutError. All processes must answer (see Answer), and each
+	// ends its own waits only if it has this set. Deadlocks inside one process are always detected
+	// at once. Any role that may connect can answer, and so could end a wait of a caller that holds
+	// locks. Taking the lock has the same effect.
 	BreakDeadlocks bool
 
-	// Logger gets what nobody is told otherwise: lost locks (Warn), skipped
-	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
+	// Logger receives what no return value reports: lost locks (Warn), skipped re-entrance (Info),
+	// a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
 
-	// Tracer has functions that are told what happens to locks. The zero value has none.
+	// Tracer has functions that receive what happens to locks. The zero value has none.
 	Tracer Tracer
 }
 

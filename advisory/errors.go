@@ -13,76 +13,74 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Conditions, for errors.Is. HeldError, TimeoutError, LostError and ConfigError have facts that a program
-// may act on. The texts of the others have theirs.
+// Conditions, for errors.Is. HeldError, TimeoutError, LostError and ConfigError have fields that a program
+// can act on. The other errors have their facts in the text.
 var (
 	// ErrHeld: somebody else holds the key.
 	ErrHeld = errors.New("advisory: lock is held")
 	// ErrTimeout: the wait ended before the lock came.
 	ErrTimeout = errors.New("advisory: timed out waiting for lock")
-	// ErrReentrant: the context already carries a lock on the key, which stays held: of this Locker, or of another one
-	// of the process on the same database. Two databases are the same if the server's system identifier and the
-	// database's oid are, as in a copy of the server's files, and if the role may call pg_control_system().
+	// ErrReentrant: the context already carries a lock on the key, which stays held. The lock is of this
+	// Locker, or of another one of the process on the same database. Two databases count as the same if the
+	// server's system identifier and the database's oid are equal, as in a copy of the server's files, and if
+	// the role may call pg_control_system().
 	ErrReentrant = errors.New("advisory: lock is already held by this context")
 	// ErrReleased: the lock was released before.
 	ErrReleased = errors.New("advisory: lock was already released")
-	// ErrDeadlock: the wait would close a cycle of waits inside this process, or is in one through others. The text
-	// lists the waiters of the cycle, with the key that each waits for.
+	// ErrDeadlock: the wait would close a cycle of waits inside this process, or is part of a cycle through
+	// other processes. The text lists the waiters of the cycle, with the key that each waits for.
 	ErrDeadlock = errors.New("advisory: deadlock")
-	// ErrPoolExhausted: every connection of the lock pool was in use: with more than one lock for each, all had as
-	// many as they carry. It is an ErrTimeout, too, if the wait for one ran out. A nested request does not wait,
-	// because those who hold the others may be waiting too.
+	// ErrPoolExhausted: every connection of the lock pool was in use. With more than one lock per connection,
+	// every connection was full. If the wait for a connection ran out, it is an ErrTimeout too. A nested
+	// request does not wait, because the holders of the other connections may be waiting too.
 	ErrPoolExhausted = errors.New("advisory: lock pool exhausted")
 
-	// ErrLost: the lock ended before its release. leader.ErrLost, of leadership, and
-	// leasehttp.ErrLost, of a lease, are other errors: work that needs two of them knows which ended.
+	// ErrLost: the lock ended before its release. leader.ErrLost, of leadership, and leasehttp.ErrLost, of a
+	// lease, are different errors: work that needs two of them can tell which ended.
 	ErrLost = session.ErrLost
 	// ErrClosed: the Locker is closed.
 	ErrClosed = session.ErrClosed
-	// ErrUnavailable: PostgreSQL could not be reached, or has no connection to give
-	// now. Trying again later can help.
+	// ErrUnavailable: PostgreSQL could not be reached, or has no connection to give now. A later attempt can
+	// succeed.
 	ErrUnavailable = session.ErrUnavailable
-	// ErrRefused: PostgreSQL answered, and refuses this client: a wrong password, no
-	// such role or database, no line in pg_hba.conf, a right that is missing, a login
-	// trigger that raises. Or this client refuses the server, whose certificate cannot be
-	// verified. Trying again changes nothing until somebody changes the settings or the
-	// server. The server's *pgconn.PgError is in it, if it sent one.
+	// ErrRefused: PostgreSQL answered and refuses this client: a wrong password, no such role or database, no
+	// line in pg_hba.conf, a missing right, a login trigger that raises. Or this client refuses the server,
+	// because it cannot verify the server's certificate. A retry fails until somebody changes the settings or
+	// the server. If the server sent a *pgconn.PgError, the error wraps it.
 	ErrRefused = session.ErrRefused
-	// ErrPooler: the connection goes through a transaction pooler, where session
-	// locks leak. Connect directly or through a pool in session mode. A lock in a
-	// transaction works there, and fails with this if the driver keeps prepared
-	// statements: the error says how to turn that off.
+	// ErrPooler: the connection goes through a transaction pooler, where session locks leak. Connect directly
+	// or through a pool in session mode. A lock in a transaction works there, unless the driver keeps
+	// prepared statements. Then it fails with this error, whose text says how to turn them off.
 	ErrPooler = session.ErrPooler
 	// ErrStandby: the server is a standby, which would grant a key twice.
 	ErrStandby = session.ErrStandby
-	// ErrLockTableFull: the server has no room for another lock, or the Locker has as
-	// many as it may.
+	// ErrLockTableFull: the server has no room for another lock, or the Locker has reached its own limit.
 	ErrLockTableFull = session.ErrLockTableFull
-	// ErrNoTransaction: what LockTx or LockSQLTx got is not in a transaction, so
-	// that the lock would end with its own statement. Nothing is locked.
+	// ErrNoTransaction: the tx that LockTx or LockSQLTx got is not in a transaction, so the lock would end
+	// with its own statement. Nothing is locked.
 	ErrNoTransaction = session.ErrNoTransaction
-	// ErrOtherServer: a server that the Locker reached has other locks than the one before it: it is an old primary
-	// that came back after a promotion, or another database cluster. As the error of a request it is an
-	// ErrUnavailable, too. A Locker that meets the promoted standby goes on there. The locks that it held on the old
-	// primary until then are lost, with an ErrOtherServer as the cause.
+	// ErrOtherServer: the Locker reached a server whose locks are not those of the server before it. It is an
+	// old primary that came back after a promotion, or another database cluster. As the error of a request it
+	// is an ErrUnavailable, too. A Locker that meets the promoted standby goes on there. It loses the locks
+	// that it held on the old primary until then, with an ErrOtherServer as the cause.
 	ErrOtherServer = session.ErrOtherServer
 )
 
-// A Holder is who holds a lock, as far as this process may see it. Fields that
-// PostgreSQL hides from the role, or does not know, are zero.
+// A Holder describes who holds a lock, as far as this process may see it. Fields that PostgreSQL hides from
+// the role, or does not know, are zero.
 type Holder struct {
 	Local bool   // this Locker holds it
 	PID   uint32 // of the server session; 0 for a prepared transaction
-	// Prepared is the name of a prepared transaction (PREPARE TRANSACTION), which holds the lock
-	// without a session: COMMIT PREPARED or ROLLBACK PREPARED ends it. "" for a session.
+	// Prepared is the name of a prepared transaction (PREPARE TRANSACTION), which holds the lock without a
+	// session. COMMIT PREPARED or ROLLBACK PREPARED ends it. "" for a session.
 	Prepared        string
 	ApplicationName string
 	ClientAddr      string // "" for a Unix socket
 	State           string // pg_stat_activity.state: "idle", "active", …
 	Shared          bool
-	// Since is when the lock was granted, if Local. Of another process's lock
-	// PostgreSQL knows no such time: it was granted after SessionSince, when its
-	// session began, or before, if that is when its transaction was prepared.
+	// Since is when the lock was granted, if Local. PostgreSQL does not record this time for the locks of
+	// other processes. Such a lock was granted after SessionSince, when its session began. For a prepared
+	// transaction, SessionSince is when it was prepared, and the lock was granted before.
 	Since, SessionSince time.Time
 
 	whose session.Whose
@@ -122,9 +120,9 @@ func (h *Holder) String() string {
 // A HeldError says that a try found the lock held. It matches ErrHeld.
 type HeldError struct {
 	Key    namespace.Key
-	Holder *Holder // nil if it left meanwhile or could not be asked for, which the text then says
+	Holder *Holder // nil if it has released the lock since, or if nobody could be asked, as the text then says
 
-	unknown string // why Holder is not known
+	unknown string // why the holder is unknown
 }
 
 func (e *HeldError) Error() string {
@@ -134,23 +132,22 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A TimeoutError says that a wait ended without the lock. It matches ErrTimeout,
-// ErrHeld if somebody holds the key, and the cause of the context if that ended
-// the wait.
+// A TimeoutError says that a wait ended without the lock. It matches ErrTimeout, ErrHeld if somebody holds
+// the key, and the cause of the context if that ended the wait.
 type TimeoutError struct {
 	Key    namespace.Key
 	Waited time.Duration
-	Holder *Holder // nil if nobody holds it now, it is not known, which the text then says, or the wait was for a slot
-	Cause  error   // context.Cause, if the context ended the wait; of LockTx, which ends before it, context.DeadlineExceeded
+	Holder *Holder // nil if nobody holds it now, if the holder is unknown, as the text then says, or if the wait was for a slot
+	Cause  error   // context.Cause, if the context ended the wait; context.DeadlineExceeded for LockTx, whose wait ends before ctx does
 
-	// Slots is how many slots the semaphore has, all of which were held at the last
-	// look; 0 if the wait was for no slot. Holders are who holds the first of them, ten
-	// at most, and only as many as could be asked for in a quarter of a second.
+	// Slots is how many slots the semaphore has, 0 if the wait was for no slot. All of them were held at the
+	// last check. Holders are the holders of the first slots: ten at most, and only as many as the Locker
+	// could ask for in a quarter of a second.
 	Slots   int
 	Holders []Holder
 
-	held   bool   // also when the holder is not known
-	remark string // why that is so, or what ended the wait
+	held   bool   // also when the holder is unknown
+	remark string // why the holder is unknown, or what ended the wait
 }
 
 func (e *TimeoutError) Error() string {
@@ -201,16 +198,15 @@ func (e *TimeoutError) Is(target error) bool {
 // Unwrap returns the cause of the context, if that ended the wait.
 func (e *TimeoutError) Unwrap() error { return e.Cause }
 
-// A poolExhaustedError says that every connection of the lock pool was in use: with more
-// than one lock for each, that all had as many as they carry. It matches ErrPoolExhausted and, if the wait for one ran out, ErrTimeout and the
-// context's cause.
+// A poolExhaustedError says that every connection of the lock pool was in use. With more than one lock per
+// connection, every connection was full. It matches ErrPoolExhausted. If the wait for a connection ran out,
+// it also matches ErrTimeout and the context's cause.
 type poolExhaustedError struct {
 	Key      namespace.Key
 	MaxConns int
 	Waited   time.Duration
-	// Outer are the locks that the caller held, each on a connection: a nested
-	// request does not wait for a connection, because those who hold the others may
-	// be waiting too.
+	// Outer are the locks that the caller held, each on a connection. A nested request does not wait for a
+	// connection, because the holders of the others may be waiting too.
 	Outer []namespace.Key
 	Cause error
 }
@@ -232,16 +228,16 @@ func (e *poolExhaustedError) Is(target error) bool {
 // Unwrap returns the cause of the context, if that ended the wait.
 func (e *poolExhaustedError) Unwrap() error { return e.Cause }
 
-// A lockTableFullError says that there is no room for a lock on the key: in the
-// server, which then has room for nobody's, or within the Locker's own limit, which
-// is there to prevent that. It matches ErrLockTableFull.
+// A lockTableFullError says that there is no room for a lock on the key. Either the server is full, and then
+// has room for nobody's locks, or the Locker has reached its own limit, which prevents that. It matches
+// ErrLockTableFull.
 type lockTableFullError struct {
 	Key namespace.Key
-	// Locks is how many the Locker held or asked for, and MaxLocks its limit. Both are
-	// zero if it was the server that refused.
+	// Locks is how many locks the Locker held or requested, and MaxLocks is its limit. Both are zero if the
+	// server refused.
 	Locks, MaxLocks int
-	// LockTable is how many locks the server has room for: max_locks_per_transaction ×
-	// (max_connections + max_prepared_transactions). 0 = not known.
+	// LockTable is the number of locks that the server has room for: max_locks_per_transaction ×
+	// (max_connections + max_prepared_transactions). 0 = unknown.
 	LockTable int
 	Cause     error // the server's error; nil if the Locker refused
 }
@@ -265,7 +261,7 @@ func (e *lockTableFullError) Is(target error) bool { return target == ErrLockTab
 // Unwrap returns the server's error, or nil.
 func (e *lockTableFullError) Unwrap() error { return e.Cause }
 
-// tableFull types an ErrLockTableFull.
+// tableFull returns the typed error for an ErrLockTableFull.
 func (c *core) tableFull(key namespace.Key, err error) error {
 	e := &lockTableFullError{Key: key, LockTable: c.source.Stats().LockTable}
 	if own, ok := errors.AsType[*session.CapError](err); ok {
@@ -276,7 +272,7 @@ func (c *core) tableFull(key namespace.Key, err error) error {
 	return e
 }
 
-// serverError is the server's own error behind another.
+// serverError returns the server's own error if another error wraps it.
 func serverError(err error) error {
 	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return server
@@ -284,13 +280,11 @@ func serverError(err error) error {
 	return err
 }
 
-// A reentrantError says that the context already carries a lock on the key, which
-// stays held: of this Locker, or of another one of the process on the same database. Two databases
-// are the same if the server's system identifier and the database's oid are, as in a copy of the
-// server's files, and if the role may call pg_control_system(). It matches ErrReentrant.
+// A reentrantError says that the context already carries a lock on the key, which stays held. It matches
+// ErrReentrant, which says which locks count.
 type reentrantError struct {
 	Key  namespace.Key
-	Held namespace.Key // the lock that the context carries; its label can differ
+	Held namespace.Key // the lock that the context carries; its label can be another
 }
 
 func (e *reentrantError) Error() string {
@@ -300,15 +294,14 @@ func (e *reentrantError) Error() string {
 // Is reports whether target is ErrReentrant.
 func (e *reentrantError) Is(target error) bool { return target == ErrReentrant }
 
-// A deadlockError names a cycle: the caller wants Cycle[0], whose holder waits
-// for Cycle[1], and so on, until a holder that waits for a lock of the caller's,
-// the last of the cycle. It matches ErrDeadlock.
+// A deadlockError names a cycle. The caller waits for Cycle[0], whose holder waits for Cycle[1], and so on.
+// The last key is one that the caller holds. It matches ErrDeadlock.
 type deadlockError struct {
-	// Cycle has the names of this process' keys only, if the cycle goes through others, and those
-	// of its own call only in a cycle of transactions.
+	// If the cycle goes through other processes, only the keys of this process have names in Cycle. In a
+	// cycle of transactions, only the keys of its own call have names.
 	Cycle []namespace.Key
-	// Across says who waits for whom in a cycle through several processes, with their names for
-	// the keys, or through several transactions (LockTx). "" = the cycle is inside this process.
+	// Across lists the waits of a cycle through several processes, with their names for the keys, or through
+	// several transactions (LockTx). "" = the cycle is inside this process.
 	Across string
 }
 
@@ -326,11 +319,11 @@ func (e *deadlockError) Error() string {
 // Is reports whether target is ErrDeadlock.
 func (e *deadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A LostError says that a lock ended before its release. It is the cause of the
-// lock's context, matches ErrLost, and wraps what ended the session.
+// A LostError says that a lock ended before its release. It is the cause of the lock's context, matches
+// ErrLost, and wraps the reason why the session ended.
 type LostError struct {
 	Key   namespace.Key
-	Held  time.Duration // from the grant until the loss was known
+	Held  time.Duration // from the grant until the loss was detected
 	Cause error
 }
 
@@ -341,10 +334,10 @@ func (e *LostError) Error() string {
 // Is reports whether target is ErrLost.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// Unwrap returns what ended the session.
+// Unwrap returns the reason why the session ended.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// because is a remark in an error's text.
+// because formats a remark for an error's text.
 func because(remark string) string {
 	if remark == "" {
 		return ""
@@ -359,10 +352,10 @@ func by(h *Holder) string {
 	return " by " + h.String()
 }
 
-// closedError is the error of a call that the end of its Locker ended or came before.
+// closedError is the error of a call on a closed Locker, or of one that Close interrupted.
 func closedError(key namespace.Key) error { return fmt.Errorf("advisory: lock %v: %w", key, ErrClosed) }
 
-// canceled is the error of a wait that its context ended without a deadline.
+// canceled is the error of a wait whose context ended, but not by a deadline.
 func canceled(ctx context.Context, key namespace.Key) error {
 	return fmt.Errorf("advisory: waiting for lock %v: %w", key, context.Cause(ctx))
 }

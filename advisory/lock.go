@@ -13,14 +13,14 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Lock is one acquisition, from its grant to its release or loss. It is safe
-// for concurrent use. The zero Lock, which no acquisition made, has no key and is released.
+// A Lock is one acquisition, from its grant to its release or loss. It is safe for concurrent use.
+// The zero Lock, which no acquisition made, has no key and counts as released.
 type Lock struct {
 	core   *core
 	keys   []namespace.Key
 	label  string
 	parent context.Context // the context of the acquisition
-	around *Lock           // the innermost lock that it carries; nil = none
+	around *Lock           // the innermost lock that parent carries; nil = none
 
 	mode  session.Mode
 	hold  locktable.Holder // guarded by core.mu
@@ -35,7 +35,7 @@ type Lock struct {
 	loss   *LostError
 }
 
-// Key returns the lock's key, the first one if it has several.
+// Key returns the lock's key, or its first key if it has several.
 func (l *Lock) Key() namespace.Key {
 	if len(l.keys) == 0 {
 		return namespace.Key{}
@@ -49,26 +49,26 @@ func (l *Lock) Keys() []namespace.Key { return slices.Clone(l.keys) }
 // Shared reports whether the lock is held in shared mode.
 func (l *Lock) Shared() bool { return l.mode == session.Shared }
 
-// PID returns the number of the PostgreSQL session that the lock was granted to:
-// its pid in pg_stat_activity and pg_locks.
+// PID returns the number of the PostgreSQL session that the lock was granted to: its pid in
+// pg_stat_activity and pg_locks.
 func (l *Lock) PID() uint32 {
-	conns := l.hold.Conns() // they stay as they are
+	conns := l.hold.Conns() // immutable once the lock is granted
 	if len(conns) == 0 {
 		return 0
 	}
 	return connOf(conns[0]).pid
 }
 
-// Context returns a context for work under the lock: that of the acquisition,
-// which also ends when the lock is lost, with a *LostError as its cause, or
-// released, with ErrReleased. Passed to an acquisition, it shows that this lock
-// is held, so that re-entrance and deadlocks are found.
+// Context returns a context for work under the lock. It descends from the context of the
+// acquisition. It also ends when the lock is lost, with a *LostError as its cause, or released,
+// with ErrReleased. Pass it to nested acquisitions: it shows that this lock is held, so that
+// re-entrance and deadlocks are detected.
 //
-// Its Err and Done look at the clock: work that wakes up after the process was stopped
-// finds the lock lost at its first look, before any goroutine could have told it. So
-// does Err of a context that context.WithValue made of it. One that
-// context.WithCancel, WithTimeout or an errgroup made looks at itself only, and must be
-// told, which takes a moment: before a write that must not be late, look at this one.
+// Its Err and Done check the clock. Work that wakes up after the process was stopped detects a lost
+// lock at its first check, before any goroutine could have notified it. Err of a context that
+// context.WithValue derived from it does the same. A context that context.WithCancel, WithTimeout
+// or an errgroup derived cannot check the clock: a timer cancels it, which takes a moment. Before a
+// write that must not be late, check this context itself.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	ctx := l.ctx
@@ -81,7 +81,7 @@ func (l *Lock) Context() context.Context {
 		cancel(ErrReleased)
 		return ctx
 	}
-	inner, cancel := context.WithCancelCause(l.parent) // not under mu: the parent may look at a lock of its own
+	inner, cancel := context.WithCancelCause(l.parent) // not under mu: the parent may check a lock of its own
 	l.mu.Lock()
 	if l.ctx != nil {
 		ctx = l.ctx
@@ -102,15 +102,16 @@ func (l *Lock) Context() context.Context {
 	return ctx
 }
 
-// endContext ends the lock's context, not under mu: that takes it from its parent, which the
-// caller of Acquire made. It has ended before the parent is asked.
+// endContext ends the lock's context. It is not called under mu: the cancellation detaches the
+// context from its parent, which is code of Acquire's caller. The context has ended before the
+// parent is called.
 func (l *Lock) endContext(cancel context.CancelCauseFunc, cause error) {
 	defer l.core.survive(context.Background())
 	cancel(cause)
 }
 
-// Lost returns a channel that is closed when the lock is lost. It stays open
-// when the lock is released. Like Context's Done it looks at the clock.
+// Lost returns a channel that is closed when the lock is lost. It stays open when the lock is
+// released. Like Done of Context, Lost checks the clock.
 func (l *Lock) Lost() <-chan struct{} {
 	l.look()
 	l.mu.Lock()
@@ -124,12 +125,13 @@ func (l *Lock) Lost() <-chan struct{} {
 	return l.lost
 }
 
-// Release gives the lock back. When it returns nil the lock was held when Release was
-// called, up to the bound that the package's documentation states, and another process
-// can have it. It takes no context: nothing may stop it, and a dead network delays it
-// by some seconds (5 s for each statement that is left). A lock that was lost gives its
-// *LostError, a second Release ErrReleased, so that a deferred Release is always
-// right.
+// Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
+// the bound that the package's documentation states, and another process can take it. A lock that
+// was lost returns its *LostError, and a second Release returns ErrReleased. So a deferred Release
+// is always right.
+//
+// Release takes no context, because nothing may stop it. A dead network delays it by some seconds
+// (5 s for each statement that is left).
 func (l *Lock) Release() error {
 	if l.core == nil {
 		return ErrReleased
@@ -172,7 +174,7 @@ func (c *core) began(l *Lock) {
 	c.watchPauses()
 }
 
-// ended counts a lock that was held until now, under mu.
+// ended counts a lock that is no longer held, under mu.
 func (c *core) ended(l *Lock) {
 	c.stats.held.Add(-1)
 	delete(c.notes, l)
@@ -185,7 +187,7 @@ func (l *Lock) liveNow() bool {
 	return l.live()
 }
 
-// holdsNow is holds for a lock that is held.
+// holdsNow is holds for a lock that must also be live.
 func (l *Lock) holdsNow(tag namespace.Tag) (namespace.Key, bool) {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
@@ -208,8 +210,7 @@ func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 // live reports whether the lock is held, under core.mu.
 func (l *Lock) live() bool { return l.hold.Phase() == locktable.Active }
 
-// A lockContext carries its lock and looks at the clock before it says that all
-// is well.
+// A lockContext carries its lock. It checks the clock before it reports that the lock is held.
 type lockContext struct {
 	context.Context
 	lock *Lock
@@ -224,9 +225,9 @@ func (c *lockContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Done is also what a context that is made of this one asks for, once.
+// Done is also called once by each context that is derived from this one.
 func (c *lockContext) Done() <-chan struct{} {
-	_ = c.Err() // looks
+	_ = c.Err() // checks the clock
 	return c.Context.Done()
 }
 
@@ -238,15 +239,15 @@ func (c *lockContext) Err() error {
 	return c.Context.Err()
 }
 
-// carriedBy returns the innermost lock that a context carries, held or not, of whatever Locker.
-// Not under a mutex: a context can be code of the program's.
+// carriedBy returns the innermost lock that a context carries, held or not, of any Locker. It is
+// not called under a mutex: a context can be code of the program.
 func carriedBy(ctx context.Context) *Lock {
 	l, _ := ctx.Value(lockContextKey{}).(*Lock)
 	return l
 }
 
-// carried yields the locks around a request, the innermost first, that are held with this core,
-// under core.mu.
+// carried yields the locks around a request that this core still holds, the innermost first. It is
+// called under core.mu.
 func (c *core) carried(r *request) iter.Seq[*Lock] {
 	return func(yield func(*Lock) bool) {
 		for l := r.lock.around; l != nil; l = l.around {

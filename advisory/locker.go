@@ -11,19 +11,24 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Locker takes locks on a connection pool of its own. It is safe for concurrent
-// use, and so are its copies. Several of one process on one database know of each
-// other's locks: one that a context carries is re-entrant for all of them. The zero Locker, which
-// Open did not make, is closed.
+// A Locker takes locks on a connection pool of its own. It is safe for concurrent use, and so are
+// its copies. Several Lockers of one process on one database know each other's locks: if a context
+// carries a lock, all of them reject its key as re-entrant. The zero Locker, which Open did not
+// make, is closed.
 type Locker struct {
 	core    *core
 	options Options
 }
 
-// Open connects once and returns a Locker. Errors: *ConfigError for a bad field,
-// ErrUnavailable with PostgreSQL's or the network's reason, ErrRefused if trying
-// again changes nothing, ErrStandby, ErrPooler, the cause of ctx. ctx bounds the call only. Nothing is left open on
-// failure. The program must Close the Locker.
+// Open connects once and returns a Locker. ctx bounds only the call. If Open fails, nothing is left
+// open. The program must Close the Locker. Errors:
+//
+//   - *ConfigError for a bad field
+//   - ErrUnavailable with the reason of PostgreSQL or the network
+//   - ErrRefused if a retry would change nothing
+//   - ErrStandby
+//   - ErrPooler
+//   - the cause of ctx
 func Open(ctx context.Context, config Config) (*Locker, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -54,30 +59,28 @@ func Open(ctx context.Context, config Config) (*Locker, error) {
 	return c.traced(), nil
 }
 
-// With returns a copy of the Locker whose calls have the given options in place
-// of the Locker's. It is cheap and shares everything, Close included.
+// With returns a copy of the Locker whose calls use the given options in place of the Locker's. It
+// is cheap and shares everything, Close included.
 func (l *Locker) With(options Options) *Locker {
 	return &Locker{core: l.core, options: options}
 }
 
-// Close ends the Locker and blocks until nothing of it is left: waits end with
-// ErrClosed, and locks that are still held are lost, with ErrClosed as the cause
-// of their contexts. Release them first. It is idempotent. The Logger and the Tracer have
-// received all losses when it returns, unless it is called by such a report.
+// Close ends the Locker and blocks until nothing of it is left. Waits end with ErrClosed. Locks
+// that are still held are lost, with ErrClosed as the cause of their contexts: release them first.
+// Close is idempotent. When it returns, the Logger and the Tracer have received all losses, unless
+// such a report itself called Close.
 func (l *Locker) Close() {
 	if l.core != nil {
 		l.core.close()
 	}
 }
 
-// Do runs fn under the lock on key, after a wait of at most the Locker's Wait.
-// The context that fn gets ends when the lock is lost. The lock is released when
-// fn returns or panics.
+// Do runs fn under the lock on key, after a wait of at most the Locker's Wait. The context that fn
+// gets ends when the lock is lost. Do releases the lock when fn returns or panics.
 //
-// Do returns the errors of Acquire, without having run fn; else fn's error; and a
-// *LostError, joined to fn's error if there is one, if the lock was lost before fn
-// returned: then somebody else may have held it meanwhile. A nil fn is a *ConfigError,
-// and nothing is locked.
+// If Acquire fails, Do returns its error and fn did not run. Otherwise Do returns fn's error. If
+// the lock was lost before fn returned, Do joins a *LostError to it: somebody else may have held
+// the lock meanwhile. A nil fn is a *ConfigError, and nothing is locked.
 func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) error {
 	if err := checkWork(fn); err != nil {
 		return err
@@ -89,16 +92,16 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 	return lock.run(fn)
 }
 
-// DoOrSkip is Do without a wait: if somebody else holds the key, or the context
-// carries a lock on it already, it returns false and no error, and fn did not
-// run. Stats.Skips and Stats.ReentrantSkips tell the two apart, and so does AcquireData.Err
-// of a Tracer: a *HeldError, or an ErrReentrant. ran tells whether fn ran.
+// DoOrSkip is Do without a wait. If somebody else holds the key, or the context already carries a
+// lock on it, DoOrSkip returns false and no error, and fn did not run. Stats.Skips and
+// Stats.ReentrantSkips count the two cases separately. AcquireData.Err of a Tracer has a *HeldError
+// or an ErrReentrant. ran reports whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
 	if err := checkWork(fn); err != nil {
 		return false, err
 	}
 	lock, err := l.try(ctx, key, false)
-	// The error itself counts, not the cause of a context that it may wrap.
+	// Match the error itself, not a context's cause that it may wrap.
 	switch err.(type) { //nolint:errorlint // see above
 	case nil:
 		return true, lock.run(fn)
@@ -112,7 +115,7 @@ func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx co
 	return false, err
 }
 
-// checkWork refuses a nil function before anything is locked for it.
+// checkWork rejects a nil function before anything is locked for it.
 func checkWork(fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return &ConfigError{"fn", "nil", "give the function that does the work, or call Acquire to do it elsewhere"}
@@ -130,14 +133,14 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 	return fn(l.Context())
 }
 
-// Acquire waits for the lock on key, at most for the Locker's Wait, and
-// returns it. The caller must Release it.
+// Acquire waits for the lock on key, at most for the Locker's Wait, and returns it. The caller must
+// Release it.
 //
-// ctx bounds the wait, and the lock's context descends from it; its end does not
-// release the lock. A caller whose ctx ends gets its cause at once; the request is
-// cleared away in the background, and nothing stays locked. Errors: *TimeoutError,
-// ErrReentrant, ErrDeadlock, ErrPoolExhausted, namespace.ErrInvalidKey,
-// ErrUnavailable, ErrRefused, ErrLockTableFull, ErrClosed, and the cause of ctx.
+// ctx bounds the wait, and the lock's context descends from it. The end of ctx does not release the
+// lock. A caller whose ctx ends gets the cause at once. The request is cleared away in the
+// background, and nothing stays locked. Errors: *TimeoutError, ErrReentrant, ErrDeadlock,
+// ErrPoolExhausted, namespace.ErrInvalidKey, ErrUnavailable, ErrRefused, ErrLockTableFull,
+// ErrClosed, and the cause of ctx.
 func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	r, err := l.request(ctx, key)
 	if err != nil {
@@ -146,10 +149,10 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 	return l.core.acquire(ctx, r)
 }
 
-// TryAcquire takes the lock on key if it is free now. If it is not, the error is
-// a *HeldError that tells who holds it, which costs one query, or nothing if the
-// pool has no connection to spare. It waits for nothing but a connection of the lock
-// pool, at most for the Locker's Wait. Other errors are those of Acquire.
+// TryAcquire takes the lock on key if it is free now. Otherwise the error is a *HeldError that
+// names the holder. To find the holder costs one query, or nothing if the pool has no connection to
+// spare. TryAcquire waits only for a connection of the lock pool, at most for the Locker's Wait.
+// Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A note is what is known of a held lock beside what each has.
+// A note is additional information about a held lock.
 type note struct {
-	asked   chan struct{} // closed when its release was asked for
+	asked   chan struct{} // closed when somebody requests the release
 	closed  bool
-	watched bool   // the program has looked at asked
-	taker   []byte // "goroutine 42 ": who took it; nil = it is not known
+	watched bool   // the program has called Asked
+	taker   []byte // "goroutine 42 ": the goroutine that took the lock; nil = unknown
 }
 
 func (n *note) wasAsked() bool { return n != nil && n.closed }
 
-// Asked is Lock.Asked of the innermost lock that a context of Lock.Context carries, for work
-// that Do and DoOrSkip run. nil = it carries none.
+// Asked returns Lock.Asked of the innermost lock that ctx carries, for work that Do and DoOrSkip
+// run. nil = ctx carries none.
 func Asked(ctx context.Context) <-chan struct{} {
 	if l, ok := ctx.Value(lockContextKey{}).(*Lock); ok {
 		return l.Asked()
@@ -29,9 +29,10 @@ func Asked(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// Asked returns a channel that is closed when somebody asked that the lock be released, which
-// Config.Answer must allow: an operator who needs the key. The lock stays held; work that can
-// stop early looks at it. It stays open once the lock is released or lost.
+// Asked returns a channel that is closed when somebody requests the release of the lock, for
+// example an operator who needs the key. Config.Answer must allow such requests. The lock stays
+// held: work that can stop early checks the channel. The channel stays open once the lock is
+// released or lost.
 func (l *Lock) Asked() <-chan struct{} {
 	if l.core == nil {
 		return make(chan struct{})
@@ -67,7 +68,7 @@ func (c answerer) Request(r introspect.Request) (replies []introspect.Reply) {
 	return replies
 }
 
-// ask tells who holds a lock that its release was asked for.
+// ask notifies the holder of a lock that its release was requested.
 func (c *core) ask(l *Lock) (remark string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,10 +86,10 @@ func (c *core) ask(l *Lock) (remark string) {
 	return remark
 }
 
-// maxStacks bounds what a dump reads, of all goroutines.
+// maxStacks bounds the size of a dump of all goroutines.
 const maxStacks = 64 << 20
 
-// dump logs where the goroutine is that took a lock.
+// dump logs the stack of the goroutine that took a lock.
 func (c *core) dump(l *Lock) (remark string) {
 	c.mu.Lock()
 	var taker []byte
@@ -125,7 +126,7 @@ func stackOf(head []byte) string {
 	return ""
 }
 
-// noteTaker notes on which goroutine a lock was taken.
+// noteTaker notes the goroutine that took a lock.
 func (c *core) noteTaker(l *Lock) {
 	taker := goroutine()
 	c.mu.Lock()
@@ -135,7 +136,7 @@ func (c *core) noteTaker(l *Lock) {
 	}
 }
 
-// note returns that of a lock that is held, under mu.
+// note returns the note of a held lock, under mu.
 func (c *core) note(l *Lock) *note {
 	n := c.notes[l]
 	if n == nil {

@@ -2,7 +2,7 @@ package advisory
 
 import "time"
 
-// Options change some calls of a Locker, see Locker.With.
+// Options change some calls of a Locker. See Locker.With.
 type Options struct {
 	// Wait bounds each request, in place of Config.Wait. 0 = Config.Wait; NoTimeout = until the
 	// context ends; negative is an error of the call.
@@ -15,7 +15,7 @@ type Options struct {
 	Label string
 }
 
-// TxOptions are those of LockTx and LockSQLTx. The zero value takes exclusive locks, and waits.
+// TxOptions change a call of LockTx or LockSQLTx. The zero value takes exclusive locks, and waits.
 type TxOptions struct {
 	// Wait bounds the wait for all keys together. 0 = 15 s; NoTimeout = until the context ends;
 	// negative is an error of the call.
@@ -24,7 +24,7 @@ type TxOptions struct {
 	// Shared takes the locks in shared mode: they exclude exclusive holders only.
 	Shared bool
 
-	// Try waits for nothing, and takes all keys or none: if one is held, the error is a
-	// *HeldError, and the transaction is as it was. Several keys cost three round trips.
+	// Try does not wait. It takes all keys or none. If a key is held, the error is a *HeldError and
+	// the transaction is unchanged. Several keys cost three round trips.
 	Try bool
 }

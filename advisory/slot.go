@@ -11,13 +11,14 @@ import (
 // maxSlots is the largest number of slots of a semaphore.
 const maxSlots = 1000
 
-// AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000:
-// at most n callers hold one at a time, in all processes. The semaphore and the
-// mutex on one key have nothing to do with each other. A *TimeoutError names the holders. Processes that disagree on
-// n get the largest n. With one lock for each connection (Config.LocksPerConn) each
-// waiting call has one, too. key must belong to a namespace. A request for a slot of a
-// semaphore that the context already has a slot of is re-entrant. Options.Shared
-// has no meaning here and is an error. Other errors are those of Acquire.
+// AcquireSlot takes one of n slots of the counting semaphore on key, 1 ≤ n ≤ 1000. At most n
+// callers hold a slot at a time, in all processes. If processes disagree on n, the largest n
+// counts. The semaphore and the mutex on one key are independent. key must belong to a namespace.
+//
+// With one lock per connection (Config.LocksPerConn), each waiting call also uses a connection. If
+// the context already has a slot of the semaphore, the request is re-entrant. Options.Shared has no
+// meaning here and is an error. A *TimeoutError names the holders. Other errors are those of
+// Acquire.
 func (l *Locker) AcquireSlot(ctx context.Context, key namespace.Key, n int) (*Lock, error) {
 	if n < 1 || n > maxSlots {
 		return nil, &ConfigError{"n", n, "use 1 to 1000 slots"}

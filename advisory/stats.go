@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Stats are counters of a Locker. All but Held, Waiting, Sessions, SessionsInUse,
-// MaxConns, Locks and MaxLocks only rise. To publish them:
+// Stats are counters of a Locker. They only rise, except Held, Waiting, Sessions, SessionsInUse,
+// MaxConns, Locks and MaxLocks. To publish them:
 //
 //	expvar.Publish("locks", expvar.Func(func() any { return locker.Stats() }))
 type Stats struct {
@@ -22,12 +22,12 @@ type Stats struct {
 	Waiting int // requests that wait now
 
 	Acquired       int64 // granted locks
-	HandOvers      int64 // of these, passed on inside the process without a round trip
+	HandOvers      int64 // of these, handed off inside the process without a round trip
 	Skips          int64 // DoOrSkip calls that found the key held
 	ReentrantSkips int64 // DoOrSkip calls that found the key held by their own context
 	Timeouts       int64 // waits that ended without the lock
 	Lost           int64 // locks that ended before their release
-	Unreported     int64 // losses, and releases after them, of which a slow Tracer or Logger was not told
+	Unreported     int64 // losses, and releases after them, that were not reported because the Tracer or Logger was slow
 	WaitSteps      int64 // wait steps at the server
 
 	Sessions      int // connections of the lock pool
@@ -36,7 +36,7 @@ type Stats struct {
 	Pings         int64 // answered pings of held sessions
 	SessionsLost  int64 // sessions that ended before they were given back
 
-	Locks    int   // keys that are held or asked for now
+	Locks    int   // keys that are held or requested now
 	MaxLocks int   // their limit
 	Batches  int64 // statements, each of one or more tries and unlocks
 }
@@ -45,7 +45,7 @@ type counters struct {
 	held, waiting, acquired, handOvers, skips, reentrantSkips, timeouts, lost, unreported, waitSteps, batches, operations atomic.Int64
 }
 
-// Stats returns the counters now. They are read one by one, not as of one instant.
+// Stats returns the current counters. They are read one by one, not at one instant.
 func (l *Locker) Stats() Stats {
 	c := l.core
 	if c == nil {
@@ -75,7 +75,7 @@ func (l *Locker) Stats() Stats {
 	}
 }
 
-// inUse counts connections on which something is held, asked or waited for, and keys.
+// inUse counts the keys, and the connections on which a lock is held, requested or waited for.
 func (c *core) inUse() (conns, locks, maxLocks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,17 +99,16 @@ type HeldLock struct {
 	Since   time.Time
 	PID     uint32 // of the server session
 	Waiters int    // requests of this process for its keys
-	// Doubtful: the server has not answered in time. The lock is lost soon unless
-	// it does.
+	// Doubtful: the server has not answered in time. Unless it answers, the lock is lost soon.
 	Doubtful bool
 }
 
-// heldPage is how many locks Held describes at a time while nothing else can happen.
+// heldPage is how many locks Held describes at a time under the mutex.
 const heldPage = 256
 
-// Held yields the locks that this process holds through the Locker, in no order: each
-// that is held from the call to the end once, as of the moment in which it is yielded or
-// shortly before, and none that was released before the call.
+// Held yields the locks that this process holds through the Locker, in no order. It yields each
+// lock that is held from the call to the end once, and none that was released before the call. A
+// description is as of the moment in which it is yielded, or shortly before.
 func (l *Locker) Held() iter.Seq[HeldLock] {
 	c := l.core
 	return func(yield func(HeldLock) bool) {
@@ -138,7 +137,7 @@ func (l *Locker) Held() iter.Seq[HeldLock] {
 	}
 }
 
-// describe describes those of the locks that are held.
+// describe describes those of the locks that are still held.
 func (c *core) describe(locks []*Lock) []HeldLock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,9 +156,8 @@ func (c *core) describe(locks []*Lock) []HeldLock {
 	return described
 }
 
-// skippedReentrant counts a DoOrSkip that its own context stood in the way of,
-// and logs the first of each key: the work was skipped although nobody else
-// does it.
+// skippedReentrant counts a DoOrSkip whose own context already held the key. It logs the first one
+// of each key, because the work was skipped although nobody else does it.
 func (c *core) skippedReentrant(ctx context.Context, key namespace.Key) {
 	c.stats.reentrantSkips.Add(1)
 	const enough = 1000

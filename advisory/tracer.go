@@ -9,22 +9,25 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Tracer receives what happens to locks. Its functions run on the goroutine where it happens,
-// without a mutex held, and must be quick and safe for concurrent use. Reports of losses have a
-// goroutine of their own, and wait until all holders of the lost connection know: a slow one
-// delays other reports, and no lock. If 65,536 wait, further ones are dropped, counted in Stats.Unreported, and the Logger is told how many. A report can call every method of the Locker; Close waits
-// for all reports, unless one of them calls it. nil functions are not called. One that panics
-// is logged, and changes nothing.
+// A Tracer receives what happens to locks. nil functions are not called. A function that panics is
+// logged, and changes nothing.
+//
+// The functions run on the goroutine where the event happens, without a mutex held. They must be
+// quick and safe for concurrent use. Reports of losses run on a goroutine of their own, after all
+// holders of the lost connection have been notified. A slow report delays other reports, but no
+// lock. If 65,536 reports wait, further ones are dropped and counted in Stats.Unreported, and the
+// Logger receives their number. A report can call every method of the Locker. Close waits for all
+// reports, unless one of them calls it.
 type Tracer struct {
-	// Open receives the Locker that the Tracer belongs to, whose Stats and Held it may call from then on.
-	// The function that it returns, if not nil, is called when the Locker is closed.
+	// Open receives the Locker that the Tracer belongs to. From then on the Tracer may call its
+	// Stats and Held. If Open returns a function, it is called when the Locker is closed.
 	Open func(l *Locker) (closed func())
-	// Wait is called once for each request, when it has to wait; for AcquireAll once for each key.
+	// Wait is called once for each request that has to wait; for AcquireAll once for each key.
 	Wait func(ctx context.Context, data WaitData)
 	// Acquire is called when a request ends, with the lock or with an error.
 	Acquire func(ctx context.Context, data AcquireData)
-	// Release is called when a lock was given back, after Loss if it was lost before. For a lock that
-	// passes on inside the process, it may come after the Acquire of the next holder.
+	// Release is called when a lock was given back, after Loss if it was lost before. If the lock
+	// is handed off inside the process, Release may come after the Acquire of the next holder.
 	Release func(ctx context.Context, data ReleaseData)
 	// Loss is called when a lock was lost.
 	Loss func(ctx context.Context, data LossData)
@@ -32,10 +35,10 @@ type Tracer struct {
 
 // WaitData says which request waits.
 type WaitData struct {
-	Key   namespace.Key // of AcquireSlot, that of the semaphore
+	Key   namespace.Key // the semaphore's, for AcquireSlot
 	Label string
-	// Request is the same value in all calls about one request and the lock that it got, and
-	// another for each request: to be compared, and as a key of maps.
+	// Request identifies a request and the lock that it got. It has the same value in all calls about
+	// them, and another value for each request. Compare it, or use it as a map key.
 	Request any
 	Shared  bool
 	Ahead   int // requests of this process that are served first
@@ -43,7 +46,7 @@ type WaitData struct {
 
 // AcquireData says how a request ended.
 type AcquireData struct {
-	Key      namespace.Key // the lock's; of AcquireSlot without a lock, that of the semaphore
+	Key      namespace.Key // the lock's; the semaphore's if AcquireSlot got no lock
 	Label    string
 	Request  any // as in WaitData
 	Shared   bool
@@ -69,11 +72,15 @@ type LossData struct {
 	Label   string
 	Request any           // as in WaitData
 	Held    time.Duration // from the grant to the loss
-	// Reason is why, in one word, for metrics and alerts: "terminated" (pg_terminate_backend, or a
-	// shutdown of the server), "idle_timeout" (the server heard nothing for SessionTTL), "crash" (of
-	// the server), "silent" (the server did not answer before the deadline), "not_held" (the session
-	// lived without the lock, as behind a pooler), "closed" (Locker.Close), or "connection" (it ended
-	// for another reason, or without one).
+	// Reason is the reason in one word, for metrics and alerts:
+	//
+	//   - "terminated": pg_terminate_backend, or a shutdown of the server
+	//   - "idle_timeout": the server received nothing for SessionTTL
+	//   - "crash": the server crashed
+	//   - "silent": the server did not answer before the deadline
+	//   - "not_held": the session lived without the lock, as behind a pooler
+	//   - "closed": Locker.Close
+	//   - "connection": the connection ended for another reason, or without one
 	Reason string
 	Err    *LostError // never nil
 }
@@ -90,7 +97,7 @@ func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	case errors.Is(err, ErrTimeout):
 		c.stats.timeouts.Add(1)
 	}
-	if t.Acquire == nil { // who asks for no time pays for no clock
+	if t.Acquire == nil { // without a tracer, skip reading the clock
 		return
 	}
 	data := AcquireData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Try: r.Try, Waited: time.Since(r.start), Err: err}
@@ -119,7 +126,7 @@ func (c *core) traceRelease(l *Lock, loss *LostError) {
 	c.traceEnd(r)
 }
 
-// traceEnd makes a report. Nobody may be listening to the context of a lock that was lost.
+// traceEnd makes a report. It also logs a loss, because nobody may be watching the lost lock's context.
 func (c *core) traceEnd(r report) {
 	l, t := r.lock, &c.config.Tracer
 	defer c.survive(l.parent)
@@ -138,7 +145,7 @@ func (c *core) traceEnd(r report) {
 	})
 }
 
-// traceDropped says how many reports there was no room for.
+// traceDropped logs how many reports were dropped.
 func (c *core) traceDropped(n int64) {
 	if n > 0 {
 		defer c.survive(context.Background())
@@ -146,8 +153,8 @@ func (c *core) traceDropped(n int64) {
 	}
 }
 
-// trace calls a function of the tracer. One that panics must not leave a lock, a session
-// or a request behind: the panic is logged, and the lock's business goes on.
+// trace calls a function of the tracer. A panic in it must not leave a lock, a session or a request
+// behind: it is logged, and the operation goes on.
 func trace[D any](ctx context.Context, c *core, call func(context.Context, D), data D) {
 	if call == nil {
 		return
@@ -156,7 +163,7 @@ func trace[D any](ctx context.Context, c *core, call func(context.Context, D), d
 	call(ctx, data)
 }
 
-// traced returns a Locker of a new core, of which the tracer has been told.
+// traced returns a Locker of a new core, after the tracer has received it.
 func (c *core) traced() *Locker {
 	l := &Locker{core: c}
 	c.traceOpen(l)

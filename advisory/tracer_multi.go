@@ -2,8 +2,8 @@ package advisory
 
 import "context"
 
-// MultiTracer returns a Tracer that calls all of them, in their order. One that panics
-// keeps the call from those behind it.
+// MultiTracer returns a Tracer that calls all of them in order. If one panics, those behind it are
+// not called.
 func MultiTracer(all ...Tracer) Tracer {
 	return Tracer{
 		Open: func(l *Locker) func() {
@@ -29,7 +29,7 @@ func MultiTracer(all ...Tracer) Tracer {
 	}
 }
 
-// multi returns nil if none of the tracers has the function: it would cost a clock.
+// multi returns nil if none of the tracers has the function: a function costs reading the clock.
 func multi[D any](all []Tracer, of func(*Tracer) func(context.Context, D)) func(context.Context, D) {
 	var calls []func(context.Context, D)
 	for i := range all {

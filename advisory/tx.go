@@ -18,69 +18,72 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A PgxTx is what LockTx needs of a transaction; pgx.Tx has it. Pools and
-// connections have it too, and are refused with ErrNoTransaction.
+// A PgxTx has the methods that LockTx needs of a transaction; pgx.Tx has them. Pools and
+// connections have them too, and are rejected with ErrNoTransaction.
 type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// A SQLTx is what LockSQLTx needs of a transaction; *sql.Tx has it, and so have the
-// transactions of libraries on top of it: sqlx, bun, sqlc, GORM (its
-// tx.Statement.ConnPool), ent (with its feature sql/execquery). Pools and connections
-// have it too, and are refused with ErrNoTransaction.
+// A SQLTx has the methods that LockSQLTx needs of a transaction. *sql.Tx has them, and so have the
+// transactions of libraries on top of it: sqlx, bun, sqlc, GORM (its tx.Statement.ConnPool), ent
+// (with its feature sql/execquery). Pools and connections have them too, and are rejected with
+// ErrNoTransaction.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// LockTx takes the locks on keys in a transaction of the caller's, until that
-// ends: PostgreSQL releases them with the commit or rollback, in the same instant
-// in which the changes become visible. They exclude, and are excluded by, every
-// other lock on the keys in the same database. There is no handle to release and
-// none is needed, and no Locker: it works through poolers in any mode. A rollback to a
-// savepoint that is older than a lock releases it.
+// LockTx takes the locks on keys in a transaction of the caller, until that ends. PostgreSQL
+// releases them with the commit or rollback, in the same instant in which the changes become
+// visible. They exclude, and are excluded by, every other lock on the keys in the same database.
+// LockTx needs no Locker, and there is no handle to release. It works through poolers in any mode.
+// A rollback to a savepoint that is older than a lock releases the lock.
 //
-// The server is asked, not the type of tx: a connection on which BEGIN was sent is
-// a transaction, and a transaction in which COMMIT was sent is none. Outside of one
-// nothing stays locked, and the error matches ErrNoTransaction. On a standby nothing is
-// locked either: ErrStandby. Keys that are free cost two round trips together, three in
-// shared mode. Each key that is waited for costs three more, and two for the keys after it.
+// LockTx asks the server whether there is a transaction. The type of tx does not matter: a
+// connection on which BEGIN was sent is a transaction, and a transaction in which COMMIT was sent
+// is none. Outside of a transaction nothing stays locked, and the error matches ErrNoTransaction.
+// On a standby nothing is locked either, and the error matches ErrStandby.
 //
-// LockTx takes the keys in a fixed order, whatever the order of the arguments, so that two
-// calls never deadlock; equal keys count once. It waits for TxOptions.Wait at most, for all of
-// them together. If ctx has a deadline, the wait ends 100 ms before it, so that the error can
-// name the holder. If less than 400 ms are left, the wait takes three quarters of them. A shorter
-// lock_timeout ends the wait for a key, if the session or the transaction has set it. The default
-// of a role or database does not.
+// Keys that are free cost two round trips together, three in shared mode. Each key that is waited
+// for costs three more, and two for the keys after it.
 //
-// LockTx waits behind the Lockers and transactions that wait already, and no
-// reader passes a writer that waits. A wait is one statement of a minute at most, as
-// pg_advisory_xact_lock is. statement_timeout does not end it. Until it ends the transaction has
-// a snapshot, as VACUUM sees it, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for
-// the end of the whole transaction.
+// LockTx takes the keys in a fixed order, whatever the order of the arguments, so two calls never
+// deadlock. Equal keys count once. It waits for TxOptions.Wait at most, for all of them together.
+// If ctx has a deadline, the wait ends 100 ms before it, so that the error can name the holder. If
+// less than 400 ms are left, the wait takes three quarters of them. If the session or the
+// transaction has set a shorter lock_timeout, that ends the wait for a key. A default of the role
+// or database does not.
+//
+// LockTx queues behind the Lockers and transactions that wait already, and no reader passes a
+// writer that waits. A wait is one statement of a minute at most, as pg_advisory_xact_lock is.
+// statement_timeout does not end it. Until the wait ends, the transaction has a snapshot that
+// VACUUM sees, and log_lock_waits logs it. CREATE INDEX CONCURRENTLY waits for the end of the whole
+// transaction.
 //
 // After these errors the transaction goes on, and settings such as lock_timeout are as before:
 //
 //   - *HeldError: TxOptions.Try is set, and a key is held. Nothing was locked.
-//   - *TimeoutError: the wait is over. It names the holder. It matches context.DeadlineExceeded if
-//     ctx's deadline ended the wait. The transaction has the locks that it got before.
+//   - *TimeoutError: the wait is over. The error names the holder. It matches
+//     context.DeadlineExceeded if ctx's deadline ended the wait. The transaction keeps the locks
+//     that it got before.
 //   - ErrDeadlock: transactions wait for each other, and PostgreSQL found it after
-//     deadlock_timeout, 1 s by default. The transaction is not aborted, and has the locks that
-//     it got before: roll it back, so that the others go on. If the circle goes through
-//     another statement, such as an UPDATE that waits for a row, PostgreSQL may end that one in
-//     place of this, with 40P01. A circle through a Locker is not found, and ends with a
-//     *TimeoutError.
-//   - ErrReentrant: ctx carries a lock of a Locker that is in the way. Nothing was locked.
-//     No ctx carries the locks of LockTx. A call that waits for its own transaction times out, and the
+//     deadlock_timeout, 1 s by default. The transaction is not aborted and keeps the locks that it
+//     got before: roll it back, so that the others go on. If the circle goes through another
+//     statement, such as an UPDATE that waits for a row, PostgreSQL may end that one in place of
+//     this, with 40P01. A circle through a Locker is not detected, and ends with a *TimeoutError.
+//   - ErrReentrant: ctx carries a lock of a Locker that is in the way. Nothing was locked. No ctx
+//     carries the locks of LockTx. A call that waits for its own transaction times out, and the
 //     *TimeoutError says that a transaction of this process holds the key.
 //   - namespace.ErrInvalidKey: no key, or an invalid one. Nothing was locked.
 //
-// errors.ErrUnsupported is for a server that only pretends. Other errors are those of the driver, or
-// ErrLockTableFull, after which PostgreSQL has aborted the transaction. If ctx is canceled during
-// the wait, the driver ends the transaction: pgx closes its connection. ctx's deadline does that
-// only if the server has not answered 2 s after it. database/sql ends a transaction with the
-// context of its BeginTx. In isolation levels above read committed the
+// If the server only pretends to have advisory locks, the error matches errors.ErrUnsupported.
+// Other errors are those of the driver, or ErrLockTableFull, after which PostgreSQL has aborted the
+// transaction.
+//
+// If ctx is canceled during the wait, the driver ends the transaction: pgx closes its connection.
+// ctx's deadline does that only if the server has not answered 2 s after it. database/sql ends a
+// transaction with the context of its BeginTx. In isolation levels above read committed, the
 // transaction's snapshot can be older than the lock: take the lock first.
 func LockTx(ctx context.Context, tx PgxTx, options TxOptions, keys ...namespace.Key) error {
 	return options.lock(ctx, fromPgx(tx), keys)
@@ -110,16 +113,17 @@ type txLock struct {
 	tx    pgsession.Tx
 	mode  session.Mode
 	all   []namespace.Key
-	keys  []namespace.Key // that are not taken yet
+	keys  []namespace.Key // not taken yet
 	start time.Time
 	wait  time.Duration
 	early bool // the wait ends because ctx's deadline is near
 }
 
-// A driver that meets the deadline of a statement's context ends the connection, and the transaction with it.
+// If the context of a statement reaches its deadline, the driver ends the connection, and the
+// transaction with it.
 const (
-	beforeDeadline = 100 * time.Millisecond // a wait ends by this much before ctx's deadline, to ask who holds the key
-	afterDeadline  = 2 * time.Second        // a statement that is late may be answered until then
+	beforeDeadline = 100 * time.Millisecond // a wait ends this long before ctx's deadline, to leave time to ask who holds the key
+	afterDeadline  = 2 * time.Second        // how long after ctx's deadline a late statement may still be answered
 )
 
 func (o TxOptions) lock(ctx context.Context, tx pgsession.Tx, keys []namespace.Key) error {
@@ -154,8 +158,8 @@ func (o TxOptions) lock(ctx context.Context, tx pgsession.Tx, keys []namespace.K
 	return l.failed(err)
 }
 
-// bounded ends the wait before ctx's deadline, and returns a context whose own deadline comes after
-// that. It is canceled as ctx is.
+// bounded ends the wait before ctx's deadline. It returns a context whose own deadline comes after
+// ctx's. If ctx is canceled, so is the returned context.
 func (l *txLock) bounded(ctx context.Context) (late context.Context, done func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -174,7 +178,8 @@ func (l *txLock) bounded(ctx context.Context) (late context.Context, done func()
 	return late, func() { stop(); cancel() }
 }
 
-// inOrder returns valid keys without doubles, in the order in which all calls take them.
+// inOrder validates keys, removes duplicates, and sorts them in the order in which all calls take
+// them.
 func inOrder(keys []namespace.Key) ([]namespace.Key, error) {
 	if len(keys) == 0 {
 		return nil, &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: "no key", Reason: "there is nothing to lock: give at least one, and make no call where there is none"}
@@ -204,7 +209,7 @@ func (l *txLock) try(ctx context.Context) error {
 	return &HeldError{Key: l.keys[0], Holder: holder}
 }
 
-// lock takes what is free, waits for the first that is not, and so on.
+// lock takes the free keys, waits for the first that is not free, and so on.
 func (l *txLock) lock(ctx context.Context) error {
 	for {
 		n, err := pgsession.TxTry(ctx, l.tx, l.tags(), l.mode, false)
@@ -243,13 +248,13 @@ func (l *txLock) waitFirst(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if cycle != nil { // else it goes through a connection that others use too: they may end it
+		if cycle != nil { // else the cycle goes through a connection that others use too: they may end it
 			return l.deadlock(cycle)
 		}
 	}
 }
 
-// deadlock names a cycle of waits, whose first step is this transaction's.
+// deadlock returns the error for a cycle of waits, whose first step is this transaction's.
 func (l *txLock) deadlock(cycle []pgsession.CycleStep) error {
 	e := &deadlockError{}
 	var text strings.Builder
@@ -275,8 +280,8 @@ func (l *txLock) deadlock(cycle []pgsession.CycleStep) error {
 	return e
 }
 
-// named is the key with this tag, by a name if the call's keys tell it: it is one of them, or an
-// integer of one of their namespaces.
+// named returns the key with this tag, by name if the call's keys tell it. They do if one of them
+// has the tag, or if it is an integer entity of one of their namespaces.
 func (l *txLock) named(tag namespace.Tag) namespace.Key {
 	for _, key := range l.all {
 		if key.Tag() == tag {
@@ -296,9 +301,9 @@ func (l *txLock) named(tag namespace.Tag) namespace.Key {
 	return keyOf(tag)
 }
 
-// reentrant refuses a key that ctx carries a lock on, of any Locker, if the server has that
-// lock on one of its sessions, in this database, and it is in the way: it excludes this one, or
-// a writer waits for it, behind whom this one would wait.
+// reentrant rejects a key that ctx carries a lock on, of any Locker. Two conditions must hold. The
+// server has that lock on one of its sessions, in this database. And the lock is in the way: it
+// excludes this one, or a writer waits for it, and this call would wait behind that writer.
 func (l *txLock) reentrant(ctx context.Context) error {
 	for _, key := range l.keys {
 		for outer, _ := ctx.Value(lockContextKey{}).(*Lock); outer != nil; outer, _ = outer.parent.Value(lockContextKey{}).(*Lock) {
@@ -318,7 +323,7 @@ func (l *txLock) reentrant(ctx context.Context) error {
 	return nil
 }
 
-// pids are those of the sessions that a complete lock is on.
+// pids returns the pids of the sessions that a complete lock is on.
 func (l *Lock) pids() []uint32 {
 	var pids []uint32
 	for _, n := range l.hold.Conns() {
@@ -327,7 +332,8 @@ func (l *Lock) pids() []uint32 {
 	return pids
 }
 
-// timeout is the end of the wait for the first key, by the transaction's lock_timeout unless that is "".
+// timeout returns the error for the end of the wait for the first key. lockTimeout is the
+// transaction's lock_timeout if that ended the wait, else "".
 func (l *txLock) timeout(ctx context.Context, lockTimeout string) error {
 	holder, err := l.holder(ctx)
 	if err != nil {
@@ -351,7 +357,7 @@ func (l *txLock) tags() []namespace.Tag {
 	return tags
 }
 
-// holder asks who has the first key, nil if nobody has it now.
+// holder returns the holder of the first key, nil if nobody holds it now.
 func (l *txLock) holder(ctx context.Context) (*Holder, error) {
 	h, ok, err := pgsession.TxHolder(ctx, l.tx, l.keys[0].Tag())
 	if err != nil || !ok {
@@ -360,7 +366,7 @@ func (l *txLock) holder(ctx context.Context) (*Holder, error) {
 	return holderOf(h), nil
 }
 
-// failed types an error.
+// failed returns the typed error of a call.
 func (l *txLock) failed(err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrHeld), errors.Is(err, ErrReentrant), errors.Is(err, ErrDeadlock):
