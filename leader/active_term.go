@@ -8,39 +8,38 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// An activeTerm is one term in which this node leads, or is about to: one number, one context.
+// An activeTerm is one term in which this node leads or is about to lead. It has one number and one context.
 type activeTerm struct {
 	term   Term
 	began  time.Time
-	trust  time.Duration // how long a good renewal is good for, from its start
+	trust  time.Duration // how long a good renewal is valid, from its start
 	ctx    *termContext
 	cancel context.CancelCauseFunc
-	until  boottime.Deadline       // of the lease, as the last good renewal set it
-	clean  bool                    // the leader before ended in good order
-	gone   <-chan struct{}         // closed when the backend knows of a loss; nil = it does not say
+	until  boottime.Deadline       // deadline set by the last good renewal
+	clean  bool                    // the previous leader ended in good order
+	gone   <-chan struct{}         // closed when the backend detects a loss; nil = it does not report losses
 	lost   func(cause error) error // makes a LostError
 
 	keeper context.CancelFunc // ends the keeper
 	kept   chan struct{}      // closed when the keeper has ended
-	health chan error         // outcomes of renewals, as they are reported
-	loss   chan error         // one: leadership is gone
+	health chan error         // outcomes of renewals
+	loss   chan error         // receives at most one value: leadership is gone
 }
 
-// renew moves the deadline to trust after from. It returns false if the deadline
-// before has passed: somebody may have acted on that already.
+// renew moves the deadline to trust after from. It returns false if the previous deadline has passed, because
+// others may already have acted on that.
 func (t *activeTerm) renew(from boottime.Moment) bool { return t.until.Extend(from.Add(t.trust)) }
 
-// alive reports whether the last good renewal can still be trusted. Once it was
-// false it stays so.
+// alive reports whether the last good renewal can still be trusted. Once false, it stays false.
 func (t *activeTerm) alive() bool { return !t.until.Passed() }
 
-// left is how long it can be.
+// left returns how long it can still be trusted.
 func (t *activeTerm) left() time.Duration { return t.until.Moment().Until() }
 
-// end ends the context; the first cause stays.
+// end cancels the context; the first cause stays.
 func (t *activeTerm) end(cause error) { t.cancel(cause) }
 
-// errExpired is the cause of a loss that no backend reported.
+// errExpired is the cause of a loss that the backend did not report.
 var errExpired = errors.New("no renewal succeeded in time")
 
 // A termContext is the leader's context.
@@ -49,8 +48,7 @@ type termContext struct {
 	active *activeTerm
 }
 
-// Err looks at the clock: a process that was stopped must not act before its timers
-// have run.
+// Err checks the clock: after a pause, a process must not act before its timers have run.
 func (c *termContext) Err() error {
 	if c.Context.Err() == nil && !c.active.alive() {
 		c.active.end(c.active.lost(errExpired))
@@ -58,8 +56,8 @@ func (c *termContext) Err() error {
 	return c.Context.Err()
 }
 
-// newTerm begins a term in which this node does not lead yet. from is the start of the
-// attempt or renewal that proved it.
+// newTerm begins a term in which this node does not lead yet. from is the start of the attempt or renewal
+// that proved the leadership.
 func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
 	t := &activeTerm{
 		began: time.Now(), trust: e.config.trust(), kept: make(chan struct{}),
@@ -90,8 +88,7 @@ func (e *Elector) newTerm(l *lifecycle, from boottime.Moment) *activeTerm {
 	return t
 }
 
-// close ends the keeper and waits for it: from then on the backend is the lifecycle
-// goroutine's again.
+// close ends the keeper and waits for it. From then on the lifecycle goroutine owns the backend again.
 func (t *activeTerm) close() {
 	t.keeper()
 	<-t.kept

@@ -1,7 +1,8 @@
 package leader
 
-// audit returns what the backend finds wrong though renewals succeed, or somebody else leads; nil = nothing. It is logged
-// when it is new, then each minute, and when it is over. It is for the goroutine that the backend belongs to.
+// audit returns a problem that the backend found although renewals succeed or another node leads; nil = none.
+// It logs the problem when it is new, then each minute, and when it is over. Only the goroutine that owns the
+// backend may call it.
 func (e *Elector) audit() error {
 	if e.auditor == nil {
 		return nil
@@ -19,7 +20,7 @@ func (e *Elector) audit() error {
 	return err
 }
 
-// auditFollower is audit after an attempt that was refused: each new problem is reported once.
+// auditFollower runs audit after a refused attempt and reports each new problem once.
 func (d *drive) auditFollower() {
 	before := d.problem.kind
 	if err := d.audit(); err != nil && d.problem.kind != before {

@@ -2,10 +2,10 @@ package leader
 
 import "github.com/pglatch/pglatch/leader/driver"
 
-// A Backend is where leadership of one election lives: leader/postgres, leader/leased,
-// leader/file and leader/kubernetes have one each, leader/leadertest one for tests. Package
-// driver says what it takes to write another.
+// A Backend stores the leadership of one election. leader/postgres, leader/leased, leader/file and
+// leader/kubernetes have one each, and leader/leadertest has one for tests. Package driver documents how to
+// write another.
 type Backend = driver.Backend
 
-// A Holder is what can be seen of a leader.
+// A Holder describes a leader.
 type Holder = driver.Holder

@@ -9,56 +9,56 @@ import (
 	"time"
 )
 
-// slowCallback is how long a callback may take before it is logged by name.
+// slowCallback is how long a callback may take before a warning names it.
 const slowCallback = time.Second
 
-// Callbacks are called for what Events gives, one after the other, and the next transition
-// waits for them: they should be quick, and must not wait for a transition themselves. nil =
-// nobody is called. Several for one event are joined by Then. Who wants to know only for a time, or comes later, reads Events.
+// Callbacks receive the same events as readers of Events. They are called one after the other, and the next
+// transition waits for them. They should be quick and must not wait for a transition themselves. A nil field
+// is skipped. Then joins several callbacks for one event. To receive events only for a time, or from a later
+// point on, read Events.
 type Callbacks struct {
-	// OnAcquired is for the begin of leadership. IsLeader is true by then, and work has begun.
+	// OnAcquired is called when leadership begins. IsLeader is already true, and work has begun.
 	OnAcquired func(Term)
 
-	// OnRecovered is for leadership that was regained within ReconnectGrace, in a new term,
-	// while nobody else led.
+	// OnRecovered is called when the node regains leadership within ReconnectGrace, in a new term, and nobody
+	// else led in between.
 	OnRecovered func(Term)
 
-	// OnReleased is for leadership that was given up.
+	// OnReleased is called when the node has given up leadership.
 	OnReleased func(Term)
 
-	// OnLost is for leadership that was taken away, with the reason. The leader's context has
-	// ended before.
+	// OnLost is called when the node has lost leadership, with the reason. The leader's context has already
+	// ended.
 	OnLost func(Term, error)
 
-	// OnAcquireFailed is for attempts that did not succeed: nil means that somebody else leads.
+	// OnAcquireFailed is called when an attempt did not succeed. nil means that another node leads.
 	OnAcquireFailed func(error)
 
-	// OnStateChange is for every change of state.
+	// OnStateChange is called on every change of state.
 	OnStateChange func(from, to State)
 
-	// OnError is for everything that went wrong.
+	// OnError is called for every error.
 	OnError func(error)
 
-	// OnNewLeader is for each change of who leads, as LeaderSeen sees it: for another identity
-	// than the last one, that of this node too, and not for a new term of the same, nor when
-	// nobody leads.
+	// OnNewLeader is called when LeaderSeen finds another identity than the last one; this node's own
+	// identity counts too. It is not called for a new term of the same identity, nor when nobody leads.
 	OnNewLeader func(Holder)
 
-	// OnStopped is for the end. The error is nil if a stop was requested, and else matches
-	// ErrGaveUp.
+	// OnStopped is called when the Elector has stopped. The error is nil if a stop was requested. Otherwise
+	// it matches ErrGaveUp.
 	OnStopped func(error)
 
-	then []Callbacks // that are called after these
+	then []Callbacks // called after these
 }
 
-// Then returns callbacks that call those of c, and then those of next, for each event: in this order, each of them also if
-// one before it has panicked.
+// Then returns callbacks that, for each event, call those of c and then those of next. A panic in one does
+// not skip the others.
 func (c Callbacks) Then(next Callbacks) Callbacks {
 	c.then = append(slices.Clone(c.then), next)
 	return c
 }
 
-// all returns c and what comes after it, in order.
+// all returns c and the callbacks joined by Then, in order.
 func (c Callbacks) all() []Callbacks {
 	all := []Callbacks{c}
 	for _, next := range c.then {
@@ -67,8 +67,8 @@ func (c Callbacks) all() []Callbacks {
 	return all
 }
 
-// of returns the callback for an event, as its name and what calls it, which is nil if there is
-// none.
+// of returns the name of the callback for v and a function that calls it. call is nil if there is no
+// callback.
 func (c *Callbacks) of(v Event) (name string, call func()) {
 	switch v.Kind {
 	case EventAcquired:
@@ -93,7 +93,7 @@ func (c *Callbacks) of(v Event) (name string, call func()) {
 	panic(fmt.Sprintf("BUG: nobody is called for event %d", v.Kind))
 }
 
-// named adds the name of a callback to what calls it.
+// named returns the callback's name with call. call is nil if callback is nil.
 func named(callback any, call func()) (string, func()) {
 	v := reflect.ValueOf(callback)
 	if v.IsNil() {
@@ -105,7 +105,7 @@ func named(callback any, call func()) (string, func()) {
 	return "unknown", call
 }
 
-// emit gives an event to all streams, and to its callbacks.
+// emit sends v to all streams and calls its callbacks.
 func (e *Elector) emit(v Event) {
 	v.Time = time.Now()
 	e.record.note(v, e.config.Identity)
@@ -127,7 +127,7 @@ func (e *Elector) call(name string, call func(), kind EventKind) error {
 	log := e.log.With(slog.String("callback", name), slog.String("event", kind.String()))
 	defer time.AfterFunc(slowCallback, func() { log.Warn("a callback takes long: transitions wait for it") }).Stop()
 	result := make(chan error, 1)
-	go func() { // the lifecycle goroutine must survive a runtime.Goexit, as of FailNow
+	go func() { // the lifecycle goroutine must survive a runtime.Goexit, such as FailNow's
 		err := fmt.Errorf("leader: %w: %s: it has ended its goroutine", ErrPanic, name)
 		defer func() {
 			if r := recover(); r != nil {

@@ -11,23 +11,23 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// After maxRushed attempts in a row that came sooner the next ones are kept
-// minAttemptInterval apart, whatever a Backoff or a Backend says.
+// After maxRushed attempts in quick succession, further attempts are minAttemptInterval apart, whatever a
+// Backoff or a Backend says.
 const (
 	maxRushed          = 5
 	minAttemptInterval = 50 * time.Millisecond
 )
 
-// follow waits until the next attempt is due, or worthwhile.
+// follow waits until the next attempt is due or worthwhile.
 func (d *drive) follow() input {
 	if d.exhausted {
 		return exhausted
 	}
-	// Work of an earlier term that has not ended yet must not meet its successor here,
-	// and a leader without its work would lead to no purpose: others may.
+	// Work of an earlier term must not overlap with work of a new term in this process. Leading without
+	// running work serves nobody, so others may lead meanwhile.
 	quit := d.lifecycle.quit
 	if d.works() {
-		d.lifecycle.decide() // Start does not wait for that
+		d.lifecycle.decide() // Start does not wait for earlier work
 	}
 	if !d.awaitWork(d.config.DrainTimeout, quit.Done(), nil) {
 		if quit.Err() == nil {
@@ -50,8 +50,8 @@ func (d *drive) follow() input {
 	}
 }
 
-// awaitNext waits until the next attempt is due, or worthwhile, or the candidate is to stand back
-// for another: over is false.
+// awaitNext waits until the next attempt is due or worthwhile. over is false if the candidate must first
+// stand back for another.
 func (d *drive) awaitNext(quit context.Context) (in input, over bool) {
 	if d.preferred.Load() != nil {
 		return attempt, false
@@ -67,7 +67,7 @@ func (d *drive) awaitNext(quit context.Context) (in input, over bool) {
 	if d.waitable && d.waiter != nil {
 		err := d.waiter.Wait(ctx)
 		switch {
-		case err == nil: // it may have it already
+		case err == nil: // the backend may already hold leadership
 			return attempt, true
 		case ctx.Err() != nil:
 			return attempt, false
@@ -81,7 +81,7 @@ func (d *drive) awaitNext(quit context.Context) (in input, over bool) {
 // acquire makes one attempt.
 func (d *drive) acquire() input {
 	in := acquired
-	if d.active == nil { // else reconnecting has got it
+	if d.active == nil { // otherwise reconnecting has already acquired it
 		in = d.try(d.lifecycle.quit)
 	}
 	if d.lifecycle.quit.Err() != nil {
@@ -90,17 +90,16 @@ func (d *drive) acquire() input {
 	return in
 }
 
-// try makes one attempt that quit ends early. acquired means that d.active is
-// ready to begin.
+// try makes one attempt; the end of quit cuts it short. acquired means that d.active is ready to begin.
 func (d *drive) try(quit context.Context) input {
-	if !d.pending { // else the attempt goes on
+	if !d.pending { // otherwise the earlier attempt continues
 		if d.attempts++; d.attempts == 1 {
 			d.first = time.Now()
 		}
 	}
 	d.waitable = false
 	if !d.pace(quit) {
-		return failed // which the end of quit overrules
+		return failed // the end of quit overrules this result
 	}
 	in := d.attempt(quit)
 	if in == acquired {
@@ -112,8 +111,8 @@ func (d *drive) try(quit context.Context) input {
 	return in
 }
 
-// pace keeps the loop from spinning: the first attempts may follow each other at
-// once, as a hand-over makes them. It returns false if quit ends.
+// pace keeps the loop from spinning. The first attempts may follow each other at once, as in a hand-over. It
+// returns false if quit ends.
 func (d *drive) pace(quit context.Context) bool {
 	since := time.Since(d.tried)
 	if since > 2*minAttemptInterval {
@@ -156,8 +155,8 @@ func (d *drive) attempt(quit context.Context) input {
 	}
 	d.stood, d.unsettled = true, d.config.SettleDelay > 0
 	if from.Since() > d.config.RenewInterval/2 {
-		// The attempt took long. Its end proves more than its start. The renewal has a
-		// time of its own: what is left of the attempt's may be nothing.
+		// The attempt took long, so its start proves too little: renew to count from a later time. The
+		// renewal gets its own timeout, because the attempt may have used up all of its own.
 		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)
 		defer cancel()
 		from = boottime.Present()
@@ -170,14 +169,14 @@ func (d *drive) attempt(quit context.Context) input {
 	return acquired
 }
 
-// followedLong reports whether others have kept this node from leading for a lease. A shorter
-// time can be another candidate's attempt that fails as this node's will: all of them
-// are started at once, without their table.
+// followedLong reports whether others have kept this node from leading for a lease. A refusal for a shorter
+// time can come from another candidate's attempt that will fail like this node's: for example, when all nodes
+// start at once without their table.
 func (d *drive) followedLong() bool {
 	return !d.followed.IsZero() && time.Since(d.followed) >= d.config.LeaseDuration
 }
 
-// settle waits until a predecessor that did not end in order has heard of its end.
+// settle waits SettleDelay, so that a predecessor that did not end in order can learn of its end.
 func (d *drive) settle(quit context.Context) input {
 	if d.config.SettleDelay == 0 || d.active.clean || d.succeedsItself() {
 		return acquired
@@ -195,13 +194,12 @@ func (d *drive) settle(quit context.Context) input {
 	}
 }
 
-// succeedsItself reports whether the term before was this node's own, whose work
-// has returned.
+// succeedsItself reports whether the term before was this node's own. Its work has returned.
 func (d *drive) succeedsItself() bool {
 	return d.at.State == Reconnecting && !d.lastTerm.IsZero() && d.active.term.Follows(d.lastTerm)
 }
 
-// reconnect makes one attempt to recover.
+// reconnect makes one attempt to recover leadership.
 func (d *drive) reconnect() input {
 	quit := d.lifecycle.leadership.quit
 	in := d.recover(quit)

@@ -17,25 +17,25 @@ const (
 	DefaultDrainTimeout  = 30 * time.Second
 )
 
-// minStandAside is how long a node that stepped down lets others try, at least.
+// minStandAside is the minimum time for which a node that stepped down lets others try.
 const minStandAside = 2 * time.Second
 
-// A Config says how an Elector takes part in its election. The zero value of every
-// field but Name and Backend is a good default.
+// A Config configures an Elector's part in its election. The zero value of every field but Name and
+// Backend is a good default.
 type Config struct {
-	// Name is the election in logs and errors. Required.
+	// Name identifies the election in logs and errors. Required.
 	Name string
 
-	// Backend is where leadership lives. Required, and not shared with another Elector.
+	// Backend stores the leadership. Required, and not shared with another Elector.
 	Backend Backend
 
-	// Identity tells this node from others. "" = the host name and a random suffix,
-	// new for each Elector: a host name alone is shared by the processes of a host, and by
-	// a process and its successor after a restart.
+	// Identity distinguishes this node from others. "" = the host name and a random suffix, new for
+	// each Elector. A host name alone is not unique: the processes of a host share it, and so do a
+	// process and its successor after a restart.
 	Identity string
 
-	// LeaseDuration is how long leadership lasts without a renewal: what a leader that
-	// is stopped or cut off costs at most, before others can lead. 0 = 15 s; 500 ms to 24 h.
+	// LeaseDuration is how long leadership lasts without a renewal. If a leader is stopped or cut
+	// off, others can lead after this time at most. 0 = 15 s; 500 ms to 24 h.
 	LeaseDuration time.Duration
 
 	// RenewInterval is the time between renewals. 0 = LeaseDuration/3.
@@ -44,68 +44,79 @@ type Config struct {
 	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
 	RenewTimeout time.Duration
 
-	// MaxRenewFailures is how many failed renewals in a row end leadership. 0 = as many
-	// as the lease has time for. Whatever it is, leadership ends before the lease can. A
-	// backend that knows of a loss at once does not wait for it.
+	// MaxRenewFailures is the number of consecutive failed renewals that end leadership. 0 = as
+	// many as the lease has time for. Whatever its value, leadership ends before the lease can. If
+	// the backend detects a loss at once, leadership ends at once.
 	MaxRenewFailures int
 
-	// LossDrain is how long before the lease can end a leader's context does, if
-	// renewals fail: the time that work has to stop. 0 = LeaseDuration/10; negative =
-	// none.
+	// LossDrain is the time that work has to stop if renewals fail: the leader's context ends this
+	// long before the lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
-	// Retry says when to try again, to acquire and to reconnect. nil = FixedInterval{}.
+	// Retry sets the delay before the next attempt, to acquire and to reconnect. nil =
+	// FixedInterval{}.
 	Retry Backoff
 
-	// ReconnectGrace is how long a leader that was lost tries to recover before it
-	// reports the loss. It does not lead meanwhile: its context has ended. With a
-	// backend on which others wait for leadership one of them mostly gets it first.
-	// 0 = it reports at once.
+	// ReconnectGrace is how long a node that lost leadership tries to recover it before it reports
+	// the loss. The node does not lead meanwhile: its context has ended. If others wait for
+	// leadership in the backend, one of them mostly gets it first. 0 = it reports the loss at once.
 	ReconnectGrace time.Duration
 
-	// LeadOnce ends the Elector after it led, or after an attempt failed with an error. false =
-	// the node stands for election again.
+	// LeadOnce ends the Elector after it has led, or after an attempt has failed with an error.
+	// false = the node stands for election again.
 	LeadOnce bool
 
-	// KeepTrying says what follows if no attempt can succeed until somebody changes
-	// something: a wrong password, no such database, no table, no rights; see ErrPermanent.
-	// false = Start and Run return the error of the first attempt that fails so. Once the node
-	// has led, or followed for LeaseDuration, the mistake is somebody's who is at work now: then,
-	// and with true, the error is logged, reported to OnError, and Retry says when to try again.
+	// KeepTrying sets the reaction to a permanent error of an attempt, such as a wrong password, a
+	// missing database or table, or missing rights; see ErrPermanent.
+	//
+	// false = Start and Run return the error of the first attempt that fails so. Once the node has
+	// led, or has followed for LeaseDuration, the cause is probably a change that somebody is
+	// making right now. Then, and always with true, the error is logged and reported to OnError,
+	// and Retry sets the delay before the next attempt.
 	KeepTrying bool
 
-	// DrainTimeout bounds the wait for work to end when leadership is given up; it is
-	// renewed meanwhile. 0 = 30 s.
+	// DrainTimeout bounds the wait for work to end when leadership is given up. The node keeps
+	// renewing meanwhile. 0 = 30 s.
 	DrainTimeout time.Duration
 
-	// KeepUntilDrained says what happens then. false = leadership is released: a successor may
-	// overlap with the work, but with terms it learns that this end was not in order, and waits its
-	// SettleDelay. true = leadership is kept, and renewed, until the work has ended; StepDown's ctx
-	// still bounds it. In both cases it is logged, and OnError gets an error that matches
-	// ErrDrainExceeded: with true while this node still leads, so that a program whose work hangs
-	// can end itself there, by os.Exit, and no successor overlaps with it.
+	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed.
+	//
+	// false = leadership is released. A successor may overlap with the work. If the backend has
+	// terms, the successor learns that this end was not orderly and waits its SettleDelay.
+	//
+	// true = leadership is kept and renewed until the work has ended. StepDown's ctx still bounds
+	// it.
+	//
+	// In both cases the timeout is logged, and OnError gets an error that matches ErrDrainExceeded.
+	// With true it arrives while this node still leads. A program whose work hangs can call os.Exit
+	// there, so that no successor overlaps with it.
 	KeepUntilDrained bool
 
-	// SettleDelay is how long a new leader waits before it leads, unless it knows that
-	// its predecessor ended in order. It does not know that after a fail-over or a restart of the server, nor in the first
-	// term of all. A server that ends a leader's session informs the leader
-	// a moment after the successor; a delay longer than that moment (ten milliseconds
-	// on a good network) covers it. 0 = none.
+	// SettleDelay is how long a new leader waits before it leads, unless it knows that its
+	// predecessor ended in order. It does not know that after a fail-over or a restart of the
+	// server, nor in the first term of all. A server that ends a leader's session notifies the
+	// leader a moment after the successor. A delay longer than that moment (ten milliseconds on a
+	// good network) covers it. 0 = none.
 	SettleDelay time.Duration
 
-	// Callbacks are reported what happens.
+	// Callbacks receive the election's events.
 	Callbacks Callbacks
 
-	// Logger gets transitions (Info; Debug for the attempts of a follower); why attempts fail, each reason once and then each minute (Warn), and
-	// that they succeed again (Info); lost leaderships and slow callbacks (Warn); panics (Error). Each line has the election's name,
-	// and its key if the backend has one. nil = discard.
+	// Logger receives:
+	//
+	//   - Error: panics
+	//   - Warn: lost leaderships, slow callbacks, and why attempts fail, each reason once and then
+	//     each minute
+	//   - Info: transitions, and that attempts succeed again
+	//   - Debug: the attempts of a follower
+	//
+	// Each line has the election's name, and its key if the backend has one. nil = discard.
 	Logger *slog.Logger
 }
 
-// NewConfig returns the times that most programs want, written out, for the node of
-// this identity: a lease of 15 s, a renewal each 5 s, an attempt each 2 s (jittered), and
-// leadership that ends after three failed renewals in a row. Name and Backend are still
-// to be set.
+// NewConfig returns the times that most programs want, written out, for the node with this
+// identity: a lease of 15 s, a renewal each 5 s and an attempt each 2 s (jittered). Leadership ends
+// after three failed renewals in a row. The caller still sets Name and Backend.
 func NewConfig(identity string) Config {
 	return Config{
 		Identity:         identity,
@@ -116,7 +127,7 @@ func NewConfig(identity string) Config {
 	}
 }
 
-// withDefaults validates a config and fills its defaults.
+// withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
 	c.RenewInterval = cmp.Or(c.RenewInterval, c.LeaseDuration/3)
@@ -156,7 +167,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, wrong(d.field, d.value, "use a positive duration, or 0 for the default")
 		}
 	}
-	switch least := 10 * time.Millisecond; { // less is a number without its unit
+	switch least := 10 * time.Millisecond; { // a smaller value is probably a number without its unit
 	case c.RenewInterval < least:
 		return c, wrong("RenewInterval", c.RenewInterval, "use 10ms at least, or 0 for a third of LeaseDuration")
 	case c.RenewTimeout < least:
@@ -169,7 +180,7 @@ func wrong(field string, value any, remedy string) error {
 	return &ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-// checkTimes refuses times by which one slow renewal would cost leadership.
+// checkTimes rejects times with which one slow renewal would end leadership.
 func (c Config) checkTimes() error {
 	if need := c.LossDrain + c.RenewInterval + c.RenewTimeout; need >= c.LeaseDuration-c.margin() {
 		return wrong("LeaseDuration", c.LeaseDuration, fmt.Sprintf(
@@ -179,7 +190,7 @@ func (c Config) checkTimes() error {
 	return nil
 }
 
-// margin is for clocks that do not run at the same rate.
+// margin allows for clocks that run at different rates.
 func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
 
 // trust is the time from the start of a good renewal to the deadline by which leadership ends.

@@ -16,18 +16,16 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// An Elector takes part in one election for its process. Its methods are safe for
-// concurrent use.
+// An Elector takes part in one election for its process. Its methods are safe for concurrent use.
 //
-// One goroutine of its own, from Start until it is stopped, drives it: it alone
-// changes the state and calls the callbacks, in the order in which things happen.
-// A second one renews leadership while it lasts, so that a slow callback costs
-// nothing but time.
+// The Elector's own goroutine drives it from Start until it is stopped. Only that goroutine changes the state
+// and calls the callbacks, in the order of the events. A second goroutine renews leadership while it lasts,
+// so a slow callback only delays.
 type Elector struct {
 	config    Config
-	callbacks []Callbacks // of the config, in order
+	callbacks []Callbacks // from the config, in order
 	backend   Backend
-	waiter    driver.Waiter // nil if the backend is none, and so below
+	waiter    driver.Waiter // nil if the backend does not implement it; likewise below
 	losses    driver.LossNotifier
 	auditor   driver.Auditor
 	termer    driver.Termer
@@ -41,36 +39,35 @@ type Elector struct {
 
 	state    atomic.Uint32
 	current  atomic.Pointer[activeTerm] // nil while not leading
-	busy     atomic.Int64               // boottime since which the lifecycle goroutine is busy; 0 = it waits
+	busy     atomic.Int64               // boottime since which the lifecycle goroutine has been busy; 0 = it is waiting
 	streams  stream.Set[Event]
 	record   record
-	lastTerm Term    // by the lifecycle goroutine: of the last term
-	problem  trouble // that an audit found; by the goroutine that the backend belongs to
+	lastTerm Term    // the last term; owned by the lifecycle goroutine
+	problem  trouble // found by the last audit; used by the goroutine that owns the backend
 
-	preferred  atomic.Pointer[string] // the candidate that it is to stand back for; nil = none
-	interrupts chan struct{}          // has a value when preferred was set
+	preferred  atomic.Pointer[string] // the candidate to stand back for; nil = none
+	interrupts chan struct{}          // receives a value when preferred is set
 	standsBack atomic.Bool
-	watches    atomic.Bool              // somebody wants to know who leads
-	seen       atomic.Pointer[sighting] // nil = it was not looked
-	lastLeader string                   // by the lifecycle goroutine: who was reported of last
+	watches    atomic.Bool              // a caller or callback wants to know the leader
+	seen       atomic.Pointer[sighting] // nil = this node has not looked yet
+	lastLeader string                   // the leader reported last; owned by the lifecycle goroutine
 
 	mu        sync.Mutex
 	lifecycle *lifecycle    // nil before Start
-	changed   chan struct{} // closed, and made anew, when what wait waits for may have changed
+	changed   chan struct{} // closed and replaced when the term, the work or the lifecycle may have changed
 	working   int           // calls of work that have not returned
 }
 
-// A leadership is one as observers see it, from Acquired to Released or Lost;
-// a term that was recovered is part of it.
+// A leadership lasts from Acquired to Released or Lost, as observers see it. A recovered term is part of it.
 type leadership struct {
 	quit     context.Context // ends when a step-down, or a stop, is requested
 	stepDown context.CancelCauseFunc
-	force    context.Context // ends when nobody wants to wait for work any more
+	force    context.Context // ends when no caller waits for work any more
 	hurry    context.CancelFunc
 	done     chan struct{}
 }
 
-// New validates a config and returns an Elector, which does nothing until Start.
+// New validates config and returns an Elector, which does nothing until Start.
 func New(config Config) (*Elector, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -97,7 +94,7 @@ func New(config Config) (*Elector, error) {
 	return e, nil
 }
 
-// labeled returns the logger of an election.
+// labeled returns log with the attributes of the election.
 func labeled(log *slog.Logger, c Config) *slog.Logger {
 	attrs := []any{slog.String("election", c.Name)}
 	if b, ok := c.Backend.(driver.Labeled); ok {
@@ -108,20 +105,22 @@ func labeled(log *slog.Logger, c Config) *slog.Logger {
 	return log.With(attrs...)
 }
 
-// Start begins to take part in the election and waits for the outcome of the first
-// attempt, at most about RenewTimeout. ctx bounds the start only: once Start has
-// returned nil the end of ctx changes nothing, and the Elector goes on until Shutdown,
-// which every successful Start needs. Work gets ctx's values. Who wants an Elector that ends with
-// a context calls Run.
+// Start begins to take part in the election and waits for the outcome of the first attempt, at most about
+// RenewTimeout. ctx bounds the start only. Once Start has returned nil, the end of ctx has no effect, and the
+// Elector runs until Shutdown. Every successful Start needs a Shutdown. Work gets ctx's values. To tie an
+// Elector to a context, call Run.
 //
-// nil says that the node takes part: it leads, another does, or the attempt failed for a
-// reason that can pass. An error says that it does not. If no attempt can succeed it
-// matches ErrPermanent and ErrGaveUp, and the Elector has stopped; see Config.KeepTrying. If
-// LeadOnce is set and the attempt failed it matches ErrGaveUp. If ctx ends first it is ctx's cause, and
-// the Elector stops, unless another call started it; Shutdown waits for that.
+// nil means that the node takes part: it leads, another node leads, or the attempt failed for a transient
+// reason. An error means that it does not take part:
 //
-// A second Start is no error and changes nothing, unless the Elector is just
-// stopping: then Start waits for the end and begins anew.
+//   - If no attempt can succeed, the error matches ErrPermanent and ErrGaveUp, and the Elector has stopped;
+//     see Config.KeepTrying.
+//   - If LeadOnce is set and the attempt failed, the error matches ErrGaveUp.
+//   - If ctx ends first, the error is ctx's cause. The Elector stops, unless another call started it.
+//     Shutdown waits for that stop.
+//
+// A second Start is not an error and changes nothing, with one exception. If the Elector is stopping, Start
+// waits for the end and starts it again.
 func (e *Elector) Start(ctx context.Context) error {
 	l, began := e.begin(ctx, context.WithoutCancel(ctx))
 	if l == nil {
@@ -136,7 +135,7 @@ func (e *Elector) Start(ctx context.Context) error {
 	case l.isDecided():
 		return nil
 	case l.over():
-		return l.err // nil after a Shutdown meanwhile
+		return l.err // nil after a concurrent Shutdown
 	}
 	if began {
 		l.stop()
@@ -144,8 +143,8 @@ func (e *Elector) Start(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// begin returns the lifecycle that goes on now, and whether this call began it; nil if ctx has
-// ended. The end of bound is a request to stop to one that this call began.
+// begin returns the present lifecycle, and whether this call began it. It returns nil if ctx has ended. The
+// end of bound requests a stop of a lifecycle that this call began.
 func (e *Elector) begin(ctx, bound context.Context) (l *lifecycle, began bool) {
 	for ctx.Err() == nil {
 		e.mu.Lock()
@@ -169,11 +168,14 @@ func (e *Elector) begin(ctx, bound context.Context) (l *lifecycle, began bool) {
 	return nil, false
 }
 
-// Shutdown stops taking part: if the node leads, the leader's context ends, Run
-// waits for its work to return, at most for DrainTimeout and
-// renewing meanwhile, and only then is leadership released. It returns nil when
-// the Elector is stopped, which it also is before Start. If ctx ends first the
-// error matches ErrShutdownTimeout and ctx's cause, and the stop goes on.
+// Shutdown stops taking part in the election. If the node leads, the order is:
+//
+//   - The leader's context ends.
+//   - Run waits for its work to return, at most for DrainTimeout. The node keeps renewing meanwhile.
+//   - Leadership is released.
+//
+// Shutdown returns nil when the Elector is stopped, which includes an Elector before Start. If ctx ends
+// first, the error matches ErrShutdownTimeout and ctx's cause, and the stop continues.
 func (e *Elector) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	l := e.lifecycle
@@ -193,15 +195,15 @@ func (e *Elector) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("leader: stopping %s, which goes on: %w: %w", e.config.Name, ErrShutdownTimeout, context.Cause(ctx))
 }
 
-// StepDown gives leadership up in good order, as Shutdown does, and lets others
-// lead: this node stands aside for two seconds, or its retry interval if that is
-// longer, and unless LeadOnce is set takes part again. A backend that is a Contest knows
-// when nobody else waits to lead: then that is after 0.8 s. It returns nil when leadership
-// has been given up or lost, and when the node did not lead. If ctx ends first
-// it no longer waits for work: it drops the backend's connection, which frees the
-// lock, or releases if the backend cannot be closed, and returns an error that
-// matches ErrShutdownTimeout and ctx's cause, RenewTimeout and a second later at
-// the latest. A leader's context is no good ctx for it: that ends at once.
+// StepDown gives up leadership in good order, as Shutdown does, and lets others lead. This node stands aside
+// for two seconds, or for its retry interval if that is longer. With a backend that is a Contest, it stands
+// aside for only 0.8 s if no other node waits to lead. Then it takes part again, unless LeadOnce is set.
+//
+// StepDown returns nil when leadership has been given up or lost, and when the node did not lead. If ctx ends
+// first, it stops waiting for work. It then closes the backend's connection, which frees the lock; a backend
+// that cannot be closed releases instead. The error matches ErrShutdownTimeout and ctx's cause, and comes
+// RenewTimeout and a second later at the latest. Do not pass the leader's context: it ends as soon as the
+// step-down begins.
 func (e *Elector) StepDown(ctx context.Context) error {
 	e.mu.Lock()
 	var r *leadership
@@ -229,15 +231,15 @@ func (e *Elector) StepDown(ctx context.Context) error {
 	defer dropped.Stop()
 	select {
 	case <-r.done:
-	case <-dropped.C: // it would be for ever in a callback, which the lifecycle waits for
+	case <-dropped.C: // inside a callback the wait would never end: the lifecycle waits for the callback
 		what = "the lifecycle hangs, in a callback or in the backend"
 	}
 	return fmt.Errorf("leader: stepping down from %s: %s: %w: %w", e.config.Name, what, ErrShutdownTimeout, context.Cause(ctx))
 }
 
-// Resign asks for a StepDown and does not wait for it, so work may call it. A reason, such as a
-// service that cannot start, is reported to OnError and, with LeadOnce, is why the Elector gave
-// up. It does nothing if the node does not lead.
+// Resign requests a StepDown and does not wait for it, so work may call it. OnError receives the reason, such
+// as a service that cannot start. With LeadOnce, the reason is also why the Elector gave up. Resign does
+// nothing if the node does not lead.
 func (e *Elector) Resign(reason error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -255,16 +257,17 @@ type resignation struct{ reason error }
 
 func (r *resignation) Error() string { return r.reason.Error() }
 
-// WaitForLeadership returns nil when the node leads. The error is ctx's cause if
-// ctx ends first, and matches ErrGaveUp if the Elector stops of itself, or
-// ErrNotLeader if it is shut down. Before Start it waits.
+// WaitForLeadership returns nil when the node leads. Before Start it waits. The error depends on the cause:
+//
+//   - ctx ends first: ctx's cause
+//   - the Elector stops of itself: an error that matches ErrGaveUp
+//   - the Elector is shut down: an error that matches ErrNotLeader
 func (e *Elector) WaitForLeadership(ctx context.Context) error {
 	_, err := e.awaitTerm(ctx, nil)
 	return err
 }
 
-// awaitTerm returns the current term of l, or waits for one. nil = the lifecycle that
-// it finds first.
+// awaitTerm returns the current term of l, or waits for one. nil = the first lifecycle that it finds.
 func (e *Elector) awaitTerm(ctx context.Context, l *lifecycle) (*activeTerm, error) {
 	for {
 		e.mu.Lock()
@@ -285,39 +288,39 @@ func (e *Elector) awaitTerm(ctx context.Context, l *lifecycle) (*activeTerm, err
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-changed: // the end of a lifecycle, too
+		case <-changed: // the end of a lifecycle closes it too
 		}
 	}
 }
 
-// Logger returns log, or Config.Logger if log is nil, with what each line about this election
-// has: its name, and its key if the backend has one.
+// Logger returns log, or Config.Logger if log is nil, with the attributes of each line about this election:
+// its name, and its key if the backend has one.
 func (e *Elector) Logger(log *slog.Logger) *slog.Logger {
 	return labeled(cmp.Or(log, e.config.Logger), e.config)
 }
 
-// Name is the election's name.
+// Name returns the election's name.
 func (e *Elector) Name() string { return e.config.Name }
 
-// Identity is this node's identity.
+// Identity returns this node's identity.
 func (e *Elector) Identity() string { return e.config.Identity }
 
-// State returns where the node stands. Leader means that it leads as far as the
-// last transition says; IsLeader also looks at the clock.
+// State returns the node's state. Leader means that the node led at the last transition; IsLeader also checks
+// the clock.
 func (e *Elector) State() State { return State(e.state.Load()) }
 
-// IsLeader reports whether the node leads now. It does no I/O: it is false from
-// the moment at which the last good renewal cannot be trusted any more, also if the process was
-// stopped or the machine suspended meanwhile.
+// IsLeader reports whether the node leads now, without I/O. It is false from the moment at which the last
+// good renewal can no longer be trusted. That holds even if the process was stopped or the machine suspended
+// meanwhile.
 func (e *Elector) IsLeader() bool {
 	t := e.current.Load()
 	return t != nil && t.ctx.Err() == nil
 }
 
-// Context returns the leader's context. It ends when leadership does: with a cause
-// that matches ErrLost or ErrReleased. Its Err looks at the clock; its Done, and
-// contexts derived from it, end a moment later, when a timer has run. While the node
-// does not lead it returns a context that has ended, with cause ErrNotLeader.
+// Context returns the leader's context. It ends when leadership does, with a cause that matches ErrLost or
+// ErrReleased. Its Err checks the clock. Its Done, and contexts derived from it, end a moment later, when a
+// timer has run. While the node does not lead, Context returns a context that has ended, with cause
+// ErrNotLeader.
 func (e *Elector) Context() context.Context {
 	if t := e.current.Load(); t != nil {
 		return t.ctx
@@ -335,8 +338,8 @@ func (e *Elector) Term() Term {
 	return Term{}
 }
 
-// Leader asks the backend who leads. ok is false if nobody does. The error matches
-// errors.ErrUnsupported if the backend does not know.
+// Leader asks the backend for the leader. ok is false if nobody leads. If the backend cannot tell, the error
+// matches errors.ErrUnsupported.
 func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error) {
 	inspector, known := e.backend.(driver.Inspector)
 	if !known {
@@ -345,7 +348,7 @@ func (e *Elector) Leader(ctx context.Context) (holder Holder, ok bool, err error
 	return inspector.Leader(ctx)
 }
 
-// notify wakes everybody who waits for a change of term or work.
+// notify wakes all goroutines that wait for a change of term or work.
 func (e *Elector) notify() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// The conditions that an Elector reports.
+// The errors of an Elector, for errors.Is.
 var (
 	ErrNotLeader       = driver.ErrNotLeader
 	ErrLost            = driver.ErrLost
 	ErrReleased        = driver.ErrReleased
-	ErrConnection      = driver.ErrConnection // the text of what matches it says what is wrong
+	ErrConnection      = driver.ErrConnection // the text of a matching error names the cause
 	ErrPermanent       = driver.ErrPermanent
 	ErrShutdownTimeout = errors.New("leadership not given up in time")
 	ErrDrainExceeded   = errors.New("work did not end within DrainTimeout")
@@ -21,12 +21,11 @@ var (
 	ErrPanic           = errors.New("panic in a callback")
 )
 
-// A LostError is the cause with which a leader's context ends when leadership is
-// lost.
+// A LostError is the cause with which a leader's context ends when leadership is lost.
 type LostError struct {
 	Election string
 	Term     Term
-	Held     time.Duration // how long it lasted
+	Held     time.Duration // how long leadership lasted
 	Cause    error
 }
 
@@ -40,5 +39,5 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// A ConfigError names a field of a Config, or of a backend's, its value and the remedy.
+// A ConfigError names a field of a Config, or of a backend's config, with its value and the remedy.
 type ConfigError = driver.ConfigError

@@ -2,8 +2,8 @@ package leader
 
 import "strings"
 
-// A failure is an error of the backend, as the Elector reports it. It matches
-// ErrConnection; its text begins with what is wrong.
+// A failure is a backend's error as the Elector reports it. It matches ErrConnection, and its text begins
+// with the cause.
 type failure struct {
 	doing string // "" = an attempt
 	err   error
@@ -20,7 +20,7 @@ func (f *failure) Is(target error) bool { return target == ErrConnection }
 
 func (f *failure) Unwrap() error { return f.err }
 
-// A hopelessError is why an Elector stopped after its first attempt.
+// A hopelessError is the reason why an Elector stopped after its first attempt.
 type hopelessError struct {
 	election string
 	err      error
@@ -32,5 +32,5 @@ func (e *hopelessError) Is(target error) bool { return target == ErrGaveUp }
 
 func (e *hopelessError) Unwrap() error { return e.err }
 
-// problem is the text of an error without the prefix that backends put before it.
+// problem returns err's text without the prefix that backends add.
 func problem(err error) string { return strings.TrimPrefix(err.Error(), "leader: ") }

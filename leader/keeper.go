@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// keep renews a term until ctx ends or it is lost, and then ends its context.
-// While it runs the backend is its own.
+// keep renews a term until ctx ends or the term is lost. On a loss it ends the term's context. While keep
+// runs, it owns the backend.
 func (e *Elector) keep(ctx context.Context, t *activeTerm) {
 	defer close(t.kept)
 	k := &keeper{e: e, t: t, results: make(chan error, 1)}
@@ -21,20 +21,20 @@ func (e *Elector) keep(ctx context.Context, t *activeTerm) {
 		t.loss <- err
 		e.notify()
 	}
-	_ = k.await() // the backend is called by one goroutine at a time
+	_ = k.await() // only one goroutine at a time may call the backend
 }
 
 type keeper struct {
 	e        *Elector
 	t        *activeTerm
 	results  chan error
-	sent     boottime.Moment    // start of the renewal under way
-	cancel   context.CancelFunc // of it; nil = there is none
-	failures int                // in a row
-	last     error              // of them
+	sent     boottime.Moment    // start of the present renewal
+	cancel   context.CancelFunc // cancels that renewal; nil = none under way
+	failures int                // consecutive
+	last     error              // the last of these failures
 }
 
-// run returns nil when ctx ends, else why leadership is lost.
+// run returns nil when ctx ends, or the reason why leadership is lost.
 func (k *keeper) run(ctx context.Context) error {
 	e, t := k.e, k.t
 	next := time.NewTimer(e.config.RenewInterval)
@@ -49,7 +49,7 @@ func (k *keeper) run(ctx context.Context) error {
 			return k.why()
 		case <-expiry.C:
 			if left := t.left(); left > 0 {
-				expiry.Reset(left) // a renewal came between
+				expiry.Reset(left) // a renewal has moved the deadline
 				continue
 			}
 			return k.expired()
@@ -81,7 +81,7 @@ func (k *keeper) renew() {
 	}()
 }
 
-// judge says when to renew next, or that leadership is lost.
+// judge returns the delay before the next renewal, or the error that ends leadership.
 func (k *keeper) judge(err error) (time.Duration, error) {
 	e := k.e
 	switch {
@@ -105,8 +105,8 @@ func (k *keeper) judge(err error) (time.Duration, error) {
 	return e.config.RenewInterval / 5, nil
 }
 
-// report hands the outcome of a renewal to the lifecycle goroutine, if that has taken
-// the one before.
+// report passes the outcome of a renewal to the lifecycle goroutine. It drops the outcome if the previous one
+// has not been received yet.
 func (k *keeper) report(err error) {
 	select {
 	case k.t.health <- err:
@@ -114,7 +114,7 @@ func (k *keeper) report(err error) {
 	}
 }
 
-// expired is the loss at the deadline, with the last error of a renewal.
+// expired returns the error for a loss at the deadline, with the last renewal's error.
 func (k *keeper) expired() error {
 	if k.last != nil {
 		return fmt.Errorf("%w: %w", errExpired, k.last)
@@ -122,7 +122,7 @@ func (k *keeper) expired() error {
 	return errExpired
 }
 
-// why asks the backend for the reason of a loss that it announced.
+// why asks the backend for the reason of a loss that the backend announced.
 func (k *keeper) why() error {
 	if k.cancel == nil {
 		k.renew()
@@ -137,7 +137,7 @@ func (k *keeper) why() error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// await ends the renewal under way, if there is one.
+// await cancels the present renewal, if any, and returns its result.
 func (k *keeper) await() error {
 	if k.cancel == nil {
 		return nil

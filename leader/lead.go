@@ -7,13 +7,13 @@ import (
 	"log/slog"
 )
 
-// lead waits for the end of leadership, or news of it.
+// lead waits until leadership ends or a renewal reports its outcome.
 func (d *drive) lead() input {
 	t, r := d.active, d.lifecycle.leadership
 	select {
 	case err := <-t.loss:
 		return d.lose(t, err)
-	default: // a loss comes before a request: it is a fact
+	default: // a loss takes precedence over a request: it has already happened
 	}
 	select {
 	case err := <-t.loss:
@@ -37,8 +37,8 @@ func (d *drive) lead() input {
 
 func renewError(err error) error { return &failure{"renewing", err} }
 
-// lose accounts for a loss. Unless it is certain, the server may still keep others
-// out for a while: work gets this time to end.
+// lose handles a loss. Unless the backend is certain of the loss, the server may keep others out for a while.
+// Work gets that time to end.
 func (d *drive) lose(t *activeTerm, cause error) input {
 	d.why = t.lost(cause)
 	d.err = d.why
@@ -48,7 +48,7 @@ func (d *drive) lose(t *activeTerm, cause error) input {
 	return lost
 }
 
-// release waits for work to end and then gives leadership up.
+// release waits for work to end and then gives up leadership.
 func (d *drive) release() input {
 	t, r := d.active, d.lifecycle.leadership
 	d.err = nil
@@ -56,7 +56,7 @@ func (d *drive) release() input {
 	defer d.occupied()()
 	t.close()
 	if d.lifecycle.quit.Err() != nil && !d.at.Stopping {
-		d.take(stop) // it came while we stepped down
+		d.take(stop) // the request came during the step-down
 	}
 	select {
 	case err := <-t.loss:
@@ -68,7 +68,7 @@ func (d *drive) release() input {
 	}
 	d.dropTerm()
 	if !drained {
-		// Not in order: a successor should know.
+		// The end is not orderly, and a successor must be able to detect that.
 		d.err = d.drainExceeded()
 		if d.closer != nil {
 			d.closeNow()
@@ -77,7 +77,7 @@ func (d *drive) release() input {
 	}
 	force := r.force
 	if d.closer == nil {
-		force = context.Background() // there is no quicker way
+		force = context.Background() // the backend cannot be closed
 	}
 	if err := d.releaseBackend(force); err != nil {
 		d.log.Warn("release failed: leadership ends by its lease", slog.Any("error", err))
@@ -91,8 +91,8 @@ func (d *drive) drainExceeded() error {
 	return fmt.Errorf("leader: %s: %w", d.config.Name, ErrDrainExceeded)
 }
 
-// overrun is for work that went on too long, or leadership that was lost or
-// dropped meanwhile. It returns true if the work ended after all.
+// overrun handles work that exceeded DrainTimeout, or leadership that was lost or dropped meanwhile. It
+// returns true if the work ended after all.
 func (d *drive) overrun(gone <-chan struct{}) bool {
 	r := d.lifecycle.leadership
 	select {

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// A lifecycle is one time from Start to Stopped.
+// A lifecycle spans one Start to the next Stopped.
 type lifecycle struct {
 	ctx        context.Context // for its values only
 	quit       context.Context // ends when a stop is requested
 	stop       context.CancelFunc
-	decided    chan struct{} // closed by decide, which closes it once
-	decide     func()        // the first attempt does not end it, whatever came of it
+	decided    chan struct{} // closed by decide, once
+	decide     func()        // records that the first attempt does not end the lifecycle
 	done       chan struct{}
-	err        error       // why it ended of itself; read after done
+	err        error       // why it ended of itself; read only after done
 	leadership *leadership // the current one, guarded by mu
 }
 

@@ -9,36 +9,36 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A drive is the lifecycle goroutine at work: what it knows from Start to Stopped.
+// A drive is the state of the lifecycle goroutine from Start to Stopped.
 type drive struct {
 	*Elector
 	lifecycle *lifecycle
 	at        position
 
-	active *activeTerm // held, or about to be; nil = nothing is held that is renewed
-	err    error       // of the last input
-	why    error       // of the last loss
+	active *activeTerm // current or about to begin; nil = no term that is being renewed
+	err    error       // error of the last input
+	why    error       // reason of the last loss
 	grace  time.Time   // end of Reconnecting
 
-	took      int       // attempts for the last success
+	took      int       // number of attempts that the last success took
 	attempts  int       // since resetRetry
-	first     time.Time // when the first of them began
+	first     time.Time // begin of the first of these attempts
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
-	pending   bool      // the last attempt is half done
+	pending   bool      // the last attempt is not finished and continues
 	tried     time.Time // begin of the last attempt
-	rushed    int       // attempts in a row that came soon after another
-	aside     bool      // it stands aside, and has not asked yet whether for anybody
+	rushed    int       // consecutive attempts that came soon after the one before
+	aside     bool      // stands aside, and has not yet checked whether another candidate waits
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end
-	unsettled bool      // an attempt succeeded, and work of a predecessor may still go on
+	unsettled bool      // an attempt succeeded, but a predecessor's work may still run
 	exhausted bool
-	stood     bool      // it has led, or followed for long
-	followed  time.Time // since when each attempt was refused; zero = the last one was not
+	stood     bool      // this node has led, or followed for a lease
+	followed  time.Time // since when every attempt was refused; zero = the last one was not
 	reason    trouble   // why the last attempts failed
-	resigned  error     // why a service gave the leadership up
+	resigned  error     // why a service gave up leadership
 }
 
-// live is the lifecycle goroutine.
+// live is the body of the lifecycle goroutine.
 func (e *Elector) live(l *lifecycle) {
 	d := &drive{Elector: e, lifecycle: l}
 	leave := func() {}
@@ -57,7 +57,7 @@ func (e *Elector) live(l *lifecycle) {
 	e.notifyLocked()
 }
 
-// await does what the state is for, until something happens.
+// await runs the present state until an input arrives.
 func (d *drive) await() input {
 	switch d.at.State {
 	case Follower:
@@ -74,7 +74,7 @@ func (d *drive) await() input {
 	panic(fmt.Sprintf("BUG: nothing to do in state %v", d.at.State))
 }
 
-// take makes one transition: effects, state, observers.
+// take makes one transition: effects first, then the state, then observers.
 func (d *drive) take(in input) {
 	from := d.at.State
 	to, actions := transitions.step(d.at, in, d.config.rules())
@@ -86,7 +86,7 @@ func (d *drive) take(in input) {
 	d.state.Store(uint32(to.State))
 	if to.State == Stopped {
 		d.lifecycle.err = d.gaveUp(from, in)
-		d.lifecycle.stop() // a Start from now on waits for the end of this lifecycle
+		d.lifecycle.stop() // a later Start waits for the end of this lifecycle
 	}
 	if from == Acquiring && to.State != Stopped {
 		d.lifecycle.decide()
@@ -101,13 +101,13 @@ func (d *drive) take(in input) {
 	}
 }
 
-// occupied makes the goroutine count as busy until the returned function is called.
+// occupied marks the goroutine as busy until the returned function is called.
 func (d *drive) occupied() (free func()) {
 	before := d.busy.Swap(int64(boottime.Now()))
 	return func() { d.busy.Store(before) }
 }
 
-// gaveUp is why the node stops; nil if somebody asked for it.
+// gaveUp returns why the node stops; nil if a caller requested the stop.
 func (d *drive) gaveUp(from State, in input) error {
 	why := d.err
 	if from == Releasing {
@@ -125,7 +125,7 @@ func (d *drive) gaveUp(from State, in input) error {
 	return fmt.Errorf("leader: %s: %w: %w", d.config.Name, ErrGaveUp, why)
 }
 
-// levelOf keeps the attempts of a follower, which never end, out of the log.
+// levelOf returns the log level of a transition. A follower's endless attempts are logged at Debug.
 func levelOf(from, to State) slog.Level {
 	if from == Follower && to == Acquiring || from == Acquiring && to == Follower {
 		return slog.LevelDebug
@@ -133,7 +133,7 @@ func levelOf(from, to State) slog.Level {
 	return slog.LevelInfo
 }
 
-// effect does what an action does to the node itself.
+// effect applies an action to the node itself.
 func (d *drive) effect(a action) {
 	switch a {
 	case beginTerm:
@@ -144,12 +144,12 @@ func (d *drive) effect(a action) {
 		d.dropTerm()
 		d.pending = false
 		if d.unsettled && d.closer != nil {
-			// A release would say that all before it ended in good order.
+			// A release would tell the successor that everything before it ended in good order.
 			d.unsettled = false
 			d.closeNow()
 			return
 		}
-		_ = d.releaseBackend(context.Background()) // best effort: what it leaves ends by its lease
+		_ = d.releaseBackend(context.Background()) // best effort: what it fails to release ends with its lease
 	case closeBackend:
 		d.dropTerm()
 		d.closeNow()
@@ -169,7 +169,7 @@ func (d *drive) effect(a action) {
 	}
 }
 
-// observe reports what an action reports.
+// observe sends the events of an action.
 func (d *drive) observe(a action) {
 	switch a {
 	case emitAcquired:
@@ -195,11 +195,11 @@ func (d *drive) observe(a action) {
 	}
 }
 
-// beginTerm makes the term current; its context is what the world may use now.
+// beginTerm makes the term current and its context available to callers.
 func (d *drive) beginTerm() {
 	t := d.active
 	d.lastTerm, d.took, d.err = t.term, d.attempts, nil
-	d.preferred.Store(nil) // whoever it was, the next election is another
+	d.preferred.Store(nil) // a preference is for one election only
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lifecycle.leadership == nil {
@@ -212,9 +212,9 @@ func (d *drive) beginTerm() {
 	d.notifyLocked()
 }
 
-// endTerm ends the leader's context, unless a loss has.
+// endTerm ends the leader's context, unless a loss has already ended it.
 func (d *drive) endTerm() {
-	_ = d.active.ctx.Err() // which may find it lost, before any timer does
+	_ = d.active.ctx.Err() // Err may detect a loss before any timer does
 	d.active.end(fmt.Errorf("leader: %s: %w", d.config.Name, ErrReleased))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -235,18 +235,18 @@ func (d *drive) endLeadership(event Event) {
 	close(r.done)
 }
 
-// dropTerm ends what renews it, so that the backend is ours again.
+// dropTerm ends the renewals, so that this goroutine owns the backend again.
 func (d *drive) dropTerm() {
 	if d.active == nil {
 		return
 	}
 	d.active.close()
-	d.active.end(ErrNotLeader) // if it never led
+	d.active.end(ErrNotLeader) // applies if the term never led
 	d.active = nil
 }
 
-// releaseBackend releases what the backend may hold; no request to stop ends that,
-// but force.
+// releaseBackend releases everything that the backend may hold. Only force cuts it short, not a request to
+// stop.
 func (d *drive) releaseBackend(force context.Context) error {
 	ctx, cancel := context.WithTimeout(force, d.config.RenewTimeout)
 	defer cancel()
@@ -262,7 +262,7 @@ func (d *drive) closeNow() {
 	}
 }
 
-// backOff asks the strategy when to try again.
+// backOff asks the retry strategy for the delay before the next attempt.
 func (d *drive) backOff() {
 	delay, ok := d.config.Retry.NextDelay(Retry{d.attempts, time.Since(d.first), d.lastDelay, d.err})
 	d.lastDelay, d.exhausted = delay, !ok

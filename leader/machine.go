@@ -1,34 +1,34 @@
 package leader
 
-// An input is what can happen to a node.
+// An input is an event that can change a node's state.
 type input uint8
 
 const (
 	start         input = iota // Start was called
 	stop                       // Shutdown was called, or the context of Run ended
 	stepDown                   // StepDown was called, or a service failed to start
-	attempt                    // it is time for the next attempt
+	attempt                    // the next attempt is due
 	acquired                   // the attempt succeeded
 	refused                    // somebody else leads
-	pending                    // the attempt is half done
+	pending                    // the attempt is not finished and continues
 	failed                     // the attempt failed: nobody knows who leads
-	hopeless                   // the first attempt failed, and no other can succeed
+	hopeless                   // the first attempt failed with a permanent error
 	renewed                    // a renewal succeeded
-	renewFailed                // a renewal failed, and there is time for another; or it succeeded, and something else is wrong
-	lost                       // leadership is gone, or cannot be renewed in time
-	reacquired                 // leads again, and nobody did in between
-	superseded                 // leads again, but somebody may have in between
-	notReacquired              // somebody else leads by now
+	renewFailed                // a renewal failed, and there is time for another; or it succeeded, and an audit found a problem
+	lost                       // leadership is gone or cannot be renewed in time
+	reacquired                 // leads again, and nobody led in between
+	superseded                 // leads again, but another node may have led in between
+	notReacquired              // another node leads by now
 	graceOver                  // the time to reconnect is over
 	released                   // leadership was given up
-	releaseFailed              // giving it up failed: it ends by its lease at the latest
-	exhausted                  // the retry strategy wants no further attempt
+	releaseFailed              // the release failed: leadership ends with its lease at the latest
+	exhausted                  // the retry strategy allows no further attempt
 	inputs
 )
 
-// An action is what the Elector does on a transition. Effects come first, then the
-// state changes, then observers are reported. What a state does while it lasts (wait,
-// attempt, renew, reconnect, drain and release) is the Elector's method for it.
+// An action is one step that the Elector takes on a transition. Effects come first, then the state changes,
+// then observers are notified. Work that lasts as long as a state (wait, attempt, renew, reconnect, drain and
+// release) is in the Elector's method for that state.
 type action uint8
 
 const (
@@ -36,10 +36,10 @@ const (
 	beginTerm    action = iota // the leader's context begins
 	endTerm                    // the leader's context ends
 	abandon                    // the backend releases what it may hold
-	closeBackend               // the backend drops everything
+	closeBackend               // the backend closes all that it holds
 	startGrace                 // the time to reconnect begins
-	resetRetry                 // the next attempt is the first, and comes at once
-	backOff                    // the next attempt comes when the strategy says
+	resetRetry                 // the next attempt counts as the first and is due at once
+	backOff                    // the retry strategy sets the time of the next attempt
 	standAside                 // the next attempt gives others the first chance
 	// observers
 	emitAcquired
@@ -51,13 +51,13 @@ const (
 	emitStopped
 )
 
-// A destination is a state, or one that depends on how the node was set up.
+// A destination is a state, or again, which depends on the config.
 type destination uint8
 
-// again is Follower; but Stopped while stopping, or with LeadOnce.
+// again is Follower, or Stopped while stopping or with LeadOnce.
 const again = destination(Releasing) + 1
 
-// A condition chooses between two rows for one input.
+// A condition selects one of two rows for the same input.
 type condition uint8
 
 const (
@@ -77,8 +77,8 @@ type row struct {
 	actions []action
 }
 
-// table is the machine. What has no row changes nothing. Whatever goes to Stopped
-// also closes the backend and calls OnStopped, after the row's own actions.
+// table defines the machine. An input without a row changes nothing. Every transition to Stopped also closes
+// the backend and calls OnStopped, after the row's own actions.
 var table = []row{
 	{Stopped, start, always, destination(Follower), do(resetRetry)},
 
@@ -98,10 +98,10 @@ var table = []row{
 	{Leader, lost, withGrace, destination(Reconnecting), do(endTerm, closeBackend, startGrace, resetRetry, emitError)},
 	{Leader, lost, withoutGrace, again, do(endTerm, closeBackend, resetRetry, emitLost, emitError)},
 	{Leader, stop, always, destination(Releasing), do(endTerm)},
-	{Leader, stepDown, always, destination(Releasing), do(endTerm, emitError)}, // of a service that failed
+	{Leader, stepDown, always, destination(Releasing), do(endTerm, emitError)}, // the error of a service that failed
 
 	{Reconnecting, reacquired, always, destination(Leader), do(beginTerm, resetRetry, emitRecovered)},
-	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(emitLost)}, // which has succeeded already
+	{Reconnecting, superseded, withReacquire, destination(Acquiring), do(emitLost)}, // Acquiring has already succeeded
 	{Reconnecting, superseded, withoutReacquire, destination(Stopped), do(abandon, emitLost)},
 	{Reconnecting, pending, always, destination(Reconnecting), nil},
 	{Reconnecting, failed, always, destination(Reconnecting), do(abandon, closeBackend, backOff, emitError)},
@@ -111,27 +111,27 @@ var table = []row{
 	{Reconnecting, stop, always, destination(Stopped), do(abandon, emitLost)},
 	{Reconnecting, stepDown, always, again, do(abandon, standAside, emitLost)},
 
-	{Releasing, stop, always, destination(Releasing), nil},                        // and now for ever
-	{Releasing, released, always, again, do(standAside, emitReleased, emitError)}, // of work that goes on
+	{Releasing, stop, always, destination(Releasing), nil},                        // from now on Releasing ends in Stopped
+	{Releasing, released, always, again, do(standAside, emitReleased, emitError)}, // if work did not end
 	{Releasing, releaseFailed, always, again, do(closeBackend, standAside, emitReleased, emitError)},
 	{Releasing, lost, always, again, do(closeBackend, standAside, emitLost, emitError)},
 }
 
 func do(actions ...action) []action { return actions }
 
-// A position is all that the machine remembers.
+// A position is the complete state of the machine.
 type position struct {
 	State    State
 	Stopping bool // Releasing ends in Stopped
 }
 
-// rules are what the machine must know of a Config.
+// rules are the parts of a Config that the machine depends on.
 type rules struct {
 	grace     bool // ReconnectGrace is set
 	reacquire bool // LeadOnce is not set
 }
 
-// step is the machine at work: a pure function. The actions are not to be changed.
+// step returns the transition for an input. It is a pure function. Callers must not change the actions.
 func (m *machine) step(at position, in input, r rules) (position, []action) {
 	t := &m[at.State][in][r.index()][index(at.Stopping || in == stop)]
 	if !t.known {
@@ -146,7 +146,7 @@ type transition struct {
 	actions []action
 }
 
-// A machine is a table, resolved for each set of rules, and for stopping.
+// A machine is a table, resolved for each set of rules and for stopping.
 type machine [Releasing + 1][inputs][4][2]transition
 
 var transitions = compile(table)

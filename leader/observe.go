@@ -8,25 +8,26 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// A sighting is who led when this node looked.
+// A sighting is the result of one look for the leader.
 type sighting struct {
 	holder Holder
 	ok     bool
 	at     time.Time
 }
 
-// LeaderSeen returns who led when this node looked last, and when that was, without
-// I/O. ok is false if nobody did, and at is zero if it has not looked yet.
+// LeaderSeen returns the leader that this node saw at its last look, and the time of that look, without I/O.
+// ok is false if nobody led, and at is zero if the node has not looked yet.
 //
-// A node looks each time that an attempt of its is refused, on what its backend has
-// open anyway: so what a follower knows is as old as the delay between two attempts
-// (2 s by default, see Config.Retry) and a RenewTimeout, unless the backend cannot be
-// reached. A leader knows of itself from its last good renewal. After it has led
-// it knows of nobody until an attempt of its is refused. Looking begins with the first call of
-// LeaderSeen or OnNewLeader: others do not pay for it. Nodes of a backend that is no
-// Inspector see themselves only.
+// A follower looks each time its attempt is refused, over a connection that its backend has open anyway. So
+// its information is as old as the delay between two attempts (2 s by default, see Config.Retry) plus a
+// RenewTimeout. It is older if the backend cannot be reached. A leader reports itself as of its last good
+// renewal. After it has led, LeaderSeen reports no leader until an attempt is refused.
 //
-// What was seen can be over: ask Leader for what is so now, and guard what must not be late.
+// Looking begins with the first call of LeaderSeen, or with an OnNewLeader, so other programs do not pay for
+// it. With a backend that is not an Inspector, nodes see only themselves.
+//
+// The result may be out of date. For the present leader call Leader, and guard writes that must not come
+// late.
 func (e *Elector) LeaderSeen() (holder Holder, ok bool, at time.Time) {
 	e.watches.Store(true)
 	if t := e.current.Load(); t != nil && t.ctx.Err() == nil {
@@ -38,12 +39,12 @@ func (e *Elector) LeaderSeen() (holder Holder, ok bool, at time.Time) {
 	return Holder{}, false, time.Time{}
 }
 
-// self is this node as a leader.
+// self describes this node as the leader.
 func (e *Elector) self(t *activeTerm) Holder {
 	return Holder{Identity: e.config.Identity, Term: t.term, Since: t.began}
 }
 
-// look asks the backend who leads, if somebody wants to know.
+// look asks the backend for the leader, if a caller or callback wants to know.
 func (d *drive) look(quit context.Context) {
 	if !d.watches.Load() || d.inspect == nil {
 		return
@@ -55,12 +56,12 @@ func (d *drive) look(quit context.Context) {
 	holder, ok, err := d.inspect(ctx)
 	if err != nil {
 		d.log.Debug("looking for the leader failed", slog.Any("error", err))
-		return // what was seen before stays, and its time says so
+		return // the earlier sighting stays, with its time
 	}
 	d.sees(sighting{holder, ok, at})
 }
 
-// sees notes who leads, and reports it if it is another.
+// sees stores a sighting and reports a new leader.
 func (d *drive) sees(s sighting) {
 	d.seen.Store(&s)
 	if !s.ok || s.holder.Identity == d.lastLeader || !d.watches.Load() {
@@ -70,14 +71,15 @@ func (d *drive) sees(s sighting) {
 	d.emit(Event{Kind: EventNewLeader, Holder: s.holder})
 }
 
-// asideLook is the time after each of asideLooks looks of a node that stands aside: some of them can meet another candidate between
-// two waits, which lie far apart on a busy machine. Together they last longer than candidates stand back for one that does not come.
+// asideLook is the pause after each of the asideLooks looks of a node that stands aside. A single look can
+// miss another candidate that is between two waits, which are far apart on a busy machine. Together the looks
+// last longer than a candidate stands back for another that does not come.
 const (
 	asideLook  = 200 * time.Millisecond
 	asideLooks = 4
 )
 
-// contested reports whether another candidate wants to lead, as far as is known.
+// contested reports whether another candidate wants to lead. On an error, or when quit ends, it returns true.
 func (d *drive) contested(quit context.Context) bool {
 	for range asideLooks {
 		ctx, cancel := context.WithTimeout(quit, d.config.RenewTimeout)

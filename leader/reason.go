@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// explain logs why attempts do not succeed, as trouble says, and that they succeed again. An attempt that the end of
-// quit ended has no reason.
+// explain logs why attempts fail, as trouble describes, and when they succeed again. It ignores an attempt
+// that the end of quit ended.
 func (d *drive) explain(in input, quit context.Context) { //nolint:revive // the outcome is the subject
 	switch in {
 	case failed, hopeless, pending:
@@ -17,7 +17,7 @@ func (d *drive) explain(in input, quit context.Context) { //nolint:revive // the
 			return
 		}
 		switch log := d.reason.about(d.err, d.log); {
-		case log == nil: // it was logged
+		case log == nil: // already logged
 		case in == pending:
 			log.Warn("takeover is not done yet")
 		case errors.Is(d.err, ErrPermanent):
@@ -29,20 +29,22 @@ func (d *drive) explain(in input, quit context.Context) { //nolint:revive // the
 		if d.reason.end() {
 			d.log.Info("attempts succeed again")
 		}
-	default: // a request ended it
+	default: // a request ended the attempt
 	}
 }
 
-// repeatAfter is the time between two log lines about one trouble that lasts.
+// repeatAfter is the time between two log lines about one lasting trouble.
 const repeatAfter = time.Minute
 
-// A trouble is an error that lasts: it is logged when it is new, and then each minute. The zero value is no trouble.
+// A trouble is an error that lasts. It is logged when it is new, and then each minute. The zero value is no
+// trouble.
 type trouble struct {
-	kind          string    // what all of its errors have in common; "" = there is no trouble
+	kind          string    // kindOf all of its errors; "" = no trouble
 	began, logged time.Time // the first error of this kind, and the last log line
 }
 
-// about returns a logger that has err, and for how long there have been such; nil if that was logged less than a minute ago.
+// about returns a logger with err and the time for which errors of its kind have lasted. It returns nil if
+// the trouble was logged less than a minute ago.
 func (t *trouble) about(err error, log *slog.Logger) *slog.Logger {
 	now := time.Now()
 	log = log.With(slog.Any("error", err))
@@ -57,7 +59,7 @@ func (t *trouble) about(err error, log *slog.Logger) *slog.Logger {
 	return log.With(slog.Duration("for", now.Sub(t.began).Round(time.Second)))
 }
 
-// end reports whether there was any trouble, which is over now.
+// end ends the trouble and reports whether there was one.
 func (t *trouble) end() bool {
 	there := t.kind != ""
 	*t = trouble{}
@@ -66,5 +68,6 @@ func (t *trouble) end() bool {
 
 var number = regexp.MustCompile(`[0-9]+`)
 
-// kindOf is what two errors have in common that differ in ports, pids or times only.
+// kindOf returns err's text with numbers masked. Errors that differ only in ports, pids or times have the
+// same kind.
 func kindOf(err error) string { return number.ReplaceAllString(err.Error(), "#") }

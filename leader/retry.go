@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// A Backoff says when to try again after an attempt that failed, to acquire
-// leadership or to reconnect. It must be safe for concurrent use if Electors share
-// it; those of this package are values and are.
+// A Backoff sets the delay before the next attempt after a failed one, to acquire leadership or to reconnect.
+// It must be safe for concurrent use if several Electors share it. Those of this package are values, and are
+// safe.
 type Backoff interface {
 	// NextDelay returns how long to wait before the next attempt. ok = false means no more attempts: the
 	// Elector stops with ErrGaveUp.
 	NextDelay(r Retry) (delay time.Duration, ok bool)
 }
 
-// A Retry is what a Backoff knows of the attempts so far. They are counted anew after the node has led.
+// A Retry describes the attempts so far. The count starts again after the node has led.
 type Retry struct {
 	Attempt int           // the number of attempts so far: 1 after the first
 	Elapsed time.Duration // since the first attempt began
-	Last    time.Duration // what NextDelay returned after the attempt before; 0 = this was the first
-	Err     error         // of the last attempt; nil = somebody else leads
+	Last    time.Duration // the delay that NextDelay returned last time; 0 = this was the first attempt
+	Err     error         // of the last attempt; nil = another node leads
 }
 
 const defaultRetryInterval = 2 * time.Second
 
-// defaultJitter is by how much a delay varies, up or down, so that the nodes of
-// a cluster do not try in step.
+// defaultJitter is the fraction by which a delay varies, up or down, so that the nodes of a cluster do not
+// try in step.
 const defaultJitter = 0.2
 
-// FixedInterval tries at a constant interval: the default, because a follower that
-// waits longer and longer fails over later and later.
+// FixedInterval is a Backoff with a constant interval. It is the default, because a follower with growing
+// delays fails over later and later.
 type FixedInterval struct {
 	Interval    time.Duration // 0 = 2 s
-	Jitter      float64       // part of the interval by which it varies; 0 = 0.2, negative = none
+	Jitter      float64       // fraction of the interval by which it varies; 0 = 0.2, negative = none
 	MaxAttempts int           // 0 = no limit
 }
 
@@ -43,13 +43,13 @@ func (f FixedInterval) NextDelay(r Retry) (time.Duration, bool) {
 	return jitter(cmp.Or(f.Interval, defaultRetryInterval), f.Jitter), f.MaxAttempts <= 0 || r.Attempt < f.MaxAttempts
 }
 
-// ExponentialBackoff waits Base after the first attempt and Multiplier times
-// longer after each further one, up to Max.
+// ExponentialBackoff is a Backoff that waits Base after the first attempt and multiplies the delay by
+// Multiplier after each further one, up to Max.
 type ExponentialBackoff struct {
 	Base        time.Duration // 0 = 1 s
 	Max         time.Duration // 0 = 30 s
 	Multiplier  float64       // 0 = 2
-	Jitter      float64       // part of the delay by which it varies; 0 = 0.2, negative = none
+	Jitter      float64       // fraction of the delay by which it varies; 0 = 0.2, negative = none
 	MaxAttempts int           // 0 = no limit
 }
 
@@ -63,8 +63,8 @@ func (b ExponentialBackoff) NextDelay(r Retry) (time.Duration, bool) {
 	return min(jitter(time.Duration(delay), b.Jitter), longest), b.MaxAttempts <= 0 || r.Attempt < b.MaxAttempts
 }
 
-// DecorrelatedJitter waits a random time between Base and three times the last
-// delay, up to Max.
+// DecorrelatedJitter is a Backoff that waits a random time between Base and three times the last delay, up to
+// Max.
 type DecorrelatedJitter struct {
 	Base        time.Duration // 0 = 1 s
 	Max         time.Duration // 0 = 30 s

@@ -9,11 +9,11 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// While a candidate stands back for another it looks who leads.
+// A candidate that stands back for another repeatedly looks for the leader.
 const (
 	backLook  = 100 * time.Millisecond
-	backAlone = 6               // looks in a row that find nobody who has the lock or waits for it, until the other is taken to be gone
-	backGrace = 3 * time.Second // after the leader has gone, for the other to come, which may be on a busy machine
+	backAlone = 6               // consecutive looks without a holder or waiter of the lock, after which the other counts as gone
+	backGrace = 3 * time.Second // time for the other to come after the leader has gone; it may be on a busy machine
 )
 
 // StandBack implements driver.Candidate.
@@ -25,16 +25,15 @@ func (c candidate) StandBack(identity string) {
 	}
 }
 
-// untilNext returns a context that ends when the next attempt is due, and when the candidate is
-// to stand back.
+// untilNext returns a context that ends when the next attempt is due, or when the candidate must stand back.
 func (d *drive) untilNext(quit context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithDeadline(quit, d.next)
-	if d.shows == nil { // nobody asks for it
+	if d.shows == nil { // StandBack is never called
 		return ctx, cancel
 	}
-	var listener sync.WaitGroup // one at a time, so that none takes what is meant for the next
+	var listener sync.WaitGroup // one at a time, so that none consumes the next one's interrupt
 	listener.Go(func() {
-		for d.preferred.Load() == nil { // the interrupt may be an old one
+		for d.preferred.Load() == nil { // the interrupt may be out of date
 			select {
 			case <-d.interrupts:
 			case <-ctx.Done():
@@ -49,8 +48,9 @@ func (d *drive) untilNext(quit context.Context) (context.Context, context.Cancel
 	}
 }
 
-// standBack waits until the candidate that is preferred leads, or until it is clear that it does not come. The next attempt is
-// then due at once. The one that is preferred does not stand aside any more. false = quit has ended.
+// standBack waits until the preferred candidate leads, or until it is clear that it does not come. The next
+// attempt is then due at once. If this node is the preferred candidate, it stops standing aside. false = quit
+// has ended.
 func (d *drive) standBack(quit context.Context) bool {
 	identity := d.preferred.Swap(nil)
 	if identity == nil {
@@ -77,17 +77,17 @@ func (d *drive) standBack(quit context.Context) bool {
 	return true
 }
 
-// A back is what a candidate that stands back for another has seen.
+// A back is the progress of a candidate that stands back for another.
 type back struct {
 	*drive
-	identity string    // of the one that is preferred
-	led      Holder    // the leader that is to go; zero = not seen
-	free     time.Time // since when, as far as is known, nobody leads
-	alone    int       // looks in a row that found neither a leader nor another candidate
+	identity string    // of the preferred candidate
+	led      Holder    // the leader that is about to go; zero = not seen
+	free     time.Time // since when nobody leads, as far as is known
+	alone    int       // consecutive looks that found neither a leader nor another candidate
 }
 
-// over looks once, and reports whether there is no reason to stand back any more: the one that is preferred leads; another
-// does, or the same in another term; or nobody leads, and nobody comes.
+// over looks once and reports whether the reason to stand back is gone. There are three cases: the preferred
+// candidate leads; another node leads, or the same leader in another term; or nobody leads and nobody comes.
 func (b *back) over(quit context.Context) bool {
 	if b.inspect == nil {
 		return time.Since(b.free) >= backGrace
@@ -96,7 +96,7 @@ func (b *back) over(quit context.Context) bool {
 	defer cancel()
 	holder, ok, err := b.inspect(ctx)
 	switch {
-	case err != nil: // as far as is known, the leader has not gone
+	case err != nil: // assume that the leader has not gone
 		b.free, b.alone = time.Now(), 0
 		return false
 	case !ok:
@@ -104,7 +104,7 @@ func (b *back) over(quit context.Context) bool {
 	}
 	b.free, b.alone = time.Now(), 0
 	if holder.Term.IsZero() && holder.Identity != b.identity {
-		return false // it takes over, or its backend does not count
+		return false // the holder is taking over, or its backend does not count terms
 	}
 	if b.led == (Holder{}) {
 		b.led = holder
@@ -112,10 +112,12 @@ func (b *back) over(quit context.Context) bool {
 	return holder.Identity == b.identity || holder.Identity != b.led.Identity || holder.Term != b.led.Term
 }
 
-// nobodyComes reports whether the leader has gone, and the one that is preferred is not there to follow it, or is too slow.
+// nobodyComes reports whether the leader has gone and the preferred candidate is absent or too slow to follow
+// it.
 func (b *back) nobodyComes(ctx context.Context) bool {
 	if b.contest != nil {
-		// One look could meet the other candidate between two waits, which lie far apart on a busy machine.
+		// A single look can miss the other candidate between two waits, which are far apart on a busy
+		// machine.
 		if others, err := b.contest.Contested(ctx); others || err != nil {
 			b.alone = 0
 		} else {

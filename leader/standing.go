@@ -8,20 +8,20 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// maxHandOvers is how many changes of leader an Elector remembers.
+// maxHandOvers is the number of leader changes that an Elector remembers.
 const maxHandOvers = 8
 
-// A record is what an Elector remembers of what it reported.
+// A record stores what an Elector last reported, for Standing.
 type record struct {
 	mu        sync.Mutex
 	since     time.Time // of the state
 	err       error     // of the last attempt
-	problem   error     // that an audit found
+	problem   error     // found by the last audit
 	leader    string
 	handOvers []driver.HandOver // the newest first
 }
 
-// note is for an event of the candidate self.
+// note records an event of the candidate self.
 func (r *record) note(v Event, self string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,14 +39,14 @@ func (r *record) note(v Event, self string) {
 	}
 }
 
-// audited notes what an audit found; nil = nothing.
+// audited records the result of an audit; nil = no problem.
 func (r *record) audited(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.problem = err
 }
 
-// leads notes who leads, under mu.
+// leads records a new leader. The caller holds mu.
 func (r *record) leads(h driver.HandOver) {
 	r.err, r.leader = nil, h.Identity
 	if len(r.handOvers) > 0 && r.handOvers[0].Identity == h.Identity && r.handOvers[0].Term == h.Term {
@@ -56,7 +56,7 @@ func (r *record) leads(h driver.HandOver) {
 	r.handOvers = r.handOvers[:min(len(r.handOvers), maxHandOvers)]
 }
 
-// A candidate is an Elector as its backend shows it.
+// A candidate shows an Elector to its backend.
 type candidate struct{ *Elector }
 
 // Standing implements driver.Candidate.

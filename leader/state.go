@@ -1,16 +1,16 @@
 package leader
 
-// A State is where a node stands in its election.
+// A State is a node's state in its election.
 type State uint8
 
-// The states of an Elector. Only in Leader does it lead.
+// The states of an Elector. It leads only in Leader.
 const (
-	Stopped      State = iota // not started, or ended; nothing is held and nothing runs
+	Stopped      State = iota // not started, or ended: holds nothing, runs nothing
 	Follower                  // waits for its next attempt
 	Acquiring                 // an attempt is under way
 	Leader                    // holds leadership and renews it
-	Reconnecting              // lost leadership, and tries for a while to recover it
-	Releasing                 // gives leadership up: work ends first
+	Reconnecting              // lost leadership and tries to recover it within ReconnectGrace
+	Releasing                 // gives up leadership: work ends first
 )
 
 var stateNames = [...]string{"stopped", "follower", "acquiring", "leader", "reconnecting", "releasing"}

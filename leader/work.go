@@ -7,19 +7,21 @@ import (
 	"time"
 )
 
-// Run runs work while the node leads: each time that it gets leadership work is
-// called with a context that ends when leadership does, or ctx, and has the values
-// of Start's ctx and of this one. Leadership that
-// ends in good order is released only when work has returned, or DrainTimeout is
-// over; so is the next attempt of this node after a loss.
+// Run runs work while the node leads. On each new leadership it calls work with a context that ends when
+// leadership or ctx ends. That context has the values of Start's ctx and of this one. In an orderly end,
+// leadership is released only when work has returned or DrainTimeout is over. After a loss, this node's next
+// attempt waits in the same way.
 //
-// Run returns when work returns of itself, with work's error (an Elector that was
-// started by Start goes on to lead then, without it); when ctx ends, with
-// nil, or work's error if that is another than its context's; and when the Elector
-// stops, with nil after Shutdown and an error that matches ErrGaveUp if it stopped
-// of itself, as it does if its first attempt shows that none can succeed: see
-// Config.KeepTrying. If the Elector was not started Run starts it, takes the end of ctx
-// for a request to stop, and shuts it down before it returns.
+// Run returns in these cases:
+//
+//   - work returns of itself: with work's error. An Elector that Start started goes on to lead without work.
+//   - ctx ends: with nil, or with work's error if that is not its context's error.
+//   - the Elector stops: with nil after Shutdown. If it stopped of itself, the error matches ErrGaveUp. It
+//     stops of itself if its first attempt fails with a permanent error, among other cases; see
+//     Config.KeepTrying.
+//
+// If the Elector was not started, Run starts it, treats the end of ctx as a request to stop, and shuts it
+// down before it returns.
 func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error) error {
 	l, began := e.begin(ctx, ctx)
 	if l == nil {
@@ -35,7 +37,7 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 		t, err := e.join(ctx, l)
 		switch {
 		case ctx.Err() != nil && t == nil, errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrGaveUp):
-			return nil // the end that was asked for
+			return nil // the requested end
 		case err != nil:
 			return err
 		}
@@ -49,8 +51,8 @@ func (e *Elector) Run(ctx context.Context, work func(ctx context.Context) error)
 	}
 }
 
-// serve runs work once. over says whether it returned because its context ended;
-// an error that only says so is dropped.
+// serve runs work once. over reports whether work returned because its context ended. An error that only says
+// so is dropped.
 func (e *Elector) serve(ctx context.Context, t *activeTerm, work func(context.Context) error) (over bool, err error) {
 	defer e.leave()
 	inner, cancel := context.WithCancelCause(t.ctx)
@@ -65,13 +67,13 @@ func (e *Elector) serve(ctx context.Context, t *activeTerm, work func(context.Co
 	return over, err
 }
 
-// A workContext is the leader's context for work: that of Run is behind it.
+// A workContext is the leader's context for work, combined with Run's.
 type workContext struct {
 	termContext
 	run context.Context
 }
 
-// Value knows what the Elector and Start's context say, and then what Run's does.
+// Value returns the value from the leader's context, which includes Start's values, or else from Run's.
 func (c *workContext) Value(key any) any {
 	if v := c.termContext.Value(key); v != nil {
 		return v
@@ -79,8 +81,7 @@ func (c *workContext) Value(key any) any {
 	return c.run.Value(key)
 }
 
-// join waits for a term of l and counts the caller's work, so that the term's end
-// waits for it.
+// join waits for a term of l and counts the caller's work, so that the end of the term waits for it.
 func (e *Elector) join(ctx context.Context, l *lifecycle) (*activeTerm, error) {
 	for {
 		if ctx.Err() != nil {
@@ -100,7 +101,7 @@ func (e *Elector) join(ctx context.Context, l *lifecycle) (*activeTerm, error) {
 	}
 }
 
-// works reports whether work runs.
+// works reports whether work is running.
 func (e *Elector) works() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,8 +115,8 @@ func (e *Elector) leave() {
 	e.notifyLocked()
 }
 
-// awaitWork waits until no work runs; false if first or second, which may be nil,
-// was closed before. limit = 0 is no limit. It reports renewals that fail meanwhile.
+// awaitWork waits until no work is running. It returns false if first or second, which may be nil, is closed
+// before, or if limit has passed; limit = 0 is no limit. It reports failed renewals meanwhile.
 func (d *drive) awaitWork(limit time.Duration, first, second <-chan struct{}) bool {
 	var timeout <-chan time.Time
 	if limit > 0 {

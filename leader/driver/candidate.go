@@ -2,38 +2,43 @@ package driver
 
 import "time"
 
-// A Candidate is an Elector, as its backend shows it to those who ask what goes on. Its
-// methods are safe for concurrent use and do not block.
+// A Candidate is an Elector as its backend shows it in answers to status queries. Its methods are safe for
+// concurrent use and do not block.
 type Candidate interface {
-	// Standing tells how it stands.
+	// Standing returns the candidate's present status.
 	Standing() Standing
-	// Resign begins to give leadership up: work is drained first.
+	// Resign begins to give up leadership; work drains first.
 	Resign()
-	// StandBack has it leave the next leadership to the candidate that has this identity: it waits
-	// until that one leads, or another term has begun, or the present leader has gone and no other candidate wants
-	// to follow, for a second at most. If it is that one, it tries at once.
+	// StandBack makes the candidate leave the next leadership to the candidate with this identity. It waits
+	// until one of these happens:
+	//
+	//   - That candidate leads.
+	//   - Another term has begun.
+	//   - The present leader has gone, and no other candidate wants to follow, for a second at most.
+	//
+	// If the identity is its own, it tries at once.
 	StandBack(identity string)
 }
 
-// A Standing is how a candidate stands.
+// A Standing is the status of a candidate.
 type Standing struct {
 	Name     string // of the election
 	Identity string
 	State    string
 	Since    time.Time // of the state
-	// StandsBack: it leaves the next leadership to another candidate.
+	// StandsBack reports that the candidate leaves the next leadership to another.
 	StandsBack bool
 	Leader     string // "" = not known
-	Term       Term   // in which it leads
+	Term       Term   // the term in which it leads
 	Lease      time.Duration
-	Err        error // why the last attempt failed, or what an Auditor found; nil = nothing
-	// HandOvers are the last changes of leader that it saw, the newest first.
+	Err        error // why the last attempt failed, or the problem that an Auditor found; nil = none
+	// HandOvers are the last changes of leader that the candidate saw, the newest first.
 	HandOvers []HandOver
 }
 
 // A HandOver is a change of leader.
 type HandOver struct {
 	At       time.Time
-	Identity string // who leads since
+	Identity string // the new leader
 	Term     Term
 }

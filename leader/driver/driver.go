@@ -1,12 +1,11 @@
-// Package driver is the contract between an Elector of package leader and its
-// backend, which says where leadership lives. Only who writes a backend imports it, as
-// only who writes a database driver imports database/sql/driver; leadertest tests that
-// the contract is kept.
+// Package driver is the contract between an Elector of package leader and its backend, which stores the
+// leadership. Only authors of a backend import it, just as only authors of a database driver import
+// database/sql/driver. leadertest tests that a backend keeps the contract.
 //
-// An Elector is the only caller of its backend and calls one method at a time, but for
-// Leader of an Inspector. A backend must have the methods of Backend. What else it can do
-// it says by further interfaces: Waiter, LossNotifier, Auditor, Termer, Successor, Binder, Inspector,
-// Observer, Contest, Labeled, and io.Closer.
+// An Elector is the only caller of its backend and calls one method at a time, except Leader of an Inspector.
+// A backend must have the methods of Backend. It announces further abilities by implementing optional
+// interfaces: Waiter, LossNotifier, Auditor, Termer, Successor, Binder, Inspector, Observer, Contest,
+// Introspector, Located, Labeled, and io.Closer.
 package driver
 
 import (
@@ -15,126 +14,124 @@ import (
 	"time"
 )
 
-// The times of an election: the ttl that an Elector passes to its backend is
-// DefaultLeaseDuration, unless its Config says another, and within the other two.
+// The limits of an election's ttl. An Elector passes its backend DefaultLeaseDuration, unless its Config sets
+// another ttl between the minimum and the maximum.
 const (
 	DefaultLeaseDuration = 15 * time.Second
 	MinLeaseDuration     = 500 * time.Millisecond
 	MaxLeaseDuration     = 24 * time.Hour
 )
 
-// A Backend is where leadership of one election lives. An Elector is its only
-// caller and calls one method at a time.
+// A Backend stores the leadership of one election. An Elector is its only caller and calls one method at a
+// time.
 //
-// ttl is how long leadership lasts without a renewal. ctx bounds a call: when it
-// ends the method returns soon.
+// ttl is how long leadership lasts without a renewal. ctx bounds a call: when ctx ends, the method returns
+// soon.
 type Backend interface {
-	// TryAcquire makes one attempt and does not wait for a leader to go. true means
-	// that identity leads from the start of the call for ttl, unless it is renewed
-	// or lost. false means that somebody else does. After an error it is unknown; the
-	// Elector then calls Release, and Close of an io.Closer, before the next attempt.
-	// An error that matches ErrPending says that the attempt is half done, has used up
-	// ctx's time, and goes on with the next call. One that matches ErrPermanent says that
-	// no later attempt succeeds until somebody changes the settings, the rights or the
-	// store: Permanent marks it. The text of an error begins with what is wrong.
+	// TryAcquire makes one attempt and does not wait for a leader to go. true means that identity leads from
+	// the start of the call for ttl, unless it renews or loses leadership. false means that another node
+	// leads. After an error the outcome is unknown. The Elector then calls Release, and Close of an
+	// io.Closer, before the next attempt.
+	//
+	// An error that matches ErrPending means that the attempt has used up ctx's time and continues with the
+	// next call. An error that matches ErrPermanent means that no later attempt succeeds until somebody
+	// changes the settings, the rights or the store; Permanent marks such an error. The text of an error
+	// begins with the cause.
 	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
-	// Renew prolongs leadership to ttl from the start of the call. It must fail if
-	// leadership was lost since TryAcquire, even if identity leads again. An error
-	// that matches ErrLost says that it is lost for certain; after any other it may be
-	// tried again.
+	// Renew extends leadership to ttl from the start of the call. It must fail if leadership was lost since
+	// TryAcquire, even if identity leads again. An error that matches ErrLost means that leadership is
+	// certainly lost. After any other error the Elector may try again.
 	Renew(ctx context.Context, identity string, ttl time.Duration) error
-	// Release gives up whatever is held or half acquired; holding nothing is no error.
-	// After an error the leadership ends by its ttl at the latest.
+	// Release gives up whatever is held or half acquired. Holding nothing is not an error. After an error the
+	// leadership ends by its ttl at the latest.
 	Release(ctx context.Context, identity string) error
 }
 
-// A Backend may implement these interfaces as well, and io.Closer: Close drops
-// everything at once, connections included, without waiting for the network, and
-// the next TryAcquire starts anew. It may be called again.
+// A Backend may also implement these interfaces, and io.Closer. Close drops everything at once, connections
+// included, without waiting for the network. The next TryAcquire starts anew. Close may be called again.
 type (
-	// A Waiter knows when an attempt is worthwhile. Wait returns nil when leadership
-	// may be free, and may then hold it already: the next TryAcquire or Release, one
-	// of which always follows, settles that. When ctx ends it returns its error and
-	// holds nothing new.
+	// A Waiter detects when an attempt is worthwhile. Wait returns nil when leadership may be free. It may
+	// then already hold leadership; a TryAcquire or Release always follows and settles that. When ctx ends,
+	// Wait returns ctx's error and holds nothing new.
 	Waiter interface {
 		Wait(ctx context.Context) error
 	}
 
-	// A LossNotifier knows at once that leadership is gone. Lost returns a channel that
-	// is closed then; it belongs to the last successful TryAcquire. From then on Renew
-	// says at once what happened, also if ctx has ended.
+	// A LossNotifier detects a loss of leadership at once. Lost returns a channel that is then closed. The
+	// channel belongs to the last successful TryAcquire. From then on Renew returns the reason at once, even
+	// if ctx has ended.
 	LossNotifier interface {
 		Lost() <-chan struct{}
 	}
 
-	// An Auditor knows of problems that end no leadership and refuse no attempt: that the table which counts terms
-	// is gone, for example, or that another election has the same key. Audit is called after good renewals and after
-	// attempts that were refused, and does no I/O; nil = nothing is wrong. The error is reported, and the election goes on.
+	// An Auditor detects problems that neither end leadership nor refuse an attempt. For example, the table
+	// that counts terms is gone, or another election has the same key. The Elector calls Audit after good
+	// renewals and after refused attempts. Audit does no I/O; nil = no problem. The Elector reports the
+	// error, and the election continues.
 	Auditor interface {
 		Audit() error
 	}
 
-	// A Termer counts leaderships. Term returns that of the last successful
-	// TryAcquire, or the zero Term.
+	// A Termer numbers leaderships. Term returns the term of the last successful TryAcquire, or the zero
+	// Term.
 	Termer interface {
 		Term() Term
 	}
 
-	// A Successor knows whether the leader before it ended in good order, that is by
-	// Release, so that none of its work goes on. The answer belongs to the last successful
-	// TryAcquire.
+	// A Successor knows whether the previous leader ended in good order, that is by Release, so that none of
+	// its work continues. The answer belongs to the last successful TryAcquire.
 	Successor interface {
 		CleanStart() bool
 	}
 
-	// A Binder adds to a leader's context what its guarded operations need. It belongs
-	// to the last successful TryAcquire.
+	// A Binder adds to a leader's context the values that its guarded operations need. They belong to the
+	// last successful TryAcquire.
 	Binder interface {
 		Bind(ctx context.Context) context.Context
 	}
 
-	// An Inspector knows who leads. Leader is safe for concurrent use, beside the
-	// other methods too. ok is false if nobody leads.
+	// An Inspector finds the leader. Leader is safe for concurrent use, also with the other methods. ok is
+	// false if nobody leads.
 	Inspector interface {
 		Leader(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
-	// An Observer knows who leads by what the other methods have open anyway, such as
-	// the connection on which a follower waits. In other respects it is an Inspector. It
-	// is called between an attempt that was refused and the next Wait.
+	// An Observer finds the leader over a resource that the other methods have open anyway, such as the
+	// connection on which a follower waits. Otherwise it is like an Inspector. The Elector calls it between a
+	// refused attempt and the next Wait.
 	Observer interface {
 		Observe(ctx context.Context) (holder Holder, ok bool, err error)
 	}
 
-	// A Contest knows whether another candidate leads or waits to. It is called after a
-	// Release, by a node that would let others go first. An error means that it is not known.
+	// A Contest detects whether another candidate leads or waits to lead. After a Release, a node that would
+	// let others go first calls it. An error means that the answer is unknown.
 	Contest interface {
 		Contested(ctx context.Context) (bool, error)
 	}
 
-	// An Introspector shows the candidate to those who ask what goes on, from a Start until the
-	// function that it returns, which blocks until the candidate is not called any more.
+	// An Introspector shows the candidate to those who query its status, from Start until the returned
+	// function is called. That function blocks until the candidate is no longer called.
 	Introspector interface {
 		Introspect(c Candidate) (leave func())
 	}
 
-	// A Located backend names the database that has the election, so that metrics of two databases do
-	// not mix: "db-1:5432/shop". It never blocks.
+	// A Located backend names the database that stores the election, such as "db-1:5432/shop", so that
+	// metrics of two databases stay apart. Database never blocks.
 	Located interface {
 		Database() string
 	}
 
-	// A Labeled backend has names of its own for the election, such as its key, which go
-	// with each line that is logged about it. New calls LogAttrs once.
+	// A Labeled backend has further log attributes for the election, such as its key. Each log line about the
+	// election has them. New calls LogAttrs once.
 	Labeled interface {
 		LogAttrs() []slog.Attr
 	}
 )
 
-// A Holder is what can be seen of a leader. What the backend does not know is zero.
+// A Holder describes a leader. Fields that the backend does not know are zero.
 type Holder struct {
 	Identity string
 	Term     Term
 	Since    time.Time // begin of the term, by the backend's clock
-	Detail   string    // what else helps to find it: "pid 4711, 10.0.0.7"
+	Detail   string    // further details that help to find it: "pid 4711, 10.0.0.7"
 }

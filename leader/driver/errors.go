@@ -5,26 +5,25 @@ import (
 	"fmt"
 )
 
-// The conditions that a backend reports. Package leader has those that users meet under the
-// same names.
+// The errors of a backend. Package leader exports those that users meet, under the same names.
 var (
-	// ErrLost: leadership is gone for certain.
+	// ErrLost means that leadership is certainly gone.
 	ErrLost = errors.New("leadership lost")
-	// ErrReleased: leadership was given up in good order; a cause of a leader's context.
+	// ErrReleased means that leadership was given up in good order. It is a cause of a leader's context.
 	ErrReleased = errors.New("leadership released")
-	// ErrNotLeader: a guarded operation was called by who does not lead.
+	// ErrNotLeader means that the caller of a guarded operation does not lead.
 	ErrNotLeader = errors.New("not the leader")
-	// ErrConnection: the backend cannot be reached, or is of no use; the text of what matches it says what is wrong.
+	// ErrConnection means that the backend cannot be reached or cannot be used. The text of a matching error
+	// names the cause.
 	ErrConnection = errors.New("backend unreachable")
-	// ErrPermanent: no attempt succeeds until somebody changes settings, rights or the store.
+	// ErrPermanent means that no attempt succeeds until somebody changes settings, rights or the store.
 	ErrPermanent = errors.New("no attempt can succeed")
-	// ErrPending: an attempt is half done and goes on with the next call of TryAcquire.
+	// ErrPending means that an attempt is half done and continues with the next call of TryAcquire.
 	ErrPending = errors.New("takeover under way")
 )
 
-// Permanent returns an error with the text of err that matches ErrPermanent, and err.
-// A Backend marks with it what no later attempt mends: a wrong password, a missing
-// table, rights that were not granted. nil stays nil.
+// Permanent returns an error with the text of err that matches ErrPermanent, and err. A Backend marks errors
+// with it that no later attempt can avoid: a wrong password, a missing table, missing rights. nil stays nil.
 func Permanent(err error) error {
 	if err == nil || errors.Is(err, ErrPermanent) {
 		return err
@@ -40,8 +39,7 @@ func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
 
 func (e *permanentError) Unwrap() error { return e.err }
 
-// A ConfigError names a field of a configuration, its value and the remedy. It matches
-// ErrPermanent.
+// A ConfigError names a field of a configuration, its value and the remedy. It matches ErrPermanent.
 type ConfigError struct {
 	Field  string
 	Value  any

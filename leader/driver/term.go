@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// A Term numbers a leadership: each is greater than all before it, in every
-// process. It is a fencing token: whoever receives a write with a term refuses
-// it if it has seen a greater one. Where the store that counts N may have forgotten
-// some of what it counted (a standby was promoted, a backup restored), Era rises, or
-// N goes on far above, so that terms rise even then, as far as the backend knows: its
-// documentation says what it cannot. The zero Term is none: its backend does not
-// count, or nobody leads.
+// A Term numbers a leadership. Each Term is greater than all before it, in every process. It is a fencing
+// token: a receiver of a write refuses it if the receiver has already seen a greater Term.
+//
+// The store that counts N may have forgotten some terms, after a promotion of a standby or a restore of a
+// backup. Then Era rises, or N continues far above. So terms rise even then, as far as the backend can detect
+// it; its documentation lists the exceptions. The zero Term is none: the backend does not count, or nobody
+// leads.
 type Term struct {
 	Era uint16 // at most MaxEra
 	N   uint64 // at most MaxN
 }
 
-// The limits of a Term's parts, by which its Uint64 is a positive int64.
+// The limits of a Term's parts. They keep its Uint64 within a positive int64.
 const (
 	MaxEra = 1<<15 - 1
 	MaxN   = 1<<48 - 1
 )
 
-// IsZero reports whether t is no term.
+// IsZero reports whether t is the zero Term.
 func (t Term) IsZero() bool { return t == Term{} }
 
-// Compare returns -1, 0 or 1 as t was before, is, or came after u.
+// Compare returns -1, 0 or 1 if t is before, equal to or after u.
 func (t Term) Compare(u Term) int {
 	return cmp.Or(cmp.Compare(t.Era, u.Era), cmp.Compare(t.N, u.N))
 }
@@ -36,14 +36,13 @@ func (t Term) Compare(u Term) int {
 // Follows reports whether t came directly after u, with no term between them.
 func (t Term) Follows(u Term) bool { return t.Era == u.Era && t.N == u.N+1 }
 
-// Uint64 is the term as one number, which compares as terms do and fits a
-// PostgreSQL bigint.
+// Uint64 returns the term as one number. These numbers compare as terms do and fit a PostgreSQL bigint.
 func (t Term) Uint64() uint64 { return uint64(t.Era)<<48 | t.N }
 
 // TermOf is the inverse of Uint64.
 func TermOf(v uint64) Term { return Term{Era: uint16(v >> 48), N: v & MaxN} }
 
-// String is "era.n", as in "1.42", or "none".
+// String returns "era.n", such as "1.42", or "none".
 func (t Term) String() string {
 	if t.IsZero() {
 		return "none"
