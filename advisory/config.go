@@ -44,9 +44,9 @@ type Config struct {
 	ConnConfig *pgx.ConnConfig
 
 	// BeforeConnect may change the copy of the settings before each connection is made, for example
-	// to rotate passwords. If it fails, the error is an ErrUnavailable. The text of that does not
-	// quote BeforeConnect's error, which can hold secrets, but errors.Is and errors.As find it. nil
-	// = no changes.
+	// to rotate passwords. If it fails, the caller gets an ErrUnavailable. Its text does not quote
+	// BeforeConnect's error, which can hold secrets, but errors.Is and errors.As find that. nil =
+	// no changes.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
 	// MaxConns is the size of the Locker's own connection pool. It bounds the locks that can be
@@ -96,8 +96,8 @@ type Config struct {
 	// LossDrain is the time that work has to stop when the server falls silent. A lock's context
 	// ends earlier by this much. Without LossDrain it ends at least a tenth of SessionTTL before
 	// the server can free the lock. Set it for work that cannot check its context before each
-	// write, such as that of another program. It does not cover a session that the server itself ends: the
-	// locks of that are free at once. 0 = none; at most two fifths of SessionTTL, and less below
+	// write, such as that of another program. It does not cover a session that the server itself ends: its
+	// locks are free at once. 0 = none; at most two fifths of SessionTTL, and less below
 	// 1.5 s (33 ms at 500 ms, 316 ms at 1 s). The reason is that pings go out every third of
 	// SessionTTL, and each has at least 250 ms to be answered. On busy processors an answer can
 	// take that long.
@@ -120,16 +120,16 @@ type Config struct {
 	Answer introspect.Config
 
 	// BreakDeadlocks ends deadlocks that span several processes. It concerns a caller that holds
-	// locks and has waited a second for another. Each second, the Locker asks all processes what
-	// they wait for. If the caller's wait is the youngest of a cycle, the caller gets an
+	// locks and has waited a second for another lock. Each second, the Locker asks all processes
+	// what they wait for. If the caller's wait is the youngest of a cycle, the caller gets an
 	// ErrDeadlock in place of a *TimeoutError. All processes must answer (see Answer), and each
 	// ends its own waits only if it has this set. Deadlocks inside one process are always detected
 	// at once. Any role that may connect can answer, and so could end a wait of a caller that holds
-	// locks. Taking the lock has the same effect.
+	// locks. Taking the lock would have the same effect.
 	BreakDeadlocks bool
 
-	// Logger receives what no return value reports: lost locks (Warn), skipped re-entrance (Info),
-	// a tracer that panicked (Error). nil = discard.
+	// Logger receives events that could otherwise go unnoticed: lost locks (Warn), skipped
+	// re-entrance (Info), a tracer that panicked (Error). nil = discard.
 	Logger *slog.Logger
 
 	// Tracer has functions that receive what happens to locks. The zero value has none.

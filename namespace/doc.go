@@ -1,9 +1,9 @@
 // Package namespace turns names into PostgreSQL advisory-lock keys and back.
 //
-// PostgreSQL knows two kinds of advisory-lock key, a pair of int4 and a single
-// int8, in two separate key spaces (PostgreSQL manual, section 9.28.10,
-// "Advisory Lock Functions"). A program declares its namespaces once, as
-// package variables, and names entities inside them:
+// PostgreSQL has two kinds of advisory-lock key, a pair of int4 and a single int8,
+// in two separate key spaces (PostgreSQL manual, section 9.28.10, "Advisory Lock
+// Functions"). A program declares its namespaces once, as package variables, and
+// names entities inside them:
 //
 //	var Agents = namespace.Must(1, "agent")
 //
@@ -13,20 +13,21 @@
 //
 // # Derivation
 //
-// An integer that fits int4 becomes the pair (namespace number, entity). It is
-// exact, reversible, and the key that any other language takes with
-// pg_advisory_lock(1, 42), or Pair(1, 42). Everything else becomes one non-negative bigint:
+// An integer that fits int4 becomes the pair (namespace number, entity). That is
+// exact and reversible. Any other language takes the same key with
+// pg_advisory_lock(1, 42), and Go code with Pair(1, 42). Everything else becomes one
+// non-negative bigint:
 //
 //	bit  63      0
 //	bits 62..48  the namespace number
 //	bits 47..0   the first 48 bits, big endian, of
 //	             SHA-256(int4 length of name ‖ name ‖ entity)
 //
-// where the length is four bytes, big endian, and all text is UTF-8. The entity
-// of a wide integer is its decimal text, of a UUID its lower-case canonical
-// text. Text that is the canonical decimal of an int64 is that integer, and text
-// in the canonical form of a UUID is that UUID in any case, so that a route
-// "/agents/42" and a worker's Agents.ID(42) exclude each other.
+// The length is four bytes, big endian. All text is UTF-8. The entity of a wide
+// integer is its decimal text. The entity of a UUID is its lower-case canonical
+// text. Text that is the canonical decimal of an int64 is that integer. Text in the
+// canonical form of a UUID, in any case, is that UUID. So a route "/agents/42" and a
+// worker's Agents.ID(42) exclude each other.
 //
 // The same in SQL, with name 'agent', number 1 and entity 'acme/eu':
 //
@@ -38,11 +39,14 @@
 //
 //	1 << 48 | int.from_bytes(hashlib.sha256(len(n).to_bytes(4, "big") + n + e).digest()[:6], "big")
 //
-// with n = b"agent" and e = b"acme/eu". The companion keys of an entity, the
-// slots and the turnstile of a semaphore, hash the entity, a NUL byte and their
-// role ("slot7", "turnstile"), also where the entity itself is a pair. Two entities of one namespace share a
-// key with probability 2⁻⁴⁸: they then exclude each other needlessly, nothing
-// worse. A derivation never changes between versions of this package: two
-// versions that disagree would stop excluding each other during a deploy. Test
-// vectors are frozen in testdata.
+// with n = b"agent" and e = b"acme/eu".
+//
+// An entity also has companion keys: the slots and the turnstile of a semaphore.
+// They hash the entity, a NUL byte and their role ("slot7", "turnstile"), even if
+// the entity itself is a pair.
+//
+// Two entities of one namespace share a key with probability 2⁻⁴⁸. They then exclude
+// each other needlessly; nothing worse happens. A derivation never changes between
+// versions of this package: two versions that disagree would stop excluding each
+// other during a deploy. Test vectors are frozen in testdata.
 package namespace

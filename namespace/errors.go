@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	// ErrInvalidNamespace means that the number or the name cannot be a namespace's.
+	// ErrInvalidNamespace means that no namespace can have this number or name.
 	ErrInvalidNamespace = errors.New("namespace: invalid namespace")
 	// ErrInvalidKey means that the value names no lock.
 	ErrInvalidKey = errors.New("namespace: invalid key")
@@ -16,7 +16,7 @@ var (
 	ErrClash = errors.New("namespace: two namespaces clash")
 )
 
-// An Error says which value was refused and why. It matches its Sentinel.
+// An Error says which value was rejected and why. It matches its Sentinel.
 type Error struct {
 	Sentinel error // ErrInvalidNamespace, ErrInvalidKey or ErrUnknownNamespace
 	Value    string

@@ -2,22 +2,22 @@ package namespace
 
 import "strconv"
 
-// A Key names one advisory lock and carries a label for logs, errors and the
-// monitor. Its identity is its Tag alone: keys with different labels and one Tag
-// are the same lock. The zero Key is invalid and no lock can be taken on it.
+// A Key names one advisory lock and carries a label for logs, errors and the monitor.
+// Only its Tag identifies it: keys with different labels and the same Tag are the same
+// lock. The zero Key is invalid, and no lock can be taken on it.
 type Key struct {
 	tag       Tag
 	namespace Namespace // zero for raw keys
 	entity    string    // "" if the tag shows it
 }
 
-// Pair returns the raw key of pg_advisory_lock(k1, k2). If a namespace has the number k1, this is the key of
-// its entity k2, too.
+// Pair returns the raw key of pg_advisory_lock(k1, k2). If a namespace has the number k1,
+// this is also the key of its entity k2.
 func Pair(k1, k2 int32) Key { return Key{tag: pairTag(k1, k2)} }
 
-// Single returns the raw key of pg_advisory_lock(k). A negative k gives a *Error
-// that matches ErrInvalidKey: keys with the sign bit are pglatch's own, for
-// leader election. SingleRaw takes any.
+// Single returns the raw key of pg_advisory_lock(k). A negative k gives a *Error that
+// matches ErrInvalidKey: keys with the sign bit belong to pglatch's leader election.
+// SingleRaw accepts any k.
 func Single(k int64) (Key, error) {
 	if k < 0 {
 		return Key{}, &Error{
@@ -28,11 +28,11 @@ func Single(k int64) (Key, error) {
 	return SingleRaw(k), nil
 }
 
-// SingleRaw is Single without its guard, for keys that another program chose.
-// A negative key can collide with those of leader election.
+// SingleRaw is Single without its check, for keys that another program chose. A negative
+// key can collide with those of leader election.
 func SingleRaw(k int64) Key { return Key{tag: singleTag(k)} }
 
-// Tag returns the key as PostgreSQL identifies it; for maps and equality.
+// Tag returns the key as PostgreSQL identifies it. Use it for maps and equality.
 func (k Key) Tag() Tag { return k.tag }
 
 // Valid reports whether the key names a lock.
@@ -49,8 +49,8 @@ func (k Key) Entity() string {
 	return k.entity
 }
 
-// integer returns the entity of a key of a namespace that is a pair: only integers
-// that fit make such keys.
+// integer returns the entity if the key is a pair of a namespace. Only integers that fit
+// int4 make such keys.
 func (k Key) integer() (int32, bool) {
 	_, k2, pair := k.tag.Pair()
 	return k2, pair && k.namespace.number != 0
@@ -79,10 +79,10 @@ func (t Tag) String() string {
 	return "invalid"
 }
 
-// Companion returns the key of a role beside k, such as "slot7" of the semaphore on k, for
-// those who take several locks for one entity. Like every derivation it never changes.
-// Only keys of a namespace have companions, and a role is not empty; else a *Error
-// matches ErrInvalidKey.
+// Companion returns the key of a role beside k, such as "slot7" of the semaphore on k,
+// for programs that take several locks for one entity. Like every derivation it never
+// changes. Only keys of a namespace have companions, and a role must not be empty.
+// Otherwise Companion returns a *Error that matches ErrInvalidKey.
 func (k Key) Companion(role string) (Key, error) {
 	switch {
 	case role == "":

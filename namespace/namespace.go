@@ -12,21 +12,21 @@ import (
 // MaxNumber is the largest number of a namespace; the smallest is 1.
 const MaxNumber = 1<<15 - 1
 
-// maxNameLength keeps names readable in logs; it equals PostgreSQL's limit for identifiers.
+// maxNameLength keeps names readable in logs. It equals PostgreSQL's limit for
+// identifiers.
 const maxNameLength = 63
 
-// A Namespace is a kind of entity: a number, which becomes part of each of its
-// keys, and a name. The zero Namespace is invalid; make one with New or Must.
-// Two values with equal number and name are the same namespace.
+// A Namespace is a kind of entity. It has a name, and a number that becomes part of
+// each of its keys. Two values with equal number and name are the same namespace.
+// The zero Namespace is invalid: make one with New or Must.
 type Namespace struct {
 	name   string
 	number int16
 }
 
 // New returns the namespace with the given number, 1 to 32767, and name. A name
-// begins with an ASCII letter, goes on with letters, digits, '_', '-' or '.',
-// and has at most 63 bytes. Other values give a *Error that matches
-// ErrInvalidNamespace.
+// begins with an ASCII letter, continues with letters, digits, '_', '-' or '.', and
+// has at most 63 bytes. Other values give a *Error that matches ErrInvalidNamespace.
 func New(number int, name string) (Namespace, error) {
 	if number < 1 || number > MaxNumber {
 		return Namespace{}, &Error{Sentinel: ErrInvalidNamespace, Value: strconv.Itoa(number), Reason: "the number of a namespace is 1 to 32767"}
@@ -40,7 +40,7 @@ func New(number int, name string) (Namespace, error) {
 	return Namespace{number: int16(number), name: name}, nil
 }
 
-// Must is New for package variables: it panics where New returns an error.
+// Must is New for package variables: it panics if New returns an error.
 func Must(number int, name string) Namespace {
 	n, err := New(number, name)
 	if err != nil {
@@ -58,8 +58,8 @@ func (n Namespace) Name() string { return n.name }
 // String returns "name=number", the form of the command line's --namespace flag.
 func (n Namespace) String() string { return n.name + "=" + strconv.Itoa(int(n.number)) }
 
-// ID returns the key of an integer entity: the pair (number, id) when id fits
-// int4, else a hashed single key.
+// ID returns the key of an integer entity: the pair (number, id) if id fits int4,
+// otherwise a hashed single key.
 func (n Namespace) ID(id int64) Key {
 	if id >= math.MinInt32 && id <= math.MaxInt32 {
 		return n.key(pairTag(int32(n.number), int32(id)), "")
@@ -71,10 +71,10 @@ func (n Namespace) ID(id int64) Key {
 func (n Namespace) UUID(id uuid.UUID) Key { return n.hashed(id.String()) }
 
 // Text returns the key of an entity that is named by text. Text that is the
-// canonical decimal of an int64 gives the key of ID, and text in the 36-byte
-// canonical form of a UUID, in any case, gives the key of UUID. Empty text, text
-// that is not UTF-8 and text with a NUL byte, which SQL could not hash, give a
-// *Error that matches ErrInvalidKey.
+// canonical decimal of an int64 gives the key of ID. Text in the 36-byte canonical
+// form of a UUID, in any case, gives the key of UUID. Three kinds of text give a
+// *Error that matches ErrInvalidKey: empty text, text that is not UTF-8, and text
+// with a NUL byte, which SQL could not hash.
 func (n Namespace) Text(entity string) (Key, error) {
 	switch {
 	case entity == "":
@@ -101,7 +101,8 @@ func (n Namespace) hashed(entity string) Key {
 	return n.key(singleTag(n.derive(entity, "")), entity)
 }
 
-// key is where the zero Namespace fails closed: its keys are the invalid zero Key.
+// key makes a key. The zero Namespace fails closed here: its keys are the invalid
+// zero Key.
 func (n Namespace) key(tag Tag, entity string) Key {
 	if n.number == 0 {
 		return Key{}
@@ -109,7 +110,7 @@ func (n Namespace) key(tag Tag, entity string) Key {
 	return Key{tag: tag, namespace: n, entity: entity}
 }
 
-// canonicalInt reports the integer whose decimal text s is: no sign but '-', no
+// canonicalInt returns the integer whose decimal text s is: no sign but '-', no
 // leading zeros, no "-0".
 func canonicalInt(s string) (int64, bool) {
 	id, err := strconv.ParseInt(s, 10, 64)

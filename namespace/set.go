@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// A Set is the namespaces of a program. It gives names to keys that are read
-// from PostgreSQL or from text. A Set is immutable; a nil *Set is empty and
-// usable: it knows raw keys only.
+// A Set holds the namespaces of a program. It gives names to keys that are read from
+// PostgreSQL or from text. A Set is immutable. A nil *Set is empty and usable: it knows
+// only raw keys.
 type Set struct{ namespaces []Namespace }
 
-// NewSet returns the set of the given namespaces. Two that share a number or a
-// name, also when they are equal, give a *ClashError that names both: two parts
-// of a program would otherwise exclude each other without knowing it. The zero
-// Namespace gives an error that matches ErrInvalidNamespace.
+// NewSet returns the set of the given namespaces. Two that share a number or a name, even
+// if they are equal, give a *ClashError that names both: otherwise two parts of a program
+// would exclude each other without knowing it. The zero Namespace gives an error that
+// matches ErrInvalidNamespace.
 func NewSet(namespaces ...Namespace) (*Set, error) {
 	for i, n := range namespaces {
 		if n.number == 0 {
@@ -57,10 +57,10 @@ func (s *Set) find(match func(Namespace) bool) (Namespace, bool) {
 	return Namespace{}, false
 }
 
-// Describe reads a tag from pg_locks: the namespace that its number belongs to,
-// ok when the set has it, and the entity: the integer of a pair, "" for a hashed
-// key, whose entity cannot be read back. Any program may take any key, so a
-// description is a reading, not a proof of who took it.
+// Describe interprets a tag from pg_locks. ok reports whether the set has a namespace
+// with the tag's number, and n is that namespace. entity is the integer of a pair. It is
+// "" for a hashed key, whose entity cannot be read back. Any program may take any key, so
+// a description is a reading, not a proof of who took it.
 func (s *Set) Describe(t Tag) (n Namespace, entity string, ok bool) {
 	number, ok := t.NamespaceNumber()
 	if !ok {
@@ -75,11 +75,15 @@ func (s *Set) Describe(t Tag) (n Namespace, entity string, ok bool) {
 	return n, entity, true
 }
 
-// Parse reads the text form of a key: "agent/42" for an entity of the set's
-// namespace agent (everything after the first '/' is the entity), "1:100" for a
-// raw pair of int4, "@12345" for a raw int8, negative ones included. A name that
-// the set does not have gives an error that matches ErrUnknownNamespace, other
-// text one that matches ErrInvalidKey.
+// Parse reads the text form of a key:
+//
+//   - "agent/42" is an entity of the set's namespace agent: everything after the first
+//     '/' is the entity.
+//   - "1:100" is a raw pair of int4.
+//   - "@12345" is a raw int8, which may be negative.
+//
+// A name that the set does not have gives an error that matches ErrUnknownNamespace.
+// Other text gives one that matches ErrInvalidKey.
 func (s *Set) Parse(text string) (Key, error) {
 	if raw, ok := strings.CutPrefix(text, "@"); ok {
 		if k, ok := canonicalInt(raw); ok {

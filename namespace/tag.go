@@ -8,10 +8,10 @@ const (
 	PairForm   = 2 // two int4
 )
 
-// A Tag is a key as PostgreSQL identifies it: the columns classid, objid and
-// objsubid of pg_locks (PostgreSQL manual, section 54.12). classid and objid are
-// unsigned halves of signed numbers. Tags are comparable: two keys are the same
-// lock, in one database, when their Tags are equal.
+// A Tag is a key as PostgreSQL identifies it: the columns classid, objid and objsubid of
+// pg_locks (PostgreSQL manual, section 54.12). classid and objid are unsigned halves of
+// signed numbers. Tags are comparable: in one database, two keys are the same lock if
+// their Tags are equal.
 type Tag struct {
 	ClassID  uint32
 	ObjID    uint32
@@ -26,7 +26,7 @@ func singleTag(k int64) Tag {
 	return Tag{ClassID: uint32(uint64(k) >> 32), ObjID: uint32(k), ObjSubID: SingleForm}
 }
 
-// Valid reports whether the tag is that of an advisory-lock key.
+// Valid reports whether the tag belongs to an advisory-lock key.
 func (t Tag) Valid() bool { return t.ObjSubID == SingleForm || t.ObjSubID == PairForm }
 
 // Pair returns the two int4 of a pair key; ok is false for another form.
@@ -42,8 +42,8 @@ func (t Tag) Single() (k int64, ok bool) {
 // MarshalText writes the tag as String does.
 func (t Tag) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what String writes. Another text is an ErrInvalidKey, a name an
-// ErrUnknownNamespace, and the tag stays as it is.
+// UnmarshalText reads what String writes. Other text gives an ErrInvalidKey, a key with a
+// namespace's name an ErrUnknownNamespace. In both cases the tag does not change.
 func (t *Tag) UnmarshalText(text []byte) error {
 	var unnamed *Set
 	key, err := unnamed.Parse(string(text))
@@ -53,8 +53,8 @@ func (t *Tag) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Compare orders tags by form, classid, objid, unsigned: the order in which
-// pglatch takes several locks. It never changes.
+// Compare orders tags by form, classid and objid, unsigned. pglatch takes several locks
+// in this order, which never changes.
 func (t Tag) Compare(o Tag) int {
 	return cmp.Or(
 		cmp.Compare(t.ObjSubID, o.ObjSubID),
@@ -63,8 +63,8 @@ func (t Tag) Compare(o Tag) int {
 	)
 }
 
-// NamespaceNumber returns the number of the namespace that the tag may belong
-// to: any program can take any key, so this is a reading, not a proof.
+// NamespaceNumber returns the number of the namespace that the tag may belong to. Any
+// program can take any key, so this is a reading, not a proof.
 func (t Tag) NamespaceNumber() (number int, ok bool) {
 	switch {
 	case t.ObjSubID == PairForm && t.ClassID <= MaxNumber:
