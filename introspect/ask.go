@@ -26,23 +26,25 @@ const (
 	MaxLimit       = 5000
 )
 
-// ListenerPrefix begins the application_name of the sessions that listen; that of the process'
-// lock sessions follows, as far as there is room.
+// ListenerPrefix begins the application_name of the sessions that listen. The name of the process' lock
+// sessions follows, as far as there is room.
 const ListenerPrefix = "pglatch answers: "
 
 // ErrQuestion says that a question, or a request, cannot be sent.
 var ErrQuestion = errors.New("introspect: invalid question")
 
-// Ask asks all processes of the connection's database, and returns when all that listen have
-// answered, or the Timeout is over. The connection is used by nobody else meanwhile; it must not
-// be in a transaction, nor have an OnNotification, nor go through a pooler in transaction mode, or to a standby. Notifications that it
-// gets of other channels meanwhile are lost. Errors: ErrQuestion, the cause of ctx, those of
-// PostgreSQL and the network. What came until then is returned with the error.
+// Ask asks all processes of the connection's database. It returns when all that listen have answered, or when
+// the Timeout is over.
+//
+// Nobody else may use the connection meanwhile. It must not be in a transaction, have an OnNotification, go
+// through a pooler in transaction mode, or go to a standby. Notifications of other channels that arrive on it
+// meanwhile are lost. Errors: ErrQuestion, the cause of ctx, those of PostgreSQL and the network. With an
+// error, Ask also returns the answers that arrived before.
 func Ask(ctx context.Context, conn *pgx.Conn, q Question) (Answers, error) {
 	return ask(ctx, conn, q, nil)
 }
 
-// ask is Ask that waits for some of the listening sessions only; nil = for all.
+// ask is Ask, but waits only for the listening sessions in of; nil = for all.
 func ask(ctx context.Context, conn *pgx.Conn, q Question, of []uint32) (Answers, error) {
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		return Answers{}, fmt.Errorf("%w: Limit is %d: use 1 to %d, or 0 for the default of %d", ErrQuestion, q.Limit, MaxLimit, DefaultLimit)
@@ -62,10 +64,12 @@ func ask(ctx context.Context, conn *pgx.Conn, q Question, of []uint32) (Answers,
 	return all, err
 }
 
-// Send sends a request to all processes, and returns the replies of those that it concerns.
-// None means that no process that answers holds the lock. To must name a candidate of the election, or the error matches
-// ErrQuestion and nothing is sent. If that candidate exists and does not answer, because it is stopped, cut off or set not to,
-// any candidate may lead next, and the reply's Note says so. For the rest it is as Ask.
+// Send sends a request to all processes, and returns the replies of those that it concerns. If there are
+// none, no process that answers holds the lock. In all other respects Send works like Ask.
+//
+// To must name a candidate of the election. Otherwise the error matches ErrQuestion and nothing is sent. A
+// candidate that exists may not answer, because it is stopped, cut off or configured not to. Then any
+// candidate may lead next, and the reply's Note says so.
 func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	if !r.Tag.Valid() {
 		return nil, fmt.Errorf("%w: Tag is no lock's", ErrQuestion)
@@ -100,15 +104,15 @@ func Send(ctx context.Context, conn *pgx.Conn, r Request) ([]Reply, error) {
 	return all, err
 }
 
-// backLook is how often a request looks whether candidates stand back.
+// backLook is how often a request checks whether candidates stand back.
 const backLook = 10 * time.Millisecond
 
-// backBound is how long it waits at least for those who are slow.
+// backBound is how long a request waits for slow candidates if its Timeout is shorter.
 const backBound = 5 * time.Second
 
-// prefer has all candidates but one stand back, and waits until those that answer do, or the
-// Timeout, 5 s at least, is over: then it is the first in the queue who leads next. false = the one that is to lead does not
-// answer, and nobody stands back.
+// prefer makes all candidates but one stand back, and waits until those that answer do so. It waits no longer
+// than the Timeout or 5 s, whichever is longer. After that, the first candidate in the queue leads next. If
+// the result is false, the candidate that is to lead does not answer, and nobody stands back.
 func prefer(ctx context.Context, conn *pgx.Conn, r Request) (bool, error) {
 	end := time.Now().Add(max(r.Timeout, backBound))
 	sessions, all, err := candidates(ctx, conn, r, nil)
@@ -142,8 +146,8 @@ func prefer(ctx context.Context, conn *pgx.Conn, r Request) (bool, error) {
 	return true, err
 }
 
-// waits reports whether the candidate that is to lead waits for the lock at the server: it is granted the lock next. Candidates
-// that stand back do not do so for long when nobody waits.
+// waits reports whether the candidate that is to lead waits for the lock at the server, so that it is granted
+// the lock next. If nobody waits, candidates do not stand back for long.
 func (r Request) waits(ctx context.Context, conn *pgx.Conn, all []Election) (waits bool, err error) {
 	i := slices.IndexFunc(all, r.prefers)
 	if i < 0 || all[i].Session == 0 {
@@ -157,8 +161,8 @@ func (r Request) waits(ctx context.Context, conn *pgx.Conn, all []Election) (wai
 	return waits, nil
 }
 
-// candidates asks for those of an election that answer. sessions are the listening sessions of all processes that did: who
-// did not answer once is not waited for again. nil = all are asked.
+// candidates returns the candidates of an election that answer. sessions are the listening sessions of all
+// processes that answered: a process that did not answer once is not waited for again. of = nil asks all.
 func candidates(ctx context.Context, conn *pgx.Conn, r Request, of []uint32) (sessions []uint32, all []Election, err error) {
 	answers, err := ask(ctx, conn, Question{Tags: []namespace.Tag{r.Tag}, Timeout: r.Timeout}, of)
 	for _, a := range answers.Answers {
@@ -187,13 +191,13 @@ func known(ctx context.Context, conn *pgx.Conn, r Request, all []Election) error
 		ErrQuestion, r.To, cmp.Or(strings.Join(names, ", "), "no one answers"))
 }
 
-// listenersSQL lists the sessions that listen. Their names are shown to every role.
+// listenersSQL lists the sessions that listen. Every role can see their names.
 const listenersSQL = `SELECT pid, application_name FROM pg_catalog.pg_stat_activity
 	WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
 	AND pg_catalog.starts_with(application_name, $1) AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()`
 
-// exchange sends a call and takes the messages that come, each from a session that listened
-// when it was sent, until all have sent one, or those of some sessions have; nil = all.
+// exchange sends a call and takes the messages that arrive, each from a session that listened when the call
+// was sent. It returns when all sessions have sent one, or all sessions in of if that is not nil.
 func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration, of []uint32, take func(session uint32, m message) bool) ([]Silent, error) {
 	if timeout <= 0 {
 		timeout = DefaultTimeout
@@ -221,7 +225,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 		if !conn.IsClosed() {
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			_, _ = conn.Exec(stop, "UNLISTEN "+name) // a connection that cannot is closed
+			_, _ = conn.Exec(stop, "UNLISTEN "+name) // a connection that fails here is closed
 		}
 	}()
 	silent, err := notify(ctx, conn, string(payload))
@@ -254,7 +258,7 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 			continue
 		}
 		m, complete, err := p.add(n.Payload)
-		if err != nil { // from who is no pglatch
+		if err != nil { // the sender is not pglatch
 			delete(parts, n.PID)
 			continue
 		}
@@ -266,11 +270,11 @@ func exchange(ctx context.Context, conn *pgx.Conn, c call, timeout time.Duration
 	return nil, nil
 }
 
-// notify sends the payload and returns who listens.
+// notify sends the payload and returns the sessions that listen.
 func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, error) {
 	var b pgx.Batch
 	b.Queue(listenersSQL, ListenerPrefix)
-	// The batch is one transaction, which nobody needs to be on disk.
+	// The batch is one transaction, which need not be durable.
 	b.Queue("SELECT pg_catalog.set_config('synchronous_commit', 'off', true)")
 	b.Queue("SELECT pg_catalog.pg_notify($1, $2)", askChannel, payload)
 	results := conn.SendBatch(ctx, &b)
@@ -289,8 +293,8 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 	return listeners, nil
 }
 
-// inTheWay reports whether a candidate could lead before the one that is to, or is that one, and
-// has not heard of it yet.
+// inTheWay reports whether a candidate is in the way of a resignation: it could lead before the candidate
+// that is to lead, or is that candidate and does not know it yet.
 func (r Request) inTheWay(e Election) bool {
 	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
 }

@@ -1,10 +1,10 @@
 package introspect
 
-// A Config says what a process answers. The zero value answers questions and refuses requests.
+// A Config says what a process answers. The zero value answers questions and rejects requests.
 // Lockers, elections and shards of one process that use one database share a connection, and each
 // answers for itself.
 type Config struct {
-	// Off: no answers, no connection for them.
+	// Off: the process does not answer, and opens no connection for answers.
 	Off bool
 
 	// Readers are further roles whose members may see entities and labels. Members of the process' own role and of
@@ -15,19 +15,20 @@ type Config struct {
 	// HideEntities leaves entities and labels out of every answer.
 	HideEntities bool
 
-	// Service and Version name the program. "" = what the build says of the main module:
-	// its path's last element and its version.
+	// Service and Version name the program. "" = from the build information of the main module: the
+	// last element of its path, and its version.
 	Service, Version string
 
-	// AllowAsk lets others ask for a lock's release: advisory.Lock.Asked reports it. The
-	// lock stays held until the program releases it.
+	// AllowAsk lets others request the release of a lock. advisory.Lock.Asked reports the request.
+	// The lock stays held until the program releases it.
 	AllowAsk bool
 
-	// AllowDump lets others have the stack of the goroutine that took a lock written to
-	// the Logger. With it, each acquisition notes its goroutine, which costs about a microsecond.
+	// AllowDump lets others request the stack of the goroutine that took a lock. The process writes
+	// it to the Logger. With AllowDump, each acquisition notes its goroutine, which costs about a
+	// microsecond.
 	AllowDump bool
 
-	// AllowResign lets others have an election resigned: the leader's work is drained, then
-	// another candidate leads.
+	// AllowResign lets others make a leader resign: its work is drained, then another candidate
+	// leads.
 	AllowResign bool
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Cycle is a deadlock: the caller of each step waits for a lock that the caller of the next
-// one holds, and the last for one of the first.
+// A Cycle is a deadlock. The caller of each step waits for a lock that the caller of the next step
+// holds. The caller of the last step waits for a lock of the first.
 type Cycle []Step
 
 // A Step is one wait of a cycle.
@@ -17,7 +17,8 @@ type Step struct {
 	Wait    Wait
 }
 
-// String is "billing@web-1 (4711) waits for order/7, which report@web-2 (815) holds, which waits for …".
+// String returns text such as "billing@web-1 (4711) waits for order/7, which report@web-2 (815)
+// holds, which waits for …".
 func (c Cycle) String() string {
 	var b strings.Builder
 	for i, s := range c {
@@ -36,7 +37,7 @@ func (c Cycle) String() string {
 	return b.String()
 }
 
-// Youngest is the step whose wait began last: it has lost least.
+// Youngest returns the step whose wait began last, because it has lost least.
 func (c Cycle) Youngest() Step {
 	return slices.MinFunc(c, func(a, b Step) int {
 		if a.Wait.Age != b.Wait.Age {
@@ -46,15 +47,15 @@ func (c Cycle) Youngest() Step {
 	})
 }
 
-// Same reports whether two cycles are of the same waits.
+// Same reports whether two cycles consist of the same waits.
 func (c Cycle) Same(d Cycle) bool {
 	return len(c) == len(d) && !slices.ContainsFunc(c, func(s Step) bool { return !d.has(s) })
 }
 
-// Cycles finds deadlocks in what processes say: each wait that is in one is in one of the cycles,
-// the shortest through it. The answers are of different moments, so that a cycle may be none:
-// one that a second question finds again, of the same waits, is. Waits for semaphores are in no cycle,
-// because any slot ends them.
+// Cycles finds deadlocks in the answers of processes. Each wait that is in a deadlock is in one of
+// the returned cycles, the shortest through it. The answers are of different moments, so a cycle
+// may not be real. It is real if a second question finds it again, with the same waits. Waits for
+// semaphores are in no cycle, because any slot ends them.
 func (a Answers) Cycles() (cycles []Cycle) {
 	var steps []Step
 	byLock := make(map[namespace.Tag][]int) // the steps whose callers hold a lock
@@ -94,13 +95,13 @@ func (a Answers) Cycles() (cycles []Cycle) {
 	return cycles
 }
 
-// A lockOf is a lock of a process.
+// A lockOf identifies a lock of a process.
 type lockOf struct {
 	process string
 	tag     namespace.Tag
 }
 
-// sharedLocks are those that are held in shared mode.
+// sharedLocks returns the locks that are held in shared mode.
 func (a Answers) sharedLocks() map[lockOf]bool {
 	shared := make(map[lockOf]bool)
 	for _, p := range a.Answers {
@@ -121,7 +122,7 @@ func (c Cycle) has(s Step) bool {
 // Is reports whether two steps are the same wait.
 func (s Step) Is(t Step) bool { return s.Process.ID == t.Process.ID && s.Wait.ID == t.Wait.ID }
 
-// shortest returns the shortest way from a node back to it, or nil.
+// shortest returns the shortest path from a node back to it, or nil.
 func shortest(from int, next func(int) []int) (way []int) {
 	before := map[int]int{}
 	queue := []int{from}

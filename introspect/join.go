@@ -13,21 +13,21 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
-// A Source answers for a part of a process: a Locker, or an election. Its methods are called by
-// one goroutine at a time and must not block.
+// A Source answers for a part of a process: a Locker, or an election. Its methods are called by one goroutine
+// at a time and must not block.
 type Source interface {
-	// Connected reports whether it has a connection to the database: else it has nothing to say. It
-	// must not wait for a mutex that is held when Membership.Connected is called.
+	// Connected reports whether the source has a connection to the database. Without one it has nothing to
+	// report. Connected must not wait for a mutex that is held when Membership.Connected is called.
 	Connected() bool
-	// Answer adds to an answer what is asked for.
+	// Answer adds what the question asks for to an answer.
 	Answer(q Question, into *Answer)
-	// Request does what is asked for and reports on it. nil = it does not concern the source.
+	// Request carries out a request and reports on it. nil = the request does not concern the source.
 	Request(r Request) []Reply
 }
 
-// A Member says how a Source answers. Lockers and electors are members by themselves.
+// A Member says how a Source answers. Lockers and electors join by themselves.
 type Member struct {
-	// Conn is the database, and how its connections are made.
+	// Conn says which database to connect to, and how.
 	Conn          *pgx.ConnConfig
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 	Connect       func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error) // nil = pgx.ConnectConfig
@@ -35,10 +35,10 @@ type Member struct {
 	ApplicationName string
 	Config          Config
 	Source          Source
-	Logger          *slog.Logger // gets when answering does not work, and requests (Info). nil = discard
+	Logger          *slog.Logger // receives requests, and failures to answer (Info). nil = discard
 }
 
-// A Membership is a Source that answers. The nil Membership is one that does not.
+// A Membership is a Source that answers. A nil Membership does not answer.
 type Membership struct {
 	Member
 	of *responder
@@ -46,11 +46,11 @@ type Membership struct {
 
 var registry struct {
 	sync.Mutex
-	responders map[string]*responder // by what database and role they connect to
+	responders map[string]*responder // by the database and role that they connect to
 }
 
-// Join makes a source one that answers, from a second after the first Connected on. The result is nil if
-// its Config is Off. Leave ends it.
+// Join makes a source answer, from a second after the first Connected on. If the Config is Off, Join returns
+// nil. Leave ends the membership.
 func Join(m Member) *Membership {
 	if m.Config.Off {
 		return nil
@@ -74,7 +74,7 @@ func Join(m Member) *Membership {
 	return member
 }
 
-// Connected tells that the source has made, or is making, a connection. It costs little.
+// Connected reports that the source has opened, or is opening, a connection. The call is cheap.
 func (m *Membership) Connected() {
 	if m == nil {
 		return
@@ -82,8 +82,8 @@ func (m *Membership) Connected() {
 	m.of.start(m)
 }
 
-// Leave ends the membership. When it returns the source is not called any more, and nothing that the
-// membership alone needed is left.
+// Leave ends the membership. When it returns, the source is not called any more, and nothing is left that
+// only this membership needed.
 func (m *Membership) Leave() {
 	if m == nil {
 		return
@@ -108,7 +108,7 @@ func (m *Membership) Leave() {
 	}
 }
 
-// dialer makes the connection that listens.
+// dialer returns the dialer of the connection that listens.
 func (m *Membership) dialer() *pgsession.Dialer {
 	return pgsession.NewDialer(pgsession.Config{
 		ConnConfig:      m.Conn,

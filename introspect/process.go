@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// self is this process, with what a Config does not say.
+// self describes this process as far as no Config overrides it.
 var self = sync.OnceValue(func() Process {
-	host, _ := os.Hostname() // "" says nothing, as little as "localhost" would
+	host, _ := os.Hostname() // on failure "", which is as uninformative as "localhost"
 	p := Process{ID: random(), Host: host, PID: os.Getpid(), Service: "unknown"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		p.Service, p.Version = path.Base(info.Path), info.Main.Version
@@ -24,10 +24,10 @@ var self = sync.OnceValue(func() Process {
 
 var began = time.Now()
 
-// ProcessID is the ID of this process in its answers.
+// ProcessID returns the ID of this process in its answers.
 func ProcessID() string { return self().ID }
 
-// process is this process, as of now.
+// process returns this process, as of now.
 func (c Config) process(now time.Time) Process {
 	p := self()
 	if c.Service != "" {
@@ -46,12 +46,12 @@ func random() string {
 	return hex.EncodeToString(b)
 }
 
-// String is "billing@web-1 (4711)".
+// String returns text such as "billing@web-1 (4711)".
 func (p Process) String() string {
 	return p.Service + "@" + p.Host + " (" + strconv.Itoa(p.PID) + ")"
 }
 
-// compare orders processes for people.
+// compare orders processes for display.
 func (p Process) compare(q Process) int {
 	return cmp.Or(cmp.Compare(p.Service, q.Service), cmp.Compare(p.Host, q.Host), cmp.Compare(p.PID, q.PID), cmp.Compare(p.ID, q.ID))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// When a responder connects, and when it goes.
+// The times after which a responder connects, checks whether it is needed, and retries.
 const (
 	listenAfter = time.Second
 	lookEvery   = 30 * time.Second
@@ -29,7 +29,7 @@ const (
 // sendBound is how long sending an answer may take.
 const sendBound = 5 * time.Second
 
-// restBetween bounds what those who ask can make a process do: a hundred answers a second.
+// restBetween bounds the work that questions can cause in a process: a hundred answers a second.
 const restBetween = 10 * time.Millisecond
 
 // A responder answers for the members of one process in one database, on one connection.
@@ -41,10 +41,10 @@ type responder struct {
 
 	mu      sync.Mutex
 	members map[*Membership]struct{}
-	cancel  context.CancelFunc // of what runs
+	cancel  context.CancelFunc // of the goroutine that runs
 }
 
-// start runs the responder, unless it does.
+// start runs the responder, unless it runs already.
 func (r *responder) start(m *Membership) {
 	if r.running.Load() {
 		return
@@ -99,7 +99,7 @@ func (r *responder) run(ctx context.Context) {
 	}
 }
 
-// any returns a member, to connect with its settings; nil if the last has just left.
+// any returns a member, whose settings serve to connect; nil if the last member has just left.
 func (r *responder) any() *Membership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *responder) any() *Membership {
 	return nil
 }
 
-// serve answers until the connection ends, or nobody needs it any more: nil.
+// serve answers until the connection ends. It returns nil when nobody needs the connection any more.
 func (r *responder) serve(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		wait, cancel := context.WithTimeout(ctx, lookEvery)
@@ -131,7 +131,8 @@ func (r *responder) serve(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// respond answers one question. What is no question is passed over: anybody can send to the channel.
+// respond answers one question. It ignores payloads that are no question, because anybody can send to the
+// channel.
 func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notification) error {
 	c, err := readCall(n.Payload)
 	if err != nil {
@@ -151,7 +152,7 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	}
 	text, err := seal(c.sealed, m)
 	if err != nil {
-		return nil // BUG: but no reason to stop answering
+		return nil // a bug, but no reason to stop answering
 	}
 	parts, err := split(text)
 	if err != nil {
@@ -161,7 +162,7 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	return err
 }
 
-// answer collects what the sources say. The limit is for all of them together.
+// answer collects the answers of the sources. The limit is for all of them together.
 func (r *responder) answer(q Question, asker rights) *Answer {
 	if q.Limit <= 0 || q.Limit > MaxLimit {
 		q.Limit = DefaultLimit
@@ -191,7 +192,7 @@ func (r *responder) answer(q Question, asker rights) *Answer {
 	return a
 }
 
-// hide leaves out what a process does not show.
+// hide removes what the process does not show.
 func (a *Answer) hide() {
 	for i := range a.Locks {
 		a.Locks[i].Key, a.Locks[i].Label = hidden(a.Locks[i].Key), ""
@@ -207,7 +208,7 @@ func (a *Answer) hide() {
 	}
 }
 
-// sort puts first what is most likely to be in the way.
+// sort puts first the locks and waits that are most likely to be in the way.
 func (a *Answer) sort() {
 	slices.SortStableFunc(a.Locks, func(x, y Lock) int {
 		return cmp.Or(cmp.Compare(y.OldestWait, x.OldestWait), cmp.Compare(y.Age, x.Age))
@@ -215,7 +216,7 @@ func (a *Answer) sort() {
 	slices.SortStableFunc(a.Waits, func(x, y Wait) int { return cmp.Compare(y.Age, x.Age) })
 }
 
-// request has the sources do what is asked for.
+// request makes the sources carry out a request.
 func (r *responder) request(req Request, asker rights) (all []Reply) {
 	r.each(func(m *Membership) {
 		ask := m.Source.Request
@@ -249,7 +250,7 @@ func (r *responder) each(f func(*Membership)) {
 	}
 }
 
-// sources returns the members in no order, for calls to their sources.
+// sources returns the members, in no order.
 func (r *responder) sources() []*Membership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,7 +261,7 @@ func (r *responder) sources() []*Membership {
 	return all
 }
 
-// hidden is a key's text without the entity; the text of a raw key stays.
+// hidden returns a key's text without the entity. It does not change the text of a raw key.
 func hidden(key string) string {
 	if namespace, _, ok := strings.Cut(key, "/"); ok {
 		return namespace + "/…"
@@ -268,8 +269,8 @@ func hidden(key string) string {
 	return key
 }
 
-// idle ends the responder if no source has a connection. One that gets its first meanwhile finds
-// running false, and waits for mu, or is seen here.
+// idle ends the responder if no source has a connection. A source may get its first connection meanwhile.
+// Either it finds running false and waits for mu, or idle sees its connection.
 func (r *responder) idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,7 +284,7 @@ func (r *responder) idle() bool {
 	return true
 }
 
-// refuse replies to a request of a role that may not send any, if it concerns the source.
+// refuse rejects a request of a role that may not send any, if the request concerns the source.
 func (m *Membership) refuse(r Request) []Reply {
 	a := Answer{}
 	m.Source.Answer(Question{Tags: []namespace.Tag{r.Tag}, Limit: 1}, &a)

@@ -11,7 +11,7 @@ import (
 // Any role that may connect can listen on any channel (PostgreSQL manual, LISTEN), the channel of an answer included. So a question
 // carries a public key, and the answer is encrypted for it (RFC 9180). PostgreSQL itself reports which session asked; see rightsOf.
 
-// answerInfo is the "info" of RFC 9180: a ciphertext is valid for this purpose only.
+// answerInfo is the "info" of RFC 9180: it makes a ciphertext valid for this purpose only.
 var answerInfo = []byte("pglatch answer 1")
 
 var (

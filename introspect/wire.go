@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// askChannel is that on which all processes listen, replyPrefix that of the channels on which
-// they are told to answer. A question cannot make them send to any other.
+// All processes listen on askChannel. A question names the channel for the answers, which must begin
+// with replyPrefix: a question cannot make a process send to any other channel.
 const (
 	askChannel  = "pglatch_ask"
 	replyPrefix = "pglatch_reply_"
@@ -25,18 +25,18 @@ const (
 	maxParts   = 1000
 )
 
-// A call is what is sent on askChannel.
+// A call is a message on askChannel.
 type call struct {
 	Version  int       `json:"v"`
 	Reply    string    `json:"reply"`
-	Key      []byte    `json:"key"` // for which the messages are sealed
+	Key      []byte    `json:"key"` // public key that the replies are sealed for
 	Question *Question `json:"question,omitempty"`
 	Request  *Request  `json:"request,omitempty"`
 
 	sealed hpke.PublicKey // Key, as read
 }
 
-// A message is what is sent back, sealed.
+// A message is a reply to a call. It is sent sealed.
 type message struct {
 	Answer  *Answer `json:"answer,omitempty"`
 	Replies []Reply `json:"replies,omitempty"`
@@ -60,7 +60,7 @@ func readCall(payload string) (call, error) {
 	return c, err
 }
 
-// split cuts text, which is ASCII, into payloads: "2/3 …" is the second part of three.
+// split cuts ASCII text into payloads: "2/3 …" is the second part of three.
 func split(text string) ([]string, error) {
 	var chunks []string
 	for len(text) > 0 {
@@ -76,15 +76,15 @@ func split(text string) ([]string, error) {
 	return chunks, nil
 }
 
-// A collection is the parts of one session's message that have come. They come in order, because
-// one transaction sent them.
+// A collection holds the parts of one session's message that have arrived. They arrive in order,
+// because one transaction sent them.
 type collection struct {
 	key  hpke.PrivateKey
 	text strings.Builder
 	have int
 }
 
-// add adds a part, and returns the message when it was the last.
+// add adds a part. If it was the last, add returns the message.
 func (c *collection) add(payload string) (m message, complete bool, err error) {
 	head, chunk, _ := strings.Cut(payload, " ")
 	first, last, _ := strings.Cut(head, "/")

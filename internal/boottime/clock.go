@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// A Clock tells the time of Now, to a millisecond, without a system call for each
-// look. The zero Clock is ready for use, by any goroutine.
+// A Clock returns the time of the function Now, to a millisecond, without a system call for each
+// read. The zero Clock is ready for use. It is safe for concurrent use.
 type Clock struct{ last atomic.Pointer[reading] }
 
-// A reading is one look at both clocks.
+// A reading is one reading of both clocks.
 type reading struct {
 	at   time.Time // wall clock and CLOCK_MONOTONIC
 	boot time.Duration
 }
 
 const (
-	// maxAge bounds what clocks of different speed make of a reading.
+	// maxAge bounds the drift between clocks of different speed.
 	maxAge = 10 * time.Millisecond
-	// maxJump is how far the wall clock may run from CLOCK_MONOTONIC: when the machine
-	// wakes from suspension, it jumps as CLOCK_BOOTTIME does.
+	// maxJump is how far the wall clock may deviate from CLOCK_MONOTONIC. When the machine wakes
+	// from suspension, the wall clock jumps as CLOCK_BOOTTIME does.
 	maxJump = time.Millisecond
 )
 
-// Now is the time since some fixed moment, that of the function Now.
+// Now returns the same time as the function Now.
 func (c *Clock) Now() time.Duration { return c.At(time.Now()) }
 
 // At is Now for a caller who has just called time.Now.
@@ -39,8 +39,8 @@ func (c *Clock) At(now time.Time) time.Duration {
 	return r.boot - r.at.Sub(now)
 }
 
-// readBoth looks at both clocks within maxJump. Who is kept from the processor between the two
-// looks tries again: the time that it was kept would count as time that has passed.
+// readBoth reads both clocks within maxJump. If the goroutine is preempted between the two reads,
+// it tries again: otherwise the time of the preemption would count as time that has passed.
 func readBoth() *reading {
 	for {
 		r := &reading{at: time.Now(), boot: Now()}
@@ -50,8 +50,8 @@ func readBoth() *reading {
 	}
 }
 
-// holds reports whether a reading still tells the time, when so much has passed on
-// CLOCK_MONOTONIC and on the wall clock since.
+// holds reports whether a reading is still valid, after the given times have passed on
+// CLOCK_MONOTONIC and on the wall clock.
 func holds(passed, wall time.Duration) bool {
 	return passed < maxAge && (wall-passed).Abs() < maxJump
 }

@@ -2,8 +2,9 @@ package boottime
 
 import "sync/atomic"
 
-// A Deadline is a Moment that moves as long as nobody has found it passed: once Passed was true
-// it stays so, because somebody may have acted on that. It passed long ago until Set. Its methods are safe for concurrent use.
+// A Deadline is a Moment that can be extended until somebody finds it passed. Once Passed has
+// returned true it always does, because somebody may have acted on that. Before Set it has passed.
+// Its methods are safe for concurrent use.
 type Deadline struct{ at atomic.Pointer[deadline] }
 
 type deadline struct {
@@ -11,10 +12,10 @@ type deadline struct {
 	seen bool // somebody has found it passed
 }
 
-// Set begins anew.
+// Set sets the deadline to m, even if it had passed.
 func (d *Deadline) Set(m Moment) { d.at.Store(&deadline{Moment: m}) }
 
-// Moment is when it is, or was.
+// Moment returns the moment of the deadline.
 func (d *Deadline) Moment() Moment {
 	if at := d.at.Load(); at != nil {
 		return at.Moment
@@ -22,13 +23,13 @@ func (d *Deadline) Moment() Moment {
 	return Moment{}
 }
 
-// Extend moves it to m, unless it has passed.
+// Extend moves the deadline to m, unless it has passed, and reports whether it did.
 func (d *Deadline) Extend(m Moment) bool {
 	at := d.at.Load()
 	return at != nil && !at.seen && !at.Moment.Passed() && d.at.CompareAndSwap(at, &deadline{Moment: m})
 }
 
-// Passed reports whether it has come.
+// Passed reports whether the deadline has passed.
 func (d *Deadline) Passed() bool {
 	for {
 		at := d.at.Load()

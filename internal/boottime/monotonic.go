@@ -1,5 +1,5 @@
-// Package boottime is a clock for deadlines that another machine enforces: unlike
-// package time's, it runs on while this machine is suspended.
+// Package boottime is a clock for deadlines that another machine enforces. Unlike package
+// time's clock, it runs on while this machine is suspended.
 package boottime
 
 import "time"

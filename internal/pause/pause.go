@@ -1,4 +1,4 @@
-// Package pause waits for a time that a context may cut short.
+// Package pause waits for a duration that a context can cut short.
 package pause
 
 import (
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// For waits for d, or until ctx ends. It returns the cause of ctx if that has ended by then,
-// else nil.
+// For waits for d, or until ctx ends. If ctx has ended by then, it returns the cause of ctx,
+// otherwise nil.
 func For(ctx context.Context, d time.Duration) error {
 	if d > 0 && ctx.Err() == nil {
 		timer := time.NewTimer(d)
