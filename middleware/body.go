@@ -9,11 +9,10 @@ import (
 	"net/http"
 )
 
-// BufferBody reads the body of a request, at most limit bytes of it, and puts it
-// back, so that the handler reads it from its start. It is for a KeyFunc whose
-// entity stands in the body. Errors are *RequestError for the KeyFunc to return:
-// 413 if the body is longer than limit, 400 if it could not be read; the body is
-// put back then too, as far as it came.
+// BufferBody reads the body of a request, at most limit bytes of it, and puts it back, so that the
+// handler reads it from its start. Use it in a KeyFunc whose entity is in the body. Its errors are
+// *RequestError, for the KeyFunc to return: 413 if the body is longer than limit, 400 if it could
+// not be read. In both cases the bytes that were read are put back too.
 func BufferBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil

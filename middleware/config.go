@@ -17,67 +17,66 @@ const (
 	DefaultReadAhead  = 64 << 10
 )
 
-// A Config says which lock a request takes and what it waits for. The zero value
-// of every field but Locker and Key, which are required, is a good default.
+// A Config sets which lock a request takes and how it waits for it. Locker and Key are required.
+// For every other field the zero value is a good default.
 type Config struct {
-	// Locker takes the locks. Options that With gave it are replaced by those here.
+	// Locker takes the locks. The options here replace those set with Locker.With.
 	Locker *advisory.Locker
 
 	// Key finds the entity of a request.
 	Key KeyFunc
 
-	// Skip answers a request at once if the lock is held, instead of waiting. It
-	// still waits for a connection of the lock pool.
+	// Skip answers a request at once if the lock is held, instead of waiting. The request still
+	// waits for a connection of the lock pool.
 	Skip bool
 
-	// Wait bounds the wait for the lock. 0 = the Locker's Wait;
-	// advisory.NoTimeout = no bound but the request's; negative is an error. The
-	// deadline of the request's context bounds the wait too.
+	// Wait bounds the wait for the lock. 0 = the Locker's Wait; advisory.NoTimeout = no bound but
+	// the request's; negative is an error. The deadline of the request's context bounds the wait
+	// too.
 	Wait time.Duration
 
-	// ReadAhead is the length in bytes up to which the body of an HTTP/1.1 request is
-	// read before the request waits for the lock, and kept for the handler: the server
-	// notices that a client has gone only after the end of the body. Each waiting request
-	// keeps that much memory at most. A longer body, one of unknown length (chunked) and
-	// one that the client holds back until 100 Continue are left alone; for their clients
-	// the handler runs although they have gone, and finds out when it reads the body.
-	// 0 = 64 KiB; negative = never.
+	// ReadAhead is the length in bytes up to which the body of an HTTP/1.1 request is read, and
+	// kept for the handler, before the request waits for the lock. The server detects that a client
+	// has left only after the end of the body. Each waiting request keeps at most that much memory.
+	// These bodies are not read ahead: a longer one, one of unknown length (chunked), and one that
+	// the client holds back until 100 Continue. If their client has left, the handler runs all the
+	// same, and detects it when it reads the body. 0 = 64 KiB; negative = never.
 	ReadAhead int
 
-	// Shared takes the lock in shared mode: it excludes exclusive holders only.
+	// Shared takes the lock in shared mode: it excludes only exclusive holders.
 	Shared bool
 
-	// Label says what the lock is for, to Locker.Held and tracers. "" = nothing.
+	// Label describes the purpose of the lock for Locker.Held and tracers. "" = none.
 	Label string
 
-	// LockSafeMethods takes the lock for GET, HEAD, OPTIONS and TRACE too. Without
-	// it they pass, and Key is not called.
+	// LockSafeMethods takes the lock for GET, HEAD, OPTIONS and TRACE too. Without it these
+	// requests pass, and Key is not called.
 	LockSafeMethods bool
 
 	// BusyStatus answers a request whose lock is held. 0 = 423 Locked; 400 to 599.
 	// 409 and 429 are usual alternatives; a 5xx makes many clients retry at once.
 	BusyStatus int
 
-	// RetryAfter is sent to clients that are busy or got a 503. 0 = 1 s; negative is
-	// an error. The Retry-After header rounds it up to whole seconds.
+	// RetryAfter is sent to clients that get the busy status or a 503. 0 = 1 s; negative is an
+	// error. The Retry-After header rounds it up to whole seconds.
 	RetryAfter time.Duration
 
-	// ShowHolder shows clients who holds a busy lock: process id, application name
-	// and address of the holder. Leave it off for clients that are not trusted.
+	// ShowHolder shows clients the holder of a busy lock: process id, application name and address.
+	// Leave it off for clients that are not trusted.
 	ShowHolder bool
 
-	// ErrorHandler answers a refused request in the middleware's place; ProblemError's
-	// Respond is the default. It must not keep p. nil = the default.
+	// ErrorHandler answers a refused request instead of the middleware. It must not keep p. nil =
+	// ProblemError's Respond.
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, p *ProblemError)
 
-	// Logger gets refused requests: status 500 and above at Warn, with the error
-	// that clients do not see, others at Debug. nil = discard.
+	// Logger receives refused requests: status 500 and above at Warn, with the error that clients
+	// do not see, others at Debug. nil = discard.
 	Logger *slog.Logger
 }
 
-// New returns a middleware for net/http. It fails on a Config that is not valid,
-// with an error that names the field. The middleware panics if it is put around an
-// http.TimeoutHandler, which must stand outside: see the documentation of the package.
+// New returns a middleware for net/http. If the Config is not valid, it returns an error that names
+// the field. The middleware panics if it wraps an http.TimeoutHandler, which must stand outside:
+// see the package documentation.
 func New(c Config) (func(http.Handler) http.Handler, error) {
 	if c.Key == nil {
 		return nil, fmt.Errorf("middleware: Key is nil: set it, to PathValue for a path like /agents/{id}")
@@ -98,7 +97,7 @@ func Must(c Config) func(http.Handler) http.Handler {
 	return m
 }
 
-// withDefaults validates all but Key and fills the defaults.
+// withDefaults validates every field but Key, and fills the defaults.
 func (c Config) withDefaults() (Config, error) {
 	c.BusyStatus = cmp.Or(c.BusyStatus, DefaultBusyStatus)
 	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)

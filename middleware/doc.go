@@ -1,6 +1,6 @@
-// Package middleware puts a lock around an HTTP handler, per entity: requests for
-// one entity run one after the other, in all processes that share a database, and
-// requests for different entities run side by side.
+// Package middleware puts a lock around an HTTP handler, per entity. Requests for one entity run
+// one after the other, in all processes that share a database. Requests for different entities run
+// side by side.
 //
 //	mux := http.NewServeMux()
 //	lock := middleware.Must(middleware.Config{
@@ -9,18 +9,18 @@
 //	})
 //	mux.Handle("POST /agents/{id}/stop", lock(http.HandlerFunc(stop)))
 //
-// A request takes the same key as locker.Do(ctx, Agents.ID(42), …) and as every
-// other program that locks it, so that routes and background jobs exclude each
-// other. New serves net/http and routers of its shape, chi among them. Packages below this
-// one are the same for others: echov4, and each as a module of its own echov5, ginv1, fiberv3,
-// grpcv1 and connectv1. One conformance suite, middlewaretest, is passed by all of them.
+// A request takes the same key as locker.Do(ctx, Agents.ID(42), …) and as every other program that
+// locks it. Routes and background jobs therefore exclude each other. New serves net/http and
+// routers of its shape, such as chi. The packages below this one do the same for other frameworks:
+// echov4, and as separate modules echov5, ginv1, fiberv3, grpcv1 and connectv1. All of them pass
+// one conformance suite, middlewaretest.
 //
 // # Where it stands
 //
-// Inside authentication and outside what changes the entity. The middleware must
-// run after routing, on the route: around a whole http.ServeMux, in chi's Use of
-// the root router and in echo.WrapMiddleware, r.PathValue is empty, and every
-// request is answered with 400. A middleware that recovers panics stands outside.
+// Put the middleware inside authentication, and outside all code that changes the entity. It must
+// run after routing, on the route. Around a whole http.ServeMux, in chi's Use of the root router
+// and in echo.WrapMiddleware, r.PathValue is empty, and every request gets 400. A middleware that
+// recovers panics stands outside.
 //
 // # What a request gets
 //
@@ -36,30 +36,30 @@
 //	the lock was lost, nothing written 503
 //	the client has gone                nothing
 //
-// Every refusal is a Problem, an application/problem+json body of RFC 9457, and
-// happens before the handler ran, except for the loss. Func Problem has the table, for programs
-// that lock in their handlers. The entity decides, and
-// only the program's extractor names it: no header is looked at.
+// Every refusal is a Problem: an application/problem+json body of RFC 9457. Except for the loss, a
+// refusal happens before the handler runs. Func Problem has the table, for programs that lock in
+// their handlers. The entity alone selects the lock, and only the program's extractor names it: the
+// middleware reads no header.
 //
-// Nothing is written to a client that has gone. Under an http.Server the handler
-// is then aborted with http.ErrAbortHandler: a plain return would be an empty 200
-// to a client that is still there, if it was the program that canceled the context.
+// A client that has left gets no answer. Under an http.Server the middleware then aborts the
+// handler with http.ErrAbortHandler. The program itself may have canceled the context while the
+// client is still there: a plain return would send that client an empty 200.
 //
-// A request whose client leaves during the wait leaves the line, and its handler does
-// not run. An HTTP/1.1 server notices that only after the end of the body, so the
-// body is read before the request waits, up to Config.ReadAhead; the handler gets it as
-// it was sent. A client that sends its body slowly therefore holds nobody up. The handler
-// runs for a client that has gone if its body is longer than that, chunked, or held back
-// until 100 Continue, or if it left in the moment of the grant. HTTP/2 needs none of this.
+// A request whose client leaves during the wait leaves the queue, and its handler does not run. An
+// HTTP/1.1 server detects that only after the end of the body. The middleware therefore reads the
+// body before the request waits, up to Config.ReadAhead, and the handler gets it unchanged. A
+// client that sends its body slowly thus delays no other request. The handler still runs for a
+// client that has left in these cases: the body is longer than that, is chunked, or is held back
+// until 100 Continue, or the client left at the moment of the grant. HTTP/2 needs none of this.
 //
 // # What it does not do
 //
-// The context of a handler whose lock was lost ends, with a *advisory.LostError as
-// its cause; the handler must obey it. If it wrote a status before it
-// returned, the client keeps that answer. A lock orders requests and does not make
-// them atomic: what a handler did before a loss or a panic stays done.
+// If the lock is lost, the handler's context ends, with a *advisory.LostError as its cause. The
+// handler must obey it. If it wrote a status before it returned, the client keeps that answer. A
+// lock orders requests and does not make them atomic: the handler's effects before a loss or a
+// panic remain.
 //
-// The handler and the extractor must mean one entity by one text. "042" is not the
-// canonical form of 42, and another lock: where the handler parses an integer, let
-// the Key parse it too and return Agents.ID(id).
+// The handler and the extractor must name one entity by one text. "042" is not the canonical form
+// of 42, and is another lock. If the handler parses an integer, let the Key parse it too and return
+// Agents.ID(id).
 package middleware

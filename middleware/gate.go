@@ -13,16 +13,16 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Gate lets requests through one at a time per key. It is what every adapter is made
-// of: New is one for net/http, and the packages below this one for other routers. A
-// program needs it only for a router that has none.
+// A Gate admits requests one at a time per key. Every adapter is built on it: New is the one for
+// net/http, and the packages below this one are for other routers. A program needs a Gate only for
+// a router without an adapter.
 type Gate struct {
 	config Config
 	locker *advisory.Locker
 }
 
-// NewGate returns the gate of a Config whose Key may be nil. It fails on a Config that
-// is not valid, with an error that names the field.
+// NewGate returns the gate of a Config, whose Key may be nil. If the Config is not valid, it
+// returns an error that names the field.
 func NewGate(c Config) (*Gate, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -31,7 +31,7 @@ func NewGate(c Config) (*Gate, error) {
 	return &Gate{c, c.Locker.With(advisory.Options{Wait: c.Wait, Shared: c.Shared, Label: c.Label})}, nil
 }
 
-// The handler of a timeout runs on after ServeHTTP has returned.
+// The handler inside a TimeoutHandler can run on after ServeHTTP has returned.
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
 
 // wrap is the net/http adapter.
@@ -50,8 +50,8 @@ func (g *Gate) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// Passes reports whether requests of a method need no lock (RFC 9110, section 9.2.1):
-// the adapter asks before it calls Serve.
+// Passes reports whether requests with this method need no lock (RFC 9110, section 9.2.1). The
+// adapter calls it before Serve.
 func (g *Gate) Passes(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -60,10 +60,10 @@ func (g *Gate) Passes(method string) bool {
 	return false
 }
 
-// Serve runs next under the lock on what key finds, or answers the request on w in its
-// place. next gets r with the context of the lock. wrote reports whether next has begun
-// an answer, by bytes, a flush or a hijacking; it is asked when next has returned. A
-// panic of next releases the lock and goes on.
+// Serve runs next under the lock on the key that key finds, or else answers the request on w. next
+// receives r with the context of the lock. wrote reports whether next has begun an answer, by
+// bytes, a flush or a hijacking. Serve calls it after next has returned. If next panics, Serve
+// releases the lock and the panic continues.
 func (g *Gate) Serve(w http.ResponseWriter, r *http.Request, key KeyFunc, wrote func() bool, next func(*http.Request)) {
 	k, err := key(r)
 	if errors.Is(err, ErrNoLock) {
@@ -91,10 +91,10 @@ func (g *Gate) Serve(w http.ResponseWriter, r *http.Request, key KeyFunc, wrote 
 	}
 }
 
-// Do is Serve for what is no HTTP request: it runs next under the lock on key. keyErr
-// is why there is no key; see KeyFunc. What it refuses, and the loss of the lock, whatever
-// next returned, is a *ProblemError; else the error is next's. If ctx was canceled before next
-// ran, the error is ctx's.
+// Do is Serve for calls that are not HTTP requests: it runs next under the lock on key. keyErr is
+// the reason why there is no key; see KeyFunc. Do returns a *ProblemError for a refusal, and for
+// the loss of the lock, whatever next returned. Otherwise it returns next's error. If ctx was
+// canceled before next ran, it returns ctx's error.
 func (g *Gate) Do(ctx context.Context, key namespace.Key, keyErr error, next func(ctx context.Context) error) error {
 	if errors.Is(keyErr, ErrNoLock) {
 		return next(ctx)
@@ -112,8 +112,8 @@ func (g *Gate) Do(ctx context.Context, key namespace.Key, keyErr error, next fun
 	return p
 }
 
-// run runs next under the lock on key, or says why not. It says too that the lock was
-// lost. told gets the time that the lock took, whether it came or not.
+// run runs next under the lock on key, or returns the refusal. It also reports the loss of the
+// lock. told receives the time that the acquisition took, whether it succeeded or not.
 func (g *Gate) run(ctx context.Context, key namespace.Key, keyErr error, told func(waited time.Duration), next func(context.Context)) *ProblemError {
 	if keyErr != nil {
 		return g.adjust(keyProblem(keyErr), key)
@@ -124,7 +124,7 @@ func (g *Gate) run(ctx context.Context, key namespace.Key, keyErr error, told fu
 	if err != nil {
 		return g.adjust(lockProblem(err), key)
 	}
-	// For a handler that panics, or does not run.
+	// For a handler that panics or does not run.
 	defer lock.Release() //nolint:errcheck // else it is the second one
 
 	if ctx.Err() != nil { // it ended just now
@@ -144,7 +144,7 @@ func (g *Gate) acquire(ctx context.Context, key namespace.Key) (*advisory.Lock, 
 	return g.locker.Acquire(ctx, key)
 }
 
-// refuse answers a request in the handler's place.
+// refuse answers a request instead of the handler.
 func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, key namespace.Key, p *ProblemError) {
 	ctx := r.Context()
 	if gone(ctx) {
@@ -165,13 +165,13 @@ func (g *Gate) log(ctx context.Context, key namespace.Key, p *ProblemError, requ
 		append(request, slog.Int("status", p.Status), slog.String("key", key.String()), slog.Any("error", p.Err))...)
 }
 
-// gone reports whether the client has left. A context that the program ended says
-// so by another cause, the loss of an outer lock among them.
+// gone reports whether the client has left. A context that the program ended has another cause; the
+// loss of an outer lock is one of these.
 func gone(ctx context.Context) bool {
 	return context.Cause(ctx) == context.Canceled //nolint:errorlint // causes that match it, as a signal's does, are the program's
 }
 
-// leave writes nothing. A server would send an empty 200 after a plain return.
+// leave aborts without an answer. After a plain return, a server would send an empty 200.
 func leave(ctx context.Context) {
 	if ctx.Value(http.ServerContextKey) != nil {
 		panic(http.ErrAbortHandler)

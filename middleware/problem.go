@@ -16,9 +16,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The types of a ProblemError: identifiers to compare, not pages to fetch. A
-// *RequestError and an error that is not pglatch's have "about:blank", which says no
-// more than the status.
+// The types of a ProblemError: identifiers to compare, not pages to fetch. A *RequestError, and an
+// error from outside pglatch, have "about:blank", which adds nothing to the status.
 const (
 	TypeBusy        = problem.TypeBase + "lock-busy"
 	TypePool        = problem.TypeBase + "lock-pool-exhausted"
@@ -32,7 +31,7 @@ const (
 
 const titleNoEntity = "No entity to lock"
 
-// The rows of the table. What they say to clients names nothing of the server.
+// The rows of the table. Their texts for clients reveal nothing about the server.
 var (
 	rowNoEntity = ProblemError{Type: TypeNoEntity, Status: http.StatusBadRequest, Title: titleNoEntity, Detail: "The request does not name a valid entity."}
 	rowLost     = ProblemError{
@@ -44,7 +43,7 @@ var (
 		Type: TypePool, Status: http.StatusServiceUnavailable, Title: "Too many locks",
 		Detail: "The server holds as many locks as it can. The request was not processed.",
 	}
-	// No 503: nobody is to try again until somebody has mended the server's settings.
+	// No 503: a retry cannot succeed until the server's settings are repaired.
 	rowRefused = ProblemError{
 		Type: TypeRefused, Status: http.StatusInternalServerError, Title: "Locks are not set up",
 		Detail: "The server may not use its lock database. The request was not processed, and trying again does not help.",
@@ -60,8 +59,8 @@ var (
 	rowInternal = ProblemError{Type: typeBlank, Status: http.StatusInternalServerError, Title: http.StatusText(http.StatusInternalServerError)}
 )
 
-// table says how each error of pglatch is answered. The order matters: a wait that
-// ran out in the pool matches ErrTimeout too, and a loss its cause.
+// table maps each error of pglatch to its answer. The order matters: a wait that timed out in the
+// pool matches ErrTimeout too, and a loss matches its cause.
 var table = [...]struct {
 	answer ProblemError
 	errs   []error
@@ -80,8 +79,8 @@ var table = [...]struct {
 	{rowUnavailable, []error{context.Canceled, context.DeadlineExceeded}},
 }
 
-// Problem returns the answer to a request that ended with err, of any package of
-// pglatch: its status, headers and body.
+// Problem returns the answer to a request that ended with err, an error of any package of pglatch:
+// its status, headers and body.
 //
 //	errors, first match                                          status, type                  Retry-After
 //	*RequestError                                                its own
@@ -96,9 +95,8 @@ var table = [...]struct {
 //	a context that ended                                         503 TypeUnavailable           1 s
 //	anything else                                                500 "about:blank"
 //
-// A middleware says what it was given by its Config: BusyStatus, RetryAfter and, with
-// ShowHolder, who holds the lock. No text of err is shown to clients, but a
-// *RequestError's.
+// A middleware applies its Config on top: BusyStatus, RetryAfter and, with ShowHolder, the holder
+// of the lock. Clients see the text of err only if it is a *RequestError.
 func Problem(err error) *ProblemError {
 	p := keyed(err)
 	if p == nil {
@@ -107,11 +105,10 @@ func Problem(err error) *ProblemError {
 	return p.retry(DefaultRetryAfter)
 }
 
-// lockProblem is Problem for an acquisition that failed and a lock that was lost: any
-// other error is PostgreSQL's.
+// lockProblem is Problem for a failed acquisition or a lost lock: any other error is PostgreSQL's.
 func lockProblem(err error) *ProblemError { return find(err, rowUnavailable) }
 
-// keyProblem is Problem for an extractor that failed: any other error is its own.
+// keyProblem is Problem for an extractor that failed: any other error is the extractor's own.
 func keyProblem(err error) *ProblemError {
 	if p := keyed(err); p != nil {
 		return p
@@ -122,7 +119,7 @@ func keyProblem(err error) *ProblemError {
 	return rowInternal.of(err)
 }
 
-// keyed returns the answer that a *RequestError asks for, nil if there is none.
+// keyed returns the answer that a *RequestError asks for, or nil if err is none.
 func keyed(err error) *ProblemError {
 	if e, ok := errors.AsType[*RequestError](err); ok && failure(e.Status) {
 		return &ProblemError{Type: cmp.Or(e.Type, typeBlank), Status: e.Status, Title: e.title(), Detail: e.Detail, Err: err}
@@ -145,7 +142,7 @@ func (p ProblemError) of(err error) *ProblemError {
 	return &p
 }
 
-// retry says when to try again, where that can help.
+// retry sets the time until a retry, if a retry can help.
 func (p *ProblemError) retry(after time.Duration) *ProblemError {
 	if p.Type == TypeBusy || p.Status == http.StatusServiceUnavailable {
 		p.RetryAfterMS = max(1, after.Milliseconds())
@@ -153,7 +150,7 @@ func (p *ProblemError) retry(after time.Duration) *ProblemError {
 	return p
 }
 
-// adjust says what the Config has to say about a refusal.
+// adjust applies the Config to a refusal.
 func (g *Gate) adjust(p *ProblemError, key namespace.Key) *ProblemError {
 	if key.Valid() {
 		p.Namespace, p.Entity = key.Namespace().Name(), key.Entity()

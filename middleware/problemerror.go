@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/internal/problem"
 )
 
-// A ProblemError is the answer to a request that was refused: a problem in the terms of
-// RFC 9457 with extension members. As an error it unwraps to what happened.
+// A ProblemError is the answer to a refused request: a problem as in RFC 9457, with extension
+// members. As an error it unwraps to its cause.
 type ProblemError struct {
 	Type      string `json:"type"`
 	Title     string `json:"title"`
@@ -20,16 +20,16 @@ type ProblemError struct {
 	Detail    string `json:"detail,omitempty"`
 	Instance  string `json:"instance,omitempty"`  // the path of the request
 	Namespace string `json:"namespace,omitempty"` // of the key; empty if there is none
-	Entity    string `json:"entity,omitempty"`    // of a raw key its text, as in "1:100"
-	// RetryAfterMS is after how many milliseconds to try again. 0 = it does not help.
+	Entity    string `json:"entity,omitempty"`    // of a raw key, its text, as in "1:100"
+	// RetryAfterMS is the number of milliseconds until a retry. 0 = a retry does not help.
 	RetryAfterMS int64   `json:"retry_after_ms,omitempty"`
-	Holder       *Holder `json:"holder"` // nil unless Config.ShowHolder, and if not known
+	Holder       *Holder `json:"holder"` // nil unless Config.ShowHolder is set and the holder is known
 
-	// Err is what happened. It is not for clients.
+	// Err is the cause. Clients do not see it.
 	Err error `json:"-"`
 }
 
-// A Holder is who holds a busy lock; see advisory.Holder. Empty fields are not known.
+// A Holder identifies the holder of a busy lock; see advisory.Holder. Empty fields are unknown.
 type Holder struct {
 	Local           bool      `json:"local"` // this process
 	PID             uint32    `json:"pid"`
@@ -45,11 +45,11 @@ func (p *ProblemError) Error() string {
 	return fmt.Sprintf("middleware: %d %s: %v", p.Status, p.Title, p.Err)
 }
 
-// Unwrap returns what happened.
+// Unwrap returns the cause.
 func (p *ProblemError) Unwrap() error { return p.Err }
 
-// Header returns the header of the answer: its type, that nobody may keep it, and
-// Retry-After in whole seconds, rounded up, if trying again can help.
+// Header returns the header of the answer: its type, a ban on caching and, if a retry can help,
+// Retry-After in whole seconds, rounded up.
 func (p *ProblemError) Header() http.Header { return problem.Header(p.retryAfter()) }
 
 // Body returns the body of the answer, JSON of the media type application/problem+json.
@@ -58,7 +58,7 @@ func (p *ProblemError) Body() []byte {
 	return body
 }
 
-// Respond writes the answer. Headers that described another body are removed.
+// Respond writes the answer. It removes headers that described another body.
 func (p *ProblemError) Respond(w http.ResponseWriter) { problem.Write(w, p.Status, p.retryAfter(), p) }
 
 func (p *ProblemError) retryAfter() time.Duration {

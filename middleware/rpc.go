@@ -10,7 +10,7 @@ import (
 // ErrorDomain is the domain of the google.rpc.ErrorInfo of a refusal.
 const ErrorDomain = "pglatch"
 
-// codes are the codes of gRPC, which connect uses too, by statuses of HTTP.
+// codes maps HTTP statuses to codes of gRPC, which Connect uses too.
 var codes = map[int]uint32{
 	http.StatusBadRequest:            3,  // InvalidArgument
 	http.StatusUnauthorized:          16, // Unauthenticated
@@ -37,9 +37,9 @@ var codes = map[int]uint32{
 //	no entity                       InvalidArgument (3)
 //	*RequestError                   by its status: 401 Unauthenticated, 404 NotFound, 429 ResourceExhausted, …; else Unknown (2)
 //
-// A BusyStatus of 429 makes busy ResourceExhausted, and one of 503 Unavailable. Neither is
-// the default: clients and proxies count Unavailable as a failure of the server, and many send
-// such a call again by themselves. For that a lost lock is not Unavailable either.
+// With a BusyStatus of 429, busy becomes ResourceExhausted, and with 503 Unavailable. Neither is
+// the default: clients and proxies count Unavailable as a failure of the server, and many resend
+// such a call on their own. For the same reason a lost lock is not Unavailable.
 func (p *ProblemError) Code() uint32 {
 	if p.Type == TypeLost {
 		return codes[http.StatusConflict]
@@ -50,8 +50,8 @@ func (p *ProblemError) Code() uint32 {
 	return 2
 }
 
-// Reason is that of a google.rpc.ErrorInfo: "LOCK_BUSY" for TypeBusy, and so on; the
-// status's text if the type says no more.
+// Reason returns the reason for a google.rpc.ErrorInfo: "LOCK_BUSY" for TypeBusy, and so on. If the
+// type adds nothing to the status, it is the text of the status.
 func (p *ProblemError) Reason() string {
 	name := p.Type[strings.LastIndexByte(p.Type, '/')+1:]
 	if p.Type == typeBlank {
@@ -60,9 +60,9 @@ func (p *ProblemError) Reason() string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", " ", "_", "'", "_").Replace(name))
 }
 
-// Metadata is that of a google.rpc.ErrorInfo: the type, and as far as they are told, the
-// namespace, the entity, and holder_pid, holder_application_name and holder_client_addr. All
-// are UTF-8, as the encoding of messages demands.
+// Metadata returns the metadata for a google.rpc.ErrorInfo: the type and, as far as they are known,
+// the namespace, the entity, and holder_pid, holder_application_name and holder_client_addr. All
+// values are UTF-8, as the message encoding requires.
 func (p *ProblemError) Metadata() map[string]string {
 	m := map[string]string{"type": p.Type, "namespace": p.Namespace, "entity": p.Entity}
 	if h := p.Holder; h != nil {
@@ -77,8 +77,9 @@ func (p *ProblemError) Metadata() map[string]string {
 	return m
 }
 
-// Retry is that of a google.rpc.RetryInfo: after how long to send the call again, which did
-// nothing. 0 = do not, also because a lock was lost and the outcome is not known.
+// Retry returns the delay for a google.rpc.RetryInfo: the time until the client resends the call,
+// which did nothing. 0 = do not resend, for example because a lock was lost and the outcome is
+// unknown.
 func (p *ProblemError) Retry() time.Duration {
 	if p.Type == TypeLost {
 		return 0
@@ -86,7 +87,7 @@ func (p *ProblemError) Retry() time.Duration {
 	return p.retryAfter()
 }
 
-// Message is what the status of an RPC says.
+// Message returns the text for the status of an RPC.
 func (p *ProblemError) Message() string {
 	if p.Detail == "" {
 		return p.Title

@@ -7,17 +7,16 @@ import (
 	"net/http"
 )
 
-// A recorder notes whether an answer was begun. What other packages reach through
-// http.ResponseController passes through Unwrap; what begins an answer must not
-// get past the recorder.
+// A recorder notes whether an answer was begun. http.ResponseController reaches the methods of
+// other writers through Unwrap. Methods that begin an answer must not bypass the recorder.
 type recorder struct {
 	http.ResponseWriter
 	written bool
 }
 
-// Record returns a writer for the handler and a function that reports whether an answer
-// was begun on it: by a status of 200 and above or 101, bytes, a flush or a hijacking. The
-// writer has the http.Flusher and http.Hijacker that w has, itself or inside.
+// Record returns a writer for the handler, and a function that reports whether an answer was begun
+// on it. An answer begins with a status of 200 and above or 101, bytes, a flush or a hijacking. The
+// writer has the http.Flusher and http.Hijacker of w, or of a writer inside w.
 func Record(w http.ResponseWriter) (http.ResponseWriter, func() bool) {
 	outer, rec := record(w)
 	return outer, rec.wrote
@@ -77,14 +76,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// ReadFrom keeps the way open to sendfile.
+// ReadFrom keeps sendfile possible.
 func (w *recorder) ReadFrom(src io.Reader) (int64, error) {
 	n, err := io.Copy(w.ResponseWriter, src)
 	w.written = w.written || n > 0
 	return n, err
 }
 
-// FlushError is http.ResponseController's way to flush, and sends the header.
+// FlushError is the flush method of http.ResponseController. It sends the header.
 func (w *recorder) FlushError() error {
 	err := http.NewResponseController(w.ResponseWriter).Flush()
 	w.written = w.written || err == nil

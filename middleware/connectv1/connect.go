@@ -17,9 +17,9 @@ import (
 // a stream, whose entity is in the header.
 type KeyFunc func(ctx context.Context, spec connect.Spec, header http.Header, msg any) (namespace.Key, error)
 
-// New returns an Interceptor for handlers. Config's Key, ReadAhead, LockSafeMethods and
-// ErrorHandler, which are for HTTP, are not looked at. It fails on a Config that is not valid, with
-// an error that names the field; nothing may be called then.
+// New returns an Interceptor for handlers. It ignores Config's Key, ReadAhead, LockSafeMethods and
+// ErrorHandler, which are for HTTP. If the Config is not valid, New returns an error that names the
+// field; do not use the Interceptor then.
 func New(c middleware.Config, key KeyFunc) (connect.Interceptor, error) {
 	g, err := middleware.NewGate(c)
 	return interceptor(func(ctx context.Context, spec connect.Spec, header http.Header, msg any, next func(context.Context) error) error {
@@ -28,7 +28,7 @@ func New(c middleware.Config, key KeyFunc) (connect.Interceptor, error) {
 	}), err
 }
 
-// An interceptor runs next under the lock of a call.
+// An interceptor runs next under the lock that a call needs.
 type interceptor func(ctx context.Context, spec connect.Spec, header http.Header, msg any, next func(context.Context) error) error
 
 // WrapUnary implements connect.Interceptor.
@@ -54,7 +54,7 @@ func (lock interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) 
 	}
 }
 
-// refusal makes an error of connect of a refusal. Its texts are UTF-8, and so can be encoded.
+// refusal converts a refusal to an error of Connect. Its texts are UTF-8, so they can be encoded.
 func refusal(err error) error {
 	p, ok := errors.AsType[*middleware.ProblemError](err)
 	if !ok {

@@ -14,14 +14,14 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A LockConfig is a middleware.Config for Echo v4. Fields that it has too are as there.
-// Locker and Key are required.
+// A LockConfig is a middleware.Config for Echo v4. Fields of the same name mean the same. Locker
+// and Key are required.
 type LockConfig struct {
-	// Skipper lets requests pass without a lock. nil = none but the safe methods.
+	// Skipper lets requests pass without a lock. nil = skip only the safe methods.
 	Skipper echomw.Skipper
 
-	// Key finds the entity of a request; see middleware.KeyFunc. What it finds on the way
-	// can be left to the handler in the context.
+	// Key finds the entity of a request; see middleware.KeyFunc. It can store values in the context
+	// for the handler.
 	Key func(c echo.Context) (namespace.Key, error)
 
 	Locker          *advisory.Locker
@@ -38,7 +38,7 @@ type LockConfig struct {
 	Logger          *slog.Logger
 }
 
-// DefaultLockConfig is what Lock adds the Locker and the Key to.
+// DefaultLockConfig is the config that Lock uses, with its Locker and Key added.
 var DefaultLockConfig = LockConfig{
 	Skipper:    echomw.DefaultSkipper,
 	BusyStatus: middleware.DefaultBusyStatus,
@@ -53,8 +53,8 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) echo.MiddlewareFunc {
 	return LockWithConfig(c)
 }
 
-// LockWithConfig is ToMiddleware for the wiring of a program: it panics on a config
-// that is not valid.
+// LockWithConfig is ToMiddleware for the wiring of a program: it panics on a config that is not
+// valid.
 func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 	m, err := c.ToMiddleware()
 	if err != nil {
@@ -63,22 +63,22 @@ func LockWithConfig(c LockConfig) echo.MiddlewareFunc {
 	return m
 }
 
-// Param is middleware.PathValue for the path parameters of Echo, which leaves them
-// escaped if the path came with escapes of its own.
+// Param is middleware.PathValue for the path parameters of Echo. Echo leaves them escaped if the
+// path itself contained escapes.
 func Param(ns namespace.Namespace, name string) func(echo.Context) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c echo.Context) (namespace.Key, error) {
 		value := c.Param(name)
-		if c.Request().URL.RawPath != "" { // which is what Echo matches, if there is one
+		if c.Request().URL.RawPath != "" { // Echo matches RawPath, if there is one
 			value = middleware.Unescape(value)
 		}
 		return entity(value)
 	}
 }
 
-// ToMiddleware returns the middleware. It fails on a config that is not valid, with
-// an error that names the field. Refusals are written, not returned: Echo's
-// HTTPErrorHandler sees the errors of the handler only.
+// ToMiddleware returns the middleware. If the config is not valid, it returns an error that names
+// the field. The middleware writes refusals instead of returning them: Echo's HTTPErrorHandler sees
+// only the errors of the handler.
 func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	if c.Key == nil {
 		return nil, errors.New("middleware: Key is nil: set it, to Param for a path like /agents/:id")
@@ -104,9 +104,9 @@ func (c LockConfig) ToMiddleware() (echo.MiddlewareFunc, error) {
 	}, nil
 }
 
-// serve calls next with the request and the writer of the Gate, and gives the context
-// back what it had, for the middlewares outside: the request of the handler has ended.
-// Committed alone does not show a flush or a hijacking.
+// serve calls next with the Gate's request and writer. Afterwards it restores the context's own for
+// the outer middlewares: the context of the handler's request has ended. Committed alone does not
+// show a flush or a hijacking.
 func (c LockConfig) serve(g *middleware.Gate, ec echo.Context, next echo.HandlerFunc) (err error) {
 	r, w := ec.Request(), ec.Response()
 	inner := w.Writer

@@ -17,10 +17,10 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) echo.MiddlewareFunc {
 	return wrap(middleware.Must(middleware.Config{Locker: locker, Key: middleware.PathValue(ns, "id")}))
 }
 
-// New returns an Echo middleware. Echo's path parameters are path values of the request
-// that Config.Key gets, without escapes. It fails on a Config that is not valid, with an error
-// that names the field. Refusals are written, not returned: Echo's HTTPErrorHandler sees the errors of
-// the handler only.
+// New returns an Echo middleware. Config.Key receives a request whose path values are Echo's path
+// parameters, without escapes. If the Config is not valid, New returns an error that names the field.
+// The middleware writes refusals instead of returning them: Echo's HTTPErrorHandler sees only the
+// errors of the handler.
 func New(c middleware.Config) (echo.MiddlewareFunc, error) {
 	lock, err := middleware.New(c)
 	if err != nil {
@@ -33,7 +33,7 @@ func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(ec *echo.Context) (err error) {
 			r, w := ec.Request(), ec.Response()
-			defer func() { // for the middlewares outside: the request of the handler has ended
+			defer func() { // for the outer middlewares: the context of the handler's request has ended
 				ec.SetRequest(r)
 				ec.SetResponse(w)
 			}()
@@ -55,8 +55,8 @@ func wrap(lock func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
-// cutOut reports whether the parameters are parts of the escaped path of the request. The router
-// does not tell how it is configured. Without their escapes they would be shorter, and not fill
+// cutOut reports whether the parameters are parts of the request's escaped path. The router does not
+// expose its configuration. Without their escapes the parameters would be shorter, and would not fill
 // the path.
 func cutOut(ec *echo.Context) bool {
 	escaped := ec.Request().URL.RawPath

@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Lock returns a Fiber handler that takes the lock on the path parameter "id" for those
-// behind it. It panics on a nil Locker and on the zero Namespace.
+// Lock returns a Fiber handler that runs the handlers after it under the lock on the path parameter
+// "id". It panics on a nil Locker and on the zero Namespace.
 func Lock(locker *advisory.Locker, ns namespace.Namespace) fiber.Handler {
 	h, err := New(middleware.Config{Locker: locker}, Param(ns, "id"))
 	if err != nil {
@@ -22,9 +22,9 @@ func Lock(locker *advisory.Locker, ns namespace.Namespace) fiber.Handler {
 	return h
 }
 
-// Param is middleware.PathValue for the parameters of Fiber, which leaves them escaped unless
-// its UnescapePath is set. The key is a copy of what Fiber uses again for the next request; an
-// extractor of one's own must make one too.
+// Param is middleware.PathValue for the parameters of Fiber, which leaves them escaped unless its
+// UnescapePath is set. The key is a copy, because Fiber reuses the parameter's memory for the next
+// request. An extractor of your own must copy too.
 func Param(ns namespace.Namespace, name string) func(fiber.Ctx) (namespace.Key, error) {
 	entity := middleware.Entity(ns, name)
 	return func(c fiber.Ctx) (namespace.Key, error) {
@@ -36,10 +36,10 @@ func Param(ns namespace.Namespace, name string) func(fiber.Ctx) (namespace.Key, 
 	}
 }
 
-// New returns a Fiber handler that runs those behind it under the lock on what key finds;
-// see middleware.KeyFunc for its errors. Config's Key, ReadAhead and ErrorHandler, which are
-// for net/http, are not looked at. It fails on a Config that is not valid, with an error that
-// names the field.
+// New returns a Fiber handler that runs the handlers after it under the lock on the key that key
+// finds; see middleware.KeyFunc for its errors. It ignores Config's Key, ReadAhead and
+// ErrorHandler, which are for net/http. If the Config is not valid, New returns an error that names
+// the field.
 func New(c middleware.Config, key func(fiber.Ctx) (namespace.Key, error)) (fiber.Handler, error) {
 	g, err := middleware.NewGate(c)
 	if err != nil {

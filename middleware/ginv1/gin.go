@@ -10,15 +10,15 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Lock returns a Gin handler that takes the lock on the path parameter "id" for those
-// behind it. It panics on a nil Locker and on the zero Namespace.
+// Lock returns a Gin handler that runs the handlers after it under the lock on the path parameter
+// "id". It panics on a nil Locker and on the zero Namespace.
 func Lock(locker *advisory.Locker, ns namespace.Namespace) gin.HandlerFunc {
 	return wrap(middleware.Must(middleware.Config{Locker: locker, Key: middleware.PathValue(ns, "id")}))
 }
 
-// New returns a Gin handler that runs those behind it under the lock. Gin's parameters are
-// path values of the request that Config.Key gets. It fails on a Config that is not valid,
-// with an error that names the field.
+// New returns a Gin handler that runs the handlers after it under the lock. Config.Key receives a
+// request whose path values are Gin's parameters. If the Config is not valid, New returns an error
+// that names the field.
 func New(c middleware.Config) (gin.HandlerFunc, error) {
 	lock, err := middleware.New(c)
 	if err != nil {
@@ -31,10 +31,10 @@ func wrap(lock func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(gc *gin.Context) {
 		r, ran := gc.Request, false
 		defer func() {
-			gc.Request = r // for the handlers outside: the other's context has ended
+			gc.Request = r // for the outer handlers: the inner request's context has ended
 			if !ran {
 				gc.Abort()
-				gc.Writer.WriteHeader(http.StatusServiceUnavailable) // if nothing was written: else Gin sends an empty 200
+				gc.Writer.WriteHeader(http.StatusServiceUnavailable) // if nothing was written: otherwise Gin sends an empty 200
 			}
 		}()
 		for _, p := range gc.Params {
@@ -44,7 +44,7 @@ func wrap(lock func(http.Handler) http.Handler) gin.HandlerFunc {
 			gc.Request, ran = r, true
 			gc.Next()
 			if gc.Writer.Written() {
-				w.WriteHeader(gc.Writer.Status()) // tells only that there is an answer
+				w.WriteHeader(gc.Writer.Status()) // shows only that there is an answer
 			}
 		})).ServeHTTP(gc.Writer, r)
 	}

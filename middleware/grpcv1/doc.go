@@ -1,11 +1,11 @@
-// Package grpcv1 is package middleware for gRPC: calls for one entity run one after the
+// Package grpcv1 is package middleware for gRPC: it runs the calls for one entity one after the
 // other, in all processes that share a database.
 //
 //	lock, err := grpcv1.New(middleware.Config{Locker: locker}, key)
 //	server := grpc.NewServer(grpc.UnaryInterceptor(lock.Unary), grpc.StreamInterceptor(lock.Stream))
 //
-// Interceptors see every call of a server. key finds the entity of a call, by its method and
-// its message, and returns middleware.ErrNoLock for those that need no lock:
+// Interceptors see every call of a server. key finds the entity of a call from its method and its
+// message. For calls that need no lock, key returns middleware.ErrNoLock:
 //
 //	key := func(ctx context.Context, method string, req any) (namespace.Key, error) {
 //		if r, ok := req.(*agentpb.StopRequest); ok {
@@ -24,20 +24,20 @@
 //	the program's mistake         Internal
 //	the client has gone           the handler does not run
 //
-// Each refusal has a google.rpc.ErrorInfo of the domain "pglatch", whose reason says which it
-// is (LOCK_BUSY, LOCK_LOST, LOCK_POOL_EXHAUSTED, LOCK_UNAVAILABLE, LOCK_REFUSED, LOCK_MISUSE,
-// LOCK_NO_ENTITY), with namespace, entity and holder in its metadata. The table, with its
-// reasons, is at ProblemError.Code of package middleware. Aborted is what gRPC has for conflicts of
-// concurrency; Unavailable, which is for a server that does not work, is repeated by the
-// retry policies of many clients, and must not be the answer to a call whose outcome is not known.
+// Each refusal carries a google.rpc.ErrorInfo of the domain "pglatch". Its reason is LOCK_BUSY,
+// LOCK_LOST, LOCK_POOL_EXHAUSTED, LOCK_UNAVAILABLE, LOCK_REFUSED, LOCK_MISUSE or LOCK_NO_ENTITY. Its
+// metadata have namespace, entity and holder. The table with the reasons is at ProblemError.Code of
+// package middleware. Aborted is gRPC's code for concurrency conflicts. Unavailable means that a
+// server does not work, and the retry policies of many clients repeat the call. It must therefore not
+// answer a call whose outcome is unknown.
 //
-// A stream holds its lock from its begin to its end. Messages that were sent before a loss stay
-// sent. A loss ends the context of the handler, and nothing else: RecvMsg and SendMsg follow the
-// context of the call, so that one that is blocked stays blocked until the client sends, reads or
-// goes. A handler that waits for messages and must stop at a loss receives on a goroutine of its own,
-// waits for what it receives or for stream.Context(), and returns: that ends the call, and RecvMsg.
-// A panic frees the lock and goes on; what recovers it stands outside, before this
-// interceptor in grpc.ChainUnaryInterceptor.
+// A stream holds its lock from its begin to its end. Messages that were sent before a loss stay sent.
+// A loss ends only the context of the handler. RecvMsg and SendMsg follow the context of the call: a
+// blocked one stays blocked until the client sends, reads or leaves. If a handler waits for messages
+// and must stop at a loss, let it receive on a separate goroutine. It then waits for a message or for
+// stream.Context(), and returns: that ends the call, and RecvMsg. A panic releases the lock and
+// continues. An interceptor that recovers it stands outside: before this interceptor in
+// grpc.ChainUnaryInterceptor.
 //
-// It is a module of its own, so that who has no gRPC does not compile it.
+// grpcv1 is a separate module, so that programs without gRPC do not compile it.
 package grpcv1

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A KeyFunc finds the entity of a call; see middleware.KeyFunc for its errors. method is as in
+// A KeyFunc finds the entity of a call; see middleware.KeyFunc for its errors. method has the form
 // "/package.Service/Method". req is nil for a stream, whose entity is in the metadata of ctx.
 type KeyFunc func(ctx context.Context, method string, req any) (namespace.Key, error)
 
@@ -25,9 +25,8 @@ type Interceptor struct {
 	key  KeyFunc
 }
 
-// New returns an Interceptor. Config's Key, ReadAhead, LockSafeMethods and ErrorHandler, which
-// are for HTTP, are not looked at. It fails on a Config that is not valid, with an error that
-// names the field.
+// New returns an Interceptor. It ignores Config's Key, ReadAhead, LockSafeMethods and ErrorHandler,
+// which are for HTTP. If the Config is not valid, New returns an error that names the field.
 func New(c middleware.Config, key KeyFunc) (*Interceptor, error) {
 	g, err := middleware.NewGate(c)
 	if err != nil {
@@ -50,7 +49,7 @@ func (i *Interceptor) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServ
 	return i.do(s.Context(), info.FullMethod, nil, func(ctx context.Context) error { return next(srv, stream{s, ctx}) })
 }
 
-// do returns refusals as statuses.
+// do runs next under the lock, and returns refusals as statuses.
 func (i *Interceptor) do(ctx context.Context, method string, req any, next func(context.Context) error) error {
 	key, err := i.key(ctx, method, req)
 	err = i.gate.Do(ctx, key, err, next)
@@ -65,7 +64,7 @@ func (i *Interceptor) do(ctx context.Context, method string, req any, next func(
 	return err
 }
 
-// A stream has the context of its lock.
+// A stream is a ServerStream with the context of its lock.
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -36,7 +36,7 @@ var answerCases = []testCase{
 		server := s.serve(c, never(s))
 		answer := s.refused(server, http.StatusLocked, aborted, middleware.TypeBusy)
 		assert.Equal(s, 2*time.Second, answer.RetryAfter)
-		for end := time.Now().Add(s.f.Timeout); answer.HolderPID == 0 && time.Now().Before(end); { // a server that is busy may not say it in time
+		for end := time.Now().Add(s.f.Timeout); answer.HolderPID == 0 && time.Now().Before(end); { // a busy server may not name the holder in time
 			answer = s.refused(server, http.StatusLocked, aborted, middleware.TypeBusy)
 		}
 		assert.Equal(s, lock.PID(), answer.HolderPID)
@@ -51,7 +51,7 @@ var answerCases = []testCase{
 	{name: "a wait that runs out is told as busy", run: func(s *suite) {
 		r := s.replica()
 		s.hold(r)
-		c := r.config() // of another replica a busy server may not say in time that it holds the lock
+		c := r.config() // a busy server may not name a holder in another replica in time
 		c.Wait = 50 * time.Millisecond
 		answer := s.refused(s.serve(c, never(s)), http.StatusLocked, aborted, middleware.TypeBusy)
 		assert.Equal(s, time.Second, answer.RetryAfter)

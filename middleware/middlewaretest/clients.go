@@ -57,7 +57,7 @@ var clientCases = []testCase{
 	},
 }
 
-// leaveWaiting has a client leave while it waits for a lock that is held.
+// leaveWaiting makes a client leave while it waits for a held lock.
 func (s *suite) leaveWaiting(served chan<- struct{}) (*advisory.Lock, replica, Server) {
 	s.Helper()
 	r := s.replica()

@@ -1,10 +1,15 @@
-// Package middlewaretest is the conformance suite of the adapters of package middleware. It
-// checks that a router, or an RPC framework, with a lock around its handlers keeps what
-// package middleware promises: requests for one entity run one after the other, a busy one
-// is told so, a lost lock ends the request, a panic frees the lock, a client that leaves
-// leaves the line, and no path gets past the lock.
+// Package middlewaretest is the conformance suite of the adapters of package middleware. It checks
+// that a router, or an RPC framework, with a lock around its handlers keeps the guarantees of
+// package middleware:
 //
-// An adapter of one's own for a router on net/http is tested by one call:
+//   - Requests for one entity run one after the other.
+//   - A request for a busy entity gets the answer that it is busy.
+//   - A lost lock ends the request.
+//   - A panic releases the lock.
+//   - A client that leaves leaves the queue.
+//   - No path bypasses the lock.
+//
+// To test your own adapter for a router on net/http, make one call:
 //
 //	middlewaretest.Run(t, middlewaretest.Framework{
 //		Serve: func(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
@@ -16,6 +21,7 @@
 //		},
 //	})
 //
-// What a framework cannot do is named in Framework.Without with its reason. The suite then
-// shows a subtest of that name, which checks that it is so where that can be seen.
+// Name each ability that a framework lacks in Framework.Without, with its reason. The suite then
+// shows a subtest of that name, which checks that the ability is lacking where that can be
+// observed.
 package middlewaretest

@@ -20,8 +20,7 @@ import (
 	"github.com/pglatch/pglatch/middleware"
 )
 
-// Handle runs the Handler for a request of net/http, of which the router says that it is
-// for id.
+// Handle runs the Handler for a request of net/http that the router routed to id.
 func (s Setup) Handle(w http.ResponseWriter, r *http.Request, id string) {
 	text := s.Handler(Exchange{
 		Context: r.Context(),
@@ -150,10 +149,10 @@ func (s *suite) get(server Server, path string) (status int) {
 	return resp.StatusCode
 }
 
-// raw sends a path as it is, and returns the status of the answer; 0 if the server hung up.
+// raw sends a path unchanged, and returns the status of the answer; 0 if the server hung up.
 func (s *suite) raw(server Server, path string) int {
 	s.Helper()
-	conn, err := net.Dial("tcp", server.Address) //nolint:noctx // it is closed in the end
+	conn, err := net.Dial("tcp", server.Address) //nolint:noctx // it is closed at the end
 	require.NoError(s, err)
 	defer func() { _ = conn.Close() }()
 	require.NoError(s, conn.SetDeadline(time.Now().Add(s.f.Timeout)))

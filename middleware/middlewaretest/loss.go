@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/middleware"
 )
 
-// lose ends the session of the only lock that r holds, and returns when the request's
-// context has ended.
+// lose ends the session of the only lock that r holds, and returns when the request's context has
+// ended.
 func (s *suite) lose(r replica, x Exchange) {
 	held := slices.Collect(r.Held())
 	if !assert.Len(s, held, 1) {
@@ -37,7 +37,7 @@ var lossCases = []testCase{
 			}
 			return ""
 		})
-		// Of gRPC it is no Unavailable: many clients send a call that got one again by themselves.
+		// In gRPC it is not Unavailable: many clients resend such a call on their own.
 		answer := s.refused(server, http.StatusServiceUnavailable, aborted, middleware.TypeLost)
 		assert.Equal(s, s.f.RPC, answer.RetryAfter == 0, "nor is a RetryInfo in it")
 		lose = false

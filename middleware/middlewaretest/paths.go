@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A path names one entity on every router that takes it.
+// A path names one entity on every router that accepts it.
 type path struct {
 	raw    string
 	entity string // when all escapes are resolved, once
@@ -103,7 +103,7 @@ var pathCases = []testCase{
 		assert.Greater(s, served, len(texts)/2)
 	}},
 	{name: "a key stays as it was after its request", run: func(s *suite) {
-		// A framework may use the memory of one request for the next one, and what looks at
+		// A framework may reuse the memory of one request for the next one, and an observer of
 		// locks may keep a key.
 		var keys []namespace.Key
 		r := s.replica()
@@ -124,14 +124,14 @@ var pathCases = []testCase{
 	}},
 }
 
-// A watcher is a server that notes which keys its requests hold.
+// A watcher is a server that notes the keys that its requests hold.
 type watcher struct {
 	*suite
 	server Server
 	seen   []sight
 }
 
-// A sight is what a handler sees: its entity, and the keys that are held.
+// A sight is a handler's view: its entity, and the keys that are held.
 type sight struct {
 	id   string
 	keys []namespace.Key
@@ -152,8 +152,8 @@ func (s *suite) watch() *watcher {
 	return w
 }
 
-// check reports whether the handler ran, and checks that it held the lock of the entity,
-// which is also the one that the handler sees, with its escapes or without.
+// check reports whether the handler ran. It checks that the handler held the lock of the entity,
+// and saw that entity, with its escapes or without.
 func (w *watcher) check(what, entity, also string) (ran bool) {
 	w.Helper()
 	defer func() { w.seen = nil }()

@@ -48,18 +48,18 @@ type testCase struct {
 	http  bool    // it is about HTTP
 	rpc   bool    // it is about RPC
 	needs Ability // "" = none
-	// without checks that the ability is lacking. nil = that cannot be seen.
+	// without checks that the ability is lacking. nil = that cannot be observed.
 	without func(s *suite)
 }
 
-// A suite is one test case at work.
+// A suite is one running test case.
 type suite struct {
 	*testing.T
 	f  Framework
 	db Database
 }
 
-// A replica is one process of a program: a Locker, and what happens to its requests.
+// A replica is one process of a program: a Locker, and the events of its requests.
 type replica struct {
 	*advisory.Locker
 	waits chan namespace.Key // a request has begun to wait
@@ -84,7 +84,7 @@ func (s *suite) replica() replica {
 	return r
 }
 
-// config is what a server of the suite takes locks by.
+// config is the Config for a server of the suite.
 func (r replica) config() middleware.Config {
 	return middleware.Config{Locker: r.Locker, Key: middleware.PathValue(Agents, "id")}
 }
@@ -116,7 +116,7 @@ type result struct {
 	err    error
 }
 
-// call sends a request from a client of its own.
+// call sends a request from a new client.
 func (s *suite) call(ctx context.Context, server Server, id string) <-chan result {
 	results := make(chan result, 1)
 	go func() {
@@ -135,7 +135,7 @@ func (s *suite) served(server Server, id string) Answer {
 	return r.answer
 }
 
-// refused checks that a request for agent 42 is refused, with a status of HTTP or a code of gRPC.
+// refused checks that a request for agent 42 is refused, with an HTTP status or a gRPC code.
 func (s *suite) refused(server Server, status, code int, kind string) Answer {
 	s.Helper()
 	r := receive(s, s.call(s.Context(), server, "42"))
