@@ -14,11 +14,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// metadataKey is where a lease has the record that client-go acquired it with.
+// metadataKey is the key under which a lease stores the record that client-go acquired it with.
 const metadataKey = "leaderElectionRecord"
 
-// acquire gets the lease, if nobody has it, for as long as the record says. If the outcome
-// of an earlier try is not known, it is the same request, and gets the same lease.
+// acquire acquires the lease, if it is free, for the duration in the record. If the outcome of an
+// earlier try is unknown, acquire repeats the same request, and gets the same lease.
 func (l *Lock) acquire(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -64,7 +64,7 @@ func (l *Lock) release(ctx context.Context) error {
 	return err
 }
 
-// over notes that the lease of this candidate has ended before it was released.
+// over notes that the lease of this candidate ended before it was released.
 func (l *Lock) over() {
 	l.forget()
 	l.lost = l.leading
@@ -75,12 +75,12 @@ func (l *Lock) forget() {
 	l.token.Store(0)
 }
 
-// over reports whether a claim is the current one no more.
+// over reports whether a claim is no longer the current one.
 func over(err error) bool {
 	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
 }
 
-// known reports whether an acquisition that failed with err has certainly got nothing.
+// known reports whether a failed acquisition has certainly acquired nothing.
 func known(err error) bool {
 	for _, condition := range []error{lease.ErrHeld, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed} {
 		if errors.Is(err, condition) {
@@ -94,11 +94,11 @@ func ttl(record resourcelock.LeaderElectionRecord) time.Duration {
 	return time.Duration(record.LeaseDurationSeconds) * time.Second
 }
 
-// record is what client-go sees of a lease.
+// record returns client-go's view of a lease.
 func (l *Lock) record(found lease.Record) *resourcelock.LeaderElectionRecord {
 	var record resourcelock.LeaderElectionRecord
 	if json.Unmarshal([]byte(found.Metadata[metadataKey]), &record) != nil || record.LeaseDurationSeconds == 0 {
-		// Not acquired by client-go: it ends when the store says.
+		// Not acquired by client-go: it ends when the store says so.
 		record = resourcelock.LeaderElectionRecord{LeaseDurationSeconds: int((found.Remaining + time.Second - 1) / time.Second)}
 	}
 	record.AcquireTime = metav1.NewTime(found.AcquiredAt)
@@ -107,7 +107,7 @@ func (l *Lock) record(found lease.Record) *resourcelock.LeaderElectionRecord {
 	case found.State != lease.Held:
 		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
 	case found.Holder == l.config.Identity && l.asked == "" && (l.held == nil || *l.held != found.Claim):
-		// Of another process, or of this one before it was started again: not this candidate.
+		// Held by another process, or by this one before a restart: not this candidate.
 		record.HolderIdentity = fmt.Sprintf("%s (token %d)", found.Holder, found.Token)
 	default:
 		record.HolderIdentity = found.Holder

@@ -1,7 +1,6 @@
-// Package clientgolock lets the leader election of client-go, and a manager of
-// controller-runtime, run on a lease store of ours in place of a Lease of the Kubernetes
-// API: on PostgreSQL, or on a lock server. A controller needs no rights on leases then, and
-// an operator can run where there is no Kubernetes at all.
+// Package clientgolock runs the leader election of client-go, and of a controller-runtime manager,
+// on a lease store of pglatch instead of a Lease of the Kubernetes API: on PostgreSQL, or on a lock
+// server. A controller then needs no rights on leases, and an operator can run without Kubernetes.
 //
 //	lock, err := clientgolock.New(store, clientgolock.Config{Name: "my-operator"})
 //	…
@@ -10,40 +9,41 @@
 //		LeaderElectionResourceLockInterface: lock,
 //	})
 //
-// or leaderelection.LeaderElectionConfig{Lock: lock, …}. Package leader/kubernetes of this
-// project is the opposite: our elector on the leases of Kubernetes. A program that is not
-// bound to client-go's elector is better off with package leader, which ends the work
-// before the lease does and says which term it is.
+// or leaderelection.LeaderElectionConfig{Lock: lock, …}. Package leader/kubernetes of this project
+// does the opposite: it runs our elector on the leases of Kubernetes. A program that is not bound
+// to client-go's elector should use package leader, which ends the work before the lease does and
+// names the term.
 //
 // # What it guarantees
 //
-//   - One candidate at a time has the lease, by the clock of the store. Clocks of candidates
-//     need not agree: what client-go writes about time is kept for people and not looked at.
-//   - An update by who does not have the lease is refused with a conflict: it is compared
-//     with the claim of the lease (holder, random id and fencing token), and a takeover also
-//     with the version that the last Get returned.
-//   - A leadership is one lease. client-go's elector, when it was stopped for long, finds the
-//     Lease free and takes it again without having told anybody that another led meanwhile.
-//     Here a lost lease stays lost until the elector has stopped: Get and Update fail with an
-//     error that matches ErrLost, the elector's renewals run into RenewDeadline, and
-//     OnStoppedLeading is called.
+//   - One candidate at a time has the lease, by the clock of the store. Candidates' clocks need not
+//     agree: the times that client-go writes are kept for people and otherwise ignored.
+//   - An update by a candidate without the lease is refused with a conflict. It is compared with
+//     the claim of the lease (holder, random id and fencing token), and a takeover also with the
+//     version that the last Get returned.
+//   - A leadership is one lease. If client-go's elector was stopped for long, it finds the Lease
+//     free and takes it again without reporting that another candidate led meanwhile. Here a lost
+//     lease stays lost until the elector has stopped: Get and Update fail with an error that
+//     matches ErrLost, the elector's renewals run into RenewDeadline, and OnStoppedLeading is
+//     called.
 //   - Two candidates with one identity exclude each other, where client-go takes both for the
-//     leader. ReleaseOnCancel gives the lease back, and never that of a successor.
-//   - Token is the fencing token of the lease, for what is written while leading.
+//     leader. ReleaseOnCancel releases the lease, and never that of a successor.
+//   - Token is the fencing token of the lease, for writes while leading.
 //   - The answer to a takeover may be lost: the next try gets the same lease.
 //
 // # What it does not guarantee
 //
-// What client-go does not: that work has ended when another leads. Its elector ends the
-// context of OnStartedLeading up to RenewDeadline + RetryPeriod after its last good renewal,
-// before the lease ends after LeaseDuration; a process that is stopped meanwhile goes on
-// when it wakes up, until it looks. Only the token keeps its late writes out. With
-// ReleaseOnCancel the elector gives up the lease without waiting for OnStartedLeading to return.
+// client-go does not guarantee that work has ended when another candidate leads, and neither does
+// this package. Its elector ends the context of OnStartedLeading up to RenewDeadline + RetryPeriod
+// after its last good renewal, before the lease ends after LeaseDuration. A process that is stopped
+// meanwhile continues its work when it wakes up, until it checks. Only the token keeps its late
+// writes out. With ReleaseOnCancel the elector gives up the lease without waiting for
+// OnStartedLeading to return.
 //
-// LeaderTransitions counts leaders, and begins again at 0 when the store has forgotten the
-// name (lease.SweepRequest.Retention), as when somebody deletes a Lease. Two takeovers at the
-// same moment, of which one has already ended, can be counted as one. Coordinated leader
-// election, which needs LeaseCandidates of the Kubernetes API, is not supported.
+// LeaderTransitions counts leaders. It starts again at 0 when the store has forgotten the name
+// (lease.SweepRequest.Retention), as when somebody deletes a Lease. Two takeovers at the same
+// moment can be counted as one if one of them has already ended. Coordinated leader election, which
+// needs LeaseCandidates of the Kubernetes API, is not supported.
 //
 // # When things go wrong
 //

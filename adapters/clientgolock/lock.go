@@ -18,16 +18,15 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrLost says that the lease of this leadership is over, and that the elector has not
-// stopped yet.
+// ErrLost means that the lease of this leadership is over, and that the elector has not stopped yet.
 var ErrLost = errors.New("clientgolock: lease lost; it can be acquired again when the elector has stopped leading")
 
-// resource names what a conflict is about, in errors of the Kubernetes API's form.
+// resource names the subject of a conflict, in errors of the Kubernetes API's form.
 var resource = schema.GroupResource{Group: "lease.pglatch", Resource: "leases"}
 
 // A Config names an election and one of its candidates.
 type Config struct {
-	// Name is that of the lease; see lease.ValidateName. All candidates use the same.
+	// Name is the lease's name; see lease.ValidateName. All candidates use the same.
 	Name string
 
 	// Identity is the name of this candidate in the record. "" = host name and a random part,
@@ -35,24 +34,24 @@ type Config struct {
 	Identity string
 }
 
-// A Lock is a resourcelock.Interface on a lease. It is for one elector at a time; Token,
-// Identity and Describe may be called by anybody.
+// A Lock is a resourcelock.Interface on a lease. Only one elector may use it at a time. Token, Identity and
+// Describe are safe for concurrent use.
 type Lock struct {
 	store  leased.Store
 	config Config
 
-	held    *lease.Claim  // what the last successful Create or Update got; nil = nothing
+	held    *lease.Claim  // the claim of the last successful Create or Update; nil = none
 	token   atomic.Uint64 // of held
 	seen    *lease.Record // what the last Get returned; nil = nothing
-	asked   string        // idempotency key of an acquisition whose outcome is not known; "" = none
+	asked   string        // idempotency key of an acquisition whose outcome is unknown; "" = none
 	leading bool          // from "became leader" to "stopped leading"
 	lost    bool          // the lease ended while leading
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns a Lock on a store, which stays the caller's, without asking it anything: any
-// lease.Store, or a *leasehttp.Client. Errors: *lease.InvalidError.
+// New returns a Lock on a store: any lease.Store, or a *leasehttp.Client. The store stays the caller's, and
+// New sends it no request. Errors: *lease.InvalidError.
 func New(store leased.Store, config Config) (*Lock, error) {
 	if store == nil {
 		return nil, &lease.InvalidError{Field: "store", Value: "nil", Remedy: "pass a lease.Store or a *leasehttp.Client"}
@@ -80,12 +79,11 @@ func (l *Lock) Identity() string { return l.config.Identity }
 // Describe returns the lease's name.
 func (l *Lock) Describe() string { return l.config.Name }
 
-// Token returns the fencing token of the lease that this candidate last got, and 0 if it
-// has none or knows that it ended.
+// Token returns the fencing token of the lease that this candidate last got. It is 0 if the candidate has
+// none or knows that it ended.
 func (l *Lock) Token() uint64 { return l.token.Load() }
 
-// RecordEvent is told by the elector that it became leader, or stopped leading. Other events
-// say nothing here.
+// RecordEvent receives the elector's "became leader" and "stopped leading". It ignores other events.
 func (l *Lock) RecordEvent(event string) {
 	switch event {
 	case "became leader":
@@ -95,9 +93,9 @@ func (l *Lock) RecordEvent(event string) {
 	}
 }
 
-// Get returns the record of the lease, and bytes that differ after each change of it. Who
-// has it is empty if it was released or has expired. The error matches apierrors.IsNotFound
-// if the store knows nothing of it, ErrLost, or is the store's.
+// Get returns the record of the lease, and bytes that differ after each change of it. The holder is empty if
+// the lease was released or has expired. The error matches apierrors.IsNotFound if the store does not know
+// the lease, is ErrLost, or is the store's.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.seen = nil
 	found, err := l.store.Get(ctx, l.config.Name)
@@ -126,8 +124,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// Create gets the lease of a name that the store does not know. The error matches
-// apierrors.IsAlreadyExists if somebody has it.
+// Create acquires the lease of a name that the store does not know. The error matches
+// apierrors.IsAlreadyExists if another candidate has it.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch err := l.acquire(ctx, record); {
 	case errors.Is(err, lease.ErrHeld):
@@ -138,11 +136,10 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
-// Update renews the lease of this candidate, takes over one that was free when Get was last
-// called, or, if the record names no holder, releases it. The error matches
-// apierrors.IsConflict if somebody else has, or had, the lease since; then nothing has
-// changed. A release of a lease that is over is a *lease.StaleError and no conflict, because client-go would
-// repeat it.
+// Update does one of these: it renews the lease of this candidate, takes over a lease that was free at the
+// last Get, or, if the record names no holder, releases the lease. The error matches apierrors.IsConflict if
+// another candidate has, or had, the lease since; then nothing has changed. Releasing a lease that is over
+// gives a *lease.StaleError and no conflict, because client-go would repeat the release.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.update(ctx, record)
 	switch {
@@ -164,7 +161,7 @@ func (l *Lock) update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return l.renew(ctx, record)
 	case l.seen == nil:
 		return errors.New("there is nothing to update: call Get first")
-	case l.asked == "": // else the store knows the request, if it has arrived
+	case l.asked == "": // otherwise the store knows the request, if it has arrived
 		found, err := l.store.Get(ctx, l.config.Name)
 		if err != nil {
 			return err

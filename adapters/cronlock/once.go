@@ -11,24 +11,25 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// A Config says how a job is run once per tick. Runner, Job and Schedule are required.
+// A Config sets how a job is run once per tick. Runner, Job and Schedule are required.
 type Config struct {
 	Runner *once.Runner
 
 	// Job is the name of the job, the same on all nodes.
 	Job string
 
-	// Schedule is that with which the job is added to the cron.Cron, in the same location on all nodes.
+	// Schedule is the schedule of the job in the cron.Cron, in the same location on all nodes.
 	Schedule cron.Schedule
 
-	// Location is that of the cron.Cron, which a schedule without CRON_TZ goes by: Cron.Location returns it. nil =
-	// that of Now, which is time.Local, as for cron.New.
+	// Location is the location of the cron.Cron, for schedules without CRON_TZ: Cron.Location returns it. nil = that of
+	// Now, which is time.Local, as for cron.New.
 	Location *time.Location
 
-	// Context is for the claims and for the job, if it is a Func; its end cuts the job short. nil = context.Background().
+	// Context is for the claims and for the job, if it is a Func. Its end cuts the job short. nil =
+	// context.Background().
 	Context context.Context //nolint:containedctx // cron has none
 
-	// Logger gets why a job was not run, or did not end well (Error), and that it was run elsewhere (Info). nil =
+	// Logger receives why a job was not run, or did not end well (Error), and that it was run elsewhere (Info). nil =
 	// cron.DefaultLogger.
 	Logger cron.Logger
 
@@ -36,15 +37,16 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Func is a job that gets a context, which ends when the claim on its tick is lost, and whose error is noted.
-// once.ClaimOf finds the tick and the token in it. Give it to Once directly: behind another JobWrapper it is only called.
+// A Func is a job with a context and an error. The context ends when the claim on its tick is lost; once.ClaimOf finds
+// the tick and the token in it. The error is noted. Pass a Func to Once directly: behind another JobWrapper it is only
+// called.
 type Func func(ctx context.Context) error
 
 // Run calls the function outside of Once. Its error is dropped.
 func (f Func) Run() { _ = f(context.Background()) }
 
-// Once returns a cron.JobWrapper that runs each tick of one job on one of all nodes whose Runners use the
-// same store. *once.InvalidError for a field that is out of bounds.
+// Once returns a cron.JobWrapper that runs each tick of one job on one of all nodes whose Runners use the same store.
+// Its error is a *once.InvalidError for a field that is out of bounds.
 func Once(c Config) (cron.JobWrapper, error) {
 	switch {
 	case c.Runner == nil:
@@ -94,12 +96,12 @@ func (c Config) run(job cron.Job) {
 	}
 }
 
-// ErrNoTick says that a schedule has no tick before the present.
+// ErrNoTick means that a schedule has no tick before the present.
 var ErrNoTick = errors.New("cronlock: the schedule has had no tick for a year")
 
-// TickOf returns the tick for which a job is run at a time: the last one of the schedule that is not after
-// it, in whose location a schedule without one is looked at. cron runs no job before its time. For a cron.ConstantDelaySchedule, as of "@every 5m", which each node counts from
-// its start, it is the period that the time is in, counted from the zero time.
+// TickOf returns the tick for which a job is run at now: the last one of the schedule that is not after now. A schedule
+// without a location uses that of now. cron runs no job before its time. Each node counts a cron.ConstantDelaySchedule,
+// as of "@every 5m", from its own start: its tick is the period that contains now, counted from the zero time.
 func TickOf(s cron.Schedule, now time.Time) (time.Time, error) {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return now.Truncate(time.Second).Truncate(every.Delay), nil

@@ -16,11 +16,11 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// ErrNoTick says that a job cannot be run once per tick, and why. It is not run.
+// ErrNoTick means that a job cannot be run once per tick; its text gives the reason. The job is not run.
 var ErrNoTick = errors.New("gocronlock: the job has no tick")
 
-// A Locker is a gocron.Locker that lets each tick of a job run once, among all schedulers whose Lockers
-// use the same store. It is for one scheduler.
+// A Locker is a gocron.Locker that lets each tick of a job run once, among all schedulers whose Lockers use the
+// same store. Use one Locker per scheduler.
 type Locker struct {
 	runner *once.Runner
 	logger *slog.Logger
@@ -28,13 +28,14 @@ type Locker struct {
 	mu        sync.Mutex
 	scheduler gocron.Scheduler        // nil until Bind
 	last      map[uuid.UUID]time.Time // the scheduled time of the last Lock of a job
-	current   map[string][]*lock      // of the runs of a job, in the order of their begin
+	current   map[string][]*lock      // of the runs of a job, in the order they began
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker for gocron.WithDistributedLocker, or WithDistributedJobLocker. Bind it to the
-// scheduler. logger gets what gocron drops: why a job was not run, but that it was run elsewhere. nil = discard.
+// scheduler. logger receives the reasons that gocron drops: why a job was not run, except that it was run
+// elsewhere. nil = discard.
 func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -42,16 +43,16 @@ func NewLocker(runner *once.Runner, logger *slog.Logger) *Locker {
 	return &Locker{runner: runner, logger: logger, last: make(map[uuid.UUID]time.Time), current: make(map[string][]*lock)}
 }
 
-// Bind tells the Locker its scheduler, which knows when jobs are scheduled. Call it before the scheduler's
-// Start: no job runs without.
+// Bind sets the Locker's scheduler, which knows when jobs are scheduled. Call it before the scheduler's Start:
+// without it no job runs.
 func (l *Locker) Bind(s gocron.Scheduler) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.scheduler = s
 }
 
-// Lock claims the tick for which the job was scheduled. Any error means that gocron does not run the
-// job: *once.TakenError if the tick was run or runs elsewhere, ErrNoTick, or an error of once.Runner.Claim.
+// Lock claims the tick for which the job was scheduled. After any error gocron does not run the job. Errors are
+// *once.TakenError if the tick was run or runs elsewhere, ErrNoTick, or those of once.Runner.Claim.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	run, err := l.claim(ctx, job)
 	if err != nil {
@@ -88,15 +89,15 @@ func (l *Locker) claim(ctx context.Context, name string) (*once.Run, error) {
 	return run, err
 }
 
-// A planned job is about to run.
+// A planned job is one that is about to run.
 type planned struct {
 	job       gocron.Job
 	scheduled time.Time
 	err       error
 }
 
-// ask asks the scheduler about a job. A scheduler that stops does not answer before the job has ended, and
-// ends its ctx; the goroutine ends when it has stopped.
+// ask asks the scheduler about a job. A stopping scheduler answers only after the job has ended, and ends the
+// job's ctx. The goroutine ends when the scheduler has stopped.
 func (l *Locker) ask(ctx context.Context, name string) (planned, error) {
 	answer := make(chan planned, 1)
 	go func() {
@@ -141,7 +142,7 @@ func (l *Locker) find(name string) (gocron.Job, error) {
 	return found, nil
 }
 
-// forget drops what is kept of jobs that the scheduler does not have any more, such as those that ran once.
+// forget drops the state of jobs that the scheduler no longer has, such as those that ran once.
 func (l *Locker) forget(jobs []gocron.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +156,8 @@ func (l *Locker) forget(jobs []gocron.Job) {
 	maps.DeleteFunc(l.last, func(id uuid.UUID, _ time.Time) bool { return !there[id] })
 }
 
-// scheduled is the time for which the job was scheduled that is about to run: the first that gocron has not
-// crossed out. After the clock was set back, that can be one that was run.
+// scheduled returns the time for which the job that is about to run was scheduled: the first that gocron has not
+// crossed out. After the clock was set back, that tick may have been run already.
 func (l *Locker) scheduled(job gocron.Job) (time.Time, error) {
 	times, err := job.NextRuns(2)
 	if err != nil {
@@ -173,8 +174,8 @@ func (l *Locker) scheduled(job gocron.Job) (time.Time, error) {
 	return times[0], nil
 }
 
-// tickOf is the tick of a scheduled time. Jobs of the calendar are scheduled for the same times on all
-// nodes. A duration counts from when the scheduler started, so its tick is the period in which it was scheduled.
+// tickOf returns the tick of a scheduled time. Jobs of the calendar are scheduled for the same times on all
+// nodes. A duration counts from the scheduler's start, so its tick is the period in which it was scheduled.
 func tickOf(job gocron.Job, scheduled time.Time) (time.Time, error) {
 	switch schedule := job.Schedule().(type) {
 	case gocron.DurationJobSchedule:
@@ -185,12 +186,13 @@ func tickOf(job gocron.Job, scheduled time.Time) (time.Time, error) {
 	return scheduled, nil
 }
 
-// Failed notes that the run of a job failed, so that the tick ends in once.Failed, or is given back where
-// once.Config.Retry says so. gocron tells it a Lock by no other way:
+// Failed notes that the run of a job failed. The tick then ends in once.Failed, or is given back if
+// once.Config.Retry says so. gocron offers a Lock no other way to learn of a failure:
 //
 //	gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed))
 //
-// gocron does not say which run it was. If runs of the job overlap, that is logged, and the tick was run.
+// gocron does not say which run failed. If runs of the job overlap, Failed logs that, and the tick counts as
+// run.
 func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
 	runs := l.runs(job)
 	if len(runs) > 1 {
@@ -204,9 +206,9 @@ func (l *Locker) Failed(_ uuid.UUID, job string, err error) {
 	}
 }
 
-// Context is for the work of the job that runs now, if its runs do not overlap: it ends with the job's own,
-// and when the claim on the tick is lost, which gocron cannot be told. once.ClaimOf finds the token in it. ok is
-// false if the job does not run under a Lock.
+// Context returns the context for the work of the job that runs now, if its runs do not overlap. It ends with
+// the job's own context, and when the claim on the tick is lost, of which gocron cannot be notified.
+// once.ClaimOf finds the token in it. ok is false if the job does not run under a Lock.
 func (l *Locker) Context(job string) (ctx context.Context, ok bool) {
 	runs := l.runs(job)
 	if len(runs) == 0 {
@@ -221,7 +223,7 @@ func (l *Locker) runs(job string) []*lock {
 	return slices.Clone(l.current[job])
 }
 
-// A lock is a tick that is run.
+// A lock is one run of a tick.
 type lock struct {
 	locker *Locker
 	job    string
@@ -231,8 +233,8 @@ type lock struct {
 	err error // from Failed
 }
 
-// Unlock notes that the tick was run. It does not go by ctx, which gocron has cancelled when it stops. gocron
-// drops its error, so that it is logged.
+// Unlock notes that the tick was run. It ignores ctx, which gocron cancels when it stops. gocron drops Unlock's
+// error, so Unlock logs it.
 func (k *lock) Unlock(context.Context) error {
 	k.mu.Lock()
 	failure := k.err

@@ -13,25 +13,26 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// cancelTimeout bounds the request that the server cancel what runs after a loss.
+// cancelTimeout bounds the request to the server to cancel the running statement after a loss.
 const cancelTimeout = 5 * time.Second
 
 // A hold is the one lock that a locker has at a time.
 type hold struct {
 	config Config
-	// turn has a token from acquire to release. A lock that was lost keeps it until its
-	// migration has ended, so that none begins beside it in this process.
+	// turn holds a token from acquire to release. A lost lock keeps the token until its migration has ended, so that no
+	// other migration begins beside it in this process.
 	turn chan struct{}
 
 	mu        sync.Mutex
 	lock      *advisory.Lock // nil = none
-	conn      *sql.Conn      // what goose migrates on, nil if it is not known
+	conn      *sql.Conn      // on which goose migrates, nil if unknown
 	unwatched func()         // ends the watch over conn
 }
 
 func newHold(config Config) hold { return hold{config: config, turn: make(chan struct{}, 1)} }
 
-// acquire waits for the lock, and ends server if the lock is lost, unless server is nil. On failure nothing has changed.
+// acquire waits for the lock. If server is not nil and the lock is lost, it closes server. On failure nothing has
+// changed.
 func (h *hold) acquire(ctx context.Context, conn *sql.Conn, server *pgconn.PgConn) error {
 	timeout := time.NewTimer(h.config.Timeout)
 	defer timeout.Stop()
@@ -71,8 +72,8 @@ func (h *hold) release(conn *sql.Conn) error {
 	return nil
 }
 
-// watch ends the connection to the server when the lock is lost, until the function that it
-// returns was called, which waits for the end of the watch.
+// watch closes the connection to the server when the lock is lost, until unwatched is called. unwatched waits for the
+// end of the watch.
 func watch(lock *advisory.Lock, server *pgconn.PgConn) (unwatched func()) {
 	if server == nil {
 		return func() {}
@@ -92,8 +93,8 @@ func watch(lock *advisory.Lock, server *pgconn.PgConn) (unwatched func()) {
 	}
 }
 
-// end closes the connection first, so that no further statement goes out on it; the server
-// would notice that only after the statement that runs, and so is asked to cancel it.
+// end closes the connection first, so that no further statement is sent on it. The server would notice that only after
+// the running statement, so end also asks it to cancel that statement.
 func end(server *pgconn.PgConn) {
 	_ = server.Conn().Close()
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)

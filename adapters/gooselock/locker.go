@@ -7,8 +7,8 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// A Locker is a lock.Locker of goose. It is safe for concurrent use by several providers, which
-// exclude each other.
+// A Locker is a lock.Locker of goose. Several providers may use it concurrently, and exclude each
+// other.
 type Locker struct{ hold }
 
 var _ lock.Locker = (*Locker)(nil)
@@ -23,10 +23,10 @@ func New(config Config) (*Locker, error) {
 }
 
 // Lock waits for the lock, at most for Config.Timeout and until ctx ends. Errors are those of
-// advisory.Locker.Acquire; then nothing is locked, and nothing waits. It does not use the pool.
+// advisory.Locker.Acquire; then nothing is locked, and nothing waits. Lock does not use the pool.
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error { return l.acquire(ctx, nil, nil) }
 
-// Unlock gives the lock back, also if its context has ended. The error matches advisory.ErrLost if
-// the lock was lost before: then another replica may have migrated at the same time. Without a
-// lock it is ErrNotLocked.
+// Unlock releases the lock, even if its context has ended. The error matches advisory.ErrLost if
+// the lock was lost before: then another replica may have migrated at the same time. Without a lock
+// it is ErrNotLocked.
 func (l *Locker) Unlock(context.Context, *sql.DB) error { return l.release(nil) }

@@ -11,8 +11,8 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// A SessionLocker is a lock.SessionLocker of goose. It is safe for concurrent use by several
-// providers, which exclude each other.
+// A SessionLocker is a lock.SessionLocker of goose. Several providers may use it concurrently, and
+// exclude each other.
 type SessionLocker struct{ hold }
 
 var _ lock.SessionLocker = (*SessionLocker)(nil)
@@ -27,8 +27,8 @@ func NewSession(config Config) (*SessionLocker, error) {
 	return &SessionLocker{newHold(config)}, nil
 }
 
-// SessionLock waits for the lock, at most for Config.Timeout and until ctx ends, and ends conn
-// if the lock is lost before SessionUnlock. The lock is not on conn but on a session of the Locker.
+// SessionLock waits for the lock, at most for Config.Timeout and until ctx ends. If the lock is lost before
+// SessionUnlock, it closes the server connection under conn. The lock is not on conn but on a session of the Locker.
 // Errors are ErrDriver and those of advisory.Locker.Acquire; then nothing is locked, and nothing waits.
 func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	server, err := serverConn(conn)
@@ -38,14 +38,14 @@ func (l *SessionLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return l.acquire(ctx, conn, server)
 }
 
-// SessionUnlock gives the lock back, also if its context has ended. The error matches
-// advisory.ErrLost if the lock was lost before; then conn was ended. For another conn than that
-// of SessionLock, or without a lock, it is ErrNotLocked, and nothing changes.
+// SessionUnlock releases the lock, even if its context has ended. The error matches advisory.ErrLost if
+// the lock was lost before; then conn was closed. Without a lock, or for a conn other than
+// SessionLock's, it is ErrNotLocked, and nothing changes.
 func (l *SessionLocker) SessionUnlock(_ context.Context, conn *sql.Conn) error {
 	return l.release(conn)
 }
 
-// serverConn returns pgx's connection below conn.
+// serverConn returns pgx's connection under conn.
 func serverConn(conn *sql.Conn) (server *pgconn.PgConn, err error) {
 	err = conn.Raw(func(driver any) error {
 		c, ok := driver.(interface{ Conn() *pgx.Conn })

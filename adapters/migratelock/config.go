@@ -11,30 +11,31 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// ErrUnused means that the lock was given back, because nobody used the driver for Config.Unused
-// after it was granted.
+// ErrUnused means that the lock was released because the driver was not used within Config.Unused of the
+// grant.
 var ErrUnused = errors.New("migratelock: the lock was given back unused")
 
-// A Config says how to lock migrations.
+// A Config sets how to lock migrations.
 type Config struct {
-	// Locker takes the locks, on the database that is migrated. It stays the caller's, who
-	// closes it after the Driver. Required.
+	// Locker takes the locks, on the database that is migrated. The caller closes it after the Driver.
+	// Required.
 	Locker *advisory.Locker
 
-	// Key is what the replicas lock; one for each table of migrations. It is a key of a namespace: the
-	// number that golang-migrate locks would be locked against itself. Required.
+	// Key is the key that the replicas lock; use one for each table of migrations. It must be a key of a
+	// namespace: the number that golang-migrate locks would be locked against itself. Required.
 	Key namespace.Key
 
-	// Open makes the driver for PostgreSQL that is wrapped, as pgx.WithInstance and
-	// postgres.WithInstance do. It is called once, by New, under the lock. Required.
+	// Open creates the PostgreSQL driver to wrap, as pgx.WithInstance and postgres.WithInstance do. New
+	// calls it once, under the lock. Required.
 	Open func() (database.Driver, error)
 
-	// Timeout bounds a wait for the lock. 0 = 10 s; advisory.NoTimeout = until Close. If it is longer
-	// than the LockTimeout of the migrate.Migrate, which is 15 s by default, that gives up before.
+	// Timeout bounds a wait for the lock. 0 = 10 s; advisory.NoTimeout = until Close. If Timeout is longer
+	// than the LockTimeout of the migrate.Migrate, which is 15 s by default, that one gives up first.
 	Timeout time.Duration
 
-	// Unused is how long a lock may be held before Version, SetVersion, Run, Drop or Unlock is called, which
-	// migrate.Migrate does at once. Then it is given back: nobody waited for it any more. 0 = 5 s.
+	// Unused is how long a lock may be held before a call of Version, SetVersion, Run, Drop or Unlock.
+	// migrate.Migrate calls one of these at once. After Unused the lock is released: its caller has stopped
+	// waiting. 0 = 5 s.
 	Unused time.Duration
 }
 

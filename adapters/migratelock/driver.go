@@ -13,27 +13,27 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A Driver is a database.Driver of golang-migrate whose Lock and Unlock are pglatch's, besides
-// its own. Like that it is for one migrate.Migrate.
+// A Driver is a database.Driver of golang-migrate whose Lock and Unlock take pglatch's lock in addition to its
+// own. Like every driver, it is for one migrate.Migrate.
 type Driver struct {
 	database.Driver
 	config Config
 	ctx    context.Context // ends with Close
 	close  context.CancelFunc
 
-	locking sync.Mutex // is held during Lock
+	locking sync.Mutex // held during Lock
 
 	mu     sync.Mutex
 	lock   *advisory.Lock // nil = none
-	unused *time.Timer    // gives lock back
-	gave   bool           // unused did
+	unused *time.Timer    // releases lock
+	gave   bool           // unused released the lock
 }
 
 var _ database.Driver = (*Driver)(nil)
 
-// New makes the driver with Config.Open, under the lock, because the driver waits for its own lock then.
-// ctx and Config.Timeout bound the wait for the lock. Errors: *advisory.ConfigError for a bad Config, those of
-// advisory.Locker.Do, and that of Config.Open. On failure nothing is left open.
+// New creates the driver with Config.Open, under the lock, because the driver waits for its own lock at that
+// time. ctx and Config.Timeout bound the wait for the lock. Errors: *advisory.ConfigError for a bad Config,
+// those of advisory.Locker.Do, and that of Config.Open. On failure nothing is left open.
 func New(ctx context.Context, config Config) (*Driver, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -66,12 +66,12 @@ func locked(err error) error {
 	return err
 }
 
-// Open fails: a driver that it could return would have no lock of pglatch's.
+// Open fails: a driver that it could return would not take pglatch's lock.
 func (d *Driver) Open(string) (database.Driver, error) {
 	return nil, errors.New("migratelock: make a Driver with New, and a Migrate with NewWithInstance")
 }
 
-// Close ends a wait in Lock, gives the lock back, and closes the driver.
+// Close ends a wait in Lock, releases the lock, and closes the driver.
 func (d *Driver) Close() error {
 	d.close()
 	d.locking.Lock()
@@ -83,7 +83,7 @@ func (d *Driver) Close() error {
 	return errors.Join(err, d.Driver.Close())
 }
 
-// Run applies a migration. It is ErrUnused, and nothing runs, if the lock was given back.
+// Run applies a migration. If the lock was given back, it returns ErrUnused and runs nothing.
 func (d *Driver) Run(migration io.Reader) error {
 	if err := d.use(); err != nil {
 		return err
@@ -91,9 +91,8 @@ func (d *Driver) Run(migration io.Reader) error {
 	return d.Driver.Run(migration)
 }
 
-// SetVersion saves the version. With dirty, which is the beginning of a migration, the error
-// matches advisory.ErrLost if the lock was lost, and nothing is saved. It is ErrUnused if
-// the lock was given back.
+// SetVersion saves the version. dirty marks the beginning of a migration: if the lock was lost, the error then
+// matches advisory.ErrLost, and nothing is saved. If the lock was given back, it returns ErrUnused.
 func (d *Driver) SetVersion(version int, dirty bool) error {
 	if err := d.use(); err != nil {
 		return err
@@ -108,12 +107,12 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 
 // Version returns the version.
 func (d *Driver) Version() (version int, dirty bool, err error) {
-	_ = d.use() // it is asked for without a lock too
+	_ = d.use() // Version is called without a lock too
 	return d.Driver.Version()
 }
 
-// Drop deletes everything. Nothing is deleted if the lock was given back, ErrUnused, or lost,
-// advisory.ErrLost.
+// Drop deletes everything. It deletes nothing if the lock was given back (ErrUnused) or lost
+// (advisory.ErrLost).
 func (d *Driver) Drop() error {
 	if err := errors.Join(d.use(), d.lost()); err != nil {
 		return err

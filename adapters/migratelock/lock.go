@@ -12,9 +12,9 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// Lock waits for the lock, at most for Config.Timeout. The error matches database.ErrLocked if
-// this Driver has it already or waits for it, and if the wait timed out; others are those of advisory.Locker.Acquire
-// and of the driver. Then nothing is locked, and nothing waits.
+// Lock waits for the lock, at most for Config.Timeout. The error matches database.ErrLocked if this Driver already has
+// the lock or waits for it, and if the wait timed out. Other errors are those of advisory.Locker.Acquire and of the
+// driver. After an error nothing is locked, and nothing waits.
 func (d *Driver) Lock() error {
 	if !d.locking.TryLock() {
 		return database.ErrLocked
@@ -38,8 +38,8 @@ func (d *Driver) Lock() error {
 	return nil
 }
 
-// Unlock gives the lock back. The error matches advisory.ErrLost if it was lost before, and is
-// database.ErrNotLocked without a lock.
+// Unlock releases the lock. The error matches advisory.ErrLost if the lock was lost before. Without a lock it is
+// database.ErrNotLocked.
 func (d *Driver) Unlock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,7 +50,7 @@ func (d *Driver) Unlock() error {
 	return d.unlock()
 }
 
-// unlock gives both locks back, under mu.
+// unlock releases both locks. The caller holds mu.
 func (d *Driver) unlock() error {
 	d.used()
 	err := d.Driver.Unlock()
@@ -61,12 +61,12 @@ func (d *Driver) unlock() error {
 	return err
 }
 
-// giveBack unlocks what nobody has used.
+// giveBack releases a lock that was never used.
 func (d *Driver) giveBack(lock *advisory.Lock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lock == lock && d.unused != nil {
-		_ = d.unlock() // nobody is there to be told
+		_ = d.unlock() // no caller could receive the error
 		d.gave = true
 	}
 }
@@ -82,7 +82,7 @@ func (d *Driver) use() error {
 	return nil
 }
 
-// used ends the time in which the lock must be used, under mu.
+// used stops the timer for an unused lock. The caller holds mu.
 func (d *Driver) used() {
 	if d.unused != nil {
 		d.unused.Stop()
@@ -96,7 +96,7 @@ func (d *Driver) holds() bool {
 	return d.lock != nil
 }
 
-// lost returns why the lock was lost, nil if it was not.
+// lost returns why the lock was lost, or nil if it was not.
 func (d *Driver) lost() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,16 +111,16 @@ func (d *Driver) lost() error {
 	}
 }
 
-// lockDriver waits for the driver's own lock, which a replica without this package can hold, or one whose lock was lost.
-// The driver waits in one statement, so that the server is told to end it before
-// it is in the way of CREATE INDEX CONCURRENTLY, or waits for longer than deadlock_timeout.
+// lockDriver waits for the driver's own lock, which a replica without this package can hold, or one whose lock was
+// lost. The driver waits in one statement, so the server gets a limit for it. The statement must end before it blocks
+// CREATE INDEX CONCURRENTLY, or waits for longer than deadlock_timeout.
 func (d *Driver) lockDriver(began time.Time) (err error) {
 	const (
 		save = `SELECT set_config('pglatch.lock_timeout', current_setting('lock_timeout'), false)`
 		step = `SELECT set_config('lock_timeout', ceil(least(900, 900 * extract(epoch FROM current_setting('deadlock_timeout')::interval)))::text, false)`
 		back = `SELECT set_config('lock_timeout', current_setting('pglatch.lock_timeout'), false)`
-		// The lock can come in the moment in which the wait ends with an error, and a second grant would be
-		// held past the release of the first. There is nothing else on this session that could be locked.
+		// The lock can be granted just as the wait ends with an error, and a second grant would be held past the
+		// release of the first. This session can hold no other lock.
 		none = `SELECT pg_advisory_unlock_all()`
 	)
 	if err := errors.Join(d.sql(save), d.sql(step)); err != nil {
@@ -145,7 +145,7 @@ func (d *Driver) lockDriver(began time.Time) (err error) {
 // sql runs a statement on the session that migrates.
 func (d *Driver) sql(statement string) error { return d.Driver.Run(strings.NewReader(statement)) }
 
-// timedOut tells whether the server ended the driver's wait because of lock_timeout.
+// timedOut reports whether the server ended the driver's wait because of lock_timeout.
 func timedOut(err error) bool {
 	var failed *database.Error                // does not unwrap
 	var server interface{ SQLState() string } // of pgx and of lib/pq

@@ -1,6 +1,6 @@
-// Package mutex has the locks of package advisory in the shape of two libraries that
-// programs may come from: a Mutex as redsync's, and a Locker as Gitea's globallock. New code
-// is better off with advisory.Locker.Do.
+// Package mutex offers the locks of package advisory through the interfaces of two other libraries,
+// for programs that migrate from them: a Mutex like redsync's, and a Locker like Gitea's
+// globallock. New code should use advisory.Locker.Do.
 //
 //	m := mutex.New(locker, Agents.ID(42))
 //	if err := m.LockContext(ctx); err != nil {
@@ -8,7 +8,7 @@
 //	}
 //	defer m.UnlockContext(ctx)
 //
-// What these locks do in Redis and what they do here:
+// How these locks behave in Redis and how they behave here:
 //
 //	                        in Redis                                  here
 //	the holder dies         the key expires: after 8 s in redsync,    free at once; after SessionTTL if
@@ -18,9 +18,9 @@
 //	ctx ends, then unlock   UnlockContext fails, the key stays        released all the same
 //	somebody else has it    32 tries, 50 to 250 ms apart              a queue, for the Locker's Wait
 //
-// There is no method Lock without an error, and so no sync.Locker: a lock in a database can
-// fail to come, and who cannot be told of that would go on without it.
+// There is no Lock method without an error, and therefore no sync.Locker. A lock in a database can
+// fail, and a caller without the error would continue without the lock.
 //
-// The guarantees are those of package advisory, and so are the limits: a lock that is not
-// inside the transaction that it protects cannot keep every late write out.
+// The guarantees and the limits are those of package advisory: a lock that is not inside the
+// transaction that it protects cannot keep every late write out.
 package mutex

@@ -8,31 +8,31 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A ReleaseFunc releases a lock, once. It is never nil, and does nothing if there is no lock.
-// That the lock was lost before is not said here, but by the context and by LockAndDo.
+// A ReleaseFunc releases a lock, once. It is never nil, and does nothing if there is no lock. It
+// does not report an earlier loss of the lock: the context and LockAndDo do.
 type ReleaseFunc func()
 
-// A Locker locks what is named by text, in the shape of Gitea's globallock.Locker: its methods
-// return, besides, the context of the lock.
+// A Locker locks keys that are named by text, like Gitea's globallock.Locker. In addition, its
+// methods return the context of the lock.
 type Locker struct {
 	locker *advisory.Locker
 	names  namespace.Namespace
 }
 
-// NewLocker returns a Locker whose keys are the texts of a namespace. How long Lock waits is said
-// by locker: Gitea's waits until its context ends, as advisory.Options{Wait: advisory.NoTimeout}.
+// NewLocker returns a Locker whose keys are the texts of a namespace. locker sets how long Lock
+// waits. Gitea's waits until its context ends, like advisory.Options{Wait: advisory.NoTimeout}.
 func NewLocker(locker *advisory.Locker, names namespace.Namespace) *Locker {
 	return &Locker{locker: locker, names: names}
 }
 
-// Lock waits for the lock on key, for the Locker's Wait at most. The context that it returns
-// descends from ctx, and ends when the lock is lost or released. On failure, with the errors of
+// Lock waits for the lock on key, at most for the Locker's Wait. The returned context descends from
+// ctx, and ends when the lock is lost or released. On failure, with the errors of
 // advisory.Locker.Acquire, it is ctx. The caller must release.
 func (l *Locker) Lock(ctx context.Context, key string) (context.Context, ReleaseFunc, error) {
 	return l.take(ctx, key, l.locker.Acquire)
 }
 
-// TryLock is Lock without a wait: if somebody else has the lock it returns false and no error.
+// TryLock is Lock without a wait: if the lock is held elsewhere, it returns false and no error.
 func (l *Locker) TryLock(ctx context.Context, key string) (bool, context.Context, ReleaseFunc, error) {
 	work, release, err := l.take(ctx, key, l.locker.TryAcquire)
 	if errors.Is(err, advisory.ErrHeld) {
@@ -53,7 +53,7 @@ func (l *Locker) take(ctx context.Context, key string, acquire func(context.Cont
 	return lock.Context(), func() { _ = lock.Release() }, nil
 }
 
-// LockAndDo runs f under the lock on key: advisory.Locker.Do, whose errors it returns, a
+// LockAndDo runs f under the lock on key with advisory.Locker.Do, and returns its errors: a
 // *advisory.LostError if the lock was lost before f returned.
 func (l *Locker) LockAndDo(ctx context.Context, key string, f func(ctx context.Context) error) error {
 	k, err := l.names.Text(key)
@@ -63,7 +63,8 @@ func (l *Locker) LockAndDo(ctx context.Context, key string, f func(ctx context.C
 	return l.locker.Do(ctx, k, f)
 }
 
-// TryLockAndDo is LockAndDo without a wait: advisory.Locker.DoOrSkip. It returns whether f ran.
+// TryLockAndDo is LockAndDo without a wait, with advisory.Locker.DoOrSkip. It returns whether f
+// ran.
 func (l *Locker) TryLockAndDo(ctx context.Context, key string, f func(ctx context.Context) error) (bool, error) {
 	k, err := l.names.Text(key)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Conditions, for errors.Is, by the names that they have in redsync. The errors themselves are
-// those of package advisory, with facts.
+// Conditions, for errors.Is, under the names that redsync uses. The errors themselves are those of
+// package advisory, with details.
 var (
-	// ErrTaken: somebody else has the lock; the error is a *advisory.HeldError or
+	// ErrTaken: another holder has the lock. The error is a *advisory.HeldError or
 	// *advisory.TimeoutError, which name the holder. redsync's *ErrTaken.
 	ErrTaken = advisory.ErrHeld
-	// ErrFailed: the lock did not come in time. redsync's ErrFailed.
+	// ErrFailed: the lock was not granted in time. redsync's ErrFailed.
 	ErrFailed = advisory.ErrTimeout
 	// ErrExpired: the lock ended before it was unlocked; the error is a *advisory.LostError.
 	// redsync's ErrLockAlreadyExpired and ErrExtendFailed.
@@ -24,8 +24,8 @@ var (
 	ErrNotLocked = advisory.ErrReleased
 )
 
-// A Mutex is one lock, to be locked and unlocked over and over, as a redsync.Mutex is. It is
-// safe for concurrent use: goroutines that share one exclude each other too.
+// A Mutex is one lock that can be locked and unlocked repeatedly, like a redsync.Mutex. It is safe
+// for concurrent use: goroutines that share one exclude each other too.
 type Mutex struct {
 	locker *advisory.Locker
 	key    namespace.Key
@@ -34,21 +34,21 @@ type Mutex struct {
 	lock *advisory.Lock // nil = not locked
 }
 
-// New returns the Mutex of a key, unlocked. How long LockContext waits, and whether the lock
-// is shared, is said by locker: see advisory.Locker.With.
+// New returns the Mutex of a key, unlocked. locker sets how long LockContext waits, and whether the
+// lock is shared: see advisory.Locker.With.
 func New(locker *advisory.Locker, key namespace.Key) *Mutex { return &Mutex{locker: locker, key: key} }
 
 // Name returns the text of the key.
 func (m *Mutex) Name() string { return m.key.String() }
 
-// LockContext waits for the lock, at most for the Locker's Wait, in the order of arrival and
-// not by trying again and again. ctx bounds the wait; its end does not unlock. On failure
-// nothing is locked; the errors are those of advisory.Locker.Acquire, and one that matches
-// ErrExpired while a lock of this Mutex that was lost is not unlocked.
+// LockContext waits for the lock, at most for the Locker's Wait. It waits in the order of arrival
+// instead of polling. ctx bounds the wait; its end does not unlock. On failure nothing is locked.
+// The errors are those of advisory.Locker.Acquire. If this Mutex's lock was lost and is not
+// unlocked yet, the error matches ErrExpired.
 func (m *Mutex) LockContext(ctx context.Context) error { return m.keep(m.locker.Acquire(ctx, m.key)) }
 
-// TryLockContext locks if the lock is free now. The errors are those of
-// advisory.Locker.TryAcquire; that of a lock that is held matches ErrTaken.
+// TryLockContext locks if the lock is free now. The errors are those of advisory.Locker.TryAcquire.
+// If the lock is held, the error matches ErrTaken.
 func (m *Mutex) TryLockContext(ctx context.Context) error {
 	return m.keep(m.locker.TryAcquire(ctx, m.key))
 }
@@ -63,15 +63,15 @@ func (m *Mutex) keep(lock *advisory.Lock, err error) error {
 		m.lock = lock
 	}
 	m.mu.Unlock()
-	if locked { // its holder would unlock what this caller has
+	if locked { // its holder would unlock this caller's lock
 		_ = lock.Release()
 		return fmt.Errorf("mutex: %v was lost, and is not unlocked yet: %w", m.key, ErrExpired)
 	}
 	return nil
 }
 
-// UnlockContext unlocks, whether ctx has ended or not, and returns true and nil. If the lock
-// was lost before, it returns false and an error that matches ErrExpired: another may have
+// UnlockContext unlocks, whether ctx has ended or not, and returns true and nil. If the lock was
+// lost before, it returns false and an error that matches ErrExpired: another holder may have
 // worked meanwhile. If the Mutex is not locked, the error matches ErrNotLocked.
 func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	m.mu.Lock()
@@ -87,9 +87,9 @@ func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	return true, nil
 }
 
-// ExtendContext reports whether the lock is still held, with the same errors as UnlockContext.
-// There is nothing to extend: the lock lasts as long as the session that has it, which the
-// Locker keeps alive. It asks nobody.
+// ExtendContext reports whether the lock is still held, with the same errors as UnlockContext. It
+// extends nothing: the lock lasts as long as its session, which the Locker keeps alive. It sends no
+// query.
 func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	ctx := m.Context()
 	if ctx.Err() != nil {
@@ -98,8 +98,8 @@ func (m *Mutex) ExtendContext(context.Context) (bool, error) {
 	return true, nil
 }
 
-// Context returns a context for work under the lock, which ends when the lock is lost or
-// unlocked: see advisory.Lock.Context. If the Mutex is not locked it has ended already, with
+// Context returns a context for work under the lock. It ends when the lock is lost or unlocked: see
+// advisory.Lock.Context. If the Mutex is not locked, the context has already ended, with
 // ErrNotLocked as its cause.
 func (m *Mutex) Context() context.Context {
 	m.mu.Lock()

@@ -11,34 +11,33 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// MetadataKey is the name in a job's metadata under which a snoozed job has the key that it
-// waits for, as text (namespace.Tag.String). It is null once the job has run.
+// MetadataKey is the name in a snoozed job's metadata under which it stores the key that it waits
+// for, as text (namespace.Tag.String). The value is null once the job has run.
 const MetadataKey = "pglatch:key"
 
-// A Config says which jobs exclude each other. The zero value of every field but Key is a
-// good default.
+// A Config sets which jobs exclude each other. For every field but Key the zero value is a good
+// default.
 type Config struct {
-	// Key returns the key that the job needs, the zero Key if it needs none. An error is one
-	// of the job, which is then not worked. See Args.
+	// Key returns the key that the job needs, or the zero Key if it needs none. An error becomes
+	// the job's error, and the job is not worked. See Args.
 	Key func(job *rivertype.JobRow) (namespace.Key, error)
 
-	// Wait is how long a job waits in its worker for a key that is held, before it is
-	// snoozed. It lets short jobs follow each other faster than River fetches. 0 = 100 ms;
-	// negative = not at all.
+	// Wait is how long a job waits in its worker for a held key before it is snoozed. It lets short
+	// jobs follow each other faster than River fetches. 0 = 100 ms; negative = do not wait.
 	Wait time.Duration
 
-	// Snooze is after what time a snoozed job is tried again if nobody wakes it, spread over
+	// Snooze is the time after which a snoozed job is retried if no process wakes it, spread over
 	// the second half of it. 0 = 1 minute.
 	Snooze time.Duration
 
-	// Watch is how often, at most, a process tries the keys for which it has snoozed jobs,
-	// so that they go on when a holder died or was no job. 0 = 2 s.
+	// Watch is the longest interval at which a process checks the keys for which it has snoozed
+	// jobs. The check lets them continue if a holder died or was no job. 0 = 2 s.
 	Watch time.Duration
 
-	// Schema is that of River's tables, as in river.Config. "" = the search path.
+	// Schema is the schema of River's tables, as in river.Config. "" = the search path.
 	Schema string
 
-	// Logger gets why a job could not be locked or woken (Warn). nil = discard.
+	// Logger receives the reasons why a job could not be locked or woken (Warn). nil = discard.
 	Logger *slog.Logger
 }
 
@@ -49,7 +48,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("riverlock: bad %s: %s", e.Field, e.Remedy)
 }
 
-// Args makes a Config.Key for jobs of one kind of arguments: other kinds need no lock.
+// Args makes a Config.Key for jobs with one kind of arguments: other kinds need no lock.
 func Args[T interface{ Kind() string }](key func(args T) namespace.Key) func(*rivertype.JobRow) (namespace.Key, error) {
 	var kind T
 	return func(job *rivertype.JobRow) (namespace.Key, error) {

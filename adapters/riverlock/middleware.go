@@ -18,12 +18,12 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// maxAwake bounds the jobs of one key that are awake without the lock: in a process those
-// that wait, in the database those that are available.
+// maxAwake bounds the jobs of one key that are awake without the lock: the jobs that wait in one
+// process, and the available jobs in the database.
 const maxAwake = 8
 
-// A Middleware is a rivertype.WorkerMiddleware that works jobs under the lock of their key.
-// It is safe for concurrent use, by several clients of one database too.
+// A Middleware is a rivertype.WorkerMiddleware that works jobs under the lock of their key. It is
+// safe for concurrent use, also by several clients of one database.
 type Middleware struct {
 	river.MiddlewareDefaults
 	locker *advisory.Locker
@@ -37,9 +37,9 @@ type Middleware struct {
 
 var _ rivertype.WorkerMiddleware = (*Middleware)(nil)
 
-// New returns a Middleware whose locks are those of locker; db is the database of the
-// River client, mostly its pool. On failure, a *ConfigError, there is nothing to close; else
-// the program must Close it, after it has stopped its clients and before it closes locker.
+// New returns a Middleware that takes its locks from locker. db is the database of the River
+// client, usually its pool. A failure is a *ConfigError, and leaves nothing to close. Otherwise the
+// program must Close the Middleware, after it has stopped its clients and before it closes locker.
 func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 	switch {
 	case locker == nil:
@@ -62,11 +62,11 @@ func New(locker *advisory.Locker, db DB, config Config) (*Middleware, error) {
 	return m, nil
 }
 
-// Close ends what the Middleware does in the background, and waits for it. Snoozed jobs
-// stay snoozed, for other processes or until their time. It is idempotent.
+// Close ends the Middleware's background work, and waits for it. Snoozed jobs stay snoozed until
+// another process wakes them or their time comes. Close is idempotent.
 func (m *Middleware) Close() { m.watch.close() }
 
-// Work works a job under the lock of its key, or snoozes it; for River.
+// Work works a job under the lock of its key, or snoozes it. River calls it.
 func (m *Middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner func(context.Context) error) error {
 	key, err := m.config.Key(job)
 	if err != nil {
@@ -100,8 +100,9 @@ func (m *Middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	return fmt.Errorf("riverlock: lock of job %d: %w", job.ID, err)
 }
 
-// run runs fn under the lock on key, after a wait in the worker if one of the places for
-// that is free. Without the lock it returns false, and nil if the key is held.
+// run runs fn under the lock on key. If the lock is held, it waits in the worker, if one of the
+// places for waiting jobs is free. Without the lock it returns false, with a nil error if the key
+// is held.
 func (m *Middleware) run(ctx context.Context, key namespace.Key, fn func(context.Context) error) (ran bool, err error) {
 	if m.config.Wait == 0 {
 		return m.locker.DoOrSkip(ctx, key, fn)
@@ -119,8 +120,8 @@ func (m *Middleware) run(ctx context.Context, key namespace.Key, fn func(context
 	return ran, err
 }
 
-// enter takes one of the places for jobs that wait for a key; leave, which may be called
-// more than once, gives it back.
+// enter takes one of the places for jobs that wait for a key. leave gives the place back, and may
+// be called more than once.
 func (m *Middleware) enter(tag namespace.Tag) (leave func(), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +138,7 @@ func (m *Middleware) enter(tag namespace.Tag) (leave func(), ok bool) {
 	}), true
 }
 
-// snooze has River set the job aside, marked with the key that it waits for.
+// snooze makes River set the job aside, marked with the key that it waits for.
 func (m *Middleware) snooze(ctx context.Context, key namespace.Key) error {
 	if err := river.MetadataSet(ctx, MetadataKey, key.Tag().String()); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (m *Middleware) snooze(ctx context.Context, key namespace.Key) error {
 	return river.JobSnooze(half + rand.N(half+1))
 }
 
-// unmark has River take the mark from a job that was snoozed, when this attempt ends.
+// unmark makes River remove the mark of a job that was snoozed, when this attempt ends.
 func unmark(ctx context.Context, job *rivertype.JobRow) error {
 	if !bytes.Contains(job.Metadata, []byte(MetadataKey)) {
 		return nil
@@ -155,8 +156,8 @@ func unmark(ctx context.Context, job *rivertype.JobRow) error {
 	return river.MetadataSet(ctx, MetadataKey, nil)
 }
 
-// passOn wakes the next jobs of a key that was held for some time: as many as are likely
-// to be worked before River fetches again, so that short ones need not wait for that.
+// passOn wakes the next jobs of a key that was held for some time. It wakes as many as River will
+// probably work before it fetches again, so that short jobs need not wait for the next fetch.
 func (m *Middleware) passOn(ctx context.Context, key namespace.Key, held time.Duration) {
 	awake := min(maxAwake, 1+int(m.config.Wait/max(held, time.Millisecond)))
 	if _, err := m.wake(context.WithoutCancel(ctx), key, awake); err != nil {
@@ -165,7 +166,7 @@ func (m *Middleware) passOn(ctx context.Context, key namespace.Key, held time.Du
 	}
 }
 
-// look wakes a job of a key that is free, and reports whether there is none, or the
+// look wakes a job of a key that is free. It reports true if no job waits for the key, or the
 // Middleware's work is over for good.
 func (m *Middleware) look(ctx context.Context, key namespace.Key) (done bool) {
 	ran, err := m.locker.DoOrSkip(ctx, key, func(context.Context) error { return nil })

@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A DB is what the Middleware needs of a pool; *pgxpool.Pool has it.
+// A DB is the part of a pool that the Middleware uses; *pgxpool.Pool implements it.
 type DB interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -19,14 +19,14 @@ type DB interface {
 // wakeTimeout bounds the statement that wakes jobs.
 const wakeTimeout = 5 * time.Second
 
-// wakeSQL makes jobs that are snoozed for a key ($1, as metadata) available, as many as are
-// missing to $2 that are awake, and notifies their queues as an insert does. A woken job
-// keeps its place in the queue by its age: it was there before. Jobs of paused queues are
-// not woken, because they would keep the key from others. River itself moves what is
-// available in the future, after a snooze of less than 5 s, and what is scheduled.
+// wakeSQL makes jobs that are snoozed for a key ($1, as metadata) available, until $2 jobs are
+// awake, and notifies their queues as an insert does. A woken job keeps its place in the queue by
+// its age, because it was there before. Jobs of paused queues are not woken: they would keep the
+// key from others. River itself moves jobs that are available in the future, after a snooze of less
+// than 5 s, and scheduled ones.
 //
-// A unique job changes between states that River requires in UniqueOpts.ByState, so that
-// no other can have taken its place.
+// A unique job changes between states that River requires in UniqueOpts.ByState, so no other job
+// can have taken its place.
 const wakeSQL = `
 WITH waiting AS (
 	SELECT j.id, j.state = 'available' AND j.scheduled_at <= now() AS awake
@@ -47,8 +47,8 @@ WITH waiting AS (
 SELECT (SELECT count(*) FROM waiting), (SELECT count(pg_notify(coalesce(nullif($3::text, ''), current_schema()) || '.river_insert',
 	json_build_object('queue', queue)::text)) FROM (SELECT DISTINCT queue FROM woken) q)`
 
-// wake sees to it that as many as awake of the jobs that wait for the key are available. It
-// returns how many wait in all.
+// wake makes jobs that wait for the key available, until awake of them are. It returns how many
+// wait in all.
 func (m *Middleware) wake(ctx context.Context, key namespace.Key, awake int) (waiting int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
 	defer cancel()

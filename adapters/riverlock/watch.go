@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	firstLook = 50 * time.Millisecond // about when River has stored a snooze
-	// keepFor is for how long after the last snooze a key is watched although no job seems to
-	// wait for it: River stores snoozes later, in batches, and tries again if that fails.
+	firstLook = 50 * time.Millisecond // roughly the time River needs to store a snooze
+	// keepFor is how long after the last snooze a key is watched although no job seems to wait for
+	// it. River stores snoozes later, in batches, and retries if that fails.
 	keepFor = 10 * time.Second
 )
 
-// A watch looks at keys for which jobs were snoozed, at times that lie ever farther apart.
-// Its goroutine runs while there are such keys.
+// A watch checks the keys for which jobs were snoozed, at growing intervals. Its goroutine runs
+// while there are such keys.
 type watch struct {
 	look func(ctx context.Context, key namespace.Key) (done bool)
-	most time.Duration // between two looks at a key
+	most time.Duration // between two checks of a key
 
-	ctx     context.Context // of the looks
+	ctx     context.Context // for the checks
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
@@ -34,7 +34,7 @@ type watched struct {
 	key   namespace.Key
 	added time.Time
 	next  time.Time
-	pause time.Duration // before the look after the next
+	pause time.Duration // before the check after the next
 }
 
 func (w *watch) init(look func(context.Context, namespace.Key) bool, most time.Duration) {
@@ -42,7 +42,7 @@ func (w *watch) init(look func(context.Context, namespace.Key) bool, most time.D
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
-// add has the key looked at soon.
+// add schedules a check of the key soon.
 func (w *watch) add(key namespace.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,8 +72,8 @@ func (w *watch) close() {
 	w.running.Wait()
 }
 
-// run looks at keys until there are none. It wakes up every firstLook, which is how soon
-// add wants a look.
+// run checks keys until there are none. It wakes up every firstLook, which is how soon add wants a
+// check.
 func (w *watch) run() {
 	tick := time.NewTicker(min(firstLook, w.most))
 	defer tick.Stop()
@@ -95,7 +95,7 @@ func (w *watch) run() {
 	}
 }
 
-// due returns the keys whose time has come, and sets their next.
+// due returns the keys whose check is due, and schedules their next.
 func (w *watch) due(now time.Time) (keys []namespace.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func (w *watch) due(now time.Time) (keys []namespace.Key) {
 	return keys
 }
 
-// forget drops a key, unless a job was snoozed for it lately.
+// forget drops a key, unless a job was snoozed for it recently.
 func (w *watch) forget(key namespace.Key, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
