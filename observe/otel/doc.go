@@ -5,7 +5,7 @@
 //
 //	defer locktrace.Watch(otel.GetTracerProvider(), elector)()
 //
-// It is a module of its own, so that programs without OpenTelemetry have none of it.
+// otel is a separate module, so that programs without OpenTelemetry do not compile it.
 //
 // # Spans
 //
@@ -13,16 +13,15 @@
 //	"lock hold"   from the grant to the release or the loss
 //	"leadership"  from Acquired to Released or Lost, a root
 //
-// The first two are children of the span in the context that the request was made with, beside
-// what is done under the lock. A wait for a key that this process holds has a link to the span of each hold
-// that it waits for, and so has the hold that follows from a hand-over to the one before: the link
-// leads from the request that was slow to the one that made it slow. Of another process' locks
-// nobody here knows the span; the error of a wait that ran out of time names the holder.
+// The first two are children of the span in the request's context, beside the spans of the work under the
+// lock. A wait for a key that this process holds has a link to the span of each hold that it waits for. A
+// hold that follows from a hand-over has a link to the previous hold. The link leads from the slow request
+// to the one that made it slow. The spans of another process's locks are not known here; the error of a
+// wait that timed out names the holder.
 //
-// A request that fails without a wait (a try of a held lock, re-entrance) has a "lock wait" of no
-// length with the error. An error is recorded as an exception and sets the status; that a try found
-// the lock held is no error, and is the attribute pglatch.lock.result "held". A
-// loss is an error of its hold.
+// A request that fails without a wait (a try of a held lock, re-entrance) has a "lock wait" of zero length
+// with the error. An error is recorded as an exception and sets the status. A try that found the lock held
+// is not an error, but the attribute pglatch.lock.result "held". A loss is an error of its hold.
 //
 // # Attributes
 //
@@ -37,10 +36,10 @@
 //	pglatch.lock.loss_reason     of a hold that was lost: advisory.LossData.Reason
 //	pglatch.election.name, .identity, .term, .fencing_token
 //
-// Keys are in the spans: whoever may read the traces may read the entities' ids.
+// The spans contain keys: everyone who may read the traces may read the entities' ids.
 //
 // # Metrics
 //
-// Those of observe/prometheus go to OpenTelemetry through its bridge,
+// The metrics of observe/prometheus reach OpenTelemetry through its bridge,
 // go.opentelemetry.io/contrib/bridges/prometheus.
 package otel

@@ -11,22 +11,22 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// Watch traces the leaderships of an Elector, from now until stop is called, which blocks until
-// nothing of it is left.
+// Watch traces the leaderships of an Elector, from now until stop is called. stop blocks until the
+// watch has ended.
 func Watch(provider trace.TracerProvider, elector *leader.Elector) (stop func()) {
 	tracer := provider.Tracer(scope)
 	ctx, cancel := context.WithCancel(context.Background())
 	events := elector.Events(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		var span trace.Span // of the leadership that goes on
+		var span trace.Span // of the current leadership
 		for v := range events {
 			switch {
 			case v.Kind == leader.EventAcquired:
 				_, span = tracer.Start(context.Background(), "leadership", trace.WithTimestamp(v.Time), trace.WithAttributes(
 					attribute.String("pglatch.election.name", elector.Name()), attribute.String("pglatch.election.identity", elector.Identity())),
 					trace.WithAttributes(term(v.Term)...))
-			case span == nil: // of a leadership that began before, or of none
+			case span == nil: // of a leadership that began earlier, or of none
 			case v.Kind == leader.EventRecovered:
 				span.AddEvent("recovered", trace.WithTimestamp(v.Time), trace.WithAttributes(term(v.Term)...))
 			case v.Kind == leader.EventReleased, v.Kind == leader.EventLost:
@@ -35,11 +35,11 @@ func Watch(provider trace.TracerProvider, elector *leader.Elector) (stop func())
 				}
 				span.End(trace.WithTimestamp(v.Time))
 				span = nil
-			case v.Kind == leader.EventError && errors.Is(v.Err, leader.ErrConnection): // a renewal that failed, so far
+			case v.Kind == leader.EventError && errors.Is(v.Err, leader.ErrConnection): // a renewal that failed, but leadership is not lost yet
 				span.RecordError(v.Err, trace.WithTimestamp(v.Time))
 			}
 		}
-		if span != nil { // it goes on, unwatched
+		if span != nil { // the leadership continues, unwatched
 			span.End()
 		}
 	})
@@ -52,7 +52,7 @@ func Watch(provider trace.TracerProvider, elector *leader.Elector) (stop func())
 func term(t leader.Term) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("pglatch.election.term", t.String())}
 	if !t.IsZero() {
-		all = append(all, attribute.Int64("pglatch.election.fencing_token", int64(t.Uint64()))) //nolint:gosec // it fits by its limits
+		all = append(all, attribute.Int64("pglatch.election.fencing_token", int64(t.Uint64()))) //nolint:gosec // it fits: its range is limited
 	}
 	return all
 }

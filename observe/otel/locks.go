@@ -16,7 +16,7 @@ import (
 
 const scope = "github.com/pglatch/pglatch/observe/otel"
 
-// A locks knows the spans that are open.
+// A locks keeps the open spans.
 type locks struct {
 	tracer trace.Tracer
 
@@ -26,27 +26,27 @@ type locks struct {
 	keys  map[namespace.Tag]*key
 }
 
-// A wait is a request that waits.
+// A wait is a waiting request.
 type wait struct {
 	span trace.Span
 	tag  namespace.Tag
 }
 
-// A hold is a lock that is held.
+// A hold is a held lock.
 type hold struct {
 	span trace.Span
 	tag  namespace.Tag
 }
 
-// A key is one that somebody holds or waits for in this process.
+// A key is a key that this process holds or waits for.
 type key struct {
 	holds   map[*hold]struct{}
 	waiting int
-	last    trace.SpanContext // of the hold that ended last while somebody waited
+	last    trace.SpanContext // of the hold that ended last while a request waited
 }
 
-// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.MultiTracer
-// adds it to another Tracer.
+// Tracer returns the Tracer for an advisory.Config, for any number of Lockers. To combine it with
+// another Tracer, use advisory.MultiTracer.
 func Tracer(provider trace.TracerProvider) advisory.Tracer { return newLocks(provider).told() }
 
 func newLocks(provider trace.TracerProvider) *locks {
@@ -55,12 +55,12 @@ func newLocks(provider trace.TracerProvider) *locks {
 	}
 }
 
-// told are the functions that are told what happens.
+// told returns the callbacks that receive the events.
 func (l *locks) told() advisory.Tracer {
 	return advisory.Tracer{Wait: l.wait, Acquire: l.acquire, Release: l.release, Loss: l.loss}
 }
 
-// attributes are what each span about a lock has.
+// attributes are the attributes of every span about a lock.
 func attributes(key namespace.Key, label string, shared bool) []attribute.KeyValue {
 	mode := "exclusive"
 	if shared {
@@ -78,7 +78,7 @@ func attributes(key namespace.Key, label string, shared bool) []attribute.KeyVal
 	return all
 }
 
-// keyLocked returns what is known of a key.
+// keyLocked returns the state of a key.
 func (l *locks) keyLocked(tag namespace.Tag) *key {
 	k := l.keys[tag]
 	if k == nil {
@@ -88,15 +88,15 @@ func (l *locks) keyLocked(tag namespace.Tag) *key {
 	return k
 }
 
-// forgetLocked forgets a key of which nobody has anything.
+// forgetLocked forgets a key that has neither holds nor waits.
 func (l *locks) forgetLocked(tag namespace.Tag, k *key) {
 	if k.waiting == 0 && len(k.holds) == 0 {
 		delete(l.keys, tag)
 	}
 }
 
-// links are links to the spans of those who hold the key in this process, or held it last: the
-// release of a lock that is handed over comes before or after the hold that follows.
+// links returns links to the spans of the requests that hold the key in this process, or held it
+// last. The release of a lock that is handed over comes before or after the hold that follows.
 func (k *key) links() (links []trace.Link) {
 	for h := range k.holds {
 		links = append(links, trace.Link{SpanContext: h.span.SpanContext()})
@@ -117,7 +117,7 @@ func (l *locks) wait(ctx context.Context, d advisory.WaitData) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waits[d.Request] != nil {
-		return // of AcquireAll, for another key before
+		return // a wait of AcquireAll for an earlier key
 	}
 	tag := d.Key.Tag()
 	k := l.keyLocked(tag)
@@ -133,7 +133,7 @@ func (l *locks) acquire(ctx context.Context, d advisory.AcquireData) {
 	}
 }
 
-// endWait ends the span of a wait, and makes one for a request that failed without one.
+// endWait ends the span of a wait, or creates one for a request that failed without a wait.
 func (l *locks) endWait(ctx context.Context, d advisory.AcquireData) {
 	l.mu.Lock()
 	w := l.waits[d.Request]
@@ -155,7 +155,7 @@ func (l *locks) endWait(ctx context.Context, d advisory.AcquireData) {
 	w.span.End()
 }
 
-// doneLocked forgets a request that waited.
+// doneLocked forgets a waiting request.
 func (l *locks) doneLocked(request any) {
 	if w := l.waits[request]; w != nil {
 		delete(l.waits, request)
@@ -187,7 +187,7 @@ func (l *locks) hold(ctx context.Context, d advisory.AcquireData) {
 	l.doneLocked(d.Request)
 }
 
-// ended takes a lock from those that are held; nil if it was none.
+// ended removes a hold and returns it; nil if there was none.
 func (l *locks) ended(request any) *hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +209,7 @@ func (l *locks) loss(_ context.Context, d advisory.LossData) {
 	l.end(d.Request, d.Err, attribute.String("pglatch.lock.loss_reason", d.Reason))
 }
 
-// release of a lock that was lost comes when its hold has ended already.
+// A lost lock's hold has already ended when its release arrives.
 func (l *locks) release(_ context.Context, d advisory.ReleaseData) { l.end(d.Request, d.Err) }
 
 func (l *locks) end(request any, err error, more ...attribute.KeyValue) {

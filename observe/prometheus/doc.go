@@ -1,4 +1,4 @@
-// Package prometheus shows Prometheus what happens to locks, elections, shards and leases.
+// Package prometheus exports metrics of locks, elections, shards and leases to Prometheus.
 //
 //	metrics := lockmetrics.New() // import lockmetrics "github.com/pglatch/pglatch/observe/prometheus"
 //	prometheus.MustRegister(metrics)
@@ -8,12 +8,12 @@
 //	defer metrics.WatchShards(node)()      // those of a shards.Node
 //	store = metrics.Store(store)           // leases; Client for a lock server's client
 //
-// It is a module of its own, so that programs that want no metrics have no metrics library.
+// prometheus is a separate module, so that programs without metrics do not compile a metrics library.
 //
 // # What there is
 //
-// Locks, by namespace and never by entity, so that there are as many series as namespaces. The
-// namespace of raw keys is "(none)".
+// Locks are counted by namespace and never by entity, so there are as many series as namespaces. The namespace of raw
+// keys is "(none)".
 //
 //	pglatch_lock_acquisitions_total{namespace,result}  result: success, held, timeout, canceled, reentrant, deadlock,
 //	                                                   pool_exhausted, table_full, unavailable, refused, closed, error
@@ -30,10 +30,10 @@
 //	pglatch_lock_keys, _keys_max                       entries of the server's lock table, and the Lockers' limit
 //	pglatch_lock_statements_total, _pings_total, _wait_steps_total, _skips_total, _reentrant_skips_total, _unreported_total
 //
-// Elections, by name. Each has the label database too, "db-1:5432/shop": the first host of the backend's connection string, its port, and
-// the database; "" of a backend that is in none. The nodes of one election must spell it alike. Databases behind
-// local poolers of one address have one label: there, group by a label of the targets as well. The first has client-go's name, and both of the first two are also what
-// "pglatch leader run --http" shows:
+// Elections are counted by name. Each series has the label database too, as "db-1:5432/shop": the first host of the
+// backend's connection string, its port, and the database. It is "" for a backend without a database. The nodes of one
+// election must spell it alike. Databases behind local poolers of one address share one label: there, group by a label
+// of the targets as well. The first name is client-go's. "pglatch leader run --http" also shows the first two:
 //
 //	leader_election_master_status{name}                1 if this process leads: by its clock, not by a flag
 //	leader_election_transitions_total{name,to}         to: leader, recovered, released, lost
@@ -44,7 +44,7 @@
 //	leader_election_attempt_failures_total{name}       without those in which somebody else leads
 //	leader_election_drains_exceeded_total{name}        work that went on: a successor could overlap with it
 //
-// Shards, by the name of their group, of this process:
+// Shards, by the name of their group, in this process:
 //
 //	pglatch_shards_owned{name}, pglatch_shard_sessions{name}, _members{name}  now
 //	pglatch_shard_transitions_total{name,to}           to: acquired, released, lost
@@ -52,7 +52,7 @@
 //	pglatch_shard_work_failures_total{name}, _given_away_total{name}
 //	pglatch_shard_looks_total{name}, _refusals_total{name}, _backend_errors_total{name}
 //
-// Leases, of what went through Store or Client, by the lock server's words for results:
+// Leases, for requests through Store or Client, with the lock server's result names:
 //
 //	pglatch_lease_requests_total{op,result}, pglatch_lease_request_seconds{op}, pglatch_lease_losses_total
 //
@@ -60,20 +60,19 @@
 //
 // # What it costs
 //
-// With the Tracer a cycle of lock and unlock took 0.2 to 0.6 µs longer, on a server in memory. A
-// scrape walks through all held locks: 0.05 ms without any, 0.5 ms with 1,000, 60 ms with 100,000
-// (go test -bench ., two shared cores).
+// With the Tracer, a cycle of lock and unlock took 0.2 to 0.6 µs longer, on a server in memory. A scrape walks through
+// all held locks: 0.05 ms without any, 0.5 ms with 1,000, 60 ms with 100,000 (go test -bench ., two shared cores).
 //
 // # Alerts and a dashboard
 //
-// Beside this file, also as Rules and Dashboard: rules.yml for Prometheus, and dashboard.json for
-// Grafana. Each alert's annotation says what to do. A test takes a real leader's session away in
-// front of a real Prometheus, and holds the election's lock so that nobody leads.
+// rules.yml for Prometheus and dashboard.json for Grafana are beside this file, and available as Rules and Dashboard.
+// Each alert's annotation says what to do. A test runs a real Prometheus: it ends a real leader's session, and holds
+// the election's lock so that nobody leads.
 //
 //	sum by (name, database) (leader_election_master_status) != 1
 //
-// is true for a moment in each hand-over, and for as long as a fail-over takes. The rules wait for
-// a minute: LeaseDuration + a wait step + Retry's delay, 18 s with the defaults, and two scrapes of
-// 15 s. With a longer lease or scrape interval make it longer. They do not see a process that is
-// not scraped: when none is, nobody is counted, so alert on "up", too.
+// is true for a moment in each hand-over, and for the duration of a fail-over. The rules therefore wait for a minute:
+// LeaseDuration + a wait step + Retry's delay, 18 s with the defaults, and two scrapes of 15 s. With a longer lease or
+// scrape interval, wait longer. The rules do not see a process that is not scraped: if none is scraped, none is
+// counted. Alert on "up", too.
 package prometheus

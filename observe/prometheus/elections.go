@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// An elections is what is counted of elections. The names are client-go's where it has one, and
-// those of "pglatch leader run --http".
+// An elections counts events of elections. The names are client-go's where it has one, and those of
+// "pglatch leader run --http".
 type elections struct {
 	transitions, losses, failures, overruns *prometheus.CounterVec
 	collectors
@@ -22,10 +22,10 @@ type elections struct {
 	open []*election
 }
 
-// An election is an Elector that is watched.
+// An election is a watched Elector.
 type election struct {
 	*leader.Elector
-	began time.Time   // of its leadership; zero = it has none
+	began time.Time   // of its leadership; zero = it does not lead
 	term  leader.Term // the last one in which it led
 }
 
@@ -37,7 +37,7 @@ var (
 	leadingSince = gauge("leader_election_leading_since_timestamp_seconds", "When this process' leadership began, by its clock; 0 while it does not lead.", "name", "database")
 )
 
-// The labels of what becomes of a node, and of why leadership was lost.
+// The labels for a node's transitions, and for the reasons of a loss of leadership.
 const (
 	toLeader, toRecovered, toReleased, toLost = "leader", "recovered", "released", "lost"
 	byTaken, byExpired                        = "taken", "expired"
@@ -64,8 +64,9 @@ func (e *elections) describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Watch counts what becomes of an Elector, best from before its Start, until stop is called,
-// which blocks until nothing of it is left. The counters stay then, the gauges go.
+// Watch counts the events of an Elector until stop is called. Call it before the Elector's Start,
+// if possible. stop blocks until the watch has ended. Afterwards the counters remain and the gauges
+// disappear.
 func (m *Metrics) Watch(elector *leader.Elector) (stop func()) {
 	e, one := m.elections, &election{Elector: elector}
 	name, database := elector.Name(), elector.Database()
@@ -132,14 +133,14 @@ func reasonOf(err error) string {
 	return byExpired
 }
 
-// leads notes the term of a node, and when its leadership began.
+// leads records the term of a node, and when its leadership began.
 func (e *elections) leads(of *election, term leader.Term, began time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	of.term, of.began = term, began
 }
 
-// A standing is where the Electors of one name and database stand: one of them, mostly.
+// A standing is the combined state of the Electors of one name and database, usually a single one.
 type standing struct {
 	leads  bool
 	states map[leader.State]int
@@ -157,7 +158,7 @@ func (e *elections) collect(to chan<- prometheus.Metric) {
 			since = float64(s.began.UnixMilli()) / 1000
 		}
 		masterStatus.send(to, leads, name, database)
-		leadingSince.send(to, max(since, 0), name, database) // it leads, and the event is on its way
+		leadingSince.send(to, max(since, 0), name, database) // 0 until the event of a new leader arrives
 		termEra.send(to, float64(s.term.Era), name, database)
 		termNumber.send(to, float64(s.term.N), name, database)
 		for _, state := range states {

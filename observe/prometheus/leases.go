@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A leases is what is counted of lease stores.
+// A leases counts requests to lease stores.
 type leases struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -31,16 +31,17 @@ func newLeases() *leases {
 	return l
 }
 
-// Store returns a Store that counts what is asked of s. It is a Store and nothing else: what s can
-// do besides, such as lease.BatchRenewer, is for s itself.
+// Store returns a Store that counts the requests to s. It is only a Store: for other abilities of
+// s, such as lease.BatchRenewer, use s itself.
 func (m *Metrics) Store(s lease.Store) lease.Store { return &countedStore{counted{s, m.leases}, s} }
 
-// Client returns what counts what is asked of c, a *leasehttp.Client, for leader/leased.
+// Client returns a WaitingStore that counts the requests to c, a *leasehttp.Client, for
+// leader/leased.
 func (m *Metrics) Client(c leased.WaitingStore) leased.WaitingStore {
 	return &countedClient{counted{c, m.leases}, c}
 }
 
-// A counted is a store whose requests are counted: what a Store and a Client have in common.
+// A counted is a store whose requests are counted: the common part of a Store and a Client.
 type counted struct {
 	store leased.Store
 	*leases
@@ -52,7 +53,7 @@ type countedStore struct {
 	all lease.Store
 }
 
-// A countedClient can wait.
+// A countedClient is a counted store that can wait.
 type countedClient struct {
 	counted
 	waits leased.WaitingStore
@@ -96,7 +97,7 @@ func (c *counted) Get(ctx context.Context, name string) (lease.Record, error) {
 	return r, err
 }
 
-// List counts from its first record to the last that was asked for.
+// List measures from its first record to the last one that the caller reads.
 func (c *countedStore) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		began, failed := time.Now(), error(nil)
@@ -116,7 +117,7 @@ func (c *countedStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.S
 	return result, err
 }
 
-// count counts a request, by the results of the lock server's own metrics.
+// count counts a request, with the result names of the lock server's own metrics.
 func (l *leases) count(op string, began time.Time, err error) {
 	l.seconds.WithLabelValues(op).Observe(time.Since(began).Seconds())
 	l.requests.WithLabelValues(op, leaseResult(err)).Inc()

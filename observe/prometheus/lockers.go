@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A lockers are the Lockers that are open, and the sum of those that were.
+// A lockers holds the open Lockers, and the counters of the closed ones.
 type lockers struct {
 	mu     sync.Mutex
 	open   map[*advisory.Locker]struct{}
@@ -23,7 +23,7 @@ var (
 	oldestWait = gauge("pglatch_lock_oldest_wait_seconds", "How long the request waits that waits longest now, 0 if none does.", "namespace")
 )
 
-// ofStats are the numbers that Stats has.
+// ofStats are the numbers from Stats.
 var ofStats = []struct {
 	number
 	of func(*advisory.Stats) float64
@@ -50,7 +50,7 @@ func (*locks) numbers() []number {
 	return all
 }
 
-// opened is told of a Locker.
+// opened adds a Locker.
 func (l *locks) opened(locker *advisory.Locker) (closed func()) {
 	ls := &l.lockers
 	ls.mu.Lock()
@@ -61,7 +61,7 @@ func (l *locks) opened(locker *advisory.Locker) (closed func()) {
 		defer ls.mu.Unlock()
 		delete(ls.open, locker)
 		s := locker.Stats()
-		ls.before.Pings += s.Pings // what only rises: a counter may not fall
+		ls.before.Pings += s.Pings // only the counters: a counter may not fall
 		ls.before.Batches += s.Batches
 		ls.before.WaitSteps += s.WaitSteps
 		ls.before.Skips += s.Skips
@@ -71,7 +71,7 @@ func (l *locks) opened(locker *advisory.Locker) (closed func()) {
 	}
 }
 
-// now returns the Lockers that are open, and the sum of all.
+// now returns the open Lockers, and the sum of all.
 func (ls *lockers) now() (open []*advisory.Locker, sum advisory.Stats) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -98,7 +98,7 @@ func (ls *lockers) now() (open []*advisory.Locker, sum advisory.Stats) {
 	return open, sum
 }
 
-// A tally is of the locks, or requests, of a namespace.
+// A tally counts the locks, or requests, of a namespace.
 type tally struct {
 	number int
 	oldest time.Duration
@@ -141,7 +141,7 @@ func (*locks) tally(all map[*space]*tally, of *space) *tally {
 	return t
 }
 
-// send sends the tallies of all namespaces that were ever asked for, also of those with nothing.
+// send sends the tallies of all namespaces that were ever requested, including empty ones.
 func (l *locks) send(to chan<- prometheus.Metric, tallies map[*space]*tally, count, oldest number) {
 	for _, value := range l.spaces.Range {
 		s := value.(*space)

@@ -13,10 +13,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// noNamespace labels keys that are of no namespace; no namespace has such a name.
+// noNamespace is the label of keys without a namespace; no namespace has this name.
 const noNamespace = "(none)"
 
-// A locks is what is counted of Lockers.
+// A locks counts events of Lockers.
 type locks struct {
 	requests, handOvers, losses *prometheus.CounterVec
 	waits, holds                *prometheus.HistogramVec
@@ -27,7 +27,7 @@ type locks struct {
 	lockers lockers
 }
 
-// A space has the series of a namespace looked up before: the hot path only counts.
+// A space holds the resolved series of a namespace, so that the hot path only counts.
 type space struct {
 	name        string
 	results     map[result]prometheus.Counter
@@ -36,7 +36,7 @@ type space struct {
 	wait, holds prometheus.Observer
 }
 
-// A wait is a request that waits.
+// A wait is a waiting request.
 type wait struct {
 	in    *space
 	since time.Time
@@ -70,15 +70,15 @@ func (l *locks) collect(to chan<- prometheus.Metric) {
 	l.collectLockers(to)
 }
 
-// Tracer returns what an advisory.Config takes, for any number of Lockers; their metrics are
-// summed. advisory.MultiTracer adds it to another Tracer.
+// Tracer returns the Tracer for an advisory.Config, for any number of Lockers; their metrics are
+// summed. To combine it with another Tracer, use advisory.MultiTracer.
 func (m *Metrics) Tracer() advisory.Tracer {
 	l := m.locks
 	return advisory.Tracer{Open: l.opened, Acquire: l.acquire, Wait: l.wait, Release: l.release, Loss: l.loss}
 }
 
-// of returns the series of a key's namespace. All of them begin with 0, because an increase from
-// nothing is none to Prometheus.
+// of returns the series of a key's namespace. All of them start at 0: Prometheus sees no increase
+// on a series that did not exist.
 func (l *locks) of(key namespace.Key) *space {
 	name := key.Namespace().Name()
 	if name == "" {
@@ -118,7 +118,7 @@ func (l *locks) acquire(_ context.Context, d advisory.AcquireData) {
 }
 
 func (l *locks) release(_ context.Context, d advisory.ReleaseData) {
-	if !errors.Is(d.Err, advisory.ErrLost) { // whose end is counted already
+	if !errors.Is(d.Err, advisory.ErrLost) { // a lost lock's end is counted already
 		l.of(d.Key).holds.Observe(d.Held.Seconds())
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// Metrics are those of any number of Lockers, elections and nodes that own shards, of one process. It is a Collector, for
-// the program to register, once. It is safe for concurrent use.
+// Metrics collects the metrics of any number of Lockers, elections and nodes that own shards, in one process. It is a
+// Collector, for the program to register once. It is safe for concurrent use.
 type Metrics struct {
 	locks     *locks
 	elections *elections
@@ -15,7 +15,7 @@ type Metrics struct {
 	spread    *spread
 }
 
-// New returns Metrics of nothing yet: see Tracer, Watch, WatchShards, Store and Client.
+// New returns empty Metrics. To feed them, see Tracer, Watch, WatchShards, Store and Client.
 func New() *Metrics {
 	return &Metrics{locks: newLocks(), elections: newElections(), leases: newLeases(), spread: &spread{ended: map[string]shards.Stats{}}}
 }
@@ -30,8 +30,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	m.spread.describe(to)
 }
 
-// Collect sends all metrics as they are now. It does no I/O, but walks through the locks that are
-// held.
+// Collect sends the current values of all metrics. It does no I/O, but walks through the held locks.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.locks.collect(to)
 	m.elections.collect(to)
@@ -39,7 +38,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.spread.collect(to)
 }
 
-// A collectors is several of client_golang's.
+// A collectors is several collectors of client_golang.
 type collectors []prometheus.Collector
 
 func (all collectors) describe(to chan<- *prometheus.Desc) {
@@ -62,7 +61,7 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// A number is a metric whose value is found out when it is collected.
+// A number is a metric whose value is computed when it is collected.
 type number struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType

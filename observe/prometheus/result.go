@@ -7,13 +7,13 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A result is how a request for a lock ended.
+// A result is the outcome of a request for a lock.
 type result string
 
-// The results; the first three are those of the lock server's metrics, too.
+// The results; the lock server's metrics also use the first three.
 const (
 	success     result = "success"
-	held        result = "held" // a try
+	held        result = "held" // of a try
 	unavailable result = "unavailable"
 	timeout     result = "timeout"
 	canceled    result = "canceled"
@@ -32,7 +32,7 @@ func resultOf(err error) result {
 	if err == nil {
 		return success
 	}
-	for _, c := range []struct { // the first that matches: a timeout is held, too
+	for _, c := range []struct { // the first match counts: a timeout matches held, too
 		condition error
 		result    result
 	}{

@@ -10,11 +10,11 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// A spread is what is shown of nodes that own shards, by their groups' names.
+// A spread holds the nodes that own shards, by the names of their groups.
 type spread struct {
 	mu    sync.Mutex
 	open  []*shards.Node
-	ended map[string]shards.Stats // the counters of those that are watched no more
+	ended map[string]shards.Stats // the counters of nodes that are no longer watched
 }
 
 // A shardMetric is a field of Stats.
@@ -51,7 +51,8 @@ func (s *spread) describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// WatchShards shows the Stats of a Node, until stop is called. The counters stay then, the gauges are 0.
+// WatchShards exports the Stats of a Node, until stop is called. Afterwards the counters remain and the
+// gauges are 0.
 func (m *Metrics) WatchShards(node *shards.Node) (stop func()) {
 	s := m.spread
 	s.mu.Lock()
@@ -89,7 +90,7 @@ func (s *spread) stats() map[string]shards.Stats {
 	return all
 }
 
-// plus is what two nodes of a process have together.
+// plus returns the sum for two nodes of a process.
 func plus(a, b shards.Stats) shards.Stats {
 	return shards.Stats{
 		Owned: a.Owned + b.Owned, Sessions: a.Sessions + b.Sessions, Members: max(a.Members, b.Members),

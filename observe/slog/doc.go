@@ -1,4 +1,4 @@
-// Package slog logs what happens to locks and elections, as structured records.
+// Package slog logs the events of locks and elections as structured records.
 //
 //	// import lockslog "github.com/pglatch/pglatch/observe/slog"
 //	locker, err := advisory.Open(ctx, advisory.Config{DSN: dsn, Tracer: lockslog.Tracer(log, lockslog.Config{})})
@@ -6,34 +6,34 @@
 //	defer lockslog.Watch(log, elector)()                  // who leads, from when to when
 //	err = elector.Run(ctx, lockslog.Work(log, elector, work)) // when its work ran: evidence
 //
-// Locks: what was waited for or held for long, and what was lost. Attributes: key, label, waited,
-// held, reason, error.
+// Locks: long waits, long holds and losses. Attributes: key, label, waited, held, reason, error.
 //
 //	INFO "lock acquired after a wait"  waited at least Config.Slow
 //	INFO "lock not acquired"           waited as long, in vain
 //	INFO "lock held for long"          released after Config.Long
 //	WARN "lock lost"                   reason is advisory.LossData.Reason
 //
-// Elections: one record for each begin and end of a leadership of this node. Attributes: election, and
-// the backend's own (key1, key2), identity, term, fencing_token, led, error.
+// Elections: one record for each begin and end of this node's leadership. Attributes: election, the
+// backend's own (key1, key2), identity, term, fencing_token, led, error.
 //
 //	INFO "leadership acquired", "leadership recovered", "leadership released"
 //	WARN "leadership taken away"
 //
-// advisory.Config.Logger and leader.Config.Logger are for what these do not have: why attempts fail,
-// panics, and skips. Both of them log losses, too: with one logger for both, each loss is there twice.
+// advisory.Config.Logger and leader.Config.Logger receive the other events: why attempts fail, panics,
+// and skips. Both also log losses. With one logger for both packages, each loss therefore appears
+// twice.
 //
 // # Evidence that work of two terms never met
 //
 // Work logs when work began and ended, with the term in which it ran. "pglatch leader verify" reads
-// these records of all nodes, as slog.JSONHandler writes them, and says whether the work of two
-// terms ever ran at one time. "pglatch leader run" writes them as well.
+// these records of all nodes, as slog.JSONHandler writes them. It reports whether the work of two
+// terms ever ran at the same time. "pglatch leader run" writes these records as well.
 //
 //	INFO "work_began"  election, identity, term, fencing_token, clock, began
 //	INFO "work_ended"  the same, and ended, lasted, error
 //
-// began is read before work is called, and ended after it has returned, so that the interval
-// covers it. clock is the same for all processes of one running kernel, which share their clock; where
-// it differs, the clocks' difference is as uncertain as verify is told. lasted is of the
-// monotonic clock, by which verify finds a clock that was set meanwhile.
+// began is read before work is called, and ended after it has returned, so the interval covers the
+// work. clock is the same for all processes of one running kernel, which share their clock. Where
+// clock differs, verify assumes the clock difference that it was given. lasted is from the monotonic
+// clock; verify uses it to detect a clock that was set meanwhile.
 package slog

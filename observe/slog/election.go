@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// Watch logs the begin and the end of each leadership of an Elector, from now until stop is called,
-// which blocks until nothing of it is left. What has happened before is logged by then.
+// Watch logs the begin and the end of each leadership of an Elector, from now until stop is called.
+// stop blocks until the watch has ended; earlier events are logged by then.
 func Watch(log *slog.Logger, elector *leader.Elector) (stop func()) {
 	log = elector.Logger(log).With(slog.String("identity", elector.Identity()))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -54,7 +54,7 @@ func ending(v leader.Event, began time.Time) []slog.Attr {
 	return all
 }
 
-// term are the attributes of a term; its fencing token is left out if there is none.
+// term returns the attributes of a term, without the fencing token if there is none.
 func term(t leader.Term) []slog.Attr {
 	all := []slog.Attr{slog.String("term", t.String())}
 	if !t.IsZero() {

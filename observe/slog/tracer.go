@@ -10,16 +10,17 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Config says which acquisitions are worth a record.
+// A Config sets which acquisitions are logged.
 type Config struct {
-	// Slow is the wait from which a request is logged. 0 = 1 s; negative = each request.
+	// Slow is the shortest wait that is logged. 0 = 1 s; negative = every request.
 	Slow time.Duration
-	// Long is the time from which a held lock is logged, when it is released. 0 = 1 min; negative = each.
+	// Long is the shortest hold that is logged, when the lock is released. 0 = 1 min; negative = every
+	// one.
 	Long time.Duration
 }
 
-// Tracer returns what an advisory.Config takes, for any number of Lockers. advisory.MultiTracer
-// adds it to another Tracer.
+// Tracer returns the Tracer for an advisory.Config, for any number of Lockers. To combine it with another
+// Tracer, use advisory.MultiTracer.
 func Tracer(log *slog.Logger, c Config) advisory.Tracer {
 	slow, long := cmp.Or(c.Slow, time.Second), cmp.Or(c.Long, time.Minute)
 	return advisory.Tracer{
@@ -33,7 +34,7 @@ func Tracer(log *slog.Logger, c Config) advisory.Tracer {
 			}
 		},
 		Release: func(ctx context.Context, d advisory.ReleaseData) {
-			if d.Held >= long && d.Err == nil { // else it was a loss
+			if d.Held >= long && d.Err == nil { // an error would be a loss
 				log.LogAttrs(ctx, slog.LevelInfo, "lock held for long", attrs(d.Key, d.Label, slog.Duration("held", d.Held))...)
 			}
 		},
@@ -44,7 +45,7 @@ func Tracer(log *slog.Logger, c Config) advisory.Tracer {
 	}
 }
 
-// attrs are what each record about a lock has, and more.
+// attrs returns the attributes of every record about a lock, followed by more.
 func attrs(key namespace.Key, label string, more ...slog.Attr) []slog.Attr {
 	all := []slog.Attr{slog.String("key", key.String())}
 	if label != "" {

@@ -11,14 +11,14 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// The records of work, which "pglatch leader verify" reads.
+// The messages of work records, which "pglatch leader verify" reads.
 const (
 	WorkBegan = "work_began"
 	WorkEnded = "work_ended"
 )
 
-// Work returns work for Elector.Run that logs when it begins and ends, with its term: a WorkBegan
-// before work is called, and a WorkEnded after it has returned or panicked.
+// Work returns work for Elector.Run that logs its begin and end, with its term: a WorkBegan before
+// work is called, and a WorkEnded after it has returned or panicked.
 func Work(log *slog.Logger, elector *leader.Elector, work func(ctx context.Context) error) func(ctx context.Context) error {
 	log = elector.Logger(log).With(slog.String("identity", elector.Identity()), slog.String("clock", clock()))
 	return func(ctx context.Context) (err error) {
@@ -37,12 +37,12 @@ func Work(log *slog.Logger, elector *leader.Elector, work func(ctx context.Conte
 	}
 }
 
-// instant is a time as text, whatever the handler makes of times.
+// instant returns a time as text, so that the handler's format for times does not matter.
 func instant(key string, t time.Time) slog.Attr {
 	return slog.String(key, t.UTC().Format(time.RFC3339Nano))
 }
 
-// clock is the same for all processes that read one kernel's clock, "" if that is not known.
+// clock is the same for all processes that read one kernel's clock, or "" if it is unknown.
 var clock = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package integration has a real Prometheus scrape real elections and locks, and looks at what the
-// alert rules say. It is a module of its own because of what a Prometheus needs.
+// Package integration tests the alert rules: a real Prometheus scrapes real elections and locks. It
+// is a separate module because of the dependencies of Prometheus.
 package integration
