@@ -13,11 +13,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// How often the processes are asked at most, and how long who is silent is waited for. One
-// question costs every commit of the database's notifications an instant (NOTIFY, PostgreSQL manual, Notes).
+// How often the processes are asked at most, and how long the monitor waits for a silent one. Each question
+// briefly blocks every commit with notifications in the database (NOTIFY, PostgreSQL manual, Notes).
 const (
 	askEvery   = 900 * time.Millisecond
-	askAgain   = 10 * time.Second // after an error, which is there to stay: a standby, a pooler
+	askAgain   = 10 * time.Second // after an error, which will persist: a standby, a pooler
 	askTimeout = 500 * time.Millisecond
 )
 
@@ -27,21 +27,21 @@ type spot struct {
 	tag namespace.Tag
 }
 
-// A heard is what the processes said last.
+// A heard holds the last answers of the processes.
 type heard struct {
-	at      time.Time // by the local clock, when the answers had come
+	at      time.Time // by the local clock, when the answers had arrived
 	answers introspect.Answers
-	problem string // why there are none
+	problem string // why there are no answers
 
 	texts map[namespace.Tag]string // of the keys
 	holds map[spot]time.Time       // since when, by the local clock
 	waits map[spot]time.Time
-	keys  map[namespace.Tag]namespace.Tag // that are waited for, by their turnstiles
+	keys  map[namespace.Tag]namespace.Tag // that have waiters, by their turnstiles
 
 	silence *silence
 }
 
-// ask asks the processes, if it is time to.
+// ask asks the processes, if enough time has passed.
 func (m *Monitor) ask(ctx context.Context) {
 	wait := askEvery
 	if m.heard.problem != "" {
@@ -76,7 +76,7 @@ func (m *Monitor) ask(ctx context.Context) {
 	m.heard.silence = newSilence(asked, h.answers, names, m.memos)
 }
 
-// index finds what was said by key and session, by those who are silent the last time.
+// index indexes the answers by key and session. Silent processes count with their last answer.
 func (h *heard) index(last map[uint32]memo) {
 	h.texts, h.keys = map[namespace.Tag]string{}, map[namespace.Tag]namespace.Tag{}
 	h.holds, h.waits = map[spot]time.Time{}, map[spot]time.Time{}
@@ -102,7 +102,7 @@ func (h *heard) index(last map[uint32]memo) {
 	}
 }
 
-// earlier is the earlier of two times, of which a may be none.
+// earlier returns the earlier of two times; a zero a is ignored.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -113,13 +113,13 @@ func earlier(a, b time.Time) time.Time {
 // hidesEntity reports whether a process told the key without its entity.
 func hidesEntity(text string) bool { return strings.Contains(text, "/…") }
 
-// A memo is what a process said last.
+// A memo is a process's last answer.
 type memo struct {
 	answer introspect.Answer
 	at     time.Time
 }
 
-// remember keeps the last answer of each process that listens, for when it is silent.
+// remember keeps the last answer of each listening process, for the time when it is silent.
 func (m *Monitor) remember() {
 	memos := make(map[uint32]memo, len(m.heard.answers.Answers))
 	for _, s := range m.heard.answers.Silent {
@@ -135,7 +135,7 @@ func (m *Monitor) remember() {
 	}
 }
 
-// input is what a Picture is made of. skew is by how much the server's clock is ahead of ours.
+// input returns the input of a Picture. skew is how far the server's clock is ahead of the local one.
 func (m *Monitor) input(s *Snapshot, skew time.Duration) incident.Input {
 	in := incident.Input{
 		At: s.Server.Now, Rows: make([]incident.Row, len(s.Locks)), Names: map[uint32]string{}, Namespaces: map[int]string{},
@@ -186,8 +186,8 @@ func (m *Monitor) incidentRow(l *Lock, now time.Time) incident.Row {
 	return r
 }
 
-// show is how a key is shown that a process calls text: redacted, and under the name that
-// Config.Namespaces has for it.
+// show returns the displayed form of a key that a process calls text: redacted, and under its name in
+// Config.Namespaces.
 func (a *assembler) show(tag namespace.Tag, text string) (shown string, whole bool) {
 	l := Lock{Tag: tag}
 	if text == "" || hidesEntity(text) {

@@ -8,8 +8,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A holding is one session's hold of one lock. A process id is used again sooner
-// or later: backendStart, where it is not hidden, distinguishes the sessions.
+// A holding is one session's hold of one lock. Process ids are reused sooner or later:
+// backendStart, where it is not hidden, distinguishes the sessions.
 type holding struct {
 	tag          namespace.Tag
 	pid          uint32
@@ -17,15 +17,15 @@ type holding struct {
 	backendStart int64
 }
 
-// An assembler makes Snapshots of rows and remembers when it first saw each lock.
+// An assembler builds Snapshots from rows and remembers when it first saw each lock.
 type assembler struct {
 	config    Config
-	heard     *heard                          // what the processes said
+	heard     *heard                          // the answers of the processes
 	firstSeen map[holding]time.Time           // the holdings of the newest Snapshot
 	keys      map[namespace.Tag]namespace.Tag // its keys, by their turnstiles
 }
 
-// assemble makes a Snapshot of what was read at the local time at.
+// assemble builds a Snapshot from the rows that were read at the local time at.
 func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 	server.Now = server.Now.UTC()
 	rows = a.mergeTurnstiles(rows)
@@ -54,7 +54,7 @@ func (a *assembler) assemble(server Server, rows []row, at time.Time) Snapshot {
 	return s
 }
 
-// lock is what a row says by itself.
+// lock returns the fields that a row alone determines.
 func (a *assembler) lock(r row) Lock {
 	l := Lock{
 		PID: r.PID, ApplicationName: r.ApplicationName, State: r.State,
@@ -77,10 +77,10 @@ func (a *assembler) wait(l *Lock, now, local time.Time) {
 	}
 }
 
-// name fills the fields that say which lock it is, and redacts them.
+// name fills the fields that identify the lock, and redacts them.
 func (a *assembler) name(l *Lock) { a.nameAs(l, a.heard.texts[l.Tag]) }
 
-// nameAs is name, of a key that a process calls text; "" = none told it.
+// nameAs is name for a key that a process calls text; "" = no process named it.
 func (a *assembler) nameAs(l *Lock, text string) {
 	l.Key, l.shown = Key{Kind: "single", Text: l.Tag.String()}, true
 	said, rest, told := strings.Cut(text, "/")
@@ -96,7 +96,7 @@ func (a *assembler) nameAs(l *Lock, text string) {
 			l.Namespace = &name
 		}
 		if !told && !named && text != "" {
-			l.Key.Text = text // of no entity
+			l.Key.Text = text // without an entity
 		}
 		if !told || hidesEntity(text) {
 			return
@@ -140,7 +140,7 @@ func (a *assembler) hold(l *Lock, seen map[holding]time.Time, now, local time.Ti
 	if !ok {
 		first = now
 	}
-	// A session that is idle took the lock by a statement that has ended, before.
+	// An idle session took the lock in an earlier statement, which has ended.
 	if idle := l.State != nil && strings.HasPrefix(*l.State, "idle"); idle && l.stateChange != nil && l.stateChange.Before(first) {
 		first = l.stateChange.UTC()
 	}
@@ -171,5 +171,6 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-// seconds clamps at 0: a wait may begin between the server's reading of its clock and of its locks.
+// seconds clamps at 0: a wait may begin after the server reads its clock and before it reads its
+// locks.
 func seconds(d time.Duration) float64 { return max(d, 0).Seconds() }

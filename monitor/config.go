@@ -20,68 +20,67 @@ import (
 // DefaultMinInterval is the default of Config.MinInterval.
 const DefaultMinInterval = 250 * time.Millisecond
 
-// A Config says how to open a Monitor. The zero value of every field but DSN and
-// ConnConfig, of which one is required, is a good default.
+// A Config sets how to open a Monitor. DSN or ConnConfig is required. For every other field the zero value is a
+// good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it
-	// (PostgreSQL manual, section 34.1.1); pool settings in it are ignored, errors never
-	// quote it. The locks of its database are shown.
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it (PostgreSQL manual, section
+	// 34.1.1). Its database is the one whose locks are shown. Pool settings in it are ignored; errors never
+	// quote it.
 	DSN string
 
-	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
-	// cannot say: TLS, dialers, tracers. It is copied.
+	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express: TLS,
+	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// Namespaces gives names to keys of which no process tells the name. nil = no names: then
-	// a pair of int4 shows its numbers, a bigint only itself.
+	// Namespaces names keys that no process names. nil = no names: a pair of int4 then shows its numbers, a
+	// bigint only itself.
 	Namespaces *namespace.Set
 
-	// Authorize lets a request through by returning nil. The text of its error is
-	// sent to the client in a 403. nil = LoopbackOnly.
+	// Authorize admits a request by returning nil. Otherwise the client gets a 403 with the text of the error.
+	// nil = LoopbackOnly.
 	Authorize func(*http.Request, Action) error
 
-	// Redact replaces an entity's id wherever a Snapshot would show it: it gets the
-	// namespace and the id and returns what viewers see. A key whose id it changed
-	// loses the number that is the id. The id of a hashed key is known if a process answers
-	// it; its bigint is shown in Snapshots, and whoever can guess an id can compute it. With a Redact, labels
-	// are not shown either. It is called by one goroutine at a time and must not block. nil = show ids.
+	// Redact replaces an entity's id wherever a Snapshot would show it. It receives the namespace and the id
+	// and returns the text that viewers see. If it changes the id of a key, the number that is the id is hidden
+	// too. The id of a hashed key is known only if a process answers with it. The bigint of a hashed key is
+	// shown in Snapshots, and anyone who can guess an id can compute it. With a Redact, labels are hidden as
+	// well. Redact is called by one goroutine at a time and must not block. nil = show ids.
 	Redact func(namespace, id string) string
 
-	// ClientAddr adds the network address of each session. false = it is not even selected.
+	// ClientAddr adds the network address of each session. false = it is not even selected from the server.
 	ClientAddr bool
 
-	// NoQuestions leaves the processes unasked (package introspect). Without their answers
-	// hashed keys have no names, waiters inside processes and deadlocks across them are not seen, and times
-	// are those of the first look.
+	// NoQuestions stops the monitor from asking the processes (package introspect). Without their answers
+	// hashed keys have no names, waiters inside processes and deadlocks across processes are invisible, and
+	// times count from the first query that saw the lock.
 	NoQuestions bool
 
-	// Record is how often to look when nobody does, so that Page can show the last hour, and
-	// Verdicts that compare with the past are there when somebody comes. 0 = look only while somebody does; the
-	// past is then what viewers saw.
+	// Record is the interval of queries while there are no viewers. It lets Page show the last hour, and makes
+	// Verdicts that compare with the past available at once. 0 = query only while there are viewers; the past
+	// is then what they saw.
 	Record time.Duration
 
-	// LongHold is from when on a lock that is held is worth a Verdict. Less than that
-	// is, if somebody waits and it is ten times what is usual for the key. 0 = 5 minutes.
+	// LongHold is the hold time from which a lock gets a Verdict. A shorter hold gets one too if a request
+	// waits and the hold is ten times as long as usual for the key. 0 = 5 minutes.
 	LongHold time.Duration
 
-	// Leases, a lease.Store, has Page show its leases. nil = none.
+	// Leases is a lease.Store whose leases Page shows. nil = none.
 	Leases LeaseLister
 
-	// HeldSince asks a locker of this process when the session pid took the lock tag;
-	// false = not by this locker. PostgreSQL does not know. It is called by one
-	// goroutine at a time and must not block. nil = nobody to ask.
+	// HeldSince asks a locker of this process when the session pid took the lock tag, because PostgreSQL does
+	// not record it. false = this locker did not take it. HeldSince is called by one goroutine at a time and
+	// must not block. nil = no locker to ask.
 	HeldSince func(pid uint32, tag namespace.Tag) (time.Time, bool)
 
 	// MinInterval is the least time from the end of one query to the start of the
 	// next. 0 = 250 ms.
 	MinInterval time.Duration
 
-	// Logger gets a line when the database stops answering (Warn) and answers again
-	// (Info). nil = discard.
+	// Logger receives a line when the database stops answering (Warn) and answers again (Info). nil = discard.
 	Logger *slog.Logger
 }
 
-// A LeaseLister is what is asked of a lease.Store.
+// A LeaseLister is the part of a lease.Store that Page uses.
 type LeaseLister interface {
 	List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
 }
@@ -123,9 +122,9 @@ func (c Config) connConfig() (*pgx.ConnConfig, error) {
 	if problem != nil {
 		return nil, &ConfigError{problem.Field, problem.Value, problem.Remedy}
 	}
-	// Of the startup parameters, this is one that PgBouncer lets through.
+	// PgBouncer accepts this startup parameter.
 	cc.RuntimeParams["application_name"] = applicationName
-	// Named prepared statements and a pooler that changes servers do not go together.
+	// Named prepared statements fail with a pooler that changes servers.
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
 	return cc, nil

@@ -1,5 +1,5 @@
-// Package monitor shows which advisory locks a PostgreSQL database has, who holds
-// them, who waits, and what is wrong: as Go values, as JSON, and as a page for people.
+// Package monitor shows which advisory locks a PostgreSQL database has, their holders and waiters, and what is
+// wrong: as Go values, as JSON, and as a web page.
 //
 //	m, err := monitor.Open(monitor.Config{DSN: dsn, Namespaces: set})
 //	if err != nil {
@@ -9,54 +9,49 @@
 //	http.Handle("/pglatch/", m.Handler()) // GET /pglatch/api/advisory-locks
 //	http.Handle("/locks/", m.Page())
 //
-// It asks PostgreSQL, and every process that uses pglatch (package introspect): they know the names of
-// hashed keys, since when they hold a lock and for what, and who waits inside them. From both it finds
-// deadlocks across processes, holders that are stopped, leaked locks, and more: see Verdict and
-// docs/incidents.md. Page shows it all, keeps the last hour in memory (bounded: 5,000 events, 1,500 pictures of
-// 40 keys), and changes nothing.
+// It queries PostgreSQL, and asks every process that uses pglatch (package introspect). The processes know the
+// names of hashed keys, since when and for what they hold a lock, and which requests wait inside them. From
+// both the monitor detects deadlocks across processes, stopped holders, leaked locks, and more: see Verdict and
+// docs/incidents.md. Page shows all of it, keeps the last hour in memory (bounded: 5,000 events, 1,500 pictures
+// of 40 keys), and changes nothing.
 //
 // # What it guarantees
 //
-//   - Looking costs little: all viewers share one query and one connection, and each lock
-//     is encoded once for all of them; an answer over HTTP has 1,000 locks unless it is asked
-//     for more, and says where to go on; there is never more than one query in Config.MinInterval, 250 ms by
-//     default, and none while nobody looks, unless Config.Record says so. Processes are asked once in
-//     0.9 s at most; who does not answer delays a picture by 0.5 s.
-//   - A query ends: after 2 s in the server, after 5 s with the connecting.
-//   - It never writes to a table, never reads the text of queries, and answers while the
-//     program's tables are locked. Its questions are notifications (NOTIFY).
-//   - By default only clients on the same host may look; see LoopbackOnly.
-//   - It needs no rights. What PostgreSQL hides from its role it says in
-//     Snapshot.Partial and Snapshot.Hidden; GRANT pg_read_all_stats, or pg_monitor,
-//     shows all. Without it the processes of other roles show "order/…" for "order/42";
-//     see introspect.Config.Readers.
-//   - It outlives a restart of the server.
-//   - It prepares no named statement, sends no startup parameter of its own but
-//     application_name, and changes no setting for longer than its query: a pooler
-//     may stand between.
+//   - Monitoring costs little. All viewers share one query and one connection, and each lock is encoded once
+//     for all of them. There is never more than one query in Config.MinInterval, 250 ms by default, and none
+//     without viewers unless Config.Record is set. An HTTP answer has 1,000 locks unless the request asks for
+//     more, and says where to continue. Processes are asked at most once in 0.9 s; a process that does not
+//     answer delays a picture by 0.5 s.
+//   - A query ends: after 2 s in the server, after 5 s including the connecting.
+//   - It never writes to a table, never reads the text of queries, and answers while the program's tables are
+//     locked. Its questions are notifications (NOTIFY).
+//   - By default only clients on the same host have access; see LoopbackOnly.
+//   - It needs no rights. Snapshot.Partial and Snapshot.Hidden report the columns that PostgreSQL hides from
+//     its role. GRANT pg_read_all_stats, or pg_monitor, shows all. Without it the processes of other roles show
+//     "order/…" for "order/42"; see introspect.Config.Readers.
+//   - It survives a restart of the server.
+//   - It works through a pooler: it prepares no named statement, sends no startup parameter of its own but
+//     application_name, and changes no setting for longer than its query.
 //
 // # What it does not
 //
-//   - It is a picture of the past: nothing may be concluded from it about who holds a
-//     lock now. Locks taken and released between two queries are not seen.
-//   - PostgreSQL does not record when a lock was taken. Lock.HeldSince says where its
-//     time comes from: the process that holds it, or the first look; the start of a query, which other
-//     tools show, is not it.
+//   - A Snapshot is a picture of the past: do not conclude from it which session holds a lock now. Locks taken
+//     and released between two queries are not seen.
+//   - PostgreSQL does not record when a lock was taken. Lock.HeldSince names the source of its time: the
+//     process that holds the lock, or the first query that saw it. It is not the start of a query, which other
+//     tools show.
 //   - PostgreSQL does not distinguish session-scoped from transaction-scoped locks.
-//   - The namespace of a key is a reading of its number: another program that takes
-//     the same numbers shows under the same name. The entity of a hashed key is known only if a
-//     process says it.
-//   - Waiters inside a process that queue for its one session are not in the server: a Snapshot has
-//     only the head of that queue, Page all of them.
-//   - Answers and pg_locks are of moments that differ by up to a second.
-//   - Who waits does so in steps of under a second, and between two of them is in no
-//     queue for about a round trip: a waiter that is not the first of its key may be
-//     missing from a Snapshot.
-//   - The first waiter of a key has its turnstile, another lock, for which the others
-//     wait (see docs/operations.md). They are shown as waiters of the key. When the
-//     key is free for that instant, a Monitor that did not see it in its Snapshot
-//     before does not know whose turnstile it is, and shows an unknown single key.
-//     The turnstile of a semaphore is always shown so.
+//   - The namespace of a key is derived from its number: another program that takes the same numbers shows
+//     under the same name. The entity of a hashed key is known only if a process reports it.
+//   - Waiters inside a process that queue for its one session are not in the server: a Snapshot has only the
+//     head of that queue, Page all of them.
+//   - Answers and pg_locks are from moments that differ by up to a second.
+//   - A waiter waits in steps of under a second, and between two steps it is in no queue for about a round
+//     trip. A waiter that is not the first of its key may therefore be missing from a Snapshot.
+//   - The first waiter of a key has its turnstile, another lock, for which the others wait (see
+//     docs/operations.md). They are shown as waiters of the key. While the key is briefly free, a Monitor that
+//     did not see it in its previous Snapshot cannot tell whose turnstile it is, and shows an unknown single
+//     key. The turnstile of a semaphore is always shown so.
 //
 // # Failures
 //

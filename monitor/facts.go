@@ -11,17 +11,17 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// factsEvery is how often the server is asked about itself at most.
+// factsEvery is the shortest interval between two queries for facts about the server.
 const factsEvery = 5 * time.Second
 
-// facts is what is known of the server beside its locks.
+// facts are the known facts of the server apart from its locks.
 type facts struct {
 	incident.Server
 	at time.Time
 }
 
-// factsSQL counts what the locks and sessions of all databases share (PostgreSQL manual, section 19.12,
-// max_locks_per_transaction). The second statement of each batch sets what it needs.
+// factsSQL counts the shared resources of all databases' locks and sessions (PostgreSQL manual, section
+// 19.12, max_locks_per_transaction). The second statement of each batch sets what it needs.
 const factsSQL = `
 WITH taken AS MATERIALIZED (SELECT pid FROM pg_locks WHERE NOT fastpath),
      most AS (SELECT coalesce(pid, 0) AS pid, count(*) AS locks FROM taken WHERE pid IS DISTINCT FROM pg_backend_pid() GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3)
@@ -34,13 +34,13 @@ SELECT pg_is_in_recovery(),
        current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
          - coalesce(current_setting('reserved_connections', true), '0')::int8`
 
-// listenersSQL lists who can be asked: the application_name of a process' listening session ends
-// with that of its lock sessions.
+// listenersSQL lists the processes that can be asked: the application_name of a process's listening
+// session ends with that of its lock sessions.
 const listenersSQL = `
 SELECT pid, substr(application_name, length($1) + 1) FROM pg_stat_activity
 WHERE datname = current_database() AND starts_with(application_name, $1)`
 
-// lookAround reads the facts, and who listens, if it is time to.
+// lookAround reads the facts, and the listeners, if enough time has passed.
 func (m *Monitor) lookAround(ctx context.Context) error {
 	if time.Since(m.around) < askEvery {
 		return nil
@@ -53,7 +53,7 @@ func (m *Monitor) lookAround(ctx context.Context) error {
 		b.Queue(factsSQL)
 	}
 	results := m.conn.SendBatch(ctx, &b)
-	defer func() { _ = results.Close() }() // its error is that of the reads below
+	defer func() { _ = results.Close() }() // the reads below return its error
 	if _, err := results.Exec(); err != nil {
 		return err
 	}

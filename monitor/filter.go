@@ -11,8 +11,8 @@ import (
 // A filter keeps the locks for which all its conditions hold.
 type filter []func(*Lock) bool
 
-// parseQuery reads the query of a request. Its errors are for the client: a
-// misspelt filter must not pass for "nothing is locked".
+// parseQuery reads the query of a request. Its errors are for the client: a misspelt filter must
+// not look like "nothing is locked".
 func parseQuery(rawQuery string) (f filter, p page, err error) {
 	p.limit = defaultLimit
 	values, err := url.ParseQuery(rawQuery)

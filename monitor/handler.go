@@ -8,12 +8,12 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
-// Path is where Handler answers, below the prefix at which it is mounted.
+// Path is the path of Handler, below the prefix at which it is mounted.
 const Path = "/api/advisory-locks"
 
-// Handler returns a handler that answers GET and HEAD {prefix}/api/advisory-locks
-// with a Snapshot as JSON, for any prefix, stripped or not. The query filters it;
-// all that are given must hold:
+// Handler returns a handler that answers GET and HEAD {prefix}/api/advisory-locks with a Snapshot
+// as JSON, for any prefix, stripped or not. The query filters it. A lock must match all given
+// filters:
 //
 //	namespace=agent         this namespace; a number for pairs without a name
 //	q=text                  part of application_name, key.text or namespace, in any case
@@ -22,14 +22,14 @@ const Path = "/api/advisory-locks"
 //	limit=1000              locks in one answer: 1 to 10,000, 1,000 without it
 //	after=2.1.42.1          the next of the answer before
 //
-// total counts the locks that match. next is there if there are more than the answer
-// has: it is the after of the request for those that follow. Each answer is of a picture of
-// its own, so that what is taken or released meanwhile may be missing, or seen twice.
+// total counts the matching locks. next is present if there are more than the answer has: it is the
+// after for the next request. Each answer comes from its own picture, so a lock that is taken or
+// released meanwhile may be missing, or appear twice.
 //
-// Other answers are problems of RFC 9457: 403 if Config.Authorize refuses, 404 for
-// other paths, 405 for other methods, 400 for an unknown filter or a bad value,
-// 503 with Retry-After when the database does not answer (why goes to
-// Config.Logger, not to the client). Nothing may be cached.
+// Other answers are problems of RFC 9457: 403 if Config.Authorize refuses, 404 for other paths, 405
+// for other methods, 400 for an unknown filter or a bad value, 503 with Retry-After when the
+// database does not answer (Config.Logger receives the reason, the client does not). Answers must
+// not be cached.
 func (m *Monitor) Handler() http.Handler { return http.HandlerFunc(m.serve) }
 
 func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func (m *Monitor) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	f, err := m.look(r.Context())
 	if err != nil {
-		// If it was the client who left, nobody reads this.
+		// If the client left, nobody reads this.
 		refuse(w, http.StatusServiceUnavailable, time.Second, "the database does not answer; the log of this program says why")
 		return
 	}

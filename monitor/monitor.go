@@ -26,16 +26,16 @@ type Monitor struct {
 
 	lifetime  context.Context // ends at Close, with cause ErrClosed
 	end       context.CancelCauseFunc
-	work      sync.WaitGroup // flights, and connections that are being torn down
+	work      sync.WaitGroup // flights, and connections that are being closed
 	closeOnce sync.Once
 
 	mu     sync.Mutex
 	flight *flight // the newest; nil before the first
 
-	judging atomic.Bool // somebody wants verdicts
+	judging atomic.Bool // a viewer wants verdicts
 	secret  [16]byte
 
-	// Only the flight that is running touches these.
+	// Only the running flight uses these.
 	conn      *pgx.Conn // nil = none
 	assembler assembler
 	failing   bool
@@ -44,18 +44,18 @@ type Monitor struct {
 	listeners []introspect.Silent
 	facts     facts
 	around    time.Time // of the newest listeners
-	pooled    bool      // the connection's server session is not the one that it was told of
+	pooled    bool      // the connection's server session is not the one announced to it
 	memory    *incident.Memory
 }
 
-// Stats counts what a Monitor did since Open.
+// Stats counts a Monitor's work since Open.
 type Stats struct {
-	// Queries is how many times the server was asked.
+	// Queries is the number of queries to the server.
 	Queries uint64
 }
 
-// Open returns a Monitor of the config's database. It connects when somebody
-// first looks, or with Config.Record at once; the server may be down. A bad config gives a *ConfigError.
+// Open returns a Monitor of the config's database. It connects on the first request, or with
+// Config.Record at once; the server may be down. A bad config gives a *ConfigError.
 func Open(config Config) (*Monitor, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -77,7 +77,7 @@ func Open(config Config) (*Monitor, error) {
 	return m, nil
 }
 
-// record looks again and again.
+// record queries at the Record interval.
 func (m *Monitor) record() {
 	tick := time.NewTicker(m.config.Record)
 	defer tick.Stop()
@@ -91,12 +91,11 @@ func (m *Monitor) record() {
 	}
 }
 
-// Stats returns the present counts.
+// Stats returns the current counts.
 func (m *Monitor) Stats() Stats { return Stats{Queries: m.queries.Load()} }
 
-// Close ends the running query, whose viewers get ErrClosed, closes the
-// connection, and returns when all of it has ended. On a network that went silent
-// this can take 15 s. Later calls do nothing.
+// Close ends the running query, whose viewers get ErrClosed, closes the connection, and returns when all
+// of it has ended. On a network that went silent this can take 15 s. Later calls do nothing.
 func (m *Monitor) Close() {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
@@ -106,7 +105,7 @@ func (m *Monitor) Close() {
 		if m.conn != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(m.lifetime), time.Second)
 			defer cancel()
-			_ = m.conn.Close(ctx) // the server ends the session when the socket closes, if not before
+			_ = m.conn.Close(ctx) // the server ends the session at the latest when the socket closes
 		}
 	})
 }

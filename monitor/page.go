@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The locks of one answer, unless the request says how many.
+// The number of locks in one answer, unless the request sets it.
 const (
 	defaultLimit = 1000
 	maxLimit     = 10_000
@@ -19,11 +19,11 @@ const (
 // A page is a part of a list.
 type page struct {
 	limit int
-	after position // zero = from the begin
+	after position // zero = from the start
 }
 
-// A position is the place of a lock in the list: its key, and how many of this key come
-// before and with it. It is a place in every Snapshot.
+// A position is the place of a lock in the list: its key, and how many locks of this key come
+// before it, itself included. It is valid in every Snapshot.
 type position struct {
 	tag namespace.Tag
 	n   int
@@ -53,17 +53,17 @@ func parsePosition(text string) (position, error) {
 	return position{tag, int(numbers[3])}, nil
 }
 
-// An answer is a Snapshot as JSON, with a part of its locks.
+// An answer is a Snapshot as JSON, with some of its locks.
 type answer struct {
 	Locks   []json.RawMessage `json:"locks"`
-	Total   int               `json:"total"`          // that match the filter, on all pages
+	Total   int               `json:"total"`          // matches of the filter, on all pages
 	Next    string            `json:"next,omitempty"` // "" = this is the last page
 	Server  Server            `json:"server"`
 	Partial bool              `json:"partial"`
 	Hidden  []string          `json:"hidden,omitempty"`
 }
 
-// answer makes a page of the locks that match. Each lock is encoded once, for all viewers.
+// answer builds a page of the matching locks. Each lock is encoded once, for all viewers.
 func (f *flight) answer(which filter, p page) answer {
 	s := &f.snapshot
 	a := answer{Server: s.Server, Partial: s.Partial, Hidden: s.Hidden}
@@ -91,7 +91,7 @@ func (f *flight) answer(which filter, p page) answer {
 	return a
 }
 
-// encode is the JSON of some locks.
+// encode returns the JSON of some locks.
 func (f *flight) encode(part []int) []json.RawMessage {
 	f.mu.Lock()
 	defer f.mu.Unlock()

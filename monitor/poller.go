@@ -15,12 +15,12 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
-// flightTimeout bounds connecting and asking. The server's own bound of 2 s per
-// statement cannot be relied on when the network is what fails.
+// flightTimeout bounds connecting and querying. The server's own bound of 2 s per statement does
+// not help when the network fails.
 const flightTimeout = 5 * time.Second
 
-// A flight is one query and those who wait for it. Its results are written before
-// done is closed and not changed after.
+// A flight is one query and its waiting viewers. Its results are written before done is closed and
+// do not change after.
 type flight struct {
 	done     chan struct{}
 	snapshot Snapshot
@@ -31,11 +31,11 @@ type flight struct {
 	past     incident.Past
 
 	mu      sync.Mutex
-	shown   *web.State        // nil = nobody asked for it yet
-	encoded []json.RawMessage // of the snapshot's locks that somebody asked for; nil = none yet
+	shown   *web.State        // nil = not requested yet
+	encoded []json.RawMessage // the requested locks of the snapshot; nil = not encoded yet
 }
 
-// fresh reports whether a viewer shall have this flight rather than a new one.
+// fresh reports whether a viewer may use this flight instead of a new one.
 func (f *flight) fresh(minInterval time.Duration) bool {
 	if f == nil {
 		return false
@@ -48,12 +48,11 @@ func (f *flight) fresh(minInterval time.Duration) bool {
 	}
 }
 
-// Snapshot returns the locks of the database, as a query saw them that began at
-// the time of the call, was running, or ended less than Config.MinInterval
-// before. Any number of callers share a query and its error. The end of ctx ends
-// this caller's wait, with its cause, and not the query. Other errors mean that
-// the database did not answer; they hold no password. The next call tries again,
-// also with a new connection where the old one was lost.
+// Snapshot returns the locks of the database, as seen by a query that began at the time of the
+// call, was running, or ended less than Config.MinInterval before. Any number of callers share a
+// query and its error. The end of ctx ends this caller's wait, with its cause, and not the query.
+// Other errors mean that the database did not answer; they contain no password. The next call tries
+// again, with a new connection if the old one was lost.
 func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
 	f, err := m.look(ctx)
 	if err != nil {
@@ -64,7 +63,7 @@ func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
-// look is Snapshot, for who only reads.
+// look is Snapshot for callers that only read.
 func (m *Monitor) look(ctx context.Context) (*flight, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -81,7 +80,7 @@ func (m *Monitor) look(ctx context.Context) (*flight, error) {
 	}
 }
 
-// join returns the flight to wait for, a new one if need be.
+// join returns the flight to wait for, and starts one if necessary.
 func (m *Monitor) join() (*flight, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +120,8 @@ func (m *Monitor) fly(f *flight) {
 	}
 }
 
-// query asks once, and once more if the connection that it found had been lost
-// while nobody looked: the server was restarted, or ended an idle session.
+// query asks once. It asks again if its connection was lost while there were no viewers: the server
+// was restarted, or ended an idle session.
 func (m *Monitor) query(ctx context.Context) (Snapshot, time.Time, error) {
 	reused := m.conn != nil
 	s, at, err := m.picture(ctx)
@@ -138,8 +137,8 @@ func (m *Monitor) query(ctx context.Context) (Snapshot, time.Time, error) {
 	return s, at, nil
 }
 
-// picture asks the processes, then the server, whose rows so are the newer ones, and returns
-// when it did by the local clock.
+// picture asks the processes, then the server, so that the server's rows are the newer ones. at is
+// when it did so, by the local clock.
 func (m *Monitor) picture(ctx context.Context) (s Snapshot, at time.Time, err error) {
 	if m.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, m.connConfig)

@@ -7,8 +7,7 @@ import (
 	"github.com/pglatch/pglatch/internal/problem"
 )
 
-// A refusal is a problem of RFC 9457 whose type is about:blank: its title is that of the
-// status.
+// A refusal is a problem of RFC 9457 of the type about:blank: its title is the text of the status.
 type refusal struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`

@@ -10,13 +10,13 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// applicationName is what pg_stat_activity shows of the monitor's own session.
+// applicationName is the monitor's own application_name in pg_stat_activity.
 const applicationName = "pglatch-monitor"
 
-// settingsSQL goes ahead of locksSQL in one round trip. Sent together, the two are
-// one transaction (PostgreSQL manual, section 53.2.4, "Pipelining"), to which the
-// settings are local: behind a pooler none leaks into another client's work.
-// pg_temp is named because it would otherwise be searched first.
+// settingsSQL precedes locksSQL in one round trip. Sent together, the two are one transaction
+// (PostgreSQL manual, section 53.2.4, "Pipelining"), and the settings are local to it: behind a
+// pooler none leaks into another client's work. pg_temp is named because it would otherwise be
+// searched first.
 const settingsSQL = `
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('transaction_read_only', 'on', true),
@@ -27,9 +27,9 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.current_database()::text,
        pg_catalog.clock_timestamp(), pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()`
 
-// locksSQL reads no table but those behind the views, so that it answers while
-// the program's tables are locked. A session that we may not look into has
-// no backend_start, which every other session has. $1 = whether to select client_addr.
+// locksSQL reads no table but those behind the views, so it answers while the program's tables are
+// locked. A session whose details are hidden from us has no backend_start; every other session has
+// one. $1 = whether to select client_addr.
 const locksSQL = `
 SELECT l.classid, l.objid, l.objsubid,
        coalesce(l.pid, 0), l.mode, l.granted, l.waitstart,
@@ -42,7 +42,7 @@ WHERE l.locktype = 'advisory'
   AND l.pid IS DISTINCT FROM pg_backend_pid()
 ORDER BY l.objsubid, l.classid, l.objid, l.granted DESC, l.waitstart NULLS LAST, l.pid`
 
-// A row is one of locksSQL's.
+// A row is one row of locksSQL.
 type row struct {
 	ClassID, ObjID  uint32
 	ObjSubID        uint16
@@ -65,19 +65,19 @@ func (r row) tag() namespace.Tag {
 	return namespace.Tag{ClassID: r.ClassID, ObjID: r.ObjID, ObjSubID: r.ObjSubID}
 }
 
-// A source is where rows come from.
+// A source is the origin of rows.
 type source struct {
 	Server
 	pid uint32 // of the session
 }
 
-// read asks the server once.
+// read queries the server once.
 func read(ctx context.Context, conn *pgx.Conn, clientAddr bool) (source, []row, error) {
 	var b pgx.Batch
 	b.Queue(settingsSQL)
 	b.Queue(locksSQL, clientAddr)
 	results := conn.SendBatch(ctx, &b)
-	defer func() { _ = results.Close() }() // its error is that of the reads below
+	defer func() { _ = results.Close() }() // the reads below return its error
 
 	var server source
 	var setting string

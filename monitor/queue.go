@@ -7,12 +7,12 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// exclusive is the mode that conflicts with both; the other, shared, does so with it alone.
+// exclusive is the mode that conflicts with both modes; shared conflicts only with exclusive.
 const exclusive = "ExclusiveLock"
 
-// A queue is the sessions of one key that stand before each other, and those among them
-// that want it, or have it, in exclusive mode: parts of these two lists are all that a
-// Lock's BlockedBy and Blocks can be, so that a queue of n costs n and not n².
+// A queue lists the sessions of one key that are ahead of each other, and those among them that
+// hold or want it in exclusive mode. A Lock's BlockedBy and Blocks are always parts of these two
+// lists, so a queue of n costs n and not n².
 type queue struct {
 	all, exclusive []uint32
 }
@@ -24,7 +24,7 @@ func (q *queue) add(l *Lock) {
 	}
 }
 
-// in returns who of the queue conflicts with l.
+// in returns the sessions of the queue that conflict with l.
 func (q *queue) in(l *Lock) []uint32 {
 	if l.Mode == exclusive {
 		return q.all
@@ -32,11 +32,10 @@ func (q *queue) in(l *Lock) []uint32 {
 	return q.exclusive
 }
 
-// fillQueues says of each lock whom it waits for and who waits for it. As in
-// pg_blocking_pids (PostgreSQL manual, section 9.27), these are the holders whose mode
-// conflicts, and the waiters ahead in the queue whose mode does; which is asked of the
-// server for each waiter it stops the lock manager each time. locks is in the order of the keys and
-// their queues.
+// fillQueues fills BlockedBy and Blocks of each lock. As in pg_blocking_pids (PostgreSQL manual,
+// section 9.27), a waiter is blocked by holders whose mode conflicts, and by waiters ahead in the
+// queue whose mode conflicts. Asking the server for each waiter would stop its lock manager each
+// time. locks is in the order of the keys and their queues.
 func fillQueues(locks []Lock) {
 	for group := range byKey(locks, func(l Lock) namespace.Tag { return l.Tag }) {
 		fillQueue(group)
@@ -60,7 +59,7 @@ func fillQueue(group []Lock) {
 	}
 	for i := range group {
 		l := &group[i]
-		// Those ahead of l, and l, have been taken off.
+		// l, and the waiters ahead of it, have been removed.
 		if !l.Granted {
 			waiting.all = waiting.all[1:]
 			if l.Mode == exclusive {
@@ -68,14 +67,14 @@ func fillQueue(group []Lock) {
 			}
 		}
 		l.Blocks = waiting.in(l)
-		if repeated { // it holds the lock in one mode and waits in the other, or is of a prepared transaction
+		if repeated { // a session holds the lock in one mode and waits in the other, or is of a prepared transaction
 			l.BlockedBy, l.Blocks = others(l.BlockedBy, l.PID), others(l.Blocks, l.PID)
 		}
 		l.BlockedBy, l.Blocks = closed(l.BlockedBy), closed(l.Blocks)
 	}
 }
 
-// others are those of pids that are not self, each once.
+// others returns pids without self and without duplicates.
 func others(pids []uint32, self uint32) []uint32 {
 	seen := make(map[uint32]bool, len(pids))
 	return slices.DeleteFunc(slices.Clone(pids), func(pid uint32) bool {
@@ -85,7 +84,7 @@ func others(pids []uint32, self uint32) []uint32 {
 	})
 }
 
-// closed is a list that is not nil and shares no room behind its end.
+// closed returns a list that is not nil and has no spare capacity.
 func closed(pids []uint32) []uint32 {
 	if pids == nil {
 		return []uint32{}
@@ -93,7 +92,7 @@ func closed(pids []uint32) []uint32 {
 	return slices.Clip(pids)
 }
 
-// byKey yields what belongs to each key. all is ordered by key.
+// byKey yields the elements of each key. all is ordered by key.
 func byKey[T any](all []T, tag func(T) namespace.Tag) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for rest := all; len(rest) > 0; {

@@ -7,23 +7,25 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// A silence says which sessions belong to processes that listen and do not answer. Verdicts, the page and
-// the commands all go by it.
+// A silence identifies the sessions of processes that listen and do not answer. Verdicts, the page and the commands all
+// use it.
 //
-// What such a process took after its last answer nobody told of: it is known by the name of its session. A process
-// that answers may have the same name. A session of that name is then the silent one's if it has been idle since before
-// the question, and the others, whose answers were complete, do not claim it.
+// No process reports the locks that a silent process took after its last answer. They are attributed by the name of
+// their session. A process that answers may have the same name. A session of that name then belongs to the silent
+// process if two conditions hold: it has been idle since before the question, and the others, whose answers were
+// complete, do not claim it.
 type silence struct {
 	asked    time.Time       // by the local clock
 	claimed  map[spot]bool   // by processes that answered
-	sessions map[uint32]bool // of which they said that they are theirs
-	last     map[spot]uint32 // the listening sessions of silent processes, by what those said last
+	sessions map[uint32]bool // that these processes claimed
+	last     map[spot]uint32 // the listening sessions of silent processes, by the spots in their last answers
 	carries  map[uint32]uint32
 	silent   map[string]uint32 // the listening session of a silent process, by its name
 	whole    map[string]bool   // the names of processes that answered: whether all were complete
 }
 
-// newSilence judges answers. names are the application_names of listening sessions, last is what silent ones said.
+// newSilence evaluates answers. names are the application_names of listening sessions; last holds the last answers of
+// silent processes.
 func newSilence(asked time.Time, answers introspect.Answers, names map[uint32]string, last map[uint32]memo) *silence {
 	s := &silence{
 		asked: asked, claimed: map[spot]bool{}, sessions: map[uint32]bool{}, last: map[spot]uint32{}, carries: map[uint32]uint32{},
@@ -59,7 +61,7 @@ func newSilence(asked time.Time, answers introspect.Answers, names map[uint32]st
 	return s
 }
 
-// places are where a process said that it holds or waits, and the sessions that lead for it.
+// places returns the locks that a process said it holds or waits for, and its election and group sessions.
 func places(a *introspect.Answer) (at []spot, sessions []uint32) {
 	for i := range a.Locks {
 		at = append(at, spot{a.Locks[i].Session, a.Locks[i].Tag})
@@ -76,8 +78,8 @@ func places(a *introspect.Answer) (at []spot, sessions []uint32) {
 	return at, sessions
 }
 
-// by returns the listening session of the silent process that has the session of l; 0 = none. now and local are
-// the time of the look, by the server's clock and by ours.
+// by returns the listening session of the silent process that owns the session of l; 0 = none. now and local are the
+// time of the query, by the server's clock and by the local one.
 func (s *silence) by(l *Lock, now, local time.Time) uint32 {
 	at := spot{l.PID, l.Tag}
 	if s == nil || l.PID == 0 || s.claimed[at] || s.sessions[l.PID] {

@@ -8,120 +8,117 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Snapshot is what one query saw. Its slices and pointers are shared with other
-// viewers and must not be changed; Locks itself is the caller's. All times are
-// those of the server's clock, in UTC, but HeldSince.At of a library. JSON has the
-// field names of the tags.
+// A Snapshot is the result of one query. Its slices and pointers are shared with other viewers and must not be changed;
+// Locks itself is the caller's. All times are from the server's clock, in UTC, except HeldSince.At of a library. The
+// tags are the field names in JSON.
 type Snapshot struct {
-	// Locks stands in the order of the keys; for each key first those who hold it,
-	// then those who wait, in the order of their queue: also those of pglatch, of whom
-	// all but the first wait for another lock in PostgreSQL, the key's turnstile.
+	// Locks is in the order of the keys. For each key it has first the holders, then the waiters in the order of their
+	// queue. This includes waiters of pglatch; all but the first of them wait in PostgreSQL for another lock, the key's
+	// turnstile.
 	Locks []Lock `json:"locks"`
 	// Total is the number of Locks.
 	Total  int    `json:"total"`
 	Server Server `json:"server"`
-	// Partial is true when PostgreSQL hid columns of some session, because the
-	// monitor's role is neither a member of that session's role nor of
-	// pg_read_all_stats. Hidden names them; they are null there.
+	// Partial is true when PostgreSQL hid columns of some session, because the monitor's role is neither a member of
+	// that session's role nor of pg_read_all_stats. Hidden names these columns, which are null there.
 	Partial bool     `json:"partial"`
 	Hidden  []string `json:"hidden,omitempty"`
 
-	// Answers are what the processes said, within a second before; for programs: nothing in
-	// them is redacted. They are empty if processes cannot be asked.
+	// Answers are the processes' answers, at most a second older. They are for programs: nothing in them is redacted.
+	// They are empty if processes cannot be asked.
 	Answers introspect.Answers `json:"-"`
 }
 
-// A Server is where and when a Snapshot was taken.
+// A Server identifies the server and the time of a Snapshot.
 type Server struct {
 	Version  string    `json:"version"` // "17.2", or with the packager's addition
 	Database string    `json:"database"`
 	Now      time.Time `json:"now"`
-	// Standby: the locks of this server exclude nobody on the primary, whose locks are not seen here.
+	// Standby: the locks of this server exclude nobody on the primary, whose locks are not visible here.
 	Standby bool `json:"standby,omitempty"`
 }
 
-// A Lock is one session's hold of, or wait for, one advisory lock. PostgreSQL does
-// not distinguish session-scoped and transaction-scoped locks, nor how many times a
-// session took a lock.
+// A Lock is one session's hold of, or wait for, one advisory lock. PostgreSQL distinguishes neither session-scoped from
+// transaction-scoped locks, nor how many times a session took a lock.
 type Lock struct {
 	// PID is the session's process. 0 = none: a prepared transaction holds the lock.
 	PID             uint32 `json:"pid"`
 	ApplicationName string `json:"application_name"`
-	// State is that of pg_stat_activity: "active", "idle", "idle in transaction"…; nil when hidden.
+	// State is the state in pg_stat_activity: "active", "idle", "idle in transaction"…; nil when hidden.
 	State *string `json:"state"`
-	// QueryStart is when the session's present or, if it is idle, last statement
-	// began. It says nothing about the lock; nil when hidden.
+	// QueryStart is the start of the session's current or, if it is idle, last statement. It says nothing about the
+	// lock; nil when hidden.
 	QueryStart *time.Time `json:"query_start"`
 	// BackendStart is when the session began; nil when hidden.
 	BackendStart *time.Time `json:"backend_start"`
 	// ClientAddr is nil unless Config.ClientAddr asks for it, and on a Unix socket.
 	ClientAddr *netip.Addr `json:"client_addr,omitempty"`
 
-	// Namespace is the name that Config.Namespaces gives to the key, or a process that holds
-	// it or waits for it; for a pair without one its first number; nil for a bigint without one. A key may be
-	// another program's that chose the same number: it is a reading, not a proof.
+	// Namespace is the name of the key from Config.Namespaces, or from a process that holds it or waits for it. Without
+	// a name it is a pair's first number, and nil for a bigint. Another program may have chosen the same number: the
+	// name is an interpretation, not a proof.
 	Namespace *string `json:"namespace"`
-	// EntityID is the second number of a pair, as text; of a bigint, which is a hash, what a process
-	// says of it, or nil.
+	// EntityID is the second number of a pair, as text. For a bigint, which is a hash, it is the id that a process
+	// reports, or nil.
 	EntityID *string `json:"entity_id"`
 	Key      Key     `json:"key"`
 	// Mode is "ExclusiveLock" or "ShareLock".
 	Mode string `json:"mode"`
 
 	Granted bool `json:"granted"`
-	// WaitStart is when the wait began: by the process that waits, or else the present wait at the server, which
-	// is nil for an instant after it began, and between two waits of the first in the queue, because pglatch
-	// waits in steps of under a second. It is nil for a holder.
+	// WaitStart is when the wait began, as reported by the waiting process. Without such a report it is the start of
+	// the current wait at the server. That is nil for an instant after the wait began. It is also nil between two waits
+	// of the first in the queue, because pglatch waits in steps of under a second. WaitStart is nil for a holder.
 	WaitStart *time.Time `json:"wait_start"`
 	// HeldSince is nil for a waiter.
 	HeldSince *HeldSince `json:"held_since"`
-	// Duration, in seconds, is how long a holder has held the lock by HeldSince, or a
-	// waiter has waited since WaitStart (0 without it). It is never the age of a statement.
+	// Duration, in seconds, is how long a holder has held the lock according to HeldSince, or how long a waiter has
+	// waited since WaitStart (0 without it). It is never the age of a statement.
 	Duration float64 `json:"duration"`
-	// BlockedBy names the sessions that a waiter waits for: those who hold the lock
-	// in a mode that conflicts and those ahead of it in the queue. 0 = a prepared transaction.
+	// BlockedBy lists the sessions that a waiter waits for: holders of the lock in a conflicting mode, and such waiters
+	// ahead of it in the queue. 0 = a prepared transaction.
 	BlockedBy []uint32 `json:"blocked_by"`
-	// Blocks names the waiters for this key whose BlockedBy has this session.
+	// Blocks lists the waiters for this key whose BlockedBy has this session.
 	Blocks []uint32 `json:"blocks"`
 
-	// Silent: the session is of a process that listens to questions and does not answer: it is stopped, cut off, or out of CPU.
+	// Silent: the session's process listens to questions and does not answer: it is stopped, cut off, or out of CPU.
 	Silent bool `json:"silent,omitempty"`
 
 	// Tag identifies the lock in this database; for programs.
 	Tag namespace.Tag `json:"-"`
 
 	stateChange *time.Time
-	shown       bool   // Redact left its id as it is
-	silentBy    uint32 // the listening session of the process that is silent
+	shown       bool   // Redact did not change its id
+	silentBy    uint32 // the listening session of the silent process
 }
 
-// A Key is a lock's key as SQL takes it. What Config.Redact hides is nil.
+// A Key is a lock's key as SQL takes it. Fields that Config.Redact hides are nil.
 type Key struct {
 	Kind string `json:"kind"`           // "pair" or "single"
 	Key1 *int32 `json:"key1,omitempty"` // of a pair
 	Key2 *int32 `json:"key2,omitempty"` // of a pair
-	// Bigint is that of a single key; a string in JSON, whose numbers are exact to 2⁵³ only.
+	// Bigint is the number of a single key; a string in JSON, whose numbers are exact only up to 2⁵³.
 	Bigint *int64 `json:"bigint,omitempty,string"`
 	// Text is "agent/42" for a key with a name, else "1:100" or "@12345".
 	Text string `json:"text"`
 }
 
-// HeldSince says since when a lock is held, and how this is known.
+// HeldSince is the time since which a lock is held, and its source.
 type HeldSince struct {
 	At     time.Time `json:"at"`
 	Source Source    `json:"source"`
 }
 
-// A Source says how the time of a HeldSince is known.
+// A Source is the source of a HeldSince.
 type Source string
 
 const (
-	// SourceLibrary means that Config.HeldSince said when the lock was taken, by the clock of this process.
+	// SourceLibrary: Config.HeldSince reported when the lock was taken, by the clock of this process.
 	SourceLibrary Source = "library"
-	// SourceProcess means that the process that holds the lock said for how long it had.
+	// SourceProcess: the process that holds the lock reported for how long it had held it.
 	SourceProcess Source = "process"
-	// SourceFirstSeen means that the Monitor first saw the lock then, and in every query since; or that its session, idle
-	// at the first look, had done nothing since then. It may have been taken any time before; and between two queries it may have been
-	// released and taken again.
+	// SourceFirstSeen: the Monitor first saw the lock then, and in every query since. Or its session, idle at the first
+	// query, had done nothing since then. The lock may have been taken any time before. Between two queries it may have
+	// been released and taken again.
 	SourceFirstSeen Source = "first_seen"
 )

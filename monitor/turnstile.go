@@ -9,31 +9,30 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A place is where a session stands at a key; a Snapshot has them in this order. Who
-// waits for a key takes the key's turnstile first (namespace.Tag.Turnstile) and keeps
-// it until it has the key, while the others wait for the turnstile. They all wait for
-// the key, and the turnstile is no lock of its own.
+// A place is a session's position at a key; a Snapshot sorts by it. A waiter takes the key's
+// turnstile first (namespace.Tag.Turnstile) and keeps it until it has the key. The others wait for
+// the turnstile. They all wait for the key, and the turnstile is not shown as a separate lock.
 type place int
 
 const (
 	holds             place = iota
 	waits                   // in the server's queue of the key
-	betweenSteps            // it has the turnstile, and is in no queue at this instant
+	betweenSteps            // has the turnstile, and is in no queue at this instant
 	waitsForTurnstile       // in the server's queue of the turnstile
 )
 
-// A party is a session that holds a key, or waits for it.
+// A party is a session that holds a key or waits for it.
 type party struct {
 	tag namespace.Tag
 	pid uint32
 }
 
-// mergeTurnstiles makes the rows of turnstiles rows of their keys. A number does not
-// say whose turnstile it is: it is known from the keys in rows, and by those of the
-// Snapshot before, so that a key which is free for an instant between two holders
-// keeps its waiters. A turnstile whose key is in neither is shown as a single key.
+// mergeTurnstiles turns the rows of turnstiles into rows of their keys. A turnstile's number does
+// not reveal its key. The keys in rows, and those of the previous Snapshot, do: a key that is
+// briefly free between two holders thus keeps its waiters. A turnstile whose key is in neither is
+// shown as a single key.
 //
-// A try in shared mode has the turnstile for one statement, and may be seen as a wait.
+// A try in shared mode has the turnstile for one statement, and may look like a wait.
 func (a *assembler) mergeTurnstiles(rows []row) []row {
 	a.learnTurnstiles(rows)
 	parties := make(map[party]bool, len(rows))
@@ -53,7 +52,7 @@ func (a *assembler) mergeTurnstiles(rows []row) []row {
 			switch {
 			case !r.Granted:
 				r.place = waitsForTurnstile
-			case parties[p]: // its other row says what it does
+			case parties[p]: // its other row shows its state
 				continue
 			default:
 				r.place, r.Granted = betweenSteps, false
@@ -68,7 +67,7 @@ func (a *assembler) mergeTurnstiles(rows []row) []row {
 	return merged
 }
 
-// learnTurnstiles adds those of the keys in rows.
+// learnTurnstiles adds the turnstiles of the keys in rows.
 func (a *assembler) learnTurnstiles(rows []row) {
 	if a.keys == nil {
 		a.keys = make(map[namespace.Tag]namespace.Tag, len(rows))
@@ -77,10 +76,10 @@ func (a *assembler) learnTurnstiles(rows []row) {
 		tag := group[0].tag()
 		a.keys[turnstile.Of(tag)] = tag
 	}
-	maps.Copy(a.keys, a.heard.keys) // also of keys that nobody has, as a semaphore's own
+	maps.Copy(a.keys, a.heard.keys) // includes keys that no session has, such as a semaphore's own
 }
 
-// forgetTurnstiles keeps those of the keys in rows.
+// forgetTurnstiles keeps only the turnstiles of the keys in rows.
 func (a *assembler) forgetTurnstiles(rows []row) {
 	shown := make(map[namespace.Tag]bool, len(rows))
 	for group := range byKey(rows, row.tag) {

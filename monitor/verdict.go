@@ -11,28 +11,28 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Verdict is something that is wrong with the locks of a database, or will be. What each
-// Name means, and what to do, is in docs/incidents.md.
+// A Verdict is an existing or imminent problem with the locks of a database. docs/incidents.md explains
+// each Name, and what to do.
 type Verdict struct {
 	Name     string    `json:"name"`              // "deadlock", "holder-silent"…: one of VerdictNames
 	Severity string    `json:"severity"`          // "critical", "warning" or "note"
-	Key      string    `json:"key,omitempty"`     // that it is about, as Lock.Key.Text
-	Subject  string    `json:"subject,omitempty"` // what distinguishes it from others of its name and key
+	Key      string    `json:"key,omitempty"`     // the key concerned, as Lock.Key.Text
+	Subject  string    `json:"subject,omitempty"` // distinguishes it from others of its name and key
 	Text     string    `json:"text"`              // a sentence
 	Evidence []string  `json:"evidence"`
 	Advice   string    `json:"advice"`
-	Doc      string    `json:"doc"`               // where it is explained, from the root of the repository
-	Since    time.Time `json:"since"`             // the first of the looks that all saw it, by the server's clock
-	Waiters  int       `json:"waiters,omitempty"` // whom it stops
+	Doc      string    `json:"doc"`               // its explanation, from the root of the repository
+	Since    time.Time `json:"since"`             // the first of the consecutive queries that saw it, by the server's clock
+	Waiters  int       `json:"waiters,omitempty"` // that it blocks
 }
 
 // VerdictNames are the names of all verdicts.
 func VerdictNames() []string { return incident.Names() }
 
-// Verdicts returns what is wrong, the worst first, as of the same query as Snapshot. Some need to be
-// seen for 1.5 s before they are told, and some are told by comparison with the past: they
-// need a Monitor that looks again and again, as with Config.Record. It shares its query with all viewers;
-// errors are those of Snapshot.
+// Verdicts returns the current problems, the worst first, from the same query as Snapshot. Some are
+// reported only after they were seen for 1.5 s, and some compare with the past. Both need a Monitor that
+// queries repeatedly, as with Config.Record. Verdicts shares its query with all viewers; its errors are
+// those of Snapshot.
 func (m *Monitor) Verdicts(ctx context.Context) ([]Verdict, error) {
 	f, err := m.lookCloser(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func verdict(v *incident.Verdict) Verdict {
 	}
 }
 
-// lookCloser is look, for a flight that is judged.
+// lookCloser is look for a flight with verdicts.
 func (m *Monitor) lookCloser(ctx context.Context) (*flight, error) {
 	m.judging.Store(true)
 	for {
@@ -60,7 +60,7 @@ func (m *Monitor) lookCloser(ctx context.Context) (*flight, error) {
 		if err != nil || f.picture != nil {
 			return f, err
 		}
-		m.mu.Lock() // it began before anybody wanted to know
+		m.mu.Lock() // the flight began before a viewer wanted verdicts
 		if m.flight == f {
 			m.flight = nil
 		}
@@ -68,7 +68,7 @@ func (m *Monitor) lookCloser(ctx context.Context) (*flight, error) {
 	}
 }
 
-// judge says what is wrong in a Snapshot, for who wants to know.
+// judge finds the problems in a Snapshot, if a viewer wants them.
 func (m *Monitor) judge(f *flight, at time.Time) {
 	if !m.judging.Load() {
 		return
@@ -78,7 +78,7 @@ func (m *Monitor) judge(f *flight, at time.Time) {
 	f.past = *m.memory.Past()
 }
 
-// linkID identifies a key in links, for as long as the Monitor is there, without telling it.
+// linkID identifies a key in links, for the lifetime of the Monitor, without revealing it.
 func (m *Monitor) linkID(tag namespace.Tag) string {
 	b := append(make([]byte, 0, 32), m.secret[:]...)
 	b = binary.BigEndian.AppendUint32(b, tag.ClassID)

@@ -9,19 +9,20 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/web"
 )
 
-// pageEvery is how often a Page that somebody looks at is brought up to date.
+// pageEvery is the update interval of a Page with viewers.
 const pageEvery = time.Second
 
-// Page returns a handler of a page for people, to mount at any path that ends in a slash, stripped
-// or not: which keys are held and since when, who waits, who waits for whom, elections, leases, what
-// happened in the last hour, and what is wrong (Verdict).
+// Page returns a handler for a web page, to mount at any path that ends in a slash, stripped or not. The page
+// shows which keys are held and since when, the waiters and whom they wait for, elections, leases, the events of
+// the last hour, and what is wrong (Verdict).
 //
 //	http.Handle("/locks/", m.Page())
 //
-// It is complete without JavaScript, and with it kept up to date by server-sent events; a server's WriteTimeout
-// does not end them. All it loads comes from the handler, under a Content-Security-Policy that allows no
-// inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics, the gauge
-// pglatch_verdict for Prometheus. Config.Authorize decides who may look; nobody from another host by default.
+// The page is complete without JavaScript. With JavaScript, server-sent events keep it up to date; a server's
+// WriteTimeout does not end them. All that it loads comes from the handler, under a Content-Security-Policy that
+// allows no inline style or script. It changes nothing. Below it are also verdicts, a list in JSON, and metrics,
+// the gauge pglatch_verdict for Prometheus. Config.Authorize decides who has access; by default no other host
+// has.
 func (m *Monitor) Page() http.Handler {
 	config := web.Config{
 		Look:      m.state,
@@ -43,7 +44,7 @@ func (m *Monitor) Page() http.Handler {
 	})
 }
 
-// state is the newest flight, as a page shows it.
+// state returns the newest flight, as the page shows it.
 func (m *Monitor) state(ctx context.Context) (*web.State, error) {
 	f, err := m.lookCloser(ctx)
 	if err != nil {
@@ -52,7 +53,7 @@ func (m *Monitor) state(ctx context.Context) (*web.State, error) {
 	return f.state(), nil
 }
 
-// state is made once, for all viewers.
+// state is built once, for all viewers.
 func (f *flight) state() *web.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,8 +63,8 @@ func (f *flight) state() *web.State {
 	return f.shown
 }
 
-// next waits until the last State is a second old: so all viewers come at the same time, and
-// share a query. nil = none yet.
+// next waits until the last State is a second old, so that all viewers ask at the same time and share a query.
+// nil = none yet.
 func (m *Monitor) next(ctx context.Context, last *web.State) (*web.State, error) {
 	if last != nil {
 		select {

@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-// Register mounts m's Handler on e at prefix + "/api/advisory-locks", for every
-// method: the Handler itself refuses those other than GET and HEAD.
+// Register mounts m's Handler on e at prefix + "/api/advisory-locks", for every method: the Handler
+// itself refuses all methods but GET and HEAD.
 func Register(e *echo.Echo, prefix string, m *monitor.Monitor) {
 	e.Any(strings.TrimRight(prefix, "/")+monitor.Path, echo.WrapHandler(m.Handler()))
 }
