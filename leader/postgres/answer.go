@@ -9,8 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Introspect implements driver.Introspector: the candidate answers those who ask; see package
-// introspect.
+// Introspect implements driver.Introspector: the candidate answers status queries; see package introspect.
 func (b *Backend) Introspect(c driver.Candidate) (leave func()) {
 	b.name = b.nameIn(c.Standing())
 	m := introspect.Join(introspect.Member{
@@ -24,7 +23,7 @@ func (b *Backend) Introspect(c driver.Candidate) (leave func()) {
 	}
 }
 
-// An answerer is a candidate that answers.
+// An answerer answers status queries about a candidate.
 type answerer struct {
 	backend   *Backend
 	candidate driver.Candidate
@@ -70,7 +69,7 @@ func (a answerer) Request(r introspect.Request) []introspect.Reply {
 	}
 	s, allowed := a.candidate.Standing(), a.backend.config.Answer.AllowResign
 	follows := slices.Contains([]string{"stopped", "follower", "acquiring"}, s.State)
-	if r.StandBack() && allowed && (follows || s.State == "releasing") { // which follows next
+	if r.StandBack() && allowed && (follows || s.State == "releasing") { // this node follows next
 		a.candidate.StandBack(r.To)
 	}
 	if r.StandBack() || follows {

@@ -22,29 +22,29 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Backend elects a leader with a session lock of PostgreSQL. It implements
-// driver.Backend and all the optional interfaces beside it. Its methods are for
-// one goroutine at a time, but for Leader and Migrate, which are for any.
+// A Backend elects a leader with a session lock of PostgreSQL. It implements driver.Backend and all its
+// optional interfaces. Its methods are for one goroutine at a time, except Leader and Migrate, which are safe
+// for concurrent use.
 type Backend struct {
 	config   Config
 	election electionkeys.Keys
 	table    string            // as SQL
-	plain    *pgsession.Dialer // of connections that carry no lock
+	plain    *pgsession.Dialer // for connections that carry no lock
 
-	name     string // of the election, as the table has it; "" = it is called by its key
+	name     string // the election's name in the table; "" = named by its key
 	identity string
 	ttl      time.Duration
-	dialer   *pgsession.Dialer // of lock sessions for identity and ttl; nil before the first attempt
+	dialer   *pgsession.Dialer // for lock sessions with identity and ttl; nil before the first attempt
 	current  *lockSession      // nil = no session
-	stale    *serverSession    // the session before, as long as it may hold the election lock
+	stale    *serverSession    // the previous session, while it may still hold the election lock
 	lastR    uint32            // objid of the last incarnation; 0 = none yet
-	own      ownTerm           // which a server that was restarted may still have as the last
+	own      ownTerm           // a restarted server may still have it as the last term
 	pings    sync.WaitGroup
-	problem  atomic.Pointer[error]                 // that Audit returns; nil = none
-	pid      atomic.Uint32                         // of the session; 0 = none
-	answers  atomic.Pointer[introspect.Membership] // nil = there are none
+	problem  atomic.Pointer[error]                 // returned by Audit; nil = none
+	pid      atomic.Uint32                         // of the present session; 0 = none
+	answers  atomic.Pointer[introspect.Membership] // nil = not answering
 
-	// Of the last successful attempt.
+	// State of the last successful attempt.
 	gone  chan struct{}
 	token *pgguard.Token
 	clean bool
@@ -66,8 +66,8 @@ var _ interface {
 	io.Closer
 } = (*Backend)(nil)
 
-// New returns a Backend without connecting. It fails if a field of config is
-// invalid; no error quotes a password.
+// New returns a Backend without connecting. It fails if a field of config is invalid. No error quotes a
+// password.
 func New(config Config) (*Backend, error) {
 	config, cc, err := config.validated()
 	if err != nil {
@@ -84,7 +84,7 @@ func New(config Config) (*Backend, error) {
 	return b, nil
 }
 
-// LogAttrs is the key: key1 and key2 of a pair, key of a single one.
+// LogAttrs returns the key: key1 and key2 of a pair, key of a single one.
 func (b *Backend) LogAttrs() []slog.Attr {
 	tag := b.config.Key.Tag()
 	if k1, k2, ok := tag.Pair(); ok {
@@ -101,19 +101,18 @@ func (b *Backend) newDialer(applicationName string, t time.Duration) *pgsession.
 	})
 }
 
-// TryAcquire makes one attempt on the election lock and, if it is free, takes the
-// election over: it waits, until ctx ends, for what is left of earlier terms. If
-// that takes longer, the error is a *PendingError, the session keeps its place
-// and the next attempt goes on. ttl is from MinTTL to MaxTTL: the server ends a
-// session that was silent for so long. identity is the session's
-// application_name, of which PostgreSQL keeps 63 bytes: a longer one loses its
-// middle there.
+// TryAcquire makes one attempt on the election lock. If the lock is free, it takes the election over: until
+// ctx ends, it waits for sessions and transactions of earlier terms. If that takes longer, the error is a
+// *PendingError, the session keeps its place, and the next attempt continues.
+//
+// ttl is from MinTTL to MaxTTL: the server ends a session that was silent for that long. identity is the
+// session's application_name, of which PostgreSQL keeps 63 bytes. A longer one loses its middle there.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := checkCandidate(identity, ttl); err != nil {
 		return false, err
 	}
 	if b.identity != identity || b.ttl != ttl {
-		_ = b.Close() // which returns nil
+		_ = b.Close() // always returns nil
 		b.identity, b.ttl = identity, ttl
 		b.dialer = b.newDialer(pgsession.ApplicationName(identity), ttl)
 	}
@@ -127,7 +126,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	stop := t.within(ctx)
 	won, err := b.takeOver(ctx, t)
 	if !won && err == nil {
-		b.own = ownTerm{} // somebody else has the lock
+		b.own = ownTerm{} // another session holds the lock
 		b.compareNames(t)
 	}
 	stop()
@@ -139,7 +138,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return won, err
 }
 
-// openSession returns the session for an attempt, a new one if need be.
+// openSession returns the session for an attempt. It opens a new one if necessary.
 func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
 	if t := b.current; t != nil {
 		t.settle(ctx)
@@ -167,8 +166,7 @@ func (b *Backend) openSession(ctx context.Context) (*lockSession, error) {
 	return b.current, nil
 }
 
-// closeSession closes the session, and with it every lock as soon as the server hears
-// of it.
+// closeSession closes the session. The server frees its locks as soon as it learns of the close.
 func (b *Backend) closeSession() {
 	t := b.current
 	if t == nil {
@@ -186,7 +184,7 @@ func (b *Backend) closeSession() {
 	}
 }
 
-// giveBack gives back what the session holds, or ends the session.
+// giveBack releases the session's locks, or ends the session.
 func (b *Backend) giveBack(t *lockSession) {
 	if t.main && b.unlock(t) != nil || t.lost() != nil {
 		b.closeSession()
@@ -196,9 +194,8 @@ func (b *Backend) giveBack(t *lockSession) {
 	t.rest()
 }
 
-// Renew asks the server for a sign of life. The answer is waited for until ctx
-// ends; a ping that is late is not cancelled, because that would end the session:
-// the next Renew waits for it too.
+// Renew pings the server and waits for the answer until ctx ends. A late ping is not cancelled, because that
+// would end the session. The next Renew waits for it too.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	t := b.current
 	if t == nil || !t.leads || identity != b.identity || ttl != b.ttl {
@@ -221,7 +218,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 			case fresh:
 				return nil
 			}
-			// An answer to a ping from before this call says too little.
+			// The answer to a ping from before this call is too old.
 		case <-ctx.Done():
 			return pgreach.Connection(fmt.Errorf("no answer yet: %w", context.Cause(ctx)))
 		}
@@ -251,8 +248,8 @@ func (b *Backend) startPing(t *lockSession) {
 	})
 }
 
-// Release gives back whatever is held. A leadership is marked as ended in good
-// order first. The session stays for the next attempt.
+// Release releases all locks. It first marks a leadership as ended in good order. The session stays open for
+// the next attempt.
 func (b *Backend) Release(ctx context.Context, _ string) error {
 	t := b.current
 	if t == nil {
@@ -283,8 +280,8 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	return nil
 }
 
-// unlock gives back what the session holds, the incarnation first: whoever is granted the
-// election lock then finds nothing left to wait for.
+// unlock releases the session's locks, the incarnation first. The next holder of the election lock then has
+// nothing left to wait for.
 func (b *Backend) unlock(t *lockSession) error {
 	incarnation := t.incarnation
 	t.incarnation = namespace.Tag{}
@@ -300,8 +297,8 @@ func (b *Backend) unlock(t *lockSession) error {
 	return nil
 }
 
-// Close drops everything at once, connections included, and waits for all
-// goroutines of the Backend. The next TryAcquire starts anew. It returns nil.
+// Close drops everything at once, connections included, and waits for all goroutines of the Backend. The next
+// TryAcquire starts anew. Close returns nil.
 func (b *Backend) Close() error {
 	b.closeSession()
 	b.pings.Wait()
@@ -311,8 +308,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Lost returns a channel that is closed when the session of the last leadership
-// has ended: at once if the server says so, else at the end of the lease.
+// Lost returns a channel that is closed when the session of the last leadership has ended. It closes at once
+// if the server reports the end, otherwise at the end of the lease.
 func (b *Backend) Lost() <-chan struct{} { return b.gone }
 
 // Term returns the last leadership's term, or the zero Term.
@@ -323,7 +320,10 @@ func (b *Backend) Term() driver.Term {
 	return b.token.Term
 }
 
-// CleanStart reports whether the term before was released. It is false if that is not sure: without terms; if there is no row
-// of a term before; and if the row is of another history, because a standby was promoted, a backup restored, or the
-// server started since.
+// CleanStart reports whether the previous term was released. It is false if that is not certain:
+//
+//   - The election has no terms.
+//   - No row of a previous term exists.
+//   - The row is of another history, because since then a standby was promoted, a backup was restored or the
+//     server was started.
 func (b *Backend) CleanStart() bool { return b.clean }

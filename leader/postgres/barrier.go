@@ -11,7 +11,8 @@ import (
 	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
-// awaitGuards waits for the guarded transactions of earlier terms, which share the lock of the election's guards.
+// awaitGuards waits for the guarded transactions of earlier terms, which share the lock of the election's
+// guards.
 func (b *Backend) awaitGuards(ctx context.Context, t *lockSession) error {
 	lock := b.election.Guard()
 	passed, err := pgelection.Alone(t.session, lock)
@@ -33,16 +34,15 @@ func (b *Backend) awaitGuards(ctx context.Context, t *lockSession) error {
 	return t.session.Unlock(lock, session.Exclusive)
 }
 
-// guards are the guarded transactions that a takeover found in its way. It holds the
-// election lock and an incarnation and nobody else has one, so they are all of
-// earlier terms, and none can join them but those that the guard refuses at once.
+// guards are the guarded transactions that block a takeover. The candidate holds the election lock and an
+// incarnation, and no other session has one. So all of them are of earlier terms. Only transactions that the
+// guard refuses at once can join them.
 type guards struct {
-	since time.Time       // when they were found, or last asked to end
+	since time.Time       // when they were found, or when their end was last requested
 	found map[string]bool // nil = the takeover has not looked yet
 }
 
-// endLateGuards looks for the transactions that are waited for, and ends them when their
-// time is over.
+// endLateGuards looks for the transactions that block the takeover, and ends them when their time is over.
 func (b *Backend) endLateGuards(t *lockSession) error {
 	now, err := pgguard.Guards(t.session, b.election.Guard())
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *Backend) endLateGuards(t *lockSession) error {
 	var waiting, ending []pgguard.Guarded
 	for _, g := range now {
 		if !t.guards.found[g.Transaction] {
-			continue // it will be refused
+			continue // the guard will refuse it
 		}
 		waiting = append(waiting, g)
 		if g.MayEnd {
@@ -72,10 +72,10 @@ func (b *Backend) endLateGuards(t *lockSession) error {
 	return b.endGuards(t, ending)
 }
 
-// endsGuards reports whether the takeover ends guarded transactions after a time.
+// endsGuards reports whether the takeover ends guarded transactions after a timeout.
 func (b *Backend) endsGuards() bool { return b.config.GuardTimeout >= 0 }
 
-// untilEnd is the time until guarded transactions are ended.
+// untilEnd returns the time until guarded transactions are ended.
 func (b *Backend) untilEnd(t *lockSession) time.Duration {
 	if !b.endsGuards() {
 		return time.Hour
@@ -87,7 +87,8 @@ func (b *Backend) untilEnd(t *lockSession) time.Duration {
 	return timeout - time.Since(t.guards.since)
 }
 
-// endGuards ends sessions. The takeover goes on waiting for what still holds the lock.
+// endGuards ends the sessions of guarded transactions. The takeover keeps waiting for whatever still holds
+// the lock.
 func (b *Backend) endGuards(t *lockSession, ending []pgguard.Guarded) error {
 	if len(ending) == 0 {
 		return nil
@@ -103,8 +104,7 @@ func (b *Backend) endGuards(t *lockSession, ending []pgguard.Guarded) error {
 	return err
 }
 
-// blockedByGuards notes the first of the transactions that are waited for: of those
-// that cannot be ended, if there are any.
+// blockedByGuards records one blocking transaction: the first that cannot be ended, or else the first.
 func (b *Backend) blockedByGuards(t *lockSession, waiting []pgguard.Guarded) {
 	by := blocker{guarded: true}
 	for i, g := range waiting {

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
-// A blocker is what a takeover waits for.
+// A blocker describes the session or transaction that a takeover waits for.
 type blocker struct {
 	guarded         bool
 	pid             uint32
@@ -18,7 +18,7 @@ type blocker struct {
 	role            string
 	begin           time.Time // of the transaction; zero = hidden
 	prepared        string
-	needs           string // to end it
+	needs           string // privileges missing to end it
 }
 
 func blockerOf(g pgguard.Guarded) blocker {
@@ -57,10 +57,10 @@ func (by blocker) String() string {
 	return b.String()
 }
 
-// blockedFor is how long a takeover waits before that is worth a line in the log.
+// blockedFor is how long a takeover waits before it logs the blocker.
 const blockedFor = 100 * time.Millisecond
 
-// blocked notes what a takeover waits for, and logs it once.
+// blocked records the blocker of a takeover and logs it once.
 func (b *Backend) blocked(t *lockSession, by blocker) {
 	t.blocker = by
 	if t.logged == by || by.pid == 0 && by.prepared == "" || time.Since(t.began) < blockedFor {
@@ -74,7 +74,7 @@ func (b *Backend) blocked(t *lockSession, by blocker) {
 	}
 }
 
-// about is what is known of a blocker, for the log.
+// about returns the known facts about a blocker, for the log.
 func (b *Backend) about(by blocker) []any {
 	about := []any{
 		slog.Uint64("pid", uint64(by.pid)), slog.String("application_name", by.applicationName),

@@ -17,7 +17,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// DefaultTable holds the terms of all elections of a database.
+// DefaultTable is the table with the terms of all elections of a database.
 const DefaultTable = "public.pglatch_election"
 
 // The limits of a lease's duration.
@@ -26,67 +26,67 @@ const (
 	MaxTTL = 24 * time.Hour
 )
 
-// A ConnectFunc makes a connection with the settings that it is given, which it
-// must keep: they make the connection fit for a lock session.
+// A ConnectFunc opens a connection with the given settings. It must keep them: they make the connection fit
+// for a lock session.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
-// A Config says how to reach an election. Key is required, and one of DSN and
-// ConnConfig; the zero value of every other field is a good default.
+// A Config configures how a Backend reaches its election. Key is required, and one of DSN and ConnConfig. The
+// zero value of every other field is a good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string. It leads to the primary, not
-	// through a pool in transaction mode.
+	// DSN is a PostgreSQL URL or keyword/value string. It must lead to the primary, not through a pool in
+	// transaction mode.
 	DSN string
 
-	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
-	// cannot say: TLS, dialers, tracers. It is copied.
+	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express: TLS,
+	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection is
-	// made, for passwords that rotate. nil = nothing.
+	// BeforeConnect may change the copy of the settings before each connection, for example for passwords
+	// that rotate. nil = no change.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
-	// Connect makes the connections, for tests and custom drivers. nil =
-	// pgx.ConnectConfig.
+	// Connect opens the connections, for tests and custom drivers. nil = pgx.ConnectConfig.
 	Connect ConnectFunc
 
-	// Key names the election: whoever holds the session lock on it leads or is about
-	// to. It is a key of a namespace or a raw one.
+	// Key identifies the election: the holder of the session lock on it leads or is about to lead. It is a
+	// key of a namespace or a raw one.
 	Key namespace.Key
 
-	// Table counts the terms: "table" of schema public, or "schema.table", taken as
-	// written. "" = DefaultTable.
+	// Table stores the terms: "table" in schema public, or "schema.table", taken literally. "" =
+	// DefaultTable.
 	Table string
 
-	// CreateTable makes the table if it is not there, with the role of the
-	// connection. false = an error that says how to make it.
+	// CreateTable creates a missing table with the connection's role. false = a missing table is an error
+	// that says how to create it.
 	CreateTable bool
 
-	// AwaitTable makes a missing table an error that passes, when somebody makes it: the node waits for that. false = the
-	// error matches leader.ErrPermanent.
+	// AwaitTable treats a missing table as a transient error: the node waits until somebody creates it. false
+	// = the error matches leader.ErrPermanent.
 	AwaitTable bool
 
-	// NoTerms does without the table: terms are driver.Term{}, and a leader does not
-	// know whether its predecessor ended in good order. Guards work all the same.
+	// NoTerms runs the election without the table. Terms are driver.Term{}, and a leader does not know
+	// whether its predecessor ended in good order. Guards still work.
 	NoTerms bool
 
-	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier
-	// terms before it ends their sessions with pg_terminate_backend: they are rolled
-	// back. 0 = the duration of the lease; negative = it waits for as long as they last.
-	// The candidate's role must have the privileges of theirs or of pg_signal_backend;
-	// where it has not, the takeover goes on waiting and says who may end what.
+	// GuardTimeout is how long a takeover waits for the guarded transactions of earlier terms. Then it ends
+	// their sessions with pg_terminate_backend, which rolls them back. 0 = the duration of the lease;
+	// negative = it waits until they end.
+	//
+	// The candidate's role needs the privileges of their roles or of pg_signal_backend. Without them the
+	// takeover keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 
-	// Answer says what the node tells those who ask how it stands, and whether it resigns when
-	// it is asked to; see package introspect. The zero value answers, on one connection more,
-	// which all elections and Lockers of a process in one database share, and does nothing else.
+	// Answer configures the node's answers to status queries, and whether it resigns on request; see package
+	// introspect. The zero value only answers. It uses one more connection, which all elections and Lockers
+	// of a process in one database share.
 	Answer introspect.Config
 
-	// Logger gets what is reported nowhere else: what a takeover waits for, and
-	// what it ends (Warn). nil = discard.
+	// Logger receives what is reported nowhere else: what a takeover waits for and what it ends (Warn). nil =
+	// discard.
 	Logger *slog.Logger
 }
 
-// validated returns a config with its defaults filled, and its connection settings.
+// validated returns c with its defaults, and its connection settings.
 func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -9,20 +9,21 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// EraStep is by how much NewEra raises the era: by more than the promotions that a
-// history has seen which a restore has undone.
+// EraStep is the amount by which NewEra raises the era. It exceeds the number of promotions that a restore
+// may have undone.
 const EraStep = 16
 
-// NewEra raises the era of all elections of the table by EraStep, so that their next
-// terms are greater than all that were counted before, and returns how many there are. It is for
-// restores that nothing on the server shows: of a copy from before a promotion, or where the
-// clock goes back. Run it before candidates start on what was restored; a leader keeps
-// its term until it ends. An election whose row was lost begins again at 1.1. If an era would be
-// greater than driver.MaxEra nothing is changed.
+// NewEra raises the era of all elections of the table by EraStep and returns their number. Their next terms
+// are then greater than all that were counted before.
+//
+// It is for restores that the server cannot detect: of a copy from before a promotion, or where the clock
+// goes back. Run it on the restored database before candidates start. A leader keeps its term until it ends.
+// An election whose row was lost begins again at 1.1. If an era would be greater than driver.MaxEra, nothing
+// is changed.
 func (b *Backend) NewEra(ctx context.Context) (elections int64, err error) {
 	err = b.onConn(ctx, func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			// Without a pid the row is nobody's: Leader does not take its term for a holder's.
+			// A row without a pid belongs to nobody: Leader does not attribute its term to a holder.
 			tag, err := tx.Exec(ctx, `UPDATE `+b.table+` SET era = era + $1, pid = 0`, EraStep)
 			if err != nil {
 				return err

@@ -10,40 +10,39 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// The connections that an election cannot live on.
+// The errors of connections that an election cannot use.
 var (
-	// ErrPooler: the connection goes through a transaction pooler, where session
-	// locks leak. Connect directly or through a pool in session mode.
+	// ErrPooler means that the connection goes through a transaction pooler, where session locks leak.
+	// Connect directly or through a pool in session mode.
 	ErrPooler = session.ErrPooler
-	// ErrStandby: the server is a standby, which has a lock space of its own.
+	// ErrStandby means that the server is a standby, which has a lock space of its own.
 	ErrStandby = session.ErrStandby
 )
 
-// ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
-// ended with its own statement. Nothing is guarded. It says nothing about the term.
+// ErrNoTransaction means that the argument of Guard or GuardSQL is not in a transaction: the guard ended with
+// its own statement. Nothing is guarded. The error does not depend on the term.
 var ErrNoTransaction = session.ErrNoTransaction
 
-// ErrReadOnly says that a guard that locks a row, as those of shards do, got a read-only transaction, which is aborted.
-// It says nothing about the term. Guards of elections lock no row.
+// ErrReadOnly means that a guard that locks a row, such as those of shards, got a read-only transaction,
+// which is aborted. The error does not depend on the term. Guards of elections lock no row.
 var ErrReadOnly = errors.New("the transaction is read-only, and the guard locks a row: begin it READ WRITE, on the primary; one that writes nothing needs no guard")
 
-// A PendingError says what a takeover waits for. It matches driver.ErrPending, and
-// the cause of the context that ended the attempt; the next attempt goes on. What the
-// role may not see is zero.
+// A PendingError describes what a takeover waits for. It matches driver.ErrPending and the cause of the
+// context that ended the attempt. The next attempt continues. Fields that the role may not see are zero.
 type PendingError struct {
 	Election string
-	// Guarded: a guarded transaction of an earlier term is in flight. Otherwise the
-	// session of an earlier leader is about to end.
+	// Guarded reports that a guarded transaction of an earlier term is in flight. Otherwise the session of an
+	// earlier leader is about to end.
 	Guarded bool
-	// PID is the server's number of the session that is waited for, 0 if none was seen
-	// at the last look, or if the transaction is prepared.
+	// PID is the server process of the blocking session. It is 0 if the last look found none, or if the
+	// transaction is prepared.
 	PID             uint32
 	ApplicationName string    // of that session
-	Role            string    // of that session, or of whoever prepared the transaction
+	Role            string    // of that session, or of the role that prepared the transaction
 	Since           time.Time // begin of the guarded transaction
-	Prepared        string    // gid of a prepared transaction, which COMMIT PREPARED or ROLLBACK PREPARED ends
-	// Needs is what the candidate's role lacks to end the session of the guarded
-	// transaction after Config.GuardTimeout; "" if nothing, or if it is not to be ended.
+	Prepared        string    // gid of a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED ends it
+	// Needs is the privilege that the candidate's role lacks to end the guarded transaction's session after
+	// Config.GuardTimeout. It is "" if none is missing, or if the session is not to be ended.
 	Needs  string
 	Waited time.Duration
 	Cause  error
@@ -66,11 +65,10 @@ func (e *PendingError) Is(target error) bool { return target == driver.ErrPendin
 // Unwrap returns the cause of the context.
 func (e *PendingError) Unwrap() error { return e.Cause }
 
-// A NotLeaderError says that a guard refused a transaction, which cannot write
-// any more. It matches leader.ErrNotLeader, and the cause of the context if that
-// ended with its term.
+// A NotLeaderError reports that a guard refused a transaction, which cannot write any more. It matches
+// leader.ErrNotLeader. If the context ended with its term, it also matches the context's cause.
 type NotLeaderError struct {
-	Election string      // "" if the context is not of a leader
+	Election string      // "" if the context is not a leader's
 	Term     driver.Term // of the context
 	Cause    error
 }
@@ -88,19 +86,21 @@ func (e *NotLeaderError) Is(target error) bool { return target == driver.ErrNotL
 // Unwrap returns the cause.
 func (e *NotLeaderError) Unwrap() error { return e.Cause }
 
-// A TxEndedError says that the function that InTx ran ended the transaction, by a
-// COMMIT, a ROLLBACK or PREPARE TRANSACTION of its own, or by the driver's.
+// A TxEndedError reports that the function run by InTx ended the transaction: by its own COMMIT, ROLLBACK or
+// PREPARE TRANSACTION, or by the driver's.
 //
-// What it wrote before a COMMIT is committed, while its term led: the first guard
-// held until then. What it wrote after, unless it began a transaction itself, was
-// committed statement by statement and unguarded: a successor may have led by then.
-// What it did in a transaction that it began and left open is rolled back. So some of
-// the work can be done, and some not. A BEGIN inside of the transaction changes
-// nothing but for a warning of the server's, and is no error.
+// So some of the work may be done, and some not:
+//
+//   - Writes before a COMMIT are committed, while the term led: the first guard held until then.
+//   - Later writes outside a transaction were committed statement by statement and unguarded. A successor may
+//     have led by then.
+//   - Writes in a transaction that the function began and left open are rolled back.
+//
+// A BEGIN inside the transaction is not an error. It has no effect except a warning from the server.
 type TxEndedError struct {
 	Election string
 	Term     driver.Term
-	Cause    error // what the driver said, if it knew; else nil
+	Cause    error // the driver's error, if it noticed; else nil
 }
 
 func (e *TxEndedError) Error() string {
@@ -115,12 +115,13 @@ func (e *TxEndedError) Error() string {
 // Unwrap returns the cause.
 func (e *TxEndedError) Unwrap() error { return e.Cause }
 
-// A RowError says that somebody has changed the row of an election while its leader leads, or has deleted it. Its guards hold;
-// the terms of later leaders may be no greater than its own. It matches leader.ErrPermanent.
+// A RowError reports that somebody has changed or deleted the row of an election while its leader leads. The
+// leader's guards still hold. The terms of later leaders may be no greater than its own. It matches
+// leader.ErrPermanent.
 type RowError struct {
 	Election, Table string
 	Term            driver.Term // of the leader
-	Found           driver.Term // of the row; zero = it is gone
+	Found           driver.Term // of the row; zero = the row is gone
 }
 
 func (e *RowError) Error() string {
@@ -138,8 +139,8 @@ func (e *RowError) Error() string {
 // Is reports whether target is leader.ErrPermanent.
 func (e *RowError) Is(target error) bool { return target == driver.ErrPermanent }
 
-// A NameError says that the leader on this key calls its election by another name: two elections got one key, and have
-// one leader together. A deploy that renames an election meets it too, until its own nodes lead.
+// A NameError reports that the leader on this key has another name for its election: two elections got one
+// key and share one leader. A deploy that renames an election causes it too, until its own nodes lead.
 type NameError struct {
 	Key    string
 	Name   string // of this node's election
@@ -152,14 +153,14 @@ func (e *NameError) Error() string {
 		"give each a key of its own", e.Key, e.Name, e.Leader, e.Other)
 }
 
-// A TableError says that the table of terms cannot be used. It matches
-// leader.ErrPermanent, unless the table is missing and awaited.
+// A TableError reports that the table of terms cannot be used. It matches leader.ErrPermanent, unless the
+// table is missing and awaited.
 type TableError struct {
 	Table   string
-	Missing bool // it does not exist
+	Missing bool // the table does not exist
 
-	// Outdated tells that the table lacks a column that this version needs. If it is neither Missing nor Outdated, the role
-	// lacks rights.
+	// Outdated reports that the table lacks a column that this version needs. If the table is neither Missing
+	// nor Outdated, the role lacks rights.
 	Outdated bool
 
 	Awaited bool // Config.AwaitTable is set

@@ -15,9 +15,9 @@ import (
 	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
-// fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before: the term before ended in
-// good order if its row says so, and if it is of the history in which this one is counted. A server that has forgotten some
-// terms may show the end of an older one.
+// fenceSQL counts a term, under the election lock. RETURNING's subquery sees the row as it was before. The
+// previous term ended in good order if its row says so and belongs to the history in which this term is
+// counted. A server that has forgotten some terms may show the end of an older one.
 const fenceSQL = `INSERT INTO %[1]s AS t (election, era, n, timeline, system_identifier, identity, pid, backend_start, since, server_start, written, name)
 SELECT %[2]s, 1, 1, ` + pgtable.TimelineSQL + `,
 	c.system_identifier, %[3]s, a.pid, a.backend_start, pg_catalog.clock_timestamp(), pg_catalog.pg_postmaster_start_time(), ` + pgtable.WrittenSQL + `, nullif(%[4]s, '')
@@ -29,13 +29,13 @@ ON CONFLICT (election) DO UPDATE SET
 	server_start = excluded.server_start, written = excluded.written, name = excluded.name
 RETURNING t.era, t.n, EXISTS (SELECT FROM %[1]s AS o WHERE o.election = %[2]s AND o.ended_at IS NOT NULL AND %[6]s), pg_catalog.pg_backend_pid()`
 
-// endSQL marks a term as ended in good order. Its commit need not be flushed: a
-// mark that a crash forgets makes the successor more careful.
+// endSQL marks a term as ended in good order. Its commit need not be flushed: if a crash forgets the mark,
+// the successor is only more careful.
 const endSQL = `UPDATE %s SET ended_at = pg_catalog.clock_timestamp(), written = ` + pgtable.WrittenSQL + `
 WHERE election = %s AND era = %d AND n = %d AND pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL;
 SELECT pg_catalog.pg_backend_pid()`
 
-// fence counts a new term and reports whether the one before ended in good order.
+// fence counts a new term and reports whether the previous one ended in good order.
 func (b *Backend) fence(ctx context.Context, t *lockSession) (term driver.Term, clean bool, err error) {
 	if b.config.NoTerms {
 		return driver.Term{}, false, nil
@@ -82,7 +82,7 @@ func (b *Backend) fenceError(t *lockSession, err error) error {
 	return fmt.Errorf("leader: counting the term of %s in %s: %w", b.config.Key, b.config.Table, err)
 }
 
-// rowBlocker says who has locked the row, after ": ", or nothing.
+// rowBlocker returns the owner of the row's lock, after ": ", or "".
 func (b *Backend) rowBlocker(t *lockSession) string {
 	g, ok, err := pgguard.RowBlocker(t.session, b.table, "election OPERATOR(pg_catalog.=) "+b.electionSQL())
 	if err != nil || !ok {
@@ -91,8 +91,7 @@ func (b *Backend) rowBlocker(t *lockSession) string {
 	return blockerOf(g).String()
 }
 
-// markEnded marks the term as ended in good order. Without the mark the successor
-// is more careful, no more.
+// markEnded marks the term as ended in good order. Without the mark the successor is only more careful.
 func (b *Backend) markEnded(ctx context.Context, t *lockSession) {
 	if b.config.NoTerms {
 		return
@@ -113,15 +112,14 @@ func (b *Backend) endedSQL(term driver.Term) string {
 	return fmt.Sprintf(endSQL, b.table, b.electionSQL(), term.Era, term.N)
 }
 
-// ownFor is how long after the loss of its session a leader knows that its term was the
-// last, unless it has seen another: a restore takes longer.
+// ownFor is how long after the loss of its session a leader still treats its term as the last, unless it has
+// seen another. A restore takes longer.
 const ownFor = time.Minute
 
-// An ownTerm is the last term of this process, as long as nobody else is known to have
-// led since.
+// An ownTerm is the last term of this process, while no other node is known to have led since.
 type ownTerm struct {
 	term driver.Term
-	lost time.Time // zero = it lasts
+	lost time.Time // zero = it has not been lost
 }
 
 func (o ownTerm) last() driver.Term {
@@ -131,9 +129,8 @@ func (o ownTerm) last() driver.Term {
 	return o.term
 }
 
-// warm has the server plan the statements of a takeover once for a session, while
-// there is time: it then knows from its catalogs what they need. An error comes
-// again when it matters.
+// warm makes the server plan the statements of a takeover once per session, before they are urgent. The
+// server then has the needed catalog entries in its cache. warm ignores errors: they recur when they matter.
 func (b *Backend) warm(t *lockSession) {
 	if t.warm {
 		return
@@ -145,12 +142,12 @@ func (b *Backend) warm(t *lockSession) {
 	}
 }
 
-// electionSQL is the election's name in the table, as SQL: the key's numbers,
-// because two programs may have different names for them.
+// electionSQL returns the election's name in the table, as SQL. It uses the key's numbers, because two
+// programs may have different names for them.
 func (b *Backend) electionSQL() string { return pgsession.Literal(b.config.Key.Tag().String()) }
 
-// rowLockSQL bounds the wait for a row by what is left of ctx, so that the error can be
-// reported in time: a statement may go on for a moment after the end of ctx (cancelGrace).
+// rowLockSQL limits the wait for a row to the time left of ctx, so that the error can be reported in time. A
+// statement may continue for a moment after the end of ctx (cancelGrace).
 func rowLockSQL(ctx context.Context, ttl time.Duration) string {
 	wait := max(min(left(ctx), ttl/2, 5*time.Second/2), cancelGrace/4)
 	return fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', true); ", wait.Milliseconds())

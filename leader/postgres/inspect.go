@@ -14,10 +14,9 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// Leader returns who holds the election lock, on a short-lived connection of its
-// own. ok is false if nobody does. A holder without a term, where terms are
-// counted, has the lock but does not lead: it is a candidate that is taking over,
-// or no candidate at all. What the role may not see is zero.
+// Leader returns the holder of the election lock, on a short-lived connection of its own. ok is false if
+// there is none. Where terms are counted, a holder without a term does not lead: it is a candidate that is
+// taking over, or not a candidate at all. Fields that the role may not see are zero.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = b.onConn(ctx, func(conn *pgx.Conn) error {
 		var h session.Holder
@@ -43,7 +42,7 @@ func detail(h session.Holder) string {
 	return fmt.Sprintf("pid %d, %s", h.PID, h.ClientAddr)
 }
 
-// readTerm adds what the table knows of the session that holds the lock.
+// readTerm adds the table's data about the session that holds the lock.
 func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder, holder *driver.Holder) error {
 	var (
 		identity string
@@ -60,7 +59,7 @@ func (b *Backend) readTerm(ctx context.Context, conn *pgx.Conn, h session.Holder
 		b.config.Key.Tag().String(), int32(h.PID), start).Scan(&identity, &term.Era, &term.N, &since)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), sqlstate.Of(err) == sqlstate.UndefinedTable, sqlstate.Of(err) == sqlstate.Privilege:
-		return nil // it does not lead yet, or nothing can be known
+		return nil // the holder does not lead yet, or the table shows nothing
 	case err != nil:
 		return err
 	}

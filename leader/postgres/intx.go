@@ -13,28 +13,29 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgguard"
 )
 
-// A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn have it.
+// A Beginner begins transactions; *pgxpool.Pool and *pgx.Conn implement it.
 type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// InTx runs fn in a transaction that commits only if the term of ctx still leads.
-// It guards first, so that a term that has ended does no work, and again as the
-// last statement before the commit, outside of all savepoints: two statements in all,
-// which also see whether the transaction is still the one that was begun. fn may use
-// savepoints (tx.Begin); it neither commits nor rolls back tx, nor resets its
-// settings (RESET ALL).
+// InTx runs fn in a transaction that commits only if the term of ctx still leads. It guards twice, with one
+// statement each: first, so that a term that has ended does no work, and again just before the commit,
+// outside of all savepoints. These statements also check that the transaction is still the one that InTx
+// began. fn may use savepoints (tx.Begin). It must neither commit nor roll back tx, nor reset its settings
+// (RESET ALL).
 //
-// The error is fn's, of which the transaction is rolled back as it is by a panic,
-// or Guard's, or the commit's, or a *TxEndedError if fn ended the transaction all the
-// same. A commit whose connection failed can have taken effect, under this term, like
-// any commit.
+// The error is one of these:
+//
+//   - fn's: the transaction is rolled back, as it is after a panic
+//   - Guard's
+//   - the commit's: if its connection failed, the commit can have taken effect, under this term, like any
+//     commit
+//   - a *TxEndedError, if fn ended the transaction despite the rule above
 func InTx(ctx context.Context, pool Beginner, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return InTxOptions(ctx, pool, pgx.TxOptions{}, fn)
 }
 
-// InTxOptions is InTx with an isolation level, an access mode or other options of the
-// transaction.
+// InTxOptions is InTx with an isolation level, an access mode or other transaction options.
 func InTxOptions(ctx context.Context, pool Beginner, options pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := pool.BeginTx(ctx, options)
 	if err != nil {
@@ -52,8 +53,7 @@ func InTxOptions(ctx context.Context, pool Beginner, options pgx.TxOptions, fn f
 	return nil
 }
 
-// InSQLTx is InTx for database/sql, whose transactions are rolled back when ctx
-// ends.
+// InSQLTx is InTx for database/sql. The driver rolls the transaction back when ctx ends.
 func InSQLTx(ctx context.Context, db *sql.DB, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return InSQLTxOptions(ctx, db, nil, fn)
 }
@@ -75,9 +75,9 @@ func InSQLTxOptions(ctx context.Context, db *sql.DB, options *sql.TxOptions, fn 
 	return nil
 }
 
-// between runs work between two guards of one transaction, and is an error if it
-// ended that. The transaction is marked, because the driver knows only what was
-// done by its own Commit and Rollback, and a COMMIT that began another is no different to it.
+// between runs work between two guards of one transaction. It returns an error if work ended the transaction.
+// It marks the transaction on the server, because the driver notices only its own Commit and Rollback. To the
+// driver, a COMMIT followed by a new BEGIN makes no difference.
 func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 	mark := rand.Text()
 	if err := guardBy(ctx, tx, func(g pgguard.Guarding) error { return pgguard.GuardFirst(ctx, tx, g, mark) }); err != nil {
@@ -100,7 +100,7 @@ func between(ctx context.Context, tx pgsession.Tx, work func() error) error {
 	})
 }
 
-// beginError says why the term has ended, if it has.
+// beginError returns why the term has ended, if it has.
 func beginError(ctx context.Context, err error) error {
 	err = fmt.Errorf("leader: begin: %w", err)
 	if t := pgguard.Of(ctx); t != nil && ctx.Err() != nil {

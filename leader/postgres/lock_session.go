@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A serverSession is what a session is known by at the server, where one that this backend
-// gave up may still be.
+// A serverSession identifies a session on the server. An abandoned session of this backend may still exist
+// there.
 type serverSession struct {
 	pid             uint32
 	backendStart    time.Time
@@ -23,26 +23,26 @@ func (g serverSession) is(h session.Holder) bool {
 	return h.PID == g.pid && h.BackendStart.Equal(g.backendStart)
 }
 
-// A lockSession is a session and how far it has come: it holds nothing, the election
-// lock, an incarnation too, or leadership. Between calls it is watched.
+// A lockSession is a session and its stage in a takeover: it holds nothing, the election lock, an incarnation
+// as well, or leadership. Between calls it is watched.
 type lockSession struct {
 	serverSession
 	session *pgsession.Session
 	gone    chan struct{} // closed when the session is lost
 	report  func(error)   // closes gone, once
-	cause   error         // of the loss, once gone is closed
+	cause   error         // cause of the loss, once gone is closed
 
 	main        bool          // holds the election lock
 	incarnation namespace.Tag // zero = none
 	leads       bool
-	warm        bool          // has planned its statements
-	compared    int           // looks for the name that the leader has for the election
-	began       time.Time     // of the takeover
-	guards      guards        // that the takeover waits for
-	blocker     blocker       // what it waits for, or waited for last
-	logged      blocker       // the one that was logged last
+	warm        bool          // the server has planned its statements
+	compared    int           // number of looks for the leader's name for the election
+	began       time.Time     // begin of the takeover
+	guards      guards        // guards that the takeover waits for
+	blocker     blocker       // what the takeover waits for, or waited for last
+	logged      blocker       // the blocker that was logged last
 	ping        chan error    // the outstanding ping of Renew; nil = none
-	audited     chan struct{} // closed when what follows that ping has ended, too; nil = there was none
+	audited     chan struct{} // closed when the audit that follows the ping has ended; nil = none
 }
 
 func newLockSession(s *pgsession.Session, backendStart time.Time, applicationName string) *lockSession {
@@ -56,8 +56,8 @@ func newLockSession(s *pgsession.Session, backendStart time.Time, applicationNam
 	return t
 }
 
-// rest watches the session until the next call, so that a loss is known. Pings keep
-// it, but for a leader's, which lasts only as long as somebody renews it.
+// rest watches the session until the next call, so that a loss is detected. Pings keep the session alive,
+// except a leader's: that one lasts only while the Elector renews it.
 func (t *lockSession) rest() {
 	if t.leads {
 		t.session.Listen(t.report)
@@ -85,12 +85,12 @@ var (
 	errNoRight = errors.New("INSERT or UPDATE was revoked")
 )
 
-// cancelGrace is how long after the end of a context a statement may go on before it is
-// hurried, and its session lost if that does not help.
+// cancelGrace is how long a statement may continue after its context has ended. Then it is hurried, and if
+// that does not help, its session is lost.
 const cancelGrace = 250 * time.Millisecond
 
-// within makes the end of ctx end the waits and statements of a call soon, until
-// stop, which blocks until that cannot happen any more.
+// within makes the end of ctx end the waits and statements of a call soon, until stop is called. stop blocks
+// until that can no longer happen.
 func (t *lockSession) within(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -110,18 +110,18 @@ func (t *lockSession) within(ctx context.Context) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// settle waits for the ping of a Renew that was given up, and for the look at the table that follows it.
+// settle waits for the outstanding ping of an abandoned Renew, and for the audit that follows it.
 func (t *lockSession) settle(ctx context.Context) {
 	if t.audited == nil {
 		return
 	}
 	stop := t.within(ctx)
 	<-t.audited
-	t.ping, t.audited = nil, nil // a loss is seen in the session's state
+	t.ping, t.audited = nil, nil // the session's state shows a loss
 	stop()
 }
 
-// close ends the session, soon also in a dead network.
+// close ends the session. It is quick even in a dead network.
 func (t *lockSession) close() {
 	kill := time.AfterFunc(cancelGrace, func() { t.session.Kill(errSilent) })
 	defer kill.Stop()

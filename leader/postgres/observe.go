@@ -15,11 +15,10 @@ import (
 	"github.com/pglatch/pglatch/leader/postgres/internal/pgelection"
 )
 
-// Observe is Leader on the session on which this node stands for election: it needs no
-// connection of its own.
+// Observe is Leader on the session on which this node stands for election. It opens no connection.
 func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	err = b.onLockSession(ctx, func(t *lockSession) error {
-		if err := t.session.Ping(); err != nil { // which ends the watch
+		if err := t.session.Ping(); err != nil { // the ping ends the watch
 			return err
 		}
 		h, held, err := t.session.Holder(b.config.Key.Tag())
@@ -38,7 +37,7 @@ func (b *Backend) Observe(ctx context.Context) (holder driver.Holder, ok bool, e
 	return holder, ok, nil
 }
 
-// Contested reports whether another session has the election lock or waits for it.
+// Contested reports whether another session holds the election lock or waits for it.
 func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 	err = b.onLockSession(ctx, func(t *lockSession) error {
 		contested, err = pgelection.Contested(t.session, b.config.Key.Tag())
@@ -50,7 +49,7 @@ func (b *Backend) Contested(ctx context.Context) (contested bool, err error) {
 	return contested, nil
 }
 
-// onLockSession calls do with the session that this node has; without one it fails.
+// onLockSession calls do with this node's session. It fails if there is none.
 func (b *Backend) onLockSession(ctx context.Context, do func(*lockSession) error) error {
 	t := b.current
 	if t == nil {
@@ -71,7 +70,7 @@ func (b *Backend) onLockSession(ctx context.Context, do func(*lockSession) error
 // readTermOn is readTerm on a session.
 func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *driver.Holder) error {
 	start := ""
-	if !h.BackendStart.IsZero() { // else it is hidden from this role
+	if !h.BackendStart.IsZero() { // otherwise hidden from this role
 		start = fmt.Sprintf(` AND (pg_catalog.date_part('epoch', backend_start) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`,
 			h.BackendStart.UnixMicro())
 	}
@@ -82,7 +81,7 @@ func (b *Backend) readTermOn(s *pgsession.Session, h session.Holder, holder *dri
 		b.table, b.electionSQL(), int32(h.PID), start))
 	switch state := sqlstate.Of(err); {
 	case state == sqlstate.UndefinedTable, state == sqlstate.Privilege, err == nil && row[2] == "":
-		return nil // it does not lead yet, or nothing can be known
+		return nil // the holder does not lead yet, or the table shows nothing
 	case err != nil:
 		return err
 	}

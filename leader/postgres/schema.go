@@ -13,9 +13,9 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
-// Schema returns the SQL that makes the table of terms unless it exists, for migrations. table is as in Config;
-// "" = DefaultTable. Candidates need SELECT, INSERT and UPDATE on it. An election has one row. Without its row the
-// terms begin again.
+// Schema returns the SQL that creates the table of terms unless it exists, for migrations. table is as in
+// Config; "" = DefaultTable. Candidates need SELECT, INSERT and UPDATE on it. An election has one row. If its
+// row is deleted, its terms begin again.
 func Schema(table string) string {
 	return schemaSQL(pgtable.Quote(cmp.Or(table, DefaultTable)))
 }
@@ -41,8 +41,9 @@ func schemaSQL(table string) string {
 // checkSQL fails if the table lacks a column.
 const checkSQL = `SELECT election, era, n, timeline, system_identifier, identity, pid, backend_start, since, ended_at, server_start, written, name FROM %s LIMIT 0`
 
-// Migrate makes the table of terms unless it exists, on a connection of its own. Several processes may call it at a
-// time. A table that lacks a column is a *TableError, and stays as it is.
+// Migrate creates the table of terms unless it exists, on a connection of its own. Several processes may call
+// it at the same time. If the table lacks a column, Migrate returns a *TableError and leaves the table
+// unchanged.
 func (b *Backend) Migrate(ctx context.Context) error {
 	err := b.onConn(ctx, func(conn *pgx.Conn) error {
 		return pgtable.Create(ctx, conn, schemaSQL(b.table)+"; "+fmt.Sprintf(checkSQL, b.table))

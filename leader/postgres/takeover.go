@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// takeOver goes from wherever the session stands to leadership. It returns false
-// without an error if somebody else has the election lock.
+// takeOver continues from the session's present stage to leadership. It returns false without an error if
+// another session has the election lock.
 func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 	if t.leads {
 		return true, t.session.Ping()
@@ -52,8 +52,8 @@ func (b *Backend) takeOver(ctx context.Context, t *lockSession) (bool, error) {
 	return true, nil
 }
 
-// takeLock tries the election lock. If our own session from before still holds
-// it, because the server has not noticed its end, that session is ended.
+// takeLock tries the election lock. If our own earlier session still holds it, because the server has not
+// noticed its end, takeLock ends that session.
 func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 	lock := b.config.Key.Tag()
 	won, err := t.session.Try(lock, session.Exclusive)
@@ -80,9 +80,8 @@ func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 	return won, err
 }
 
-// terminate ends a session that was given up. ours is false if it is no longer that
-// of this backend, because a pooler has given the server session to another client,
-// or if the role may not end it.
+// terminate ends an abandoned session. ours is false if the server session no longer belongs to this backend,
+// because a pooler has given it to another client, or if the role may not end it.
 func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
 	ours, err = pgelection.Terminate(t.session, g.pid, g.backendStart, g.applicationName)
 	if sqlstate.Of(err) != "" {
@@ -91,8 +90,8 @@ func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
 	return ours, err
 }
 
-// takeIncarnation takes a lock that no term before had, as far as this process knows,
-// and none that is held.
+// takeIncarnation takes a lock that no other session holds and that, as far as this process knows, no earlier
+// term had.
 func (b *Backend) takeIncarnation(t *lockSession) error {
 	for t.incarnation == (namespace.Tag{}) {
 		if b.lastR == 0 {
@@ -116,15 +115,15 @@ func (b *Backend) takeIncarnation(t *lockSession) error {
 	return nil
 }
 
-// The pauses between two looks for the sessions of earlier terms.
+// The limits of the pause between two looks for the sessions of earlier terms.
 const (
 	minPause = time.Millisecond
 	maxPause = 50 * time.Millisecond
 )
 
-// awaitSessions waits until no other session has an incarnation of this election. The
-// server gives back the locks of a session that ends in any order, so an earlier leader's
-// incarnation can outlive its election lock, and its guards with it.
+// awaitSessions waits until no other session has an incarnation of this election. The server releases the
+// locks of an ending session in any order. So an earlier leader's incarnation can outlive its election lock,
+// and its guards with it.
 func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		holder, found, err := pgelection.Incarnation(t.session, b.config.Key)
@@ -140,7 +139,7 @@ func (b *Backend) awaitSessions(ctx context.Context, t *lockSession) error {
 	}
 }
 
-// left is the time until the deadline of ctx, an hour at most.
+// left returns the time until the deadline of ctx, an hour at most.
 func left(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

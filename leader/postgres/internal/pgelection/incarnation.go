@@ -1,4 +1,4 @@
-// Package pgelection asks the server, on a lock session, who stands in the way of an election.
+// Package pgelection queries the server, on a lock session, for the sessions that block an election.
 package pgelection
 
 import (
@@ -12,9 +12,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Incarnation returns a session of another that holds an incarnation of the
-// election on a key: its leader, or one that has just ended. found is false if none
-// does. It ends a watch.
+// Incarnation returns another session that holds an incarnation of the election on a key: its leader, or one
+// that has just ended. found is false if there is none. It ends a watch.
 func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder, found bool, err error) {
 	class := namespace.Tag{ClassID: electionkeys.Of(key.Tag()).ClassID(), ObjSubID: namespace.SingleForm}
 	row, err := s.Query(`SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE ` + pgsession.WhereClass(class) + incarnationSQL + `
@@ -38,11 +37,11 @@ func Incarnation(s *pgsession.Session, key namespace.Key) (holder session.Holder
 	return holder, found, nil
 }
 
-// incarnationSQL selects incarnations among the locks of a class: guards share their lock.
+// incarnationSQL selects incarnations among the locks of a class. Guards hold their lock shared.
 const incarnationSQL = ` AND mode OPERATOR(pg_catalog.=) 'ExclusiveLock' AND granted`
 
-// heldBesideSQL tells, in one look at the lock table, which other sessions hold an
-// incarnation of a class, and all that these hold alone.
+// heldBesideSQL returns, from one look at the lock table, the other sessions that hold an incarnation of a
+// class, and all locks that they hold exclusively.
 const heldBesideSQL = `
 	WITH held AS MATERIALIZED (
 		SELECT coalesce(pid, 0) AS pid, classid::pg_catalog.int8 AS classid, objid::pg_catalog.int8 AS objid, objsubid FROM pg_catalog.pg_locks
@@ -56,16 +55,16 @@ const heldBesideSQL = `
 		'locks', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(l.classid, l.objid, l.objsubid))
 			FROM held AS l WHERE l.pid OPERATOR(pg_catalog.=) h.pid))) FROM holders AS h)::pg_catalog.text, '[]'), pg_catalog.pg_backend_pid()`
 
-// An incarnated session holds an incarnation. A prepared transaction has pid 0.
+// An incarnated is a session that holds an incarnation. A prepared transaction has pid 0.
 type incarnated struct {
 	PID             uint32      `json:"pid"`
 	ApplicationName string      `json:"application_name"`
 	Locks           [][3]uint32 `json:"locks"` // classid, objid, objsubid
 }
 
-// ofAnother reports whether the incarnation is of another election than that on the
-// key, of the same class: its session then holds the lock of that election. Ours it
-// cannot hold, because who asks has it. A session has one election.
+// ofAnother reports whether the incarnation belongs to another election of the same class as key's. Its
+// session then holds the lock of that election. It cannot hold our lock, because the caller holds it. A
+// session has one election.
 func (i incarnated) ofAnother(key namespace.Key) bool {
 	class := electionkeys.Of(key.Tag()).ClassID()
 	return i.PID != 0 && slices.ContainsFunc(i.Locks, func(l [3]uint32) bool {
