@@ -115,11 +115,11 @@ func (a *attack) write(ctx context.Context, term int64) {
 
 // kill ends the leader's session every 20 to 80 ms, and less often while nobody comes to lead.
 func (a *attack) kill(ctx context.Context, more func() bool) {
-	for led, calm := int64(0), time.Duration(1); more(); calm++ {
+	for led, calm := int64(0), 1.0; more(); calm++ {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(calm * (20*time.Millisecond + rand.N(60*time.Millisecond))):
+		case <-time.After(time.Duration(calm * float64(20*time.Millisecond+rand.N(60*time.Millisecond)))):
 		}
 		if now := a.leaderships.Load(); now > led {
 			led, calm = now, 0

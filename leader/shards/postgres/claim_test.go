@@ -123,20 +123,20 @@ func TestASessionThatDoesNotAnswerAReleaseEndsItself(t *testing.T) {
 	a, b := open(t, newBackend(t, dsn, nil), "a"), open(t, newBackend(t, dsn, nil), "b")
 	claim(t, a, "3")
 	free := judge.stuck()
-	var short context.Context
 	for canceled := false; !canceled; { // the bound of the wait can come first
-		var cancel context.CancelFunc
-		short, cancel = context.WithCancel(t.Context()) // without a deadline, by which the claim would be given up
-		failed := judge.claimsAndWaits(short, a, "1", "2")
+		ctx, cancel := context.WithCancel(t.Context()) // without a deadline, by which the claim would be given up
+		failed := judge.claimsAndWaits(ctx, a, "1", "2")
 		cancel()
 		canceled = errors.Is(<-failed, context.Canceled)
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	select {
 	case <-a.Lost():
 		require.Fail(t, "a claim without an answer ends nothing")
 	default:
 	}
-	require.Error(t, a.Release(short, []string{"1", "2"}))
+	require.Error(t, a.Release(ended, []string{"1", "2"}))
 	select {
 	case <-a.Lost():
 	case <-time.After(patience):
