@@ -1,7 +1,8 @@
 # Every target works on a machine with Go and make, and PostgreSQL or npm, with which it is fetched into a cache.
 GO     ?= go
-# The paths of a build are not in what it makes, so that a clone, and a program outside, share what was compiled.
-export GOFLAGS := $(GOFLAGS) -trimpath
+# The paths of a build are not in what it makes, so that a clone, and a program outside, share what was compiled. go test does not
+# vet: that analyzes every dependency too, and make lint vets.
+export GOFLAGS := $(GOFLAGS) -trimpath -vet=off
 WITHPG := $(GO) run ./internal/test/cmd/withpg --
 # go test, with a line for each package that has ended and one every ten seconds about what runs.
 GOTEST := $(GO) run ./internal/test/cmd/gotest
