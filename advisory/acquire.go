@@ -33,7 +33,7 @@ func valid(key namespace.Key) error {
 	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
 }
 
-// mode is that of the Locker's options.
+// mode returns the lock mode that the options select.
 func (o Options) mode() session.Mode {
 	if o.Shared {
 		return session.Shared
@@ -41,8 +41,8 @@ func (o Options) mode() session.Mode {
 	return session.Exclusive
 }
 
-// acquire gets a request its lock or its error, and forgets the request. The caller who
-// sleeps meanwhile drives the connection that its key is asked on, unless somebody does.
+// acquire gets a request its lock or its error, and frees the request. While the caller waits, it drives the
+// connection that its key is requested on, unless another goroutine does.
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	defer r.free()
 	lock, err := r.lock, error(nil)
@@ -64,7 +64,7 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 			err = c.gaveUp(ctx, r)
 		}
 	}
-	if r.Part { // the whole is for acquireAll to check and to tell
+	if r.Part { // acquireAll checks and traces the whole
 		return lock, err
 	}
 	if err == nil && ctx.Err() != nil { // both are ready: cancellation wins, and the lock goes back
@@ -81,9 +81,10 @@ func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {
 	return lock, nil
 }
 
-// enter puts a request in the queue of its key, under mu, which it can give up meanwhile, and has done what can be done at once.
+// enter puts a request in the queue of its key and carries out everything that can be done at once. It is
+// called under mu, which it may release meanwhile.
 func (c *core) enter(r *request) error {
-	if r.Mode == session.Shared { // it may join those who have the lock
+	if r.Mode == session.Shared { // it may join the holders of the lock
 		if n := c.table.Joins(r.Tag, c.present()); n != nil {
 			c.unlocked(connOf(n).look)
 			connOf(n).noteLook()
@@ -92,7 +93,7 @@ func (c *core) enter(r *request) error {
 	c.database.add(r)
 	err := c.table.Enter(&r.Request, c.present())
 	if err == nil && !r.Settled() {
-		err = c.table.Broken() // it may not be in its queue
+		err = c.table.Broken() // a broken table may not have queued it
 	}
 	if err != nil {
 		c.database.forget(r)

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// join makes the Locker one that answers what it holds and waits for; see package introspect.
+// join makes the Locker answer questions about what it holds and waits for; see package introspect.
 func (c *core) join(cc *pgx.ConnConfig) {
 	if c.config.BreakDeadlocks {
 		dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: cc, BeforeConnect: c.config.BeforeConnect, T: breakBound})
@@ -27,7 +27,7 @@ func (c *core) join(cc *pgx.ConnConfig) {
 	})
 }
 
-// An answerer is a core that answers.
+// An answerer is a core as an introspect.Source.
 type answerer struct{ *core }
 
 var _ introspect.Source = answerer{}
@@ -35,8 +35,8 @@ var _ introspect.Source = answerer{}
 // Connected implements introspect.Source.
 func (c answerer) Connected() bool { return c.connected.Load() > 0 }
 
-// Answer implements introspect.Source. Nothing else can happen to locks while one connection's
-// are looked at, or, if somebody waits, all keys.
+// Answer implements introspect.Source. While it inspects the locks of one connection, it blocks all other
+// changes to locks. If somebody waits, it also does so while it inspects all keys.
 func (c answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	now := c.now()
 	held := c.heldFor(q)
@@ -57,7 +57,7 @@ type holding struct {
 	waiting int
 }
 
-// heldFor returns what a question asks for of the locks that are held.
+// heldFor returns the held locks that a question asks for.
 func (c answerer) heldFor(q introspect.Question) (held []holding) {
 	c.mu.Lock()
 	conns := slices.Collect(c.table.Conns)
@@ -77,7 +77,7 @@ func (c answerer) heldFor(q introspect.Question) (held []holding) {
 	return held
 }
 
-// describeHeld adds those of the locks that are still held.
+// describeHeld adds descriptions of the locks that are still held.
 func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.Time) []introspect.Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c answerer) describeHeld(into []introspect.Lock, held []holding, now time.
 	return into
 }
 
-// semaphoreOf is the text of the semaphore that a lock is a slot of, or "".
+// semaphoreOf returns the text of the semaphore that a lock is a slot of, or "".
 func semaphoreOf(slot namespace.Key, l *Lock) string {
 	if !l.hold.SlotOf.Valid() {
 		return ""
@@ -110,7 +110,7 @@ func semaphoreOf(slot namespace.Key, l *Lock) string {
 	return text
 }
 
-// describeWaits adds the oldest requests that wait, as many as the question's limit, and counts all.
+// describeWaits adds the oldest waiting requests, up to the question's limit, and counts all.
 func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, now time.Time) {
 	if c.stats.waiting.Load() == 0 {
 		return
@@ -138,7 +138,7 @@ func (c answerer) describeWaits(into *introspect.Answer, q introspect.Question, 
 	}
 }
 
-// describe describes a request that waits, under mu.
+// describe describes a waiting request, under mu.
 func (r *request) describe(ahead int, now time.Time) introspect.Wait {
 	k := r.Key()
 	w := introspect.Wait{

@@ -8,13 +8,14 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// beginAttending has a goroutine wait on the connection, under mu.
+// beginAttending starts a goroutine that waits on the connection, under mu.
 func (n *conn) beginAttending() {
 	n.attended = true
 	n.core.wg.Go(n.attend)
 }
 
-// attend waits on the connection as the table says, and drives it meanwhile, until the table has somebody else use it.
+// attend waits on the connection as the table directs, and drives it meanwhile, until the table hands the
+// connection to another user.
 func (n *conn) attend() {
 	c := n.core
 	c.mu.Lock()
@@ -39,7 +40,7 @@ func (n *conn) attend() {
 	n.retire()
 }
 
-// step waits once at the server, or looks for a free slot. It is called under mu, which it gives up meanwhile.
+// step waits once at the server, or tries the free slots. It is called under mu, which it releases meanwhile.
 func (n *conn) step(step locktable.Step) (reply locktable.Reply, lost error) {
 	c := n.core
 	o := session.Op{Tag: step.Tag, Mode: step.Mode}
@@ -66,7 +67,8 @@ func (n *conn) step(step locktable.Step) (reply locktable.Reply, lost error) {
 	return locktable.Reply{Held: o.Held && !o.Ping, Index: o.Index, Err: o.Err}, lost
 }
 
-// sleep waits a moment, or until it is woken. A part of the time is chance, so that processes do not look all at once.
+// sleep waits for delay, or until it is woken. Part of the delay is random, so that processes do not all try
+// at once.
 func (n *conn) sleep(delay time.Duration) {
 	timer := time.NewTimer(delay/2 + randomly(delay/2))
 	defer timer.Stop()
@@ -77,7 +79,7 @@ func (n *conn) sleep(delay time.Duration) {
 	}
 }
 
-// interrupt has the goroutine that attends the connection ask the table again. It is called under mu.
+// interrupt makes the goroutine that attends the connection ask the table again. It is called under mu.
 func (n *conn) interrupt() {
 	if n.session != nil {
 		n.session.Interrupt()

@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	breakAfter = time.Second            // a wait of a caller that holds locks may be in a cycle
-	confirm    = 200 * time.Millisecond // until the second look at a cycle
-	breakBound = 5 * time.Second        // for one look
+	breakAfter = time.Second            // from this age on, a wait of a caller that holds locks may be in a cycle
+	confirm    = 200 * time.Millisecond // until a cycle is checked a second time
+	breakBound = 5 * time.Second        // for one check
 )
 
-// A breaker ends waits of this process that are the youngest of a cycle through several
-// processes. A cycle that was found twice, of the same waits, is one: none of them has ended in
-// between.
+// A breaker ends waits of this process that are the youngest of a cycle through several processes. A cycle is
+// real if it is found twice with the same waits: none of them has ended in between.
 type breaker struct {
 	core   *core
 	dialer *pgsession.Dialer
-	conn   *pgx.Conn // nil = none; there is one while somebody waits for long
+	conn   *pgx.Conn // nil = none; it exists while somebody has waited long
 	found  []introspect.Cycle
 }
 
-// run looks as long as the Locker is open.
+// run looks for cycles while the Locker is open.
 func (b *breaker) run() {
 	defer b.disconnect()
 	wait := breakAfter
@@ -80,7 +79,7 @@ func (b *breaker) disconnect() {
 	}
 }
 
-// waitsLong reports whether a caller that holds locks has waited for another for long.
+// waitsLong reports whether a caller that holds locks has waited for another lock for at least breakAfter.
 func (c *core) waitsLong() bool {
 	if c.stats.waiting.Load() == 0 {
 		return false
@@ -98,7 +97,7 @@ func (c *core) waitsLong() bool {
 	return false
 }
 
-// giveWay ends a wait, if it goes on, so that the others of its cycle end.
+// giveWay ends a wait if it still goes on, so that the other waits of its cycle end.
 func (c *core) giveWay(cycle introspect.Cycle, step introspect.Step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,7 @@ func (c *core) giveWay(cycle introspect.Cycle, step introspect.Step) {
 	}
 }
 
-// named is the key with this tag, by its name if the request's caller holds it, under mu.
+// named returns the key with this tag, by its name if the request's caller holds it, under mu.
 func (c *core) named(r *request, tag namespace.Tag) namespace.Key {
 	for _, key := range r.partial {
 		if key.Tag() == tag {
@@ -136,7 +135,7 @@ func (c *core) named(r *request, tag namespace.Tag) namespace.Key {
 	return keyOf(tag)
 }
 
-// keyOf is a key without the name that its process has for it.
+// keyOf returns the raw key of a tag, without the name that its process has for it.
 func keyOf(t namespace.Tag) namespace.Key {
 	if k1, k2, ok := t.Pair(); ok {
 		return namespace.Pair(k1, k2)

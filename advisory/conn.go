@@ -12,12 +12,12 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A conn carries out what the table decides for one of its connections.
+// A conn carries out the table's decisions for one of its connections.
 //
-// Nobody owns its session for long. The table hands the session out with Drive or Attend, and gets it back with the answer: the goroutine
-// that finds the connection with nothing to do drives it. When its statement is answered, one of those who wait drives the next. A single
-// operation therefore pays for no other goroutine, and is the plain statement. Operations that come while a statement is under way go out
-// together in the next.
+// No goroutine owns the session for long. The table hands it out with Drive or Attend, and gets it back with the
+// answer. The goroutine that finds the connection idle drives it. When its statement is answered, one of the waiting
+// goroutines drives the next statement. So a single operation needs no other goroutine, and is the plain statement.
+// Operations that arrive while a statement is under way go out together in the next.
 type conn struct {
 	core    *core
 	node    *locktable.Conn
@@ -25,10 +25,10 @@ type conn struct {
 	pid     uint32             // of the session
 	cancel  context.CancelFunc // ends the attempt to make it
 	quit    chan struct{}      // closed when it has ended and nobody uses the session
-	woken   chan struct{}      // ends a sleep of the goroutine that attends it
+	woken   chan struct{}      // ends a sleep of the goroutine that attends the connection
 
 	// guarded by core.mu
-	attended     bool // a goroutine waits on it, and drives it
+	attended     bool // a goroutine waits on the connection, and drives it
 	timer        *time.Timer
 	rounds, seen uint64       // round trips, and those that the timer has seen
 	armed        bool         // the timer runs
@@ -36,12 +36,12 @@ type conn struct {
 	proven       bool         // the server answered at least once
 	left         bool         // quit is closed
 	retired      bool         // its session is closed because the table is broken
-	looked       atomic.Int64 // when the session was last seen to live, as an instant; 0 = never
+	looked       atomic.Int64 // when the session was last seen alive, as an instant; 0 = never
 
 	slow    atomic.Bool  // its statement takes long
-	pending atomic.Int32 // operations that wait, readable without mu
+	pending atomic.Int32 // pending operations, readable without mu
 
-	// used only by the goroutine that drives
+	// used only by the driving goroutine
 	expected int // requests that waited for the last batch, or were in it
 	ops      []session.Op
 	args     []*session.Op
@@ -52,19 +52,18 @@ func connOf(n *locktable.Conn) *conn {
 	return n.Carrier.(*conn) //nolint:forcetypeassert // dial sets it
 }
 
-// notePending keeps the number of pending operations, under mu.
+// notePending updates the number of pending operations, under mu.
 func notePending(n *locktable.Conn) {
 	if n != nil {
 		connOf(n).pending.Store(int32(n.Pending()))
 	}
 }
 
-// idleAfter is how long a connection does nothing before it is watched, or given back
-// if nothing is held on it. No operation pays for a timer: it runs while there is
-// traffic.
+// idleAfter is how long a connection is idle before it is watched, or given back if it holds nothing. No operation pays
+// for a timer: the timer runs on while there is traffic.
 const idleAfter = 5 * time.Millisecond
 
-// rest has the connection looked at after a while, under mu.
+// rest schedules a tick for the connection, under mu.
 func (n *conn) rest() {
 	if !n.armed {
 		n.armed = true
@@ -72,8 +71,8 @@ func (n *conn) rest() {
 	}
 }
 
-// tick comes a while after the connection was used. One that did nothing since is
-// given back if nothing is held on it, and watched otherwise.
+// tick runs some time after the connection was used. If it was idle since, tick gives it back if it holds nothing, and
+// otherwise watches it.
 func (n *conn) tick() {
 	c := n.core
 	c.mu.Lock()
@@ -86,7 +85,7 @@ func (n *conn) tick() {
 	n.armed = false
 	forget := false
 	switch c.table.Rested(n.node, c.present()) {
-	case locktable.InUse: // it is armed again when it is not
+	case locktable.InUse: // it is armed again when it is idle
 	case locktable.Guard:
 		n.watch()
 	case locktable.Forget:
@@ -100,7 +99,7 @@ func (n *conn) tick() {
 	}
 }
 
-// watch has the session watched, under mu, unless something else would find out that it ended.
+// watch watches the session, under mu, unless something else would detect its end.
 func (n *conn) watch() {
 	if n.watched || n.node.Phase() != locktable.Idle {
 		return
@@ -109,7 +108,7 @@ func (n *conn) watch() {
 	n.session.Watch(func(err error) { n.end(err) })
 }
 
-// end makes the connection, and all that lives on it, lost, once.
+// end marks the connection, and all locks on it, as lost, once.
 func (n *conn) end(cause error) {
 	c := n.core
 	c.mu.Lock()
@@ -118,7 +117,7 @@ func (n *conn) end(cause error) {
 	c.run()
 }
 
-// state is that of the session, or Doubtful while a statement is overdue.
+// state returns the session's state, or Doubtful while a statement is overdue.
 func (n *conn) state(now time.Time) session.State {
 	state := n.session.Look(now, false).State
 	if n.slow.Load() {
@@ -127,7 +126,7 @@ func (n *conn) state(now time.Time) session.State {
 	return state
 }
 
-// expire ends the connection if its time is over, under mu.
+// expire ends the connection if its deadline has passed, under mu.
 func (n *conn) expire(now time.Time) {
 	if n.node.Lost() != nil || n.session == nil {
 		return
@@ -137,7 +136,8 @@ func (n *conn) expire(now time.Time) {
 	}
 }
 
-// look finds out whether the session lives, as far as that can be seen here. It can cost a system call, and is not under mu.
+// look checks whether the session lives, as far as this process can see. It can cost a system call, and is not called
+// under mu.
 func (n *conn) look() {
 	c := n.core
 	seen := locktable.Instant(0)
@@ -147,7 +147,7 @@ func (n *conn) look() {
 	n.looked.Store(int64(seen))
 }
 
-// noteLook has the table know what was seen, under mu.
+// noteLook passes the result of look to the table, under mu.
 func (n *conn) noteLook() { n.core.table.Verified(n.node, locktable.Instant(n.looked.Load())) }
 
 // lose ends the locks of a connection that was lost, under mu.
@@ -164,10 +164,10 @@ func (n *conn) lose(holders []*locktable.Holder, cause error) {
 	c.wg.Go(func() { n.close(locks, cause) })
 }
 
-// close tells the users of lost locks, all of them before anything else, and closes the connection.
+// close notifies the holders of all lost locks first, and then closes the connection.
 func (n *conn) close(locks []*Lock, cause error) {
 	for _, l := range locks {
-		_ = l.lose(cause) // the lock keeps it
+		_ = l.lose(cause) // the lock keeps the loss
 	}
 	n.core.resumeReports()
 	n.session.Kill(cause) // so that a driver does not wait for an answer
@@ -181,10 +181,11 @@ func (n *conn) close(locks []*Lock, cause error) {
 	c.gone()
 }
 
-// breaks ends a connection of a broken table, under mu. A goroutine that uses the session gets an error soon, and calls retire.
+// breaks ends a connection of a broken table, under mu. A goroutine that uses the session soon gets an error, and calls
+// retire.
 func (n *conn) breaks(cause error) {
 	switch n.node.Phase() {
-	case locktable.Making, locktable.Unwanted: // connect sees it
+	case locktable.Making, locktable.Unwanted: // connect detects the broken table
 	case locktable.Ended: // close kills the session
 	case locktable.Idle, locktable.Busy, locktable.Lent:
 		n.timer.Stop()
@@ -195,7 +196,7 @@ func (n *conn) breaks(cause error) {
 	}
 }
 
-// retire closes the session of a broken table's connection, once, when its user has ended, under mu.
+// retire closes the session of a broken table's connection when its user has ended. It does so once, under mu.
 func (n *conn) retire() {
 	c := n.core
 	switch {
@@ -212,7 +213,7 @@ func (n *conn) retire() {
 	})
 }
 
-// unused lets a connection that was lost be closed, under mu.
+// unused allows close to close a lost connection, under mu.
 func (n *conn) unused() {
 	if !n.left {
 		n.left = true
@@ -238,7 +239,7 @@ func (c *core) dial(node *locktable.Conn) {
 	c.wg.Go(func() { n.connect(ctx, pause) })
 }
 
-// connect makes the attempt, after the pause.
+// connect tries to connect, after the pause.
 func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	defer n.cancel()
 	c := n.core
@@ -253,7 +254,7 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	made := false
 	if err == nil {
 		n.session, n.pid = s, s.Look(time.Now(), false).PID
-		n.rounds = 1 // so that its first request comes before the tick that gives it back
+		n.rounds = 1 // so that its first request arrives before the tick that gives it back
 		c.setCapacity()
 		made = c.table.Connected(n.node, c.present())
 	} else {
@@ -272,25 +273,24 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	c.gone()
 }
 
-// unmade is for a connection that could not be made, under mu.
+// unmade reports a failed attempt to connect to the table, under mu.
 func (c *core) unmade(node *locktable.Conn, err error) {
-	if node.Phase() == locktable.Making { // else nobody wanted it any more
+	if node.Phase() == locktable.Making { // otherwise nobody wanted it any more
 		c.redial.failed()
 	}
 	c.table.Unmade(node, c.present(), err, c.instant(c.redial.notBefore), errors.Is(err, ErrLockTableFull))
 }
 
-// gone is for a connection that nothing is left of.
+// gone counts a connection that no longer exists.
 func (c *core) gone() {
 	c.connected.Add(-1)
 	c.wg.Done()
 }
 
-// A backoff puts attempts to connect off, so that a server that is away is not stormed by
-// all who share a connection.
+// A backoff delays attempts to connect, so that callers that share a connection do not storm a server that is down.
 type backoff struct {
-	failures  int       // in a row: attempts, and sessions that died before their first answer
-	notBefore time.Time // the next one
+	failures  int       // consecutive failures: attempts, and sessions that died before their first answer
+	notBefore time.Time // earliest time of the next attempt
 }
 
 const (
@@ -298,12 +298,12 @@ const (
 	maxPause   = time.Second
 )
 
-// failed puts off the next attempt, under mu.
+// failed delays the next attempt, under mu.
 func (b *backoff) failed() {
 	pause := min(firstPause<<min(b.failures, 10), maxPause)
 	b.failures++
 	b.notBefore = time.Now().Add(pause/2 + randomly(pause/2))
 }
 
-// randomly returns a part of a duration.
+// randomly returns a random part of a duration.
 func randomly(d time.Duration) time.Duration { return rand.N(max(d, 1)) }

@@ -15,10 +15,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A core is what all copies of a Locker share. What happens to locks is decided by a state machine, the table; see package locktable. The core is
-// its carrier: it has the connections, the clock and the goroutines, feeds the table events and carries out its commands.
+// A core is the state that all copies of a Locker share. A state machine, the table, decides about locks; see package locktable.
+// The core is its carrier: it has the connections, the clock and the goroutines, feeds the table events and carries out its
+// commands.
 //
-// Lock order: core.mu before Lock.mu. No mutex is held over I/O or code of a user.
+// Lock order: core.mu before Lock.mu. No mutex is held during I/O or code of a user.
 type core struct {
 	config Config
 	source session.Source
@@ -26,31 +27,31 @@ type core struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // connections, and what runs in the background
-	done   chan struct{}  // closed when Close is through
+	wg     sync.WaitGroup // connections, and background work
+	done   chan struct{}  // closed when Close is done
 
 	untrace func() // what Tracer.Open returned
 	reports reporter
 
-	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble is of no use in another
+	requests sync.Pool // of *request; not the package's, because a channel of one testing/synctest bubble cannot be used in another
 	opened   time.Time // the table's instant 0
 
 	mu        sync.Mutex
 	table     *locktable.Table
-	closing   bool // somebody waits in close
+	closing   bool // a goroutine waits in close
 	deadlines deadlineTimer
 	pauses    pauseWatch
 	redial    backoff         // between attempts to connect
-	notes     map[*Lock]*note // of those that somebody wants to know more of
+	notes     map[*Lock]*note // notes on some held locks
 	warned    map[namespace.Tag]struct{}
 	lastID    uint64 // of a request
 
-	database *database // nil = it is not known which one the locks are in
+	database *database // nil = unknown
 
-	answers   *introspect.Membership // nil = there are none
-	connected atomic.Int64           // connections, also those that are being made or closed
+	answers   *introspect.Membership // nil = no answers
+	connected atomic.Int64           // connections, including those that are being opened or closed
 
-	// verified looks whether a session lives, and tells when it was seen to; zero = that is not known. Controls of tests replace it.
+	// verified checks whether a session lives, and returns when it was last seen alive; zero = unknown. Tests replace it.
 	verified func(s session.Session, now time.Time) time.Time
 }
 
@@ -73,21 +74,21 @@ func newCore(config Config, source session.Source) *core {
 	return c
 }
 
-// now is time.Now, with a wall clock that nobody sets: that one need not be read.
+// now is time.Now, with a wall clock that nobody sets, so that it need not be read.
 func (c *core) now() time.Time { return c.opened.Add(time.Since(c.opened)) }
 
-// instant is a time as the table has it.
+// instant converts a time to the table's unit.
 func (c *core) instant(at time.Time) locktable.Instant { return at.Sub(c.opened) }
 
-// present is the instant now.
+// present returns the current instant.
 func (c *core) present() locktable.Instant { return time.Since(c.opened) }
 
 const (
-	share    = 20  // of the server's lock table, the default for one Locker
+	share    = 20  // a Locker's default limit is this fraction of the server's lock table: a twentieth
 	minLocks = 100 // and its minimum
 )
 
-// setCapacity follows the server's settings, which can change with a restart.
+// setCapacity applies the server's settings, which can change with a restart.
 func (c *core) setCapacity() {
 	room := c.source.Stats().LockTable
 	switch {
@@ -102,7 +103,7 @@ func (c *core) setCapacity() {
 // dedicated reports whether a connection carries one lock at most.
 func (c *core) dedicated() bool { return c.config.LocksPerConn == 1 }
 
-// run carries out the table's commands, under mu. Each event is followed by it. No command is an event.
+// run carries out the table's commands, under mu. It follows each event. No command is an event.
 func (c *core) run() {
 	commands := c.table.Commands()
 	for i := range commands {
@@ -155,7 +156,7 @@ func (c *core) reopen(delay time.Duration, tag locktable.Tag) {
 	c.after(delay, func() { c.table.Reopened(c.present(), tag) })
 }
 
-// after has an event happen after a while, or when the Locker is closed.
+// after feeds the table an event after a delay, or when the Locker is closed.
 func (c *core) after(delay time.Duration, event func()) {
 	c.wg.Go(func() {
 		timer := time.NewTimer(delay)
@@ -171,8 +172,7 @@ func (c *core) after(delay time.Duration, event func()) {
 	})
 }
 
-// close ends waits with ErrClosed and held locks with a loss, and blocks until
-// nothing of the Locker is left.
+// close ends waits with ErrClosed and held locks with a loss. It blocks until nothing of the Locker is left.
 func (c *core) close() {
 	report := c.reports.reporting()
 	c.mu.Lock()
@@ -195,11 +195,11 @@ func (c *core) close() {
 	if !report {
 		c.reports.wait()
 	}
-	close(c.done) // before code of a user's, which may call Close
+	close(c.done) // before code of a user, which may call Close
 	c.traceClose()
 }
 
-// stop ends the timers and what runs in the background, under mu.
+// stop ends the timers and the background work, under mu.
 func (c *core) stop() {
 	c.deadlines.stop()
 	if c.pauses.timer != nil {
@@ -208,8 +208,8 @@ func (c *core) stop() {
 	c.cancel()
 }
 
-// breaks is for a table that has found a bug in itself, under mu: every lock is lost, because the table is not to be trusted, and the Locker
-// takes no requests any more. Sessions end, so that the server lets the locks go.
+// breaks handles a table that has found a bug in itself, under mu. Every lock is lost, because the table cannot be trusted, and
+// the Locker takes no more requests. The sessions end, so that the server releases the locks.
 func (c *core) breaks(holders []*locktable.Holder, cause error) {
 	c.stop()
 	locks := c.lost(holders)
@@ -226,7 +226,7 @@ func (c *core) breaks(holders []*locktable.Holder, cause error) {
 	go c.config.Logger.Error("the Locker found a bug in itself and has closed: please report it", slog.Any("error", cause)) // it may call Close
 }
 
-// lost counts holders that were lost, under mu, and returns their locks.
+// lost counts lost holders, under mu, and returns their locks.
 func (c *core) lost(holders []*locktable.Holder) []*Lock {
 	locks := make([]*Lock, len(holders))
 	for i, h := range holders {
@@ -236,8 +236,7 @@ func (c *core) lost(holders []*locktable.Holder) []*Lock {
 	return locks
 }
 
-// background runs f on a goroutine that Close waits for; once Close has begun to
-// wait, on the caller's own.
+// background runs f on a goroutine that Close waits for. Once Close has begun to wait, it runs f on the caller's goroutine.
 func (c *core) background(f func()) {
 	c.mu.Lock()
 	if c.table.Ended() != nil {
@@ -253,16 +252,15 @@ func (c *core) background(f func()) {
 	}()
 }
 
-// A deadlineTimer ends waits whose time is over. All share one timer, which is set to the
-// earliest deadline: a wait that is served in time, as most are,
-// pays for none. It is guarded by core.mu.
+// A deadlineTimer ends waits whose time is over. All waits share one timer, which is set to the earliest deadline. A wait that is
+// served in time, as most are, pays for no timer. The deadlineTimer is guarded by core.mu.
 type deadlineTimer struct {
 	timer *time.Timer // nil = never set
-	at    time.Time   // when it goes off; zero = not set
+	at    time.Time   // when it fires; zero = not set
 	waits deadlineHeap
 }
 
-// expect has a request's wait end at its deadline.
+// expect schedules the end of a request's wait at its deadline.
 func (c *core) expect(r *request) {
 	if r.deadline.IsZero() || r.place > 0 {
 		return
@@ -274,7 +272,7 @@ func (c *core) expect(r *request) {
 	}
 }
 
-// expireWaits wakes those whose time is over; they withdraw their requests themselves.
+// expireWaits wakes the requests whose time is over. They withdraw themselves.
 func (c *core) expireWaits() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -291,7 +289,7 @@ func (c *core) expireWaits() {
 	}
 }
 
-// forget takes a request back, if it is expected.
+// forget removes a request, if it is scheduled.
 func (a *deadlineTimer) forget(r *request) {
 	if r.place > 0 {
 		heap.Remove(&a.waits, r.place-1)
@@ -313,7 +311,7 @@ func (a *deadlineTimer) stop() {
 	}
 }
 
-// A deadlineHeap has the request with the earliest deadline first. It is a heap.Interface.
+// A deadlineHeap is a heap.Interface with the earliest deadline first.
 type deadlineHeap []*request
 
 func (h deadlineHeap) Len() int           { return len(h) }

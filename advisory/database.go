@@ -10,29 +10,29 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// databases are those that Lockers of this process are on, by session.Stats.Database.
+// databases are the databases that Lockers of this process use, by session.Stats.Database.
 var databases struct {
 	sync.Mutex
 	known map[string]*database
 }
 
-// A database is what the Lockers of this process on one database know of each other: the Lockers,
-// and the requests that wait while locks of another Locker stay held. A nil database is one that is not known, and
-// knows nothing.
+// A database is the state that the Lockers of this process on one database share: the Lockers, and the
+// requests that wait while their caller holds locks of another Locker. A nil database is an unknown one, and
+// is empty.
 //
-// Lock order: searching before core.mu before mu. No core.mu is held with another one.
+// Lock order: searching before core.mu before mu. No goroutine holds two core.mu at a time.
 type database struct {
 	name   string
 	others atomic.Bool // there is more than one Locker
 
-	searching sync.Mutex // held during a search, so that one wait of a circle ends, and not each
+	searching sync.Mutex // held during a search, so that only one wait of a circle ends
 
 	mu     sync.Mutex
 	cores  map[*core]struct{}
-	inside map[*Lock]map[*request]struct{} // requests of other Lockers, by the locks in request.abroad
+	inside map[*Lock]map[*request]struct{} // requests of other Lockers, by the lock in their request.abroad
 }
 
-// joinDatabase makes a Locker one of those on a database. leave ends it.
+// joinDatabase adds a Locker to its database. leave removes it.
 func joinDatabase(name string, c *core) *database {
 	if name == "" {
 		return nil
@@ -54,7 +54,7 @@ func joinDatabase(name string, c *core) *database {
 	return d
 }
 
-// leave is for a Locker that has no request and no lock any more.
+// leave removes a Locker that has no requests and no locks any more.
 func (d *database) leave(c *core) {
 	if d == nil {
 		return
@@ -73,8 +73,8 @@ func (d *database) leave(c *core) {
 // shared reports whether there are several Lockers.
 func (d *database) shared() bool { return d != nil && d.others.Load() }
 
-// reentrantAbroad refuses a key that the caller holds with another Locker on the database, and
-// notes the locks that it holds so. Not under core.mu.
+// reentrantAbroad rejects a key that the caller holds with another Locker on the database. It notes in the
+// request the locks that the caller holds with other Lockers. It is not called under core.mu.
 func (c *core) reentrantAbroad(r *request) error {
 	for l := r.lock.around; l != nil; l = l.around {
 		if l.core == c || c.database == nil || l.core.database != c.database || !l.liveNow() {
@@ -88,7 +88,7 @@ func (c *core) reentrantAbroad(r *request) error {
 	return nil
 }
 
-// add notes a request that waits while locks of other Lockers stay held, under its core.mu.
+// add notes a request that waits while its caller holds locks of other Lockers, under the request's core.mu.
 func (d *database) add(r *request) {
 	if len(r.abroad) == 0 {
 		return
@@ -118,8 +118,8 @@ func (d *database) forget(r *request) {
 	}
 }
 
-// A wait is a request as a search has seen it. The request may be another one by now, unless it
-// stands in its queue with the same number.
+// A wait is a request as a search has seen it. The request may have been reused since, unless it is still in
+// its queue with the same number.
 type wait struct {
 	core    *core
 	request *request
@@ -127,21 +127,21 @@ type wait struct {
 	name    namespace.Key
 	mode    session.Mode
 	slot    bool
-	inside  *Lock // that stays held meanwhile
-	before  *wait // that inside is in the way of; nil = of the first
+	inside  *Lock // the lock that stays held during the wait
+	before  *wait // the wait that inside blocks; nil for the first wait
 }
 
 func waitOf(r *request, inside *Lock, before *wait) *wait {
 	return &wait{core: r.lock.core, request: r, id: r.identify(), name: r.name, mode: r.Mode, slot: r.slots != nil, inside: inside, before: before}
 }
 
-// search ends the wait of a request that closes a circle through several Lockers: the holder of
-// what it wants waits for another lock, and so on, up to one that its caller holds. It is called by
-// the request's caller, not under core.mu.
+// search ends the wait of a request that closes a circle through several Lockers: the holder of the wanted
+// lock waits for another lock, and so on, up to a lock that the request's caller holds. The request's caller
+// calls search, not under core.mu.
 //
-// Each Locker is looked at for itself, so that what was seen may not have been so at one time. A
-// circle is one if all of it is still there at a second look: no wait and no lock of it has ended
-// between the two, and it was whole in that moment.
+// The search inspects one Locker at a time, so the state that it saw may never have existed at one moment. A
+// circle is real if all of it is still there at a second check: no wait and no lock of it has ended between
+// the two checks, so the whole circle existed in between.
 func (d *database) search(r *request) {
 	d.searching.Lock()
 	defer d.searching.Unlock()
@@ -190,7 +190,7 @@ func (c *core) giveWayTo(r *request, last *wait) {
 	r.deadlock = e
 }
 
-// still reports whether all waits and locks of a circle are there, from its end to its begin.
+// still reports whether all waits and locks of a circle still exist, from its end to its beginning.
 func (d *database) still(last *wait) bool {
 	for w := last; w.before != nil; w = w.before {
 		if !slices.Contains(d.blockers(w.before), w.inside) {
@@ -200,7 +200,7 @@ func (d *database) still(last *wait) bool {
 	return true
 }
 
-// blockers returns the locks of this process that a wait is for, none if it has ended.
+// blockers returns the locks of this process that a wait waits for, none if the wait has ended.
 func (d *database) blockers(w *wait) (locks []*Lock) {
 	if w.slot || !w.waits() {
 		return nil
@@ -218,8 +218,8 @@ func (w *wait) waits() bool {
 	return w.find() != nil
 }
 
-// find returns the request if it is still in its queue, under its core.mu. A try waits for an answer
-// only, not for a lock.
+// find returns the request if it is still in its queue, under its core.mu. A try does not count: it waits
+// only for an answer, not for a lock.
 func (w *wait) find() *request {
 	k := w.core.table.Key(w.name.Tag(), false)
 	if k == nil {
@@ -233,7 +233,7 @@ func (w *wait) find() *request {
 	return nil
 }
 
-// inTheWayOf returns the locks of this Locker that a wait is for.
+// inTheWayOf returns the locks of this Locker that a wait waits for.
 func (c *core) inTheWayOf(w *wait) []*Lock {
 	c.mu.Lock()
 	defer c.mu.Unlock()

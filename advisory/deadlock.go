@@ -7,8 +7,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// has returns the lock's key that a request is for. A semaphore and the mutex on its key are two
-// things.
+// has returns the lock's key that a request is for. A semaphore and the mutex on its key are
+// different locks.
 func (l *Lock) has(r *request) (namespace.Key, bool) {
 	if slot := r.lock.hold.SlotOf; slot.Valid() {
 		return l.keys[0], l.hold.SlotOf == slot

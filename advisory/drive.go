@@ -12,15 +12,16 @@ import (
 const (
 	// patience is how long a driver waits for an answer itself.
 	patience = 100 * time.Millisecond
-	// quiet is how often who gathers lets others run before nobody is expected any
-	// more: a few microseconds, if there is nothing else to do. It counts yields, not time, because
-	// the clock of a testing/synctest bubble does not advance.
+	// quiet is how often gather yields to other goroutines before it expects no more operations.
+	// That takes a few microseconds if there is nothing else to do. It counts yields, not time,
+	// because the clock of a testing/synctest bubble does not advance.
 	quiet = 30
-	// enough is when the price of the round trip is a small share of all.
+	// enough is the batch size at which the cost of the round trip is a small share of the total.
 	enough = 64
 )
 
-// appoint chooses a driver of the connection, under mu: a caller who sleeps until its operation is done, or a new goroutine.
+// appoint chooses a driver of the connection, under mu: a caller that sleeps until its operation is
+// done, or a new goroutine.
 func (n *conn) appoint() {
 	for q := range n.node.Callers {
 		if r := requestOf(q); r.drives == nil {
@@ -36,17 +37,16 @@ func (n *conn) appoint() {
 	})
 }
 
-// drive does what is pending. It is called under mu, which it
-// gives up meanwhile.
+// drive executes the pending operations. It is called under mu, which it releases meanwhile.
 func (n *conn) drive() {
 	c := n.core
-	if n.expected > 1 { // the others of the last batch come, too
+	if n.expected > 1 { // the other callers of the last batch are expected, too
 		c.unlocked(n.gather)
 	}
 	batch := c.table.Take(n.node, c.present())
 	c.run()
 	notePending(n.node)
-	if len(batch) == 0 { // meanwhile
+	if len(batch) == 0 { // nothing is pending any more
 		n.retire()
 		return
 	}
@@ -72,8 +72,8 @@ func (n *conn) drive() {
 	})
 }
 
-// gather lets those who were just served come back with their next operations,
-// while they do: a larger batch serves more for the price of one round trip.
+// gather waits for the callers that were just served to return with their next operations, as long
+// as they do. A larger batch serves more callers for the price of one round trip.
 func (n *conn) gather() {
 	most := int32(0)
 	for yields := 0; yields < quiet; yields++ {
@@ -88,7 +88,7 @@ func (n *conn) gather() {
 	}
 }
 
-// write makes a batch one for the session, under mu.
+// write converts a batch for the session, under mu.
 func (n *conn) write(batch []*locktable.Op) {
 	c := n.core
 	c.stats.batches.Add(1)
@@ -105,7 +105,7 @@ func (n *conn) write(batch []*locktable.Op) {
 	}
 }
 
-// answer books what the server answered to the batch, under mu.
+// answer records the server's answer to the batch, under mu.
 func (n *conn) answer(lost error) {
 	c := n.core
 	n.slow.Store(false)

@@ -10,14 +10,14 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// askTimeout bounds the question who holds a lock: the answer is a courtesy. A server
-// that is silent delays an error by it.
+// askTimeout bounds the question who holds a lock, because the answer is a courtesy. A silent
+// server delays an error by this time.
 const askTimeout = 250 * time.Millisecond
 
-// maxHolders is how many holders of slots an error names.
+// maxHolders is the largest number of slot holders that an error names.
 const maxHolders = 10
 
-// heldError is for a try that was refused.
+// heldError returns the error of a try that found the lock held.
 func (c *core) heldError(r *request) error {
 	e := &HeldError{Key: r.name}
 	if r.explain {
@@ -32,8 +32,9 @@ const (
 	unanswered = "its holder is unknown: the server did not answer within 250ms"
 )
 
-// holder tells who holds a key, nil if nobody does, or why that is not known: a connection to
-// ask with cannot be had soon, or the answer does not come. It does not wait for one that is in use.
+// holder returns the holder of a key, nil if there is none. If the holder is unknown, it returns
+// why: no connection to ask on is available soon, or the answer does not arrive. It does not wait
+// for a connection that is in use.
 func (c *core) holder(tag namespace.Tag) (h *Holder, unknown string) {
 	holders, unknown := c.holders([]namespace.Tag{tag})
 	if len(holders) > 0 {
@@ -46,7 +47,7 @@ func (c *core) holder(tag namespace.Tag) (h *Holder, unknown string) {
 func (c *core) holders(tags []namespace.Tag) (holders []Holder, unknown string) {
 	until := time.Now().Add(askTimeout)
 	var asked *conn
-	var err error // of the last question
+	var err error // result of the last question
 	defer func() {
 		switch {
 		case asked == nil:
@@ -82,8 +83,7 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder, unknown string) 
 	return holders, unknown
 }
 
-// giveBack ends the use of a connection that was borrowed, whose last question ended
-// with err.
+// giveBack ends the use of a borrowed connection. err is the result of its last question.
 func (n *conn) giveBack(err error) {
 	c := n.core
 	c.mu.Lock()
@@ -107,8 +107,8 @@ func (c *core) localHolder(tag namespace.Tag) *Holder {
 	}
 }
 
-// borrow returns a connection that nobody else uses until giveBack, or nil.
-// It is called under mu, which it may give up meanwhile.
+// borrow returns a connection that nobody else uses until giveBack, or nil. It is called under mu,
+// which it may release meanwhile.
 func (c *core) borrow(until time.Time) *conn {
 	for c.table.Ended() == nil {
 		node := c.table.Borrow(c.present())

@@ -9,10 +9,10 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// look finds a lock whose time ran out while nobody could tell: the process was
+// look detects a lock whose deadline passed while no goroutine could notice: the process was
 // stopped, or the machine suspended.
 func (l *Lock) look() {
-	now, conns := time.Now(), l.hold.Conns() // they do not change once the lock is out
+	now, conns := time.Now(), l.hold.Conns() // they do not change once the lock is granted
 	i := slices.IndexFunc(conns, func(n *locktable.Conn) bool { return connOf(n).state(now) == session.Lost })
 	if i < 0 {
 		return
@@ -26,7 +26,7 @@ func (l *Lock) look() {
 	cause := l.hold.Cause()
 	c.mu.Unlock()
 	if cause != nil {
-		_ = l.lose(cause) // whoever found the loss may not have come to this lock yet
+		_ = l.lose(cause) // the goroutine that found the loss may not have reached this lock yet
 	}
 }
 
@@ -41,14 +41,14 @@ func (l *Lock) lose(cause error) *LostError {
 	first := l.loss == nil
 	if first {
 		l.loss = &LostError{Key: l.keys[0], Held: time.Since(l.since), Cause: cause}
-		l.core.reportLoss(l, l.loss) // before its release can be, and before its holder learns of it
+		l.core.reportLoss(l, l.loss) // before its release can be reported, and before its holder learns of the loss
 		if l.lost != nil {
 			close(l.lost)
 		}
 	}
 	loss, cancel := l.loss, l.cancel
 	l.mu.Unlock()
-	if cancel != nil { // also by who is not the first, who may have come to this line before it
+	if cancel != nil { // a later call ends it too, because it may get here before the first
 		l.endContext(cancel, loss)
 	}
 	return loss

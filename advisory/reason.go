@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// reasonOf says in one word why a lock was lost.
+// reasonOf returns the reason for a loss in one word.
 func reasonOf(cause error) string {
 	switch sqlstate.Of(cause) {
 	case sqlstate.AdminShutdown:

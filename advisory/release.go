@@ -7,11 +7,11 @@ import (
 	"github.com/pglatch/pglatch/internal/locktable"
 )
 
-// release gives a lock back: to the next waiter of this process while the budget
-// lasts, else to the server.
+// release gives a lock back: to the next waiter of this process while the budget lasts, otherwise
+// to the server.
 func (c *core) release(l *Lock) error {
 	passes := l.Shared() || c.stats.waiting.Load() > 0
-	if passes { // the lock can stay with this process, so that the server is not asked
+	if passes { // the lock can stay in this process, and then the server is not asked
 		l.look()
 		l.lookClosely()
 	}
@@ -51,16 +51,17 @@ func (c *core) release(l *Lock) error {
 	return nil
 }
 
-// lookClosely finds out whether the lock's sessions live.
+// lookClosely checks whether the lock's sessions live.
 func (l *Lock) lookClosely() {
 	for _, n := range l.hold.Conns() {
 		connOf(n).look()
 	}
 }
 
-// pingAll asks the server whether connections live, under mu, which it gives up meanwhile. What does not is lost then.
+// pingAll asks the server whether connections live, under mu, which it releases meanwhile. A
+// connection that does not live is lost afterwards.
 func (c *core) pingAll(conns []*locktable.Conn) {
 	for _, n := range conns {
-		_ = c.ping(context.Background(), n) // an error is a loss, which the lock has then
+		_ = c.ping(context.Background(), n) // an error is a loss, which the lock then has
 	}
 }

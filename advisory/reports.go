@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// A reporter tells the Logger and the Tracer of lost locks, in the order of the losses. Both are
-// code of the program's, which may be slow and may call the Locker, Close included: they run on
-// a goroutine of their own, without a mutex, and only when the contexts of all locks that a
-// connection carried have ended.
+// A reporter reports lost locks to the Logger and the Tracer, in the order of the losses. Both are code of
+// the program. They may be slow, and may call the Locker, Close included. So they run on a goroutine of their
+// own, without a mutex, and only when the contexts of all locks that a connection carried have ended.
 type reporter struct {
 	mu        sync.Mutex
 	ending    int // connections whose locks' contexts are being ended
 	queue     []report
-	most      int           // of the queue
-	dropped   int64         // since it was full
-	busy      chan struct{} // closed when the goroutine that reports is through; nil = there is none
-	goroutine []byte        // that one, as in a stack
+	most      int           // maximum length of queue
+	dropped   int64         // reports dropped because queue was full
+	busy      chan struct{} // closed when the reporting goroutine is done; nil = there is none
+	goroutine []byte        // the reporting goroutine, as in a stack
 }
 
-// mostReports is how many reports wait for a Logger or a Tracer that is slow: more than a connection usually carries locks. What comes
-// when so many wait is dropped, and counted.
+// mostReports is how many reports can wait for a slow Logger or Tracer: more than the number of locks that a
+// connection usually carries. Further reports are dropped and counted.
 const mostReports = 1 << 16
 
-// A report is one that is to be made: of a loss, or of a release.
+// A report is a pending report of a loss or of a release.
 type report struct {
 	lock     *Lock
 	released bool
@@ -33,7 +32,7 @@ type report struct {
 	loss     *LostError // nil if the lock was held when it was released
 }
 
-// hold holds reports back until resumeReports.
+// hold delays reports until resumeReports.
 func (p *reporter) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,13 +47,13 @@ func (c *core) resumeReports() {
 	p.start(c)
 }
 
-// reportLoss counts the loss of a lock, and has it reported soon.
+// reportLoss counts the loss of a lock, and queues a report of it.
 func (c *core) reportLoss(l *Lock, loss *LostError) {
 	c.stats.lost.Add(1)
 	c.report(report{lock: l, held: loss.Held, loss: loss})
 }
 
-// report has a report made, after those of before.
+// report queues a report behind the earlier ones.
 func (c *core) report(r report) {
 	p := &c.reports
 	p.mu.Lock()
@@ -77,7 +76,7 @@ func (p *reporter) start(c *core) {
 	go p.run(c)
 }
 
-// run reports until nothing is left. A report that ends its goroutine ends no other.
+// run makes the queued reports. If a report ends this goroutine, another one makes the rest.
 func (p *reporter) run(c *core) {
 	p.mu.Lock()
 	p.goroutine = goroutine()
@@ -106,14 +105,14 @@ func (p *reporter) unlocked(f func()) {
 	f()
 }
 
-// reporting reports whether its caller is a report, which nothing can wait for.
+// reporting reports whether its caller is a report. Nothing can wait for such a caller.
 func (p *reporter) reporting() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.busy != nil && bytes.Equal(p.goroutine, goroutine())
 }
 
-// wait waits for the reports that are to be made.
+// wait waits for the pending reports.
 func (p *reporter) wait() {
 	p.mu.Lock()
 	busy := p.busy
@@ -123,7 +122,7 @@ func (p *reporter) wait() {
 	}
 }
 
-// goroutine is how the stack of the caller's goroutine begins, and no other's: "goroutine 42 ".
+// goroutine returns the beginning of the caller's stack, which identifies its goroutine: "goroutine 42 ".
 func goroutine() []byte {
 	stack := make([]byte, 64)
 	stack = stack[:runtime.Stack(stack, false)] // "goroutine 42 [running]:…"

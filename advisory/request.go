@@ -10,33 +10,33 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A request is a caller who waits for one key, or for the server to take some back.
-// While it sleeps it can be asked to drive a connection.
+// A request is a caller that waits for one key, or for the server to take keys back. While it sleeps, it can
+// be appointed to drive a connection.
 type request struct {
 	locktable.Request
 
 	lock     *Lock
 	name     namespace.Key
-	slots    []namespace.Key // one of which will do; nil = it is for the key itself
+	slots    []namespace.Key // any one of which is enough; nil = it is for the key itself
 	deadline time.Time       // zero = none
-	ended    <-chan struct{} // closed when its caller wants it no more; nil = it is not
-	explain  bool            // a failed try asks who holds the key
-	abroad   []*Lock         // that other Lockers on the database have, and the caller holds
-	partial  []namespace.Key // those that it has and will hold together with this one
+	ended    <-chan struct{} // closed when its caller cancels it; nil = never
+	explain  bool            // if a try fails, ask who holds the key
+	abroad   []*Lock         // locks that the caller holds with other Lockers on the database
+	partial  []namespace.Key // keys that it has already and will hold together with this one
 	start    time.Time
 
 	// guarded by core.mu
-	place    int // in the heap of deadlines, from 1; 0 = it is not there
+	place    int // in the heap of deadlines, from 1; 0 = not in the heap
 	expired  bool
-	reason   error          // why it had no connection or answer when it was withdrawn
-	waits    bool           // the tracer is to be told that it does
-	ahead    int            // of it in the queue then
-	searches bool           // its caller is to look for a circle through other Lockers
-	id       uint64         // for those who ask; 0 = nobody has
-	deadlock *deadlockError // in which it is the one to give up
+	reason   error          // why it had no connection or answer when it was withdrawn; nil if it had
+	waits    bool           // the tracer must receive that it waits
+	ahead    int            // requests ahead of it in the queue at that time
+	searches bool           // its caller must search for a circle through other Lockers
+	id       uint64         // its number; 0 = not assigned yet
+	deadlock *deadlockError // the deadlock that this request gives up for
 
 	asleep bool
-	drives *conn // to be driven
+	drives *conn // the connection that it must drive
 	wake   chan struct{}
 }
 
@@ -75,7 +75,7 @@ func (r *request) expire(at time.Time) {
 	}
 }
 
-// free lets a request be used again, of which nobody knows any more.
+// free returns a request to the pool. Nobody may refer to it any more.
 func (r *request) free() {
 	pool := &r.lock.core.requests
 	r.Reset()
@@ -87,7 +87,7 @@ func (r *request) free() {
 // nested reports whether the caller holds locks of this Locker, under mu.
 func (r *request) nested() bool { return len(r.Outer()) > 0 }
 
-// settled is for a request that the table has settled, under mu.
+// settled handles a request that the table has settled, under mu.
 func (r *request) settled() {
 	c := r.lock.core
 	r.forgotten()
@@ -112,14 +112,14 @@ func (r *request) slotOf(tag namespace.Tag) []namespace.Key {
 	return nil
 }
 
-// forgotten takes the request out of the books that the table does not keep, under mu.
+// forgotten removes the request from the records that the table does not keep, under mu.
 func (r *request) forgotten() {
 	c := r.lock.core
 	c.deadlines.forget(r)
 	c.database.forget(r)
 }
 
-// waitsBehind has the tracer told that the request waits, under mu.
+// waitsBehind makes the caller report to the tracer that the request waits, under mu.
 func (r *request) waitsBehind(ahead int) {
 	if r.lock.core.config.Tracer.Wait != nil {
 		r.waits, r.ahead = true, ahead
@@ -127,8 +127,8 @@ func (r *request) waitsBehind(ahead int) {
 	}
 }
 
-// suspect has the caller look whether the wait closes a circle through other Lockers of the
-// process, under mu.
+// suspect makes the caller search for a circle through other Lockers of the process that the wait may close,
+// under mu.
 func (r *request) suspect() {
 	if r.lock.core.database.shared() {
 		r.searches = true
@@ -136,7 +136,7 @@ func (r *request) suspect() {
 	}
 }
 
-// identify returns the request's number, under core.mu or once it has one.
+// identify returns the request's number. It is called under core.mu, or once the request has a number.
 func (r *request) identify() uint64 {
 	if r.id == 0 {
 		c := r.lock.core
@@ -154,12 +154,13 @@ func (r *request) wakeUp() {
 	}
 }
 
-// grace is for how long a caller whose time is over waits for an answer that is on its
-// way: one that comes says more than a timeout.
+// grace is how long a caller whose time is over waits for an answer that is on its way, because an answer is
+// more informative than a timeout.
 const grace = 200 * time.Millisecond
 
-// await returns true when the request is settled, and false when it was withdrawn because
-// its context or its time ended. It is called under mu, and unlocks it.
+// await returns true when the request is settled. It returns false when the request was withdrawn because its
+// context or its time ended, or because it is the one to end in a deadlock. await is called under mu, and
+// unlocks it.
 func (c *core) await(r *request) (settled bool) {
 	canceled := false
 	for !r.Settled() {
@@ -188,12 +189,12 @@ func (c *core) await(r *request) (settled bool) {
 			canceled = c.sleep(r)
 		}
 	}
-	c.handOn(r) // it was settled in the same instant
+	c.handOn(r) // it may have been settled at the same moment
 	c.mu.Unlock()
 	return true
 }
 
-// handOn has somebody else drive the connection that the request was to drive, under mu.
+// handOn appoints another driver for the connection that the request was to drive, under mu.
 func (c *core) handOn(r *request) {
 	if n := r.drives; n != nil {
 		r.drives = nil
@@ -208,8 +209,8 @@ func (c *core) unlocked(f func()) {
 	f()
 }
 
-// sleep waits until the request is woken, under mu, which it gives up meanwhile, and
-// reports whether the context ended instead.
+// sleep waits until the request is woken, under mu, which it releases meanwhile. It reports whether the
+// context ended instead.
 func (c *core) sleep(r *request) (canceled bool) {
 	if r.wake == nil {
 		r.wake = make(chan struct{}, 1)
@@ -240,8 +241,8 @@ func (c *core) sleep(r *request) (canceled bool) {
 	return true
 }
 
-// gaveUp is the error of a request that was withdrawn. A canceled caller gets it
-// at once; one whose time ran out also learns who holds the lock.
+// gaveUp returns the error of a withdrawn request. A canceled caller gets it at once. If the time ran out,
+// the error also names the holder.
 func (c *core) gaveUp(ctx context.Context, r *request) error {
 	if r.deadlock != nil {
 		return r.deadlock
@@ -266,11 +267,11 @@ func (c *core) gaveUp(ctx context.Context, r *request) error {
 	return e
 }
 
-// errLeft: the server did not answer in time.
+// errLeft means that the server did not answer in time.
 var errLeft = errors.New("no answer from the server in time")
 
-// explain types an error of a session or of the table for one request. Not under mu: the context
-// of a lock looks at its lock.
+// explain types an error of a session or of the table for one request. It is not called under mu, because the
+// context of a lock checks its lock.
 func (c *core) explain(r *request, err error) error {
 	switch err.(type) { //nolint:errorlint // the error itself, and not something that it wraps
 	case nil, *reentrantError, *deadlockError:
