@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// The conditions that a Store reports. Whichever it is, nothing was done. Each of the
-// first six has a type with its facts, all of which lease/leasehttp carries to its
-// clients.
+// The conditions that a Store reports. With each of them, nothing was done. Each of the first six
+// has an error type with its details. lease/leasehttp carries all details to its clients.
 var (
 	ErrHeld     = errors.New("lock is held")
 	ErrStale    = errors.New("claim is not the current one")
@@ -21,7 +20,7 @@ var (
 	ErrClosed   = errors.New("store is closed")    // by this program
 )
 
-// A HeldError says who has the lease.
+// A HeldError says which holder has the lease.
 type HeldError struct {
 	Name      string
 	Holder    string        // "" if only a delay keeps the name
@@ -39,7 +38,7 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A StaleError says what of a claim did not match.
+// A StaleError says which parts of a claim did not match.
 type StaleError struct {
 	Name              string
 	Holder, ID, Token bool // did not match
@@ -78,7 +77,7 @@ func (e *ExpiredError) Error() string {
 // Is reports whether target is ErrExpired.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// A NotFoundError names what a store does not know.
+// A NotFoundError names a lock that a store does not know.
 type NotFoundError struct{ Name string }
 
 func (e *NotFoundError) Error() string { return fmt.Sprintf("lease: nothing known of %s", e.Name) }
@@ -100,7 +99,7 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// A BusyError says that a store could not do anything now; nothing was changed.
+// A BusyError says that a store could not do anything now. Nothing was changed.
 type BusyError struct {
 	Retry time.Duration // when to try again
 	Cause error

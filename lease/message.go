@@ -2,13 +2,13 @@ package lease
 
 import "context"
 
-// A Messenger is a Store through which those who share it send each other short
-// messages: lease/leaseserver tells other servers who waits for a name, and that it is
-// free. A message may get lost, and nothing of what a Store promises rests on one.
+// A Messenger is a Store that also carries short messages between the processes that share it. With
+// it, lock servers (lease/leaseserver) notify each other which clients wait for a name, and that
+// the name is free. A message may get lost; no guarantee of a Store depends on one.
 type Messenger interface {
-	// Listen calls receive with each message that anybody sends, this Store too, in the same
-	// order for all who listen, beginning with those sent after it called ready. It returns
-	// when ctx ends, or why it cannot go on.
+	// Listen calls receive with each message that anybody sends, including this Store. All
+	// listeners receive messages in the same order, beginning with those sent after Listen called
+	// ready. It returns when ctx ends, or with the reason why it cannot go on.
 	Listen(ctx context.Context, ready func(), receive func(message string)) error
 	// Send sends messages, in order. Each has at most 1,024 bytes.
 	Send(ctx context.Context, messages []string) error

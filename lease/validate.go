@@ -12,10 +12,10 @@ import (
 // longestShown is how many bytes of a refused value an InvalidError shows.
 const longestShown = 64
 
-// ValidateName returns an *InvalidError unless name is one that a lock can have: 1
-// to MaxName bytes of valid UTF-8 without control characters, of whose segments
-// between slashes none is "." or "..". Names stand in the paths of URLs, where clients
-// and proxies resolve these segments, escaped or not (RFC 3986, section 6.2.2).
+// ValidateName returns an *InvalidError unless a lock can have the name. Valid names are 1 to
+// MaxName bytes of valid UTF-8 without control characters. No segment between slashes may be "." or
+// "..": names appear in URL paths, where clients and proxies resolve these segments, escaped or not
+// (RFC 3986, section 6.2.2).
 func ValidateName(name string) error {
 	if err := validateText("Name", name); err != nil {
 		return err
@@ -163,7 +163,7 @@ func notNegative(field string, n int64, shown string) error {
 	return nil
 }
 
-// show quotes text, cut to a length that a log line bears.
+// show quotes text, and cuts it to a length that fits a log line.
 func show(text string) string {
 	if len(text) > longestShown {
 		return fmt.Sprintf("%q… (%d bytes)", text[:longestShown], len(text))
