@@ -37,8 +37,8 @@ type State uint8
 // The states of a name.
 const (
 	Free    State = iota // nobody has a lease; LockDelay or MinHold may still keep it from being granted
-	Held // somebody has a lease
-	Expired // somebody had a lease and did not release it; FREE after the next Sweep
+	Held                 // somebody has a lease
+	Expired              // somebody had a lease and did not release it; FREE after the next Sweep
 )
 
 var stateNames = [...]string{"FREE", "HELD", "EXPIRED"}

@@ -14,25 +14,25 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// DefaultLockTimeout is how long an operation waits for a row.
+// DefaultLockTimeout is the default of Config.LockTimeout.
 const DefaultLockTimeout = time.Second
 
-// A Config says where leases are kept. One of Pool and DSN is required; the zero
-// value of every other field is a good default.
+// A Config says where leases are kept. One of Pool and DSN is required. All other fields have good
+// zero values.
 type Config struct {
-	// Pool makes the connections: to the primary, directly or through a pooler in
-	// whatever mode. It stays the caller's, who closes it after the Store's last use. Its
-	// settings are kept, so through a transaction pooler that knows no prepared
-	// statements it needs pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
+	// Pool makes the connections to the primary, directly or through a pooler in any mode. The
+	// caller keeps the pool, and closes it after the Store's last use. The Store does not change
+	// the pool's settings. If a transaction pooler does not support prepared statements, set
+	// pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 
-	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool take it,
-	// for a pool of the Store's own. Unless it sets default_query_exec_mode, nothing is
-	// prepared, so that it may lead through a transaction pooler.
+	// DSN is a PostgreSQL URL or keyword/value string, as libpq and pgxpool accept it, for a pool
+	// of the Store's own. Unless it sets default_query_exec_mode, no statement is prepared, so that
+	// it may lead through a transaction pooler.
 	DSN string
 
-	// LockTimeout bounds the wait for a row: of an Acquire for the guarded writes of the
-	// lease before, and of anything for transactions of others on the row. Past it the
+	// LockTimeout bounds the wait for a row. An Acquire waits for the guarded writes of the
+	// previous lease, and every operation waits for other transactions on the row. After it, the
 	// error is *lease.BusyError. 0 = DefaultLockTimeout; at least a millisecond.
 	LockTimeout time.Duration
 }
@@ -50,8 +50,8 @@ func (c Config) validated() (Config, error) {
 	return c, nil
 }
 
-// open makes a pool, which does not connect yet. Its error never quotes the DSN,
-// because there may be a password in it.
+// open makes a pool, which does not connect yet. Its error never quotes the DSN, which may contain
+// a password.
 func open(dsn string) (*pgxpool.Pool, error) {
 	config, err := pgdsn.ParsePool(dsn)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrNoTransaction says that what Guard or GuardSQL got is not in a transaction: the guard
-// ended with its own statement. Nothing is guarded. It says nothing about the lease.
+// ErrNoTransaction says that Guard or GuardSQL did not run in a transaction, so the guard ended
+// with its own statement. Nothing is guarded. It says nothing about the lease.
 var ErrNoTransaction = sessions.ErrNoTransaction
 
 var (
@@ -28,38 +28,38 @@ var (
 	errUnstoredExpiry = errors.New("that the lease has expired is not stored yet")
 )
 
-// busyRetry is about when a busy store is worth another try.
+// busyRetry is about how long to wait before a busy store is worth another try.
 const busyRetry = 100 * time.Millisecond
 
 func busyError(cause error) error {
 	return &lease.BusyError{Retry: busyRetry/2 + rand.N(busyRetry/2), Cause: cause}
 }
 
-// closedPool is what a pool says that is closed. Its error is in a package of its own.
+// closedPool is the error text of a closed pool. Its error value is in an internal package.
 const closedPool = "closed pool"
 
-// unreachable is the error when there is no connection: nothing was sent.
+// unreachable converts an error from getting a connection: nothing was sent.
 func unreachable(err error) error {
 	if err.Error() == closedPool {
 		return fmt.Errorf("lease/postgres: %w", lease.ErrClosed)
 	}
 	code := sqlstate.Of(err)
-	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had none
+	ended := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) // while the pool had no connection
 	if isBusy(code) || strings.HasPrefix(code, sqlstate.ClassConnection) || strings.HasPrefix(code, sqlstate.ClassIntervention) || ended || brokeOff(err) {
 		return busyError(err)
 	}
 	return fmt.Errorf("lease/postgres: %w: connecting: %w", lease.ErrNotReady, err)
 }
 
-// brokeOff reports whether an error says that the connection ended under a statement.
+// brokeOff reports whether err says that the connection ended during a statement.
 func brokeOff(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return sqlstate.Of(err) == "" && (network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// failed is the error of a statement, which was its transaction: an error that the
-// server reports has rolled it back.
+// failed converts the error of a statement, which was its own transaction. If the server reported
+// the error, it has rolled the transaction back.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -79,7 +79,7 @@ func failed(err error) error {
 	return fmt.Errorf("lease/postgres: %w", err)
 }
 
-// outdated is the error of a schema that has not what is needed.
+// outdated is the error for a schema that lacks something the store needs.
 func outdated(cause error) error {
 	return fmt.Errorf("lease/postgres: %w: the schema %s is not there or of an older version: make it with Store.Migrate, or with postgres.Schema in a migration: %w",
 		lease.ErrNotReady, schemaName, cause)
@@ -90,14 +90,14 @@ func olderError(version string) error {
 	return fmt.Errorf("its version is %s, and %d is needed", cmp.Or(version, "unknown"), schemaVersion)
 }
 
-// isUndone reports whether the server has rolled back what failed with err.
+// isUndone reports whether the server has rolled back the transaction that failed with err.
 func isUndone(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.SeverityUnlocalized == "ERROR" && e.Code != sqlstate.UnknownCompletion || errors.Is(err, lease.ErrBusy)
 }
 
-// isBusy reports whether an error with this SQLSTATE says that nothing was done and
-// that another try may do it.
+// isBusy reports whether an error with this SQLSTATE says that nothing was done and that another
+// try may succeed.
 func isBusy(code string) bool {
 	switch code {
 	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow:

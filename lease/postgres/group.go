@@ -11,41 +11,41 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A group lets operations that arrive while statements are in flight go out together
-// in the next one: they share its round trip and its commit. A call that has to wait for
-// a row leaves the others, and its place among the statements, and is tried again alone.
+// A group batches operations that arrive while statements are in flight. They go out together in
+// the next statement, and share its round trip and its commit. A call that has to wait for a row
+// leaves the batch and gives up its statement slot; it is tried again alone.
 type group struct {
 	line
-	ctx    context.Context // ends with close: nobody waits for a connection any more
+	ctx    context.Context // ends with close: then no call waits for a connection any more
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
 	waiting  []*call
 	inFlight int
 	closed   bool
-	wg       sync.WaitGroup // guarded by mu, but for Wait
+	wg       sync.WaitGroup // guarded by mu, except Wait
 }
 
-// A line leads to the server.
+// A line makes connections to the server.
 type line interface {
 	connect(ctx context.Context) (connection, error)
 }
 
-// A connection does operations in one transaction, each of which waits for a row as
-// long as wait says, and returns their answers in order.
+// A connection does operations in one transaction, and returns their answers in order. Each
+// operation waits for a row as long as wait says.
 type connection interface {
 	operate(ctx context.Context, all []operation, wait string) ([]answer, error)
 	Release()
 }
 
-// Of a group: the statements at once, and the calls in one.
+// Limits of a group: concurrent statements, and calls in one statement.
 const (
 	maxInFlight = 4
 	maxBatch    = 256
 )
 
-// A call is what a caller waits for: operations on one name. Of two the second does not
-// wait: the answer to the first would.
+// A call is a caller's operations on one name. The second of two operations does not wait, because
+// the answer to the first would be delayed.
 type call struct {
 	ctx     context.Context
 	wait    string // for a row
@@ -61,8 +61,8 @@ func newGroup(l line) *group {
 	return g
 }
 
-// do returns an answer for each operation. If ctx ends before they are sent, the error
-// is that nothing was done; after that the outcome is unknown.
+// do returns an answer for each operation. If ctx ends before they are sent, the error says that
+// nothing was done; after that, the outcome is unknown.
 func (g *group) do(ctx context.Context, wait string, all ...operation) ([]answer, error) {
 	c := &call{ctx: ctx, wait: wait, all: all, done: make(chan struct{})}
 	if err := g.add(c); err != nil {
@@ -95,7 +95,7 @@ func (g *group) add(c *call) error {
 	return nil
 }
 
-// drop takes back a call that was not taken yet.
+// drop removes a call that serve has not taken yet.
 func (g *group) drop(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +106,7 @@ func (g *group) drop(c *call) bool {
 	return i >= 0
 }
 
-// close refuses calls that are not sent, and blocks until all others are answered.
+// close refuses calls that are not sent yet, and blocks until all others are answered.
 func (g *group) close() {
 	g.mu.Lock()
 	g.closed = true
@@ -115,8 +115,8 @@ func (g *group) close() {
 	g.wg.Wait()
 }
 
-// serve sends what waits, until nothing does. It takes calls when it has a connection:
-// those whose callers leave before are not sent.
+// serve sends waiting calls until there are none. It takes calls only when it has a connection, so
+// a call whose caller leaves before is not sent.
 func (g *group) serve() {
 	for g.someWait() {
 		conn, err := g.connect(g.ctx)
@@ -140,7 +140,7 @@ func refuse(batch []*call, err error) {
 	}
 }
 
-// someWait reports whether serve has to go on.
+// someWait reports whether calls are waiting, so that serve has to go on.
 func (g *group) someWait() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,12 +157,12 @@ func (g *group) take() []*call {
 	n := min(len(g.waiting), maxBatch)
 	batch := g.waiting[:n:n]
 	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
-		g.waiting = nil // nothing keeps those that were taken
+		g.waiting = nil // releases the memory of the calls that were taken
 	}
 	return batch
 }
 
-// send does calls in one transaction, in the order of their names.
+// send does the calls in one transaction, in the order of their names.
 func (g *group) send(conn connection, batch []*call) {
 	if len(batch) == 0 {
 		return
@@ -193,14 +193,14 @@ func (g *group) send(conn connection, batch []*call) {
 	}
 }
 
-// again does what has to wait, while the others go on.
+// again does a call that has to wait, while the others go on.
 func (g *group) again(c *call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wg.Go(func() { g.alone(c) })
 }
 
-// alone does a call from the beginning, one operation after the other.
+// alone does a call from the start, one operation after the other.
 func (g *group) alone(c *call) {
 	defer close(c.done)
 	conn, err := g.connect(c.ctx)
@@ -213,7 +213,7 @@ func (g *group) alone(c *call) {
 	wait := c.wait
 	for i := range c.all {
 		if one, err := conn.operate(c.ctx, c.all[i:i+1], wait); err != nil {
-			c.answers[i].err = err // what the others did stays
+			c.answers[i].err = err // the other operations' effects stay
 		} else {
 			c.answers[i] = one[0]
 		}
@@ -221,7 +221,7 @@ func (g *group) alone(c *call) {
 	}
 }
 
-// whileAnyLasts is a context that ends when those of all calls have.
+// whileAnyLasts returns a context that ends when the contexts of all calls have ended.
 func whileAnyLasts(batch []*call) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx))
 	var left atomic.Int64

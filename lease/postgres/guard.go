@@ -12,51 +12,47 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A PgxTx is what Guard needs of a transaction; pgx.Tx has it. Pools and connections
-// have it too, and are refused with ErrNoTransaction.
+// A PgxTx has the methods that Guard needs of a transaction; pgx.Tx has them. Pools and connections
+// have them too, and are refused with ErrNoTransaction.
 type PgxTx = pgsession.PgxTx
 
-// A SQLTx is what GuardSQL needs of a transaction; *sql.Tx has it, and so have the
-// transactions of libraries on top of it: no arguments are sent, so that it does not
-// matter what placeholders they have. *sql.DB and *sql.Conn have it too, and are refused
-// with ErrNoTransaction.
+// A SQLTx has the methods that GuardSQL needs of a transaction. *sql.Tx has them, and so do the
+// transactions of libraries on top of it. Guard sends no arguments, so their placeholder style does
+// not matter. *sql.DB and *sql.Conn have the methods too, and are refused with ErrNoTransaction.
 type SQLTx = pgsession.SQLTx
 
 const (
-	// Older versions of the schema have guards that let stale writes pass, so the statement
-	// looks at the version itself. All of them have refuse.
+	// Guards of older schema versions let stale writes pass, so the statement checks the version
+	// itself. All versions have refuse.
 	guardSQL = `SELECT ` + pgsession.SetMark + `, CASE WHEN (SELECT s.schema_version FROM pglatch_lease.store AS s) OPERATOR(pg_catalog.>=) ` + neededVersion + `
 	THEN pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, ` + neededVersion + `)
 	ELSE pglatch_lease.refuse(pg_catalog.concat('version ', (SELECT s.schema_version FROM pglatch_lease.store AS s))) END`
 	refusal = "pglatch lease guard refused: "
 )
 
-// Guard lets the transaction go on only if the claim is the current one and its
-// lease has not expired: it commits before any later lease of the name begins, or
-// not at all. An Acquire waits for that; renewals and a release do not. The
-// transaction is on the database of the leases, by any connection, also through a
-// transaction pooler. Guard also sets its idle_in_transaction_session_timeout to
-// what is left of the lease, at least a second, or keeps a shorter one, so that a
-// holder that is stopped halfway does not hold up others for long.
+// Guard lets the transaction continue only if the claim is the current one and its lease has not
+// expired. The transaction then commits before any later lease of the name begins, or not at all.
+// An Acquire waits for that; renewals and a release do not. The transaction must be on the database
+// of the leases, by any connection, including one through a transaction pooler. Guard also sets the
+// transaction's idle_in_transaction_session_timeout to the time left of the lease, at least a
+// second, or keeps a shorter one. So a holder that stops halfway does not block others for long.
 //
-// If the claim is not the current one, Guard returns *lease.StaleError,
-// *lease.ExpiredError or *lease.NotFoundError, and the transaction is aborted: it
-// cannot write any more. After *lease.BusyError, a serialization failure for
-// example, the whole transaction may be tried again: in repeatable read and serializable
-// it also says that the lease was renewed or released since the transaction's snapshot was
-// taken, or granted, so Guard is best the first statement. *lease.InvalidError if the transaction
-// is read-only, lease.ErrNotReady if the schema is missing or was made by an older version. Any
-// other error is the driver's.
+// If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
+// *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After
+// *lease.BusyError, such as a serialization failure, the whole transaction may be tried again. In
+// REPEATABLE READ and SERIALIZABLE, *lease.BusyError also says that the lease was granted, renewed
+// or released after the transaction's snapshot was taken, so Guard is best the first statement.
+// Guard returns *lease.InvalidError if the transaction is read-only, and lease.ErrNotReady if the
+// schema is missing or was made by an older version. Any other error is the driver's.
 //
-// Call Guard outside of savepoints, because a rollback to a savepoint that is older
-// than the guard takes it back.
+// Call Guard outside of savepoints, because a rollback to a savepoint older than the guard undoes
+// the guard.
 //
-// What is not in a transaction is refused with ErrNoTransaction, whatever its type: a
-// pool, a connection, a wrapper of one, a transaction that has sent COMMIT. It is the
-// server that is asked, by a second statement, which reads a setting that the first one
-// made for its transaction (PostgreSQL manual, SET LOCAL). Nothing is guarded then, and
-// what such a connection writes after is not either. A connection that has sent BEGIN is
-// in a transaction.
+// Outside of a transaction, Guard returns ErrNoTransaction, whatever the type of tx: a pool, a
+// connection, a wrapper of one, or a transaction that has sent COMMIT. The server decides this: a
+// second statement reads a setting that the first one made for its transaction (PostgreSQL manual,
+// SET LOCAL). Nothing is guarded then, and neither are later writes of that connection. A
+// connection that has sent BEGIN is in a transaction.
 func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
 	return guard(ctx, pgsession.FromPgx(tx), c)
 }
@@ -70,8 +66,8 @@ func guard(ctx context.Context, tx pgsession.Tx, c lease.Claim) error {
 	return guardError(c, pgsession.TxExec(ctx, tx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token)))
 }
 
-// guardError finds the reason of a refusal in the text of the server's error, which
-// every driver has.
+// guardError finds the reason of a refusal in the server's error text, which every driver passes
+// on.
 func guardError(c lease.Claim, err error) error {
 	if err == nil {
 		return nil
@@ -92,7 +88,7 @@ func guardError(c lease.Claim, err error) error {
 	case "released":
 		return &lease.StaleError{Name: c.Name, Released: true}
 	case "expired":
-		us, _ := strconv.ParseInt(reason[1], 10, 64) // a number, by the function in the schema
+		us, _ := strconv.ParseInt(reason[1], 10, 64) // always a number, from the function in the schema
 		return &lease.ExpiredError{Name: c.Name, At: time.UnixMicro(us).UTC()}
 	}
 	return &lease.StaleError{

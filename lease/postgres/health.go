@@ -9,15 +9,15 @@ import (
 
 var _ lease.HealthReporter = (*Store)(nil)
 
-// healthSQL reads a lease of a name that nobody has, which needs the schema and the
-// rights, and whether this transaction could write: it could not on a standby, and where
+// healthSQL reads a lease of a name that nobody has, which needs the schema and the rights. It also
+// reads whether this transaction could write. It could not on a standby, or if
 // default_transaction_read_only is set (PostgreSQL manual, 19.11.1 and 26.4.1).
 const healthSQL = `SELECT pg_catalog.current_setting('transaction_read_only') = 'on', (SELECT pg_catalog.count(*) FROM pglatch_lease.get('readyz'))`
 
 var errReadOnly = errors.New("the server is read-only, as a standby is: lead the connections to the primary, for example with target_session_attrs=read-write")
 
-// Health returns nil if the server answers and takes writes; see lease.HealthReporter.
-// On a server that is read-only it matches lease.ErrBusy, as its operations do.
+// Health returns nil if the server answers and takes writes; see lease.HealthReporter. On a
+// read-only server its error matches lease.ErrBusy, as the errors of its operations do.
 func (s *Store) Health(ctx context.Context) error {
 	conn, err := s.conn(ctx)
 	if err != nil {

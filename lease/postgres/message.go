@@ -12,15 +12,15 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// messageChannel is what the servers of a database listen on.
+// messageChannel is the channel that the servers of a database listen on.
 const messageChannel = "pglatch_lease"
 
-// sendSQL sends each message. That is a commit, which nobody needs on disk.
+// sendSQL sends each message. Its commit need not be on disk.
 const sendSQL = `SELECT pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.count(pg_catalog.pg_notify('` + messageChannel + `', m))
 	FROM pg_catalog.unnest($1::text[]) AS m`
 
-// usageSQL drops from a queue that is full what nobody is to get any more. NOTIFY does that
-// only while it is not full.
+// usageSQL drops notifications that no listener still needs from a full queue. NOTIFY does that
+// only while the queue is not full.
 const usageSQL = `SELECT pg_catalog.pg_notification_queue_usage()`
 
 // Send implements lease.Messenger by NOTIFY.
@@ -33,12 +33,12 @@ func (s *Store) Send(ctx context.Context, messages []string) error {
 	return err
 }
 
-// listenProbe is how often a listening connection is asked whether it lives.
+// listenProbe is how often a listening connection is checked for life.
 const listenProbe = 30 * time.Second
 
-// Listen implements lease.Messenger by LISTEN, on a connection of its own beside the
-// pool's. It fails where a pooler shares the server's sessions: what one client listens
-// to, another would get.
+// Listen implements lease.Messenger by LISTEN, on a connection of its own beside the pool's. It
+// fails if a pooler shares the server's sessions, because another client would receive the
+// notifications.
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	pool := s.pool.Config()
 	dialer := pgsession.NewDialer(pgsession.Config{ConnConfig: pool.ConnConfig, BeforeConnect: pool.BeforeConnect, T: listenProbe})

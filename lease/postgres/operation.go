@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// An operation is an acquire or a release, as the functions in the schema take it.
+// An operation is an acquire or a release, in the form of the schema's functions.
 type operation struct {
 	name, holder, id                     string
 	token                                int64 // 0 = acquire
@@ -48,8 +48,8 @@ const (
 	$6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text) AS b ORDER BY b.i`
 )
 
-// batchWait is how long an operation of several in one transaction waits for a row:
-// the others wait too, so it is tried again alone.
+// batchWait is how long an operation waits for a row if it shares a transaction with others. The
+// others wait too, so it is then tried again alone.
 const batchWait = "1ms"
 
 // A session is a connection of the pool.
@@ -63,8 +63,7 @@ func (s *Store) connect(ctx context.Context) (connection, error) {
 	return session{conn}, nil
 }
 
-// operate implements connection. Several operations have to be in the order of their
-// names.
+// operate implements connection. Several operations must be in the order of their names.
 func (s session) operate(ctx context.Context, all []operation, wait string) ([]answer, error) {
 	answers := make([]answer, 0, len(all))
 	sql, args := statement(all, wait)
@@ -106,7 +105,7 @@ func statement(all []operation, wait string) (string, []any) {
 	}
 }
 
-// encodeMetadata is the JSON that is stored.
+// encodeMetadata returns the JSON to store.
 func encodeMetadata(metadata map[string]string) (string, error) {
 	if len(metadata) == 0 {
 		return "{}", nil

@@ -9,9 +9,9 @@ import (
 
 const renewSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.renew($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text, $7::text[]) AS a ORDER BY a.i`
 
-// RenewAll renews many leases in one statement, so in one transaction, whose commit
-// they share. A request that cannot be granted leaves the others alone: of several, one
-// whose row another transaction has locked is *lease.BusyError at once, and is not waited for.
+// RenewAll renews many leases in one statement, so in one transaction with one commit. A request
+// that cannot be granted does not affect the others. If there are several requests, one whose row
+// another transaction has locked returns *lease.BusyError at once, without a wait.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	var b batch
 	results := make([]lease.RenewResult, len(all))
@@ -49,7 +49,7 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 	return results, nil
 }
 
-// A batch is requests column by column, for unnest.
+// A batch holds requests column by column, for unnest.
 type batch struct {
 	index               []int // of the request
 	names, holders, ids []string

@@ -9,23 +9,23 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// The outcomes of the functions in the schema. Beside them there is "refused", for
-// which package rules gives the reason.
+// The outcomes of the functions in the schema. The third one is "refused", for which package rules
+// gives the reason.
 const (
 	done = "done"
 	busy = "busy"
 )
 
-// An answer is what the functions in the schema return.
+// An answer is the result of the functions in the schema.
 type answer struct {
 	outcome string
 	seen    time.Time // the server's time of the decision
-	row     rules.Row // as it is stored now; zero = nothing is known of the name
+	row     rules.Row // as it is stored now; zero = the name is unknown
 	err     error     // nil = the rest is valid
 }
 
-// answerJSON is an answer in JSON, which costs the server less to prepare than twenty
-// columns, and whose times do not depend on a session's settings.
+// answerJSON is an answer in JSON. It costs the server less to prepare than twenty columns, and its
+// times do not depend on a session's settings.
 type answerJSON struct {
 	Outcome string    `json:"outcome"`
 	Seen    time.Time `json:"seen"`
@@ -75,8 +75,8 @@ func parse(text string) (answer, error) {
 
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// micros is a duration in microseconds, rounded up, so that a lease never ends
-// before its client thinks.
+// micros returns a duration in microseconds, rounded up, so that a lease never ends before its
+// client expects.
 func micros(d time.Duration) int64 {
 	us := d / time.Microsecond
 	if d%time.Microsecond > 0 {

@@ -16,7 +16,7 @@ import (
 const (
 	schemaName    = "pglatch_lease"
 	schemaVersion = 4
-	neededVersion = "4" // the same, for statements
+	neededVersion = "4" // the same, for use in statements
 	// migrateLock is the advisory lock that migrations take for their transaction.
 	migrateLock = 0x70676c656173650a
 )
@@ -24,7 +24,7 @@ const (
 const beginSQL = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('synchronous_commit', 'on', true),
 	pg_catalog.pg_advisory_xact_lock($1::bigint)`
 
-// The parts of the schema, in order: version comes last, because it says that all is there.
+// The parts of the schema, in order. version comes last, because it says that all parts are there.
 var (
 	//go:embed schema/tables.sql
 	tablesSQL string
@@ -44,23 +44,21 @@ var (
 	versionSQL string
 )
 
-// Schema returns the SQL that makes the schema pglatch_lease, or brings an older
-// one up to date, for migrations. It can be run again, but not by two at a time.
-// Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on
-// its tables, and those of Guard USAGE, SELECT and UPDATE.
+// Schema returns the SQL, for migrations, that makes the schema pglatch_lease or updates an older
+// one. It can be run again, but not by two processes at a time. Users of a Store need USAGE on the
+// schema and SELECT, INSERT, UPDATE and DELETE on its tables. Users of Guard need USAGE, SELECT and
+// UPDATE.
 //
-// Bringing version 1 up to date takes the table from everybody while it builds two
-// indexes, some seconds for a million names: operations meanwhile are *lease.BusyError. Version 2
-// keeps its tables.
+// The update from version 1 locks the table while it builds two indexes, some seconds for a million
+// names. Operations meanwhile return *lease.BusyError. The update from version 2 keeps its tables.
 func Schema() string {
 	return strings.Join([]string{tablesSQL, tokenSQL, clockSQL, operationsSQL, guardingSQL, sweepingSQL, lookSQL, versionSQL}, "")
 }
 
-// Migrate makes the schema pglatch_lease, or brings an older one up to date. If it
-// is as new as this program or newer, nothing is done and no right is needed. Many
-// may do so at a time, and beside running programs. *lease.BusyError if transactions
-// with a Guard, or other users of the tables, did not end within Config.LockTimeout:
-// nothing was done then, try again.
+// Migrate makes the schema pglatch_lease or updates an older one. If the schema is as new as this
+// program or newer, Migrate does nothing and needs no right. Many processes may call it at a time,
+// and beside running programs. It returns *lease.BusyError if transactions with a Guard, or other
+// users of the tables, did not end within Config.LockTimeout. Nothing was done then: try again.
 func (s *Store) Migrate(ctx context.Context) error {
 	if version, err := installed(ctx, s.pool); err == nil && version >= schemaVersion {
 		return nil
@@ -98,7 +96,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// installed is the version of the schema, 0 if there is none.
+// installed returns the version of the schema; 0 if there is none.
 func installed(ctx context.Context, db querier) (version int, err error) {
 	var there bool
 	if err := db.QueryRow(ctx, "SELECT pg_catalog.to_regclass('"+schemaName+".store') IS NOT NULL").Scan(&there); err != nil || !there {

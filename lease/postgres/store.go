@@ -58,8 +58,8 @@ func (s *Store) Close() {
 
 const getSQL = `SELECT pg_catalog.to_json(a)::text FROM pglatch_lease.get($1::text) AS a`
 
-// Acquire grants a lease as lease.Store says. While guarded writes of the lease
-// before are in flight it waits for them, for at most Config.LockTimeout.
+// Acquire grants a lease; see lease.Store. If guarded writes of the previous lease are in flight,
+// it waits for them, for at most Config.LockTimeout.
 func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	o, err := newAcquire(r)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Leas
 	return acquired(r, o.id, answers[0])
 }
 
-// acquired is what an answer means to a request.
+// acquired converts an answer to the result of an acquire.
 func acquired(r lease.AcquireRequest, id string, a answer) (lease.Lease, error) {
 	switch {
 	case a.err != nil:
@@ -89,7 +89,7 @@ func acquired(r lease.AcquireRequest, id string, a answer) (lease.Lease, error) 
 	return l, err
 }
 
-// Renew prolongs a lease as lease.Store says.
+// Renew prolongs a lease; see lease.Store.
 func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
 	results, err := s.RenewAll(ctx, []lease.RenewRequest{r})
 	if err != nil {
@@ -98,8 +98,8 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, e
 	return results[0].Lease, results[0].Err
 }
 
-// Release ends a lease as lease.Store says. It does not wait for guarded writes in
-// flight: the next Acquire does.
+// Release ends a lease; see lease.Store. It does not wait for guarded writes in flight; the next
+// Acquire does.
 func (s *Store) Release(ctx context.Context, c lease.Claim) error {
 	o, err := newRelease(c)
 	if err != nil {
@@ -123,10 +123,10 @@ func released(c lease.Claim, a answer) error {
 	return err
 }
 
-// HandOver implements lease.HandOverer in one statement. While guarded writes of the
-// lease that ends are in flight the acquire is *lease.BusyError at once: the release, which
-// is done, would wait with it. If others are at the row, they are waited for, and release
-// and acquire are two transactions.
+// HandOver implements lease.HandOverer in one statement. If guarded writes of the ended lease are
+// in flight, the acquire is *lease.BusyError at once, because the release, which is done, would
+// wait with it. If other transactions are at the row, HandOver waits for them, and release and
+// acquire are two transactions.
 func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, ofRelease, ofAcquire error) {
 	release, ofRelease := newRelease(c)
 	acquire, ofAcquire := newAcquire(next)
@@ -145,14 +145,14 @@ func (s *Store) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireR
 	return l, released(c, answers[0]), ofAcquire
 }
 
-// Get returns what is known of one name as lease.Store says.
+// Get returns the record of one name; see lease.Store.
 func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
 	}
 	a, err := s.ask(ctx, getSQL, name)
 	switch {
-	case brokeOff(err): // it changes nothing
+	case brokeOff(err): // Get changes nothing
 		return lease.Record{}, busyError(err)
 	case err != nil:
 		return lease.Record{}, err
@@ -198,8 +198,8 @@ func (s *Store) rows(ctx context.Context, each func(pgx.CollectableRow) error, s
 	return query(ctx, conn, each, sql, args...)
 }
 
-// conn takes a connection of the pool. The first one of the Store asks for the version
-// of the schema: in an older one the guards and the clock promise less.
+// conn takes a connection of the pool. The Store's first connection reads the version of the
+// schema: with an older one, the guards and the clock promise less.
 func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -212,14 +212,14 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// fit asks for the version of the schema, until it was once what this store needs.
+// fit checks the version of the schema until it is at least what this store needs.
 func (s *Store) fit(ctx context.Context, db querier) error {
 	if s.ready.Load() {
 		return nil
 	}
 	version, err := installed(ctx, db)
 	switch {
-	case brokeOff(err): // nothing was asked for yet
+	case brokeOff(err): // nothing was requested yet
 		return busyError(err)
 	case err != nil:
 		return failed(err)
@@ -230,7 +230,7 @@ func (s *Store) fit(ctx context.Context, db querier) error {
 	return nil
 }
 
-// query runs a statement, whose last row it has read when it returns.
+// query runs a statement. When it returns, it has read the last row.
 func query(ctx context.Context, conn *pgxpool.Conn, each func(pgx.CollectableRow) error, sql string, args ...any) error {
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// sweepBatch is how many names a sweep changes in one transaction, and sweepTime how long
-// it begins others. So what a sweep takes does not grow with what there is to do.
+// sweepBatch is how many names a sweep changes in one transaction, and sweepTime how long it begins
+// further transactions. So the cost of a sweep does not grow with the backlog.
 const (
 	sweepBatch = 100
 	sweepTime  = 10 * time.Millisecond
@@ -22,9 +22,9 @@ const (
 	heldSQL  = `SELECT pglatch_lease.held()`
 )
 
-// Sweep looks after names as lease.Store says, in transactions of a hundred each, of
-// which it begins none after 10 ms. It waits for no name: what others are at is left for
-// the next sweep. After an error, what was counted before it is in the result.
+// Sweep sweeps as lease.Store says, in transactions of a hundred names each. After 10 ms it begins
+// none. It waits for no name: names that others are changing are left for the next sweep. After an
+// error, the result has the counts of the transactions before it.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var result lease.SweepResult
 	if err := r.Validate(); err != nil {

@@ -14,16 +14,15 @@ import (
 // FencedCode is the SQLSTATE of a write that a FenceTrigger refused.
 const FencedCode = "PGL02"
 
-// FenceTrigger returns the SQL, for a migration, of a trigger that refuses to update
-// a row of table with a lower token in column than the row has, or with none. The
-// refusal is an error with FencedCode, which aborts the transaction. For writers
-// that cannot use Guard: other databases, and transactions that are not on the
-// database of the leases.
+// FenceTrigger returns the SQL, for a migration, of a trigger that fences a table. The trigger
+// refuses to update a row with a token in column that is lower than the row's, or null. The refusal
+// is an error with FencedCode, which aborts the transaction. It is for writers that cannot use
+// Guard: other databases, and transactions that are not on the database of the leases.
 //
-// Each update must set the column to the token of the writer's lease; one that
-// leaves it out is not refused. A deletion forgets the token. table is "table", found by
-// the search_path, or "schema.table"; both names are taken as written. The column is a
-// bigint. The SQL can be run again.
+// Each update must set the column to the token of the writer's lease; an update that leaves it out
+// is not refused. A deletion forgets the token. table is "table", found by the search_path, or
+// "schema.table"; both names are taken literally. The column must be a bigint. The SQL can be run
+// again.
 func FenceTrigger(table, column string) string {
 	path := strings.SplitN(table, ".", 2)
 	last := len(path) - 1
@@ -42,11 +41,11 @@ CREATE OR REPLACE TRIGGER %[6]s BEFORE UPDATE ON %[2]s FOR EACH ROW EXECUTE FUNC
 		pgsession.Literal(FencedCode), pgsession.Literal(column), pgx.Identifier{function[last]}.Sanitize())
 }
 
-// longestName is what PostgreSQL keeps of a name.
+// longestName is how many bytes of a name PostgreSQL keeps.
 const longestName = 63
 
-// fitting is name, or so much of it as fits beside a hash of all: names that
-// PostgreSQL cuts off could be those of two functions.
+// fitting returns name, or if it is too long, a prefix and a hash of all of it. PostgreSQL would
+// truncate long names, and two of them could become equal.
 func fitting(name string) string {
 	if len(name) <= longestName {
 		return name
