@@ -11,11 +11,11 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// batch is how many shards one call claims or releases at most, so that work on the first
-// begins before the last is claimed.
+// batch is the maximum number of shards in one claim or release, so that work on the first begins before the
+// last is claimed.
 const batch = 1000
 
-// call has do done beside the driving goroutine, which then calls what do returns.
+// call runs do in another goroutine. The driving goroutine then calls the function that do returns.
 func (r *run) call(ctx context.Context, timeout time.Duration, do func(ctx context.Context) (then func())) {
 	r.calls++
 	go func() {
@@ -25,8 +25,8 @@ func (r *run) call(ctx context.Context, timeout time.Duration, do func(ctx conte
 	}()
 }
 
-// on has do done on a session, on which nothing else is. It is not cancelled when the node stops: what it
-// has done on the server would not be known.
+// on runs do on a session that has no other call. A stop of the node does not cancel it, because its effect
+// on the server would then be unknown.
 func (r *run) on(o *session, doing string, do func(ctx context.Context) error, then func(ok bool)) {
 	o.busy = true
 	r.call(context.WithoutCancel(r.ctx), r.config.RenewTimeout, func(ctx context.Context) func() {
@@ -38,7 +38,7 @@ func (r *run) on(o *session, doing string, do func(ctx context.Context) error, t
 	})
 }
 
-// proceed begins what is to be done next on each session.
+// proceed starts the next call on each session.
 func (r *run) proceed() {
 	self := r.self()
 	for _, o := range r.lasting() {
@@ -60,16 +60,16 @@ func (r *run) proceed() {
 	}
 }
 
-// undo releases what the session owns, if at all, because of a claim whose outcome nobody uses.
+// undo releases names that the session may own because of a claim whose outcome is unused.
 func (r *run) undo(o *session) {
 	names := o.undo
 	o.undo = nil
 	r.on(o, "releasing after a claim that failed",
 		func(ctx context.Context) error { return o.Release(ctx, names) },
-		func(bool) {}) // after an error they end by their lease
+		func(bool) {}) // after an error they end with their lease
 }
 
-// announce says what has changed of the node.
+// announce announces changes of the node.
 func (r *run) announce(o *session, self driver.Member) {
 	r.on(o, "announcing",
 		func(ctx context.Context) error { return o.Announce(ctx, self) },
@@ -80,7 +80,7 @@ func (r *run) announce(o *session, self driver.Member) {
 		})
 }
 
-// release releases what is to be.
+// release releases the shards that are due.
 func (r *run) release(o *session) {
 	part := o.releases[:min(batch, len(o.releases))]
 	o.releases = o.releases[len(part):]
@@ -90,7 +90,7 @@ func (r *run) release(o *session) {
 	}
 	r.on(o, "releasing",
 		func(ctx context.Context) error { return o.Release(ctx, names) },
-		func(bool) { // after an error they end by their lease
+		func(bool) { // after an error they end with their lease
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for _, each := range part {
@@ -99,7 +99,7 @@ func (r *run) release(o *session) {
 		})
 }
 
-// claim tries to own what is to be claimed, if there is anything.
+// claim claims the session's free shards, if there are any.
 func (r *run) claim(o *session) bool {
 	if names := r.take(&o.claims, o.most); len(names) > 0 {
 		r.try(o, names, true, func(grants []driver.Grant) {
@@ -112,7 +112,8 @@ func (r *run) claim(o *session) bool {
 	return false
 }
 
-// retry claims something after each look if no claim succeeds any more, so that the node finds out when one does. Another owns it.
+// retry claims one shard after each look while no claim succeeds, to detect when claims succeed again.
+// Another node owns that shard.
 func (r *run) retry(o *session) bool {
 	if r.failures < 2 || !r.retried.Before(r.looked) {
 		return false
@@ -135,19 +136,20 @@ func without(names []string, grants []driver.Grant) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return got[name] })
 }
 
-// window is how many of the shards that others are to give up a session tries to claim when
-// something was given up: a look at all that there is would take longer. They give up much at once in the order in which
-// it is expected.
+// window is the maximum number of expected shards that a session tries to claim after a notice that something
+// was given up. A look at everything would take longer. Nodes that give up much at once do so in the order in
+// which others expect it.
 const window = 250
 
-// leastWindow is as many if none was given up when it tried before; else it is twice as many as were.
+// leastWindow is the number to try if the last try found none given up. Otherwise it is twice as many as the
+// last try found.
 const leastWindow = 32
 
-// lull is how long a look waits for more to be given up, where it was right to expect it: to look at all that
-// there is takes longer than to claim what is free.
+// lull is how long a look waits for more shards to be given up, if the last expectation was right. A look at
+// everything takes longer than claiming the free shards.
 const lull = 25 * time.Millisecond
 
-// anticipate tries to own what others may have given up.
+// anticipate claims shards that others may have given up.
 func (r *run) anticipate(o *session) bool {
 	if !o.hope || o.hoped && r.mayLook() {
 		return false
@@ -173,7 +175,7 @@ func (r *run) anticipate(o *session) bool {
 	return true
 }
 
-// take takes the first of these names that may be claimed.
+// take removes and returns the first names that may be claimed.
 func (r *run) take(from *[]string, most int) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +189,7 @@ func (r *run) take(from *[]string, most int) (names []string) {
 	return names
 }
 
-// try claims names. free: nobody was seen to own them.
+// try claims names. free means that they looked free.
 func (r *run) try(o *session, names []string, free bool, then func(grants []driver.Grant)) {
 	for _, name := range names {
 		r.asked[name] = true
@@ -207,7 +209,7 @@ func (r *run) try(o *session, names []string, free bool, then func(grants []driv
 			for _, name := range names {
 				r.asked[name] = false
 			}
-			fewer := slow && len(names) > 1 // may be claimed all the same
+			fewer := slow && len(names) > 1 // a smaller claim may still succeed
 			switch {
 			case ok || refused:
 				r.failures = 0
@@ -218,7 +220,7 @@ func (r *run) try(o *session, names []string, free bool, then func(grants []driv
 			if free && !fewer {
 				r.vain(without(names, grants))
 			}
-			if !ok { // some may be owned now
+			if !ok { // the session may own some now
 				o.undo, o.claims = names, nil
 				return
 			}
@@ -231,7 +233,8 @@ func (r *run) try(o *session, names []string, free bool, then func(grants []driv
 		})
 }
 
-// resize goes on with a quarter of what was too much for one claim, and doubles what was not.
+// resize quarters the claim size after a claim that was too much, and doubles it after a full one that was
+// not.
 func (o *session) resize(claimed int, ok, tooMany bool) {
 	switch {
 	case tooMany:
@@ -241,12 +244,12 @@ func (o *session) resize(claimed int, ok, tooMany bool) {
 	}
 }
 
-// claimed begins the work on what a claim got.
+// claimed begins the work on granted shards.
 func (r *run) claimed(o *session, grants []driver.Grant) {
 	for _, g := range grants {
 		i, listed := r.shards.Index(g.Name)
 		switch {
-		case r.leaving || !listed: // it began to leave meanwhile, or the list has changed
+		case r.leaving || !listed: // the node began to leave meanwhile, or the list has changed
 			o.undo = append(o.undo, g.Name)
 		case r.adopt(o, g):
 			r.plan.Owned(i, time.Since(r.start))
@@ -254,13 +257,13 @@ func (r *run) claimed(o *session, grants []driver.Grant) {
 	}
 }
 
-// mayLook reports whether it is time to look.
+// mayLook reports whether a look is due.
 func (r *run) mayLook() bool {
 	now := time.Now()
 	return !r.looking && !now.Before(r.looks) && !now.Before(r.notSoon)
 }
 
-// sight looks.
+// sight makes a look.
 func (r *run) sight(o *session) {
 	o.hoped = false
 	begin := time.Now()
@@ -275,7 +278,7 @@ func (r *run) sight(o *session) {
 		func(ctx context.Context) error { v, failure = o.Look(ctx, known); return failure },
 		func(ok bool) {
 			r.looking = false
-			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looking takes a fifth of the time at most
+			r.notSoon = time.Now().Add(4 * time.Since(begin)) // looks take at most a fifth of the time
 			if ok {
 				r.blind = time.Time{}
 				r.saw(o, v, known)
@@ -285,8 +288,9 @@ func (r *run) sight(o *session) {
 		})
 }
 
-// stop gives up all sessions when no look has succeeded for a LookInterval, and none can before somebody mends something: the tables of the group are gone, or
-// the rights on them, so that work would go on though all its guards are refused.
+// stop gives up all sessions if no look has succeeded for a LookInterval and looks fail with a permanent
+// error. The tables of the group, or the rights on them, are then gone. Work would otherwise continue
+// although all its guards are refused.
 func (r *run) stop(cause error) {
 	if r.blind.IsZero() {
 		r.blind = time.Now()
@@ -299,7 +303,7 @@ func (r *run) stop(cause error) {
 	}
 }
 
-// saw goes by what was seen.
+// saw acts on the result of a look.
 func (r *run) saw(o *session, v driver.View, known uint64) {
 	r.steps = time.Now()
 	for name, under := range r.asked {
@@ -326,8 +330,8 @@ func (r *run) saw(o *session, v driver.View, known uint64) {
 	r.recognize()
 }
 
-// recognize reports a node that has the identity of this one: it owns what this one is seen to own
-// and does not, for longer than a session of this one could last that has died.
+// recognize reports another node with this node's identity. Such a node owns shards that this node seems to
+// own but does not, for longer than a dead session of this node could last.
 func (r *run) recognize() {
 	now, doubles := time.Now(), map[string]time.Time{}
 	var double string

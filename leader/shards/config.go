@@ -23,86 +23,90 @@ const (
 	DefaultDrainTimeout   = leader.DefaultDrainTimeout
 )
 
-// A Config says how a node takes part. The zero value of every field but Name, Backend and one of
+// A Config configures a node's part in the group. The zero value of every field but Name, Backend and one of
 // Shards, Count and List is a good default.
 type Config struct {
-	// Name is the group of shards in logs and errors. Required.
+	// Name identifies the group of shards in logs and errors. Required.
 	Name string
 
-	// Backend is where ownership lives. Required, and not shared with another Node.
+	// Backend stores the ownership. Required, and not shared with another Node.
 	Backend driver.Backend
 
-	// Identity tells this node from others, no two of which may have the same. "" = that of an
-	// Elector: the host name and a random suffix, new for each Node.
+	// Identity distinguishes this node from others and must be unique. "" = that of an Elector: the host name
+	// and a random suffix, new for each Node.
 	Identity string
 
-	// Shards are the names of all shards of the group, of which this node gets its part. One of
-	// Shards, Count and List is required.
+	// Shards are the names of all shards of the group; this node gets its part of them. One of Shards, Count
+	// and List is required.
 	Shards []string
 
-	// Count stands for Shards "0", "1", … up to Count-1.
+	// Count is short for Shards "0", "1", … up to Count-1.
 	Count int
 
-	// List returns the names, if they come and go. It is called when Run begins, and each time
-	// that ListChanged has a value. An error is reported, the names stay as they were, and it is
-	// called again after LookInterval. Its ctx ends with Run's, or after LeaseDuration.
+	// List returns the names, if they change over time. It is called when Run begins, and each time
+	// ListChanged has a value. If it fails, the error is reported, the names stay unchanged, and it is called
+	// again after LookInterval. Its ctx ends with Run's, or after LeaseDuration.
 	List        func(ctx context.Context) ([]string, error)
 	ListChanged <-chan struct{}
 
-	// Weight is this node's part of the shards: one of 200 gets twice as many as one of 100. 0 =
-	// 100; at most 10,000. SetWeight changes it.
+	// Weight determines this node's part of the shards: a node of weight 200 gets twice as many as one of
+	// 100. 0 = 100; at most 10,000. SetWeight changes it.
 	Weight int
 
-	// LeaseDuration is how long ownership lasts without a renewal: what a node that is stopped or
-	// cut off costs at most, before others can own its shards. 0 = 15 s; 500 ms to 24 h.
+	// LeaseDuration is how long ownership lasts without a renewal. If a node is stopped or cut off, others
+	// can own its shards after this time at most. 0 = 15 s; 500 ms to 24 h.
 	LeaseDuration time.Duration
 
-	// RenewInterval is the time between renewals, one for all shards of a session. 0 = LeaseDuration/3.
+	// RenewInterval is the time between renewals. One renewal covers all shards of a session. 0 =
+	// LeaseDuration/3.
 	RenewInterval time.Duration
 
 	// RenewTimeout bounds one call of the backend. 0 = LeaseDuration/3.
 	RenewTimeout time.Duration
 
-	// LossDrain is how long before a lease can end the contexts of its shards do, if renewals
-	// fail: the time that work has to stop. 0 = LeaseDuration/10; negative = none.
+	// LossDrain is the time that work has to stop if renewals fail: the contexts of a session's shards end
+	// this long before its lease can. 0 = LeaseDuration/10; negative = none.
 	LossDrain time.Duration
 
-	// LookInterval is how often the node looks who takes part and who owns what, beside the times at which its
-	// backend says that something changed. 0 = LeaseDuration/5.
+	// LookInterval is the time between two looks at the members and owners. The node also looks when its
+	// backend reports a change. 0 = LeaseDuration/5.
 	LookInterval time.Duration
 
-	// MinStay is how long a shard stays where it was claimed before it moves to even out. Shards
-	// of nodes that are gone or drain, and pinned ones, move at once. 0 = LeaseDuration; negative = none.
+	// MinStay is how long a shard stays with the node that claimed it before it moves to even out. Pinned
+	// shards, and shards of nodes that are gone or drain, move at once. 0 = LeaseDuration; negative = none.
 	MinStay time.Duration
 
-	// MovesPerSecond is how many shards this node gives up in a second to even out. 0 = 100.
+	// MovesPerSecond limits how many shards this node gives up per second to even out. 0 = 100.
 	MovesPerSecond int
 
-	// DrainTimeout bounds the wait for a shard's work to end when the shard is given up; it is
-	// renewed meanwhile. 0 = 30 s.
+	// DrainTimeout bounds the wait for a shard's work to end when the shard is given up. The node keeps
+	// renewing it meanwhile. 0 = 30 s.
 	DrainTimeout time.Duration
 
-	// KeepUntilDrained says what happens then. false = the shard is released: its next owner may
-	// overlap with the work. true = it is kept, and renewed, until the work has ended. In both
-	// cases OnError gets an error that matches leader.ErrDrainExceeded.
+	// KeepUntilDrained decides between release and keeping when DrainTimeout has passed. false = the shard is
+	// released, and its next owner may overlap with the work. true = the shard is kept and renewed until the
+	// work has ended. In both cases OnError gets an error that matches leader.ErrDrainExceeded.
 	KeepUntilDrained bool
 
-	// Restart says when work that failed or panicked begins again on this node, by the number of
-	// its failures in a row; what ran for a minute before counts as the first. Where it wants no more
-	// attempts, the shard is given away: this node does not claim it again for four times LeaseDuration, and a
-	// minute at least. If the shard is pinned to this node, or no other node would claim it, the node keeps it instead, and its work
-	// begins again after the same time. OnError is called then. nil = leader.ExponentialBackoff{MaxAttempts: 5}.
+	// Restart sets the delay before work that failed or panicked begins again on this node, by the number of
+	// consecutive failures. A failure after a run of a minute counts as the first. nil =
+	// leader.ExponentialBackoff{MaxAttempts: 5}.
+	//
+	// If Restart allows no further attempt, the shard is given away. This node does not claim it again for
+	// four times LeaseDuration, and at least a minute. If the shard is pinned to this node, or no other node
+	// would claim it, the node keeps it instead. Its work then begins again after the same time, and OnError
+	// is called.
 	Restart leader.Backoff
 
-	// Callbacks are reported what happens.
+	// Callbacks receive the node's events.
 	Callbacks Callbacks
 
-	// Logger gets what goes wrong (Warn), panics (Error), sessions (Info), and claims, moves and releases
-	// (Debug). nil = discard.
+	// Logger receives errors (Warn), panics (Error), sessions (Info), and claims, moves and releases (Debug).
+	// nil = discard.
 	Logger *slog.Logger
 }
 
-// withDefaults validates a config and fills its defaults.
+// withDefaults validates c and fills in its defaults.
 func (c Config) withDefaults() (Config, error) {
 	c.Weight = cmp.Or(c.Weight, DefaultWeight)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, DefaultLeaseDuration)
@@ -159,7 +163,7 @@ func (c Config) checkTimes() error {
 	if c.LeaseDuration < leaderdriver.MinLeaseDuration || c.LeaseDuration > leaderdriver.MaxLeaseDuration {
 		return wrong("LeaseDuration", c.LeaseDuration, "use 500ms to 24h, or 0 for the default of 15s")
 	}
-	const least = 10 * time.Millisecond // less is a number without its unit
+	const least = 10 * time.Millisecond // a smaller value is probably a number without its unit
 	for _, d := range []struct {
 		field string
 		value time.Duration
@@ -185,20 +189,20 @@ func wrong(field string, value any, remedy string) error {
 	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-// margin is for clocks that do not run at the same rate.
+// margin allows for clocks that run at different rates.
 func (c Config) margin() time.Duration { return c.LeaseDuration / 10 }
 
 // trust is the time from the start of a good renewal to the deadline by which ownership ends.
 func (c Config) trust() time.Duration { return c.LeaseDuration - c.margin() - c.LossDrain }
 
-// patience is how long a member may leave alone what is its to take: it looks, claims, and is to
-// be seen with it.
+// patience is how long a member may leave alone shards that it should take: it needs to look, to claim, and
+// to be seen as the owner.
 func (c Config) patience() time.Duration { return 3*c.LookInterval + c.RenewTimeout }
 
 // shun is how long a node does not claim a shard whose work it could not keep running.
 func (c Config) shun() time.Duration { return max(4*c.LeaseDuration, time.Minute) }
 
-// names returns Shards, or what Count stands for.
+// names returns Shards, or the names that Count is short for.
 func (c Config) names() []string {
 	names := c.Shards
 	for i := range c.Count {

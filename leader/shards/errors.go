@@ -8,19 +8,19 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// ErrGaveAway is why a shard was released whose work failed as often as Config.Restart allows.
+// ErrGaveAway is the reason for releasing a shard whose work failed as often as Config.Restart allows.
 var ErrGaveAway = errors.New("its work failed too often")
 
-// ErrIdentity is reported if another node has the identity of this one, or a process that hangs and had it
-// before. No shard has two owners for that, but they do not even out, and what people say to one is for both.
+// ErrIdentity is reported if another node has this node's identity, or a hanging process had it before. No
+// shard then has two owners. But the two nodes do not even out, and orders from people to one apply to both.
 var ErrIdentity = errors.New("another node has the same identity")
 
-// A LostError is the cause with which the context of a shard's work ends when the shard is lost.
-// That of one which is given up ends with leader.ErrReleased.
+// A LostError is the cause with which the context of a shard's work ends when the shard is lost. If the shard
+// is given up, the cause is leader.ErrReleased.
 type LostError struct {
 	Group string
 	Shard Shard
-	Held  time.Duration // how long it was owned
+	Held  time.Duration // how long the shard was owned
 	Cause error
 }
 
@@ -34,5 +34,5 @@ func (e *LostError) Is(target error) bool { return target == leader.ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// errExpired is the cause of a loss that no backend reported.
+// errExpired is the cause of a loss that the backend did not report.
 var errExpired = errors.New("no renewal succeeded in time")

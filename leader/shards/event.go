@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// An EventKind is what an Event is about.
+// An EventKind is the kind of an Event.
 type EventKind uint8
 
-// The kinds of events. Every Acquired is followed by exactly one Released or Lost of the same
-// shard before its next Acquired, or Stopped.
+// The kinds of events. Every Acquired is followed by exactly one Released or Lost of the same shard before
+// its next Acquired, or Stopped.
 const (
 	EventAcquired   EventKind = iota + 1 // its work begins
-	EventReleased                        // given up: it moves, the node drains or stops, it is not in the list any more, or its work failed
+	EventReleased                        // given up: it moves, the node drains or stops, it has left the list, or its work failed
 	EventLost                            // taken away
 	EventWorkFailed                      // its work returned an error or panicked
-	EventError                           // something went wrong; Err says what
+	EventError                           // Err is the error
 	EventStopped                         // Run ends
 )
 
@@ -24,43 +24,44 @@ var eventNames = [...]string{"", "acquired", "released", "lost", "work_failed", 
 
 func (k EventKind) String() string { return eventNames[k] }
 
-// An Event is one thing that happened on this node.
+// An Event is one change or failure on this node.
 type Event struct {
 	Kind  EventKind
 	Time  time.Time
-	Shard Shard // but of Error and Stopped
-	Err   error // of Lost, WorkFailed and Error; of Released, if not in order; of Stopped, if Run gave up
+	Shard Shard // of all kinds but Error and Stopped
+	Err   error // of Lost, WorkFailed and Error; of a Released that was not orderly; of Stopped, if Run gave up
 }
 
-// expendable reports whether a reader that is far behind can do without v.
+// expendable reports whether a reader that is far behind may miss v.
 func (v Event) expendable() bool { return v.Kind == EventWorkFailed || v.Kind == EventError }
 
-// Events returns the events from this call on, in order, until ctx ends, those from before its
-// end included; it must end, since events are kept until then. A reader that falls far behind
-// misses errors and failures of work, the oldest first, but never an Acquired, Released, Lost or
-// Stopped. The sequence can be ranged over once.
+// Events returns the events from this call on, in order, until ctx ends. It also yields events that were sent
+// before the end and not yet read. ctx must end, because events are buffered until then. A reader that falls
+// far behind misses errors and failures of work, the oldest first. It never misses an Acquired, Released,
+// Lost or Stopped. The sequence can be ranged over once.
 func (n *Node) Events(ctx context.Context) iter.Seq[Event] { return n.streams.Events(ctx) }
 
-// Callbacks are called for what Events gives, one after the other. Claims and releases wait for them, renewals
-// and the ends of contexts do not. They should be quick. nil = nobody is called.
+// Callbacks receive the same events as readers of Events. They are called one after the other. Claims and
+// releases wait for them; renewals and the ends of contexts do not. They should be quick. A nil field is
+// skipped.
 type Callbacks struct {
-	// OnAcquired is for the begin of an ownership. Work may have begun by then.
+	// OnAcquired is called when an ownership begins. Work may already have begun.
 	OnAcquired func(Shard)
 
-	// OnReleased is for shards that were given up. Work has returned, or DrainTimeout is over.
+	// OnReleased is called when a shard was given up. Work has returned, or DrainTimeout is over.
 	OnReleased func(Shard)
 
-	// OnLost is for shards that were taken away, with the reason. The context has ended before.
+	// OnLost is called when a shard was taken away, with the reason. The context has already ended.
 	OnLost func(Shard, error)
 
-	// OnWorkFailed is for work that returned an error while its context had not ended, or panicked: the error
-	// matches leader.ErrPanic then. Config.Restart says what follows.
+	// OnWorkFailed is called when work panicked, or returned an error while its context had not ended. The
+	// error of a panic matches leader.ErrPanic. For the consequences, see Config.Restart.
 	OnWorkFailed func(Shard, error)
 
-	// OnError is for everything else that went wrong.
+	// OnError is called for every other error.
 	OnError func(error)
 
-	// OnStopped is for the end. The error is nil if the end of Run's ctx asked for it.
+	// OnStopped is called when Run ends. The error is nil if the end of Run's ctx was the reason.
 	OnStopped func(error)
 }
 

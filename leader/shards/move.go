@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// decide asks the plan what to claim and what to give up, if there may be something new.
+// decide asks the plan what to claim and what to give up, if something may have changed.
 func (r *run) decide() {
 	now := time.Now()
 	if r.view == nil || r.steps.IsZero() || now.Before(later(r.steps, r.begins())) {
@@ -32,9 +32,11 @@ func (r *run) decide() {
 	r.divide(d)
 }
 
-// mayClaimLocked reports whether nothing speaks against a claim: the node may own it still, as
-// what leaves the list and comes back; its work may go on after a loss; or may have failed too often, unless it is pinned here or
-// no other node would claim it.
+// mayClaimLocked reports whether the shard may be claimed. It may not in these cases:
+//
+//   - The node still owns it, for example because it left the list and came back.
+//   - Its work still runs after a loss.
+//   - Its work has failed too often, unless it is pinned here or no other node would claim it.
 func (n *Node) mayClaimLocked(name string) bool {
 	if s := n.shunned[name]; s != nil {
 		now := time.Now()
@@ -46,7 +48,7 @@ func (n *Node) mayClaimLocked(name string) bool {
 	return n.owned[name] == nil && n.stale[name] == nil
 }
 
-// divide says which session is to claim what, so that each carries as many.
+// divide assigns the claims to sessions, so that each carries the same number.
 func (r *run) divide(d plan.Decision) {
 	all := r.lasting()
 	if len(all) == 0 {
@@ -83,14 +85,13 @@ func (r *run) divide(d plan.Decision) {
 	}
 }
 
-// wasAsked reports whether a shard is being claimed, or was in vain since the last look.
+// wasAsked reports whether a shard is being claimed, or was claimed in vain since the last look.
 func (r *run) wasAsked(name string) bool {
 	_, ok := r.asked[name]
 	return ok
 }
 
-// collect sorts what is to be released by session, closes the sessions that were lost, and lets the
-// plan know.
+// collect assigns the shards to release to their sessions, closes lost sessions, and notifies the plan.
 func (r *run) collect() {
 	r.releasable()
 	r.closeLost()
@@ -109,7 +110,7 @@ func (r *run) collect() {
 	}
 }
 
-// releasable has the sessions release what no work runs of, or had its time.
+// releasable queues shards for release whose work has ended or has exceeded its time.
 func (r *run) releasable() {
 	now := time.Now()
 	r.mu.Lock()
@@ -134,7 +135,7 @@ func (r *run) releasable() {
 	}
 }
 
-// closeLost closes the sessions that were lost, when their work has ended or had its time.
+// closeLost closes lost sessions whose work has ended or has exceeded its time.
 func (r *run) closeLost() {
 	for i := range r.sessions {
 		o := r.at(i)
@@ -143,14 +144,14 @@ func (r *run) closeLost() {
 		}
 		o.stop()
 		<-o.kept
-		_ = o.Close() // it is lost either way
+		_ = o.Close() // the session is lost either way
 		r.mu.Lock()
 		r.sessions[i] = nil
 		r.mu.Unlock()
 	}
 }
 
-// closable reports whether a session was lost and nobody needs it to last any more.
+// closable reports whether a session is lost and need not last any longer.
 func (r *run) closable(o *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +175,7 @@ func (r *run) isOver(o *session) bool {
 	return o.over
 }
 
-// leave begins to give everything up in good order.
+// leave begins to give up everything in good order.
 func (r *run) leave() {
 	r.leaving = true
 	r.mu.Lock()
@@ -192,14 +193,14 @@ func (r *run) leave() {
 	}
 }
 
-// carries reports whether the node owns anything.
+// carries reports whether the node owns any shard.
 func (r *run) carries() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.owned) > 0
 }
 
-// end ends the sessions in good order, as far as they last.
+// end ends the sessions in good order, as far as they still last.
 func (r *run) end() {
 	for i := range r.sessions {
 		if o := r.at(i); o != nil {
@@ -230,7 +231,7 @@ func (r *run) endSession(i int, o *session) {
 		}
 		cancel()
 	}
-	_ = o.Close() // it has left, or ends by its lease
+	_ = o.Close() // it has left, or ends with its lease
 }
 
 var _ driver.Session = (*session)(nil)

@@ -14,41 +14,43 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A Shard is what one node at a time works on. Its term is greater than all before it of the same
-// shard, on every node: a fencing token.
+// A Shard is the unit that one node at a time works on. Its term is greater than all earlier terms of the
+// same shard, on every node: a fencing token.
 type Shard struct {
 	Name string
 	Term leader.Term
 }
 
-// A Node owns a part of the shards of a group for its process, while it runs. Its methods are safe for concurrent use.
+// A Node owns a part of a group's shards for its process, while Run runs. Its methods are safe for concurrent
+// use.
 //
-// The goroutine that called Run drives it: it alone decides what to claim and to release, and calls the
-// callbacks. Calls of the backend, one at a time on each session, and of List run beside it. Another goroutine for each session renews
-// it, so that nothing that is slow costs an ownership; and each shard's work has one.
+// The goroutine that called Run drives the node: it alone decides what to claim and release, and calls the
+// callbacks. Calls of the backend, one at a time on each session, and of List run in other goroutines. Each
+// session has a goroutine that renews it, so a slow call costs no ownership. Each shard's work has its own
+// goroutine.
 type Node struct {
 	config  Config
 	log     *slog.Logger
 	streams stream.Set[Event]
-	wake    chan struct{} // has a value when the driving goroutine has something to do
-	look    chan struct{} // has a value when a look is worthwhile
+	wake    chan struct{} // receives a value when the driving goroutine has something to do
+	look    chan struct{} // receives a value when a look is worthwhile
 
 	mu       sync.Mutex
 	running  bool
 	weight   int
-	sessions []*session            // by their place; nil = there is none
-	owned    map[string]*ownership // also those that are being given up
-	stale    map[string]*ownership // work goes on of shards that are not owned any more
-	ready    []*ownership          // to be released: no work of theirs runs
-	drains   []*ownership          // whose work is to end, the first that is due first
-	gone     []string              // lost since the driving goroutine looked
+	sessions []*session            // by index; nil = none
+	owned    map[string]*ownership // including those that are being given up
+	stale    map[string]*ownership // no longer owned, but their work still runs
+	ready    []*ownership          // to be released: no work of them runs
+	drains   []*ownership          // waiting for their work to end, ordered by due time
+	gone     []string              // lost since the driving goroutine last checked
 	shunned  map[string]*shunning
 	known    knowledge
 	events   []Event // not reported yet
 	stats    Stats
 }
 
-// New validates a config and returns a Node, which does nothing until Run.
+// New validates config and returns a Node, which does nothing until Run.
 func New(config Config) (*Node, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -64,13 +66,14 @@ func New(config Config) (*Node, error) {
 	return n, nil
 }
 
-// Name is the group's name.
+// Name returns the group's name.
 func (n *Node) Name() string { return n.config.Name }
 
-// Identity is this node's identity.
+// Identity returns this node's identity.
 func (n *Node) Identity() string { return n.config.Identity }
 
-// Owned returns the shards on which this node may work now, by name. It does no I/O, and looks at the clock, as their contexts do.
+// Owned returns the shards on which this node may work now, by name. It does no I/O and checks the clock, as
+// their contexts do.
 func (n *Node) Owned() []Shard {
 	n.mu.Lock()
 	var all []Shard
@@ -84,8 +87,8 @@ func (n *Node) Owned() []Shard {
 	return all
 }
 
-// SetWeight changes this node's part of the shards: with a smaller one it gives some up, as far as
-// others take them. An error says that the weight is none, and changes nothing.
+// SetWeight changes this node's part of the shards. With a smaller weight it gives some up, as far as others
+// take them. It returns an error for an invalid weight, and then changes nothing.
 func (n *Node) SetWeight(weight int) error {
 	if weight < 1 || weight > MaxWeight {
 		return wrongWeight(weight)
@@ -97,15 +100,16 @@ func (n *Node) SetWeight(weight int) error {
 	return nil
 }
 
-// Pin has the node of this identity own a shard as long as it takes part, whoever else has room; ""
-// ends that. It stays when this node has ended. The error matches errors.ErrUnsupported if the backend cannot.
+// Pin assigns a shard to the node of this identity while that node takes part, regardless of who else has
+// room. "" removes the pin. A pin outlives this node. The error matches errors.ErrUnsupported if the backend
+// cannot pin.
 func (n *Node) Pin(ctx context.Context, shard, identity string) error {
 	return n.operate("pinning "+shard, func(o driver.Operator) error { return o.Pin(ctx, shard, identity) })
 }
 
-// Drain has the node of this identity give up its shards, as far as there are others to take
-// them, and claim nothing; false ends that. It stays when the nodes have ended. The error matches errors.ErrUnsupported if
-// the backend cannot.
+// Drain makes the node of this identity give up its shards, as far as others can take them, and claim
+// nothing; false ends that. A drain outlives the nodes. The error matches errors.ErrUnsupported if the
+// backend cannot drain.
 func (n *Node) Drain(ctx context.Context, identity string, drain bool) error {
 	return n.operate("draining "+identity, func(o driver.Operator) error { return o.Drain(ctx, identity, drain) })
 }
@@ -121,10 +125,10 @@ func (n *Node) operate(what string, do func(driver.Operator) error) error {
 	return nil
 }
 
-// notify gives a channel that holds one value that value.
+// notify sends to a channel with a buffer of one, unless the buffer is full.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it has one
+	default: // already notified
 	}
 }

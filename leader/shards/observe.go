@@ -11,39 +11,41 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// A Group is what was to be seen of all nodes at one moment, by who takes no part. It is for
-// people: what it says may be over by then.
+// A Group is a snapshot of all nodes and shards, taken by an observer that takes no part. It is for people
+// and may already be out of date.
 type Group struct {
-	// Members by identity: who takes part, and who is away and yet drained, pinned to, or an owner.
+	// Members by identity: the nodes that take part, and absent ones that are drained, pinned to, or an
+	// owner.
 	Members []Member
-	// Shards that are owned, and those that nobody owns, by name. What was in a list once and is in
-	// none any more is among them as long as it is not Certain.
+	// Shards by name, both owned and free. As long as the snapshot is not Certain, a shard that was once in a
+	// list and is in none any more is among them.
 	Shards []Seen
-	// Certain: all members have one list, and Shards are exactly those of it. If not, a shard of a list may be missing that
-	// nobody has owned yet, or one that nobody owns may be in no list any more.
+	// Certain means that all members have one list, and that Shards are exactly the shards of it. If it is
+	// false, a listed shard that nobody has owned yet may be missing. A free shard may also be in no list any
+	// more.
 	Certain bool
-	// Pins has the identity of each shard that is pinned, also of those that are not in Shards.
+	// Pins maps each pinned shard to an identity, including shards that are not in Shards.
 	Pins map[string]string
 }
 
 // A Member is a node of a Group.
 type Member struct {
-	driver.Member      // all but the Identity is zero if it is away
-	Away          bool // it takes no part now
-	Drained       bool // Drain of a Node or Operator said so; it drains as soon as it takes part
-	Owned         int  // shards
-	Fair          int  // how many it is to own when all has settled: its part by weight, pins included
+	driver.Member      // if it is away, all fields except Identity are zero
+	Away          bool // takes no part now
+	Drained       bool // drained by Drain of a Node or Operator; it drains as soon as it takes part
+	Owned         int  // number of shards that it owns
+	Fair          int  // number of shards that it should own in the end: its part by weight, pins included
 }
 
 // A Seen is a shard of a Group.
 type Seen struct {
 	Name  string
-	Owner string      // its identity; "" = nobody
-	Term  leader.Term // the last; zero = not known
-	Pin   string      // the identity of the node that is to own it; "" = none
+	Owner string      // the owner's identity; "" = nobody
+	Term  leader.Term // the last term; zero = not known
+	Pin   string      // identity of the node that it is pinned to; "" = none
 }
 
-// Observe looks at a group without taking part. The error is the backend's.
+// Observe returns a snapshot of a group without taking part. The error is the backend's.
 func Observe(ctx context.Context, o driver.Observer) (Group, error) {
 	seen, err := o.Observe(ctx)
 	if err != nil {
@@ -52,7 +54,7 @@ func Observe(ctx context.Context, o driver.Observer) (Group, error) {
 	return newGroup(seen), nil
 }
 
-// Owned counts the shards that somebody owns.
+// Owned returns the number of owned shards.
 func (g Group) Owned() (n int) {
 	for _, s := range g.Shards {
 		if s.Owner != "" {
@@ -95,8 +97,8 @@ func newGroup(o driver.Observation) Group {
 	return g
 }
 
-// listed returns the names of the shards that there are, and whether they are exactly those of the
-// list that all members have. An observer has only its digest: that of what is owned is the same if nothing is missing.
+// listed returns the names of the existing shards, and whether they are exactly the list that all members
+// have. An observer has only the digest of that list. If no shard is missing, the names have the same digest.
 func listed(o driver.Observation) (names []string, certain bool) {
 	owned := slices.Collect(maps.Keys(o.Owners))
 	known := slices.AppendSeq(slices.Clone(owned), maps.Keys(o.Terms))

@@ -18,18 +18,18 @@ type ownership struct {
 	ctx     *shardContext
 	cancel  context.CancelCauseFunc
 
-	// The rest is guarded by the Node's mu.
-	giving  bool // it is to be released when its work has ended
-	idle    bool // no work of it runs
+	// The fields below are guarded by the Node's mu.
+	giving  bool // to be released when its work has ended
+	idle    bool // no work of it is running
 	due     time.Time
-	overdue bool      // its work did not end in time, which was reported
+	overdue bool      // its work did not end in time, and that was reported
 	reason  error     // why it is given up, if not in order
-	rests   error     // why its work does not run now; nil = it runs, or is done
-	stale   time.Time // since when it is not owned any more, if its work goes on
+	rests   error     // why its work is not running now; nil = it is running or done
+	stale   time.Time // since when it is no longer owned, if its work still runs
 }
 
-// A shunning is for a shard whose work failed too often here. The node does not claim it before until, and if no other node
-// would claim it not before alone.
+// A shunning keeps the node from claiming a shard whose work failed too often here. The node does not claim
+// it before until. If no other node would claim it, the limit is alone instead.
 type shunning struct{ until, alone time.Time }
 
 // A shardContext is the context of a shard's work.
@@ -38,7 +38,7 @@ type shardContext struct {
 	session *session
 }
 
-// Err looks at the clock: a process that was stopped must not act before its timers have run.
+// Err checks the clock: after a pause, a process must not act before its timers have run.
 func (c *shardContext) Err() error {
 	if c.Context.Err() == nil && c.session.until.Passed() {
 		c.session.lose(errExpired)
@@ -46,10 +46,10 @@ func (c *shardContext) Err() error {
 	return c.Context.Err()
 }
 
-// longRun is how long work has to run for a failure to count as the first.
+// longRun is how long work has to run so that its next failure counts as the first.
 const longRun = time.Minute
 
-// adopt begins the work on what a claim got, unless the session was lost meanwhile.
+// adopt begins the work on a granted shard, unless the session was lost meanwhile.
 func (r *run) adopt(s *session, g driver.Grant) bool {
 	o := &ownership{shard: Shard(g), session: s, began: time.Now()}
 	base := context.WithoutCancel(r.ctx)
@@ -87,7 +87,7 @@ var errNoReturn = fmt.Errorf("%w: it has ended its goroutine", leader.ErrPanic)
 
 func (r *run) attempt(o *ownership) {
 	var last time.Duration
-	first := time.Now() // of the attempts that are counted
+	first := time.Now() // start of the first counted attempt
 	failures := 0
 	for {
 		began := time.Now()
@@ -118,8 +118,8 @@ func (r *run) attempt(o *ownership) {
 	}
 }
 
-// rest keeps a shard whose work failed too often, if it is pinned here or no other node would claim it. Otherwise it gives the shard
-// away, and returns false.
+// rest keeps a shard whose work failed too often, if it is pinned here or no other node would claim it.
+// Otherwise it gives the shard away and returns false.
 func (r *run) rest(o *ownership, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +146,7 @@ func (r *run) resume(o *ownership) {
 	o.rests = nil
 }
 
-// unrest gives away the shards that rest here, and that another node can have now.
+// unrest gives away resting shards that another node can now take.
 func (r *run) unrest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func guarded(fn func() error) (err error) {
 	return fn()
 }
 
-// ended notes that no work of an ownership runs any more.
+// ended records that no work of an ownership runs any more.
 func (r *run) ended(o *ownership) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +181,7 @@ func (r *run) ended(o *ownership) {
 	notify(r.wake)
 }
 
-// giveAway gives a shard up whose work cannot be kept running here.
+// giveAway gives up a shard whose work cannot be kept running here.
 func (r *run) giveAway(o *ownership, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +197,7 @@ func (r *run) giveAwayLocked(o *ownership, err error) {
 	r.giveLocked(o, fmt.Errorf("%w: %w", ErrGaveAway, err))
 }
 
-// giveLocked ends the context of an ownership, which is released when its work has ended.
+// giveLocked ends the context of an ownership. The shard is released when its work has ended.
 func (n *Node) giveLocked(o *ownership, reason error) {
 	if o.giving {
 		return
@@ -227,14 +227,15 @@ func (n *Node) loseLocked(o *ownership, cause error) {
 // releasedLocked ends an ownership that was released.
 func (n *Node) releasedLocked(o *ownership) {
 	if n.owned[o.shard.Name] != o {
-		return // it was lost meanwhile
+		return // lost meanwhile
 	}
 	n.forgetLocked(o)
 	n.gone = append(n.gone, o.shard.Name)
 	n.noteLocked(Event{Kind: EventReleased, Shard: o.shard, Err: o.reason})
 }
 
-// forgetLocked takes an ownership off the lists. What works on has to end before the shard is claimed again.
+// forgetLocked removes an ownership from the lists. Work that still runs must end before the shard is claimed
+// again.
 func (n *Node) forgetLocked(o *ownership) {
 	delete(n.owned, o.shard.Name)
 	delete(o.session.owned, o.shard.Name)
@@ -244,7 +245,7 @@ func (n *Node) forgetLocked(o *ownership) {
 	}
 }
 
-// drainExceeded is the error of an ownership whose work did not end in time.
+// drainExceeded returns the error for an ownership whose work did not end in time.
 func (n *Node) drainExceeded(o *ownership) error {
 	return fmt.Errorf("shards: %s of %s: %w", o.shard.Name, n.config.Name, leader.ErrDrainExceeded)
 }

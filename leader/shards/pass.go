@@ -9,40 +9,42 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// What a node gives up at once goes in pieces, so that others claim one while the work of the next
-// ends: else each shard would be left alone for as long as it takes to move all.
+// A node that stops or drains gives up its shards in pieces, so that others claim one piece while the work of
+// the next ends. Otherwise each shard would be ownerless for as long as the whole move takes.
 const (
-	// leastPiece is how many shards a piece has at least, and mostPieces how many there are at most.
+	// leastPiece is the minimum number of shards in a piece, and mostPieces the maximum number of pieces.
 	leastPiece = 32
 	mostPieces = 100
-	// firstPiece is how many the first has, which is claimed when others have seen that there is something to claim.
+	// firstPiece is the size of the first piece, which others claim when they have noticed that there is
+	// something to claim.
 	firstPiece = 10
-	// pace is how long a piece waits for the one before it to be released, whose work may not end soon.
+	// pace is how long a piece waits for the release of the one before it, whose work may take long to end.
 	pace = 10 * time.Millisecond
-	// notice is how long others have, from when a node begins to stop, to see what they are to claim.
+	// notice is how long others have, after a node begins to stop, to see which shards they should claim.
 	notice = 50 * time.Millisecond
-	// courtesy is how long a piece waits for others to claim the one before it, and question how often that is asked. If
-	// they do not, twice in a row, nothing waits for them any more.
+	// courtesy is how long a piece waits for others to claim the one before it, and question is the interval
+	// of checking that. If they claim nothing twice in a row, pieces stop waiting for them.
 	courtesy = 250 * time.Millisecond
 	question = 2 * time.Millisecond
 )
 
-// passing is what is to be given up.
+// passing is the state of giving up many shards.
 type passing struct {
-	rest  []*ownership // its work goes on
-	piece []*ownership // the last piece, whose work ends
-	size  int          // of the next
-	next  time.Time    // when it is to follow; zero = there is none
+	rest  []*ownership // shards whose work still runs
+	piece []*ownership // the last piece, whose work is ending
+	size  int          // size of the next piece
+	next  time.Time    // when the next piece follows; zero = none
 
-	waits  bool      // for others to claim the last piece
-	until  time.Time // if they do not
-	asking bool      // whether they have
-	asks   time.Time // not before then
-	taken  int       // how many of the last piece they have
-	vain   int       // how many pieces in a row they left alone
+	waits  bool      // waits for others to claim the last piece
+	until  time.Time // end of that wait
+	asking bool      // a check of their claims is under way
+	asks   time.Time // earliest time of the next check
+	taken  int       // how many of the last piece others have claimed
+	vain   int       // consecutive pieces that they left alone
 }
 
-// due is when the next piece, or a question, is. One that could not be asked yet is asked when what it waits for has ended.
+// due returns when the next piece or check is due. A check that could not run yet runs when the piece's
+// release, for which it waits, has ended.
 func (p *passing) due() time.Time {
 	switch {
 	case !p.waits:
@@ -61,8 +63,8 @@ func (p *passing) add(o *ownership) {
 	p.size = max(leastPiece, len(p.rest)/mostPieces)
 }
 
-// pass ends the contexts of the next piece, when the last one was released, and claimed by others where that is known, or had its
-// time. The order is that of the names, in which others expect it.
+// pass ends the contexts of the next piece when the last one was released and, where that is known, claimed
+// by others; or when its time is over. The order is by name, which is the order that others expect.
 func (r *run) pass() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +98,7 @@ func (r *run) pass() {
 	}
 }
 
-// knowsLocked reports whether a session can say what others have claimed.
+// knowsLocked reports whether a session can count the shards that others have claimed.
 func (r *run) knowsLocked() bool {
 	return slices.ContainsFunc(r.sessions, func(o *session) bool {
 		if o == nil || !o.lasts() {
@@ -107,7 +109,7 @@ func (r *run) knowsLocked() bool {
 	})
 }
 
-// inquire asks whether others have claimed the last piece.
+// inquire checks whether others have claimed the last piece.
 func (r *run) inquire(o *session) bool {
 	passer, ok := o.Session.(driver.Passer)
 	p := &r.passing

@@ -6,12 +6,13 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// A knowledge is what the node knows of others, for the goroutines of works. It is guarded by the Node's mu.
+// A knowledge is what the node knows of others, for the goroutines that run work. It is guarded by the Node's
+// mu.
 type knowledge struct {
 	shards  *plan.Shards
-	view    *plan.View      // nil = nothing was seen yet
-	pinned  map[string]bool // shards that are pinned to this node
-	leftOut map[string]bool // members that let lie what was theirs to take
+	view    *plan.View      // nil = no look yet
+	pinned  map[string]bool // shards pinned to this node
+	leftOut map[string]bool // members that neglected shards that they should take
 }
 
 // acceptedLocked reports whether another node would claim a shard.
@@ -25,14 +26,14 @@ func (n *Node) acceptedLocked(name string) bool {
 	})
 }
 
-// A vanity is a shard that nobody was seen to own, and that this node claimed in vain.
+// A vanity is a shard that looked free, and that this node claimed in vain.
 type vanity struct {
 	claims int
 	first  time.Time
-	until  time.Time // it is refused until then; zero = it is not
+	until  time.Time // refused until then; zero = not refused
 }
 
-// vain notes the names that a claim did not get. The view can have been old once.
+// vain records the names that a claim did not get. A single failed claim can come from an old view.
 func (r *run) vain(names []string) {
 	now := time.Now()
 	for _, name := range names {
@@ -47,8 +48,8 @@ func (r *run) vain(names []string) {
 	}
 }
 
-// forgetVain forgets what was only claimed at the same time by another, what this node refused for long enough, and
-// what it got.
+// forgetVain forgets shards that another node had only claimed at the same time, shards that this node
+// refused for long enough, and shards that it got.
 func (r *run) forgetVain() {
 	now := time.Now()
 	for name, v := range r.vanities {
@@ -59,8 +60,9 @@ func (r *run) forgetVain() {
 	}
 }
 
-// refuses is the announcement of the shards that this node cannot claim now: their work failed too often here, or goes on
-// though they are not owned any more, or claims of them were in vain. It is everything if no claim succeeds.
+// refuses returns the announcement of the shards that this node cannot claim now: their work failed too often
+// here, their work still runs though they are not owned any more, or claims of them were in vain. If no claim
+// succeeds, the node refuses all shards.
 func (r *run) refuses() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// noteLocked keeps an event until the driving goroutine reports it.
+// noteLocked stores an event until the driving goroutine reports it.
 func (n *Node) noteLocked(v Event) {
 	v.Time = time.Now()
 	n.events = append(n.events, v)
@@ -34,7 +34,7 @@ func (n *Node) note(v Event) {
 	notify(n.wake)
 }
 
-// failed notes that a call of the backend did not succeed.
+// failed records a failed call of the backend.
 func (n *Node) failed(doing string, err error) {
 	n.mu.Lock()
 	n.stats.Errors++
@@ -42,8 +42,8 @@ func (n *Node) failed(doing string, err error) {
 	n.note(Event{Kind: EventError, Err: &failure{doing, err}})
 }
 
-// A failure is an error of the backend, as the Node reports it. It matches leader.ErrConnection;
-// its text begins with what is wrong.
+// A failure is a backend's error as the Node reports it. It matches leader.ErrConnection, and its text begins
+// with the cause.
 type failure struct {
 	doing string
 	err   error
@@ -57,7 +57,7 @@ func (f *failure) Is(target error) bool { return target == leader.ErrConnection 
 
 func (f *failure) Unwrap() error { return f.err }
 
-// report gives to all readers, callbacks and the log what was noted.
+// report sends the stored events to all readers, callbacks and the log.
 func (n *Node) report() {
 	n.mu.Lock()
 	events := n.events

@@ -15,17 +15,18 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/internal/plan"
 )
 
-// Run takes part until ctx ends, and calls work for each shard that the node owns, in a goroutine
-// of its own. The context of work ends before another node can own the shard, but for what doc.go says, and has the values of
-// ctx. When a shard is given up its context ends first, then work returns, and only then is the
-// shard released; DrainTimeout bounds that.
+// Run takes part until ctx ends. It calls work for each shard that the node owns, in a goroutine of its own.
+// The context of work has the values of ctx, and ends before another node can own the shard, with the
+// exceptions in doc.go. When a shard is given up, its context ends first, then work returns, and only then is
+// the shard released. DrainTimeout bounds that wait.
 //
-// Work that returns nil is done: the node keeps the shard, so that no other repeats the work. For one that
+// Work that returns nil is done: the node keeps the shard, so that no other node repeats the work. If work
 // returns an error or panics, see Config.Restart.
 //
-// When ctx ends, Run gives all shards up in that way and returns nil when all calls of work have returned. It returns
-// an error, which matches leader.ErrPermanent and leader.ErrGaveUp, if the backend says that no session can be
-// opened before somebody mends something, and none was open before; and another error if the Node runs already. What else fails is reported and tried again.
+// When ctx ends, Run gives up all shards in that way. It returns nil when all calls of work have returned.
+// Run returns an error that matches leader.ErrPermanent and leader.ErrGaveUp if no session was ever open and
+// opening one fails with a permanent error. It returns another error if the Node is already running. All
+// other failures are reported and retried.
 func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) error) error {
 	n.mu.Lock()
 	if n.running {
@@ -49,46 +50,46 @@ func (n *Node) Run(ctx context.Context, work func(ctx context.Context, s Shard) 
 	return err
 }
 
-// A run is one call of Run. What it has is the driving goroutine's, but for works. Calls of the
-// backend run beside that goroutine, one on each session at a time, so that none which is slow delays another session.
+// A run is one call of Run. The driving goroutine owns its fields, except works. Calls of the backend run in
+// other goroutines, one at a time on each session, so that a slow call does not delay another session.
 type run struct {
 	*Node
 	ctx     context.Context
 	work    func(ctx context.Context, s Shard) error
 	works   sync.WaitGroup
 	start   time.Time
-	results chan func() // what is to be done when a call has ended
-	calls   int         // that are under way
+	results chan func() // functions to call when a call has ended
+	calls   int         // calls under way
 
 	listed   <-chan struct{}
-	relist   time.Time    // when the list is to be asked for; zero = it is known, or asked for
+	relist   time.Time    // when to ask for the list; zero = known, or already asked for
 	shards   *plan.Shards // nil = not known yet
 	plan     *plan.Node
 	seen     driver.View
-	view     *plan.View // of seen; nil = nothing was seen yet
-	looker   *session   // which saw it
+	view     *plan.View // of seen; nil = no look yet
+	looker   *session   // the session that saw it
 	looking  bool
 	listing  bool
-	joined   time.Time // since when it is a member; zero = it is none
-	refusal  error     // why no session can be opened before somebody mends something
+	joined   time.Time // since when the node is a member; zero = not a member
+	refusal  error     // permanent error of opening a session
 	leaving  bool
 	opening  map[int]bool
-	opens    time.Time       // not before then
+	opens    time.Time       // earliest time to open a session
 	looks    time.Time       // the next look
-	notSoon  time.Time       // nor is one that somebody asked for before then
+	notSoon  time.Time       // no look before then, even if requested
 	looked   time.Time       // when the last look began
 	steps    time.Time       // when to ask the plan again; zero = after the next look
-	asked    map[string]bool // what is being claimed, or was in vain since the last look: false
+	asked    map[string]bool // true: being claimed; false: claimed in vain since the last look
 	passing  passing
-	doubles  map[string]time.Time // what the node does not own though it is seen to, and since when
-	problems map[string]string    // what goes wrong, by what is done
+	doubles  map[string]time.Time // shards that the node seems to own but does not, and since when
+	problems map[string]string    // present errors, by operation
 	vanities map[string]*vanity
-	blind    time.Time // since when looks fail for good; zero = they do not
-	failures int       // of claims in a row
-	retried  time.Time // when the last claim after such failures was
+	blind    time.Time // since when looks fail permanently; zero = they do not
+	failures int       // consecutive failed claims
+	retried  time.Time // time of the last claim after such failures
 }
 
-// drive takes part until ctx ends, and then gives everything up in good order.
+// drive takes part until ctx ends, and then gives up everything in good order.
 func (r *run) drive() error {
 	now := time.Now()
 	r.relist, r.looks = now, now
@@ -125,7 +126,7 @@ func (r *run) drive() error {
 	return nil
 }
 
-// changed is for what the backend said.
+// changed handles a change that the backend reported.
 func (r *run) changed() {
 	r.looks = time.Now()
 	for _, o := range r.lasting() {
@@ -133,7 +134,7 @@ func (r *run) changed() {
 	}
 }
 
-// turn does what is to be done now, as far as no call of the backend has to end first.
+// turn does everything that is due now and need not wait for a call of the backend.
 func (r *run) turn() {
 	r.collect()
 	if !r.leaving {
@@ -146,7 +147,7 @@ func (r *run) turn() {
 	r.report()
 }
 
-// wait is how long nothing is to be done, unless something happens.
+// wait returns the time until something is due, unless an event comes earlier.
 func (r *run) wait() time.Duration {
 	now := time.Now()
 	next := now.Add(r.config.LookInterval)
@@ -161,7 +162,7 @@ func (r *run) wait() time.Duration {
 	if len(r.drains) > 0 {
 		sooner(r.drains[0].due)
 	}
-	free := false // to look
+	free := false // a session is free to look
 	for i, o := range r.sessions {
 		switch {
 		case o == nil && !r.leaving && !r.opening[i] && r.shards != nil:
@@ -187,7 +188,7 @@ func (r *run) wait() time.Duration {
 	return max(time.Until(next), 0)
 }
 
-// begins is when the node begins to claim: those who start together see each other first.
+// begins returns when the node begins to claim, so that nodes that start together see each other first.
 func (r *run) begins() time.Time { return r.joined.Add(r.config.LookInterval / 3) }
 
 func later(a, b time.Time) time.Time {
@@ -230,7 +231,7 @@ func (r *run) list() {
 	})
 }
 
-// setShards begins to go by a list. What is owned and not in it is given up.
+// setShards starts to use a list. Owned shards that are not in it are given up.
 func (r *run) setShards(shards *plan.Shards) {
 	if r.shards != nil && r.shards.Digest == shards.Digest {
 		return
@@ -258,7 +259,7 @@ func (r *run) setShards(shards *plan.Shards) {
 	}
 }
 
-// self is what the node says of itself.
+// self returns the node's announcement.
 func (r *run) self() driver.Member {
 	refuses := r.refuses()
 	r.mu.Lock()
@@ -270,7 +271,7 @@ func (r *run) self() driver.Member {
 	return m
 }
 
-// open opens the sessions that there are not.
+// open opens the missing sessions.
 func (r *run) open() {
 	if r.shards == nil || time.Now().Before(r.opens) {
 		return
@@ -288,7 +289,7 @@ func (r *run) open() {
 	}
 }
 
-// opened goes on with a session that was opened, or was not.
+// opened handles the result of opening a session.
 func (r *run) opened(i int, s driver.Session, err error, self driver.Member, from boottime.Moment) {
 	delete(r.opening, i)
 	if err != nil {
@@ -332,7 +333,7 @@ func (r *run) lasting() (all []*session) {
 	return all
 }
 
-// outcome reports why a call of the backend failed, each reason in a row once.
+// outcome reports why a call of the backend failed. It does not report the same reason twice in a row.
 func (r *run) outcome(doing string, err error) (ok bool) {
 	if r.first(doing, err) {
 		r.failed(doing, err)
@@ -340,7 +341,7 @@ func (r *run) outcome(doing string, err error) (ok bool) {
 	return err == nil
 }
 
-// first reports whether something went wrong that did not go wrong in the same way before.
+// first reports whether err differs from the last error of the same operation.
 func (r *run) first(doing string, err error) bool {
 	if err == nil {
 		delete(r.problems, doing)

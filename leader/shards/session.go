@@ -11,34 +11,34 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A session carries a part of what the node owns: with it that is owned, and lost.
+// A session carries a part of the node's shards. They are owned while it lasts, and lost with it.
 type session struct {
 	driver.Session
 	node  *Node
-	until boottime.Deadline // of what it carries, as the last good renewal set it
+	until boottime.Deadline // deadline of its shards, set by the last good renewal
 	stop  context.CancelFunc
 	kept  chan struct{} // closed when the keeper has ended
 
-	// These are the driving goroutine's.
+	// The driving goroutine owns these fields.
 	busy      bool          // a call is under way
-	announced driver.Member // as others know the node
-	claims    []string      // to be claimed
-	expected  []string      // what others own, and are to give up to it
-	hope      bool          // some of that may be free
-	hoped     bool          // the last call claimed some of that
-	fulfilled int           // how many that were
-	claiming  int           // how many the call under way claims
-	most      int           // how many one call claims at most
+	announced driver.Member // the node as last announced
+	claims    []string      // free shards to claim
+	expected  []string      // shards that others own and should give up to this node
+	hope      bool          // some of the expected shards may be free
+	hoped     bool          // the last call claimed some of the expected shards
+	fulfilled int           // how many of them it got
+	claiming  int           // how many shards the present call claims
+	most      int           // maximum number of shards in one claim
 	undo      []string      // to be released after a claim
 	releases  []*ownership  // to be released
 
-	// The rest is guarded by the Node's mu.
+	// The fields below are guarded by the Node's mu.
 	owned  map[string]*ownership
-	over   bool // it was lost, or left
+	over   bool // lost, or left in good order
 	closes time.Time
 }
 
-// newSession begins to renew a session that was asked for at from.
+// newSession begins to renew a session whose Open began at from.
 func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Moment) *session {
 	o := &session{Session: s, node: n, announced: self, most: batch, kept: make(chan struct{}), owned: map[string]*ownership{}}
 	o.until.Set(from.Add(n.config.trust()))
@@ -48,7 +48,7 @@ func (n *Node) newSession(s driver.Session, self driver.Member, from boottime.Mo
 	return o
 }
 
-// lasts reports whether what it carries is owned. Its node's mu is held.
+// lasts reports whether the node owns the session's shards. The caller holds the Node's mu.
 func (o *session) lasts() bool { return !o.over && !o.until.Passed() }
 
 // keep renews the session until ctx ends or it is lost.
@@ -58,14 +58,14 @@ func (o *session) keep(ctx context.Context) {
 	if cause := k.run(ctx); cause != nil {
 		o.lose(cause)
 	}
-	if k.cancel != nil { // one that is under way
+	if k.cancel != nil { // a renewal is under way
 		k.cancel()
 		<-k.results
 	}
 }
 
-// lose ends the contexts of all that the session carries. Only what the backend knows for certain
-// is free to others now; else work has LossDrain to end before the session is closed.
+// lose ends the contexts of all shards of the session. If the backend is certain of the loss, the shards are
+// already free for others. Otherwise work has LossDrain to end before the session is closed.
 func (o *session) lose(cause error) {
 	n := o.node
 	n.mu.Lock()
@@ -85,7 +85,7 @@ func (o *session) lose(cause error) {
 	notify(n.wake)
 }
 
-// A renewal is the outcome of one.
+// A renewal is the outcome of one Renew.
 type renewal struct {
 	lost []string
 	err  error
@@ -95,12 +95,12 @@ type renewal struct {
 type keeper struct {
 	*session
 	results chan renewal
-	sent    boottime.Moment    // start of the renewal under way
-	cancel  context.CancelFunc // of it; nil = there is none
+	sent    boottime.Moment    // start of the present renewal
+	cancel  context.CancelFunc // cancels that renewal; nil = none under way
 	last    error              // of the last renewal
 }
 
-// run returns nil when ctx ends, else why the session is lost.
+// run returns nil when ctx ends, or the reason why the session is lost.
 func (k *keeper) run(ctx context.Context) error {
 	config := &k.node.config
 	next := time.NewTimer(config.RenewInterval)
@@ -149,7 +149,7 @@ func (k *keeper) renew() {
 	}()
 }
 
-// judge says when to renew next, or that the session is lost.
+// judge returns the delay before the next renewal, or the error that ends the session.
 func (k *keeper) judge(r renewal) (time.Duration, error) {
 	n := k.node
 	k.drop(r.lost)
@@ -168,7 +168,7 @@ func (k *keeper) judge(r renewal) (time.Duration, error) {
 	return n.config.RenewInterval / 5, nil
 }
 
-// drop is for shards that were lost one by one.
+// drop ends the ownership of shards that were lost one by one.
 func (k *keeper) drop(names []string) {
 	n := k.node
 	n.mu.Lock()
@@ -183,7 +183,7 @@ func (k *keeper) drop(names []string) {
 	}
 }
 
-// expired is the loss at the deadline, with the last error of a renewal.
+// expired returns the error for a loss at the deadline, with the last renewal's error.
 func (k *keeper) expired() error {
 	if k.last != nil {
 		return fmt.Errorf("%w: %w", errExpired, k.last)

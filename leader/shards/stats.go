@@ -1,18 +1,18 @@
 package shards
 
-// Stats are counters of a Node. All but Owned, Sessions and Members only rise.
+// Stats are counters of a Node. All except Owned, Sessions and Members only rise.
 type Stats struct {
-	Owned    int // shards now
-	Sessions int // that last now
-	Members  int // that were seen last, this node included
+	Owned    int // shards owned now
+	Sessions int // sessions open now
+	Members  int // members at the last look, this node included
 
 	Acquired int64 // claims that succeeded
 	Refused  int64 // claims of shards that another node owned
 	Moved    int64 // shards given up to even out
 	Released int64 // shards given up, moved ones included
 	Lost     int64
-	Failures int64 // of work, panics included
-	GaveAway int64 // shards given up because of them
+	Failures int64 // failures of work, panics included
+	GaveAway int64 // shards given up because of such failures
 	Looks    int64
 	Errors   int64 // calls of the backend that failed
 }
