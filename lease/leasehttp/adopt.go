@@ -8,13 +8,13 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// Adopt takes up a lease that this program had before it was started again: by the lock's
-// name, its owner, and the id of the lease, which is the proof and should be kept where
-// nobody else reads. Nothing changes, and the lease is not prolonged: StartHeartbeat renews
-// it, by the client's TTL unless its options have another. The process before must have
-// ended: both would have the same fencing token. Errors are those of lease.Adopt.
+// Adopt takes over a lease that this program had before a restart. It needs the lock's name, its
+// owner, and the id of the lease. The id is the proof, so keep it where nobody else can read it.
+// Adopt changes nothing and does not prolong the lease. StartHeartbeat renews it, by the client's
+// TTL unless its options have another. The previous process must have ended, because both would
+// have the same fencing token. Errors are those of lease.Adopt.
 func (c *Client) Adopt(ctx context.Context, name, owner, id string) (*Lease, error) {
-	claim := lease.Claim{Name: name, Holder: owner, ID: id, Token: 1} // which the answer tells
+	claim := lease.Claim{Name: name, Holder: owner, ID: id, Token: 1} // the answer has the real token
 	if err := claim.Validate(); err != nil {
 		return nil, err
 	}

@@ -22,13 +22,13 @@ type call struct {
 	method string
 	name   string // of the lock; "" = of all locks
 	verb   string // "" = none
-	path   string // "" = that of the lock, or of all
+	path   string // "" = the path of the lock, or of all locks
 	query  string
 	body   any
 	until  time.Time // the server may wait for the lock until then; zero = it does not wait
 }
 
-// wait is what is left of the time to wait.
+// wait returns the rest of the time to wait.
 func (k *call) wait() time.Duration {
 	if k.until.IsZero() {
 		return 0
@@ -36,9 +36,9 @@ func (k *call) wait() time.Duration {
 	return max(time.Until(k.until), 0)
 }
 
-// ask sends a call, again if its answer was lost, until ctx ends, and decodes the
-// answer: each time into a new body, so that nothing stays of one that was cut off. The
-// Moment is from before the sending that was answered.
+// ask sends a call, and resends it if its answer was lost, until ctx ends. It decodes each answer
+// into a new body, so that no part of a truncated one remains. The Moment is from before the
+// sending that was answered.
 func ask[B any](ctx context.Context, c *Client, k *call) (B, lease.Moment, error) {
 	var body B
 	sent, err := c.do(ctx, k, func(data []byte) error {
@@ -72,7 +72,7 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 		if elsewhere && ctx.Err() == nil {
 			c.servers.leave(server)
 		}
-		// That this sending did nothing says nothing of an earlier one.
+		// This sending did nothing, but an earlier one may have been carried out.
 		if read := readOf(problem); read != nil && (!lost || isOfLease(problem)) {
 			if elsewhere && left > 0 && sending < limit {
 				continue
@@ -90,7 +90,8 @@ func (c *Client) do(ctx context.Context, k *call, decode func([]byte) error) (le
 // reads reports whether a call changes nothing.
 func (k *call) reads() bool { return k.method == http.MethodGet }
 
-// unanswered is the error of a call that got no answer. A sending of it can have been carried out, if one was lost.
+// unanswered returns the error of a call that got no answer. If lost, one of its sendings may have
+// been carried out.
 func (c *Client) unanswered(k *call, lost bool, err error) error {
 	request := cmp.Or(k.verb, strings.ToLower(k.method)) + " " + cmp.Or(k.name, k.path, "/v1/locks")
 	if lost {
@@ -99,7 +100,7 @@ func (c *Client) unanswered(k *call, lost bool, err error) error {
 	return &UnavailableError{Request: request, Servers: c.config.BaseURLs, Cause: err}
 }
 
-// pause waits before all servers are asked again; false if that is not to be.
+// pause waits before the next round of servers; false if there is to be none.
 func (k *call) pause(ctx context.Context, problem *wire.Problem, d time.Duration) bool {
 	if problem != nil && !k.until.IsZero() && k.wait() == 0 {
 		return false
@@ -107,8 +108,8 @@ func (k *call) pause(ctx context.Context, problem *wire.Problem, d time.Duration
 	return pause.For(ctx, wire.Jitter(d)) == nil
 }
 
-// readOf makes of a problem what the caller learns; nil if the problem does not say
-// what happened.
+// readOf returns the function that converts a problem to the caller's error; nil if the problem
+// does not say what happened.
 func readOf(p *wire.Problem) func(*wire.Problem, string) error {
 	if p == nil {
 		return nil
@@ -116,9 +117,9 @@ func readOf(p *wire.Problem) func(*wire.Problem, string) error {
 	return wire.KindOfType(p.Type).Read
 }
 
-// isOfLease reports whether a problem is what the store said of the lock. Any other is of a
-// server that did not look at the request: it can be that an earlier sending of it was
-// carried out, by this server before its rights and policies changed, or by another.
+// isOfLease reports whether a problem is the store's answer about the lock. Any other problem comes
+// from a server that did not look at the request. Then an earlier sending may have been carried
+// out, by this server before its rights and policies changed, or by another.
 func isOfLease(p *wire.Problem) bool {
 	switch p.Type {
 	case wire.TypeHeld, wire.TypeStale, wire.TypeExpired, wire.TypeNotFound:
@@ -129,15 +130,15 @@ func isOfLease(p *wire.Problem) bool {
 
 const firstPause = 25 * time.Millisecond
 
-// An unknownError is a problem that does not say what happened.
+// An unknownError wraps a problem that does not say what happened.
 type unknownError struct{ problem *wire.Problem }
 
 func (e *unknownError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("lock server: %d %s: %s", e.problem.Status, e.problem.Title, e.problem.Detail), ": ")
 }
 
-// send sends a call to a server once: the answer is decoded, or a problem returned. If
-// the server is silent, time is left for the others of the round and for the pause after it.
+// send sends a call to a server once, and decodes the answer or returns a problem. If the server is
+// silent, send leaves time for the other servers of the round and for the pause after it.
 func (c *Client) send(ctx context.Context, server *transport, k *call, data []byte, decode func([]byte) error, left int) (*wire.Problem, error) {
 	wait := k.wait()
 	timeout := c.config.Timeout + wait
@@ -159,10 +160,10 @@ func (c *Client) send(ctx context.Context, server *transport, k *call, data []by
 		problem.Status = a.status
 		return problem, nil
 	}
-	return &wire.Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // of something in between
+	return &wire.Problem{Status: a.status, Title: http.StatusText(a.status)}, nil // from a proxy or the like
 }
 
-// target is the path and the query of a call.
+// target returns the path and the query of a call.
 func (k *call) target(wait time.Duration) string {
 	t := cmp.Or(k.path, "/v1/locks")
 	if k.name != "" {

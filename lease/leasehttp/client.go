@@ -16,17 +16,17 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// ErrDenied says that the server wants another token, or does not allow the request:
-// nothing was done. It matches lease.ErrNotReady, because somebody has to grant it.
+// ErrDenied says that the server wants another token, or does not allow the request. Nothing was
+// done. It matches lease.ErrNotReady, because somebody has to grant the right.
 var ErrDenied = wire.ErrDenied
 
-// A Client asks a lock server, or several on one store, for leases. It is safe for
+// A Client requests leases from a lock server, or from several servers on one store. It is safe for
 // concurrent use.
 //
-// Its methods Acquire, Renew, Release, Get and List do what those of a lease.Store
-// do, and RenewAll what that of a lease.BatchRenewer does, with the same errors; an error that is none of package lease's, and not
-// ErrDenied, says that the outcome is unknown. Clocks of client and server need not
-// agree.
+// Its methods Acquire, Renew, Release, Get and List do the same as those of a lease.Store, and
+// RenewAll the same as that of a lease.BatchRenewer, with the same errors. An error that is neither
+// one of package lease nor ErrDenied says that the outcome is unknown. The clocks of client and
+// server need not agree.
 type Client struct {
 	config  ClientConfig
 	servers servers
@@ -37,13 +37,13 @@ type Client struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	mu     sync.Mutex // guards closed and the start of goroutines against the Close that waits
+	mu     sync.Mutex // guards closed and, against Close's wait, the start of goroutines
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// NewClient returns a client, on a config that is not valid an error that names the
-// field. It starts nothing, and connects when it is used.
+// NewClient returns a client. If the config is not valid, the error names the field. NewClient
+// starts nothing; the client connects when it is used.
 func NewClient(c ClientConfig) (*Client, error) {
 	bases, err := c.parse()
 	if err != nil {
@@ -58,8 +58,8 @@ func NewClient(c ClientConfig) (*Client, error) {
 	return client, nil
 }
 
-// Close ends heartbeats, blocks until nothing of them is left, and closes idle
-// connections. Leases are kept until they are released or expire.
+// Close ends all heartbeats, blocks until they have ended, and closes idle connections. Leases stay
+// until they are released or expire.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -81,20 +81,20 @@ func (c *Client) goIfOpen(f func()) bool {
 	return !c.closed
 }
 
-// Acquire asks once for a lease. *lease.HeldError if somebody has one.
+// Acquire asks once for a lease. It returns *lease.HeldError if somebody has one.
 func (c *Client) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	l, _, err := c.acquire(ctx, r, 0)
 	return l, err
 }
 
-// AcquireWait asks for a lease and lets the server wait for it, first come, first
-// served, for as long as wait. *lease.HeldError if it did not get it in that time.
+// AcquireWait asks for a lease, and lets the server wait for it, first come, first served, for up
+// to wait. It returns *lease.HeldError if it did not get the lease in that time.
 func (c *Client) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	l, _, err := c.acquire(ctx, r, wait)
 	return l, err
 }
 
-// acquire returns with the lease the Moment that it counts from; see lease.Trust.
+// acquire also returns the Moment from which the lease counts; see lease.Trust.
 func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, lease.Moment, error) {
 	if r.IdempotencyKey == "" {
 		r.IdempotencyKey = rand.Text()
@@ -112,7 +112,7 @@ func (c *Client) acquire(ctx context.Context, r lease.AcquireRequest, wait time.
 	return answer.Lease(), from, nil
 }
 
-// askAcquire returns with the answer the Moment that its lease counts from.
+// askAcquire also returns the Moment from which the answer's lease counts.
 func (c *Client) askAcquire(ctx context.Context, name string, body wire.AcquireBody, wait time.Duration) (wire.LeaseBody, lease.Moment, error) {
 	call := call{method: http.MethodPost, name: name, verb: "acquire", body: body}
 	if wait > 0 {
@@ -149,7 +149,7 @@ func (c *Client) renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, 
 	return answer.Lease(), sent, nil
 }
 
-// checkRenewal notices an answer that is not that to a renewal.
+// checkRenewal detects an answer to a request other than the renewal r.
 func checkRenewal(r lease.RenewRequest, answer *wire.LeaseBody) error {
 	if err := checkAnswer(r.Name, answer.Lock); err != nil {
 		return err
@@ -176,8 +176,8 @@ func (c *Client) Release(ctx context.Context, claim lease.Claim) error {
 	return err
 }
 
-// Get returns what is known of one lock; see lease.Store. The lease's ID is empty unless the
-// client's Token has the right Admin: whoever knows it can release the lease.
+// Get returns the record of one lock; see lease.Store. The lease's ID is empty unless the client's
+// Token has the right Admin, because anyone who knows the ID can release the lease.
 func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
@@ -189,11 +189,11 @@ func (c *Client) Get(ctx context.Context, name string) (lease.Record, error) {
 	return answer.Record(), nil
 }
 
-// GetAfter returns what is known of one lock, as Get does, as soon as its Version is another
-// than the one that is given, and in any case after wait: the server can cut that short, so
-// look at the Version, and go on with it. 0 = the lock is not known. A lesser Version than was
-// given is that of a store that began anew. That a lease expires is a change when a sweep of
-// the server has found it. *lease.NotFoundError if nothing is known of the lock then.
+// GetAfter returns the record of one lock, like Get, as soon as its Version differs from version,
+// and in any case after wait. The server can cut the wait short: check the Version, and pass it to
+// the next call. version 0 = the lock is unknown. A lower Version than the one passed means that
+// the store began anew. An expiry counts as a change once a sweep of the server has found it.
+// GetAfter returns *lease.NotFoundError if the lock is unknown at the end.
 func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait time.Duration) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
@@ -209,8 +209,8 @@ func (c *Client) GetAfter(ctx context.Context, name string, version uint64, wait
 	return answer.Record(), nil
 }
 
-// List yields the records of locks, page by page; see lease.Store, and Get for what
-// they lack.
+// List yields the records of locks, page by page; see lease.Store. As with Get, the IDs can be
+// empty.
 func (c *Client) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := r.Validate(); err != nil {
@@ -253,7 +253,7 @@ func (c *Client) page(ctx context.Context, r lease.ListRequest) (wire.PageBody, 
 	return page, err
 }
 
-// checkAnswer notices what stands between client and server and changes paths.
+// checkAnswer detects a proxy between client and server that changes paths.
 func checkAnswer(asked, answered string) error {
 	if asked != answered {
 		return fmt.Errorf("leasehttp: asked for lock %q, answered for %q: something on the way changes paths", asked, answered)

@@ -26,52 +26,51 @@ const (
 
 // A ClientConfig describes a Client. Only BaseURLs is required.
 type ClientConfig struct {
-	// BaseURLs is where the server is, such as "https://locks.example:8443", or the path of its
-	// socket, such as "unix:///run/pglatch/locks.sock" (without HTTPClient and TLS), or the
-	// servers, if several share one store. The client asks the first until it gives no
-	// answer, or one that tells of no lease, such as 502 or 503; then it goes on with the
-	// next one, also in the middle of a call, and stays there. Servers on different stores
-	// would each grant the lease. No redirect away from there is followed.
+	// BaseURLs has the URL of the server, such as "https://locks.example:8443", or of its socket,
+	// such as "unix:///run/pglatch/locks.sock" (without HTTPClient and TLS). It has several URLs if
+	// several servers share one store. The client uses the first server until it gives no answer,
+	// or one that says nothing about a lease, such as 502 or 503. Then the client fails over to the
+	// next server, also in the middle of a call, and stays there. Servers on different stores would
+	// each grant the lease. The client follows no redirect to another place.
 	BaseURLs []string
 
-	// Token is the bearer token, "" = none. It is sent over TLS or to loopback only,
-	// unless AllowInsecure is set.
+	// Token is the bearer token, "" = none. It is sent only over TLS or to loopback, unless
+	// AllowInsecure is set.
 	Token         string
 	AllowInsecure bool
 
-	// TLS is for a server at https, such as the RootCAs that vouch for it. nil = Go's
-	// defaults and the system's certificates.
+	// TLS configures connections to an https server, such as its RootCAs. nil = Go's defaults and
+	// the system's certificates.
 	TLS *tls.Config
 
-	// HTTPClient carries the requests, then without TLS. nil = one of the client's own,
-	// that speaks HTTP/1.1 and keeps connections for 1,024 requests at a time. An own one
-	// should have no Timeout, and over HTTP/2 a way to notice that a connection is silent:
-	// all requests take the same one.
+	// HTTPClient carries the requests, then without TLS. nil = a client of the Client's own, which
+	// speaks HTTP/1.1 and keeps up to 1,024 connections. Your own one should have no Timeout. Over
+	// HTTP/2 it needs a way to detect a silent connection, because all requests share one.
 	HTTPClient *http.Client
 
-	// Owner is the owner of leases that Do takes. "" = the host's name, the process id
-	// and a random part.
+	// Owner is the owner of the leases that Do acquires. "" = the host's name, the process id and a
+	// random part.
 	Owner string
 
-	// TTL is the time to live of leases that are acquired without saying one. 0 = 15 s.
+	// TTL is the time to live of leases that are acquired without a TTL of their own. 0 = 15 s.
 	TTL time.Duration
 
-	// Margin is kept free at the end of each lease, for clocks of different rates and
-	// for the work to stop; see lease.Trust. 0 = a tenth; negative = none.
+	// Margin is subtracted at the end of each lease, for clocks of different rates and for the work
+	// to stop; see lease.Trust. 0 = a tenth; negative = none.
 	Margin time.Duration
 
-	// Timeout bounds each sending of a request, beside the time that it waits for a
-	// lock. 0 = 10 s. With several servers, a sending that does not wait leaves time for the
-	// others before its context, or the lease that is renewed, ends.
+	// Timeout bounds each sending of a request, in addition to the time that it waits for a lock. 0
+	// = 10 s. With several servers, a sending that does not wait leaves time for the others before
+	// its context, or the lease to renew, ends.
 	Timeout time.Duration
 
-	// Resends is how often a request is sent again when its answer was lost. That is
-	// safe: the servers give the same answer. 0 = 3, or once to each server if they are
-	// more; negative = never, and the next request goes to another server.
+	// Resends is how often a request is sent again if its answer was lost. That is safe: the
+	// servers give the same answer. 0 = 3, or once to each server if there are more; negative =
+	// never, and the next request goes to another server.
 	Resends int
 
-	// Logger is told once in a call of AcquireWithRetry, or Do, that it waits because no server answers. nil =
-	// slog.Default(), because a wait that nobody sees looks like a program that hangs.
+	// Logger receives one warning in each call of AcquireWithRetry or Do that waits because no
+	// server answers. nil = slog.Default(), because a silent wait looks like a hang.
 	Logger *slog.Logger
 }
 
@@ -132,7 +131,7 @@ func (c *ClientConfig) parseBase(text string) (*url.URL, error) {
 	return base, nil
 }
 
-// schemeUnix is that of a URL with the path of a Unix socket.
+// schemeUnix is the scheme of a URL with the path of a Unix socket.
 const schemeUnix = "unix"
 
 func (c *ClientConfig) checkSocket(base *url.URL) error {

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// Do runs fn under a lease on name, which it acquires as AcquireWithRetry does with
-// zero options, renews meanwhile, and releases in the end. The context of fn ends
-// when the lease can no longer be trusted; FencingToken finds its token there. The
-// error is that of acquiring, or fn's, joined with the *LostError if the lease was lost
-// meanwhile. A release that fails is no error: the lease expires.
+// Do runs fn under a lease on name. It acquires the lease as AcquireWithRetry does with zero
+// options, renews it meanwhile, and releases it in the end. The context of fn ends when the lease
+// can no longer be trusted; FencingToken returns the lease's token from it. The error is that of
+// acquiring, or fn's, joined with the *LostError if the lease was lost meanwhile. A release that
+// fails is no error: the lease expires.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error) error {
 	l, err := c.AcquireWithRetry(ctx, name, c.config.Owner, AcquireOptions{})
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package leasehttp is the client of a lock server: fenced leases over HTTP. It links the
-// standard library, and golang.org/x/sys/unix for a clock that goes on while the machine is
-// suspended. The server, and the routes for what is no Go program, are in lease/leaseserver.
+// Package leasehttp is the client of a lock server: fenced leases over HTTP. It links only the
+// standard library, and golang.org/x/sys/unix for a clock that keeps running while the machine is
+// suspended. lease/leaseserver has the server, and documents the routes for programs in other
+// languages.
 //
 //	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{"http://127.0.0.1:8080"}})
 //	…
@@ -17,13 +18,13 @@
 //	work, errs := client.StartHeartbeat(ctx, l, leasehttp.HeartbeatOptions{})
 //	// work with the context work; l.FencingTokenValue() goes with every write
 //
-// Its errors are those of package lease that the server's store gave, and ErrDenied;
-// any other one says that the outcome is unknown.
+// Errors are those of package lease that the server's store returned, and ErrDenied. Any other
+// error says that the outcome is unknown.
 //
 // # Several servers
 //
-// ClientConfig.BaseURLs has one server, or several that share one store. The client asks
-// the first until one of these happens:
+// ClientConfig.BaseURLs has one server, or several that share one store. The client uses the first
+// until one of these happens:
 //
 //	no answer, or one that was cut off       it goes on with the next server, in the same call, with the same
 //	502, 503, 504; a problem of type         idempotency key, and stays there: what was granted is granted once
@@ -31,33 +32,36 @@
 //	lock-busy-retry or internal; any other
 //	answer that no lock server gives
 //
-// All other answers tell of the lease or of the request (held, stale, invalid, denied, too
-// many requests), and are returned. When all servers were asked once, there is a pause
-// before the next round, of 25 ms at first, doubled each time and jittered; Resends bounds
-// the whole. A server that is silent costs the Timeout of a sending, and of a request that
-// waits that time, too; a renewal's is a third of what is left of the lease with two
-// servers, so that the others are asked before it ends. Who waits at a server that dies
-// waits at the next one, behind those who are there.
+// All other answers are about the lease or the request (held, stale, invalid, denied, too many
+// requests), and are returned. After each round in which all servers were tried once, the client
+// pauses: 25 ms at first, doubled each time and jittered. Resends bounds the whole.
+//
+// A silent server costs the Timeout of a sending; a request that waits also costs the time it
+// waits. A renewal gives a server less time, so that the others are tried before the lease ends:
+// with two servers, a third of the lease's remaining time. If a server dies, its waiting clients
+// wait at the next one, behind those that are already there.
 //
 // # Locks that several hold
 //
-// AcquireOptions.Slots asks for a slot of a lock that so many may hold at once, Shared and Exclusive
-// for a reader's and a writer's lease; AcquireShare is the single request. Such a lease is
-// renewed, lost and released as any; Lease.Share has its slot and its fence. See lease/shared
-// for what is promised. A server of an older version refuses them.
+// AcquireOptions.Slots asks for a slot of a lock that up to that many clients may hold at once.
+// Shared and Exclusive ask for a reader's and a writer's lease. AcquireShare is the single request.
+// Such a lease is renewed, lost and released like any other. Lease.Share has its slot and its
+// fence. See lease/shared for the guarantees. A server of an older version refuses these requests.
 //
 // # Many leases
 //
-// The heartbeats of one client renew together what is due at about the same time: leases of
-// one TTL by five requests in an interval at most, or one more for each 500 leases. Each
-// lease counts from the moment before the request was sent, and is lost alone: one that has
-// no answer in half of its time, or got an error, is renewed in a request of its own.
+// The heartbeats of one client share requests for renewals that are due at about the same time.
+// Leases of one TTL need at most five requests in an interval, or one more for each 500 leases.
+// Each lease counts from the moment before the request was sent, and can be lost only by itself. A
+// renewal that has no answer in half of its time, or that failed, is sent again in a request of its
+// own.
 //
 // # A holder that is started again
 //
-// A program that keeps the name, the owner and the id of its lease (Lease.Claim) takes it
-// up again by Adopt when it was killed, instead of waiting for its end: with the same fencing
-// token, and as long as the lease is current. Nothing is prolonged until it is renewed.
+// A program can keep the name, the owner and the id of its lease (Lease.Claim). After a crash or
+// kill, it takes over the lease by Adopt instead of waiting for its end. The fencing token is the
+// same. This works as long as the lease is current. Adopt does not prolong the lease; a renewal
+// does.
 //
 // # What gets lost
 //

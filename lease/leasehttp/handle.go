@@ -9,15 +9,15 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// A Lease is a lease that this process acquired, with for how long the process may
-// act on it. It is safe for concurrent use.
+// A Lease is a lease that this process acquired, and tracks how long the process may act on it. It
+// is safe for concurrent use.
 type Lease struct {
 	request lease.AcquireRequest
 	margin  time.Duration
-	share   shared.Share // as it was granted; zero = it is an ordinary lease
+	share   shared.Share // as it was granted; zero = an ordinary lease
 
 	mu    sync.Mutex
-	last  lease.Lease // as the server answered last
+	last  lease.Lease // the server's last answer
 	trust lease.Moment
 	beat  *heartbeat // nil = none
 
@@ -29,31 +29,30 @@ func newLease(r lease.AcquireRequest, l lease.Lease, from lease.Moment, margin t
 	return &Lease{request: r, margin: margin, last: l, trust: lease.Trust(from, l, margin)}
 }
 
-// Claim proves the lease.
+// Claim returns the proof of the lease.
 func (l *Lease) Claim() lease.Claim { return l.Last().Claim }
 
-// FencingToken is what a resource that the lease protects must be given: it accepts
-// only tokens that are not less than the greatest it has seen. That of a share rises over the
-// leases of its slot alone: see Share.
+// FencingToken returns the token to pass to a resource that the lease protects. The resource must
+// accept only tokens that are not less than the greatest it has seen. The token of a share rises
+// only over the leases of its slot: see Share.
 func (l *Lease) FencingToken() uint64 { return l.Last().Token }
 
-// Share is the share of a lock that this is, as it was granted: its Slot and its Fence. Zero for
-// an ordinary lease, and for one that was adopted. Last says how long it lasts.
+// Share returns the share as it was granted: its Slot and its Fence. It is zero for an ordinary
+// lease, and for an adopted one. Last says how long the share lasts.
 func (l *Lease) Share() shared.Share { return l.share }
 
 // FencingTokenValue is FencingToken.
 func (l *Lease) FencingTokenValue() uint64 { return l.FencingToken() }
 
-// Last is the lease as the server answered last. Its times are of the server's
-// clock: do not compare them with this machine's.
+// Last returns the lease from the server's last answer. Its times are of the server's clock: do not
+// compare them with this machine's.
 func (l *Lease) Last() lease.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// Remaining is for how long the lease can be trusted without another renewal; 0 =
-// no longer.
+// Remaining returns how long the lease can be trusted without another renewal; 0 = no longer.
 func (l *Lease) Remaining() time.Duration { return l.trusted().Remaining() }
 
 func (l *Lease) trusted() lease.Moment {
@@ -62,7 +61,7 @@ func (l *Lease) trusted() lease.Moment {
 	return l.trust
 }
 
-// renewed notes a renewal. It never shortens the trust.
+// renewed records a renewal. It never shortens the trust.
 func (l *Lease) renewed(next lease.Lease, from lease.Moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,15 +73,15 @@ func (l *Lease) renewed(next lease.Lease, from lease.Moment) {
 
 type leaseKey struct{}
 
-// FromContext returns the lease of the work that a heartbeat's context stands for,
-// as in Do; false if there is none.
+// FromContext returns the lease of a heartbeat's context, such as the context of Do; false if there
+// is none.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(*Lease)
 	return l, ok
 }
 
-// FencingToken returns the fencing token of the lease of ctx; see FromContext. 0,
-// which no lease has, if there is none.
+// FencingToken returns the fencing token of the lease of ctx; see FromContext. It returns 0, which
+// no lease has, if there is none.
 func FencingToken(ctx context.Context) uint64 {
 	if l, ok := FromContext(ctx); ok {
 		return l.FencingToken()

@@ -12,9 +12,9 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// ErrLost is the cause of the end of a context of StartHeartbeat whose lease could
-// not be kept. It is another error than advisory.ErrLost, of a lock, and
-// leader.ErrLost, of leadership: what a program does about each differs.
+// ErrLost is the cause of a StartHeartbeat context's end if its lease could not be kept. It differs
+// from advisory.ErrLost (of a lock) and leader.ErrLost (of leadership), because a program reacts
+// differently to each.
 var ErrLost = errors.New("lease lost")
 
 // A LostError says why a lease was lost.
@@ -33,19 +33,18 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-// HeartbeatOptions say how StartHeartbeat renews. The zero value is good.
+// HeartbeatOptions configure how StartHeartbeat renews. The zero value is good.
 type HeartbeatOptions struct {
-	// Interval is between renewals, jittered by a tenth; a renewal is up to a quarter of it
-	// earlier if another lease of the client is renewed then. 0 = a third of the TTL.
+	// Interval is the time between renewals, jittered by a tenth. If another lease of the client is
+	// renewed, a renewal can be up to a quarter of it earlier. 0 = a third of the TTL.
 	Interval time.Duration
 	TTL      time.Duration // of each renewal. 0 = as acquired
 }
 
-// maxErrors is how many errors the channel of a heartbeat keeps for its reader,
-// beside the last one.
+// maxErrors is how many errors a heartbeat's channel buffers, besides the last one.
 const maxErrors = 16
 
-// A heartbeat keeps one lease.
+// A heartbeat renews one lease.
 type heartbeat struct {
 	client *Client
 	lease  *Lease
@@ -57,23 +56,26 @@ type heartbeat struct {
 
 	// Guarded by together.mu.
 	due     lease.Moment // of the next renewal
-	renewed chan error   // of size one: what came of it, if others renewed this lease with theirs
+	renewed chan error   // of size one: the result, if others renewed this lease with theirs
 }
 
-// StartHeartbeat renews a lease until ctx ends, the lease is lost, ReleaseOnce or
-// Close is called. The context that it returns is for the work: it ends with ctx, with
-// the release, and, with a *LostError as its cause, when the lease can no longer be
-// trusted, before the server gives it to another, whatever became of the
-// renewals. Its Err looks at the clock: after a suspension of the machine it is not nil
-// before any timer has run, whereas Done, and contexts made from it, can be late by an
-// Interval, unless Err is asked. The channel reports each renewal that failed, at last the *LostError if
-// there is one, and is closed at the end; it need not be read.
+// StartHeartbeat renews a lease until ctx ends, the lease is lost, or ReleaseOnce or Close is
+// called.
 //
-// Leases of one client are renewed in one request, as far as their renewals are due at
-// about the same time and they can be trusted for about as long. What becomes of one is
-// nothing to the others. A renewal that failed is tried again alone.
+// The returned context is for the work. It ends with ctx and with the release. It also ends, with a
+// *LostError as its cause, when the lease can no longer be trusted. That is before the server
+// grants the lock to another holder, whatever the result of the renewals. Its Err checks the clock:
+// after a suspension of the machine, Err is not nil even before any timer has run. Done, and
+// contexts derived from it, can be late by an Interval unless Err is called.
 //
-// A second heartbeat of a lease takes the place of the first.
+// The channel receives an error for each failed renewal and, at last, the *LostError if there is
+// one. It is closed at the end, and need not be read.
+//
+// Leases of one client are renewed in one request, if their renewals are due at about the same time
+// and the leases can be trusted for about as long. The result of one does not affect the others. A
+// failed renewal is tried again alone.
+//
+// A second heartbeat of a lease replaces the first.
 func (c *Client) StartHeartbeat(ctx context.Context, l *Lease, options HeartbeatOptions) (context.Context, <-chan error) {
 	l.stopHeartbeat()
 	options.TTL = cmp.Or(options.TTL, l.request.TTL)
@@ -106,8 +108,8 @@ type workContext struct {
 	beat *heartbeat
 }
 
-// Err looks at the clock: work on a machine that was suspended must not go on before
-// the timers have run.
+// Err checks the clock: work on a machine that was suspended must not go on before the timers have
+// run.
 func (c *workContext) Err() error {
 	if c.Context.Err() == nil && c.beat.lease.trusted().Passed() {
 		c.beat.lost(c.beat.late())
@@ -115,7 +117,7 @@ func (c *workContext) Err() error {
 	return c.Context.Err()
 }
 
-// late is the loss at the end of what is trusted.
+// late returns the error of a lease whose trusted time is over.
 func (h *heartbeat) late() *LostError {
 	return &LostError{Name: h.lease.request.Name, Cause: errLate}
 }
@@ -136,7 +138,7 @@ func (l *Lease) stopHeartbeat() {
 	}
 }
 
-// run renews. The guard ends the work's context in time even if a renewal hangs.
+// run renews the lease. The guard ends the work's context in time even if a renewal hangs.
 func (h *heartbeat) run(ctx context.Context) {
 	guard := h.guard()
 	defer guard.Stop()
@@ -163,8 +165,8 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// renewIn renews after a time, or before that together with others. The error is errLate
-// if the lease ended.
+// renewIn renews the lease after d, or earlier together with others. The error is errLate if the
+// lease ended.
 func (h *heartbeat) renewIn(ctx context.Context, d time.Duration, alone bool) error {
 	if alone {
 		if err := pause.For(ctx, d); err != nil {
@@ -195,7 +197,7 @@ func (h *heartbeat) renewIn(ctx context.Context, d time.Duration, alone bool) er
 	select {
 	case err := <-renewed:
 		return err
-	case <-timer.C: // this lease does not depend on the answer to many, which is good also later
+	case <-timer.C: // this lease does not depend on the shared answer, which is still used if it comes later
 		return h.renewAlone(ctx)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -217,7 +219,7 @@ func (h *heartbeat) request() lease.RenewRequest {
 	return lease.RenewRequest{Claim: h.lease.Claim(), TTL: h.TTL}
 }
 
-// take takes what came of a renewal.
+// take records the result of a renewal.
 func (h *heartbeat) take(r renewal) error {
 	if r.err == nil {
 		h.lease.renewed(r.lease, r.from)
@@ -225,7 +227,7 @@ func (h *heartbeat) take(r renewal) error {
 	return r.err
 }
 
-// guard ends the work's context when the lease cannot be trusted any more.
+// guard ends the work's context when the lease can no longer be trusted.
 func (h *heartbeat) guard() *time.Timer {
 	var timer *time.Timer
 	set := make(chan struct{})
@@ -241,8 +243,8 @@ func (h *heartbeat) guard() *time.Timer {
 	return timer
 }
 
-// end ends the work and closes the channel. Without a cause, the heartbeat was
-// stopped, or the guard was faster.
+// end ends the work and closes the channel. A nil cause means that the heartbeat was stopped, or
+// that the guard was faster.
 func (h *heartbeat) end(ctx context.Context, cause error) {
 	if cause != nil {
 		h.lost(&LostError{Name: h.lease.request.Name, Cause: cause})
@@ -256,9 +258,9 @@ func (h *heartbeat) end(ctx context.Context, cause error) {
 	close(h.ended)
 }
 
-// report leaves an error in the channel, if there is room for it beside the last one.
+// report sends an error to the channel, if there is room for it beside the last one.
 func (h *heartbeat) report(err error) {
-	if len(h.errs) < maxErrors { // nobody else sends
+	if len(h.errs) < maxErrors { // only this goroutine sends
 		h.errs <- err
 	}
 }

@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	// maxRenewals is the size of a body of renewals: below what a server takes unless it is
-	// told otherwise.
+	// maxRenewals bounds the size in bytes of a body of renewals, below a server's default limit.
 	maxRenewals = 48 << 10
 
-	// sendingsAtOnce is how many requests one RenewAll has under way.
+	// sendingsAtOnce is how many requests one RenewAll has in flight.
 	sendingsAtOnce = 8
 
-	// singlyFor is how long renewals are sent one by one when a server did not know them
+	// singlyFor is how long renewals are sent one by one after a server did not support them
 	// together, such as one of an earlier version.
 	singlyFor = time.Minute
 )
 
 var _ lease.BatchRenewer = (*Client)(nil)
 
-// RenewAll implements lease.BatchRenewer: as few requests as hold the renewals, each of
-// which is answered by itself. If what became of one is not known, its error says so; the
-// second result is always nil.
+// RenewAll implements lease.BatchRenewer. It sends as few requests as can hold the renewals, and
+// each renewal has its own result. If a renewal's outcome is unknown, its error says so. The second
+// result is always nil.
 func (c *Client) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	results := make([]lease.RenewResult, len(all))
 	c.renewAll(ctx, all, func(i int, r renewal) { results[i] = lease.RenewResult{Lease: r.lease, Err: r.err} })
 	return results, nil
 }
 
-// A renewal is what came of a RenewRequest. A lease that was renewed counts from the Moment.
+// A renewal is the result of a RenewRequest. A renewed lease counts from the Moment.
 type renewal struct {
 	lease lease.Lease
 	from  lease.Moment
 	err   error
 }
 
-// renewAll calls done for each request when its answer is there, from several goroutines.
+// renewAll calls done with the result of each request when its answer arrives, from several
+// goroutines.
 func (c *Client) renewAll(ctx context.Context, all []lease.RenewRequest, done func(i int, r renewal)) {
 	each(pack(all, done), func(p parcel) {
 		if len(p.index) == 1 || c.sendsSingly() {
@@ -83,7 +83,7 @@ func (c *Client) renewSingly(ctx context.Context, all []lease.RenewRequest, p pa
 	})
 }
 
-// each calls f with all, some at a time, and returns when that is done.
+// each calls f for every element, some at a time, and returns when all calls are done.
 func each[T any](all []T, f func(T)) {
 	next := make(chan T)
 	var wg sync.WaitGroup
@@ -101,15 +101,15 @@ func each[T any](all []T, f func(T)) {
 	wg.Wait()
 }
 
-// A parcel is renewals that go out together.
+// A parcel is a group of renewals that go out together.
 type parcel struct {
 	Renewals []json.RawMessage `json:"renewals"` // as in a wire.RenewalsBody
 
-	index []int // of each among all
+	index []int // of each renewal among all
 	size  int
 }
 
-// pack makes parcels that a server takes. What is not valid is done.
+// pack makes parcels that fit a server's limit. It calls done at once for invalid requests.
 func pack(all []lease.RenewRequest, done func(i int, r renewal)) []parcel {
 	var parcels []parcel
 	for i, r := range all {
@@ -132,7 +132,7 @@ func pack(all []lease.RenewRequest, done func(i int, r renewal)) []parcel {
 	return parcels
 }
 
-// readRenewal is what a renewal alone would have returned.
+// readRenewal returns the result that a single renewal would have returned.
 func readRenewal(r lease.RenewRequest, result wire.RenewalResult) (lease.Lease, error) {
 	switch {
 	case result.Lease != nil:
@@ -149,9 +149,9 @@ func readRenewal(r lease.RenewRequest, result wire.RenewalResult) (lease.Lease, 
 	return lease.Lease{}, &unknownError{result.Problem}
 }
 
-// isNoBatch reports whether err tells of no lease, but that many renewals in one request
-// cannot be had: of a server that does not know them, of something on the way that lets
-// only other paths through, or of a server that one of them makes fail.
+// isNoBatch reports whether err says nothing about a lease, but that many renewals in one request
+// do not work. Such errors come from a server that does not know them, from a proxy that lets only
+// other paths through, or from a server that fails on one of the renewals.
 func isNoBatch(err error) bool {
 	if errors.Is(err, lease.ErrInvalid) || errors.Is(err, ErrDenied) {
 		return true

@@ -21,7 +21,7 @@ const (
 	longPoll           = 20 * time.Second
 )
 
-// AcquireOptions say how AcquireWithRetry goes about it. The zero value waits for 30 s.
+// AcquireOptions configure AcquireWithRetry. The zero value waits for 30 s.
 type AcquireOptions struct {
 	TTL         time.Duration     // 0 = the client's
 	Metadata    map[string]string // see lease.AcquireRequest, as for the following three
@@ -29,47 +29,47 @@ type AcquireOptions struct {
 	MinHold     time.Duration
 	MaxLifetime time.Duration
 
-	// Slots asks for a slot of the lock, which up to so many may have at once; Shared for one
-	// that any number may have; Exclusive for the whole lock, while nobody has a slot. See
-	// AcquireShare. One of them at most; none of them = an ordinary lease, which is of
-	// another lock.
+	// Slots asks for a slot of the lock, which up to that many clients may have at once. Shared
+	// asks for a slot that any number may have. Exclusive asks for the whole lock, while nobody has
+	// a slot. See AcquireShare. Set at most one of them. With none, the request is for an ordinary
+	// lease, which is of another lock.
 	Slots     int
 	Shared    bool
 	Exclusive bool
 
-	// IdempotencyKey makes this the same request as another with the key, as after a
+	// IdempotencyKey makes this the same request as another with the same key, such as after a
 	// restart of the program; see lease.AcquireRequest. "" = a new one.
 	IdempotencyKey string
 
-	// MaxWait bounds the whole. 0 = 30 s; negative = until ctx ends.
+	// MaxWait bounds the whole call. 0 = 30 s; negative = until ctx ends.
 	MaxWait time.Duration
 
-	// MaxAttempts bounds the requests. 0 = no bound but MaxWait.
+	// MaxAttempts bounds the number of requests. 0 = only MaxWait bounds them.
 	MaxAttempts int
 
-	// NoLongPoll makes the client ask again and again, when the server recommends it,
-	// instead of letting the server wait.
+	// NoLongPoll makes the client retry when the server recommends it, instead of letting the
+	// server wait.
 	NoLongPoll bool
 }
 
-// AcquireWithRetry acquires a lease, and waits for it within the bounds of options:
-// in the server's line, or by asking again when the server recommends, jittered; also
-// when the server cannot be reached. On failure it returns the last error, such as a
-// *lease.HeldError, or why ctx ended; the outcome is unknown, too, if that of an earlier
-// request is, and the last was not looked at, such as one that a policy refuses by now.
+// AcquireWithRetry acquires a lease, and waits for it within the bounds of options. It waits in the
+// server's queue, or retries when the server recommends it, jittered. It also retries if the server
+// cannot be reached. On failure it returns the last error, such as a *lease.HeldError, or the cause
+// of ctx's end. The outcome is also unknown if that of an earlier request is, and the server did
+// not look at the last request, such as one that a policy refuses by now.
 func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, options AcquireOptions) (*Lease, error) {
 	r := lease.AcquireRequest{
 		Name: name, Holder: owner, TTL: cmp.Or(options.TTL, c.config.TTL), Metadata: options.Metadata, IdempotencyKey: cmp.Or(options.IdempotencyKey, rand.Text()),
 		LockDelay: options.LockDelay, MinHold: options.MinHold, MaxLifetime: options.MaxLifetime,
 	}
 	end := time.Now().Add(cmp.Or(options.MaxWait, DefaultAcquireWait))
-	if options.MaxWait >= 0 { // sending again must not wait again
+	if options.MaxWait >= 0 { // a resent request must not wait again
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, end.Add(c.config.Timeout), errors.New("the time to wait is over"))
 		defer cancel()
 	}
 	warned := false
-	var unknown error // what an earlier request came to, which can have been granted
+	var unknown error // the error of an earlier request that may have been granted
 	for attempt := 1; ; attempt++ {
 		wait := longPoll
 		if options.MaxWait >= 0 {
@@ -85,7 +85,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 		}
 		retry, again := retryAfter(err, attempt)
 		if errors.Is(err, lease.ErrHeld) && wait > 0 {
-			retry = max(retry-time.Since(asked), 0) // it has waited in the line, unless the server cuts that short
+			retry = max(retry-time.Since(asked), 0) // it has waited in the queue, unless the server cuts that short
 		}
 		switch {
 		case errors.Is(err, lease.ErrHeld):
@@ -108,7 +108,7 @@ func (c *Client) AcquireWithRetry(ctx context.Context, name, owner string, optio
 	}
 }
 
-// acquireAny asks once for what options say.
+// acquireAny sends one request of the kind that options select.
 func (c *Client) acquireAny(ctx context.Context, r lease.AcquireRequest, options AcquireOptions, wait time.Duration) (*Lease, error) {
 	if options.Slots == 0 && !options.Shared && !options.Exclusive {
 		l, from, err := c.acquire(ctx, r, wait)
@@ -125,11 +125,11 @@ func (c *Client) acquireAny(ctx context.Context, r lease.AcquireRequest, options
 
 // isRefusal reports whether err says that nothing was done.
 func isRefusal(err error) bool {
-	return errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady) // and ErrDenied with that
+	return errors.Is(err, lease.ErrInvalid) || errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrNotReady) // which ErrDenied matches too
 }
 
-// retryAfter is how long to wait after err before asking again, and whether asking
-// can help.
+// retryAfter returns how long to wait after err before the next attempt, and whether an attempt can
+// help.
 func retryAfter(err error, attempt int) (time.Duration, bool) {
 	if e, ok := errors.AsType[*lease.HeldError](err); ok {
 		return max(e.Retry, time.Millisecond), true
@@ -143,9 +143,8 @@ func retryAfter(err error, attempt int) (time.Duration, bool) {
 	return wire.Jitter(min(wire.DefaultRetry<<min(attempt, 4), time.Second)), true // the server may be back then, and knows the key
 }
 
-// ReleaseOnce ends the heartbeat and the lease, also if ctx has ended, in the time of
-// the client's Timeout at most. Further calls return the result of the first:
-// deferring it is always right.
+// ReleaseOnce ends the heartbeat and the lease, even if ctx has ended, within the client's Timeout.
+// Further calls return the result of the first, so deferring it is always safe.
 func (c *Client) ReleaseOnce(ctx context.Context, l *Lease) error {
 	l.release.Do(func() {
 		l.stopHeartbeat()

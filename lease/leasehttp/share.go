@@ -9,9 +9,9 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// AcquireShare asks for a slot of a lock, or for the whole lock, and lets the server wait for
-// it for as long as wait; 0 = not. See shared.Locker, whose promises these are.
-// *lease.HeldError if it did not get it. The share's claim is renewed and released as any.
+// AcquireShare asks for a slot of a lock, or for the whole lock, and lets the server wait for it
+// for up to wait; 0 = no wait. See shared.Locker for the guarantees. It returns *lease.HeldError if
+// it did not get the share. The share's claim is renewed and released like any other.
 func (c *Client) AcquireShare(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error) {
 	if r.IdempotencyKey == "" {
 		r.IdempotencyKey = rand.Text()

@@ -9,15 +9,15 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A together has the heartbeats of a client that wait for their next renewal. The first
-// whose time has come takes along those whose time is near.
+// A together holds the heartbeats of a client that wait for their next renewal. The first one that
+// is due also renews those that are due soon.
 type together struct {
 	mu      sync.Mutex
 	waiting map[*heartbeat]struct{}
 }
 
-// enter lets a heartbeat be taken along; its own time comes after d.
-// The channel gets what came of that.
+// enter adds a heartbeat that is due after d, so that others can renew it earlier. The channel
+// receives the result in that case.
 func (t *together) enter(h *heartbeat, d time.Duration) <-chan error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,14 +36,14 @@ func (t *together) leave(h *heartbeat) {
 	delete(t.waiting, h)
 }
 
-// A member is a heartbeat that waits for what comes of one renewal.
+// A member is a heartbeat that waits for the result of one shared renewal.
 type member struct {
 	*heartbeat
 	answered chan<- error
 }
 
-// gather returns the heartbeats to renew with one whose time has come, and itself; none
-// if another has taken it along.
+// gather returns first, which is due, and the heartbeats to renew with it; none if another
+// heartbeat has already included first.
 func (t *together) gather(first *heartbeat) []member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,11 +65,11 @@ func (t *together) gather(first *heartbeat) []member {
 	return all
 }
 
-// alike reports whether leases can be trusted for about as long: a request for both is
-// given up when the first of them ends, and other servers are asked in time for it.
+// alike reports whether two leases can be trusted for about as long. A request for both ends when
+// the first of them ends, and its failover to other servers is timed for it.
 func alike(a, b time.Duration) bool { return min(a, b) > 0 && min(a, b) >= max(a, b)/4*3 }
 
-// renewTogether renews the leases of heartbeats that wait for it.
+// renewTogether renews the leases of gathered heartbeats in one go.
 func (c *Client) renewTogether(all []member) {
 	requests := make([]lease.RenewRequest, len(all))
 	remaining := all[0].lease.Remaining()

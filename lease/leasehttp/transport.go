@@ -25,14 +25,14 @@ import (
 type transport struct {
 	http.Client
 
-	own    *http.Transport // of Client; nil = the program's
+	own    *http.Transport // of Client; nil = the caller's HTTPClient
 	base   string          // scheme, host and path
 	header http.Header
-	prefix string        // of the ids of requests
+	prefix string        // of request ids
 	sent   atomic.Uint64 // requests
 }
 
-// An answer is what came back.
+// An answer is a server's response.
 type answer struct {
 	status      int
 	contentType string
@@ -46,12 +46,12 @@ var (
 )
 
 const (
-	// maxAnswer bounds what the client reads: a page of 1,000 locks with all their
+	// maxAnswer bounds the bytes that the client reads. A page of 1,000 locks with all their
 	// metadata is smaller.
 	maxAnswer = 32 << 20
 
 	maxIdleConns = 1024
-	maxIdleTime  = time.Minute // before the server ends them
+	maxIdleTime  = time.Minute // shorter than the server's limit
 )
 
 func newTransport(c *ClientConfig, base *url.URL) *transport {
@@ -69,14 +69,14 @@ func newTransport(c *ClientConfig, base *url.URL) *transport {
 		}
 		t.Transport = t.own
 	}
-	if t.CheckRedirect == nil { // whoever set BaseURLs said where claims may be sent
+	if t.CheckRedirect == nil { // BaseURLs says where claims may be sent
 		t.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	return t
 }
 
-// newConnections speaks HTTP/1.1 only: a sending that gets no answer in time takes its
-// connection with it, so that the next one goes another way.
+// newConnections speaks only HTTP/1.1. A sending that gets no answer in time closes its connection,
+// so that the next one takes another.
 func newConnections(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -99,8 +99,8 @@ func dialing(path string) func(context.Context, string, string) (net.Conn, error
 	}
 }
 
-// send sends a request once; target is its path below the base, and its query. It returns the answer in the
-// time of timeout, or not at all.
+// send sends a request once. target is its path below the base, and its query. send returns the
+// answer within timeout, or an error.
 func (t *transport) send(ctx context.Context, method, target string, body []byte, timeout time.Duration) (answer, error) {
 	if err := context.Cause(ctx); err != nil {
 		return answer{}, err
@@ -111,7 +111,7 @@ func (t *transport) send(ctx context.Context, method, target string, body []byte
 	if err == nil {
 		return a, nil
 	}
-	if t.own != nil && ctx.Err() == nil { // idle connections lead the same way
+	if t.own != nil && ctx.Err() == nil { // idle connections take the same path
 		t.own.CloseIdleConnections()
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
@@ -142,7 +142,6 @@ func (t *transport) exchange(ctx context.Context, method, target string, body []
 	return readAnswer(response)
 }
 
-// readAnswer reads the body of a response.
 func readAnswer(response *http.Response) (answer, error) {
 	if response.ContentLength > maxAnswer {
 		return answer{}, errTooLong

@@ -9,14 +9,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrUnavailable says that no server took the request, or that a request which only reads got no answer. Nothing
-// was done.
+// ErrUnavailable says that no server accepted the request, or that a read-only request got no
+// answer. Nothing was done.
 var ErrUnavailable = errors.New("no lock server answers")
 
-// An UnavailableError matches ErrUnavailable and lease.ErrBusy: the request may be tried again.
+// An UnavailableError matches ErrUnavailable and lease.ErrBusy: the caller may retry the request.
 type UnavailableError struct {
 	Request string   // such as "acquire job"
-	Servers []string // that were to be asked
+	Servers []string // those to try
 	Cause   error    // of the last sending
 }
 
