@@ -74,17 +74,17 @@ type Config struct {
 	LocksPerConn int
 
 	// MaxLocks bounds the locks that a Locker with more than one lock per connection holds or
-	// requests at one time: a process that fills the server's lock table stops everybody. Beyond
+	// requests at one time. A process that fills the server's lock table stops everybody. Beyond
 	// the limit, requests fail with an ErrLockTableFull. 0 = 5 % of the server's lock table, but at
 	// least 100. The lock table has room for max_locks_per_transaction × (max_connections +
 	// max_prepared_transactions) locks. With one lock per connection MaxLocks is ignored: there are
 	// never more than MaxConns locks.
 	MaxLocks int
 
-	// Wait bounds a request for a lock, with everything that it needs: a connection of the pool,
-	// attempts to connect to any number of hosts, the checks of a new connection. When it is over,
-	// the Locker asks the server who holds the lock. A silent server delays the error by half a
-	// second at most. 0 = 15 s; NoTimeout = until the context ends.
+	// Wait bounds a request for a lock, with everything that it needs. That is a connection of the
+	// pool, attempts to connect to any number of hosts, and the checks of a new connection. When
+	// the time is over, the Locker asks the server who holds the lock. A silent server delays the
+	// error by half a second at most. 0 = 15 s; NoTimeout = until the context ends.
 	Wait time.Duration
 
 	// SessionTTL is the server's idle_session_timeout on lock connections. If a lock's holder is

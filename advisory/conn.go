@@ -281,7 +281,7 @@ func (c *core) unmade(node *locktable.Conn, err error) {
 	c.table.Unmade(node, c.present(), err, c.instant(c.redial.notBefore), errors.Is(err, ErrLockTableFull))
 }
 
-// gone counts a connection that no longer exists.
+// gone records that a connection no longer exists.
 func (c *core) gone() {
 	c.connected.Add(-1)
 	c.wg.Done()

@@ -16,7 +16,7 @@ var databases struct {
 	known map[string]*database
 }
 
-// A database is the state that the Lockers of this process on one database share: the Lockers, and the
+// A database is the state that the Lockers of this process on one database share. It has the Lockers, and the
 // requests that wait while their caller holds locks of another Locker. A nil database is an unknown one, and
 // is empty.
 //
@@ -135,13 +135,13 @@ func waitOf(r *request, inside *Lock, before *wait) *wait {
 	return &wait{core: r.lock.core, request: r, id: r.identify(), name: r.name, mode: r.Mode, slot: r.slots != nil, inside: inside, before: before}
 }
 
-// search ends the wait of a request that closes a circle through several Lockers: the holder of the wanted
-// lock waits for another lock, and so on, up to a lock that the request's caller holds. The request's caller
+// search ends the wait of a request that closes a circle through several Lockers. In a circle, the holder of
+// the wanted lock waits for another lock, and so on, up to a lock that the request's caller holds. The caller
 // calls search, not under core.mu.
 //
 // The search inspects one Locker at a time, so the state that it saw may never have existed at one moment. A
-// circle is real if all of it is still there at a second check: no wait and no lock of it has ended between
-// the two checks, so the whole circle existed in between.
+// circle is real if all of it is still there at a second check. Then no wait and no lock of it has ended
+// between the two checks, and the whole circle existed in between.
 func (d *database) search(r *request) {
 	d.searching.Lock()
 	defer d.searching.Unlock()

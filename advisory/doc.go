@@ -24,9 +24,9 @@
 //   - The end of the connection, because the server or a firewall closes it: the holder detects
 //     the loss after about a millisecond. At the very beginning of a hold, which is not watched
 //     yet, it takes 5 ms longer. With all processors busy, 0.2 s were measured.
-//   - Nothing, because a reset reaches only the server, or because the server's clock is set
-//     forward while the network is silent: the server frees the lock at once. The holder's
-//     context ends at its deadline, which is up to nine tenths of Config.SessionTTL away.
+//   - Nothing, because a reset reaches only the server, or the server's clock is set forward
+//     while the network is silent. The server frees the lock at once. The holder's context ends
+//     at its deadline, which is up to nine tenths of Config.SessionTTL away.
 //   - Nothing, because the network is silent in both directions: the holder's context ends
 //     before the server frees the lock. Only work that checks its context stops.
 //
@@ -35,8 +35,8 @@
 // The package does not work on a standby, which has a lock space of its own. It does not work
 // behind a transaction pooler either, because that shares sessions between clients. Open
 // detects and rejects both. Locks are per database. A promoted standby has none of the old
-// primary's locks: other processes can take them there while a holder that is cut off from the
-// promotion still believes in its own.
+// primary's locks, so other processes can take them there. A holder that is cut off from the
+// promotion still believes in its own lock meanwhile.
 //
 // # What it guarantees
 //
@@ -46,8 +46,8 @@
 //     cause. That takes milliseconds if the end of the connection reaches the holder and a
 //     processor is free. If nothing reaches it any more, its context ends before
 //     Config.SessionTTL is over.
-//   - After the process was stopped or its machine suspended, the first check finds the lock
-//     lost. The checks are Lock.Lost, and Err and Done of Lock.Context. Err of a context that
+//   - After the process was stopped or its machine suspended, the first check finds a lost
+//     lock. The checks are Lock.Lost, and Err and Done of Lock.Context. Err of a context that
 //     context.WithValue derived from it is one too. A context that context.WithCancel,
 //     WithTimeout or an errgroup derived cannot check the clock: a timer cancels it. The timer
 //     also wakes a goroutine that is blocked in a receive. After a stop, that takes until the
@@ -60,8 +60,9 @@
 //     cannot see a message in transit. So a loss in the last 100 µs, plus the latency from the
 //     server to this process, can go unnoticed. If the network has gone silent, the bound is
 //     the session's deadline, which comes before SessionTTL is over.
-//   - The lock of a process that died, was stopped or was cut off becomes free for others: at
-//     once if the server receives the end of its connection, otherwise after Config.SessionTTL.
+//   - If a process died, was stopped or was cut off, its lock becomes free for others. That
+//     happens at once if the server receives the end of the connection, otherwise after
+//     Config.SessionTTL.
 //   - Nothing is left behind. After an error, a timeout, a cancellation or a panic, PostgreSQL
 //     has no lock of ours without a handle. No connection returns to the pool while it has, or
 //     may have, a lock.
@@ -77,7 +78,7 @@
 //   - Waits disturb nothing else. A wait blocks no CREATE INDEX CONCURRENTLY for longer than a
 //     wait step, holds no old snapshot, and writes nothing to the server's log. (A transaction
 //     that waits in LockTx has a snapshot, as transactions do.) The exception is a canceled
-//     wait: PostgreSQL signals a cancel request twice, and the second signal can arrive after
+//     wait. PostgreSQL signals a cancel request twice, and the second signal can arrive after
 //     the wait has ended. Then the server logs "canceling statement due to user request", after
 //     one in 5,000 canceled waits on a busy machine. It has no other effect.
 //   - All keys share the same statements: pg_stat_statements gets some 30 entries.
@@ -103,7 +104,7 @@
 // socket. PostgreSQL tells its client why a session ends before it releases the session's locks
 // (PostgreSQL manual, "Message Flow", Termination). The kernel closes the connection of a
 // backend that was killed. If anything has arrived that does not answer a statement, the Locker
-// does not hand the lock off: it releases the lock at the server, whose answer says whether the
+// does not hand the lock off. It releases the lock at the server, whose answer says whether the
 // lock was held. If it was not, the holder gets its *LostError and the waiter queues at the
 // server.
 //
@@ -130,8 +131,8 @@
 //
 //   - A connection that ends takes all its locks with it, K at most. pg_terminate_backend on
 //     one session ends them all. A holder that checks its lock learns of the loss at its first
-//     check. Holders that are blocked in a receive are notified one after the other, which
-//     takes some 2 µs of a processor for each lock: 2 ms for 1,000 locks, 20 ms for 10,000, and
+//     check. Holders that are blocked in a receive are notified one after the other. That takes
+//     some 2 µs of a processor for each lock: 2 ms for 1,000 locks, 20 ms for 10,000. It takes
 //     longer in proportion if the processors are busy.
 //   - A key that another process holds waits on a connection that takes no new locks meanwhile,
 //     so it holds up nobody. A lock that is won there stays there until it is released. The

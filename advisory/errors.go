@@ -22,8 +22,8 @@ var (
 	ErrTimeout = errors.New("advisory: timed out waiting for lock")
 	// ErrReentrant: the context already carries a lock on the key, which stays held. The lock is of this
 	// Locker, or of another one of the process on the same database. Two databases count as the same if the
-	// server's system identifier and the database's oid are equal, as in a copy of the server's files, and if
-	// the role may call pg_control_system().
+	// server's system identifier and the database's oid are equal, as in a copy of the server's files. The
+	// role must be allowed to call pg_control_system().
 	ErrReentrant = errors.New("advisory: lock is already held by this context")
 	// ErrReleased: the lock was released before.
 	ErrReleased = errors.New("advisory: lock was already released")
@@ -43,10 +43,10 @@ var (
 	// ErrUnavailable: PostgreSQL could not be reached, or has no connection to give now. A later attempt can
 	// succeed.
 	ErrUnavailable = session.ErrUnavailable
-	// ErrRefused: PostgreSQL answered and refuses this client: a wrong password, no such role or database, no
-	// line in pg_hba.conf, a missing right, a login trigger that raises. Or this client refuses the server,
-	// because it cannot verify the server's certificate. A retry fails until somebody changes the settings or
-	// the server. If the server sent a *pgconn.PgError, the error wraps it.
+	// ErrRefused: PostgreSQL answered and refuses this client. Reasons are a wrong password, no such role or
+	// database, no line in pg_hba.conf, a missing right, or a login trigger that raises. Or this client
+	// refuses the server, because it cannot verify the server's certificate. A retry fails until somebody
+	// changes the settings or the server. If the server sent a *pgconn.PgError, the error wraps it.
 	ErrRefused = session.ErrRefused
 	// ErrPooler: the connection goes through a transaction pooler, where session locks leak. Connect directly
 	// or through a pool in session mode. A lock in a transaction works there, unless the driver keeps
@@ -120,7 +120,7 @@ func (h *Holder) String() string {
 // A HeldError says that a try found the lock held. It matches ErrHeld.
 type HeldError struct {
 	Key    namespace.Key
-	Holder *Holder // nil if it has released the lock since, or if nobody could be asked, as the text then says
+	Holder *Holder // nil if it has released the lock since, or if the Locker could not ask for it, as the text then says
 
 	unknown string // why the holder is unknown
 }
@@ -141,8 +141,8 @@ type TimeoutError struct {
 	Cause  error   // context.Cause, if the context ended the wait; context.DeadlineExceeded for LockTx, whose wait ends before ctx does
 
 	// Slots is how many slots the semaphore has, 0 if the wait was for no slot. All of them were held at the
-	// last check. Holders are the holders of the first slots: ten at most, and only as many as the Locker
-	// could ask for in a quarter of a second.
+	// last check. Holders are the holders of the first slots. There are ten at most, and fewer if the Locker
+	// could not ask for all of them in a quarter of a second.
 	Slots   int
 	Holders []Holder
 

@@ -129,7 +129,7 @@ func (c *core) borrow(until time.Time) *conn {
 	return nil
 }
 
-// ping asks the server whether a connection lives, under mu, which it gives up
+// ping asks the server whether a connection lives. It is called under mu, which it releases
 // meanwhile. It returns the loss, or the cause of ctx.
 func (c *core) ping(ctx context.Context, node *locktable.Conn) error {
 	r := &request{lock: &Lock{core: c}, ended: ctx.Done()}

@@ -29,9 +29,9 @@ type Lock struct {
 
 	ended  bool // by Release; the fields from here are guarded by mu
 	mu     sync.Mutex
-	ctx    context.Context // made when asked for
+	ctx    context.Context // created on demand
 	cancel context.CancelCauseFunc
-	lost   chan struct{} // made when asked for
+	lost   chan struct{} // created on demand
 	loss   *LostError
 }
 
@@ -126,7 +126,7 @@ func (l *Lock) Lost() <-chan struct{} {
 }
 
 // Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
-// the bound that the package's documentation states, and another process can take it. A lock that
+// the bound that the package's documentation states. Another process can then take it. A lock that
 // was lost returns its *LostError, and a second Release returns ErrReleased. So a deferred Release
 // is always right.
 //

@@ -10,7 +10,7 @@ import (
 // processor.
 const pauseEvery = 200 * time.Millisecond
 
-// A pauseWatch detects that the process or the machine stood still while locks were held: a context
+// A pauseWatch detects that the process or the machine stood still while locks were held. A context
 // that descends from a lock's context cannot check the clock itself. The timer runs on
 // CLOCK_MONOTONIC. So it is due at once when the process continues after a SIGSTOP, and within
 // pauseEvery after the machine was suspended. It is guarded by core.mu.

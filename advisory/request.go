@@ -154,8 +154,8 @@ func (r *request) wakeUp() {
 	}
 }
 
-// grace is how long a caller whose time is over waits for an answer that is on its way, because an answer is
-// more informative than a timeout.
+// grace is how long a caller whose time is over waits for an answer that is on its way. An answer is more
+// informative than a timeout.
 const grace = 200 * time.Millisecond
 
 // await returns true when the request is settled. It returns false when the request was withdrawn because its

@@ -293,8 +293,8 @@ func notify(ctx context.Context, conn *pgx.Conn, payload string) ([]Silent, erro
 	return listeners, nil
 }
 
-// inTheWay reports whether a candidate is in the way of a resignation: it could lead before the candidate
-// that is to lead, or is that candidate and does not know it yet.
+// inTheWay reports whether a candidate is in the way of a resignation. It is if it could lead before the
+// candidate that is to lead. It also is if it is that candidate and does not know it yet.
 func (r Request) inTheWay(e Election) bool {
 	return (e.State == "follower" || e.State == "acquiring") && e.StandsBack == (e.Node == r.To)
 }

@@ -31,7 +31,7 @@ type Member struct {
 	Conn          *pgx.ConnConfig
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 	Connect       func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error) // nil = pgx.ConnectConfig
-	// ApplicationName is that of the source's own sessions.
+	// ApplicationName is the name of the source's own sessions.
 	ApplicationName string
 	Config          Config
 	Source          Source

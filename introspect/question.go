@@ -22,7 +22,7 @@ type Question struct {
 	Timeout time.Duration `json:"-"`
 }
 
-// Matches reports whether a lock is asked for.
+// Matches reports whether the question asks for a lock.
 func (q Question) Matches(tag namespace.Tag, text string) bool {
 	if !strings.HasPrefix(text, q.Prefix) {
 		return false

@@ -156,7 +156,7 @@ func (r *responder) respond(ctx context.Context, conn *pgx.Conn, n *pgconn.Notif
 	}
 	parts, err := split(text)
 	if err != nil {
-		return nil // it asked for too much
+		return nil // the question asked for too much
 	}
 	_, err = conn.Exec(ctx, "SELECT pg_catalog.pg_notify($1, part) FROM pg_catalog.unnest($2::pg_catalog.text[]) AS part", pgx.QueryExecModeExec, c.Reply, parts)
 	return err

@@ -56,10 +56,15 @@ func (k Key) integer() (int32, bool) {
 	return k2, pair && k.namespace.number != 0
 }
 
-// String returns the text form that Set.Parse reads: "agent/42" for a key of a
-// namespace, "1:100" for a raw pair, "@12345" for a raw single key, and
-// "invalid" for the zero Key. The text of a companion key, "agent/42#slot7", is a
-// label only: read back, it would name an entity "42#slot7".
+// String returns the text form that Set.Parse reads:
+//
+//   - "agent/42" for a key of a namespace
+//   - "1:100" for a raw pair
+//   - "@12345" for a raw single key
+//   - "invalid" for the zero Key
+//
+// The text of a companion key, "agent/42#slot7", is a label only: read back, it would
+// name an entity "42#slot7".
 func (k Key) String() string {
 	if k.namespace.number != 0 {
 		return k.namespace.name + "/" + k.Entity()

@@ -3,7 +3,7 @@ package boottime
 import "time"
 
 // A Moment is a time of this process on two clocks that nobody sets. If they differ, the
-// clock counts that ran on while the machine was suspended: a period that ends at a
+// clock counts that ran on while the machine was suspended. A period that ends at a
 // Moment ends when the first clock reaches it. In a synctest bubble, only the clock of
 // package time is simulated. The zero Moment is long past.
 type Moment struct {
