@@ -19,7 +19,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// stall holds up all tries until what it returns is called.
+// stall delays all tries until the returned function is called.
 func (f *faulty) stall() (goOn func()) {
 	gate := make(chan struct{})
 	f.onTry = func(namespace.Tag) error { <-gate; return nil }
@@ -53,7 +53,7 @@ func TestTheLossOfAConnectionInABatchIsToldToItsHoldersAndTheTriesGoToAnother(t 
 	})
 }
 
-// A bubble in which somebody waits for ever fails.
+// A bubble in which a goroutine waits forever fails.
 func TestACloseLeavesNobodyWaitingForOneWhoIsToDrive(t *testing.T) {
 	t.Parallel()
 	for round := range 200 {
@@ -127,8 +127,8 @@ func TestACloseIsNotHeldUpByAnUnlockThatFailsMeanwhile(t *testing.T) {
 	})
 }
 
-// What the end of a connection tells one who drives is for nobody: left behind, it would
-// wake the next user of the request's room before its answer.
+// The end of a connection must leave no signal for a gathering driver behind: it would wake the
+// next user of the reused request before that gets its answer.
 func TestALossWhileOneGathersLeavesNoSignalBehind(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()

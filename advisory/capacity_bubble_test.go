@@ -95,8 +95,8 @@ func TestAWaitLeavesAConnectionThatIsBeingMade(t *testing.T) {
 	})
 }
 
-// The connection that was to be made for a wait that was canceled is nobody's: a lock that is
-// asked for then gets another one.
+// A wait was canceled while a connection was being made for it. Nobody uses that connection: a lock
+// that is requested then gets another one.
 func TestALockIsNotAskedForOnAConnectionThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 2, func(w *world) {
@@ -168,8 +168,8 @@ func TestAKeyIsTriedOnAConnectionThatLivesIfTheServerHasNoFurtherOne(t *testing.
 	})
 }
 
-// One wait moves to a connection, by which it makes room on another one; the wait that has
-// none is not given the same.
+// One wait moves to a connection, and so makes room on another one. A wait without a connection
+// must not be given the same connection.
 func TestTwoWaitsNeverShareAConnection(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, 2, func(w *world) {

@@ -21,7 +21,8 @@ func (w waitsForOne) tracer() advisory.Tracer {
 	}}
 }
 
-// A reader asks for a key whose reader waits for the other one.
+// A caller requests a key in shared mode. A reader of that key waits for a key that the caller
+// holds.
 func TestReadersOfOneKeyOnAServerAreNoDeadlock(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {

@@ -64,8 +64,7 @@ func TestAConnectionThatDiesBetweenTheKeysOfAnAcquireAllEndsIt(t *testing.T) {
 	})
 }
 
-// What an AcquireAll has on another connection than the one that died goes back with its
-// release.
+// The keys of an AcquireAll on connections that did not die go back with its release.
 func TestTheReleaseOfALostLockGivesItsOtherKeysBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -122,7 +121,7 @@ func TestAWaitThatSucceedsOnAConnectionThatHasEndedIsNoGrant(t *testing.T) {
 	})
 }
 
-// Keys that are parked are asked again and again; without room for them that ends too.
+// The Locker retries parked keys again and again. Without room for them, that must end too.
 func TestParkedKeysWithoutRoomForTheirLocksHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, many, func(w *world) {
@@ -145,8 +144,8 @@ func TestParkedKeysWithoutRoomForTheirLocksHoldUpNobody(t *testing.T) {
 	})
 }
 
-// A reader that asks whether a writer waits, and leaves before its question is sent, is
-// not taken for somebody who would drive the connection.
+// A reader asks whether a writer waits, and leaves before its question is sent. It must not be
+// appointed to drive the connection.
 func TestAReaderThatLeavesBeforeItsQuestionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, many, func(w *world) {

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// What a program gives for connecting may ignore its context.
+// A program's connection hooks may ignore their context.
 func TestCloseDoesNotWaitForWhatHangsInConnecting(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {

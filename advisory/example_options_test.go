@@ -35,7 +35,7 @@ func ExampleLocker_With() {
 	// <nil>
 }
 
-// Who has the lock is in the error.
+// The error names the holder of the lock.
 func ExampleLocker_TryAcquire() {
 	orders := namespace.Must(2, "order")
 	server := advisorytest.NewServer()
@@ -64,8 +64,8 @@ func ExampleLocker_TryAcquire() {
 	// <nil>
 }
 
-// A process that holds many locks at a time needs few connections for them. What it costs: the
-// end of a connection takes all locks that it carries.
+// A process that holds many locks at a time needs only a few connections for them. The price is
+// that the end of a connection loses all locks that it carries.
 func ExampleConfig_locksPerConn() {
 	tenants := namespace.Must(6, "tenant")
 	locker, err := advisorytest.NewServer().Open(advisory.Config{MaxConns: 4, LocksPerConn: 500, MaxLocks: 1000})
@@ -85,7 +85,7 @@ func ExampleConfig_locksPerConn() {
 	// 600 locks on 2 connections
 }
 
-// A Tracer that writes down what takes long, and what was lost.
+// This Tracer records requests that take long, and lost locks.
 func ExampleTracer() {
 	orders := namespace.Must(2, "order")
 	server := advisorytest.NewServer()

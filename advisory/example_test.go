@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The examples run on a server in memory; a program calls advisory.Open.
+// The examples run on an in-memory server. A program calls advisory.Open.
 func exampleLocker() *advisory.Locker {
 	locker, err := advisorytest.NewServer().Open(advisory.Config{})
 	if err != nil {
@@ -110,7 +110,7 @@ func ExampleLocker_AcquireSlot() {
 	// true
 }
 
-// A write that must not happen without the lock takes the lock in its own
+// If a write must not happen without the lock, take the lock in the write's own
 // transaction.
 func ExampleLockTx() {
 	orders := namespace.Must(2, "order")
@@ -126,9 +126,9 @@ func ExampleLockTx() {
 	_ = ship
 }
 
-// The work has a context with a time limit of its own, which is told of a loss a moment
-// later than the lock's. Before a write that must not be late, look at the lock's. Where
-// even the time between the look and the write is too long, use LockTx.
+// The work has a context with its own time limit. A loss ends that context a moment later
+// than the lock's. Before a write that must not be late, check the lock's context. If
+// even the time between the check and the write is too long, use LockTx.
 func ExampleLock_Context() {
 	orders := namespace.Must(2, "order")
 	locker := exampleLocker()

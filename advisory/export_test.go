@@ -17,8 +17,8 @@ func (l *Locker) Trace() *tabletrace.Trace {
 	return trace
 }
 
-// TrustSessions has the Locker believe in its sessions until somebody tells it
-// otherwise: the control of tests in which it looks.
+// TrustSessions makes the Locker trust its sessions until it is notified of their end. It is the
+// control of tests in which the Locker checks.
 func (l *Locker) TrustSessions() {
 	l.verifyBy(func(s session.Session, now time.Time) (seen time.Time) {
 		if s.Look(now, false).State == session.Held {
@@ -28,7 +28,7 @@ func (l *Locker) TrustSessions() {
 	})
 }
 
-// DistrustSessions has the Locker ask the server each time.
+// DistrustSessions makes the Locker ask the server each time.
 func (l *Locker) DistrustSessions() {
 	l.verifyBy(func(session.Session, time.Time) (seen time.Time) { return seen })
 }

@@ -39,7 +39,7 @@ func TestReadersThatComeOneByOneNeedOneConnection(t *testing.T) {
 	}
 }
 
-// Each reader holds for longer than a wait step lasts, and no moment is without one.
+// Each reader holds the key for longer than a wait step, and some reader holds it at any moment.
 func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
@@ -73,7 +73,7 @@ func TestAWriterGetsItsTurnAmongReadersOfOtherProcessesThatNeverPause(t *testing
 	})
 }
 
-// Who had the turnstile gives up, and nobody tells those whom it kept out.
+// A writer that holds the turnstile gives up. Nobody notifies the readers that it kept out.
 func TestReadersJoinAgainWhenAWriterElsewhereHasGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

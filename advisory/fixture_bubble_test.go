@@ -25,7 +25,7 @@ type world struct {
 	locksPerConn int // of each Locker
 }
 
-// inBubble runs a test of what is so in both modes.
+// inBubble runs a test in both modes.
 func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	lockmode.InTurn(t, func(t *testing.T) { t.Helper(); inBubbleOf(t, lockmode.Of(t).LocksPerConn, test) })
@@ -34,7 +34,7 @@ func inBubble(t *testing.T, test func(w *world)) {
 // many is more than any test has locks on one connection.
 const many = 10_000
 
-// inBubbleOf runs a test of one mode.
+// inBubbleOf runs a test in one mode.
 func inBubbleOf(t *testing.T, locksPerConn int, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(&world{T: t, server: memory.NewServer(), locksPerConn: locksPerConn}) })

@@ -216,8 +216,8 @@ func TestEveryReaderSeesTheLossWhileTheFirstIsTold(t *testing.T) {
 	})
 }
 
-// A key that is in use all the time has one record, which must not keep what those
-// who have lost it left.
+// A key that is always in use has one record. The record must not keep data of holders that lost
+// the key.
 func TestAKeyInUseKeepsNothingOfALostLock(t *testing.T) {
 	t.Parallel()
 	type key struct{}

@@ -15,7 +15,7 @@ import (
 
 var agents = namespace.Must(1, "agent")
 
-// inBothModes runs a test of what is so in both modes.
+// inBothModes runs a test in both modes.
 func inBothModes(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	lockmode.Run(t, test)

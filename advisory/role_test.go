@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// The settings of the role hold until a connection has made its own.
+// The role's settings apply until a connection has set its own.
 func TestALockerWorksForARoleWhoseTimeoutsEndEverything(t *testing.T) {
 	t.Parallel()
 	inBothModes(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 	})
 }
 
-// Nothing else can happen while locks are described, so that goes page by page.
+// The description of locks blocks all other changes, so it goes page by page.
 func TestHeldDescribesAFewLocksAtATime(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, many, func(w *world) {

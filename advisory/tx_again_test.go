@@ -9,7 +9,8 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A transaction that has a key does not stand behind the writer that waits for it, as it would not in plain SQL.
+// A transaction that holds a key does not queue behind a writer that waits for it. Plain SQL
+// behaves the same.
 func TestATransactionThatHasAKeyGetsItAgainThoughAWriterWaits(t *testing.T) {
 	inBothModes(t, func(t *testing.T) {
 		t.Helper()

@@ -80,7 +80,8 @@ func TestLockTxOfAContextThatHasEndedSendsNothing(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 }
 
-// What LockTx says of a context that is canceled: the driver ends the transaction. It is so with a deadline, too.
+// LockTx documents that the driver ends the transaction if the context is canceled. That also holds
+// for a context with a deadline.
 func TestACanceledLockTxEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	work := workPool(t, pgtest.DSN(t))
@@ -135,7 +136,7 @@ func TestLockTxRespectsTheTransactionsLockTimeout(t *testing.T) {
 	})
 }
 
-// Else a role's default for what makes tables would end each wait for a key.
+// Otherwise a role's default, meant for statements on tables, would end each wait for a key.
 func TestADefaultLockTimeoutDoesNotEndTheWaitOfLockTx(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

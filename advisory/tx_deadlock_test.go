@@ -64,8 +64,8 @@ func TestACircleOfTransactionsEndsAndIsNamed(t *testing.T) {
 	require.Zero(t, locks(t, work, true))
 }
 
-// A statement that is no LockTx is in the circle. Whoever looks first is told: deadlock_timeout
-// decides here that it is LockTx, else the statement could end with 40P01.
+// One statement in the circle is not a LockTx. The first to check gets the error. Here
+// deadlock_timeout makes that LockTx; otherwise the statement could end with 40P01.
 func TestACircleThroughARowIsFound(t *testing.T) {
 	t.Parallel()
 	work := workPool(t, pgtest.DSN(t))

@@ -87,7 +87,7 @@ func TestLocksThatAreHeldForEverDoNotUseTheWaitingConnectionsUp(t *testing.T) {
 	})
 }
 
-// At the server, and without a connection to wait on.
+// The callers wait at the server, and without a connection to wait on.
 func TestACallerWhoIsCanceledLeavesWhereverItWaits(t *testing.T) {
 	t.Parallel()
 	inBubbleOf(t, many, func(w *world) {
@@ -115,7 +115,7 @@ func TestACallerWhoIsCanceledLeavesWhereverItWaits(t *testing.T) {
 	})
 }
 
-// Each that leaves costs the same, however many stand behind it.
+// Each waiter that leaves costs the same, however many waiters are behind it.
 func TestManyWaitersOfOneKeyCanLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

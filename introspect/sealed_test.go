@@ -104,7 +104,7 @@ func TestEntitiesAndLabelsAreToldToRolesThatMayReadThem(t *testing.T) {
 	}
 }
 
-// LISTEN needs no right: an eavesdropper gets what is sent to others.
+// LISTEN needs no right, so an eavesdropper receives messages that are sent to others.
 func TestAnAnswerIsReadByWhoAskedAlone(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -148,7 +148,7 @@ func TestAnAnswerIsReadByWhoAskedAlone(t *testing.T) {
 	require.Error(t, err)
 }
 
-// With a handler of the caller's pgx notes no notification.
+// If the caller has set a handler, pgx queues no notifications.
 func TestAHandlerOfNotificationsOfTheCallersTakesNoAnswers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

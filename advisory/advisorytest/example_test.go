@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Two processes share a server. The second one finds the agent taken, and the
-// first one learns that its session ended.
+// Two processes share a server. The second one finds the agent locked, and the first one
+// learns that its session ended.
 func Example() {
 	agents := namespace.Must(1, "agent")
 	server := advisorytest.NewServer()

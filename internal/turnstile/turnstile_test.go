@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Two versions that disagree would not stand in one line during a deploy.
+// Two versions that disagree would not share one queue during a deploy.
 func TestTurnstilesAreThoseOfTheFrozenVectors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ tag, want namespace.Tag }{
