@@ -51,8 +51,8 @@
 //     context.WithValue derived from it is one too. A context that context.WithCancel,
 //     WithTimeout or an errgroup derived cannot check the clock: a timer cancels it. The timer
 //     also wakes a goroutine that is blocked in a receive. After a stop, that takes until the
-//     Go runtime runs the timer: a millisecond, or some 200 ms with all processors busy. After
-//     a suspension it takes up to 0.2 s longer.
+//     Go runtime runs the timer: a millisecond; some 200 ms were measured with all processors
+//     busy. After a suspension it takes up to 0.2 s longer.
 //   - If Release, Do or DoOrSkip returns nil, the server had not ended the session when the
 //     lock was given back. Most releases ask the server. Two kinds do not: a hand-off inside
 //     the process, and the release of a reader that other readers outlast. They check whether

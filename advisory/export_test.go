@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/tabletrace"
 )
 
-// Trace records what the Locker, which must be new, tells its lock table.
+// Trace records the events that the Locker, which must be new, feeds its lock table.
 func (l *Locker) Trace() *tabletrace.Trace {
 	trace := tabletrace.Of(l.core.table)
 	l.core.setCapacity()
@@ -73,14 +73,14 @@ func Databases() (names []string) {
 	return slices.Collect(maps.Keys(databases.known))
 }
 
-// Elsewhere has a new Locker stand for another process: none here knows of it.
+// Elsewhere makes a new Locker stand for another process: no Locker of this process knows it.
 func (l *Locker) Elsewhere() *Locker {
 	l.core.database.leave(l.core)
 	l.core.database = nil
 	return l
 }
 
-// WaitsAbroad counts requests that wait while locks of other Lockers stay held.
+// WaitsAbroad counts requests that wait while their callers hold locks of other Lockers.
 func (l *Locker) WaitsAbroad() int {
 	d := l.core.database
 	d.mu.Lock()
@@ -88,7 +88,7 @@ func (l *Locker) WaitsAbroad() int {
 	return len(d.inside)
 }
 
-// Break has the lock table panic in the middle of an event.
+// Break makes the lock table panic in the middle of an event.
 func (l *Locker) Break() {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
