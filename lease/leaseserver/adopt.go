@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// adopt tells a holder that was started again of its lease.
+// adopt returns its lease to a restarted holder.
 func (s *Server) adopt(c echo.Context) error {
 	name, err := lockName(c)
 	if err != nil {

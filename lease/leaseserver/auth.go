@@ -19,20 +19,20 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A Right is what a token lets its bearer do. Each includes those after it.
+// A Right is what a token allows its bearer to do. Each right includes those after it.
 type Right int
 
 // The rights.
 const (
 	Admin   Right = iota // sees the ids of leases, and can end those of others
 	Hold                 // acquires, renews and releases
-	Read                 // sees who has which lock
+	Read                 // sees the holders of locks
 	Metrics              // sees /metrics, which name no lock
 )
 
 var rightNames = [...]string{"admin", "hold", "read", "metrics"}
 
-// String is the right's name, as ParseRight reads it.
+// String returns the right's name, as ParseRight reads it.
 func (r Right) String() string {
 	if r < 0 || int(r) >= len(rightNames) {
 		return fmt.Sprintf("Right(%d)", int(r))
@@ -50,22 +50,23 @@ func ParseRight(text string) (Right, error) {
 	return 0, fmt.Errorf("leaseserver: the right is %q: use one of %s", text, strings.Join(rightNames[:], ", "))
 }
 
-// A Token is a bearer token, or the client certificates of a name, and what it is good for.
+// A Token is a bearer token, or a name of client certificates, with its right and prefix.
 type Token struct {
 	Secret string // 16 random bytes at least; "" = Certificate stands for it
 
-	// Certificate is cn:NAME, for the common name of a certificate's subject, or san:NAME, for one of
-	// its DNS names, IP addresses, URIs and email addresses; the NAME * is any. Of several that fit the first
-	// counts. A request with a bearer token has what that is good for, and nothing of its certificate. Only
-	// certificates count that were verified in the handshake, as Config.TLS says by ClientAuth.
+	// Certificate is cn:NAME, for the common name of a certificate's subject, or san:NAME, for one
+	// of its DNS names, IP addresses, URIs and email addresses; the NAME * matches any. If several
+	// tokens match, the first one counts. A request with a bearer token has only that token's
+	// rights, and none of its certificate. Only certificates that were verified in the handshake
+	// count, as Config.TLS says by ClientAuth.
 	Certificate string
 
 	Right  Right  // zero = Admin
-	Prefix string // of the names of the locks that it is for; "" = all
-	Name   string // of its bearer, for the log of what an admin does; "" = its place among the tokens
+	Prefix string // of the names of its locks; "" = all
+	Name   string // of its bearer, for the log of an admin's actions; "" = its index among the tokens
 }
 
-// A bearerToken is a Token whose secret is not kept.
+// A bearerToken is a Token without its secret.
 type bearerToken struct {
 	digest [sha256.Size]byte
 	right  Right
@@ -74,8 +75,8 @@ type bearerToken struct {
 	names  string // client certificates, "" = none
 }
 
-// SetTokens lets other tokens take the place of those of Config.Tokens, from the next request
-// on; waiting requests stay. On an error, such as for a server that has none, nothing changes.
+// SetTokens replaces Config.Tokens, from the next request on; requests that already wait keep
+// waiting. If it returns an error, such as for a server without Tokens, nothing changes.
 func (s *Server) SetTokens(tokens []Token) error {
 	if s.tokens.Load() == nil || len(tokens) == 0 {
 		return errors.New("leaseserver: a server with tokens keeps some, and one without has none: start another")
@@ -91,7 +92,7 @@ func (s *Server) setTokens(tokens []Token) {
 	var all []bearerToken
 	for i, t := range tokens {
 		b := bearerToken{right: t.Right, prefix: t.Prefix, who: cmp.Or(t.Name, fmt.Sprintf("token %d", i+1)), names: t.Certificate}
-		if t.Secret != "" { // or an empty one would be that of a certificate
+		if t.Secret != "" { // or an empty secret would be that of a certificate
 			b.digest = sha256.Sum256([]byte(t.Secret))
 		}
 		all = append(all, b)
@@ -126,10 +127,10 @@ func checkTokens(tokens []Token) error {
 
 const maxTokenName = 128 // bytes
 
-// bearerKey is where the token of a request is kept.
+// bearerKey is the key of a request's token in its context.
 const bearerKey = "bearer"
 
-// authorize refuses a request that may not be carried out: need is what it takes.
+// authorize refuses a request that does not have the right need.
 func (s *Server) authorize(c echo.Context, need Right) error {
 	r := c.Request()
 	tokens := s.tokens.Load()
@@ -151,14 +152,14 @@ func (s *Server) authorize(c echo.Context, need Right) error {
 	case !s.AllowInsecure && isForeign(r):
 		return wire.Refuse(wire.TypeForbidden, "this server has no tokens and answers only clients on its own machine")
 	}
-	if need == Admin { // who did it is to be known
+	if need == Admin { // the log must name the admin
 		return wire.Refuse(wire.TypeForbidden, "this needs a token with the right admin")
 	}
 	return nil
 }
 
-// isForeign reports whether a request is not of this machine. Who connects to a Unix socket is, and
-// the rights of its file have let it; but what came through a proxy is not.
+// isForeign reports whether a request is from another machine. A client of a Unix socket is local,
+// and the file's permissions have admitted it; but a request through a proxy is foreign.
 func isForeign(r *http.Request) bool {
 	if isUnix(r) {
 		return loopback.Proxied(r) != nil
@@ -171,7 +172,7 @@ func isUnix(r *http.Request) bool {
 	return ok && local.Network() == "unix"
 }
 
-// clientAddress is where a request came from, for the log.
+// clientAddress returns the origin of a request, for the log.
 func clientAddress(r *http.Request) string {
 	if isUnix(r) {
 		return "unix"
@@ -179,7 +180,7 @@ func clientAddress(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// check refuses what a token is not for.
+// check refuses requests beyond a token's rights and prefix.
 func (t bearerToken) check(c echo.Context, need Right) error {
 	if t.right > need {
 		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("this needs the right %s, and the token or certificate has %s", need, t.right))
@@ -194,7 +195,7 @@ func (t bearerToken) check(c echo.Context, need Right) error {
 	return t.checkName(name)
 }
 
-// checkName refuses a name, or the prefix of names, that a token is not for.
+// checkName refuses a name, or a prefix of names, outside of a token's prefix.
 func (t bearerToken) checkName(name string) error {
 	if !strings.HasPrefix(name, t.prefix) {
 		return wire.Refuse(wire.TypeForbidden, fmt.Sprintf("the token or certificate is for locks whose names begin with %q", t.prefix))
@@ -202,7 +203,7 @@ func (t bearerToken) checkName(name string) error {
 	return nil
 }
 
-// bearer compares with all tokens, in a time that does not depend on their contents.
+// bearer compares header with all tokens, in a time that does not depend on their contents.
 func bearer(tokens []bearerToken, header string) (found bearerToken, known bool) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {

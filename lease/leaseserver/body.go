@@ -18,9 +18,8 @@ import (
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readBody reads a JSON object into body. It refuses what it does not understand,
-// unknown fields too: a server that ignored a misspelt idempotency key would grant
-// two leases.
+// readBody reads a JSON object into body. It also refuses unknown fields: a server that ignored a
+// misspelt idempotency key would grant two leases.
 func (s *Server) readBody(r *http.Request, body any) error {
 	if err := checkMediaType(r.Header.Get("Content-Type")); err != nil {
 		return err
@@ -56,7 +55,7 @@ func checkMediaType(value string) error {
 	return nil
 }
 
-// decode refuses names and texts that another reader could take for something else.
+// decode refuses names and texts that another JSON reader could interpret differently.
 func decode(data []byte, body any) error {
 	err := json.Unmarshal(data, body)
 	if err == nil && isCanonical(data, body) {
@@ -74,15 +73,16 @@ func decode(data []byte, body any) error {
 	return nil
 }
 
-// isCanonical reports whether data is what encoding/json writes for body, as what a client
-// of this module sends: it has nothing then that decode looks for, which would cost a
-// tenth of the time of client and server for a request.
+// isCanonical reports whether data is exactly the output of encoding/json for body, like requests
+// of this module's client. Then it has none of the flaws that decode looks for. That check would
+// cost a tenth of the time of client and server for a request.
 func isCanonical(data []byte, body any) bool {
 	again, err := json.Marshal(body)
 	return err == nil && bytes.Equal(again, data)
 }
 
-// jsonRefusal makes an integer that does not fit out of range, and all else invalid.
+// jsonRefusal converts an integer that does not fit to an out-of-range error, and all else to an
+// invalid request.
 func jsonRefusal(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {

@@ -25,8 +25,8 @@ func checkCertificate(names string) error {
 	return nil
 }
 
-// certified is the first token that is for the certificate of a connection: one that was verified
-// in its handshake, and whose time is not over since.
+// certified returns the first token that matches the certificate of a connection. The certificate
+// must have been verified in the handshake, and must still be valid.
 func certified(tokens []bearerToken, connection *tls.ConnectionState) (found bearerToken, known bool) {
 	if connection == nil || len(connection.VerifiedChains) == 0 {
 		return found, false
@@ -64,8 +64,8 @@ func fits(names string, leaf *x509.Certificate) bool {
 	return false
 }
 
-// severalNames reports whether a certificate has more than one common name: which of them is meant, readers
-// tell differently.
+// severalNames reports whether a certificate has more than one common name. Readers differ in
+// which one they use.
 func severalNames(leaf *x509.Certificate) bool {
 	n := 0
 	for _, a := range leaf.Subject.Names {
@@ -76,7 +76,8 @@ func severalNames(leaf *x509.Certificate) bool {
 	return n > 1
 }
 
-// subject is whose certificate it is, in a form that a log and a lease's metadata can bear.
+// subject returns the subject of a certificate, in a form that is safe in a log and a lease's
+// metadata.
 func subject(leaf *x509.Certificate) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -32,76 +32,74 @@ const (
 
 // A Config describes a Server. Only Store is required.
 type Config struct {
-	// Store keeps the leases. The caller closes it, after Serve or Shutdown returned.
+	// Store keeps the leases. The caller closes it after Serve or Shutdown has returned.
 	Store lease.Store
 
-	// Tokens are the bearer tokens that the server accepts, and what each is good for. Several
-	// let a token be replaced without a pause; so does SetTokens.
+	// Tokens are the bearer tokens that the server accepts, each with its right. With several, a
+	// token can be replaced without downtime; SetTokens does the same.
 	Tokens []Token
 
-	// Authorize decides instead of Tokens; an error is answered with 403, its text kept
-	// back.
+	// Authorize decides instead of Tokens. If it returns an error, the server answers 403 without
+	// the error's text.
 	Authorize func(r *http.Request) error
 
 	// TLS makes Serve and ListenAndServe speak TLS. nil = plain HTTP.
 	TLS *tls.Config
 
-	// AllowInsecure lets a server without Tokens and Authorize answer to everybody, and
-	// a server without TLS or without them listen on other addresses than loopback.
-	// Without it, such a server answers only clients on the same machine that
-	// address it as localhost, with no header that proxies add. A proxy on this machine
-	// that adds none lets everybody in: behind any proxy, set Tokens. On a Unix socket it
-	// answers whom the rights of its file let connect, whatever they address it as.
+	// AllowInsecure lets a server without Tokens and Authorize answer everybody. It also lets a
+	// server without TLS, or without Tokens and Authorize, listen on addresses other than loopback.
+	// Without AllowInsecure, such a server answers only clients on the same machine that address it
+	// as localhost, with no header that proxies add. A proxy on this machine that adds none lets
+	// everybody in: behind any proxy, set Tokens. On a Unix socket, the server answers every client
+	// that the file's permissions let connect, whatever host the client names.
 	AllowInsecure bool
 
-	// MaxBody is the greatest size of a body in bytes. 0 = 64 KiB.
+	// MaxBody is the maximum size of a body in bytes. 0 = 64 KiB.
 	MaxBody int64
 
-	// MaxWait is the longest time that ?wait= can get; longer ones are cut to it. 0 =
-	// one minute.
+	// MaxWait is the maximum of ?wait=; the server cuts longer ones to it. 0 = one minute.
 	MaxWait time.Duration
 
-	// MaxWaiters is how many requests can wait for locks at a time, and how many can watch
-	// locks beside them; more are refused as busy. 0 = 10,000.
+	// MaxWaiters is how many requests can wait for locks at a time, and also how many can watch
+	// locks. More are refused as busy. 0 = 10,000.
 	MaxWaiters int
 
-	// MaxConns is how many connections are open at a time; more wait to be accepted. 0
-	// = 16,384.
+	// MaxConns is how many connections are open at a time; more wait to be accepted. 0 = 16,384.
 	MaxConns int
 
-	// Rate is how many requests per second a client address can make in the long run,
-	// and Burst how many at once (0 = twice the Rate). 0 = no limit.
+	// Rate is how many requests per second a client address can make in the long run, and Burst how
+	// many at once (0 = twice the Rate). 0 = no limit.
 	Rate  float64
 	Burst int
 
-	// TTLPolicies bound the TTLs of leases by the names of their locks, and say what
-	// requests without one get; so does SetTTLPolicies. nil = lease.MinTTL to lease.MaxTTL,
-	// and requests without one are refused.
+	// TTLPolicies bound the TTLs of leases by the names of their locks, and set the TTL of requests
+	// without one; so does SetTTLPolicies. nil = lease.MinTTL to lease.MaxTTL, and requests without
+	// a TTL are refused.
 	TTLPolicies []TTLPolicy
 
-	// PollInterval is how often the first waiter for a lock looks whether it became free
-	// without this server's doing. 0 = one second; negative = never, for a store that has
-	// no other writers.
+	// PollInterval is how often the first waiter for a lock checks whether the lock became free by
+	// other means than this server. 0 = one second; negative = never, for a store that has no other
+	// writers.
 	PollInterval time.Duration
 
-	// SweepInterval is how often the monitor sweeps the store, and Retention what it
-	// keeps; see lease.SweepRequest. 0 = 5 s and one hour.
+	// SweepInterval is how often the monitor sweeps the store, and Retention how long the store
+	// keeps names; see lease.SweepRequest. 0 = 5 s and one hour.
 	SweepInterval time.Duration
 	Retention     time.Duration
 
-	// StoreTimeout bounds one operation of the store, ReadTimeout the arrival of a
-	// request, IdleTimeout the life of an unused connection, and ShutdownTimeout the end of
-	// Serve. 0 = 5 s, 10 s, two minutes, 15 s.
+	// StoreTimeout bounds one operation of the store, ReadTimeout the arrival of a request,
+	// IdleTimeout the life of an unused connection, and ShutdownTimeout the end of Serve. 0 = 5 s,
+	// 10 s, two minutes, 15 s.
 	StoreTimeout    time.Duration
 	ReadTimeout     time.Duration
 	IdleTimeout     time.Duration
 	ShutdownTimeout time.Duration
 
-	// Registry gets the metrics, and /metrics shows it. nil = one of the server's own, which
-	// has the metrics of the process and of Go's runtime, too.
+	// Registry receives the metrics, and /metrics shows it. nil = a registry of the server's own,
+	// which also has the metrics of the process and of Go's runtime.
 	Registry *prometheus.Registry
 
-	// Logger gets what happens. nil = nothing is logged.
+	// Logger receives the server's log. nil = nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -8,17 +8,17 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// An identity distinguishes sendings of one request for a lock from other requests. Only
+// An identity distinguishes the sendings of one request for a lock from other requests. Only
 // requests with an idempotency key have one.
 type identity struct{ holder, key string }
 
 func identityOf(r lease.AcquireRequest) identity { return identity{r.Holder, r.IdempotencyKey} }
 
-// errGot leaves the queue with what another sending of the request got.
+// errGot makes a request leave the queue with the lease that another sending of it got.
 var errGot = errors.New("another sending got the lease")
 
-// enter notes a request that waits, so that it learns what another sending of it gets,
-// or asks what it has got.
+// enter registers a waiting request, so that it learns the result of its other sendings, or asks
+// the store for it.
 func (lq *lockQueue) enter(w *waiter) {
 	if w.request.IdempotencyKey == "" {
 		return
@@ -34,7 +34,7 @@ func (lq *lockQueue) enter(w *waiter) {
 	}
 }
 
-// quit forgets a request.
+// quit unregisters a request.
 func (lq *lockQueue) quit(w *waiter) {
 	if w.request.IdempotencyKey == "" {
 		return
@@ -46,8 +46,8 @@ func (lq *lockQueue) quit(w *waiter) {
 	}
 }
 
-// giveCopies gives a lease to the other sendings of the request that got it. They would
-// wait for themselves, and get a lease that nobody uses.
+// giveCopies gives a lease to the other sendings of the request that got it. Otherwise they would
+// wait for their own lease, and then get one that nobody uses.
 func (lq *lockQueue) giveCopies(r lease.AcquireRequest, o outcome) {
 	if r.IdempotencyKey == "" {
 		return
@@ -59,13 +59,13 @@ func (lq *lockQueue) giveCopies(r lease.AcquireRequest, o outcome) {
 	}
 }
 
-// mostLooks bounds the requests that ask about one lease: its holder's name does not
-// say whose request got it.
+// mostLooks bounds the requests that ask about one lease. The holder's name does not say which of
+// its requests got the lease.
 const mostLooks = 16
 
-// findCopies lets requests of the holder ask for the lease, which another server may
-// have granted to another sending of one of them. It reports whether first, which asks
-// anyway, is one of them.
+// findCopies makes requests of the holder ask for the lease, because another server may have
+// granted it to another sending of one of them. It reports whether first, which asks anyway, is one
+// of them.
 func (lq *lockQueue) findCopies(first *waiter) (asks bool) {
 	looks := 0
 	for e := lq.waiters.Front(); e != nil && looks < mostLooks; e = e.Next() {
@@ -87,15 +87,15 @@ func (lq *lockQueue) findCopies(first *waiter) (asks bool) {
 func (w *waiter) poke() {
 	select {
 	case w.news <- struct{}{}:
-	default: // it will look
+	default: // it will look anyway
 	}
 }
 
-// takeNews is what a request that is not the first does with news; nil = nothing came of it.
+// takeNews handles news of a request that is not the first; nil = no outcome.
 func (q *queue) takeNews(lq *lockQueue, w *waiter) *outcome {
 	q.mu.Lock()
 	look := w.look && !w.handed && w.got == nil
-	w.look, w.own = false, w.own || look // nothing is handed to it meanwhile
+	w.look, w.own = false, w.own || look // no hand-over to it meanwhile
 	got := w.got
 	if w.handed {
 		got = nil // the hand-over's outcome comes
@@ -113,7 +113,7 @@ func (q *queue) takeNews(lq *lockQueue, w *waiter) *outcome {
 	return w.got
 }
 
-// expectIfLooking lets the first ask, if it should.
+// expectIfLooking makes the first request ask, if it should.
 func (q *queue) expectIfLooking(lq *lockQueue, w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

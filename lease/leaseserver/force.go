@@ -15,8 +15,9 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// forceRelease ends the lease of another. Between the Get that finds it and its end it can be
-// renewed, which changes nothing, or have a successor, whom the claim does not fit.
+// forceRelease ends the lease of another holder. Between the Get that finds it and its end, the
+// lease can be renewed, which makes no difference, or have a successor, which the claim does not
+// match.
 func (s *Server) forceRelease(c echo.Context) error {
 	name, err := lockName(c)
 	if err != nil {
@@ -39,7 +40,7 @@ func (s *Server) forceRelease(c echo.Context) error {
 	return respond(c, &answer)
 }
 
-// A forced is one release by force.
+// A forced is one forced release.
 type forced struct {
 	*Server
 
@@ -47,7 +48,7 @@ type forced struct {
 	body wire.ForceReleaseBody
 }
 
-// release ends the lease, and tells which it was, also beside an error.
+// release ends the lease, and returns which one it was, even with an error.
 func (f *forced) release(ctx context.Context, name string) (answer wire.ForceReleasedBody, err error) {
 	record, err := f.meter.get(ctx, name)
 	if err != nil {
@@ -65,7 +66,7 @@ func (f *forced) release(ctx context.Context, name string) (answer wire.ForceRel
 	var kept time.Duration
 	switch {
 	case record.State != lease.Held || record.LockDelay == 0 && record.MinHold == 0:
-		return answer, f.queue.release(ctx, record.Claim) // as its holder would; once more is no error
+		return answer, f.queue.release(ctx, record.Claim) // as its holder would; a repeated release is no error
 	case record.LockDelay == 0: // its MinHold keeps the lock
 		kept, err = f.queue.releaseAndLook(ctx, record.Claim)
 	default:
@@ -75,16 +76,16 @@ func (f *forced) release(ctx context.Context, name string) (answer wire.ForceRel
 	return answer, err
 }
 
-// isAgain reports whether the lease that is named was ended by an earlier sending of the request,
-// whose answer can have been lost: what is there keeps the lock for its LockDelay.
+// isAgain reports whether an earlier sending of the request, whose answer can have been lost, ended
+// the named lease. The current lease then keeps the lock for its LockDelay.
 func (f *forced) isAgain(r lease.Record) bool {
 	token := f.body.FencingToken
 	return r.State == lease.Held && r.Holder == wire.DelayHolder && f.body.LeaseID == "" && token != 0 && token != r.Token &&
 		r.Metadata[ownToken] == strconv.FormatUint(token, 10)
 }
 
-// asBefore is what the earlier sending was answered, but for the times of the lease, which are
-// not known any more: both are when it was ended.
+// asBefore returns the answer of the earlier sending, except for the times of the lease. These are
+// no longer known: both are the time of its end.
 func (f *forced) asBefore(r lease.Record) wire.ForceReleasedBody {
 	ended := lease.Lease{
 		Claim:      lease.Claim{Name: r.Name, Holder: r.Metadata[ownHolder], Token: f.body.FencingToken},
@@ -93,7 +94,7 @@ func (f *forced) asBefore(r lease.Record) wire.ForceReleasedBody {
 	return wire.ForceReleasedBody{LeaseBody: wire.NewLeaseBody(ended), LockDelayMS: wire.CeilMS(r.Remaining)}
 }
 
-// check refuses a lease that is not the one that is meant.
+// check refuses a lease other than the one that the request names.
 func (f *forced) check(r lease.Record) error {
 	id, token := f.body.LeaseID, f.body.FencingToken
 	stale := &lease.StaleError{Name: r.Name, ID: id != "" && id != r.ID, Token: token != 0 && token != r.Token}
@@ -106,13 +107,13 @@ func (f *forced) check(r lease.Record) error {
 	return nil
 }
 
-// The metadata of a lease that keeps a lock for a LockDelay say whose that was.
+// The metadata keys of a lease that keeps a lock for a LockDelay; they name the ended lease.
 const (
 	ownHolder = "owner_id"
 	ownToken  = "fencing_token"
 )
 
-// keeper asks for the lease that keeps the lock for a LockDelay.
+// keeper returns the request for the lease that keeps the lock for a LockDelay.
 func (f *forced) keeper(r lease.Record) lease.AcquireRequest {
 	return lease.AcquireRequest{
 		Name: r.Name, Holder: wire.DelayHolder, TTL: max(r.LockDelay, lease.MinTTL),
@@ -120,7 +121,8 @@ func (f *forced) keeper(r lease.Record) lease.AcquireRequest {
 	}
 }
 
-// audit writes the one line about it. No lease's id is in it: who knows one can end the lease.
+// audit writes the log line of a forced release. It contains no lease id, because anyone who knows
+// one can end the lease.
 func (f *forced) audit(c echo.Context, ended wire.ForceReleasedBody, err error) {
 	outcome := "unknown"
 	switch {
@@ -166,9 +168,9 @@ func (q *queue) releaseAndLook(ctx context.Context, c lease.Claim) (time.Duratio
 	return r.AvailableIn, nil
 }
 
-// releaseAndKeep ends a lease and keeps its lock from everybody by another, in one operation
-// if the store can do that; else a request that comes between the two gets the lock. It returns for
-// how long the lock is kept: for the rest of a MinHold, if it has one that is not over.
+// releaseAndKeep ends a lease and keeps its lock from everybody by another lease, in one operation
+// if the store can do that. Else a request that comes between the two gets the lock. It returns for
+// how long the lock is kept: only for the rest of a MinHold, if that is not over.
 func (q *queue) releaseAndKeep(ctx context.Context, c lease.Claim, keeper lease.AcquireRequest) (time.Duration, error) {
 	q.unconfirm(c.Name)
 	var l lease.Lease
@@ -182,12 +184,12 @@ func (q *queue) releaseAndKeep(ctx context.Context, c lease.Claim, keeper lease.
 		if l.Token != 0 { // its holder was faster, and the lock was free
 			_ = q.release(ctx, l.Claim) // else it expires
 		}
-		if wire.KindOf(released).Sentinel == nil { // it can have been done
+		if wire.KindOf(released).Sentinel == nil { // it may have been done
 			q.next(c.Name, q.peers.isElsewhere(c.Name))
 		}
 		return 0, released
 	}
-	q.next(c.Name, q.peers.isElsewhere(c.Name)) // who waits learns for how long
+	q.next(c.Name, q.peers.isElsewhere(c.Name)) // waiters learn for how long
 	if held, ok := errors.AsType[*lease.HeldError](acquired); ok {
 		return held.Remaining, nil
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// release ends a lease. The first waiter gets the lock by the same
-// operation of the store, if the store can hand it over; else it asks. If the first of all
-// servers' waiters is elsewhere, it is told to ask.
+// release ends a lease. If the store can hand a lock over, the first waiter gets it by the same
+// operation of the store; else the first waiter asks. If the first of all servers' waiters is at
+// another server, release notifies it to ask.
 func (q *queue) release(ctx context.Context, c lease.Claim) error {
-	defer q.slotReleased(c.Name) // if it may be one; whoever is woken looks
+	defer q.slotReleased(c.Name) // if it is a slot's; a waiter that is woken checks
 	elsewhere := q.peers.isElsewhere(c.Name)
 	var w *waiter
 	if !elsewhere {
@@ -23,7 +23,7 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	q.unconfirm(c.Name)
 	if w == nil {
 		err := q.meter.release(ctx, c)
-		if err == nil || wire.KindOf(err).Sentinel == nil { // or it can have been done
+		if err == nil || wire.KindOf(err).Sentinel == nil { // or it may have been done
 			q.next(c.Name, elsewhere)
 		}
 		return err
@@ -32,16 +32,16 @@ func (q *queue) release(ctx context.Context, c lease.Claim) error {
 	released := errHandOverUnknown
 	defer func() {
 		w.handOver <- o
-		if released != nil && wire.KindOf(released).Sentinel == nil { // it can have been done
+		if released != nil && wire.KindOf(released).Sentinel == nil { // it may have been done
 			q.next(c.Name, false)
 		}
-		runtime.Gosched() // the lock is what others wait for, not this answer
+		runtime.Gosched() // waiters need the lock sooner than the caller this answer
 	}()
 	o.lease, released, o.err = q.meter.handOver(ctx, c, w.request)
 	return released
 }
 
-// next tells the first who waits for a lock that it is free.
+// next notifies the first waiter for a lock that it is free.
 func (q *queue) next(name string, elsewhere bool) {
 	if elsewhere && q.peers.free(name) || q.wake(name) {
 		return
@@ -49,11 +49,11 @@ func (q *queue) next(name string, elsewhere bool) {
 	q.peers.free(name)
 }
 
-// errHandOverUnknown is what a waiter gets if the store panicked.
+// errHandOverUnknown is a waiter's outcome if the store panicked.
 var errHandOverUnknown = errors.New("leaseserver: nothing is known of a hand-over")
 
-// heir returns the first waiter, to hand the lock over to it: it does nothing then
-// until it has the outcome. nil if nothing can be handed to anybody.
+// heir returns the first waiter, for a hand-over: the waiter does nothing until it has the outcome.
+// It returns nil if there is no waiter to hand the lock to.
 func (q *queue) heir(name string) *waiter {
 	if !q.meter.canHandOver() {
 		return nil
@@ -72,8 +72,8 @@ func (q *queue) heir(name string) *waiter {
 	return w
 }
 
-// listen takes what came of a hand-over. If the lease is one that nobody waits for
-// any more it is given back, as any.
+// listen handles the outcome of a hand-over. If no request waits for the lease any more, it is
+// given back like any other.
 func (q *queue) listen(w *waiter, o outcome) *outcome {
 	q.mu.Lock()
 	w.handed, w.own = false, true
@@ -87,7 +87,7 @@ func (q *queue) listen(w *waiter, o outcome) *outcome {
 	return &o
 }
 
-// wake lets the first waiter ask; false if nobody waits.
+// wake makes the first waiter ask; false if there is none.
 func (q *queue) wake(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,7 +97,7 @@ func (q *queue) wake(name string) bool {
 	}
 	select {
 	case lq.wake <- struct{}{}:
-	default: // it is on its way
+	default: // a wake-up is already pending
 	}
 	return true
 }

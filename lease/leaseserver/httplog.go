@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// An httpLog writes what net/http reports of its connections. What any client can cause
-// is a detail; that no connection can be accepted is not.
+// An httpLog logs net/http's reports about connections. Reports that any client can cause are at
+// debug level; a failure to accept connections is not.
 type httpLog struct{ logger *slog.Logger }
 
 func (l *httpLog) Write(line []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// note notes what the store said of the lock to a waiter that did not get it.
+// note records the store's answer about the lock to a waiter that did not get it.
 func (q *queue) note(lq *lockQueue, w *waiter, o outcome) {
 	if held, ok := errors.AsType[*lease.HeldError](o.err); ok {
 		q.noteHeld(lq, w, o.asked, lease.Record{Lease: lease.Lease{Claim: lease.Claim{Holder: held.Holder}}, AvailableIn: held.Remaining})
@@ -17,12 +17,12 @@ func (q *queue) note(lq *lockQueue, w *waiter, o outcome) {
 	}
 }
 
-// errNotSaid is for a request whose time is over and that does not know whether the
-// lock is kept: it asks, as one that does not wait.
+// errNotSaid is the error of a request whose time is over, and that does not know whether the lock
+// is kept. The request then asks the store, like one that does not wait.
 var errNotSaid = errors.New("the store has not said whether the lock is kept")
 
-// keptFor asks the store for how long the lock is kept; 0 = it can be free, or the
-// request's own.
+// keptFor asks the store for how long the lock is kept; 0 = it may be free, or held by an earlier
+// sending of the request.
 func (q *queue) keptFor(w *waiter, lq *lockQueue) time.Duration {
 	asked := boottime.Present()
 	q.unconfirm(w.request.Name)
@@ -39,7 +39,7 @@ func (q *queue) keptFor(w *waiter, lq *lockQueue) time.Duration {
 	return record.AvailableIn
 }
 
-// renewed notes that a lease lasts longer.
+// renewed records that a lease lasts longer.
 func (q *queue) renewed(l lease.Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,8 +50,8 @@ func (q *queue) renewed(l lease.Lease) {
 	}
 }
 
-// mayHold reports whether a request could be one that has got the lease before, and
-// whose answer was lost: it must not wait for itself.
+// mayHold reports whether an earlier sending of a request may have got the lease, with its answer
+// lost. Then the request must not wait for itself.
 func (q *queue) mayHold(r lease.AcquireRequest) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,21 +63,21 @@ func (lq *lockQueue) mayBeOf(r lease.AcquireRequest) bool {
 	return r.IdempotencyKey != "" && lq.holder == r.Holder && (lq.key == "" || lq.key == r.IdempotencyKey)
 }
 
-// noteHeld notes what the store said, when it was asked, of a lock that is kept. It
-// reports whether w should ask for its own lease.
+// noteHeld records the store's answer, given the time of the question, about a lock that is kept.
+// It reports whether w should ask for its own lease.
 func (q *queue) noteHeld(lq *lockQueue, w *waiter, asked boottime.Moment, r lease.Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	lq.due, lq.confirmed = boottime.Present().Add(max(r.AvailableIn, shortest)), asked
-	if r.ID == "" && r.Holder == lq.holder || r.ID != "" && r.ID == lq.id { // what is known of it is more
+	if r.ID == "" && r.Holder == lq.holder || r.ID != "" && r.ID == lq.id { // the queue already knows more about it
 		return false
 	}
 	lq.holder, lq.key, lq.id = r.Holder, "", r.ID
 	return r.Holder != "" && lq.findCopies(w)
 }
 
-// unconfirm is called before something that can change what is known of a lock: until the
-// store has answered, no answer says that it is kept.
+// unconfirm is called before an operation that can change the state of a lock. Until the store has
+// answered, no answer says that the lock is kept.
 func (q *queue) unconfirm(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

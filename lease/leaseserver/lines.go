@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Lines are who waits for which lock at which server, as one server has heard. Those who wait
-// for a lock stand in the order of their keys. The key of a request is given when it is first
-// heard of, by each server for itself, which comes to the same because all hear the same.
-// Whoever missed that takes over the key from the server at which the request waits.
+// Lines are this server's view of all wait queues, of all servers. Places in a queue are ordered by
+// their keys. Each server gives a request its key when it first receives its message. All servers
+// give the same key, because all receive the same messages. A server that missed the message takes
+// over the key from the server at which the request waits.
 type lines struct {
 	clock   uint64 // no key is greater
 	places  map[place]standing
@@ -16,19 +16,19 @@ type lines struct {
 	digests map[string]uint64 // by server: of its places
 }
 
-// A place is that of a request: the server at which it waits, and its number there.
+// A place identifies a request: the server at which it waits, and its number there.
 type place struct {
 	server string
 	number uint64
 }
 
-// A standing is where a place is to be found.
+// A standing locates a place in a queue.
 type standing struct {
 	name string
 	key  uint64
 }
 
-// A spot is a place in the line for a lock.
+// A spot is a place in the queue for a lock.
 type spot struct {
 	key uint64
 	place
@@ -38,13 +38,13 @@ func newLines() lines {
 	return lines{places: make(map[place]standing), locks: make(map[string][]spot), digests: make(map[string]uint64)}
 }
 
-// compareSpots has an order for equal keys, too, which is the same at all servers.
+// compareSpots orders equal keys too, in the same way at all servers.
 func compareSpots(a, b spot) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.number, b.number), cmp.Compare(a.server, b.server))
 }
 
-// enter puts a place into the line for a lock, by its key; with the key 0 at the end, if it
-// is not there yet.
+// enter puts a place into the queue for a lock, by its key. With key 0, it goes to the end if it is
+// not in the queue yet.
 func (l *lines) enter(at place, name string, key uint64) {
 	if s, known := l.places[at]; known && (key == 0 || s == standing{name, key}) {
 		return
@@ -52,7 +52,7 @@ func (l *lines) enter(at place, name string, key uint64) {
 	l.leave(at)
 	if key == 0 {
 		key = l.clock
-		if key++; key == 0 { // somebody has sent the greatest: the numbers decide
+		if key++; key == 0 { // the greatest key was sent: the numbers decide
 			key--
 		}
 	}
@@ -64,7 +64,7 @@ func (l *lines) enter(at place, name string, key uint64) {
 	l.digests[at.server] ^= digest(at.number)
 }
 
-// seen sees to it that later keys are greater.
+// seen makes later keys greater than key.
 func (l *lines) seen(key uint64) { l.clock = max(l.clock, key) }
 
 func (l *lines) leave(at place) {
@@ -83,7 +83,7 @@ func (l *lines) leave(at place) {
 	l.digests[at.server] ^= digest(at.number)
 }
 
-// drop forgets who waits at a server.
+// drop forgets the waiters of a server.
 func (l *lines) drop(server string) {
 	for at := range l.places {
 		if at.server == server {
@@ -93,9 +93,9 @@ func (l *lines) drop(server string) {
 	delete(l.digests, server)
 }
 
-// digest is what the digest of a set of numbers, which is all of these XORed, has of one: SplitMix64 of
-// it, each bit of which depends on each of the number's. Sets of neighbors, which is what there is, must not
-// come to the same.
+// digest returns a number's part of a set's digest, which is the XOR of all its parts. It uses
+// SplitMix64: each bit of the result depends on each bit of the number. Sets of neighboring
+// numbers, which are the usual ones, must have different digests.
 func digest(number uint64) uint64 {
 	h := number + 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9

@@ -8,10 +8,9 @@ import (
 
 const memoSize = 4096
 
-// A memo remembers the last releases that came with an idempotency key, so that one
-// that is sent again is answered as before, also when somebody else has acquired the
-// lock since. Further back, and after a restart, the answer is that the claim is
-// stale.
+// A memo remembers the last releases that came with an idempotency key. If one is sent again, it
+// gets the same answer, even if another holder has acquired the lock since. For older releases, and
+// after a restart, the answer is that the claim is stale.
 type memo struct {
 	mu    sync.Mutex
 	known map[release]struct{}

@@ -8,8 +8,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A meter is a store whose operations are bounded and measured. A client that hangs
-// up does not interrupt a change: half of one helps nobody.
+// A meter wraps a store, and bounds and measures its operations. If a client hangs up, a change in
+// progress still completes: half a change helps nobody.
 type meter struct {
 	store   lease.Store
 	hander  lease.HandOverer     // the store; nil = it cannot
@@ -27,7 +27,7 @@ func newMeter(store lease.Store, timeout time.Duration, m *metrics) *meter {
 	return &meter{store: store, hander: hander, batch: batch, health: health, timeout: timeout, metrics: m}
 }
 
-// tell wakes those who watch a lock that was changed, or can have been.
+// tell wakes the watchers of a lock that was changed, or may have been.
 func (m *meter) tell(name string, err error) {
 	if err == nil || wire.KindOf(err).Sentinel == nil {
 		m.watches.change(name)
@@ -40,7 +40,7 @@ func (m *meter) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 }
 
-// measured carries out one operation of the store.
+// measured runs one operation of the store.
 func measured[T any](ctx context.Context, m *meter, o op, carryOut func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := m.bound(ctx)
 	defer cancel()
@@ -68,7 +68,7 @@ func (m *meter) release(ctx context.Context, c lease.Claim) error {
 	return err
 }
 
-// handOver is release and acquire in one, of a store that can do that.
+// handOver does a release and an acquire in one operation, on a store that can do that.
 func (m *meter) handOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	l, acquired = measured(ctx, m, opHandOver, func(ctx context.Context) (l lease.Lease, acquired error) {
 		l, released, acquired = m.hander.HandOver(ctx, c, next)
@@ -83,7 +83,7 @@ func (m *meter) get(ctx context.Context, name string) (lease.Record, error) {
 	return measured(ctx, m, opGet, func(ctx context.Context) (lease.Record, error) { return m.store.Get(ctx, name) })
 }
 
-// list returns one page, and one record more if there is one.
+// list returns one page, and one more record if there is one.
 func (m *meter) list(ctx context.Context, r lease.ListRequest) ([]lease.Record, error) {
 	return measured(ctx, m, opList, func(ctx context.Context) ([]lease.Record, error) {
 		records := make([]lease.Record, 0, min(r.Limit, defaultPage+1))

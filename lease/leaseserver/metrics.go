@@ -29,10 +29,10 @@ const (
 
 var opNames = [ops]string{"acquire", "renew", "release", "get", "list", "sweep", "hand_over", "renew_all"}
 
-// A metrics has its series looked up before: the hot path only counts.
+// A metrics holds series that are looked up in advance: the hot path only counts.
 type metrics struct {
 	results [opRelease + 1]results
-	forced  results // releases by force
+	forced  results // forced releases
 	op      [ops]opMetrics
 	held    prometheus.Gauge
 	expired prometheus.Counter
@@ -40,11 +40,11 @@ type metrics struct {
 	up      prometheus.Gauge
 }
 
-// results are by what was the reason: nothing, whoever has the lock, the claim that was
-// sent, a client that hung up, or the store.
+// results count outcomes by their reason: success, another holder, a refused claim, a client that
+// hung up, or the store.
 type results struct{ success, held, refused, gone, busy, unavailable prometheus.Counter }
 
-// shareMetrics count the shares of locks that were granted.
+// shareMetrics count granted shares of locks.
 type shareMetrics struct{ slots, whole prometheus.Counter }
 
 type opMetrics struct {
@@ -140,7 +140,7 @@ func (r *results) count(err error) {
 	}
 }
 
-// share counts a share that was granted.
+// share counts a granted share.
 func (m *metrics) share(slot int) {
 	if slot == 0 {
 		m.shares.whole.Inc()
@@ -149,7 +149,7 @@ func (m *metrics) share(slot int) {
 	m.shares.slots.Inc()
 }
 
-// isAnswer reports whether a store that works can say err.
+// isAnswer reports whether a store that works can return err.
 func isAnswer(err error) bool {
 	if err == nil {
 		return true
@@ -162,7 +162,7 @@ func isAnswer(err error) bool {
 	return false
 }
 
-// ofProcess are the metrics of the process and of Go's runtime.
+// ofProcess returns the collectors of the process and of Go's runtime.
 func ofProcess() []prometheus.Collector {
 	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 }

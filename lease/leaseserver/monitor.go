@@ -10,11 +10,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// Monitor sweeps the store until ctx ends, keeps locks_held and lock_expired_total,
-// and logs with their latency the sweeps that follow each other because there is more
-// to do: as Info if they changed something, else as Debug. It talks to the other servers of a
-// store that is a lease.Messenger about who waits. Serve runs it; only a program that serves the
-// Handler itself needs to.
+// Monitor sweeps the store until ctx ends, and maintains locks_held and lock_expired_total. If a
+// sweep leaves more to do, the next one follows at once. Monitor logs these with their latency: as
+// Info if they changed something, else as Debug. On a store that is a lease.Messenger, it exchanges
+// messages about waiters with the other servers. Serve runs it; call it only in a program that
+// serves the Handler itself.
 func (s *Server) Monitor(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -31,14 +31,14 @@ func (s *Server) Monitor(ctx context.Context) {
 	}
 }
 
-// round sweeps as long as there is more to do, until the next round is due, so that a
-// backlog is logged, too. Between two sweeps others have their turn.
+// round sweeps as long as there is more to do, until the next round is due, so that a backlog is
+// logged, too. Between two sweeps, other operations can run.
 func (s *Server) round(ctx context.Context) {
 	start := time.Now()
 	var total lease.SweepResult
 	for sweeps := 1; ; sweeps++ {
 		result, err := s.meter.sweep(ctx, lease.SweepRequest{Retention: s.Retention})
-		s.metrics.expired.Add(float64(result.Expired)) // also of the part that was done before an error
+		s.metrics.expired.Add(float64(result.Expired)) // includes the part that was done before an error
 		latency := slog.Float64("latency_ms", math.Round(time.Since(start).Seconds()*1e6)/1e3)
 		if err != nil {
 			s.Logger.LogAttrs(ctx, slog.LevelWarn, "sweep_failed", latency, slog.Any("error", err))

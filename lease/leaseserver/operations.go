@@ -114,7 +114,7 @@ func (s *Server) get(c echo.Context) error {
 	}
 	var record lease.Record
 	if wait > 0 {
-		if c.Request().ContentLength == 0 { // what comes, and nobody reads, has its time; else that would end the wait
+		if c.Request().ContentLength == 0 { // an unread body must have a deadline; without a body it would end the wait
 			_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{})
 		}
 		record, err = s.meter.watches.after(c.Request().Context(), name, index, wait)
@@ -128,8 +128,8 @@ func (s *Server) get(c echo.Context) error {
 	return respond(c, &answer)
 }
 
-// recordBody is what a record shows. Whoever knows the id of a lease can end it: those
-// who have shown a token with the right to; of others, only its holder is to know it.
+// recordBody returns the body for a record. Anyone who knows the id of a lease can end it. So only
+// requests with an admin token see it; otherwise only the holder should know it.
 func recordBody(c echo.Context, r lease.Record) wire.RecordBody {
 	if t, ok := c.Get(bearerKey).(bearerToken); !ok || t.right != Admin {
 		r.ID = ""
@@ -137,7 +137,7 @@ func recordBody(c echo.Context, r lease.Record) wire.RecordBody {
 	return wire.NewRecordBody(r)
 }
 
-// defaultPage is how many locks a page of a list has.
+// defaultPage is how many locks a page of a list has by default.
 const defaultPage = 100
 
 func (s *Server) list(c echo.Context) error {

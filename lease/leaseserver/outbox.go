@@ -12,13 +12,13 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// An outbox has what a server has to say to the others. Guarded by peers.mu.
+// An outbox holds a server's messages to the others. Guarded by peers.mu.
 type outbox struct {
 	out       []string // in order; each stays until it is sent
-	alive     bool     // it is time to say so
+	alive     bool     // the next alive message is due
 	again     bool     // others do not know who waits here
 	announced time.Time
-	unheard   time.Time // when something was sent first of which nothing was heard yet; zero = nothing
+	unheard   time.Time // time of the first message sent but not received back yet; zero = none
 }
 
 const (
@@ -28,8 +28,8 @@ const (
 
 var errDeaf = errors.New("messages are sent, and none is heard")
 
-// send sends what there is to say, and each second that this server is alive. A server that
-// does not hear itself does not hear others: it ends the connection then.
+// send sends pending messages, and each second that this server is alive. A server that does not
+// receive its own messages does not receive those of others: then send ends the connection.
 func (p *peers) send(ctx context.Context, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(aliveEvery)
 	defer ticker.Stop()
@@ -62,8 +62,8 @@ func (p *peers) isDeaf() bool {
 	return !p.unheard.IsZero() && time.Since(p.unheard) > silentAfter
 }
 
-// flush sends all there is. What cannot be sent, or nobody knows whether it was, is sent again
-// by the next call: to hear a thing twice does no harm.
+// flush sends all pending messages. If a message cannot be sent, or the outcome is unknown, the
+// next call sends it again: duplicates do no harm.
 func (p *peers) flush(ctx context.Context) error {
 	for {
 		messages, taken := p.next()
@@ -80,8 +80,8 @@ func (p *peers) flush(ctx context.Context) error {
 	}
 }
 
-// next returns what to send now, and how much of it is from out. The digest comes last: it is of all
-// that was said before.
+// next returns the messages to send now, and how many of them are from out. The digest comes last,
+// because it covers all earlier messages.
 func (p *peers) next() (messages []string, taken int) {
 	p.mu.Lock()
 	announce := p.again && time.Since(p.announced) >= aliveEvery
@@ -105,7 +105,7 @@ func (p *peers) next() (messages []string, taken int) {
 	return messages, taken
 }
 
-// sent notes what became of messages of next.
+// sent records the result of sending the messages of next.
 func (p *peers) sent(taken int, alive bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *peers) say(words ...string) {
 }
 
 func (p *peers) sayLocked(words ...string) {
-	if len(p.out) < mostPlaces { // else the next digest tells that something is missing
+	if len(p.out) < mostPlaces { // else the next digest shows that something is missing
 		p.out = append(p.out, strings.Join(words, " "))
 		p.nudge()
 	}
@@ -141,7 +141,7 @@ func (p *peers) nudge() {
 	}
 }
 
-// announce lets the others hear who waits here; once in a second, however many ask.
+// announce sends this server's waiters to the others; at most once in a second, however many ask.
 func (p *peers) announce() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

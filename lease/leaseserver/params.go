@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// lockName is the lock of a route.
+// lockName returns the lock of a route.
 func lockName(c echo.Context) (string, error) {
 	name := c.Param(paramLock)
 	if c.Request().URL.RawPath != "" {
@@ -35,7 +35,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// wait is the time that the request will wait for the lock.
+// wait returns how long the request will wait for the lock.
 func (s *Server) wait(rawQuery string) (time.Duration, error) {
 	if rawQuery == "" {
 		return 0, nil
@@ -47,7 +47,7 @@ func (s *Server) wait(rawQuery string) (time.Duration, error) {
 	return s.parseWait(query.Get("wait"))
 }
 
-// watchOf is how long a request will wait for a version of a lock that is not index.
+// watchOf returns the index of a request that watches, and how long it waits for another version.
 func (s *Server) watchOf(rawQuery string) (index uint64, wait time.Duration, err error) {
 	if rawQuery == "" {
 		return 0, 0, nil
@@ -81,7 +81,7 @@ func (s *Server) parseWait(text string) (time.Duration, error) {
 	return min(wait, s.MaxWait), nil
 }
 
-// parseQuery refuses parameters that it does not know, and repeated ones.
+// parseQuery refuses unknown and repeated parameters.
 func parseQuery(raw string, known ...string) (url.Values, error) {
 	query, err := url.ParseQuery(raw)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// Peers are the other servers of the store. All of them hear the same messages in the
-// same order, and so have the same line of waiters for each lock:
+// Peers are the other servers of the store. All of them receive the same messages in the same
+// order, and so have the same queue of waiters for each lock:
 //
 //	hello SERVER                    it listens from now on, and does not know who waits
 //	alive SERVER [DIGEST CLOCK]     each second: what the others should know of its waiters
@@ -29,12 +29,12 @@ import (
 //	again SERVER                    somebody does not know who waits there
 //	gone  SERVER                    it does not listen any more
 //
-// Whoever has missed something, because messages were lost or it took their sender for dead, sees it by
-// the next digest, and asks. What a server does not understand it passes over: a later
-// version may say more.
+// If a server has missed messages, because they were lost or it took their sender for dead, it
+// detects that by the next digest, and asks. A server ignores messages that it does not understand,
+// because a later version may send more.
 //
-// A lock is free for whoever asks the store, whatever was said: that a message is lost,
-// late or wrong costs time, at most a PollInterval.
+// Any server that asks the store gets a free lock, whatever the messages said. A lost, late or
+// wrong message costs time, at most a PollInterval.
 type peers struct {
 	messenger lease.Messenger // nil = the store has none
 	queue     *queue
@@ -45,22 +45,22 @@ type peers struct {
 
 	mu     sync.Mutex
 	number uint64          // the last that was given to a waiter of this server
-	own    map[uint64]bool // those of its waiters that others were told of; true = again, before it was heard
+	own    map[uint64]bool // its waiters that were announced; true = announced again, before it was received
 	digest uint64          // of own
 	others map[string]time.Time
-	lines  lines                // of all; of this server's waiters those that it has heard of itself
-	freed  map[string]time.Time // locks of which nobody was told, because nobody was known to wait
+	lines  lines                // of all servers; of this server's waiters, those whose messages it has received itself
+	freed  map[string]time.Time // locks whose release was announced to nobody, because no waiter was known
 	outbox
 }
 
 const (
 	aliveEvery  = time.Second
 	silentAfter = 5 * time.Second
-	lateAfter   = 2 * time.Second // somebody who waits is not heard of any more, who waited before
+	lateAfter   = 2 * time.Second // how late a waiter's first message may arrive
 	listenPause = 5 * time.Second
 
-	// So that nobody who may send to the channel fills the memory.
-	mostPlaces   = 100_000 // of waiters, and messages that are to be sent
+	// These bound the memory that anybody who may send to the channel can fill.
+	mostPlaces   = 100_000 // of waiters, and pending messages
 	mostServers  = 1_000
 	serverLength = 12
 )
@@ -117,14 +117,15 @@ func (p *peers) talk(ctx context.Context, began func()) error {
 	return err
 }
 
-// sayGone spares the others the time until they take this server for dead.
+// sayGone tells the others that this server ends, so that they need not wait until they take it for
+// dead.
 func (p *peers) sayGone(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(p.timeout, aliveEvery))
 	defer cancel()
-	_ = p.messenger.Send(ctx, []string{"gone " + p.id}) // else they notice
+	_ = p.messenger.Send(ctx, []string{"gone " + p.id}) // else they detect it
 }
 
-// waits says that a request of this server waits, if others are to know.
+// waits announces that a request of this server waits, if others need to know.
 func (p *peers) waits(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,7 @@ func (p *peers) waitsLocked(w *waiter) {
 	p.sayLocked("wait", p.id, w.text(), w.request.Name)
 }
 
-// repeat says of a request that waits that it does, also if others know.
+// repeat announces a waiting request, even if others know it already.
 func (p *peers) repeat(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +161,8 @@ func (p *peers) repeat(w *waiter) {
 
 func (w *waiter) text() string { return strconv.FormatUint(w.number, 10) }
 
-// left says that a request does not wait any more. Here that is so before it is heard: the
-// request can have got the lock, and release it next.
+// left announces that a request does not wait any more. This server removes it at once, before it
+// receives the message: the request may have got the lock, and release it next.
 func (p *peers) left(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +177,7 @@ func (p *peers) left(w *waiter) {
 	}
 }
 
-// isElsewhere reports whether the first in the line for a lock waits at another server.
+// isElsewhere reports whether the first in the queue for a lock waits at another server.
 func (p *peers) isElsewhere(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,9 +185,8 @@ func (p *peers) isElsewhere(name string) bool {
 	return len(line) > 0 && line[0].server != p.id
 }
 
-// free tells the first who waits for a lock at another server that it is free; false
-// if nobody does. Somebody can have asked the store before, and be heard of after: that one is told
-// then.
+// free notifies the first waiter at another server that a lock is free; false if there is none. A
+// request may have asked the store before, and its message may arrive later: it is notified then.
 func (p *peers) free(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *peers) free(name string) bool {
 	return false
 }
 
-// receive takes a message. What is none is passed over: anybody can send to the channel.
+// receive handles a message. It ignores anything else: anybody can send to the channel.
 func (p *peers) receive(message string) {
 	verb, rest, _ := strings.Cut(message, " ")
 	server, rest, _ := strings.Cut(rest, " ")
@@ -226,7 +226,7 @@ func (p *peers) receive(message string) {
 	}
 }
 
-// receiveOf takes a message about a request.
+// receiveOf handles a message about a request.
 func (p *peers) receiveOf(verb, server, rest string) {
 	text, name, _ := strings.Cut(rest, " ")
 	number, err := strconv.ParseUint(text, 10, 64)
@@ -240,7 +240,7 @@ func (p *peers) receiveOf(verb, server, rest string) {
 		p.enter(at, name, 0)
 	case "still":
 		text, name, _ = strings.Cut(name, " ")
-		if key, err := strconv.ParseUint(text, 10, 64); err == nil && key > 0 && server != p.id { // of its own it has the key
+		if key, err := strconv.ParseUint(text, 10, 64); err == nil && key > 0 && server != p.id { // this server has the keys of its own requests
 			p.heard(server, false)
 			p.enter(at, name, key)
 		}
@@ -258,8 +258,8 @@ func (p *peers) receiveOf(verb, server, rest string) {
 	}
 }
 
-// pass gives the turn of a request that has left to the next one. Whoever sent it can have
-// missed that it left: it is said again, or the turn would come back for ever.
+// pass gives the turn of a request that has left to the next one. The sender may have missed that
+// it left, so pass announces that again. Else the turn would come back again and again.
 func (p *peers) pass(at place, name string) {
 	p.mu.Lock()
 	p.lines.leave(at)
@@ -268,7 +268,7 @@ func (p *peers) pass(at place, name string) {
 	p.free(name)
 }
 
-// heard notes a server. One that is new to this one learns who waits here.
+// heard records a server. A server that is new to this one gets this one's waiters.
 func (p *peers) heard(server string, hello bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,7 +289,7 @@ func (p *peers) heard(server string, hello bool) {
 	}
 }
 
-// compare asks a server who waits there, if that is not what this one knows.
+// compare asks a server for its waiters, if this server's view of them differs.
 func (p *peers) compare(server, rest string) {
 	var theirs, clock uint64
 	if n, _ := fmt.Sscanf(rest, "%x %d", &theirs, &clock); n < 2 || server == p.id {
@@ -316,7 +316,7 @@ func (p *peers) enter(at place, name string, key uint64) {
 		return
 	}
 	p.lines.enter(at, name, key)
-	if again { // who began to listen meanwhile can have given it a key that others did not
+	if again { // a server that began to listen meanwhile can have given it a key that others did not
 		p.own[at.number] = false
 		p.sayLocked("still", at.server, strconv.FormatUint(at.number, 10), strconv.FormatUint(p.lines.places[at].key, 10), name)
 	}

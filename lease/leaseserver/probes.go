@@ -12,12 +12,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// aliveTimeout is less than the second that a Kubernetes probe waits by default: a
-// store that does not answer is no reason to end this process.
+// aliveTimeout is less than a Kubernetes probe's default timeout of one second. A store that does
+// not answer is no reason to restart this process.
 const aliveTimeout = 500 * time.Millisecond
 
-// alive is whether this process can be of use: it fails only if nothing but a new start
-// helps.
+// alive answers whether this process can be useful. It fails only if nothing but a restart helps.
 func (s *Server) alive(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), aliveTimeout)
 	defer cancel()
@@ -27,8 +26,8 @@ func (s *Server) alive(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// ready is whether requests should come here now: the store is asked for a lock that
-// nobody has, and whether it can change leases, if it can tell.
+// ready answers whether requests should come here now. It asks the store for a lock that nobody
+// has, and, if the store can tell, whether it can change leases.
 func (s *Server) ready(c echo.Context) error {
 	if s.draining.Load() {
 		return &lease.BusyError{Retry: time.Second, Cause: errClosing}
@@ -45,7 +44,7 @@ func (s *Server) ready(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// healthy is what the store says of itself, nil if it says nothing.
+// healthy returns the store's own health report, nil if the store has none.
 func (m *meter) healthy(ctx context.Context) error {
 	if m.health == nil {
 		return nil

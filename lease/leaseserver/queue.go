@@ -12,10 +12,10 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// A queue lets requests wait for locks, first come, first served. Per lock only the
-// first waiter asks the store: when a release through this server wakes it, when
-// the lease that it waits for must have expired, and, for what other programs do with
-// the store, after an interval, when it looks first whether asking can help.
+// A queue makes requests wait for locks, first come, first served. Per lock, only the first waiter
+// asks the store: when a release through this server wakes it, when the current lease must have
+// expired, and each poll interval, to detect changes by other programs. Before a poll, it checks
+// whether asking can help.
 type queue struct {
 	meter   *meter
 	peers   *peers
@@ -30,19 +30,19 @@ type queue struct {
 	locks    map[string]*lockQueue
 }
 
-// A lockQueue is the requests that wait for one lock. It exists as long as there are any.
+// A lockQueue holds the requests that wait for one lock. It exists as long as there are any.
 type lockQueue struct {
 	waiters list.List     // of *waiter
 	wake    chan struct{} // of size one: the first should ask now
 
-	// What is known of the lock, guarded by queue.mu.
+	// The known state of the lock, guarded by queue.mu.
 	due       boottime.Moment // it can be granted; the zero Moment = ask
 	holder    string          // "" = not known
 	key       string          // the idempotency key of the holder; "" = not known
 	id        string          // the lease that is current; "" = not known
-	confirmed boottime.Moment // when the store was asked that said last that the lock is kept; zero = asked since, or it can be free
+	confirmed boottime.Moment // time of the last query that confirmed that the lock is kept; zero = asked since, or it may be free
 
-	copies map[identity][]*waiter // those that have an idempotency key, guarded by queue.mu
+	copies map[identity][]*waiter // waiters that have an idempotency key, guarded by queue.mu
 }
 
 // A waiter is a request that waits for a lock.
@@ -52,26 +52,26 @@ type waiter struct {
 	place    *list.Element
 	joined   boottime.Moment
 	turn     chan struct{} // closed when it becomes the first
-	handOver chan outcome  // of size one: what came of a hand-over
+	handOver chan outcome  // of size one: the outcome of a hand-over
 	news     chan struct{} // of size one: got or look was set
 
 	// Guarded by peers.mu.
-	number uint64 // among those of this server that others know of; 0 = they do not
+	number uint64 // among those of this server that others know; 0 = unknown to them
 	left   bool   // it does not wait any more
 
 	// Guarded by queue.mu, and never both.
-	own    bool // it asks the store itself, or is about to leave: nothing is handed to it
-	handed bool // a hand-over to it is under way: it waits for the outcome
+	own    bool // it asks the store itself, or is about to leave: no hand-over to it
+	handed bool // a hand-over to it is in progress: it waits for the outcome
 
 	// Guarded by queue.mu.
 	got  *outcome // another sending of the request got this lease; nil = none did
-	look bool     // another sending of the request can have got the lease: it should ask
+	look bool     // another sending of the request may have got the lease: it should ask
 }
 
-// An outcome is what the store answered to a waiter's request.
+// An outcome is the store's answer to a waiter's request.
 type outcome struct {
 	lease lease.Lease
-	asked boottime.Moment // before the store was
+	asked boottime.Moment // before the store was asked
 	err   error
 }
 
@@ -87,8 +87,8 @@ func newQueue(c *Config, m *meter) *queue {
 	return q
 }
 
-// acquire asks for a lease, and waits for it for as long as wait. The duration is the
-// time between the call and the operation of the store that got the lease.
+// acquire asks for a lease, and waits for it for up to wait. The duration is the time between the
+// call and the store operation that got the lease.
 func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, time.Duration, error) {
 	start := boottime.Present()
 	if wait <= 0 {
@@ -111,8 +111,8 @@ func (q *queue) acquire(ctx context.Context, r lease.AcquireRequest, wait time.D
 	return q.depart(lq, w, o).since(start)
 }
 
-// since is the outcome for a request that came at start: a lease counts from there, or
-// from so much later.
+// since returns the outcome for a request that came at start. A lease counts from start plus the
+// returned duration.
 func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error) {
 	if o.err != nil {
 		return lease.Lease{}, 0, o.err
@@ -120,12 +120,12 @@ func (o outcome) since(start boottime.Moment) (lease.Lease, time.Duration, error
 	if waited := o.asked.Mono.Sub(start.Mono); waited >= 0 {
 		return o.lease, waited, nil
 	}
-	// Another sending of the request asked, before this one came.
+	// Another sending of the request asked before this one came.
 	o.lease.Remaining = max(o.lease.Remaining-start.Sub(o.asked), 0)
 	return o.lease, 0, nil
 }
 
-// ask asks the store, and notes what it says of the lock.
+// ask asks the store, and records its answer about the lock.
 func (q *queue) ask(lq *lockQueue, w *waiter) outcome {
 	o := outcome{asked: boottime.Present()}
 	o.lease, o.err = q.try(w.ctx, w.request)
@@ -139,7 +139,7 @@ func errTooMany() error {
 
 var errWaited = errors.New("the time to wait is over")
 
-// stand waits for the place to become the first, and then for the lock.
+// stand waits until the request is the first, and then for the lock.
 func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 	if o := q.awaitTurn(lq, w); o != nil {
 		return *o
@@ -164,11 +164,11 @@ func (q *queue) stand(lq *lockQueue, w *waiter) outcome {
 	}
 }
 
-// awaitTurn blocks until a request is the first that waits: nil, or until something
-// else came of it.
+// awaitTurn blocks until a request is the first that waits, and returns nil; or until it has
+// another outcome.
 func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 	select {
-	case <-w.turn: // also if the time is over: everybody asks once at least, if nobody is before
+	case <-w.turn: // even if the time is over: each request asks at least once, if none is before it
 		return nil
 	default:
 	}
@@ -193,11 +193,11 @@ func (q *queue) awaitTurn(lq *lockQueue, w *waiter) *outcome {
 	}
 }
 
-// shortest keeps the first waiter from asking without a pause.
+// shortest is the shortest pause between two queries of the first waiter.
 const shortest = time.Millisecond
 
-// await blocks until the first waiter gets the outcome of a hand-over, or should ask the
-// store itself: then it returns neither an outcome nor an error.
+// await blocks until the first waiter gets the outcome of a hand-over, or should ask the store
+// itself. In the second case it returns neither an outcome nor an error.
 func (q *queue) await(lq *lockQueue, w *waiter) (*outcome, error) {
 	for {
 		q.mu.Lock()
@@ -257,8 +257,8 @@ func (q *queue) try(ctx context.Context, r lease.AcquireRequest) (lease.Lease, e
 	return q.take(ctx, r, l)
 }
 
-// take returns a lease that was granted. One that nobody waits for any more is given
-// back, unless the client can ask for it again by its idempotency key.
+// take returns a granted lease. If no request waits for it any more, it is given back, unless the
+// client can ask for it again by its idempotency key.
 func (q *queue) take(ctx context.Context, r lease.AcquireRequest, l lease.Lease) (lease.Lease, error) {
 	if r.IdempotencyKey == "" && gone(ctx) {
 		_ = q.release(ctx, l.Claim) // else it expires
@@ -267,19 +267,19 @@ func (q *queue) take(ctx context.Context, r lease.AcquireRequest, l lease.Lease)
 	return l, nil
 }
 
-// gone reports whether the client hung up: a wait that is over ends ctx too.
+// gone reports whether the client hung up. The end of the wait ends ctx too.
 func gone(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), errWaited)
 }
 
-// length is how many requests wait.
+// length returns how many requests wait.
 func (q *queue) length() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting + q.watching
 }
 
-// eachWaiter calls f with those who wait, in the order of each lock.
+// eachWaiter calls f for all waiters, in the order of each lock's queue.
 func (q *queue) eachWaiter(f func(*waiter)) {
 	var all []*waiter
 	q.mu.Lock()
@@ -294,7 +294,7 @@ func (q *queue) eachWaiter(f func(*waiter)) {
 	}
 }
 
-// join makes a request the last that waits for its lock; nil if too many wait.
+// join appends a request to its lock's queue; nil if too many wait.
 func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -316,7 +316,7 @@ func (q *queue) join(ctx context.Context, r lease.AcquireRequest) (*lockQueue, *
 	return lq, w
 }
 
-// depart is leave, which the other servers hear of.
+// depart is leave, and notifies the other servers.
 func (q *queue) depart(lq *lockQueue, w *waiter, o outcome) outcome {
 	o, unused := q.leave(lq, w, o)
 	q.peers.left(w)
@@ -326,10 +326,10 @@ func (q *queue) depart(lq *lockQueue, w *waiter, o outcome) outcome {
 	return o
 }
 
-// leave takes a request out of the queue, and returns what is to be answered: another
-// sending of it can have got the lease in the last moment. If it was the first and got
-// no lease, and it is not known for how long the lock is kept, the next one asks; if there
-// is none its turn is unused, and somebody else's.
+// leave removes a request from the queue and returns its answer. Another sending of it may have got
+// the lease at the last moment. If the request was the first and got no lease, and it is not known
+// for how long the lock is kept, the next waiter asks. If there is none, unused reports that
+// another server's waiter should get the turn.
 func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) (_ outcome, unused bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -353,7 +353,7 @@ func (q *queue) leave(lq *lockQueue, w *waiter, o outcome) (_ outcome, unused bo
 	return o, unused
 }
 
-// granted notes in the lock's queue, if there is one, a lease that was got beside it.
+// granted records a lease that was acquired beside the queue, if the lock has a queue.
 func (q *queue) granted(r lease.AcquireRequest, o outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -368,8 +368,8 @@ func (lq *lockQueue) grant(r lease.AcquireRequest, o outcome) {
 	lq.giveCopies(r, o)
 }
 
-// giveUp is the error for a request that got nothing; nil if it has to wait for what
-// comes of a hand-over.
+// giveUp returns the error of a request that got nothing; nil if it has to wait for the outcome of
+// a hand-over.
 func (q *queue) giveUp(lq *lockQueue, w *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

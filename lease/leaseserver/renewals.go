@@ -16,8 +16,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// renewAll renews many leases, each as if its renewal had come alone: what becomes of
-// one says nothing of the others.
+// renewAll renews many leases, each as if its renewal had come alone. One result does not affect
+// the others.
 func (s *Server) renewAll(c echo.Context) error {
 	var body wire.RenewalsBody
 	if err := s.readBody(c.Request(), &body); err != nil {
@@ -66,9 +66,8 @@ func (s *Server) renewedBody(c echo.Context, results []lease.RenewResult) *wire.
 	return answer
 }
 
-// mayRenew refuses one renewal of many: whoever sent them may not carry it out, or it is
-// not valid. Authorize is asked as if it had come alone, and it gets the TTL that it would
-// have got then.
+// mayRenew refuses one renewal of many if the caller has no right to it, or if it is not valid. It
+// calls Authorize as if the renewal had come alone, and sets the TTL that it would have got then.
 func (s *Server) mayRenew(c echo.Context, r *lease.RenewRequest) (err error) {
 	if err := lease.ValidateName(r.Name); err != nil {
 		return err
@@ -92,14 +91,14 @@ func (s *Server) mayRenew(c echo.Context, r *lease.RenewRequest) (err error) {
 	return r.Validate()
 }
 
-// renewAtOnce is how many renewals a store that takes them one by one gets at a time.
+// renewAtOnce is how many renewals run at a time on a store that takes them one by one.
 const renewAtOnce = 16
 
-// errNotReached is for renewals of a batch that took too long.
+// errNotReached is the error of the renewals that a slow batch did not reach.
 var errNotReached = errors.New("the store took too long for those before")
 
-// renewAll renews many leases in one operation, if the store can do that; else one by
-// one, in the time of one.
+// renewAll renews many leases in one operation, if the store can do that. Else it renews them one
+// by one, within the time of one.
 func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked func(context.Context, any) error) ([]lease.RenewResult, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -135,7 +134,7 @@ func (m *meter) renewAll(ctx context.Context, all []lease.RenewRequest, panicked
 	return results, nil
 }
 
-// renewOne is one of many renewals, in the time that is left for all.
+// renewOne does one of many renewals, within the time that is left for all.
 func (m *meter) renewOne(ctx context.Context, r lease.RenewRequest, panicked func(context.Context, any) error) (result lease.RenewResult) {
 	if ctx.Err() != nil {
 		return lease.RenewResult{Err: &lease.BusyError{Retry: wire.Jitter(wire.DefaultRetry), Cause: errNotReached}}

@@ -45,7 +45,7 @@ func (s *Server) routes() *echo.Echo {
 	return e
 }
 
-// guard stands before every route that tells of locks or changes them: need is what that takes.
+// guard wraps every route that shows or changes locks; need is the right it requires.
 func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
@@ -56,7 +56,7 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 		if id := c.Request().Header[wire.RequestID]; len(id) == 1 && len(id[0]) <= wire.MaxRequestID {
 			c.Response().Header()[wire.RequestID] = id
 		}
-		if s.limiter != nil && need != Metrics { // who is refused much is to be seen
+		if s.limiter != nil && need != Metrics { // metrics stay readable when many requests are refused
 			if allowed, _ := s.limiter.Allow(loopback.Host(c.Request().RemoteAddr)); !allowed {
 				return wire.Refuse(wire.TypeRateLimited, "too many requests from this address")
 			}
@@ -68,7 +68,7 @@ func (s *Server) guard(need Right, next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// panicked is the error for a request that ran into a panic.
+// panicked returns the error for a request whose handling panicked.
 func (s *Server) panicked(ctx context.Context, r any) error {
 	s.Logger.LogAttrs(ctx, slog.LevelError, "handler_panicked", slog.Any("panic", r), slog.String("stack", string(debug.Stack())))
 	return wire.Refuse(wire.TypeInternal, "panic")
@@ -100,7 +100,7 @@ func (s *Server) fail(err error, c echo.Context) {
 	problem.Write(c.Response(), p.Status, wire.Milliseconds(p.RecommendedRetryMS), &p)
 }
 
-// logFailure logs what was neither carried out nor refused.
+// logFailure logs a request that was neither carried out nor refused.
 func (s *Server) logFailure(c echo.Context, p wire.Problem, err error) {
 	if p.Status >= http.StatusInternalServerError && p.Type != wire.TypeBusy && c.Request().Context().Err() == nil {
 		s.Logger.LogAttrs(c.Request().Context(), slog.LevelError, "request_failed", slog.String("path", c.Path()), slog.Any("error", err))

@@ -40,8 +40,7 @@ type Server struct {
 	shutdown sync.Once
 }
 
-// New returns a server, on a config that is not valid an error that names the
-// field. It starts nothing.
+// New returns a server. If the config is not valid, the error names the field. New starts nothing.
 func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -80,9 +79,9 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the handler of all routes, for programs with an http.Server of
-// their own; they run Monitor, too. A ReadTimeout of that server is lifted for requests
-// that wait, a WriteTimeout must be longer than MaxWait.
+// Handler returns the handler of all routes, for programs that have their own http.Server. Such
+// programs must also run Monitor. The handler lifts that server's ReadTimeout for requests that
+// wait; its WriteTimeout must be longer than MaxWait.
 func (s *Server) Handler() http.Handler { return s.echo }
 
 // ListenAndServe is Serve on a TCP address such as "127.0.0.1:8080".
@@ -94,10 +93,10 @@ func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 	return s.Serve(ctx, listener)
 }
 
-// Serve answers requests until ctx ends or Shutdown is called, and returns when the
-// requests under way are answered, after ShutdownTimeout at the latest: nil after an
-// orderly end. It closes the listener. On an address that is not loopback it refuses
-// to start without TLS, or without Tokens or Authorize, unless AllowInsecure is set.
+// Serve answers requests until ctx ends or Shutdown is called. It returns when the requests in
+// progress are answered, after ShutdownTimeout at the latest; nil after an orderly end. It closes
+// the listener. On an address that is not loopback, it refuses to start without TLS, or without
+// Tokens or Authorize, unless AllowInsecure is set.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if err := s.checkExposure(ctx, listener.Addr()); err != nil {
 		_ = listener.Close()
@@ -105,7 +104,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	// The monitor ends last: what is released meanwhile is for the waiters of other servers.
+	// The monitor ends last, because locks released meanwhile are for the waiters of other servers.
 	monitorCtx, stopMonitor := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopMonitor()
 	wg.Go(func() { s.Monitor(monitorCtx) })
@@ -130,9 +129,9 @@ func (s *Server) serve(listener net.Listener) error {
 	return s.http.Serve(listener)
 }
 
-// Shutdown makes /readyz fail, ends Serve, refuses requests that wait as busy, and
-// blocks until all others are answered. When ctx ends before, it cuts their
-// connections and returns an error; what the store was asked then still happens.
+// Shutdown makes /readyz fail, ends Serve, refuses waiting requests as busy, and blocks until all
+// others are answered. If ctx ends before, it cuts their connections and returns an error. Store
+// operations in progress still happen then.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.shutdown.Do(func() {
 		s.draining.Store(true)
@@ -145,8 +144,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// checkExposure refuses an address that others can reach, if they could read along
-// or do what they like.
+// checkExposure refuses an address that others can reach, if they could read the traffic or use the
+// server without rights.
 func (s *Server) checkExposure(ctx context.Context, address net.Addr) error {
 	if address.Network() == "unix" || loopback.Is(address.String()) {
 		return nil

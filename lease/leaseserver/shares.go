@@ -15,8 +15,8 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// newShares makes what shares locks among several holders. Those who wait do so in the
-// server's lines.
+// newShares makes the Locker that shares locks among several holders. Its waiters are in the
+// server's queues.
 func newShares(s *Server) (*shared.Locker, error) {
 	poll := s.PollInterval
 	if poll < 0 {
@@ -35,7 +35,7 @@ func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms leas
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // also without a wait it can stand at the gate
+	_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // even without a wait it can wait at the gate
 	start := lease.Now()
 	share, err := s.shares.Acquire(c.Request().Context(), r, wait)
 	s.metrics.request(opAcquire, err)
@@ -48,7 +48,7 @@ func (s *Server) acquireShare(c echo.Context, body *wire.AcquireBody, terms leas
 	return respond(c, &answer)
 }
 
-// checkPlain refuses to lease the name of a slot in the ordinary way.
+// checkPlain refuses an ordinary lease on the name of a slot.
 func checkPlain(name string) error {
 	if shared.IsReserved(name) {
 		return wire.Refuse(wire.TypeInvalid, `names that end with "::slot", or with that and a number, are those of slots: ask for the lock, with slots or mode`)
@@ -56,14 +56,14 @@ func checkPlain(name string) error {
 	return nil
 }
 
-// A shareStore is the store behind the queue, for those who share locks.
+// A shareStore is the store behind the queue, for shared locks.
 type shareStore struct{ queue *queue }
 
 func (s shareStore) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
 	return s.AcquireWait(ctx, r, 0)
 }
 
-// AcquireWait waits in the line for the name.
+// AcquireWait waits in the queue for the name.
 func (s shareStore) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	l, _, err := s.queue.acquire(ctx, r, wait)
 	return l, err
@@ -101,25 +101,25 @@ func (s shareStore) Sweep(ctx context.Context, r lease.SweepRequest) (lease.Swee
 	return s.queue.meter.sweep(ctx, r)
 }
 
-// A handingStore is one that can hand leases over.
+// A handingStore can also hand leases over.
 type handingStore struct{ shareStore }
 
-// HandOver is for one who keeps a gate and takes the whole lock: to those who wait, the name is
-// kept as before.
+// HandOver is for a request that keeps a gate and takes the whole lock. For waiters, the name stays
+// kept.
 func (s handingStore) HandOver(ctx context.Context, c lease.Claim, next lease.AcquireRequest) (l lease.Lease, released, acquired error) {
 	asked := boottime.Present()
 	s.queue.unconfirm(c.Name)
 	l, released, acquired = s.queue.meter.handOver(ctx, c, next)
 	if acquired == nil {
 		s.queue.granted(next, outcome{lease: l, asked: asked})
-	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it can be free
+	} else if released == nil || wire.KindOf(released).Sentinel == nil { // it may be free
 		s.queue.next(c.Name, s.queue.peers.isElsewhere(c.Name))
 	}
 	return l, released, acquired
 }
 
-// Watch lets the request that has a lock's gate wait for a slot, in a line that the other
-// servers know: await returns when one was released, or after d.
+// Watch makes the request that has a lock's gate wait for a slot, in a queue that the other servers
+// know. await returns when a slot was released, or after d.
 func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error) {
 	q := s.queue
 	lq, w := q.join(ctx, lease.AcquireRequest{Name: slotLine(lock)})
@@ -147,13 +147,13 @@ func (s shareStore) Watch(ctx context.Context, lock string) (await func(d time.D
 	return await, stop, nil
 }
 
-// errWatched is what comes of a waiter that asks for no lease.
+// errWatched is the outcome of a waiter that asks for no lease.
 var errWatched = errors.New("it only watched")
 
-// slotLine is the name of the line of who waits for any slot of a lock. No lease has it.
+// slotLine returns the name of the queue for any slot of a lock. No lease has this name.
 func slotLine(lock string) string { return lock + "::slot" }
 
-// slotReleased wakes who waits for a slot of a lock, here or at another server.
+// slotReleased wakes the waiter for a slot of a lock, here or at another server.
 func (q *queue) slotReleased(name string) {
 	if lock, slot, ok := shared.ParseName(name); ok && slot > 0 {
 		line := slotLine(lock)

@@ -11,14 +11,14 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// An open object or array of a body, and what it is read into.
+// An open is an unclosed object or array of a body, and the type it is read into.
 type open struct {
-	seen map[string]bool // the names of an object yet; nil for an array
+	seen map[string]bool // the names of an object so far; nil for an array
 	name string          // the last of them
 	into reflect.Type    // nil = not known
 }
 
-// inside is what a value in an object or array is read into.
+// inside returns the type of a value in the object or array.
 func (o open) inside() reflect.Type {
 	switch {
 	case o.into == nil:
@@ -32,9 +32,8 @@ func (o open) inside() reflect.Type {
 	return nil
 }
 
-// checkNames refuses what encoding/json takes and another reader can take for something
-// else: names in another case, and names that come twice. What is no JSON object is
-// left to the decoder.
+// checkNames refuses names that encoding/json accepts but another reader may interpret differently:
+// names in another case, and repeated names. Data that is no JSON object is left to the decoder.
 func checkNames(data []byte, body any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	var all []open
@@ -78,7 +77,7 @@ func checkNames(data []byte, body any) error {
 	}
 }
 
-// add notes a name of an object.
+// add records a name of an object.
 func (o *open) add(name string) error {
 	if o.seen[name] {
 		return wire.Refuse(wire.TypeInvalid, fmt.Sprintf("the field %s comes twice", strconv.Quote(name)))
@@ -92,7 +91,7 @@ func (o *open) add(name string) error {
 	return nil
 }
 
-// fieldOf is the field of a body that has that very name.
+// fieldOf returns the field of a body with exactly that name.
 func fieldOf(body reflect.Type, name string) (reflect.StructField, bool) {
 	for _, f := range reflect.VisibleFields(body) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -103,14 +102,14 @@ func fieldOf(body reflect.Type, name string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// loneSurrogate reports whether JSON has an escape of half a surrogate pair without
-// the other, which encoding/json makes U+FFFD: two names would become one.
+// loneSurrogate reports whether JSON has an escape of half a surrogate pair without the other half.
+// encoding/json converts it to U+FFFD, so two names would become one.
 func loneSurrogate(data []byte) bool {
 	for i := 0; i < len(data); i++ {
 		if data[i] != '\\' {
 			continue
 		}
-		i++ // what is escaped
+		i++ // skips the escaped byte
 		unit := escaped(data[i:])
 		switch {
 		case unit < 0xd800 || unit > 0xdfff:
@@ -130,8 +129,8 @@ func loneSurrogate(data []byte) bool {
 	return false
 }
 
-// escaped is the unit of UTF-16 that an escape stands for, behind its backslash; 0 if
-// it is of another kind.
+// escaped returns the UTF-16 unit of the escape behind its backslash; 0 if the escape is of another
+// kind.
 func escaped(data []byte) uint64 {
 	if len(data) < len("uXXXX") || data[0] != 'u' {
 		return 0

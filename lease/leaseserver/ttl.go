@@ -10,19 +10,19 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A TTLPolicy says for how long leases can be asked for, and renewed, on the locks whose names
-// begin with Prefix. Of several policies that of the longest prefix counts, alone. What is
-// outside is refused, not cut: a holder trusts the TTL that it asked for.
+// A TTLPolicy bounds the TTLs of acquires and renewals on locks whose names begin with Prefix. If
+// several policies match, only the one with the longest prefix counts. A TTL outside the bounds is
+// refused, not cut, because a holder trusts the TTL that it asked for.
 type TTLPolicy struct {
-	Prefix  string        // "" = all names that no other policy is for
+	Prefix  string        // "" = all names that match no other policy
 	Min     time.Duration // 0 = lease.MinTTL
 	Max     time.Duration // 0 = lease.MaxTTL
 	Default time.Duration // for requests without a TTL, Min to Max; 0 = they are refused
 }
 
-// SetTTLPolicies lets other policies take the place of those of Config.TTLPolicies, from the next
-// request on; none is a way to have none. Leases that are held stay as they are, and can be
-// renewed only as the policies say. On an error nothing changes.
+// SetTTLPolicies replaces Config.TTLPolicies, from the next request on; with no policies, none
+// apply. Current leases stay unchanged, and can be renewed only as the policies allow. If it
+// returns an error, nothing changes.
 func (s *Server) SetTTLPolicies(policies []TTLPolicy) error {
 	sorted, err := checkTTLPolicies(policies)
 	if err != nil {
@@ -51,9 +51,9 @@ func checkTTLPolicies(policies []TTLPolicy) ([]TTLPolicy, error) {
 	return sorted, nil
 }
 
-// ttl is for how long a lease on a lock is to last for which ttl was asked: 0 = nothing was said.
-// *lease.InvalidError if no policy allows that; the bounds of all leases are the request's own
-// Validate to check.
+// ttl returns the TTL of a lease on a lock, for the requested ttl; 0 = none was requested. It
+// returns *lease.InvalidError if no policy allows the TTL. The bounds of all leases are checked by
+// the request's own Validate.
 func (s *Server) ttl(name string, ttl time.Duration) (time.Duration, error) {
 	policies := *s.ttlPolicies.Load()
 	at := slices.IndexFunc(policies, func(p TTLPolicy) bool { return strings.HasPrefix(name, p.Prefix) })

@@ -11,28 +11,28 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/wire"
 )
 
-// Watches are the locks that requests wait to see changed. Whatever this server does to a
-// lock, and what other servers say of it, wakes those who watch it; for the rest one of
-// them looks after an interval. However many watch, the store is asked once for a change.
+// Watches are the locks that requests watch for changes. Changes by this server, and messages of
+// other servers, wake the watchers of a lock. In addition, one of the watchers polls the store.
+// However many watch, a change costs one read of the store.
 type watches struct {
 	queue *queue
 	mu    sync.Mutex
 	locks map[string]*watch
 }
 
-// A watch is one lock that requests wait for. It exists as long as there are any.
+// A watch is one lock that requests watch. It exists as long as there are any.
 type watch struct {
-	turn chan struct{} // of size one: who has put something in reads the store
+	turn chan struct{} // of size one: the goroutine that fills it reads the store
 
 	// Guarded by watches.mu.
 	watchers int
-	changes  uint64        // that are known of
-	changed  chan struct{} // closed with the next one
+	changes  uint64        // known changes
+	changed  chan struct{} // closed with the next change
 	last     reading
 }
 
-// enter counts a request that watches; false if as many do as may wait for locks. They have
-// places of their own: who may only read keeps nobody from waiting for a lock.
+// enter counts a request that watches; false if the limit is reached, which is that of waiters.
+// Watchers have places of their own, so that read-only clients keep nobody from waiting for a lock.
 func (q *queue) enter() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,21 +49,21 @@ func (q *queue) exit() {
 	q.watching--
 }
 
-// A reading is what the store said.
+// A reading is the store's answer.
 type reading struct {
-	of     uint64 // the changes that were known of before it was asked
+	of     uint64 // the known changes before the store was asked
 	at     boottime.Moment
 	record lease.Record
 	err    error
 }
 
-// version is that of a lock; 0 = nothing is known of it.
+// version returns the version of a lock; 0 = the lock is unknown.
 func (r reading) version() uint64 { return r.record.Version }
 
 func (r reading) failed() bool { return r.err != nil && !errors.Is(r.err, lease.ErrNotFound) }
 
-// after returns what is known of a lock as soon as its version is another than index, and in
-// any case after wait.
+// after returns the record of a lock as soon as its version differs from index, and in any case
+// after wait.
 func (w *watches) after(ctx context.Context, name string, index uint64, wait time.Duration) (lease.Record, error) {
 	if !w.queue.enter() {
 		return lease.Record{}, errTooMany()
@@ -104,13 +104,13 @@ func (w *watches) await(ctx context.Context, lock *watch, changed <-chan struct{
 	case <-poll:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if -lock.last.at.Until() >= w.queue.poll/2 { // nobody else has looked
+		if -lock.last.at.Until() >= w.queue.poll/2 { // no other watcher has polled
 			lock.changes++
 		}
 	case <-end:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		lock.changes++ // what is answered is of now
+		lock.changes++ // the answer must be current
 		return true, nil
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
@@ -120,7 +120,7 @@ func (w *watches) await(ctx context.Context, lock *watch, changed <-chan struct{
 	return false, nil
 }
 
-// read returns what the store said after so many changes: one who watches asks for all.
+// read returns the store's answer after the known changes. One watcher asks for all.
 func (w *watches) read(ctx context.Context, name string, lock *watch, known uint64) (reading, error) {
 	select {
 	case lock.turn <- struct{}{}:
@@ -138,7 +138,7 @@ func (w *watches) read(ctx context.Context, name string, lock *watch, known uint
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if lock.last = next; last.of > 0 && next.version() != last.version() {
-		close(lock.changed) // others wait that have not heard of it
+		close(lock.changed) // wakes watchers that have not received it
 		lock.changed = make(chan struct{})
 	}
 	return next, nil
@@ -156,7 +156,7 @@ func (w *watches) join(name string) *watch {
 		w.locks[name] = lock
 	}
 	lock.watchers++
-	lock.changes++ // what was read before is old
+	lock.changes++ // earlier readings are outdated
 	return lock
 }
 
@@ -168,7 +168,7 @@ func (w *watches) leave(name string, lock *watch) {
 	}
 }
 
-// change wakes those who watch a lock, which can have changed.
+// change wakes the watchers of a lock that may have changed.
 func (w *watches) change(name string) {
 	if w == nil {
 		return
@@ -180,7 +180,7 @@ func (w *watches) change(name string) {
 	}
 }
 
-// changeAll wakes all.
+// changeAll wakes all watchers.
 func (w *watches) changeAll() {
 	if w == nil {
 		return
