@@ -1,3 +1,3 @@
-// Package driver is the contract between a node of package shards and its backend, which
-// says who owns which shard. Only who writes a backend imports it.
+// Package driver is the contract between a node of package shards and its backend, which stores who owns
+// which shard. Only authors of a backend import it.
 package driver

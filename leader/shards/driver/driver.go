@@ -8,73 +8,75 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A Term numbers an ownership: each is greater than all before it of the same shard, on every
-// node. It is a fencing token.
+// A Term numbers an ownership. Each Term is greater than all earlier ones of the same shard, on every node.
+// It is a fencing token.
 type Term = driver.Term
 
-// A Backend is where shards of one group live. Its methods are safe for concurrent use.
+// A Backend stores the shards of one group. Its methods are safe for concurrent use.
 type Backend interface {
-	// Sessions is how many sessions a node is to open, one or more: what it owns is spread over
-	// them, so that the end of one costs a part of it.
+	// Sessions returns the number of sessions that a node should open, one or more. The node spreads its
+	// shards over them, so that the end of one session costs only a part.
 	Sessions() int
-	// Open opens a session for a node that announces itself as self. It lasts for ttl from the
-	// start of the call, and from the start of each good Renew. An error that matches
-	// driver.ErrPermanent of leader/driver says that no later call succeeds until somebody changes
-	// something. The text of an error begins with what is wrong.
+	// Open opens a session for a node that announces itself as self. It lasts for ttl from the start of the
+	// call, and from the start of each good Renew. An error that matches driver.ErrPermanent of leader/driver
+	// means that no later call succeeds until somebody changes something. The text of an error begins with
+	// the cause.
 	Open(ctx context.Context, self Member, ttl time.Duration) (Session, error)
 }
 
-// ErrUnclaimable says that none of the names of a claim can be claimed now, for reasons of their own.
+// ErrUnclaimable means that none of the names of a claim can be claimed now, for reasons of their own.
 var ErrUnclaimable = errors.New("these shards cannot be claimed now")
 
-// ErrSlow says that a claim took too long and was given up. Claims of fewer names may succeed.
+// ErrSlow means that a claim took too long and was given up. Claims of fewer names may succeed.
 var ErrSlow = errors.New("the claim took too long")
 
-// A Session carries a part of the shards that a node owns, and its membership: a node is a
-// member while one of its sessions lasts. With PostgreSQL it is a connection.
+// A Session carries a part of the shards that a node owns, and its membership: a node is a member while one
+// of its sessions lasts. With PostgreSQL it is a connection.
 //
-// Its methods are called by one goroutine at a time, but for Renew, Lost, Changed and Close, which
-// can be called beside any other. ctx bounds a call: when it ends the method returns soon.
+// One goroutine at a time calls its methods. Only Renew, Lost, Changed and Close may be called concurrently
+// with any other. ctx bounds a call: when ctx ends, the method returns soon.
 type Session interface {
-	// Announce changes what the node says of itself.
+	// Announce changes the node's announcement.
 	Announce(ctx context.Context, self Member) error
 
-	// Look returns what is to be seen of all nodes. If its Version would be known, which is not 0,
-	// the rest may be left out. It should be one round trip.
+	// Look returns a view of all nodes. If the view's Version equals known, which is not 0, the other fields
+	// may be empty. It should be one round trip.
 	Look(ctx context.Context, known uint64) (View, error)
 
-	// Claim makes one attempt for each name, none of which the session owns, and waits for nobody.
-	// It returns those that the session owns now, in any order: the others are owned by another
-	// session. After an error it is not known which: the caller then calls Release for all of them. An error that matches
-	// ErrUnclaimable says that claims of other names may succeed. A Claim must
-	// not keep a Renew waiting for so long that it fails: it gives up before, with an error that matches ErrSlow.
-	// It should be one round trip, terms included.
+	// Claim makes one attempt for each name and waits for no other session. The session owns none of the
+	// names yet. Claim returns the names that the session owns now, in any order. Other sessions own the
+	// rest.
+	//
+	// After an error the outcome is unknown, and the caller then calls Release for all names. An error that
+	// matches ErrUnclaimable means that claims of other names may succeed. A Claim must not delay a Renew
+	// until it fails. It gives up before that, with an error that matches ErrSlow. It should be one round
+	// trip, terms included.
 	Claim(ctx context.Context, names []string) ([]Grant, error)
 
-	// Release gives names up, so that others can claim them at once. A name that the session does
-	// not own is no error, and is left as it is. After an error the names end by the ttl at the latest: the
-	// session sees to that, if need be by its own end.
+	// Release gives up names, so that others can claim them at once. A name that the session does not own is
+	// not an error and stays unchanged. After an error the ownership of the names ends by the ttl at the
+	// latest: the session ensures that, if necessary by its own end.
 	Release(ctx context.Context, names []string) error
 
-	// Renew prolongs the session, and with it all that it owns, to ttl from the start of the call.
-	// lost are names that it owns no more though it lasts, also beside an error. An error that matches ErrLost of
-	// leader/driver says that the session has ended; after any other it may be tried again.
+	// Renew extends the session, and all that it owns, to ttl from the start of the call. lost are names that
+	// the session no longer owns although it lasts; they can come with an error. An error that matches
+	// ErrLost of leader/driver means that the session has ended. After any other error the caller may try
+	// again.
 	Renew(ctx context.Context, ttl time.Duration) (lost []string, err error)
 
-	// Lost returns a channel that is closed when the session is known to have ended without being
-	// asked to. nil = only Renew knows.
+	// Lost returns a channel that is closed when the session is known to have ended without a request. nil =
+	// only Renew detects that.
 	Lost() <-chan struct{}
 
-	// Changed returns a channel that gets a value when a Look is worthwhile: a shard became
-	// free, a node came or went, another pin. Some may be missed, and none is needed. nil = there are none.
+	// Changed returns a channel that receives a value when a Look is worthwhile: a shard became free, a node
+	// came or went, or a pin changed. Signals may be missed, and none is required. nil = no signals.
 	Changed() <-chan struct{}
 
-	// Leave releases all that the session owns, and ends it in good order. Nothing but Close is
-	// called after it.
+	// Leave releases all that the session owns and ends it in good order. Only Close is called after it.
 	Leave(ctx context.Context) error
 
-	// Close drops the session at once without waiting for the network. What it owns is free at its
-	// ttl at the latest. It may be called again.
+	// Close drops the session at once without waiting for the network. Its shards are free at its ttl at the
+	// latest. It may be called again.
 	Close() error
 }
 
@@ -84,34 +86,36 @@ type Grant struct {
 	Term Term
 }
 
-// A Binder is a Session that adds to the context of a shard's work what its guarded operations need.
+// A Binder is a Session that adds to the context of a shard's work the values that its guarded operations
+// need.
 type Binder interface {
 	Bind(ctx context.Context, g Grant) context.Context
 }
 
-// A Passer is a Session that knows what became of what the node released. A node that gives up many shards waits with the next of
-// them until others have claimed the last, so that each is left alone for a short time only.
+// A Passer is a Session that can report whether others have claimed released shards. A node that gives up
+// many shards waits with the next of them until others have claimed the last, so that each shard is ownerless
+// only for a short time.
 type Passer interface {
-	// Passed returns how many of these, which the node has released, were claimed since in a later term. It should be one round
-	// trip.
+	// Passed returns how many of these shards, which the node has released, were claimed since then in a
+	// later term. It should be one round trip.
 	Passed(ctx context.Context, released []Grant) (int, error)
 }
 
-// An Operator is a Backend through which people move shards. What they say stays until they say
-// otherwise, also while the node is away.
+// An Operator is a Backend through which people move shards. Their orders stay until they change them, also
+// while the node is away.
 type Operator interface {
-	// Pin has the member of this identity own a shard, as long as it takes part. "" ends that.
+	// Pin makes the member of this identity own a shard while it takes part. "" removes the pin.
 	Pin(ctx context.Context, shard, identity string) error
-	// Drain has the member of this identity give up what it owns and claim nothing, in Views as a
-	// Member that is Draining; false ends that.
+	// Drain makes the member of this identity give up its shards and claim nothing. Views show it as a Member
+	// that is Draining. false ends that.
 	Drain(ctx context.Context, identity string, drain bool) error
 }
 
-// An Observer is a Backend that can be looked at by who takes no part: people, through
-// "pglatch shards ls". It opens no Session, and no node notices.
+// An Observer is a Backend that people can look at without taking part, with "pglatch shards ls". It opens no
+// Session, and no node notices.
 type Observer interface {
-	// Observe returns what is to be seen of all nodes. Unlike a Look it is not of a node, which
-	// knows the names of its shards: the backend has to keep names, not hashes of them alone. A group of
-	// which nothing is known yet, or whose table or store is empty, is an empty Observation and no error.
+	// Observe returns a view of all nodes. Unlike a Look it does not come from a node, which knows the names
+	// of its shards. So the backend must store the names, not only their hashes. An unknown group, or an
+	// empty table or store, is an empty Observation and not an error.
 	Observe(ctx context.Context) (Observation, error)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An ownedShard is one that a session owns.
+// An ownedShard is a shard that a session owns.
 type ownedShard struct {
 	key   int64
 	since time.Time
-	row   group.Owner // as it is in the table while the session owns the shard
+	row   group.Owner // the table's row while the session owns the shard
 }
 
-// own notes what a claim got. The caller has the turn.
+// own records granted shards. The caller has the turn.
 func (o *lockSession) own(got []driver.Grant, keys map[string]int64) {
 	now := time.Now()
 	o.mu.Lock()
@@ -27,7 +27,7 @@ func (o *lockSession) own(got []driver.Grant, keys map[string]int64) {
 	}
 }
 
-// disown notes what was released. The caller has the turn.
+// disown removes released shards. The caller has the turn.
 func (o *lockSession) disown(names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,7 +36,7 @@ func (o *lockSession) disown(names []string) {
 	}
 }
 
-// introspect lets the session answer questions; see package introspect. Close ends that.
+// introspect lets the session answer status queries; see package introspect. Close ends that.
 func (o *lockSession) introspect(identity string) {
 	b := o.backend
 	o.answers = introspect.Join(introspect.Member{
@@ -46,11 +46,11 @@ func (o *lockSession) introspect(identity string) {
 	o.answers.Connected()
 }
 
-// An answerer is a session that answers.
+// An answerer answers status queries about a session.
 type answerer struct {
 	*lockSession
 	identity string
-	since    time.Time // that it is a member
+	since    time.Time // since when it is a member
 }
 
 var _ introspect.Source = answerer{}
@@ -84,7 +84,7 @@ func (a answerer) Answer(q introspect.Question, into *introspect.Answer) {
 		all = append(all, introspect.Lock{Key: members, Tag: group.Members, Group: group.Name, Shared: true, Age: now.Sub(a.since), Session: a.pid, Beside: group.Owned})
 	}
 	if len(all) == 0 {
-		return // it was asked for other locks
+		return // the question is about other locks
 	}
 	slices.SortFunc(all, func(x, y introspect.Lock) int { return int(min(max(y.Age-x.Age, -1), 1)) })
 	into.Groups = append(into.Groups, group)
@@ -92,10 +92,10 @@ func (a answerer) Answer(q introspect.Question, into *introspect.Answer) {
 	into.Locks = append(into.Locks, all[:min(len(all), q.Limit)]...)
 }
 
-// membersKey is what the lock that all members share is called.
+// membersKey returns the display name of the lock that all members share.
 func membersKey(g group.Group) string { return "members of " + g.Namespace.String() }
 
-// Request implements introspect.Source. Shards are given up by another way, which moves them.
+// Request implements introspect.Source. It does not give up shards: pins and drains move them.
 func (a answerer) Request(r introspect.Request) []introspect.Reply {
 	if r.Kind != introspect.AskRelease && r.Kind != introspect.AskDump {
 		return nil
@@ -106,7 +106,7 @@ func (a answerer) Request(r introspect.Request) []introspect.Reply {
 	return nil
 }
 
-// asked returns what the session has of a lock.
+// asked returns the session's locks with this tag.
 func (a answerer) asked(tag namespace.Tag) []introspect.Lock {
 	var answer introspect.Answer
 	a.Answer(introspect.Question{Tags: []namespace.Tag{tag}, Limit: 1}, &answer)

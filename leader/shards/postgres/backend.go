@@ -17,18 +17,19 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
-// A Backend is one node's way to a group of shards on PostgreSQL. It implements driver.Backend,
-// driver.Operator and driver.Observer, and its sessions driver.Binder. Its methods are safe for concurrent use.
+// A Backend is one node's access to a group of shards on PostgreSQL. It implements driver.Backend,
+// driver.Operator and driver.Observer, and its sessions implement driver.Binder. Its methods are safe for
+// concurrent use.
 type Backend struct {
 	config Config
 	group  group.Group
-	plain  *pgsession.Dialer // of connections that carry no lock
+	plain  *pgsession.Dialer // for connections that carry no lock
 	guards *pgguard.Statements
 	room   room
 	waits  waits
 
 	mu       sync.Mutex
-	sessions map[*lockSession]bool // that are open
+	sessions map[*lockSession]bool // open sessions
 }
 
 var _ interface {
@@ -37,8 +38,8 @@ var _ interface {
 	driver.Observer
 } = (*Backend)(nil)
 
-// New returns a Backend without connecting. It fails if a field of config is
-// invalid; no error quotes a password.
+// New returns a Backend without connecting. It fails if a field of config is invalid. No error quotes a
+// password.
 func New(config Config) (*Backend, error) {
 	config, cc, err := config.validated()
 	if err != nil {
@@ -60,12 +61,12 @@ func (b *Backend) newDialer(applicationName string, t time.Duration, notified fu
 	})
 }
 
-// Sessions is 2: half of what a node owns is on each of two connections.
+// Sessions returns 2: half of a node's shards are on each of two connections.
 func (b *Backend) Sessions() int { return 2 }
 
-// Open implements driver.Backend. ttl is from 500 ms to 24 h: the server ends a session that was silent
-// for so long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes: a longer one loses its
-// middle there.
+// Open implements driver.Backend. ttl is from 500 ms to 24 h: the server ends a session that was silent for
+// that long. The identity is the session's application_name, of which PostgreSQL keeps 63 bytes. A longer one
+// loses its middle there.
 func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duration) (driver.Session, error) {
 	if err := checkMember(self.Identity, ttl); err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (b *Backend) Open(ctx context.Context, self driver.Member, ttl time.Duratio
 		}
 	}
 	if err != nil {
-		_ = o.Close() // which returns nil
+		_ = o.Close() // always returns nil
 		return nil, fmt.Errorf("shards: joining %s: %w", b.config.Namespace, err)
 	}
 	b.mu.Lock()
@@ -103,7 +104,7 @@ func (o *lockSession) join(self driver.Member) error {
 	if err := group.LockTimeout(s, o.lockWait()); err != nil {
 		return err
 	}
-	// A claim of nothing and a look find out what rights are missing.
+	// An empty claim and a look detect missing rights.
 	if _, err := g.Claim(s, nil, 0, o.patience(context.Background())); err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (o *lockSession) join(self driver.Member) error {
 	if _, err := s.Query("LISTEN " + pgx.Identifier{g.Channel()}.Sanitize() + "; SELECT pg_catalog.pg_backend_pid()"); err != nil {
 		return err
 	}
-	// The lock comes first: a row without it is a session's that has ended.
+	// Take the lock first: a row without the lock counts as that of an ended session.
 	if ok, err := s.Try(g.Member(), session.Shared); err != nil || !ok {
 		return fmt.Errorf("the lock of the members is held in exclusive mode, which no node does: %w", err)
 	}
@@ -124,8 +125,8 @@ func (o *lockSession) join(self driver.Member) error {
 	return err
 }
 
-// sweepSQL deletes what sessions said that have ended, unless somebody writes the row at this moment. Another that has the same pid by now
-// announces itself later, and its row is not the one that was seen.
+// sweepSQL deletes the announcements of ended sessions, except rows that another session is writing at this
+// moment. A new session with the same pid announces itself later, and its row is not the one that was seen.
 const sweepSQL = `WITH over AS MATERIALIZED (
 	SELECT m.pid, m.announced FROM %[1]s AS m WHERE m.shards = %[2]s AND m.pid NOT IN (%[3]s)
 ), gone AS (

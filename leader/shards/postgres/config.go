@@ -18,65 +18,68 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// DefaultTable counts the terms of all shards of a database. Beside it are two tables whose names go on with _member and
-// _order.
+// DefaultTable is the table with the terms of all shards of a database. Two more tables have its name with
+// _member and _order appended.
 const DefaultTable = "public.pglatch_shard"
 
-// A ConnectFunc makes a connection with the settings that it is given, which it
-// must keep: they make the connection fit for a lock session.
+// A ConnectFunc opens a connection with the given settings. It must keep them: they make the connection fit
+// for a lock session.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
-// A Config says how to reach a group of shards. Namespace is required, and one of DSN and ConnConfig; the zero
-// value of every other field is a good default.
+// A Config configures how a Backend reaches a group of shards. Namespace is required, and one of DSN and
+// ConnConfig. The zero value of every other field is a good default.
 type Config struct {
-	// DSN is a PostgreSQL URL or keyword/value string. It leads to the primary, not
-	// through a pool in transaction mode.
+	// DSN is a PostgreSQL URL or keyword/value string. It must lead to the primary, not through a pool in
+	// transaction mode.
 	DSN string
 
-	// ConnConfig, made by pgx.ParseConfig, takes the place of DSN for what a string
-	// cannot say: TLS, dialers, tracers. It is copied.
+	// ConnConfig, made by pgx.ParseConfig, replaces DSN for settings that a string cannot express: TLS,
+	// dialers, tracers. It is copied.
 	ConnConfig *pgx.ConnConfig
 
-	// BeforeConnect may change the copy of the settings before each connection is
-	// made, for passwords that rotate. nil = nothing.
+	// BeforeConnect may change the copy of the settings before each connection, for example for passwords
+	// that rotate. nil = no change.
 	BeforeConnect func(context.Context, *pgx.ConnConfig) error
 
-	// Connect makes the connections, for tests and custom drivers. nil =
-	// pgx.ConnectConfig.
+	// Connect opens the connections, for tests and custom drivers. nil = pgx.ConnectConfig.
 	Connect ConnectFunc
 
-	// Namespace is the group: the shard "7" of it is the session lock on Namespace.Text("7"). Nothing else
-	// should take locks in it. All nodes have the same.
+	// Namespace identifies the group: its shard "7" is the session lock on Namespace.Text("7"). Nothing else
+	// should take locks in it. It is the same for all nodes.
 	Namespace namespace.Namespace
 
-	// Table counts the terms: "table" of schema public, or "schema.table", taken as
-	// written, of 56 bytes at most. "" = DefaultTable.
+	// Table stores the terms: "table" in schema public, or "schema.table", taken literally, of 56 bytes at
+	// most. "" = DefaultTable.
 	Table string
 
-	// CreateTable makes the tables if they are not there, with the role of the
-	// connection. false = an error that says how to make them.
+	// CreateTable creates missing tables with the connection's role. false = a missing table is an error that
+	// says how to create it.
 	CreateTable bool
 
-	// MaxLocks is how many locks the server may have, of whatever kind and whoever has them, for a claim to take
-	// more: the lock table is one for all, and when it is full no session can do anything. 0 = three quarters of
-	// max_locks_per_transaction × (max_connections + max_prepared_transactions).
+	// MaxLocks limits claims by the server's total number of locks, of every kind and owner: at this number a
+	// claim takes no more. All sessions share the lock table, and when it is full none can do anything. 0 =
+	// three quarters of max_locks_per_transaction × (max_connections + max_prepared_transactions).
 	MaxLocks int64
 
-	// Answer says what the node tells those who ask what it owns; see package introspect. The zero value answers, on one
-	// connection more, which all shards, elections and Lockers of a process in one database share.
+	// Answer configures the node's answers to queries about its shards; see package introspect. The zero
+	// value answers. It uses one more connection, which all shards, elections and Lockers of a process in one
+	// database share.
 	Answer introspect.Config
 
-	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard before it ends their sessions
-	// with pg_terminate_backend: they are rolled back. 0 = the duration of the lease; negative = it waits for as long as they last.
-	// The role of the connection must have the privileges of theirs or of pg_signal_backend;
-	// where it has not, the claim goes on waiting and says who may end what.
+	// GuardTimeout is how long a claim waits for the guarded transactions of earlier terms of its shard. Then
+	// it ends their sessions with pg_terminate_backend, which rolls them back. 0 = the duration of the lease;
+	// negative = it waits until they end.
+	//
+	// The connection's role needs the privileges of their roles or of pg_signal_backend. Without them the
+	// claim keeps waiting and reports who may end the sessions.
 	GuardTimeout time.Duration
 
-	// Logger gets what is reported nowhere else: shards that cannot be claimed, and sessions that are ended for them (Warn). nil = discard.
+	// Logger receives what is reported nowhere else: shards that cannot be claimed, and sessions that are
+	// ended for them (Warn). nil = discard.
 	Logger *slog.Logger
 }
 
-// validated returns a config with its defaults filled, and its connection settings.
+// validated returns c with its defaults, and its connection settings.
 func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Table = cmp.Or(c.Table, DefaultTable)

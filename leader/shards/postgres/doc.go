@@ -14,8 +14,8 @@
 //
 // # How it works
 //
-// A node has two connections of its own, each with half of its shards. A shard is owned by the session that has its lock;
-// a node is a member while one of its sessions shares the lock of the members.
+// A node has two connections of its own, each with half of its shards. The session that has a shard's lock
+// owns the shard. A node is a member while one of its sessions shares the lock of the members.
 //
 //	node a                     PostgreSQL                                    node b
 //	┌──────────────┐           pg_locks            pglatch_shard
@@ -25,49 +25,67 @@
 //	       ▲                                                                  └──────────────┘
 //	       └────────── NOTIFY: something became free, somebody came, left, announced or pinned ───────┘
 //
-// What is sent:
+// The calls send:
 //
-//   - Claim is one statement for up to a thousand names: it tries their locks and counts a term for each
-//     that it got. Only then is a row written: nothing is when nothing changes.
-//   - Look is one statement over pg_locks, and what members and people said. It answers with a digest, and with no more if that
-//     is known.
-//   - Renew is a ping. The server ends a session that was silent for the duration of the lease, and gives its locks
-//     back, without the client's help.
-//   - Release and Leave give locks back and notify. A claim does not notify.
+//   - Claim is one statement for up to a thousand names. It tries their locks and counts a term for each lock
+//     that it got. Only then is a row written: if nothing changes, nothing is written.
+//   - Look is one statement over pg_locks, the announcements of members and the orders of people. It returns
+//     a digest, and nothing else if that digest is already known.
+//   - Renew is a ping. The server ends a session that was silent for the duration of the lease, and releases
+//     its locks, without the client's help.
+//   - Release and Leave release locks and notify. A claim does not notify.
 //
-// An idle node with a lease of 15 s sends 44 statements in a minute, however many shards there are: 24 renewals and 20 looks. The sessions are those of elections in package
-// leader/postgres: search_path, isolation, timeouts and whatever else a role or a database sets by default have no effect on them.
+// An idle node with a lease of 15 s sends 44 statements per minute, however many shards there are: 24
+// renewals and 20 looks. Its sessions are like those of elections in package leader/postgres. search_path,
+// isolation, timeouts and other defaults of a role or a database have no effect on them.
 //
 // # Names and keys
 //
-// The shard "7" of the namespace 7=tenant is the lock pg_advisory_lock(7, 7), "acme" one on a hash of 48 bits beside the namespace's number
-// (package namespace). Nothing else should take locks in that namespace: work that takes the lock of its own shard waits for itself. Two of 10,000
-// hashed names have one key with a probability of 2 in ten million. They are never taken for one: the name that was claimed first has the key for
-// good, a claim of the other is a *ClashError. UUIDs in upper and lower case have one key. If somebody edits the key in a row, the next claim of
-// that shard sets it right.
+// The shard "7" of the namespace 7=tenant is the lock pg_advisory_lock(7, 7). The shard "acme" is a lock on a
+// hash of 48 bits next to the namespace's number (package namespace). Nothing else should take locks in that
+// namespace: work that takes the lock of its own shard waits for itself.
+//
+// Two of 10,000 hashed names have one key with a probability of 2 in ten million. They are never confused:
+// the name that was claimed first keeps the key for good, and a claim of the other is a *ClashError. UUIDs in
+// upper and lower case have one key. If somebody edits the key in a row, the next claim of that shard
+// corrects it.
 //
 // # Terms and guards
 //
-// Each shard that was ever claimed has a row in the table of terms. The row is counted by whoever has just got the lock, in the same statement and committed before
-// the claim is answered, so the terms of a shard rise on every node, across crashes, restarts, promotions of standbys and restores, as far as
-// package leader/postgres says of elections. One sequence for the whole group would do for that, and cost no rows. But a view needs the names of shards, which a lock does
-// not have, and a guard something that the next claim changes:
+// Each shard that was ever claimed has a row in the table of terms. The session that has just got the lock
+// counts the term in the same statement, committed before the claim is answered. So the terms of a shard rise
+// on every node, across crashes, restarts, promotions of standbys and restores, as far as package
+// leader/postgres guarantees for elections.
+//
+// One sequence for the whole group would also give rising terms, without any rows. But a view needs the names
+// of shards, which a lock does not have. A guard needs a value that the next claim changes:
 //
 //	guard            row locked FOR SHARE, term as expected ─ writes ─ commit
 //	next claim       lock granted ─ row locked by somebody: lock given back, not claimed     ─ row free: term + 1
 //	guard of before                                                                            another term: refused
 //
-// So a guarded transaction commits before the next term begins, or not at all. A claim waits for nobody: a shard
-// with such a transaction under way is left out, and claimed at a later look. If it is the only one asked for, the error is a *GuardedError. What Guard sets
-// for its transaction ends the session of a node that was stopped or cut off between two statements, after the duration of the lease. A node that stops in the middle of a statement,
-// such as COPY or a big result, is a matter for the claim: after Config.GuardTimeout it ends the session of the transaction, if its role may. All guards of a shard share
-// a lock beside the row, by which a claim sees whose they are. The *GuardedError says which session it is, and what right is missing to end it.
+// So a guarded transaction commits before the next term begins, or not at all. A claim waits for no
+// transaction. It skips a shard with such a transaction under way, and a later look claims it. If that was
+// the only shard of the claim, the error is a *GuardedError.
+//
+// A node may be stopped or cut off between two statements. The settings that Guard makes for its transaction
+// then end the session after the duration of the lease. A node may also stop in the middle of a statement,
+// such as COPY or a big result. Then the claim ends the session of the transaction after Config.GuardTimeout,
+// if its role may.
+//
+// All guards of a shard share a lock in addition to the row. Through that lock a claim sees whose they are.
+// The *GuardedError names the session, and the missing right to end it.
 //
 // # The lock table
 //
-// Every shard is a lock, and the lock table is one for all databases of a server: max_locks_per_transaction × (max_connections +
-// max_prepared_transactions), 6,400 by default, and a reserve. When it is full nobody can do anything. So a claim takes no more while the server has Config.MaxLocks of them, three quarters
-// by default; a node counts them again after a second, or a sixteenth of what was free: what fits is claimed, and if nothing does the error is a *BudgetError. For 10,000 shards on a server of 100 connections, set max_locks_per_transaction to 256.
+// Every shard is a lock, and all databases of a server share one lock table. Its size is
+// max_locks_per_transaction × (max_connections + max_prepared_transactions), 6,400 by default, and a reserve.
+// When it is full, no session can do anything. So a claim takes no more locks while the server has
+// Config.MaxLocks of them, three quarters by default.
+//
+// A node counts the locks again after a second, or after taking a sixteenth of what was free. It claims the
+// shards that fit. If none fits, the error is a *BudgetError. For 10,000 shards on a server of 100
+// connections, set max_locks_per_transaction to 256.
 //
 // # When something fails
 //
@@ -75,28 +93,35 @@
 //	server restarts               all is lost; claimed again in greater terms
 //	network is cut                renewals fail; contexts end before the lease can; the server frees the locks after it
 //	process is stopped            the server frees the locks after the lease; guards refuse its transactions after the next claim
-//	a statement fails             what it took is given back; if that fails, the session ends
-//	a claim takes too long        it is cancelled after T/4, 3 s or 3/4 of RenewTimeout, and what it took is given back: *SlowError; what was owned stays
-//	a table or row is locked      the statement fails after T/4 or 1 s, and is tried again
-//	a call's ctx ends             the statement goes on; the next call waits for it; a Release that is not answered ends the session
+//	a statement fails             what it took is released; if that fails, the session ends
+//	a claim takes too long        it is cancelled after T/4, 3 s or 3/4 of RenewTimeout, and what it took is released: *SlowError; what was owned stays
+//	a table or row is locked      the statement fails after T/4 or 1 s, and is retried
+//	a call's ctx ends             the statement goes on; the next call waits for it; a Release without an answer ends the session
 //	standby                       ErrStandby, until it is promoted
 //	transaction pooler            ErrPooler, permanent, before any lock
-//	a table or a right is missing *TableError, permanent; a node that cannot look any more for that loses its shards, within a lease
+//	a table or a right is missing *TableError, permanent; a node that can therefore no longer look loses its shards, within a lease
 //	a row is changed by hand      the shard is lost at the next renewal after a look, and claimed in a new term
 //	lock table full               ErrLockTableFull; what was owned stays
 //
 // # What it needs
 //
-// Two direct connections for each node, or a pool in session mode, to the primary, beside the application's own, and one for each process, on
-// which it answers what it owns (Config.Answer); three tables (Schema, Backend.Migrate or Config.CreateTable) and the rights that Schema names; the functions pg_control_system and pg_current_wal_lsn, which every role may call by
-// default. Pin, Drain and Observe make a connection for each call. Guards run on any connection to the database, through a transaction pooler too.
+//   - Two direct connections for each node, or a pool in session mode, to the primary, in addition to the
+//     application's own
+//   - One connection for each process, on which it answers queries about its shards (Config.Answer)
+//   - Three tables (Schema, Backend.Migrate or Config.CreateTable) and the rights that Schema names
+//   - The functions pg_control_system and pg_current_wal_lsn, which every role may call by default
+//
+// Pin, Drain and Observe open a connection for each call. Guards run on any connection to the database, also
+// through a transaction pooler.
 //
 // # What it does not guarantee
 //
-//   - What package shards does not: between the server's end of a session and the node's hearing of it, about a millisecond on a good network, another node may
-//     own its shards. Guard what must not be late.
-//   - Terms of a shard begin again if its row is deleted. After a restore that nothing on the server shows, such as one of a copy from before a promotion, raise all
-//     eras before nodes start: UPDATE pglatch_shard SET era = era + 16.
-//   - A guard without a successor: a transaction of a term whose session has ended can commit until somebody claims the shard. It commits
-//     before that.
+//   - What package shards does not guarantee. When the server ends a session, the node learns of it about a
+//     millisecond later on a good network. In that time another node may own its shards. Guard writes that
+//     must not come late.
+//   - Terms of a shard begin again if its row is deleted. The server cannot detect some restores, such as one
+//     of a copy from before a promotion. After such a restore, raise all eras before nodes start: UPDATE
+//     pglatch_shard SET era = era + 16.
+//   - A guard without a successor: a transaction of a term whose session has ended can commit until somebody
+//     claims the shard. It commits before that claim.
 package postgres

@@ -12,21 +12,21 @@ import (
 	shardsdriver "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// What shards cannot live on.
+// The errors of connections and servers that shards cannot use.
 var (
-	// ErrPooler: the connection goes through a transaction pooler, where session
-	// locks leak. Connect directly or through a pool in session mode.
+	// ErrPooler means that the connection goes through a transaction pooler, where session locks leak.
+	// Connect directly or through a pool in session mode.
 	ErrPooler = session.ErrPooler
-	// ErrStandby: the server is a standby, which has a lock space of its own.
+	// ErrStandby means that the server is a standby, which has a lock space of its own.
 	ErrStandby = session.ErrStandby
-	// ErrLockTableFull: the server has no room for more locks, or MaxLocks leaves none.
+	// ErrLockTableFull means that the server has no room for more locks, or that MaxLocks leaves none.
 	ErrLockTableFull = session.ErrLockTableFull
 )
 
-// A TableError says that a table cannot be used. It matches leader.ErrPermanent.
+// A TableError reports that a table cannot be used. It matches leader.ErrPermanent.
 type TableError struct {
-	Table   string // that counts the terms
-	Missing bool   // else the role lacks rights
+	Table   string // the table of terms
+	Missing bool   // false = the role lacks rights
 	Cause   error
 }
 
@@ -46,8 +46,9 @@ func (e *TableError) Is(target error) bool { return target == driver.ErrPermanen
 // Unwrap returns the server's error.
 func (e *TableError) Unwrap() error { return e.Cause }
 
-// A ClashError says that the keys of two shards are one, which 2 of 10,000 names have with a probability of 2⁻²²; names that
-// are integers of 32 bits never have. The other one can be owned, and this one not. Rename one of them.
+// A ClashError reports that two shards have the same key. 2 of 10,000 names clash with a probability of 2⁻²²;
+// names that are integers of 32 bits never clash. The other shard can be owned, and this one cannot. Rename
+// one of them.
 type ClashError struct {
 	Shard, Other string
 	Key          string
@@ -60,11 +61,11 @@ func (e *ClashError) Error() string {
 // Is reports whether target is driver.ErrUnclaimable of package shards.
 func (e *ClashError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
 
-// A BudgetError says that a claim got nothing because the server has too many locks. It matches
-// ErrLockTableFull. What was owned before stays.
+// A BudgetError reports that a claim got nothing because the server has too many locks. It matches
+// ErrLockTableFull. Shards that were owned before stay owned.
 type BudgetError struct {
 	Wanted int   // how many shards were left out
-	Locks  int64 // that there are
+	Locks  int64 // locks of the server
 	Limit  int64 // Config.MaxLocks
 }
 
@@ -76,11 +77,13 @@ func (e *BudgetError) Error() string {
 // Is reports whether target is ErrLockTableFull.
 func (e *BudgetError) Is(target error) bool { return target == ErrLockTableFull }
 
-// A GuardedError says that a claim got nothing because transactions that earlier terms have guarded are under way. They end by themselves,
-// by the times that Guard has set for them, or when Config.GuardTimeout is over, and the shards can be claimed then. It matches driver.ErrUnclaimable.
+// A GuardedError reports that a claim got nothing because guarded transactions of earlier terms are under
+// way. They end by the timeouts that Guard has set for them, or when Config.GuardTimeout is over. Then the
+// shards can be claimed. It matches driver.ErrUnclaimable.
 type GuardedError struct {
 	Shards []string
-	// Pending says which transaction holds one of them up; nil = it was not looked for yet, or none was seen: somebody has locked the row by hand.
+	// Pending describes a transaction that blocks one of the shards. nil = the claim has not looked yet, or
+	// saw none because somebody has locked the row by hand.
 	Pending *PendingError
 }
 
@@ -95,10 +98,11 @@ func (e *GuardedError) Error() string {
 // Is reports whether target is driver.ErrUnclaimable of package shards.
 func (e *GuardedError) Is(target error) bool { return target == shardsdriver.ErrUnclaimable }
 
-// A SlowError says that a claim had no answer within a quarter of the lease, or three seconds, and was cancelled, because renewals wait behind it. The
-// session lasts, keeps what it owned before, and owns none of the names. It matches driver.ErrSlow.
+// A SlowError reports that a claim had no answer within a quarter of the lease, or three seconds. It was
+// cancelled, because renewals wait behind it. The session lasts, keeps the shards that it owned before, and
+// owns none of the names. It matches driver.ErrSlow.
 type SlowError struct {
-	PID   uint32 // of the session
+	PID   uint32 // pid of the session
 	Cause error
 }
 
@@ -110,7 +114,7 @@ func (e *SlowError) Error() string {
 // Is reports whether target is driver.ErrSlow of package shards.
 func (e *SlowError) Is(target error) bool { return target == shardsdriver.ErrSlow }
 
-// Unwrap returns why it was cancelled.
+// Unwrap returns the reason for the cancellation.
 func (e *SlowError) Unwrap() error { return e.Cause }
 
 // failed types an error of a session's statement.

@@ -7,20 +7,22 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// newGuards returns the guards of shards whose terms a table counts, given as SQL.
+// newGuards returns the guards of shards whose terms are in the given table. table is SQL.
 func newGuards(table string) *pgguard.Statements {
 	return pgguard.NewStatements(fmt.Sprintf(shardGuard, table), 6)
 }
 
-// shardGuard shares the lock of the shard's guards, by which others see whose transaction it is, and locks the row of a shard if it is as the term has left it: the next claim, which changes the row, leaves the shard alone until the transaction has
-// ended. In read committed the server looks at the newest version of the row; in the levels above it, a row that was changed since the snapshot is an
-// error (PostgreSQL manual, sections 13.2.1 and 13.2.2).
+// shardGuard first shares the lock of the shard's guards, by which others see whose transaction it is. Then
+// it locks the shard's row if the row is as the term has left it. The next claim must change the row, so it
+// leaves the shard alone until the transaction has ended. In read committed the server looks at the newest
+// version of the row. In the levels above it, a row that has changed since the snapshot is an error
+// (PostgreSQL manual, sections 13.2.1 and 13.2.2).
 const shardGuard = `WHEN NOT pg_catalog.pg_try_advisory_xact_lock_shared($6::pg_catalog.int8) THEN '` + pgguard.UnderWay + `'
 	WHEN NOT coalesce((SELECT true FROM %s AS t WHERE t.shards OPERATOR(pg_catalog.=) $2::pg_catalog.text AND t.name OPERATOR(pg_catalog.=) $3::pg_catalog.text
 		AND t.era OPERATOR(pg_catalog.=) $4::pg_catalog.int4 AND t.n OPERATOR(pg_catalog.=) $5::pg_catalog.int8 FOR SHARE), false)
 	THEN '` + pgguard.TermOver + `'`
 
-// guarding is what guards of a shard in a term take and set.
+// guarding returns the locks and settings of a shard's guards in a term.
 func (o *lockSession) guarding(g driver.Grant) pgguard.Guarding {
 	group := o.backend.group
 	lock, _ := group.Guard(g.Name).Single()

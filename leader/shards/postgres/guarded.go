@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// namedAfter is how long a claim waits for guarded transactions before it looks whose they are.
+	// namedAfter is how long a claim waits for guarded transactions before it looks for their owners.
 	namedAfter = 100 * time.Millisecond
-	// namedAtOnce is of how many shards one claim looks for them.
+	// namedAtOnce is the maximum number of shards for which one claim looks.
 	namedAtOnce = 20
 )
 
-// waits are since when claims of shards wait for guarded transactions of earlier terms.
+// waits record since when claims of shards wait for guarded transactions of earlier terms.
 type waits struct {
 	mu  sync.Mutex
 	all map[string]*wait
@@ -24,10 +24,10 @@ type waits struct {
 
 type wait struct {
 	since, last time.Time
-	logged      uint32 // the pid
+	logged      uint32 // the pid that was logged last
 }
 
-// of returns the wait for a shard, which begins now if none was under way for a lease.
+// of returns the wait for a shard. A new wait begins if none was under way during the last lease.
 func (w *waits) of(name string, ttl time.Duration) *wait {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,8 @@ func (w *waits) over(name string) {
 	delete(w.all, name)
 }
 
-// awaitGuards looks which transactions hold claims of these shards up, and ends them when their time is over.
+// awaitGuards looks for the transactions that block claims of these shards, and ends them when their time is
+// over.
 func (o *lockSession) awaitGuards(names []string) (*GuardedError, error) {
 	b := o.backend
 	e := &GuardedError{Shards: names}
@@ -85,7 +86,7 @@ func (b *Backend) guardTimeout(ttl time.Duration) time.Duration {
 	return b.config.GuardTimeout
 }
 
-// pending is about the first of the transactions, or the first that the role may not end; nil = there is none.
+// pending describes the first of the transactions, or the first that the role may not end; nil = none.
 func (b *Backend) pending(name string, w *wait, guards []pgguard.Guarded) *PendingError {
 	if len(guards) == 0 {
 		return nil
@@ -114,7 +115,7 @@ func (b *Backend) pending(name string, w *wait, guards []pgguard.Guarded) *Pendi
 	return p
 }
 
-// endGuards ends the sessions that the role may end, and lets the node look again soon.
+// endGuards ends the sessions that the role may end, and makes the node look again soon.
 func (o *lockSession) endGuards(name string, guards []pgguard.Guarded) error {
 	var ending []pgguard.Guarded
 	for _, g := range guards {

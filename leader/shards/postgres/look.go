@@ -13,12 +13,12 @@ const (
 	drainOrder = "drain"
 )
 
-// viewOf is what was seen, by identities. Who owns a shard and is no member, as somebody who took its lock by
-// hand, stands there with the pid of the session.
+// viewOf converts a group's view to identities. An owner that is not a member, such as somebody who took the
+// lock by hand, appears with the pid of the session.
 func viewOf(seen group.View) driver.View {
 	v := driver.View{Version: seen.Version}
 	if seen.Owners == nil {
-		return v // it was known
+		return v // the version was known
 	}
 	drained := map[string]bool{}
 	v.Pins = map[string]string{}
@@ -35,7 +35,7 @@ func viewOf(seen group.View) driver.View {
 		identities[m.PID] = m.Identity
 		member := driver.Member{Identity: m.Identity, Weight: m.Weight, List: m.List, Draining: m.Draining || drained[m.Identity], Refuses: m.Refuses}
 		if i, ok := at[m.Identity]; ok {
-			v.Members[i] = member // what was announced last
+			v.Members[i] = member // the last announcement counts
 			continue
 		}
 		at[m.Identity] = len(v.Members)

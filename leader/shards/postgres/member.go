@@ -7,12 +7,12 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// notifySQL lets others look. Its transaction is written to the log; nobody needs it to be on disk.
+// notifySQL notifies other nodes to look. Its transaction is written to the log, but need not be on disk.
 func (b *Backend) notifySQL() string {
 	return fmt.Sprintf(`SELECT pg_catalog.set_config('synchronous_commit', 'off', true); SELECT pg_catalog.pg_notify('%s', ''), pg_catalog.pg_backend_pid()`, b.group.Channel())
 }
 
-// announceSQL writes what a session says of its node, and lets others look.
+// announceSQL writes a session's announcement of its node, and notifies other nodes to look.
 func (b *Backend) announceSQL(self driver.Member) string {
 	return fmt.Sprintf(`INSERT INTO %s AS m (shards, pid, identity, weight, list, draining, refuses, announced)
 	VALUES (%s, pg_catalog.pg_backend_pid(), %s, %d, %d, %t, %s, pg_catalog.clock_timestamp())
@@ -21,7 +21,8 @@ func (b *Backend) announceSQL(self driver.Member) string {
 		b.group.Members, b.group.NameSQL(), pgsession.Literal(self.Identity), self.Weight, int64(self.List), self.Draining, pgsession.Literal(self.Refuses)) + b.notifySQL()
 }
 
-// leaveSQL gives all locks back, also if the rest fails, takes back what the session said, and lets others look.
+// leaveSQL releases all locks, even if the rest fails, deletes the session's announcement, and notifies other
+// nodes to look.
 func (b *Backend) leaveSQL() string {
 	return fmt.Sprintf(`SELECT pg_catalog.pg_advisory_unlock_all(); DELETE FROM %s WHERE shards = %s AND pid = pg_catalog.pg_backend_pid(); `,
 		b.group.Members, b.group.NameSQL()) + b.notifySQL()

@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
-// Observe implements driver.Observer, on a connection of its own, which takes no lock. It needs SELECT on the three
-// tables. A shard that was ever owned is known until somebody deletes its row.
+// Observe implements driver.Observer, on a connection of its own, which takes no lock. It needs SELECT on the
+// three tables. A shard that was ever owned is known until somebody deletes its row.
 func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error) {
 	var seen group.View
 	var terms []group.Term
@@ -22,7 +22,7 @@ func (b *Backend) Observe(ctx context.Context) (o driver.Observation, err error)
 		return err
 	})
 	if b.config.CreateTable && sqlstate.Of(err) == sqlstate.UndefinedTable {
-		return o, nil // no node was there yet
+		return o, nil // no node has taken part yet
 	}
 	if err != nil {
 		return o, fmt.Errorf("shards: looking at %s: %w", b.group.Namespace, b.failed(err))

@@ -20,11 +20,11 @@ func (b *Backend) Drain(ctx context.Context, identity string, drain bool) error 
 	return b.order(ctx, drainOrder, identity, "", drain)
 }
 
-// order writes what somebody wants, or takes it back.
+// order writes an order, or deletes it.
 func (b *Backend) order(ctx context.Context, kind, subject, identity string, wanted bool) error {
 	group := b.group.Namespace.String()
 	sql := `DELETE FROM ` + b.group.Orders + ` WHERE shards = $1 AND kind = $2 AND subject = $3`
-	const unprepared = pgx.QueryExecModeExec // or a pooler in transaction mode would give another session the statement
+	const unprepared = pgx.QueryExecModeExec // otherwise a pooler in transaction mode would give the statement to another session
 	args := []any{unprepared, group, kind, subject}
 	if wanted {
 		sql = `INSERT INTO ` + b.group.Orders + ` (shards, kind, subject, identity) VALUES ($1, $2, $3, $4)

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A room is how many locks a node may take before it counts those of the server again, which takes the longer the
-// more there are. It is a sixteenth of what was free, for a second: sixteen nodes that count at the same moment
-// stay within the limit.
+// A room is the number of locks that a node may take before it counts those of the server again. Counting
+// takes longer the more locks there are. The room is a sixteenth of the free locks, for a second: sixteen
+// nodes that count at the same moment stay within the limit.
 type room struct {
 	mu    sync.Mutex
 	left  int64
 	until time.Time
 }
 
-// limit returns the limit for a claim of so many, or 0 if nothing is to be counted.
+// limit returns the limit for a claim of wanted shards, or 0 if the claim need not count locks.
 func (r *room) limit(limit int64, wanted int) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +25,8 @@ func (r *room) limit(limit int64, wanted int) int64 {
 	return 0
 }
 
-// counted notes how many locks there were before a claim, and what it took; 0 = they were not counted.
+// counted records the number of locks before a claim, and how many it took. locks is 0 if they were not
+// counted.
 func (r *room) counted(limit, locks int64, took int) {
 	if locks == 0 {
 		return

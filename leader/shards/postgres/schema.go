@@ -13,17 +13,21 @@ import (
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
 
-// What the names of the tables beside that of the terms go on with.
+// The suffixes of the names of the tables next to the table of terms.
 const (
 	memberSuffix = "_member"
 	orderSuffix  = "_order"
 )
 
-// Schema returns the SQL that makes the three tables unless they are there, for migrations. table is as in
-// Config; "" = DefaultTable. Nodes need SELECT, INSERT and UPDATE on table, SELECT, INSERT, UPDATE and DELETE on
-// table_member, and SELECT on table_order; who pins and drains INSERT, UPDATE and DELETE on that; and
-// transactions with a Guard SELECT and UPDATE on table. A shard has one row, which stays for ever: without it
-// its terms begin again.
+// Schema returns the SQL that creates the three tables unless they exist, for migrations. table is as in
+// Config; "" = DefaultTable. The rights are:
+//
+//   - Nodes: SELECT, INSERT and UPDATE on table; SELECT, INSERT, UPDATE and DELETE on table_member; SELECT on
+//     table_order
+//   - Roles that pin and drain: INSERT, UPDATE and DELETE on table_order
+//   - Transactions with a Guard: SELECT and UPDATE on table
+//
+// A shard has one permanent row. If the row is deleted, the shard's terms begin again.
 func Schema(table string) string {
 	table = cmp.Or(table, DefaultTable)
 	return `CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table) + ` (
@@ -61,7 +65,8 @@ CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+orderSuffix) + ` (
 )`
 }
 
-// Migrate makes the tables unless they are there, on a connection of its own. Several may do so at a time.
+// Migrate creates the tables unless they exist, on a connection of its own. Several processes may do so at
+// the same time.
 func (b *Backend) Migrate(ctx context.Context) error {
 	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgtable.Create(ctx, conn, Schema(b.config.Table)) })
 	switch state := sqlstate.Of(err); {

@@ -17,9 +17,9 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
-// A lockSession is a connection that carries shards. One call at a time has it; when the ctx of a call ends, what it
-// has begun goes on to its end, or to that of the session, and the next call waits for it: a statement
-// that is cut off may have taken effect.
+// A lockSession is a connection that carries shards. One call at a time has it. When the ctx of a call ends,
+// its statement continues to its own end, or to the session's, and the next call waits for it. An interrupted
+// statement may have taken effect.
 type lockSession struct {
 	backend *Backend
 	dialer  *pgsession.Dialer
@@ -29,21 +29,21 @@ type lockSession struct {
 	changed chan struct{}
 	lost    chan struct{}
 
-	turn chan struct{} // has a value while a call is under way: Close waits for it
+	turn chan struct{} // holds a value while a call is under way; Close waits for it
 
 	held map[string]ownedShard // by name; read under turn or mu, written under both
 
-	// These are guarded by mu.
-	suspects []string      // whose rows may be others than the session left them
-	odd      []string      // whose rows are others, to be reported as lost
-	reported []string      // whose locks are to be given back, because the node knows that they are lost
-	self     driver.Member // as it was announced; guarded by turn
+	// The fields below are guarded by mu.
+	suspects []string      // shards whose rows may differ from what the session wrote
+	odd      []string      // shards whose rows differ, to be reported as lost
+	reported []string      // shards whose locks must be released, because the node knows that they are lost
+	self     driver.Member // the last announcement; guarded by turn
 
 	answers *introspect.Membership // set before the session is shared; nil = it does not answer
 	leave   sync.Once
 
 	mu    sync.Mutex
-	ended bool  // on purpose, or lost
+	ended bool  // ended on purpose, or lost
 	cause error // why it was lost
 }
 
@@ -59,7 +59,7 @@ func newSession(b *Backend, ttl time.Duration) *lockSession {
 	}
 }
 
-// call runs f when it is its turn, and waits for it until ctx ends.
+// call runs f when it has the turn, and waits for it until ctx ends.
 func call[T any](ctx context.Context, o *lockSession, f func() (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -101,7 +101,7 @@ func call[T any](ctx context.Context, o *lockSession, f func() (T, error)) (T, e
 	}
 }
 
-// over is the error of calls to a session that has ended, nil while it lasts.
+// over returns the error for calls to a session that has ended; nil while it lasts.
 func (o *lockSession) over() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +114,7 @@ func (o *lockSession) over() error {
 	return fmt.Errorf("the session has ended: %w", leaderdriver.ErrLost)
 }
 
-// lose notes that the session has ended without being asked to.
+// lose records that the session has ended without a request.
 func (o *lockSession) lose(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,18 +124,18 @@ func (o *lockSession) lose(cause error) {
 	}
 }
 
-// notified hears of what other sessions changed.
+// notified handles a notification of a change by another session.
 func (o *lockSession) notified(pid uint32) {
 	if pid != o.pid {
 		o.look()
 	}
 }
 
-// look tells the node that a look is worthwhile.
+// look signals to the node that a look is worthwhile.
 func (o *lockSession) look() {
 	select {
 	case o.changed <- struct{}{}:
-	default: // it has not looked yet
+	default: // an earlier signal is still pending
 	}
 }
 
@@ -145,7 +145,7 @@ func (o *lockSession) Lost() <-chan struct{} { return o.lost }
 // Changed implements driver.Session.
 func (o *lockSession) Changed() <-chan struct{} { return o.changed }
 
-// Renew implements driver.Session by a ping, which prolongs what the server gives the session. ttl is that of
+// Renew implements driver.Session by a ping, which extends the session's time on the server. ttl is that of
 // Open, or less.
 func (o *lockSession) Renew(ctx context.Context, ttl time.Duration) ([]string, error) {
 	if ttl > o.ttl {
@@ -178,8 +178,8 @@ func (o *lockSession) Look(ctx context.Context, known uint64) (driver.View, erro
 	return viewOf(seen), nil
 }
 
-// Claim implements driver.Session. Names that have no key, or that of another shard, are left out, as those are for which Config.MaxLocks
-// leaves no room. If that leaves nothing, it is the error.
+// Claim implements driver.Session. It skips names that have no key, names whose key belongs to another shard,
+// and names for which Config.MaxLocks leaves no room. If it got no shard, the reason is the error.
 func (o *lockSession) Claim(ctx context.Context, names []string) ([]driver.Grant, error) {
 	return call(ctx, o, func() ([]driver.Grant, error) { return o.claim(ctx, names) })
 }
@@ -191,7 +191,7 @@ func (o *lockSession) claim(ctx context.Context, names []string) (grants []drive
 	keys := make(map[string]int64, len(names))
 	for _, name := range names {
 		if _, held := o.held[name]; held {
-			continue // the server would grant it once more
+			continue // the server would grant the lock a second time
 		}
 		key, err := o.backend.group.Key(name)
 		if err != nil {
@@ -233,7 +233,7 @@ func (o *lockSession) claim(ctx context.Context, names []string) (grants []drive
 	return grants, problem
 }
 
-// leftOut says why names were not tried, if any were not.
+// leftOut returns why names were not tried; nil = all were tried.
 func (o *lockSession) leftOut(claim group.Claim, keys map[string]int64, limit int64) error {
 	if claim.LeftOut > 0 {
 		return &BudgetError{Wanted: claim.LeftOut, Locks: claim.Locks, Limit: limit}
@@ -244,7 +244,7 @@ func (o *lockSession) leftOut(claim group.Claim, keys map[string]int64, limit in
 	return nil
 }
 
-// limit is how many locks the server may have for a claim to take more.
+// limit returns the number of locks on the server at which a claim takes no more.
 func (o *lockSession) limit() int64 {
 	if limit := o.backend.config.MaxLocks; limit > 0 {
 		return limit
@@ -252,11 +252,12 @@ func (o *lockSession) limit() int64 {
 	return o.session.LockTable() * 3 / 4
 }
 
-// lockWait bounds the wait for a row or a table, so that a call is answered in time.
+// lockWait limits the wait for a row or a table, so that a call is answered in time.
 func (o *lockSession) lockWait() time.Duration { return min(o.ttl/4, time.Second) }
 
-// patience bounds a claim's statement: renewals wait behind it. It is a quarter of the lease and three quarters of what ctx leaves at most, so that
-// a renewal which has as much time as a claim is answered in it, and less than what a Session gives a statement.
+// patience limits a claim's statement, because renewals wait behind it. It is at most a quarter of the lease
+// and three quarters of the time left of ctx. So a renewal with the same timeout as the claim is still
+// answered in time. It is also less than what a Session gives a statement.
 func (o *lockSession) patience(ctx context.Context) time.Duration {
 	patience := min(o.ttl/4, 3*time.Second)
 	if end, ok := ctx.Deadline(); ok {
@@ -291,7 +292,7 @@ func (o *lockSession) release(names []string) error {
 	if _, err := o.session.Query(o.backend.notifySQL()); errors.Is(err, session.ErrLost) {
 		return err
 	}
-	return nil // others look soon anyway
+	return nil // other nodes look soon anyway
 }
 
 // Passed implements driver.Passer.
@@ -325,7 +326,7 @@ func (o *lockSession) Leave(ctx context.Context) error {
 	_, err := call(ctx, o, func() (struct{}, error) {
 		_, err := o.session.Query(o.backend.leaveSQL())
 		o.mu.Lock()
-		o.ended = true // also after an error: nobody knows what it has
+		o.ended = true // also after an error: the session's locks are then unknown
 		o.mu.Unlock()
 		return struct{}{}, err
 	})
@@ -349,7 +350,7 @@ func (o *lockSession) Close() error {
 	return nil
 }
 
-// kill ends a session of which nobody knows what it owns.
+// kill ends a session whose shards are unknown.
 func (o *lockSession) kill(cause error) {
 	o.lose(cause)
 	o.session.Kill(cause)

@@ -8,8 +8,8 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres/internal/group"
 )
 
-// suspect notes shards that a view shows in another term, or of another session, than the sessions of this node know: somebody has changed or
-// deleted their rows, so that all guards are refused. began is when the look began.
+// suspect records shards whose term or session in a view differs from what this node's sessions know.
+// Somebody has changed or deleted their rows, so all guards are refused. began is when the look began.
 func (b *Backend) suspect(owners map[string]group.Owner, began time.Time) {
 	if owners == nil {
 		return // nothing has changed
@@ -29,7 +29,8 @@ func (b *Backend) suspect(owners map[string]group.Owner, began time.Time) {
 	}
 }
 
-// verify notes the shards whose rows are not as the session left them: they are to be reported as lost. The caller has the turn.
+// verify records the shards whose rows differ from what the session wrote. They will be reported as lost. The
+// caller has the turn.
 func (o *lockSession) verify() error {
 	o.mu.Lock()
 	suspects := o.suspects
@@ -52,7 +53,7 @@ func (o *lockSession) verify() error {
 	return nil
 }
 
-// reports returns the shards that are to be reported as lost. Their locks are given back later, when the node knows.
+// reports returns the shards to report as lost. Their locks are released later, when the node knows.
 func (o *lockSession) reports() (lost []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,7 +62,7 @@ func (o *lockSession) reports() (lost []string) {
 	return lost
 }
 
-// giveBack releases what was reported as lost. The caller has the turn.
+// giveBack releases the shards that were reported as lost. The caller has the turn.
 func (o *lockSession) giveBack() error {
 	o.mu.Lock()
 	reported := o.reported

@@ -6,15 +6,15 @@ import (
 	"math/bits"
 )
 
-// Hash is the hash of a shard's name or a member's identity: the first eight bytes, big-endian,
-// of its SHA-256.
+// Hash returns the hash of a shard's name or a member's identity: the first eight bytes, big-endian, of its
+// SHA-256.
 func Hash(text string) uint64 {
 	sum := sha256.Sum256([]byte(text))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// mix is the finalizer of SplitMix64: a permutation of the numbers of 64 bits by which each bit
-// of x changes half of the result's.
+// mix is the finalizer of SplitMix64: a permutation of 64-bit numbers in which each bit of x changes half of
+// the result's bits.
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
@@ -23,10 +23,9 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// A score is what a member offers for a shard in weighted rendezvous hashing: with u, a number
-// between 0 and 1 from the hash of both, weight / -log2(u). A member of twice the weight has the
-// highest score for twice as many shards. All of it is integers, so that every processor gets the
-// same.
+// A score is a member's bid for a shard in weighted rendezvous hashing: weight / -log2(u), where u is a
+// number between 0 and 1 from the hash of both. A member of twice the weight has the highest score for twice
+// as many shards. All of it is integers, so that every processor computes the same.
 type score struct {
 	weight uint64
 	hash   uint64
@@ -53,13 +52,13 @@ func (s score) beats(o score) bool {
 	return s.hash > o.hash
 }
 
-// depthBits are the bits of a depth after the point.
+// depthBits is the number of bits of a depth after the point.
 const depthBits = 32
 
-// depth is -log2((hash+1)/2^64), rounded up, with depthBits bits after the point; at least 1.
+// depth returns -log2((hash+1)/2^64), rounded up, with depthBits bits after the point; at least 1.
 func depth(hash uint64) uint64 {
 	hash += 1
-	if hash == 0 { // it was the greatest: log2(1)
+	if hash == 0 { // hash was the greatest number: log2(1)
 		return 1
 	}
 	whole := uint64(bits.LeadingZeros64(hash)) + 1 // hash/2^64 is 2^-whole times m, 1 <= m < 2

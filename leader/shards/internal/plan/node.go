@@ -10,37 +10,38 @@ import (
 
 // Rules are the times and limits of a Node.
 type Rules struct {
-	// MinStay is how long a shard stays where it was claimed before it is moved to even out.
+	// MinStay is how long a shard stays where it was claimed before it moves to even out.
 	MinStay time.Duration
-	// Patience is how long a member may leave alone what is its to take.
+	// Patience is how long a member may leave alone shards that it should take.
 	Patience time.Duration
-	// MovesPerSecond is how many shards a node gives up in a second to even out.
+	// MovesPerSecond limits how many shards a node gives up per second to even out.
 	MovesPerSecond int
 }
 
-// maxMistrust is how many times MinStay, or Patience if that is longer, a member is left out at most that takes nothing.
+// maxMistrust limits how long a member that takes nothing is left out: a multiple of MinStay, or of Patience
+// if that is longer.
 const maxMistrust = 8
 
-// A Node decides for one member which shards it claims and which it gives up. It does no I/O,
-// starts no goroutine and reads no clock: what it says depends on its calls alone. now is the
-// time since some fixed moment.
+// A Node decides for one member which shards it claims and which it gives up. It does no I/O, starts no
+// goroutine and reads no clock: its decisions depend on its calls alone. now is the time since some fixed
+// moment.
 type Node struct {
 	self   string
 	rules  Rules
 	shards *Shards
 	state  []shard
 	others map[string]*other
-	moves  float64       // how many are allowed now
-	last   time.Duration // when moves was reckoned
+	moves  float64       // moves allowed now
+	last   time.Duration // when moves was computed last
 }
 
-// A shard is what a Node knows of one.
+// A shard is the Node's state of one shard.
 type shard struct {
 	mine  possession
 	since time.Duration // when it was claimed
-	free  time.Duration // nobody owns it: first seen then; never = somebody does
-	owner uint64        // the hash of the member that was seen to own it last; 0 = nobody was
-	lay   uint64        // the hash of the member that let it lie last; 0 = nobody did, or that took it since
+	free  time.Duration // when it was first seen free; never = it has an owner
+	owner uint64        // hash of the last member seen to own it; 0 = none
+	lay   uint64        // hash of the last member that neglected it; 0 = none, or that member has taken it since
 }
 
 type possession uint8
@@ -48,30 +49,31 @@ type possession uint8
 const (
 	none   possession = iota
 	owned             // claimed
-	giving            // to be given up, work is drained
+	giving            // being given up, work drains
 )
 
-// never is before all times.
+// never is earlier than all times.
 const never = time.Duration(-1 << 62)
 
-// An other is what a Node knows of another member. A member that lets lie what is its to take is left out. Then it
-// is on trial: it gets one shard at a time, and is left out longer if it lets that lie too. It is trusted again when it
-// was seen to claim something.
+// An other is the Node's state of another member. A member that neglects shards that it should take is left
+// out. Then it is on trial: it gets one shard at a time, and is left out longer if it neglects that too. It
+// is trusted again when it was seen to claim a shard.
 type other struct {
-	claimed  time.Duration // when it was seen to own what it did not before; or first seen
+	claimed  time.Duration // when it was last seen with a new shard, or first seen
 	until    time.Duration // left out until then
-	mistrust int           // how many times it is left out for; 0 = it is trusted
+	mistrust int           // factor of the time for which it is left out; 0 = trusted
 }
 
-// A Decision is what a member does now: indices of shards.
+// A Decision lists the indices of the shards on which a member acts now.
 type Decision struct {
-	Claim []int // try to own it
-	Give  []int // end its work, then release it
-	// Expect is what another owns and is to give up to this member. Who has much to give up does so in this order.
+	Claim []int // shards to claim
+	Give  []int // shards to give up: end their work, then release them
+	// Expect are shards that another member owns and should give up to this one. A member with many shards to
+	// give up does so in this order.
 	Expect []int
-	// Limited: more is to be given up, as soon as MovesPerSecond allows it.
+	// Limited means that more shards must be given up, as soon as MovesPerSecond allows it.
 	Limited bool
-	// Moves is how many of Give are to even out.
+	// Moves is the number of shards in Give that move to even out.
 	Moves int
 }
 
@@ -82,7 +84,7 @@ func NewNode(self string, rules Rules, shards *Shards, now time.Duration) *Node 
 	return n
 }
 
-// SetShards changes the list. What is owned and not in it any more is forgotten.
+// SetShards changes the list. Owned shards that are not in the list any more are forgotten.
 func (n *Node) SetShards(shards *Shards) {
 	state := make([]shard, len(shards.Names))
 	for i, name := range shards.Names {
@@ -95,21 +97,21 @@ func (n *Node) SetShards(shards *Shards) {
 	n.shards, n.state = shards, state
 }
 
-// Owned notes that a claim of shard i succeeded.
+// Owned records that a claim of shard i succeeded.
 func (n *Node) Owned(i int, now time.Duration) {
 	s := &n.state[i]
 	s.mine, s.since, s.free = owned, now, never
 }
 
-// Gone notes that shard i was released or lost.
+// Gone records that shard i was released or lost.
 func (n *Node) Gone(i int) { n.state[i].mine = none }
 
-// Step decides what to do by v, which it may not have seen before. It counts what it says to give
-// up as being given up.
+// Step returns the decision for v. v may be a view that the Node has seen before. Step counts the shards in
+// Give as being given up.
 func (n *Node) Step(now time.Duration, v *View) Decision {
 	v, self := n.correct(v)
 	if self < 0 {
-		return Decision{} // it is no member yet, or the view is of before it was
+		return Decision{} // not a member yet, or the view is older than the membership
 	}
 	n.watch(v, now)
 	target := n.targets(v, n.roles(v, self, now))
@@ -119,8 +121,8 @@ func (n *Node) Step(now time.Duration, v *View) Decision {
 	return n.decide(v, self, target, now)
 }
 
-// correct returns v with what the node knows better: what itself owns, and what itself can claim, of which others see what
-// it said last.
+// correct returns v with the Node's own newer knowledge: the shards that it owns, and the shards that it can
+// claim. Others see only its last announcement of these.
 func (n *Node) correct(v *View) (right *View, self int32) {
 	at, ok := slices.BinarySearchFunc(v.Members, n.self, func(m driver.Member, identity string) int { return cmp.Compare(m.Identity, identity) })
 	if !ok {
@@ -138,7 +140,7 @@ func (n *Node) correct(v *View) (right *View, self int32) {
 		case mine && owner != self:
 			owner = self
 		case !mine && owner == self:
-			owner = Nobody // it was released a moment ago, or its session is dying
+			owner = Nobody // released a moment ago, or its session is dying
 		default:
 			continue
 		}
@@ -150,7 +152,7 @@ func (n *Node) correct(v *View) (right *View, self int32) {
 	return right, self
 }
 
-// watch notes what others do.
+// watch records the actions of others.
 func (n *Node) watch(v *View, now time.Duration) {
 	present, hashes := make(map[string]*other, len(v.Members)), make(map[uint64]bool, len(v.Members))
 	for m, member := range v.Members {
@@ -170,7 +172,7 @@ func (n *Node) watch(v *View, now time.Duration) {
 			s.free = now
 		}
 		if s.lay != 0 && !hashes[s.lay] {
-			s.lay = 0 // it is gone: if it comes back it may be another
+			s.lay = 0 // the member is gone: if its identity returns, it may be another process
 		}
 		if owner < 0 || v.hashes[owner] == s.owner {
 			continue
@@ -183,8 +185,8 @@ func (n *Node) watch(v *View, now time.Duration) {
 	}
 }
 
-// roles says who may get shards, and whose go to others. Members that know other shards even out
-// among themselves.
+// roles returns which members may get shards, and whose shards go to others. Members with another list even
+// out among themselves.
 func (n *Node) roles(v *View, self int32, now time.Duration) roles {
 	r := roles{active: make([]bool, len(v.Members)), leaving: make([]bool, len(v.Members))}
 	var trial, closed []int
@@ -209,7 +211,7 @@ func (n *Node) roles(v *View, self int32, now time.Duration) roles {
 		}
 	}
 	if !slices.Contains(r.active, true) {
-		for _, m := range closed { // else nobody would be left
+		for _, m := range closed { // otherwise no active member would be left
 			r.active[m], tried = true, false
 		}
 	}
@@ -223,7 +225,7 @@ func (n *Node) roles(v *View, self int32, now time.Duration) roles {
 	return r
 }
 
-// lay returns which member let each shard lie last; nil = none did.
+// lay returns which member last neglected each shard; nil = none did.
 func (n *Node) lay(v *View) (lay []int32) {
 	var index map[uint64]int32
 	for i := range n.state {
@@ -243,8 +245,7 @@ func (n *Node) lay(v *View) (lay []int32) {
 	return lay
 }
 
-// targets computes them, or has them from the View: where nothing is special all nodes have the
-// same.
+// targets computes the targets, or reuses those of the View: without special cases all nodes have the same.
 func (n *Node) targets(v *View, r roles) []int32 {
 	if slices.Contains(r.active, false) || r.trial != nil || r.lay != nil || v.refusals != nil {
 		return targets(n.shards, v, r)
@@ -255,8 +256,8 @@ func (n *Node) targets(v *View, r roles) []int32 {
 	return v.plan
 }
 
-// suspect leaves out, for a time, members that do not take what is theirs, so that others do. It
-// reports whether there are any. A member that says that it cannot take a shard does not let it lie.
+// suspect leaves out, for a time, members that do not take the shards that they should, so that others do. It
+// reports whether there are any. A member that announced that it cannot take a shard does not neglect it.
 func (n *Node) suspect(v *View, self int32, target []int32, now time.Duration) bool {
 	found := false
 	for i, owner := range v.Owners {
@@ -277,7 +278,7 @@ func (n *Node) suspect(v *View, self int32, target []int32, now time.Duration) b
 	if !found {
 		return false
 	}
-	for i, owner := range v.Owners { // the next target has its own time to take them
+	for i, owner := range v.Owners { // the next target gets its own time to take them
 		if t := target[i]; owner == Nobody && t >= 0 && n.others[v.Members[t].Identity].until > now {
 			n.state[i].free, n.state[i].lay = now, v.hashes[t]
 		}
@@ -285,7 +286,7 @@ func (n *Node) suspect(v *View, self int32, target []int32, now time.Duration) b
 	return true
 }
 
-// LeftOut returns the members that let lie what was theirs to take, and claimed nothing since.
+// LeftOut returns the members that neglected shards that they should take, and claimed nothing since.
 func (n *Node) LeftOut() map[string]bool {
 	out := map[string]bool{}
 	for identity, o := range n.others {

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// A share is what one active member has, and is to have.
+// A share is the present and future number of shards of one active member.
 type share struct {
 	hash   uint64
 	weight int
-	pinned int // shards that are pinned to it
-	held   int // shards that it owns and may keep, without those that are pinned
-	most   int // its quota is not greater than this, unless more are pinned to it
-	quota  int // how many it is to own, pinned ones included
-	room   int // how many more it is to own
-	over   int // how many less
+	pinned int // shards pinned to it
+	held   int // shards that it owns and may keep, without pinned ones
+	most   int // upper limit of its quota, unless more are pinned to it
+	quota  int // how many it should own, pinned ones included
+	room   int // how many more it should own
+	over   int // how many fewer it should own
 }
 
-// fill sets the quotas, whose sum is total: each is its member's part of total by weight, rounded
-// down or up. Rounded up are those first that own as much already, so that nothing moves for a
-// rounding. A member with more shards pinned to it than its part gets these, and no other. A member whose
-// part is greater than what it may have at most gets that. The rest is divided among the others.
+// fill sets the quotas, whose sum is total. Each quota is the member's part of total by weight, rounded down
+// or up. Members that already own as many are rounded up first, so that no shard moves because of rounding.
+//
+// A member with more shards pinned to it than its part gets these, and no other. A member whose part exceeds
+// its maximum gets the maximum. The rest is divided among the others.
 func fill(shares []*share, total int) {
 	for {
 		weights := 0
@@ -66,7 +67,7 @@ func round(shares []*share, total, weights int) {
 	}
 	slices.SortFunc(uneven, func(a, b *share) int {
 		return cmp.Or(
-			-cmp.Compare(min(a.pinned+a.held-a.quota, 1), min(b.pinned+b.held-b.quota, 1)), // 1 or less: what is more has to go anyway
+			-cmp.Compare(min(a.pinned+a.held-a.quota, 1), min(b.pinned+b.held-b.quota, 1)), // 1 or less: further surplus has to go anyway
 			cmp.Compare(a.hash, b.hash))
 	})
 	for _, s := range uneven[:min(rest, len(uneven))] {

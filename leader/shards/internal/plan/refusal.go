@@ -8,14 +8,15 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// maxRefusals is how many shards a member can refuse by name. A member that refuses more refuses all.
+// maxRefusals is the maximum number of shards that a member can refuse by name. A member that refuses more
+// refuses all.
 const maxRefusals = 128
 
-// RefuseAll is the text of a member that can claim nothing.
+// RefuseAll is the announcement of a member that can claim nothing.
 const RefuseAll = "*"
 
-// Refusals returns the text by which a member announces the shards that it cannot claim now. It is the same for
-// the same names in any order. "" = none.
+// Refusals returns the text by which a member announces the shards that it cannot claim now. The order of
+// names does not matter. "" = none.
 func Refusals(names []string) string {
 	if len(names) > maxRefusals {
 		return RefuseAll
@@ -28,13 +29,14 @@ func Refusals(names []string) string {
 	return strings.Join(slices.Compact(hashes), ",")
 }
 
-// A refusal is what a member cannot claim.
+// A refusal is the set of shards that a member cannot claim.
 type refusal struct {
 	all  bool
 	some map[int]bool // shards
 }
 
-// refusals reads the texts of members. What it does not understand, as the hash of a shard that is not in the list, refuses nothing.
+// refusals parses the announcements of members. Unknown parts, such as the hash of a shard that is not in the
+// list, refuse nothing.
 func (s *Shards) refusals(members []driver.Member) []refusal {
 	var all []refusal
 	var hashes map[uint64]int
@@ -65,8 +67,8 @@ func (v *View) refuses(m int32, i int) bool { return v.refusals != nil && v.refu
 // refusesAll reports whether member m has announced that it can claim nothing.
 func (v *View) refusesAll(m int) bool { return v.refusals != nil && v.refusals[m].all }
 
-// Accepted reports whether a member would claim shard i that is none of these: it has the same list, does not drain, and does not
-// refuse it.
+// Accepted reports whether a member, except those that except selects, would claim shard i: it has the same
+// list, does not drain, and does not refuse the shard.
 func (v *View) Accepted(s *Shards, i int, except func(identity string) bool) bool {
 	for m, member := range v.Members {
 		if !except(member.Identity) && member.List == s.Digest && !member.Draining && !v.refusesAll(m) && !v.refuses(int32(m), i) { //nolint:gosec // an index

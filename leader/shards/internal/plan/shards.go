@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// Shards is a list of shards. It does not change.
+// Shards is an immutable list of shards.
 type Shards struct {
 	Names  []string // sorted, each once
 	Digest uint64   // of the names
@@ -17,7 +17,7 @@ type Shards struct {
 	index  map[string]int
 }
 
-// NewShards returns the list of these names, in any order; one that is there twice counts once.
+// NewShards returns the list of these names, in any order. Duplicates count once.
 func NewShards(names []string) *Shards {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	s := &Shards{Names: names, hashes: make([]uint64, len(names)), index: make(map[string]int, len(names))}
@@ -25,33 +25,33 @@ func NewShards(names []string) *Shards {
 	for i, name := range names {
 		s.hashes[i] = Hash(name)
 		s.index[name] = i
-		_, _ = digest.Write(binary.BigEndian.AppendUint64(nil, s.hashes[i])) // it never fails
+		_, _ = digest.Write(binary.BigEndian.AppendUint64(nil, s.hashes[i])) // never fails
 	}
 	s.Digest = binary.BigEndian.Uint64(digest.Sum(nil))
 	return s
 }
 
-// Index is where a name is in Names.
+// Index returns the position of a name in Names.
 func (s *Shards) Index(name string) (i int, ok bool) {
 	i, ok = s.index[name]
 	return i, ok
 }
 
-// Owners of a shard that are no index in a View's Members.
+// Owners that are not an index in a View's Members.
 const (
 	Nobody   int32 = -1
-	Stranger int32 = -2 // somebody who is no member that is known
+	Stranger int32 = -2 // an owner that is not a known member
 )
 
-// A View is a driver.View, as numbers: members and shards are their indices.
+// A View is a driver.View as numbers: members and shards are their indices.
 type View struct {
 	Members []driver.Member // sorted by identity
 	Owners  []int32         // of each shard
 	Pins    []int32         // the member that each shard is pinned to, or Nobody; nil = no pins
 
 	hashes   []uint64  // of the members
-	refusals []refusal // of the members; nil = nobody refuses anything
-	plan     []int32   // targets, if nothing is special; nil = not computed
+	refusals []refusal // of the members; nil = no refusals
+	plan     []int32   // targets without special cases; nil = not computed
 }
 
 // View returns v as numbers.
@@ -87,7 +87,7 @@ func (s *Shards) View(v driver.View) *View {
 	return w
 }
 
-// NewView returns the View of these members, which are sorted by identity, and owners.
+// NewView returns the View of these members, sorted by identity, and owners.
 func NewView(members []driver.Member, owners []int32) *View {
 	v := &View{Members: members, Owners: owners, hashes: make([]uint64, len(members))}
 	for i, m := range members {

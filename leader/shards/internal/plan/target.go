@@ -4,23 +4,24 @@ import (
 	"slices"
 )
 
-// roles say what each member is to get.
+// roles are the roles of the members in the assignment.
 type roles struct {
-	active  []bool  // may get shards
-	leaving []bool  // its shards go to others
-	trial   []bool  // is active, and gets one shard more than it owns; nil = nobody
-	lay     []int32 // by shard: the member that let it lie last, or Nobody; nil = nobody did
+	active  []bool  // members that may get shards
+	leaving []bool  // members whose shards go to others
+	trial   []bool  // active members that get only one shard more than they own; nil = none
+	lay     []int32 // by shard: the last member that neglected it, or Nobody; nil = none
 }
 
-// targets returns the member that is to own each shard. It depends on its arguments alone, so two nodes that see the same
-// have the same targets, and the owner that gives a shard up knows who takes it.
+// targets returns the member that should own each shard. It depends on its arguments alone. So two nodes that
+// see the same have the same targets, and the owner that gives up a shard knows who takes it.
 //
-// A member keeps what it owns, up to its quota: what moves is what a member has too much, what a
-// leaving one has, and what nobody owns. Which these are, and who gets them, weighted rendezvous
-// hashing says. What a member that is neither active nor leaving owns, or a stranger, stays.
+// A member keeps its shards up to its quota. Three kinds of shards move: those beyond a quota, those of a
+// leaving member, and free ones. Weighted rendezvous hashing selects them and their new owners. Shards of a
+// stranger, or of a member that is neither active nor leaving, stay.
 //
-// No shard that somebody owns goes to a member that refuses it. A free one does only if all active members refuse it. The member that let a shard
-// lie gets it again only if no other member has room for it, and no other shard can be given instead.
+// An owned shard never goes to a member that refuses it. A free one does so only if all active members refuse
+// it. A member that neglected a shard gets it again only if no other member has room for it, and no other
+// shard can be given instead.
 func targets(s *Shards, v *View, r roles) []int32 {
 	p := newPlanner(s, v, r)
 	if p.count == 0 {
@@ -33,13 +34,13 @@ func targets(s *Shards, v *View, r roles) []int32 {
 	return p.target
 }
 
-// An urgency is what a shard is placed at the expense of.
+// An urgency sets how far a placement may go to find a member.
 type urgency uint8
 
 const (
-	withinQuotas urgency = iota // it stays where it is if no member with room accepts it
-	beyondQuotas                // it stays where it is if no active member accepts it
-	atAnyPrice                  // it has a target in any case
+	withinQuotas urgency = iota // the shard stays if no member with room accepts it
+	beyondQuotas                // the shard stays if no active member accepts it
+	atAnyPrice                  // the shard always gets a target
 )
 
 type planner struct {
@@ -47,10 +48,10 @@ type planner struct {
 	s          *Shards
 	v          *View
 	target     []int32
-	shares     []*share // by member; nil = it is not active
+	shares     []*share // by member; nil = not active
 	count      int      // of active members
-	fussy      bool     // some shards are not for all members
-	free, left []int    // shards that nobody owns, and those of leaving members
+	fussy      bool     // some members refuse or have neglected shards
+	free, left []int    // shards without an owner, and those of leaving members
 	takers     []int32  // members that have room
 	all        []int32  // active members that are not on trial
 }
@@ -82,7 +83,7 @@ func newPlanner(s *Shards, v *View, r roles) *planner {
 	return p
 }
 
-// most is how many of total shards a member may own.
+// most returns how many of total shards a member may own.
 func (p *planner) most(m, total int) int {
 	if p.v.refusals != nil {
 		for i := range p.v.refusals[m].some {
@@ -97,12 +98,12 @@ func (p *planner) most(m, total int) int {
 	return total
 }
 
-// inPlay reports whether what this one owns can go to others.
+// inPlay reports whether the shards of this owner can go to others.
 func (p *planner) inPlay(owner int32) bool {
 	return owner == Nobody || owner >= 0 && (p.shares[owner] != nil || p.leaving[owner])
 }
 
-// divide counts what active members have, and finds the shards that go to those with room.
+// divide counts the shards of active members, and finds the shards that go to members with room.
 func (p *planner) divide() {
 	for i, owner := range p.v.Owners {
 		if p.pinned(i) {
@@ -121,7 +122,7 @@ func (p *planner) divide() {
 	}
 }
 
-// open has those members get shards that own less than their quota.
+// open lets members get shards that own less than their quota.
 func (p *planner) open() {
 	for m, share := range p.shares {
 		if share == nil {
@@ -137,8 +138,8 @@ func (p *planner) open() {
 	}
 }
 
-// surplus returns what active members own beyond their quotas and others accept: the shards for which their scores
-// are the lowest.
+// surplus returns the shards that active members own beyond their quotas and that others accept: those for
+// which the owners' scores are the lowest.
 func (p *planner) surplus() []int {
 	owned := map[int32][]int{}
 	for i, owner := range p.v.Owners {
@@ -161,8 +162,8 @@ func (p *planner) surplus() []int {
 	return all
 }
 
-// wanted returns those of these shards that a member with room accepts. Those that only a member accepts that let them
-// lie come last.
+// wanted returns the given shards that a member with room accepts. Shards accepted only by members that
+// neglected them come last.
 func (p *planner) wanted(shards []int) []int {
 	if !p.fussy {
 		return shards
@@ -179,7 +180,7 @@ func (p *planner) wanted(shards []int) []int {
 	return append(good, last...)
 }
 
-// place gives each of these shards to the member that has the highest score for it.
+// place assigns each of these shards to the member with the highest score for it.
 func (p *planner) place(shards []int, how urgency) {
 	for _, i := range shards {
 		m := p.choose(i, how)
@@ -194,7 +195,7 @@ func (p *planner) place(shards []int, how urgency) {
 	}
 }
 
-// choose returns who is to have a shard, or Nobody.
+// choose returns the new owner of a shard, or Nobody.
 func (p *planner) choose(i int, how urgency) int32 {
 	m := p.best(p.takers, i, willing)
 	if m < 0 && p.fussy {
@@ -213,16 +214,16 @@ func (p *planner) choose(i int, how urgency) int32 {
 	return m
 }
 
-// A standard is which members come into question for a shard.
+// A standard sets which members are eligible for a shard.
 type standard uint8
 
 const (
 	anybody   standard = iota
-	accepting          // not those that refuse it
-	willing            // nor the one that let it lie
+	accepting          // excludes members that refuse it
+	willing            // also excludes the member that neglected it
 )
 
-// best returns which of these members has the highest score for a shard, or Nobody.
+// best returns the eligible member with the highest score for a shard, or Nobody.
 func (p *planner) best(among []int32, i int, which standard) int32 {
 	best := Nobody
 	for _, m := range among {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// firstSingle is the least key that is no pair.
+	// firstSingle is the smallest key that is not a pair.
 	firstSingle = "281474976710656" // 1 << 48
 	keySQL      = "CASE WHEN a.key < " + firstSingle + " THEN pg_catalog.%[1]s((a.key >> 32)::pg_catalog.int4, ((a.key << 32) >> 32)::pg_catalog.int4) ELSE pg_catalog.%[1]s(a.key) END"
 )
@@ -23,15 +23,15 @@ var (
 	unlockSQL = fmt.Sprintf(keySQL, "pg_advisory_unlock")
 )
 
-// claimSQL tries the locks of names, and counts a term for each that it got, in one statement:
+// claimSQL tries the locks of names, and counts a term for each lock that it got, in one statement:
 //
-//   - asked: as many names as there is room for in the lock table;
+//   - asked: as many names as the lock table has room for;
 //   - clear: those whose key no other name has had;
-//   - got: those whose lock was free. It is the session's from here, whatever becomes of the statement;
-//   - open: those whose row nobody has locked, such as a guarded transaction of an earlier term; or which
-//     have none yet. A row that was inserted since the statement's snapshot is waited for;
+//   - got: those whose lock was free. The session now holds it, whatever the outcome of the statement;
+//   - open: those whose row is not locked, for example by a guarded transaction of an earlier term, or that
+//     have no row yet. The statement waits for a row that was inserted since its snapshot;
 //   - counted: those whose term was counted. Only these are claimed;
-//   - back: the lock of the others is given back.
+//   - back: the others, whose lock is released.
 const claimSQL = `WITH wanted AS MATERIALIZED (
 	SELECT a.name, a.key FROM ROWS FROM (pg_catalog.unnest(%[1]s::pg_catalog.text[]), pg_catalog.unnest('{%[2]s}'::pg_catalog.int8[])) AS a(name, key)
 ), locks AS MATERIALIZED (
@@ -70,31 +70,33 @@ SELECT pg_catalog.json_build_object(
 	'locks', (SELECT n FROM locks))::pg_catalog.text,
 	pg_catalog.pg_backend_pid()`
 
-// A Claim is the outcome of one.
+// A Claim is the outcome of a claim.
 type Claim struct {
 	Got []struct {
 		Name string `json:"name"`
 		Era  uint64 `json:"era"`
 		N    uint64 `json:"n"`
 	} `json:"got"`
-	Guarded []string `json:"guarded"` // their rows are locked: transactions of earlier terms are under way
+	Guarded []string `json:"guarded"` // names whose rows are locked: transactions of earlier terms are under way
 	Clashes []struct {
 		Name  string `json:"name"`
 		Other string `json:"other"`
 	} `json:"clashes"` // names whose key another shard has
-	LeftOut int   `json:"left_out"` // for which there was no room among the locks of the server
-	Locks   int64 `json:"locks"`    // that there were before it; 0 if they were not counted
+	LeftOut int   `json:"left_out"` // number of names without room in the server's lock table
+	Locks   int64 `json:"locks"`    // locks of the server before the claim; 0 if they were not counted
 }
 
-// LockTimeout bounds the time for which a statement of a session waits for a row or a table, until the session ends. It ends a watch.
+// LockTimeout limits how long the session's statements wait for a row or a table, until the session ends. It
+// ends a watch.
 func LockTimeout(s *pgsession.Session, t time.Duration) error {
 	_, err := s.Query(fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%dms', false), pg_catalog.pg_backend_pid()", t.Milliseconds()))
 	return err
 }
 
-// Claim makes one attempt for each of keys, by name, of which the session holds none, while the
-// server has fewer locks than limit, 0 being that they are not to be counted. If there is no answer within patience, it cancels the statement and the error matches pgsession.ErrSlow. After an
-// error that is no loss the session holds none of them. It ends a watch.
+// Claim makes one attempt for each of keys, by name, while the server has fewer locks than limit. The session
+// holds none of them. limit 0 means not to count locks. If there is no answer within patience, it cancels the
+// statement, and the error matches pgsession.ErrSlow. After an error that is not a loss the session holds
+// none of the keys. It ends a watch.
 func (g Group) Claim(s *pgsession.Session, keys map[string]int64, limit int64, patience time.Duration) (claim Claim, err error) {
 	names := slices.Sorted(maps.Keys(keys))
 	values := make([]int64, len(names))
@@ -118,7 +120,8 @@ func (g Group) Claim(s *pgsession.Session, keys map[string]int64, limit int64, p
 	return claim, nil
 }
 
-// unlockAllSQL gives back one count of each of the locks that a statement may have left, and answers how many it gave back.
+// unlockAllSQL releases one count of each lock that a statement may have left, and returns how many it
+// released.
 func unlockAllSQL(keys []int64) string {
 	return fmt.Sprintf(`SELECT pg_catalog.count(`+unlockSQL+`), pg_catalog.pg_backend_pid()
 	FROM (SELECT DISTINCT (classid::pg_catalog.int8 << 32) | objid::pg_catalog.int8 AS key FROM pg_catalog.pg_lock_status()
@@ -126,7 +129,7 @@ func unlockAllSQL(keys []int64) string {
 	WHERE a.key = ANY ('{%s}'::pg_catalog.int8[])`, int8List(keys))
 }
 
-// Release gives locks back that the session holds. After an error, which is a loss, it holds nothing. It ends a watch.
+// Release releases locks of the session. After an error, which is a loss, it holds nothing. It ends a watch.
 func (g Group) Release(s *pgsession.Session, keys []int64) error {
 	ops := make([]session.Op, len(keys))
 	all := make([]*session.Op, len(keys))

@@ -1,4 +1,5 @@
-// Package group is the SQL of a group of shards: their keys, and what sessions and observers read and write of its tables.
+// Package group is the SQL of a group of shards: their keys, and all reads and writes of its tables by
+// sessions and observers.
 package group
 
 import (
@@ -10,38 +11,39 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Group is where its shards live: keys of a namespace, and rows of three tables.
+// A Group identifies the storage of its shards: keys of a namespace, and rows of three tables.
 type Group struct {
 	Namespace namespace.Namespace
 	// Terms has a row for each shard that was ever claimed: its name, its key and its last term. Members has
-	// what each session of a node says of itself, which is valid while the session shares the lock
-	// Member. Orders has what people want: pins and drains. All are SQL.
+	// the announcement of each session, which is valid while the session shares the lock Member. Orders has
+	// the orders of people: pins and drains. All are SQL.
 	Terms, Members, Orders string
 }
 
-// Member returns the lock that all sessions of the group share: a member is who has one that does. Like
-// every derivation it never changes: it is the lock of guards of an election, but of the text "pglatch shards" ‖ name ‖ "=" ‖ number, and
-// so in pglatch's own space.
+// Member returns the lock that all sessions of the group share: the node of a session that shares it is a
+// member. Like every derivation it never changes. It is derived like the lock of an election's guards, from
+// the text "pglatch shards" ‖ name ‖ "=" ‖ number, and so in pglatch's own space.
 func (g Group) Member() namespace.Tag {
 	return electionkeys.OfText([]byte("pglatch shards" + g.Namespace.String())).Guard()
 }
 
-// Guard returns the lock that all guarded transactions of a shard share: whoever holds up a claim has it. Nobody takes it
-// alone. It never changes: it is the lock of guards of an election, but of the text "pglatch shard " ‖ name ‖ "=" ‖ number ‖ "/" ‖ shard.
+// Guard returns the lock that all guarded transactions of a shard share: every transaction that blocks a
+// claim has it. No session takes it exclusively. It never changes. It is derived like the lock of an
+// election's guards, from the text "pglatch shard " ‖ name ‖ "=" ‖ number ‖ "/" ‖ shard.
 func (g Group) Guard(name string) namespace.Tag {
 	return electionkeys.OfText([]byte("pglatch shard " + g.Namespace.String() + "/" + name)).Guard()
 }
 
-// NameSQL is the group's name in the tables, as SQL.
+// NameSQL returns the group's name in the tables, as SQL.
 func (g Group) NameSQL() string { return pgsession.Literal(g.Namespace.String()) }
 
-// Channel is the group's channel for NOTIFY.
+// Channel returns the group's channel for NOTIFY.
 func (g Group) Channel() string {
 	return "pglatch_shards_" + strconv.FormatUint(keyOf(g.Member()), 16)
 }
 
-// Key returns a shard's key as one number, which no other form of key of the namespace has: pairs have the
-// namespace's number in their upper half, and hashed keys that and more.
+// Key returns a shard's key as one number. No other form of key of the namespace has that number: pairs have
+// the namespace's number in their upper half, and hashed keys that and more.
 func (g Group) Key(name string) (int64, error) {
 	key, err := g.Namespace.Text(name)
 	return int64(keyOf(key.Tag())), err
@@ -56,10 +58,10 @@ func (g Group) TagOf(key int64) namespace.Tag {
 	return tag
 }
 
-// keyOf is a tag as one number.
+// keyOf returns a tag as one number.
 func keyOf(tag namespace.Tag) uint64 { return uint64(tag.ClassID)<<32 | uint64(tag.ObjID) }
 
-// textArray is an array of text as SQL.
+// textArray returns an array of text as SQL.
 func textArray(values []string) string {
 	quoted := make([]string, len(values))
 	for i, v := range values {
@@ -68,7 +70,7 @@ func textArray(values []string) string {
 	return "ARRAY[" + strings.Join(quoted, ", ") + "]"
 }
 
-// int8List is the inside of an array's literal.
+// int8List returns the contents of an array literal.
 func int8List(values []int64) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

@@ -10,8 +10,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// lookSQL reads who takes part, who owns what in which term and what people want, unless the digest of all that is known. The digest
-// covers the rows of owned shards, and not the locks alone: a claim has its lock before its row is to be seen.
+// lookSQL reads the members, the owners with their terms, and the orders, unless the digest of all that is
+// known. The digest covers the rows of owned shards, not only the locks: a claim has its lock before its row
+// is visible.
 const lookSQL = `
 WITH l AS MATERIALIZED (
 	SELECT pid, classid::pg_catalog.int8 AS c, objid::pg_catalog.int8 AS o, objsubid, mode FROM pg_catalog.pg_locks
@@ -37,7 +38,7 @@ SELECT version, CASE WHEN version <> %[7]d THEN (SELECT m.all FROM m) END, CASE 
 		FROM owner)::pg_catalog.text END,
 	pg_catalog.pg_backend_pid() FROM v`
 
-// A View is what was seen of a group. Version is never 0; if it was known, the rest is nil.
+// A View is a snapshot of a group. Version is never 0. If it was known, the other fields are nil.
 type View struct {
 	Version uint64
 	Members []Member         // in the order in which they announced themselves
@@ -45,14 +46,14 @@ type View struct {
 	Owners  map[string]Owner // by the names of shards
 }
 
-// A Owner is the session that has a shard's lock, and the shard's last term.
+// An Owner is the session that has a shard's lock, with the shard's last term.
 type Owner struct {
 	PID uint32
 	Era uint16
 	N   uint64
 }
 
-// A Member is what a session says of its node.
+// A Member is a session's announcement of its node.
 type Member struct {
 	PID      uint32
 	Identity string
@@ -62,7 +63,7 @@ type Member struct {
 	Refuses  string
 }
 
-// Look looks at the group. It ends a watch.
+// Look returns a snapshot of the group. It ends a watch.
 func (g Group) Look(s *pgsession.Session, known uint64) (v View, err error) {
 	row, err := s.Query(g.lookQuery(known))
 	if err != nil {
@@ -108,7 +109,7 @@ func viewOf(row []string) (v View, err error) {
 	return v, nil
 }
 
-// Rows returns the sessions and terms that the rows of shards have. It ends a watch.
+// Rows returns the sessions and terms in the rows of shards. It ends a watch.
 func (g Group) Rows(s *pgsession.Session, names []string) (map[string]Owner, error) {
 	row, err := s.Query(fmt.Sprintf(`SELECT coalesce(pg_catalog.json_object_agg(t.name, pg_catalog.json_build_array(t.pid, t.era, t.n)), '{}')::pg_catalog.text, pg_catalog.pg_backend_pid()
 	FROM %s AS t WHERE t.shards = %s AND t.name = ANY (%s)`, g.Terms, g.NameSQL(), textArray(names)))
@@ -132,7 +133,7 @@ func number(v any) int64 {
 	return i
 }
 
-// HoldersSQL selects the pids of those who have a lock.
+// HoldersSQL selects the pids of the sessions that have a lock.
 func HoldersSQL(lock namespace.Tag) string {
 	return `SELECT pid FROM pg_catalog.pg_locks WHERE pid IS NOT NULL AND granted AND ` + pgsession.WhereKey(lock)
 }

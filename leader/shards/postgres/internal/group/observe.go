@@ -14,8 +14,8 @@ type Term struct {
 	N    uint64
 }
 
-// Observe looks at the group on a connection that is no lock session, and reads the terms of all shards
-// that were ever claimed.
+// Observe returns a snapshot of the group and the last terms of all shards that were ever claimed. conn is
+// not a lock session.
 func (g Group) Observe(ctx context.Context, conn *pgx.Conn) (v View, terms []Term, err error) {
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly, IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		const text = pgx.QueryExecModeSimpleProtocol
