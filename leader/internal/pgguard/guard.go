@@ -14,10 +14,9 @@ import (
 )
 
 var (
-	// ErrRefused says that a guard refused a transaction, which is aborted.
+	// ErrRefused means that a guard refused a transaction, which is aborted.
 	ErrRefused = errors.New("refused by the guard")
-	// ErrTxEnded says that a guard found another transaction than the one before, or
-	// none. It is aborted.
+	// ErrTxEnded means that a guard found no transaction, or another than the one before. It is aborted.
 	ErrTxEnded = errors.New("the transaction was ended")
 )
 
@@ -32,27 +31,28 @@ const (
 	TermOver = refusal + ": the term has ended"
 )
 
-// guardedMark is the setting that marks a transaction from its first guard to the last.
-// It ends with it, as every setting that is made with SET LOCAL does (PostgreSQL manual,
-// SET), and no savepoint made later takes it back.
+// guardedMark is the setting that marks a transaction from its first guard to the last. It ends with the
+// transaction, like every setting made with SET LOCAL (PostgreSQL manual, SET). A later savepoint's rollback
+// does not undo it.
 const guardedMark = "'pglatch.guarded'"
 
-// The conditions and results of guards, in which $1 is a mark: of a guard alone; of the first of two,
-// which marks the transaction; and of the second, which wants that mark.
+// The conditions and results of guards, in which $1 is a mark: of a single guard; of the first of two, which
+// marks the transaction; and of the second, which requires that mark.
 var (
 	guardAlone  = guardPart{pgsession.SetMark + " IS NULL", "0"}
 	guardFirst  = guardPart{"pg_catalog.set_config(" + guardedMark + ", $1::pg_catalog.text, true) IS NULL", "0"}
 	guardSecond = guardPart{"coalesce(pg_catalog.current_setting(" + guardedMark + ", true), '') OPERATOR(pg_catalog.<>) $1::pg_catalog.text", endedRefusal}
 )
 
-// A guardPart is a condition under which the result is the answer of a guard that has done nothing else.
+// A guardPart is a condition under which a guard answers result without doing anything else.
 type guardPart struct{ condition, result string }
 
-// guardingSQL is the statement of a guard that refuses by some WHENs, whose last parameter is given; what follows are those of
-// its Patience. A refusal is text that is no
-// number, so that the server aborts the transaction; the conversion is not folded,
-// because the text depends on volatile functions, and it is no cast, because a
-// database can have a lenient one of its own from text to int4.
+// guardingSQL returns the statement of a guard. refusals are the WHENs by which it refuses, and last is the
+// number of their last parameter. The parameters of its Patience follow.
+//
+// A refusal is text that is not a number, so that the server aborts the transaction. The server does not fold
+// the conversion, because the text depends on volatile functions. It is not a cast, because a database can
+// have a lenient cast of its own from text to int4.
 func guardingSQL(part guardPart, refusals string, last int) string {
 	idle, probes, check := fmt.Sprintf("$%d::pg_catalog.text", last+1), fmt.Sprintf("$%d::pg_catalog.int4", last+2), fmt.Sprintf("$%d::pg_catalog.text", last+3)
 	return `SELECT pg_catalog.int4in(pg_catalog.textout(CASE
@@ -67,8 +67,8 @@ func guardingSQL(part guardPart, refusals string, last int) string {
 	ELSE '1' END))`
 }
 
-// shortenSQL is a WHEN of a CASE that never applies, and sets a time for the
-// transaction unless it is that short already; 0 is none.
+// shortenSQL returns a WHEN of a CASE that never applies. It sets a time for the transaction unless the time
+// is already that short; 0 is none.
 func shortenSQL(name, value string) string {
 	return fmt.Sprintf(`CASE
 		WHEN pg_catalog.current_setting('%[1]s')::pg_catalog.interval OPERATOR(pg_catalog.>) '0'::pg_catalog.interval
@@ -86,55 +86,55 @@ func lessenSQL(name, value string) string {
 
 // A Patience is how long the server waits for the client of a guarded transaction.
 type Patience struct {
-	// Idle bounds how long the client may send nothing between two statements, and
-	// about how long it may be out of reach.
+	// Idle limits how long the client may send nothing between two statements, and about how long it may be
+	// unreachable.
 	Idle time.Duration
-	// Checks: the server can be told to look during a statement whether the client has
-	// gone, which not all platforms can.
+	// Checks means that the server can check during a statement whether the client has gone. Not all
+	// platforms can.
 	Checks bool
 }
 
-// maxCheck is the longest time between two looks for a client that may have gone.
+// maxCheck is the longest time between two checks for a client that may have gone.
 const maxCheck = time.Second
 
-// Statements are a guard alone, and two that belong together: at the begin of a transaction, and at its end.
+// Statements are a single guard, and a pair of guards for the begin and the end of a transaction.
 type Statements struct{ alone, first, second string }
 
-// NewStatements returns the guards that refuse by some WHENs of a CASE, whose parameters are $2 to that with the number last.
+// NewStatements returns the guards for refusals, which are WHENs of a CASE with the parameters $2 to $last.
 func NewStatements(refusals string, last int) *Statements {
 	return &Statements{
 		guardingSQL(guardAlone, refusals, last), guardingSQL(guardFirst, refusals, last), guardingSQL(guardSecond, refusals, last),
 	}
 }
 
-// A Guarding is what guards of one term take and set: of an election, or of a shard.
+// A Guarding holds the locks and settings of the guards of one term, of an election or of a shard.
 type Guarding struct {
 	Statements *Statements
-	Args       []any // of the statements, from $2 on
+	Args       []any // arguments of the statements, from $2 on
 	Patience   Patience
 }
 
-// Guard lets the transaction go on if the term lasts: the incarnation is held, or the shard's row is as it left it. It holds the barrier,
-// or the row, until the end of the transaction, with that patience. An error that matches ErrRefused says why not; the
-// transaction is aborted then. One that matches session.ErrNoTransaction says that there
-// is none; nothing is held then.
+// Guard lets the transaction continue if the term lasts: the incarnation is held, or the shard's row is as
+// the term left it. It holds the barrier, or the row, until the end of the transaction, with that patience.
+// An error that matches ErrRefused gives the reason, and the transaction is aborted. An error that matches
+// session.ErrNoTransaction means that there is no transaction, and nothing is held.
 func Guard(ctx context.Context, tx pgsession.Tx, g Guarding) error {
 	return refusedBy(pgsession.TxExec(ctx, tx, g.Statements.alone, g.args()...))
 }
 
-// GuardFirst is Guard at the begin of a transaction, which it marks. That there is one
-// is for GuardAgain to find.
+// GuardFirst is Guard at the begin of a transaction, which it marks. GuardAgain later checks that there was a
+// transaction.
 func GuardFirst(ctx context.Context, tx pgsession.Tx, g Guarding, mark string) error {
 	return refusedBy(pgsession.TxSend(ctx, tx, g.Statements.first, append([]any{mark}, g.args()...)...))
 }
 
-// GuardAgain is Guard at the end of a transaction, and ErrTxEnded if it is another
-// than the one with that mark, or none.
+// GuardAgain is Guard at the end of a transaction. It returns ErrTxEnded if there is no transaction, or one
+// without that mark.
 func GuardAgain(ctx context.Context, tx pgsession.Tx, g Guarding, mark string) error {
 	return refusedBy(pgsession.TxSend(ctx, tx, g.Statements.second, append([]any{mark}, g.args()...)...))
 }
 
-// args are the arguments of a guard's statement, after the mark.
+// args returns the arguments of a guard's statement, after the mark.
 func (g Guarding) args() []any {
 	check := ""
 	if g.Patience.Checks {
@@ -164,7 +164,7 @@ func refusedBy(err error) error {
 func Abort(ctx context.Context, tx pgsession.Tx) error {
 	err := tx.Exec(ctx, "SELECT '"+refusal+"'::pg_catalog.int4")
 	if sqlstate.Of(err) != "" {
-		return nil // it is aborted, by this or before
+		return nil // aborted, by this statement or before
 	}
 	return err
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Guarded is a transaction that shares a lock of guards, or has locked a row. What
-// the role may not see is zero.
+// A Guarded is a transaction that shares a lock of guards, or has locked a row. Fields that the role may not
+// see are zero.
 type Guarded struct {
-	PID             uint32 `json:"pid"`         // 0 = it is prepared
-	Transaction     string `json:"transaction"` // pg_locks.virtualtransaction: with PID no other transaction has it
+	PID             uint32 `json:"pid"`         // 0 = prepared
+	Transaction     string `json:"transaction"` // pg_locks.virtualtransaction, unique together with PID
 	ApplicationName string `json:"application_name"`
 	Role            string `json:"role"`
 	State           string `json:"state"` // pg_stat_activity.state: "idle in transaction", "active"
 	Prepared        string `json:"prepared"`
-	SinceMicro      int64  `json:"since"` // microseconds since 1970: its begin, or when it was prepared
-	StartMicro      int64  `json:"start"` // of the session
+	SinceMicro      int64  `json:"since"` // begin, or time of PREPARE; microseconds since 1970
+	StartMicro      int64  `json:"start"` // start of the session
 	MayEnd          bool   `json:"may_end"`
 	Superuser       bool   `json:"superuser"`
 }
 
-// Needs is the right that is missing to end the session; "" = none, or it is prepared.
+// Needs returns the missing right to end the session; "" = none, or the transaction is prepared.
 func (g Guarded) Needs() string {
 	switch {
 	case g.MayEnd || g.PID == 0:
@@ -35,10 +35,9 @@ func (g Guarded) Needs() string {
 	return "the privileges of that role or of pg_signal_backend (GRANT pg_signal_backend TO the candidate's role)"
 }
 
-// Guards returns the transactions that share the lock, the oldest first. A session
-// may be ended by a superuser, and if it is not one's, by a role that has the privileges
-// of its role or of pg_signal_backend (PostgreSQL manual, section 9.28.2). It ends a
-// watch.
+// Guards returns the transactions that share the lock, the oldest first. A superuser may end any session. A
+// role with the privileges of the session's role or of pg_signal_backend may end it, unless it is a
+// superuser's (PostgreSQL manual, section 9.28.2). Guards ends a watch.
 func Guards(s *pgsession.Session, lock namespace.Tag) ([]Guarded, error) {
 	row, err := s.Query(fmt.Sprintf(guardsSQL, whereShared(lock)))
 	if err != nil {
@@ -53,8 +52,8 @@ func Guards(s *pgsession.Session, lock namespace.Tag) ([]Guarded, error) {
 
 const microSQL = `(pg_catalog.date_part('epoch', %s) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8`
 
-// guardsSQL: a prepared transaction has no pid in pg_locks; the lock of its own
-// transaction id, which it has beside, leads to its name.
+// guardsSQL finds the names of prepared transactions, which have no pid in pg_locks, by the lock of their own
+// transaction id.
 var guardsSQL = `
 	SELECT coalesce(pg_catalog.json_agg(g ORDER BY g.since), '[]')::pg_catalog.text, pg_catalog.pg_backend_pid() FROM (
 		SELECT coalesce(l.pid, 0) AS pid, l.virtualtransaction AS transaction, coalesce(a.application_name, '') AS application_name,
@@ -73,11 +72,10 @@ var guardsSQL = `
 		LEFT JOIN pg_catalog.pg_prepared_xacts AS x ON x.transaction OPERATOR(pg_catalog.=) t.transactionid
 	) AS g`
 
-// EndGuards ends the sessions of transactions that still share the lock: of the same
-// session and the very transaction that was seen. The lock is looked at in the same statement, so
-// that only an end of the transaction between the look and the signal, some
-// microseconds, could make it another's. It returns how many were told to end. It
-// ends a watch.
+// EndGuards ends the sessions of transactions that still share the lock, if session and transaction are
+// exactly those that were seen. The same statement checks the lock. Only if the transaction ended between the
+// check and the signal, some microseconds, could the signal hit another transaction. It returns how many
+// sessions it signaled. It ends a watch.
 func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ended int, err error) {
 	var these []string
 	for _, g := range guards {
@@ -96,12 +94,12 @@ func EndGuards(s *pgsession.Session, lock namespace.Tag, guards []Guarded) (ende
 	return ended, err
 }
 
-// whereShared selects who shares a lock.
+// whereShared selects the sessions that share a lock.
 func whereShared(lock namespace.Tag) string {
 	return pgsession.WhereKey(lock) + ` AND mode OPERATOR(pg_catalog.=) 'ShareLock' AND granted`
 }
 
-// endGuardsSQL: what is selected is settled before the function is called.
+// endGuardsSQL completes its selection before it calls the function.
 var endGuardsSQL = `
 	WITH these (pid, transaction, start) AS (VALUES %s), ending AS MATERIALIZED (
 		SELECT l.pid FROM (SELECT pid, virtualtransaction FROM pg_catalog.pg_locks WHERE %s) AS l

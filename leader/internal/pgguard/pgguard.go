@@ -1,5 +1,5 @@
-// Package pgguard carries in a context what guards of package leader/postgres must know of a term, which can be that of an
-// election or of a shard.
+// Package pgguard carries the term of an election or a shard in a context, for the guards of package
+// leader/postgres.
 package pgguard
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A Token is what a guard must know of a term.
+// A Token is the data that a guard needs about a term.
 type Token struct {
 	Election string // or "shard 7 of tenant"
 	Term     driver.Term
@@ -17,7 +17,7 @@ type Token struct {
 
 type tokenKey struct{}
 
-// Of is the token of a leader's context, nil for any other.
+// Of returns the token of a leader's context, nil for any other.
 func Of(ctx context.Context) *Token {
 	t, _ := ctx.Value(tokenKey{}).(*Token)
 	return t

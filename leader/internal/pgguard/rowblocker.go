@@ -7,12 +7,12 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
-// RowBlocker returns a transaction that keeps others from changing a row of a table,
-// given as SQL: one that has locked the table, or the row itself. ok is false if none
-// is seen, which is so for a row that several share. It ends a watch.
+// RowBlocker returns a transaction that keeps others from changing a row of a table: one that has locked the
+// table or the row. table and where are SQL. ok is false if it sees none, for example if several transactions
+// share the row. It ends a watch.
 func RowBlocker(s *pgsession.Session, table, where string) (by Guarded, ok bool, err error) {
 	for _, holds := range []string{
-		fmt.Sprintf(holdsTableSQL, pgsession.Literal(table)), // first: a locked table cannot be read
+		fmt.Sprintf(holdsTableSQL, pgsession.Literal(table)), // first, because a locked table cannot be read
 		fmt.Sprintf(holdsRowSQL, table, where),
 	} {
 		row, err := s.Query(fmt.Sprintf(guardsSQL, holds+` AND granted AND pid IS DISTINCT FROM pg_catalog.pg_backend_pid()`))
@@ -30,8 +30,8 @@ func RowBlocker(s *pgsession.Session, table, where string) (by Guarded, ok bool,
 	return by, false, nil
 }
 
-// A lock of a table that conflicts with that of a change, and that of the transaction that
-// has locked a row (PostgreSQL manual, section 13.3).
+// The locks of a transaction that has locked the table against changes, and of one that has locked a row
+// (PostgreSQL manual, section 13.3).
 const (
 	holdsTableSQL = `locktype OPERATOR(pg_catalog.=) 'relation' AND relation OPERATOR(pg_catalog.=) pg_catalog.to_regclass(%s)::pg_catalog.oid
 		AND mode OPERATOR(pg_catalog.=) ANY (ARRAY['ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'])`

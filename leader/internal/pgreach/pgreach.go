@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// Unreachable makes an error of a connection match driver.ErrConnection, and of one that
-// will not be better until somebody changes something driver.ErrPermanent. Its text stays.
+// Unreachable makes an error of a connection match driver.ErrConnection. If the error persists until somebody
+// changes something, it also matches driver.ErrPermanent. Its text stays.
 func Unreachable(err error) error {
 	if errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrRefused) || errors.Is(err, session.ErrLost) {
 		err = Connection(err)
