@@ -1,24 +1,24 @@
 package locktable
 
-// An Op is one operation on its way through a connection.
+// An Op is one operation to send on a connection.
 type Op struct {
 	Kind      OpKind
 	Tag       Tag
 	Mode      Mode
-	Any       []Tag // of a Try: one of these, in exclusive mode, in place of Tag
-	Turnstile Tag   // that must be open, or nothing is tried; zero = none
+	Any       []Tag // of a Try: one of these is taken, in exclusive mode, instead of Tag
+	Turnstile Tag   // must be open, or nothing is tried; zero = none
 	By        *Request
 	key       *Key // nil = none
 	sent      bool
 }
 
-// An OpKind says what an operation does at the server.
+// An OpKind is the kind of an operation at the server.
 type OpKind uint8
 
 // The kinds of operations.
 const (
 	Try    OpKind = iota // takes the lock if it is free
-	Unlock               // gives it back
+	Unlock               // releases it
 	Pass                 // asks whether the turnstile is open
 	Ping                 // asks whether the session lives
 )
@@ -30,13 +30,13 @@ type Reply struct {
 	Err   error // why the try was not made
 }
 
-// maxBatch bounds the time that a batch takes, and the room in the socket's buffers that it needs.
+// maxBatch bounds the duration of a batch, and the space in the socket's buffers that it needs.
 const maxBatch = 1024
 
-// droppable is the number of pending operations above which none is searched for to be taken back.
+// droppable is the largest number of pending operations in which drop searches.
 const droppable = 64
 
-// push has an operation done.
+// push queues an operation for the server.
 func (n *Conn) push(o *Op) {
 	if !n.alive() {
 		o.fail(n.lost)
@@ -52,8 +52,8 @@ func (n *Conn) push(o *Op) {
 	}
 }
 
-// Take begins the next batch: the carrier has the server do its operations, and calls Answer. Without an operation it
-// returns nil, and the connection is passed on.
+// Take begins the next batch: the carrier sends its operations to the server, and calls Answer. If there is no
+// operation, Take returns nil and passes the connection on.
 func (t *Table) Take(n *Conn, now Instant) []*Op {
 	t.note(EventTake, now, n, nil, nil)
 	defer t.guard()
@@ -79,14 +79,14 @@ func (t *Table) Take(n *Conn, now Instant) []*Op {
 	return n.batch
 }
 
-// Overdue says that the answer to a batch takes long.
+// Overdue records that the answer to a batch takes long.
 func (t *Table) Overdue(n *Conn) {
 	t.note(EventOverdue, 0, n, nil, nil)
 	n.slow = true
 }
 
-// Answer settles the batch that Take began, and passes the connection on. lost is not nil if the session ended: then the replies do not
-// count.
+// Answer handles the answer to the batch that Take began, and passes the connection on. If the session ended, lost is
+// not nil, and the replies do not count.
 func (t *Table) Answer(n *Conn, now Instant, replies []Reply, lost error) {
 	if t.record != nil {
 		t.record(Event{Kind: EventAnswer, At: now, Conn: n, Replies: replies, Err: lost})
@@ -114,7 +114,7 @@ func (t *Table) Answer(n *Conn, now Instant, replies []Reply, lost error) {
 	t.pass(n)
 }
 
-// answer books the server's answer.
+// answer handles the server's answer.
 func (o *Op) answer(reply Reply) {
 	switch k := o.key; {
 	case o.Kind == Pass:
@@ -132,10 +132,10 @@ func (o *Op) answer(reply Reply) {
 	}
 }
 
-// fail books that an operation got no answer: nothing is known of it, and the connection is gone.
+// fail fails an operation whose connection died: its outcome is unknown.
 func (o *Op) fail(lost error) {
 	switch k := o.key; {
-	case o.Kind == Pass: // the holders learn of the loss
+	case o.Kind == Pass: // the holders receive the loss
 	case o.Kind == Unlock && k != nil:
 		k.returned(lost)
 	case k != nil:
@@ -145,7 +145,7 @@ func (o *Op) fail(lost error) {
 	}
 }
 
-// drop takes an operation back that was not sent.
+// drop withdraws an operation that was not sent.
 func (n *Conn) drop(o *Op) bool {
 	if o.sent || len(n.pending) > droppable { // it will be answered
 		return false
@@ -153,7 +153,7 @@ func (n *Conn) drop(o *Op) bool {
 	for i, p := range n.pending {
 		if p == o {
 			n.pending = append(n.pending[:i], n.pending[i+1:]...)
-			if len(n.pending) == 0 && n.phase == Making && n.table.dedicated() { // else others will come
+			if len(n.pending) == 0 && n.phase == Making && n.table.dedicated() { // with shared connections, others will come
 				n.table.do(Command{Kind: Abort, Conn: n})
 			}
 			return true

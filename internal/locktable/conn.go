@@ -6,12 +6,12 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A Conn is one connection, and the keys that live on it or are asked on it: up to Limits.LocksPerConn, and the further ones of
-// a lock on several keys.
+// A Conn is one connection, and the keys that live on it or are requested on it: up to Limits.LocksPerConn, and the
+// further keys of a lock on several keys.
 //
-// While it is Idle nobody uses its session. Drive or Attend hand the session to the carrier, which passes it on by Answer, Next
-// or Return. Operations that come meanwhile are pending, and go out together. While somebody waits on it, the goroutine that
-// waits also drives what others ask for, between its steps.
+// While it is Idle, its session is unused. Drive or Attend hand the session to the carrier, which passes it on with
+// Answer, Next or Return. Operations that arrive meanwhile are pending, and are sent together. A goroutine that waits
+// on the connection also drives these operations, between its steps.
 type Conn struct {
 	Carrier any // for the carrier
 
@@ -20,15 +20,15 @@ type Conn struct {
 	phase    ConnPhase
 	inConns  node[Conn]
 	inRoom   node[Conn]
-	waiter   *Key // that is waited for on it
-	yields   bool // its waiter is to leave it to a key that has none
+	waiter   *Key // the key that a goroutine waits for on it
+	yields   bool // its waiter must leave it to a key without a connection
 	slow     bool // an answer takes long
 	pending  []*Op
-	batch    []*Op // that is under way
+	batch    []*Op // sent and not answered yet
 	keys     list[Key]
 	locks    int     // keys
 	since    Instant // of the last grant
-	verified Instant // the session lived then, and had all its locks
+	verified Instant // the session was alive then, and had all its locks
 	lost     *session.LostError
 }
 
@@ -48,22 +48,22 @@ const (
 // Phase is the state of the connection.
 func (n *Conn) Phase() ConnPhase { return n.phase }
 
-// Number tells connections apart.
+// Number identifies the connection.
 func (n *Conn) Number() int { return n.number }
 
-// Locks is the number of keys that live on it or are asked on it.
+// Locks is the number of keys that live on it or are requested on it.
 func (n *Conn) Locks() int { return n.locks }
 
-// Pending is the number of operations that wait for its next statement.
+// Pending is the number of operations for its next statement.
 func (n *Conn) Pending() int { return len(n.pending) }
 
-// Keys yields the keys that live on it or are asked on it.
+// Keys yields the keys that live on it or are requested on it.
 func (n *Conn) Keys(yield func(*Key) bool) { n.keys.all(yield) }
 
-// Waiter is the key that is waited for on it; nil = none.
+// Waiter is the key that a goroutine waits for on it; nil = none.
 func (n *Conn) Waiter() *Key { return n.waiter }
 
-// Callers yields the requests that sleep until one of the pending operations is done.
+// Callers yields the requests that sleep until a pending operation is done.
 func (n *Conn) Callers(yield func(*Request) bool) {
 	for _, o := range n.pending {
 		if o.By != nil && o.By.phase == queued && !yield(o.By) {
@@ -72,26 +72,26 @@ func (n *Conn) Callers(yield func(*Request) bool) {
 	}
 }
 
-// Lost is why it ended; nil = it did not.
+// Lost is why it ended; nil = it has not ended.
 func (n *Conn) Lost() *session.LostError { return n.lost }
 
-// alive reports whether it can carry locks, now or once it is made.
+// alive reports whether it can carry locks, now or once it is connected.
 func (n *Conn) alive() bool { return n.phase != Unwanted && n.phase != Ended }
 
-// hasSession reports whether it is made, and alive.
+// hasSession reports whether it is connected and alive.
 func (n *Conn) hasSession() bool { return n.phase == Idle || n.phase == Busy || n.phase == Lent }
 
-// settledAfter is how long a lock has lived on a connection when another key may be waited for there: the unlock must interrupt
-// that wait.
+// settledAfter is how long a lock must have lived on a connection before a wait for another key may use it: the unlock
+// must interrupt that wait.
 const settledAfter = 100 * time.Millisecond
 
-// pass lets somebody go on with what is pending, or the connection rest.
+// pass hands the connection to its waiter or to the carrier for its pending operations, or lets it rest.
 func (t *Table) pass(n *Conn) {
 	switch {
-	case n.waiter != nil: // whose goroutine goes on
+	case n.waiter != nil: // its goroutine continues
 	case n.phase == Ended:
 		t.do(Command{Kind: Close, Conn: n})
-	case n.phase == Making, n.phase == Unwanted: // what is pending goes on when it is made
+	case n.phase == Making, n.phase == Unwanted: // pending operations continue when it is connected
 		t.rest(n)
 	case len(n.pending) > 0:
 		n.phase = Busy
@@ -103,7 +103,7 @@ func (t *Table) pass(n *Conn) {
 	}
 }
 
-// rest is for a connection that may have nothing to do now, or has room again: keys that need one get it.
+// rest is for a connection that may be idle now, or has room again: it serves keys that need one.
 func (t *Table) rest(n *Conn) {
 	if n.phase == Idle {
 		t.do(Command{Kind: Rest, Conn: n})
@@ -113,8 +113,8 @@ func (t *Table) rest(n *Conn) {
 	}
 }
 
-// place keeps the list of connections with room, and reports whether n has just come in. One that is waited on takes no key. A key
-// that shall have a connection of its own waits until that has nothing to do.
+// place maintains the list of connections with room, and reports whether n was just added. A connection with a waiter
+// takes no key. A dedicated key waits until the connection is idle.
 func (t *Table) place(n *Conn) bool {
 	room := n.alive() && n.waiter == nil && n.phase != Lent && n.locks < t.limits.LocksPerConn
 	if t.dedicated() {
@@ -134,7 +134,7 @@ func (t *Table) place(n *Conn) bool {
 // dedicated reports whether a connection carries one lock at most.
 func (t *Table) dedicated() bool { return t.limits.LocksPerConn == 1 }
 
-// dial makes a connection.
+// dial requests a new connection.
 func (t *Table) dial() *Conn {
 	t.made++
 	n := &Conn{table: t, number: t.made}
@@ -151,8 +151,8 @@ func (t *Table) remove(n *Conn) {
 	}
 }
 
-// Connected says that the connection is made. If it is Unwanted, or the table is closed, it reports false: the carrier closes the session,
-// and nothing is left of the connection.
+// Connected records that the connection is made. It reports false if the connection is Unwanted, or the table is
+// closed: the carrier then closes the session, and the table forgets the connection.
 func (t *Table) Connected(n *Conn, now Instant) bool {
 	t.note(EventConnected, now, n, nil, nil)
 	defer t.guard()
@@ -172,8 +172,8 @@ func (t *Table) Connected(n *Conn, now Instant) bool {
 	return true
 }
 
-// Unmade says that the connection could not be made, and that none should be made for a wait before an Instant. Those who wait
-// for it learn why. hopeless: the server has no room for its locks.
+// Unmade records that the connection could not be made. No connection is made for a wait before notBefore. The requests
+// that wait for the connection receive the cause. hopeless: the server has no room for its locks.
 func (t *Table) Unmade(n *Conn, now Instant, cause error, notBefore Instant, hopeless bool) {
 	if t.record != nil {
 		t.record(Event{Kind: EventUnmade, At: now, Conn: n, Err: cause, NotBefore: notBefore, Flag: hopeless})
@@ -215,13 +215,14 @@ func (t *Table) unmade(n *Conn, cause error, hopeless bool) {
 	t.serve()
 }
 
-// DialFrom says from when on a connection may be made for a wait, if another one lives.
+// DialFrom sets when a connection may next be made for a wait, if another one is alive.
 func (t *Table) DialFrom(at Instant) {
 	t.note(EventDialFrom, at, nil, nil, nil)
 	t.notBefore = at
 }
 
-// lives reports whether there is a connection that carries many locks, so that a key can be tried although no further one can be made.
+// lives reports whether a connection for many locks exists, so that a key can be tried although no further one can be
+// made.
 func (t *Table) lives() bool {
 	if t.dedicated() {
 		return false
@@ -251,28 +252,28 @@ func (t *Table) serve() {
 	}
 }
 
-// Verified says when the session of a connection was last seen to live, with all its locks; 0 = that is not known any more.
+// Verified records when the session of a connection was last seen alive, with all its locks; 0 = unknown again.
 func (t *Table) Verified(n *Conn, at Instant) {
 	t.note(EventVerified, at, n, nil, nil)
 	n.verified = at
 }
 
-// fresh reports whether the session was seen alive just now.
+// fresh reports whether the session was recently seen alive.
 func (n *Conn) fresh(now Instant) bool {
 	return n.hasSession() && n.verified > 0 && now-n.verified <= session.VerifiedFor
 }
 
-// Resting is what the carrier does with a connection that had nothing to do for a while.
+// Resting is the carrier's action for a connection that was idle for a while.
 type Resting uint8
 
-// What Rested returns.
+// The results of Rested.
 const (
 	InUse  Resting = iota // nothing
 	Guard                 // locks live on it: watch it
-	Forget                // nothing lives on it: close its session for reuse; nothing is left of the connection
+	Forget                // nothing lives on it: close its session for reuse; the table has forgotten it
 )
 
-// Rested is for a connection that had nothing to do for a while.
+// Rested returns what to do with a connection that was idle for a while.
 func (t *Table) Rested(n *Conn, now Instant) Resting {
 	t.note(EventRested, now, n, nil, nil)
 	defer t.guard()
@@ -292,8 +293,8 @@ func (t *Table) Rested(n *Conn, now Instant) Resting {
 	return Forget
 }
 
-// Borrow returns a connection that nobody uses until Return, so that the carrier can ask a question on it. It may be Making: then the carrier
-// pings first, and borrows again. nil = there is none.
+// Borrow returns a connection that stays unused until Return, so that the carrier can query on it. It may be Making:
+// then the carrier pings first, and borrows again. nil = there is none.
 func (t *Table) Borrow(now Instant) *Conn {
 	t.note(EventBorrow, now, nil, nil, nil)
 	defer t.guard()
@@ -309,7 +310,7 @@ func (t *Table) Borrow(now Instant) *Conn {
 	return n
 }
 
-// Return ends the use of a connection that was borrowed; lost is not nil if its session ended.
+// Return ends the use of a borrowed connection; lost is not nil if its session ended.
 func (t *Table) Return(n *Conn, now Instant, lost error) {
 	if t.record != nil {
 		t.record(Event{Kind: EventReturn, At: now, Conn: n, Err: lost})
@@ -325,7 +326,7 @@ func (t *Table) Return(n *Conn, now Instant, lost error) {
 	t.pass(n)
 }
 
-// Ping asks the server whether a connection lives. The request is settled by the answer.
+// Ping asks the server whether a connection is alive. The answer settles the request.
 func (t *Table) Ping(n *Conn, r *Request, now Instant) {
 	t.note(EventPing, now, n, r, nil)
 	defer t.guard()
@@ -335,7 +336,7 @@ func (t *Table) Ping(n *Conn, r *Request, now Instant) {
 	}
 	t.now = now
 	if r.phase == settled {
-		return // it failed with a ping before
+		return // it failed with an earlier ping
 	}
 	r.phase = queued
 	r.left++
@@ -343,8 +344,8 @@ func (t *Table) Ping(n *Conn, r *Request, now Instant) {
 	n.push(&Op{Kind: Ping, By: r})
 }
 
-// unused returns a connection on which there is nothing, or nil. next is the one that the next key goes to: it is not taken, and if there is
-// none, one can still be made.
+// unused returns an unused connection, or nil. It never takes next, the connection for the next key. If next is nil,
+// unused leaves room to make one for that key.
 func (t *Table) unused(next *Conn) *Conn {
 	for n := range t.room.all {
 		if n != next && n.locks == 0 && n.phase == Idle {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// grant gives the lock, which the server has just granted, to the first request and to readers that stand right behind it. If nobody wants it
-// any more, at least not in this mode, it goes back.
+// grant gives the lock, which the server has just granted, to the first request and to readers directly behind it. If
+// no request wants it any more, at least not in this mode, grant releases it.
 func (k *Key) grant() {
 	k.phase, k.at, k.opened, k.gate = Held, k.table.now, k.table.now, gateOpen
 	k.handOvers = 0
@@ -24,7 +24,7 @@ func (k *Key) grant() {
 	}
 }
 
-// give makes the holder of a request one of the key's.
+// give adds the request's holder to the key.
 func (k *Key) give(r *Request, handOver bool) {
 	h := r.Holder
 	k.leaveQueue(r)
@@ -33,7 +33,7 @@ func (k *Key) give(r *Request, handOver bool) {
 	switch {
 	case !r.Part:
 		h.activate(k.table.now)
-	case !handOver: // it can have been waited for on another connection than it was asked on
+	case !handOver: // the wait may have been on another connection than the try
 		h.own = k.conn
 	}
 	if r.handOver = handOver; handOver {
@@ -42,7 +42,7 @@ func (k *Key) give(r *Request, handOver bool) {
 	r.settle(nil)
 }
 
-// add makes the holder one of a key.
+// add adds the holder to a key.
 func (h *Holder) add(k *Key) {
 	h.on = append(h.on, k)
 	if slices.Contains(h.conns, k.conn) {
@@ -51,8 +51,9 @@ func (h *Holder) add(k *Key) {
 	h.conns = append(h.conns, k.conn)
 }
 
-// successor returns the request that an exclusive lock may pass to when its user leaves: never while its connection is in doubt or may have
-// ended, and not beyond the budget, so that other processes get their turn.
+// successor returns the request that may get an exclusive lock when its holder leaves. There is none while the
+// connection is in doubt or may have ended. There is none beyond the budget either, so that other processes get their
+// turn.
 func (k *Key) successor() *Request {
 	t, r := k.table, k.requests.peek()
 	if r == nil || k.mode != Exclusive || r.Mode != Exclusive || r.Part ||
@@ -62,7 +63,7 @@ func (k *Key) successor() *Request {
 	return r
 }
 
-// giveBack returns the lock to the server. by waits for that, or nobody.
+// giveBack releases the lock at the server. by waits for the answer; nil = no request does.
 func (k *Key) giveBack(by *Request) {
 	if k.phase != Held {
 		panic(BugError{"a lock is given back that is not held"})
@@ -73,7 +74,7 @@ func (k *Key) giveBack(by *Request) {
 	k.conn.push(&k.op)
 }
 
-// returned is the answer to an unlock.
+// returned handles the answer to an unlock.
 func (k *Key) returned(lost error) {
 	if r := k.op.By; r != nil {
 		k.op.By = nil
@@ -82,17 +83,17 @@ func (k *Key) returned(lost error) {
 	k.phase = Free
 	t := k.table
 	if p := t.pools[k.semaphore]; p != nil && p.phase == Waiting {
-		if n := p.conn; n != nil && n.waiter == p { // it need not wait for its next look
+		if n := p.conn; n != nil && n.waiter == p { // it need not wait for its next check
 			t.do(Command{Kind: Wake, Conn: n})
 		}
 	}
 	if lost != nil || t.starved.peek() != nil || k.conn.waiter != nil || k.conn.locks > t.limits.LocksPerConn {
-		k.move(nil) // else the next request goes on with the same connection
+		k.move(nil) // otherwise the next request continues with the same connection
 	}
 	k.advance()
 }
 
-// grantSlot is grant for a semaphore: the slot is a key of its own from now on.
+// grantSlot is grant for a semaphore: from now on the slot is a separate key.
 func (k *Key) grantSlot(tag Tag) {
 	t, n := k.table, k.conn
 	slot := t.key(tag, false)
@@ -122,23 +123,24 @@ func (k *Key) grantSlot(tag Tag) {
 		slot.slots = len(r.Slots)
 		k.leaveQueue(r)
 		slot.give(r, false)
-		slot.advance() // it may have been asked for meanwhile
+		slot.advance() // requests for it may have arrived meanwhile
 		slot.refuseTries()
 	}
 	k.advance()
 }
 
-// A gate is what is known of the turnstile of a lock that is held in shared mode.
+// A gate is the known state of the turnstile of a lock that is held in shared mode.
 type gate uint8
 
 const (
-	gateOpen  gate = iota // it was, when it was last looked at
+	gateOpen  gate = iota // open at the last check
 	gateAsked             // the server is asked
-	gateShut              // a writer waits: no reader joins
+	gateShut              // a writer waits: no reader may join
 )
 
-// join lets the first request, a reader, use the lock that this process has in shared mode. A process that kept its lock for a stream
-// of new readers would starve a writer elsewhere: from time to time the server is asked whether one waits. false = not now.
+// join lets the first request, a reader, share the lock that this process holds in shared mode. A process that kept its
+// lock for a stream of new readers would starve a writer elsewhere. join therefore asks the server from time to time
+// whether a writer waits. false = not now.
 func (k *Key) join(r *Request) bool {
 	t := k.table
 	switch {
@@ -157,9 +159,9 @@ func (k *Key) join(r *Request) bool {
 	return false
 }
 
-// passed is the answer to the question whether the turnstile is open.
+// passed handles the answer whether the turnstile is open.
 func (k *Key) passed(open bool) {
-	if k.phase != Held || k.gate != gateAsked { // it was granted anew since
+	if k.phase != Held || k.gate != gateAsked { // it was granted anew meanwhile
 		return
 	}
 	if open {
@@ -170,16 +172,16 @@ func (k *Key) passed(open bool) {
 	}
 	k.opened = k.table.now
 	for r := k.requests.peek(); open && r != nil && r.Mode == Shared; r = k.requests.peek() {
-		k.give(r, true) // also with a budget of nothing
+		k.give(r, true) // even with a budget of zero
 	}
 	k.advance()
 }
 
-// pollPause is how often a polled key is tried at first. In the end it is 8 times as long.
+// pollPause is the first interval between tries of a polled key. It grows to 8 times as long.
 const pollPause = 50 * time.Millisecond
 
-// reopen has the server asked again in a while, if a reader waits then: the writer that had the turnstile may have given up, and nobody
-// says so.
+// reopen schedules another question to the server, for readers that wait then: the writer that had the turnstile may
+// have given up, and nothing reports that.
 func (k *Key) reopen() {
 	k.table.do(Command{Kind: Reopen, Tag: k.tag, Delay: pollPause << min(k.polls, 3)})
 	k.polls++

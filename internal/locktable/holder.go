@@ -10,21 +10,21 @@ import (
 // A Holder is one acquisition of one or several keys, from its first request to its release or loss.
 type Holder struct {
 	Carrier any     // for the carrier
-	Around  *Holder // that the caller has already; nil = none
+	Around  *Holder // a holder that the caller already has; nil = none
 	SlotOf  Tag     // the semaphore, if it is for a slot
 
 	table   *Table
 	phase   HolderPhase
 	cause   error                 // why it was lost
-	since   Instant               // it is Active
-	on      []*Key                // that it uses
-	own     *Conn                 // on which its further keys are asked, while it is Partial
-	pending *Request              // for its next key
+	since   Instant               // when it became Active
+	on      []*Key                // the keys that it has
+	own     *Conn                 // the connection for its further keys, while it is Partial
+	pending *Request              // for the next key
 	inside  map[*Request]struct{} // see Request.outer
 	conns   []*Conn               // of all keys that it used; fixed once it is Active
 	slot    Tag
 
-	room     [1]*Key // for the usual one of each
+	room     [1]*Key // for the usual single key and connection
 	connRoom [1]*Conn
 }
 
@@ -33,13 +33,13 @@ type HolderPhase uint8
 
 // The phases of a holder.
 const (
-	Partial  HolderPhase = iota // it has no key, or not all
-	Active                      // it has what it is for
+	Partial  HolderPhase = iota // it has no key yet, or not all
+	Active                      // it has all its keys
 	Released                    // by its user
 	Lost                        // a connection of its keys ended
 )
 
-// Hold makes the holder one of the table's, without a key.
+// Hold adds the holder to the table, without a key.
 func (t *Table) Hold(h *Holder) {
 	h.table = t
 	h.on, h.conns = h.room[:0], h.connRoom[:0]
@@ -48,19 +48,19 @@ func (t *Table) Hold(h *Holder) {
 // Phase is the state of the holder.
 func (h *Holder) Phase() HolderPhase { return h.phase }
 
-// Of reports whether the holder is one of the table's.
+// Of reports whether the holder belongs to the table.
 func (h *Holder) Of(t *Table) bool { return h.table == t }
 
-// Since is when it became Active.
+// Since is when the holder became Active.
 func (h *Holder) Since() Instant { return h.since }
 
-// On are the keys that it has.
+// On returns the keys that it has.
 func (h *Holder) On() []*Key { return h.on }
 
-// Conns are the connections of its keys. They stay the same from Active on.
+// Conns returns the connections of its keys. They stay the same once it is Active.
 func (h *Holder) Conns() []*Conn { return h.conns }
 
-// Slot is the slot that it got, if it is for one.
+// Slot is the slot that it got, if it is for a semaphore.
 func (h *Holder) Slot() Tag { return h.slot }
 
 // Cause is why it was lost.
@@ -93,7 +93,7 @@ func (h *Holder) activate(now Instant) { h.phase, h.since, h.own = Active, now, 
 
 func (h *Holder) lost() error { return &session.LostError{Cause: h.cause} }
 
-// has returns the key of the holder that a request is for. A semaphore and the mutex on its key are two things.
+// has returns the holder's key that a request is for. A semaphore and the mutex on its key are different locks.
 func (h *Holder) has(r *Request) *Key {
 	if r.Holder.SlotOf.Valid() {
 		if h.SlotOf == r.Holder.SlotOf {
@@ -109,7 +109,7 @@ func (h *Holder) has(r *Request) *Key {
 	return nil
 }
 
-// blocks notes that it stays held until the request is settled.
+// blocks records that the holder stays held until the request is settled.
 func (h *Holder) blocks(r *Request) {
 	if h.inside == nil {
 		h.inside = make(map[*Request]struct{})
@@ -122,14 +122,14 @@ type Outcome uint8
 
 // The outcomes of a Release.
 const (
-	WasLost   Outcome = iota // it was lost before: what was left of it goes back
-	Again                    // it was released before: nothing is done
-	Over                     // it is given back
+	WasLost   Outcome = iota // it was lost before; the rest of it is released
+	Again                    // it was released before; nothing happens
+	Over                     // it is released
 	Unsettled                // the request will be settled
 )
 
-// Unverified returns the connections that must be asked, or looked at, before Release: a reader that leaves its lock to other readers gets no
-// answer from the server, and nobody has seen just now that the session lives.
+// Unverified returns the connections that must be pinged, or looked at, before Release. A reader that leaves its lock
+// to other readers gets no answer from the server, and the session was not recently seen alive.
 func (t *Table) Unverified(h *Holder, now Instant) (conns []*Conn) {
 	if h.phase != Active {
 		return nil
@@ -142,7 +142,7 @@ func (t *Table) Unverified(h *Holder, now Instant) (conns []*Conn) {
 	return conns
 }
 
-// Joins returns the connection that must be looked at, so that a reader can join the holders of a key; nil = none.
+// Joins returns the connection that must be looked at before a reader can join the holders of a key; nil = none.
 func (t *Table) Joins(tag Tag, now Instant) *Conn {
 	if k := t.keys[tag]; k != nil && k.phase == Held && k.mode == Shared && k.gate == gateOpen && !k.conn.fresh(now) {
 		return k.conn
@@ -150,10 +150,11 @@ func (t *Table) Joins(tag Tag, now Instant) *Conn {
 	return nil
 }
 
-// Release gives back what a holder has: to the next request of this process, or to the server. r is settled when the server has
-// answered; its Err is the loss, if the holder was lost before.
+// Release releases a holder's locks: to the next request of this process, or at the server. r is settled when the
+// server has answered. If the holder was lost before, r's Err is the loss.
 //
-// Over, and no Err, mean that the holder had its locks when it was released: the server said so, or the connections were Verified just now.
+// Over without an Err means that the holder had its locks when it was released: the server said so, or the connections
+// had just been Verified.
 func (t *Table) Release(h *Holder, r *Request, now Instant) Outcome {
 	t.note(EventRelease, now, nil, r, h)
 	defer t.guard()
@@ -165,7 +166,7 @@ func (t *Table) Release(h *Holder, r *Request, now Instant) Outcome {
 	case Released:
 		return Again
 	case Lost:
-		h.giveUp() // what it has on other connections, until its user is through
+		h.giveUp() // the rest on other connections was kept until now
 		return WasLost
 	}
 	h.phase = Released
@@ -181,7 +182,7 @@ func (t *Table) Release(h *Holder, r *Request, now Instant) Outcome {
 	return Unsettled
 }
 
-// released is Release of a broken table, which has nothing to give back.
+// released is Release on a broken table, which has nothing to release.
 func (h *Holder) released() Outcome {
 	if h.phase == Released {
 		return Again
@@ -190,7 +191,7 @@ func (h *Holder) released() Outcome {
 	return WasLost
 }
 
-// GiveUp gives back what a holder has, without waiting for the server.
+// GiveUp releases a holder's locks without waiting for the server.
 func (t *Table) GiveUp(h *Holder, now Instant) {
 	t.note(EventGiveUp, now, nil, nil, h)
 	defer t.guard()
@@ -206,7 +207,8 @@ func (h *Holder) giveUp() {
 	h.leave(nil)
 }
 
-// leave takes the holder from its keys. r, if not nil, is settled when the server has back those that nobody else holds.
+// leave removes the holder from its keys. r, if not nil, is settled when the server has released the keys without other
+// holders.
 func (h *Holder) leave(r *Request) {
 	keys := h.on
 	h.on = nil
@@ -221,7 +223,8 @@ func (h *Holder) leave(r *Request) {
 	}
 }
 
-// passes takes the holder from its only key if others hold that too, or if it passes to the next request without the server.
+// passes removes the holder from its only key if the key has other holders, or passes to the next request without the
+// server.
 func (h *Holder) passes(k *Key) bool {
 	if len(k.holders) > 1 {
 		k.without(h)
@@ -239,7 +242,7 @@ func (h *Holder) passes(k *Key) bool {
 	return true
 }
 
-// without takes a holder from a key, and reports whether it was the last.
+// without removes a holder from a key, and reports whether it was the last.
 func (k *Key) without(h *Holder) bool {
 	i := slices.Index(k.holders, h)
 	if i < 0 {
@@ -249,7 +252,7 @@ func (k *Key) without(h *Holder) bool {
 	return len(k.holders) == 0
 }
 
-// loses notes the loss of the holder, and reports whether its user learns of it.
+// loses records the loss of the holder, and reports whether its user receives it.
 func (h *Holder) loses(cause error) (told bool) {
 	if h.phase == Released || h.phase == Lost {
 		return false
@@ -259,7 +262,7 @@ func (h *Holder) loses(cause error) (told bool) {
 	return told
 }
 
-// failPending fails the request for a further key of a holder that was lost.
+// failPending fails a lost holder's request for a further key.
 func (h *Holder) failPending() {
 	r := h.pending
 	if r == nil || r.phase != queued || !r.inQueue.in {
@@ -271,12 +274,12 @@ func (h *Holder) failPending() {
 	if k.waiting == 0 {
 		k.abandon()
 	} else {
-		k.interrupt() // it may be waited for in the mode of the one that left
+		k.interrupt() // the wait may be in the mode of the request that left
 	}
 	k.advance()
 }
 
-// End makes a connection, and all that lives on it, lost. The first cause counts.
+// End marks a connection, and everything on it, as lost. The first cause counts.
 func (t *Table) End(n *Conn, now Instant, cause error) {
 	if t.record != nil {
 		t.record(Event{Kind: EventEnd, At: now, Conn: n, Err: cause})
@@ -298,7 +301,7 @@ func (t *Table) end(n *Conn, cause error) {
 		lost = &session.LostError{Cause: cause}
 	}
 	n.lost = lost
-	if n.phase == Making { // the attempt ends by itself
+	if n.phase == Making { // the attempt to connect ends by itself
 		n.phase = Unwanted
 		t.place(n)
 		return
@@ -306,10 +309,10 @@ func (t *Table) end(n *Conn, cause error) {
 	used := n.phase != Idle
 	n.phase = Ended
 	t.place(n)
-	keys := n.keys.slice() // the loss of a lock can change what is asked for
+	keys := n.keys.slice() // a copy: the loss of a lock can start new requests
 	var holders []*Holder
 	for _, k := range keys {
-		for _, h := range k.holders { // of keys that are held; a request that asks or waits learns it from the answer
+		for _, h := range k.holders { // of held keys; a request that asks or waits receives the loss as its answer
 			if h.loses(lost.Cause) {
 				holders = append(holders, h)
 			}
@@ -336,7 +339,7 @@ func (t *Table) end(n *Conn, cause error) {
 		o.fail(lost)
 	}
 	for _, k := range open {
-		if k.table != nil { // else it is forgotten already
+		if k.table != nil { // otherwise it is forgotten already
 			k.advance()
 		}
 	}
@@ -345,7 +348,7 @@ func (t *Table) end(n *Conn, cause error) {
 	}
 }
 
-// Closed says that the session of a connection that was lost is closed.
+// Closed records that the session of a lost connection is closed.
 func (t *Table) Closed(n *Conn, now Instant) {
 	t.note(EventClosed, now, n, nil, nil)
 	defer t.guard()

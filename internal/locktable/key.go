@@ -10,21 +10,21 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Key is what this process knows of one lock: who holds it here, who waits here, and what is asked of the server about it.
+// A Key is this process's state of one lock: its holders and waiters here, and the operation at the server.
 type Key struct {
 	table     *Table
 	tag       Tag
-	semaphore Tag  // of which it is a slot; zero = none
-	pool      bool // it is a semaphore: one of its slots is asked for, which is then a key of its own
+	semaphore Tag  // if it is a slot; zero = it is none
+	pool      bool // it is a semaphore: requests want any of its slots, and a granted slot becomes a separate key
 	phase     Phase
-	tried     []Tag  // of a semaphore: the slots that the server is asked for now
-	slots     int    // of its semaphore, if it is a slot, as far as its user knows
+	tried     []Tag  // of a semaphore: the slots in the current try
+	slots     int    // size of its semaphore, if it is a slot, as far as its user knows
 	handOvers uint32 // since the server granted it
 
-	conn    *Conn     // that the lock lives on, or is asked or waited for on; nil = none
+	conn    *Conn     // that the lock lives on, or is requested on; nil = none
 	inConn  node[Key] // in conn.keys
 	inQueue node[Key] // in Table.starved or polled
-	mode    Mode      // in which it is held, asked or waited for
+	mode    Mode      // of the hold, try or wait
 	at      Instant   // when the server granted it
 	gate    gate      // of a lock that is held in shared mode
 	opened  Instant   // when the turnstile was last found open
@@ -32,16 +32,16 @@ type Key struct {
 	holders  []*Holder // several only if all are shared
 	requests list[Request]
 	waiting  int // requests
-	tries    int // of which do not wait
-	op       Op  // the one that is under way
+	tries    int // those of them that do not wait
+	op       Op  // the operation under way
 
 	gateTag      Tag   // its turnstile
-	hasTurnstile bool  // that is held on conn, in mode
-	loss         error // the last loss of a connection that it was asked on
-	losses       int   // since it was last granted
-	polls        int   // while it was polled, or its turnstile was shut
+	hasTurnstile bool  // is held on conn, in mode
+	loss         error // the last loss of a connection during a request
+	losses       int   // since the last grant
+	polls        int   // tries while it was polled, or its turnstile was shut
 
-	room [1]*Holder // for the usual user
+	room [1]*Holder // for the usual single holder
 }
 
 // A Phase is the state of a key.
@@ -64,7 +64,7 @@ func (k *Key) Tag() Tag { return k.tag }
 // Phase is the key's state.
 func (k *Key) Phase() Phase { return k.phase }
 
-// Conn is the connection that it lives on, is asked or waited for on; nil = none.
+// Conn is the connection that it lives on, or is requested on; nil = none.
 func (k *Key) Conn() *Conn { return k.conn }
 
 // Mode is the mode in which it is held.
@@ -76,10 +76,10 @@ func (k *Key) Since() Instant { return k.at }
 // Slots is the size of its semaphore, if it is a slot.
 func (k *Key) Slots() int { return k.slots }
 
-// HandOvers counts how often it passed to another request without the server.
+// HandOvers counts how often it was handed to another request without the server.
 func (k *Key) HandOvers() uint32 { return k.handOvers }
 
-// Holders are those that hold it.
+// Holders returns its holders.
 func (k *Key) Holders() []*Holder { return k.holders }
 
 // Waiting is the number of requests in its queue.
@@ -88,17 +88,18 @@ func (k *Key) Waiting() int { return k.waiting }
 // Requests yields the requests in its queue.
 func (k *Key) Requests(yield func(*Request) bool) { k.requests.all(yield) }
 
-// turnstile is the lock that whoever waits for the key takes first, in the mode in which it wants the key, and keeps until it has the
-// key. A wait at the server goes in steps, after each of which its place in the server's queue is lost. While a waiter has the turnstile, nobody
-// else waits before it, and no reader comes in, because readers pass the turnstile.
+// turnstile is the lock that a waiter takes before it waits for the key. It takes the turnstile in the mode in which it
+// wants the key, and keeps it until it has the key. A wait at the server goes in steps, and loses its place in the
+// server's queue after each. While a waiter has the turnstile, no other waits ahead of it. No new reader gets in
+// either, because readers pass the turnstile.
 func (k *Key) turnstile() Tag {
-	if !k.gateTag.Valid() { // a semaphore has that of its key
+	if !k.gateTag.Valid() { // a semaphore uses that of its key
 		k.gateTag = turnstile.Of(k.tag)
 	}
 	return k.gateTag
 }
 
-// advance does what can be done for the requests in the queue, when something has changed.
+// advance does what is possible for the queued requests after a change.
 func (k *Key) advance() {
 	for {
 		r := k.requests.peek()
@@ -126,13 +127,14 @@ func (k *Key) advance() {
 	}
 }
 
-// ask tries the key for the first request: now, or when there is a connection for it. After an error nothing is under way.
+// ask tries the key for the first request: now, or when a connection is available. After an error no operation is under
+// way.
 //
-// A key stays on the connection that it has, and those of one holder go to one. Any other goes to the last connection with room, or
-// to a new one.
+// A key stays on its connection, and all keys of one holder use one connection. Any other key goes to the last
+// connection with room, or to a new one.
 func (k *Key) ask(r *Request) error {
 	t, n := k.table, k.conn
-	if k.phase != Free { // a session would be let in again to what it has
+	if k.phase != Free { // the server would grant a lock again to the session that has it
 		panic(BugError{"a lock is asked for that is held, or asked for already"})
 	}
 	if t.maxLocks > 0 && t.used >= t.maxLocks && n == nil {
@@ -156,7 +158,7 @@ func (k *Key) ask(r *Request) error {
 	case t.yield():
 		k.starve()
 		return nil
-	case r.nested(): // those that hold the connections may be waiting for the caller's locks
+	case r.nested(): // the holders of the connections may be waiting for the caller's locks
 		return ErrNoConn
 	default:
 		k.refuseNested(ErrNoConn)
@@ -173,7 +175,7 @@ func (k *Key) ask(r *Request) error {
 	case k.pool:
 		k.op.Any, k.op.Turnstile = t.freeSlots(r), k.turnstile()
 		k.tried = k.op.Any
-		if len(k.op.Any) == 0 { // this process has them all
+		if len(k.op.Any) == 0 { // this process has all slots
 			k.wait()
 			return nil
 		}
@@ -185,13 +187,13 @@ func (k *Key) ask(r *Request) error {
 	return nil
 }
 
-// starve has the key wait for a connection.
+// starve queues the key for a connection.
 func (k *Key) starve() {
 	k.phase = Starved
 	k.table.starved.push(&k.inQueue, k)
 }
 
-// refuseNested ends the requests of callers that hold locks, if there is no room for the key.
+// refuseNested fails the requests of callers that hold locks, if there is no room for the key.
 func (k *Key) refuseNested(err error) {
 	for r := range k.requests.all {
 		if r.nested() {
@@ -200,7 +202,7 @@ func (k *Key) refuseNested(err error) {
 	}
 }
 
-// move makes n the connection of the key, nil for none.
+// move sets the key's connection, nil for none.
 func (k *Key) move(n *Conn) {
 	if k.conn == n {
 		return
@@ -219,15 +221,15 @@ func (k *Key) move(n *Conn) {
 	}
 }
 
-// conflicts reports whether a lock in this mode cannot exist beside what this process holds.
+// conflicts reports whether a lock in this mode conflicts with the locks of this process.
 func (k *Key) conflicts(mode Mode) bool {
 	return k.phase == Held && (mode == Exclusive || k.mode == Exclusive)
 }
 
-// Conflicts reports whether a lock in this mode cannot exist beside what this process holds.
+// Conflicts reports whether a lock in this mode conflicts with the locks of this process.
 func (k *Key) Conflicts(mode Mode) bool { return k.conflicts(mode) }
 
-// denied is for a key that was not granted: another process holds it, or the server has a reason.
+// denied handles a failed try. reason is the server's; nil = another process holds the lock.
 func (k *Key) denied(reason error) {
 	k.tried = nil
 	if reason == nil {
@@ -247,7 +249,7 @@ func (k *Key) denied(reason error) {
 	k.wait()
 }
 
-// refuseTries is for a key that another process turned out to hold.
+// refuseTries fails the requests that do not wait, because another process holds the key.
 func (k *Key) refuseTries() {
 	for r := range k.requests.all {
 		if k.tries == 0 {
@@ -259,8 +261,9 @@ func (k *Key) refuseTries() {
 	}
 }
 
-// dropped is for a key whose connection ended before it was granted. All connections that were idle end when a server restarts, so
-// another one is asked. The loss is reported after more of them than there can be. In between the server is not stormed.
+// dropped handles the end of the key's connection before the grant. A server restart ends all idle connections, so
+// dropped tries another one. It reports the loss after more losses than there can be connections. Pauses in between
+// protect the server from a storm of requests.
 func (k *Key) dropped(lost error) {
 	k.phase, k.hasTurnstile, k.tried = Free, false, nil
 	k.move(nil)
@@ -276,10 +279,10 @@ func (k *Key) dropped(lost error) {
 	k.advance()
 }
 
-// pauseLeast is how long a key pauses at least; the carrier adds half of it at most, by chance.
+// pauseLeast is a key's shortest pause. The carrier adds a random part of at most half of it.
 const pauseLeast = 50 * time.Millisecond
 
-// pause asks for the key again in a while.
+// pause requests the key again after a while.
 func (k *Key) pause() {
 	k.phase = Pausing
 	k.table.do(Command{Kind: Pause, Tag: k.tag, Pool: k.pool, Delay: pauseLeast})
@@ -295,13 +298,13 @@ func (t *Table) Resume(now Instant, tag Tag, pool bool) {
 		return
 	}
 	t.now = now
-	if k := t.table(pool)[tag]; k != nil && k.phase == Pausing { // else a semaphore got it meanwhile
+	if k := t.table(pool)[tag]; k != nil && k.phase == Pausing { // otherwise a semaphore has got it meanwhile
 		k.phase = Free
 		k.advance()
 	}
 }
 
-// failAll ends all requests that wait now.
+// failAll fails all requests that wait now.
 func (k *Key) failAll(err error) {
 	for r := range k.requests.all {
 		k.refuse(r, err)
@@ -309,13 +312,13 @@ func (k *Key) failAll(err error) {
 	k.abandon()
 }
 
-// refuse ends a request with an error.
+// refuse fails a request with an error.
 func (k *Key) refuse(r *Request, err error) {
 	k.leaveQueue(r)
 	r.settle(err)
 }
 
-// abandon ends what is under way for a key that nobody wants any more, as far as it can be ended.
+// abandon ends the operation for a key that no request wants any more, as far as it can be ended.
 func (k *Key) abandon() {
 	t := k.table
 	switch k.phase {
@@ -337,7 +340,7 @@ func (k *Key) abandon() {
 	}
 }
 
-// reason says why a request for the key had no connection, or no answer; nil = another process holds it.
+// reason returns why a request for the key had no connection, or no answer; nil = another process holds the lock.
 func (k *Key) reason() error {
 	switch {
 	case k.phase == Starved, k.phase == Pausing:
@@ -350,7 +353,8 @@ func (k *Key) reason() error {
 	return nil
 }
 
-// freeSlots are those that this process neither has nor asks for, also if a mutex on one waits for the connection of the semaphore, from a random one on, so that callers spread.
+// freeSlots returns the slots that this process neither has nor requests. It includes a slot whose mutex waits for the
+// semaphore's connection. The list begins at a random slot, so that callers spread.
 func (t *Table) freeSlots(r *Request) []Tag {
 	tags := make([]Tag, 0, len(r.Slots))
 	for i := range r.Slots {
@@ -361,8 +365,8 @@ func (t *Table) freeSlots(r *Request) []Tag {
 	return tags
 }
 
-// triedAsSlot reports whether a semaphore has the server try the key as one of its slots now: a session would be let in twice, or two be
-// asked about one lock. Slots are single keys.
+// triedAsSlot reports whether a semaphore's current try includes the key as a slot. Otherwise the server would grant
+// one lock twice to a session, or receive two requests for one lock. Slots are single keys.
 func (t *Table) triedAsSlot(k *Key) bool {
 	if k.pool || len(t.pools) == 0 || k.tag.ObjSubID == namespace.PairForm {
 		return false

@@ -3,14 +3,14 @@ package locktable
 // A list is a queue with O(1) removal from its middle.
 type list[T any] struct{ first, last *node[T] }
 
-// A node is the place of an element in a list, which the element itself keeps.
+// A node is an element's place in a list. The element itself contains it.
 type node[T any] struct {
 	of            *T
 	before, after *node[T]
 	in            bool
 }
 
-// push puts an element at the end, by its node.
+// push appends an element by its node.
 func (l *list[T]) push(n *node[T], of *T) {
 	*n = node[T]{of: of, before: l.last, in: true}
 	if l.last == nil {
@@ -21,7 +21,7 @@ func (l *list[T]) push(n *node[T], of *T) {
 	l.last = n
 }
 
-// remove takes a node out, and reports whether it was in.
+// remove removes a node, and reports whether it was in the list.
 func (l *list[T]) remove(n *node[T]) bool {
 	if !n.in {
 		return false
@@ -56,7 +56,7 @@ func (l *list[T]) top() *T {
 	return l.last.of
 }
 
-// slice returns the elements, for a walk during which any of them can move.
+// slice returns the elements, for a loop that can move any of them.
 func (l *list[T]) slice() (all []*T) {
 	for e := range l.all {
 		all = append(all, e)
@@ -64,7 +64,7 @@ func (l *list[T]) slice() (all []*T) {
 	return all
 }
 
-// all yields the elements. The one that was yielded may be taken out.
+// all yields the elements. The loop may remove the current one.
 func (l *list[T]) all(yield func(*T) bool) {
 	for n := l.first; n != nil; {
 		after := n.after

@@ -1,9 +1,9 @@
 package locktable
 
-// An EventKind names the method of Table that an Event is a call of.
+// An EventKind names the method of Table that an Event calls.
 type EventKind string
 
-// The kinds of events. Calls that change nothing in the table are none, Hold among them.
+// The kinds of events. Calls that change nothing in the table are not events; Hold is one of these.
 const (
 	EventCapacity    EventKind = "SetCapacity"
 	EventClose       EventKind = "Close"
@@ -31,14 +31,15 @@ const (
 	EventResume      EventKind = "Resume"
 	EventReopened    EventKind = "Reopened"
 	EventPolled      EventKind = "Polled"
-	// EventCommands is a call of Commands. It is reported with what that returns, the others before they happen.
+	// EventCommands is a call of Commands. It is reported with its result; the other events are reported before they
+	// happen.
 	EventCommands EventKind = "Commands"
 )
 
-// An Event is one call of the carrier: its parameters, as far as the method has them.
+// An Event is one call of the carrier, with the parameters of its method.
 type Event struct {
 	Kind      EventKind
-	At        Instant // now, or the instant that is passed
+	At        Instant // now, or the instant parameter
 	Conn      *Conn
 	Request   *Request
 	Holder    *Holder
@@ -51,21 +52,21 @@ type Event struct {
 	Commands  []Command
 }
 
-// Record has f called with each event of the table.
+// Record makes the table call f with each event.
 func (t *Table) Record(f func(Event)) { t.record = f }
 
-// watch gets each table that New makes; nil = nobody does.
+// watch receives each table that New makes; nil = no recording.
 var watch func(*Table)
 
-// WatchAll has f called with each table that New makes from now on, before anything happens to it. It is called when no other goroutine runs.
+// WatchAll makes New call f with each new table, before its first event. Call WatchAll when no other goroutine runs.
 func WatchAll(f func(*Table)) { watch = f }
 
-// Twin returns an empty table with the limits of this one, that nobody watches.
+// Twin returns an empty table with the limits of this one, and without a recorder.
 func (t *Table) Twin() *Table {
 	return &Table{limits: t.limits, keys: make(map[Tag]*Key), pools: make(map[Tag]*Key)}
 }
 
-// note reports an event, if somebody records them.
+// note reports an event, if the table is recorded.
 func (t *Table) note(kind EventKind, at Instant, n *Conn, r *Request, h *Holder) {
 	if t.record != nil {
 		t.record(Event{Kind: kind, At: at, Conn: n, Request: r, Holder: h})

@@ -2,18 +2,18 @@ package locktable
 
 import "slices"
 
-// A Request is a caller who waits for one key, or for the server to take some back.
+// A Request is a caller that waits for one key, or for the server to release some.
 type Request struct {
 	Carrier any // for the carrier
 
 	Tag      Tag
 	Mode     Mode
-	Slots    []Tag   // one of which will do; nil = it is for the key itself
-	First    int     // the slot that is looked at first
+	Slots    []Tag   // any one of which will do; nil = the request is for the key itself
+	First    int     // index of the slot to try first
 	Gate     Tag     // the semaphore's turnstile
 	Deadline Instant // for the server; 0 = none
 	Try      bool    // one attempt, no wait
-	Part     bool    // its holder is not complete with this key
+	Part     bool    // its holder needs further keys
 	Abroad   bool    // its caller holds locks of other tables
 	Holder   *Holder // gets the lock
 
@@ -21,11 +21,11 @@ type Request struct {
 	key     *Key
 	phase   requestPhase
 	inQueue node[Request]
-	outer   []*Holder // that stay held until it is settled: its caller holds them, or they are to be complete with it
+	outer   []*Holder // they stay held until it is settled: its caller holds them, or they will be complete with it
 	err     error
 	handOver,
-	prolonged, // for an answer that is on its way
-	told bool // Wait was commanded
+	prolonged, // for an answer that is due
+	told bool // the Wait command was issued
 	left int // answers until it is settled
 }
 
@@ -37,22 +37,22 @@ const (
 	settled
 )
 
-// Err says how a request that is settled ended; nil = with the lock, or with the answers that it waited for.
+// Err is the result of a settled request; nil = it got the lock, or the answers that it waited for.
 func (r *Request) Err() error { return r.err }
 
-// Settled reports whether it is over.
+// Settled reports whether the request is settled.
 func (r *Request) Settled() bool { return r.phase == settled }
 
 // HandOver reports whether it got the lock from another request of this process.
 func (r *Request) HandOver() bool { return r.handOver }
 
-// Outer are the holders of this table that stay held until it is settled.
+// Outer returns the holders of this table that stay held until it is settled.
 func (r *Request) Outer() []*Holder { return r.outer }
 
 // Key is the key that it waits for; nil = none.
 func (r *Request) Key() *Key { return r.key }
 
-// Reset makes the request one that was never made; the table knows it no more.
+// Reset makes the request unused again; the table must not know it any more.
 func (r *Request) Reset() {
 	clear(r.outer)
 	*r = Request{Carrier: r.Carrier, outer: r.outer[:0]}
@@ -61,8 +61,9 @@ func (r *Request) Reset() {
 // nested reports whether the caller holds locks.
 func (r *Request) nested() bool { return len(r.outer) > 0 }
 
-// Enter puts a request in the queue of its key, and does what can be done at once. After an error it is not there.
-// The error is that of Close, ErrTaken, ErrNoConn, a *ReentrantError, a *DeadlockError, or the loss of what its holder has.
+// Enter adds a request to the queue of its key, and does what is possible at once. After an error it is not in the
+// queue. The error is that of Close, ErrTaken, ErrNoConn, a *ReentrantError, a *DeadlockError, or the loss of its
+// holder's keys.
 func (t *Table) Enter(r *Request, now Instant) error {
 	t.note(EventEnter, now, nil, r, nil)
 	defer t.guard()
@@ -90,7 +91,7 @@ func (t *Table) Enter(r *Request, now Instant) error {
 	case r.Try && (k.conflicts(r.Mode) || k.waiting > 0 && k.phase != Starved && k.phase != Pausing):
 		err = ErrTaken
 	case mustWait && r.nested() && k.phase == Starved && !t.yield():
-		err = ErrNoConn // it would wait behind one that waits for a connection
+		err = ErrNoConn // it would wait behind a request that waits for a connection
 	case mustWait:
 		err = t.deadlock(r)
 	}
@@ -117,12 +118,13 @@ func (t *Table) Enter(r *Request, now Instant) error {
 	}
 	k.advance()
 	if mustWait && k.phase == Waiting && k.waiting == 1 {
-		k.interrupt() // the goroutine that waited for it is about to stop
+		k.interrupt() // the goroutine that waited for the key is about to stop
 	}
 	return nil
 }
 
-// Withdraw takes a request that is not settled out of its queue. The reason is why it had no connection or no answer; nil = the lock is held.
+// Withdraw removes an unsettled request from its queue. reason is why it had no connection or no answer; nil = the lock
+// is held.
 func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
 	t.note(EventWithdraw, now, nil, r, nil)
 	defer t.guard()
@@ -133,7 +135,7 @@ func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
 	if r.phase != queued {
 		return nil
 	}
-	if r.key == nil { // it waits for answers only
+	if r.key == nil { // it waits only for answers
 		r.phase = settled
 		return nil
 	}
@@ -147,13 +149,13 @@ func (t *Table) Withdraw(r *Request, now Instant) (reason error) {
 	case next == nil:
 		k.abandon()
 	case first && k.phase == Waiting:
-		k.interrupt() // it may wait in the mode of the one that left
+		k.interrupt() // the wait may be in the mode of the request that left
 	}
 	k.advance()
 	return reason
 }
 
-// AnswerIsDue reports, once, whether the answer to the request's own try is on its way, so that it is worth waiting for.
+// AnswerIsDue reports, once, whether the answer to the request's own try is due, so that it is worth waiting for.
 func (t *Table) AnswerIsDue(r *Request) bool {
 	t.note(EventAnswerIsDue, 0, nil, r, nil)
 	k := r.key
@@ -164,7 +166,7 @@ func (t *Table) AnswerIsDue(r *Request) bool {
 	return true
 }
 
-// leaveQueue takes a request out of the key's queue.
+// leaveQueue removes a request from the key's queue.
 func (k *Key) leaveQueue(r *Request) {
 	if k.requests.remove(&r.inQueue) {
 		k.waiting--
@@ -174,7 +176,7 @@ func (k *Key) leaveQueue(r *Request) {
 	}
 }
 
-// waits has the carrier told, once, that the request waits.
+// waits reports to the carrier, once, that the request waits.
 func (r *Request) waits(ahead int) {
 	if !r.told {
 		r.told = true
@@ -182,7 +184,7 @@ func (r *Request) waits(ahead int) {
 	}
 }
 
-// suspect has the carrier look whether the wait closes a circle through other tables.
+// suspect makes the carrier check whether the wait closes a cycle through other tables.
 func (r *Request) suspect() {
 	if !r.Try && r.Slots == nil && (r.nested() || r.Abroad) {
 		r.key.table.do(Command{Kind: Suspect, Request: r})
@@ -209,7 +211,7 @@ func (r *Request) settle(err error) {
 	r.table.do(Command{Kind: Settle, Request: r})
 }
 
-// done forgets the request where it is known, but in its queue.
+// done removes all references to the request except in its queue.
 func (r *Request) done() {
 	for _, h := range r.outer {
 		delete(h.inside, r)
@@ -222,7 +224,7 @@ func (r *Request) done() {
 	}
 }
 
-// reentrant refuses a key that the caller holds. It notes what the caller holds.
+// reentrant refuses a key that the caller holds. It records the caller's holders.
 func (t *Table) reentrant(r *Request) error {
 	for h := r.Holder.Around; h != nil; h = h.Around {
 		if h.table != t || h.phase != Active {
@@ -233,22 +235,22 @@ func (t *Table) reentrant(r *Request) error {
 		}
 		r.outer = append(r.outer, h)
 	}
-	if len(r.Holder.on) > 0 { // it is to be complete with this one
+	if len(r.Holder.on) > 0 { // it will be complete with this request
 		r.outer = append(r.outer, r.Holder)
 	}
 	return nil
 }
 
-// deadlock refuses a wait that would close a cycle: the holder of the wanted key waits for another one, and so on, up to a key
-// that this caller holds. It sees the holders that requests name. A grant goes to the first in the queue, which does not wait
-// then, so that every cycle is closed by some request that begins to wait, and is seen here.
+// deadlock refuses a wait that would close a cycle: the holder of the wanted key waits for another key, and so on, up
+// to a key that this caller holds. It sees the holders that requests name. A grant goes to the first in the queue,
+// which then no longer waits. Every cycle is therefore closed by a request that begins to wait, and is detected here.
 func (t *Table) deadlock(r *Request) error {
 	if !r.nested() {
-		return nil // nobody waits for it
+		return nil // no request waits for it
 	}
 	type step struct {
 		request *Request
-		from    int // index of the step before; -1 = the one that begins to wait
+		from    int // index of the previous step; -1 = the request that begins to wait
 	}
 	steps := []step{{r, -1}}
 	seen := map[*Request]bool{r: true}
@@ -273,9 +275,10 @@ func (t *Table) deadlock(r *Request) error {
 	return nil
 }
 
-// Blockers returns the holders of this process that a request waits for: those that conflict with its mode or with the mode of a request
-// ahead of it in the queue, which no other may overtake. A request whose try is on its way has none, because the queue has a try only
-// while nothing here conflicts with it. A request that is not in the queue yet is taken for the last.
+// Blockers returns the holders of this process that a request waits for: those that conflict with its mode, or with the
+// mode of a request ahead of it, because the queue allows no overtaking. A request with a try under way has none,
+// because the queue sends a try only while nothing here conflicts with it. A request that is not queued yet counts as
+// the last.
 func (r *Request) Blockers() []*Holder {
 	k := r.key
 	if k == nil {

@@ -14,7 +14,7 @@ import (
 // A Tag identifies a lock at the server.
 type Tag = namespace.Tag
 
-// A Mode is how a lock is held.
+// A Mode is the mode of a lock.
 type Mode = session.Mode
 
 // The modes of a lock.
@@ -23,40 +23,40 @@ const (
 	Shared    = session.Shared
 )
 
-// An Instant is a time, as the time since the carrier began.
+// An Instant is a time, measured from the carrier's start.
 type Instant = time.Duration
 
-// Limits are what a table is configured with.
+// Limits configure a table.
 type Limits struct {
 	MaxConns       int
-	LocksPerConn   int           // 1 = a connection of its own for each lock, on which it is also waited for
-	HandOverBudget time.Duration // how long a lock passes between requests of this process before other processes get their turn
+	LocksPerConn   int           // 1 = a dedicated connection for each lock, on which it is also waited for
+	HandOverBudget time.Duration // how long requests of this process may hand a lock over before other processes get their turn
 }
 
-// A Table is all that a Locker knows of its locks.
+// A Table is a Locker's state of all its locks.
 type Table struct {
 	limits    Limits
 	maxLocks  int   // 0 = no limit
-	lockTable int   // room for locks at the server, for errors; 0 = not known
+	lockTable int   // room for locks at the server, for errors; 0 = unknown
 	closed    error // nil = it is open
-	broken    error // the bug that was found; nil = none
+	broken    error // the detected bug; nil = none
 	now       Instant
 	commands  []Command
-	record    func(Event) // nil = nobody records
+	record    func(Event) // nil = no recording
 
 	keys  map[Tag]*Key
 	pools map[Tag]*Key // of semaphores, whose slots are in keys
 	spare []*Key       // forgotten keys, for reuse
 	used  int          // keys that have a connection
 
-	conns     list[Conn] // all, also those that are being made or were lost and are not closed yet
+	conns     list[Conn] // all, including those that are being made, or were lost and are not closed yet
 	connCount int
-	made      int        // connections so far, which numbers them
-	room      list[Conn] // those that take another key; the next key goes to the last
+	made      int        // connections so far; their number
+	room      list[Conn] // those with room for a key; the next key goes to the last
 	notBefore Instant    // when the next connection may be made for a wait
-	starved   list[Key]  // keys without a connection while none may be made, in order
+	starved   list[Key]  // keys that wait for a connection while none may be made, in order
 	polled    list[Key]  // keys that wait without a connection
-	polling   bool       // a poll is due
+	polling   bool       // a Poll is scheduled
 	round     int        // of polls
 }
 
@@ -69,7 +69,7 @@ func New(limits Limits) *Table {
 	return t
 }
 
-// SetCapacity bounds the locks of the table; 0 = no limit. room is that of the server, for errors.
+// SetCapacity bounds the locks of the table; 0 = no limit. room is the server's capacity, for errors.
 func (t *Table) SetCapacity(maxLocks, room int) {
 	if t.record != nil {
 		t.record(Event{Kind: EventCapacity, Counts: [2]int{maxLocks, room}})
@@ -77,48 +77,48 @@ func (t *Table) SetCapacity(maxLocks, room int) {
 	t.maxLocks, t.lockTable = maxLocks, room
 }
 
-// A Kind says what a Command is for.
+// A Kind is the kind of a Command.
 type Kind uint8
 
 // The kinds of commands.
 const (
-	// Dial asks for Conn to be made. Then Connected or Unmade follows.
+	// Dial: make Conn. Then Connected or Unmade follows.
 	Dial Kind = iota
-	// Abort asks that the attempt to make Conn ends. Then Unmade follows, or Connected.
+	// Abort: end the attempt to make Conn. Then Unmade follows, or Connected.
 	Abort
-	// Drive says that Conn has pending operations, and is for the carrier to drive with Take and Answer.
+	// Drive: Conn has pending operations; drive it with Take and Answer.
 	Drive
-	// Attend asks for a goroutine that calls Next for Conn until that returns Leave.
+	// Attend: start a goroutine that calls Next for Conn until that returns Leave.
 	Attend
-	// Interrupt asks that the step under way on Conn ends soon, or the sleep.
+	// Interrupt: end the current step, or sleep, on Conn soon.
 	Interrupt
-	// Wake asks that a sleep of the goroutine that waits on Conn ends.
+	// Wake: end a sleep of the goroutine that waits on Conn.
 	Wake
-	// Watch asks for a report when the idle session of Conn ends.
+	// Watch: report when the idle session of Conn ends.
 	Watch
-	// Rest says that Conn has nothing to do. The carrier calls Rested after a while.
+	// Rest: Conn is idle. Call Rested after a while.
 	Rest
-	// Lose says that Conn, and the locks of Holders, ended for Cause.
+	// Lose: Conn, and the locks of Holders, ended for Cause.
 	Lose
-	// Close says that nobody uses Conn, which was lost. The carrier calls Closed when its session is closed.
+	// Close: Conn was lost and is unused. Call Closed when its session is closed.
 	Close
-	// Settle says that Request is over: see Request.Err.
+	// Settle: Request is settled: see Request.Err.
 	Settle
-	// Wait says, once for a request, that Request waits behind Ahead others, or for another process.
+	// Wait, issued once for a request: Request waits behind Ahead others, or for another process.
 	Wait
-	// Suspect says that Request waits at the server while its caller holds locks: it may close a circle through another table.
+	// Suspect: Request waits at the server while its caller holds locks. It may close a cycle through another table.
 	Suspect
-	// Pause asks for Resume, for Tag and Pool, after Delay, give or take.
+	// Pause: call Resume, for Tag and Pool, after about Delay.
 	Pause
-	// Reopen asks for Reopened, for Tag, after Delay.
+	// Reopen: call Reopened, for Tag, after Delay.
 	Reopen
-	// Poll asks for Polled after a while.
+	// Poll: call Polled after a while.
 	Poll
-	// Break says that the table found a bug, Cause, and is of no use any more. All requests have been settled, and Holders are lost.
+	// Break: the table found a bug, Cause, and is unusable. All requests have been settled, and Holders are lost.
 	Break
 )
 
-// A Command is what the carrier is to do.
+// A Command is an action for the carrier.
 type Command struct {
 	Kind    Kind
 	Conn    *Conn
@@ -143,7 +143,7 @@ func (t *Table) Commands() []Command {
 
 func (t *Table) do(c Command) { t.commands = append(t.commands, c) }
 
-// Reasons for which a request ends without its lock. Other reasons are the errors that the carrier passed in.
+// Reasons why a request ends without its lock. Other reasons are the errors that the carrier passed in.
 var (
 	ErrTaken   = errors.New("taken")                               // a try found the lock held
 	ErrNoConn  = errors.New("no connection")                       // all connections are in use, and the caller cannot wait for one
@@ -152,20 +152,20 @@ var (
 	errGone    = errors.New("the session was given back")
 )
 
-// A ReentrantError says that the caller holds the lock already.
+// A ReentrantError means that the caller already holds the lock.
 type ReentrantError struct {
 	Holder *Holder
-	Tag    Tag // the lock's; for a slot, that of the slot that the caller holds
+	Tag    Tag // the lock's; of a semaphore, that of the slot that the caller holds
 }
 
 func (e *ReentrantError) Error() string { return fmt.Sprintf("%v is held by the caller", e.Tag) }
 
-// A DeadlockError lists requests of which each waits for a lock that the caller of the next holds.
+// A DeadlockError lists requests. Each waits for a lock that the caller of the next one holds.
 type DeadlockError struct{ Cycle []*Request }
 
 func (e *DeadlockError) Error() string { return fmt.Sprintf("a cycle of %d waits", len(e.Cycle)) }
 
-// A BugError is an invariant that does not hold.
+// A BugError is a violated invariant.
 type BugError struct{ Problem string }
 
 func (e BugError) Error() string { return "BUG: " + e.Problem }
@@ -191,8 +191,8 @@ func (t *Table) Close(now Instant, cause error) {
 	}
 }
 
-// guard ends a panic of an event: what the table believes is not to be trusted any more. All of its locks are lost, and all requests fail,
-// so that nobody waits for ever and nobody works on.
+// guard recovers a panic of an event: the table's state can no longer be trusted. All of its locks are lost, and all
+// requests fail, so that no request waits forever and no holder continues to work.
 func (t *Table) guard() {
 	p := recover()
 	if p == nil {
@@ -243,7 +243,7 @@ func (t *Table) breaks(r *Request) {
 	}
 }
 
-// Key returns what is known of a tag; pool = of the semaphore on it. nil = nothing.
+// Key returns the state of a tag; pool = of the semaphore on it. nil = none.
 func (t *Table) Key(tag Tag, pool bool) *Key { return t.table(pool)[tag] }
 
 // Keys yields all keys, and then all semaphores.
@@ -260,16 +260,16 @@ func (t *Table) Keys(yield func(*Key) bool) {
 // Conns yields all connections.
 func (t *Table) Conns(yield func(*Conn) bool) { t.conns.all(yield) }
 
-// Used is the number of keys that have a connection, and the limit; 0 = none.
+// Used returns the number of keys that have a connection, and the limit; 0 = none.
 func (t *Table) Used() (used, limit int) { return t.used, t.maxLocks }
 
-// Ended reports why the table takes no requests any more; nil = it does.
+// Ended reports why the table accepts no more requests; nil = it does.
 func (t *Table) Ended() error { return t.closed }
 
-// Broken is the bug that the table found in itself; nil = none.
+// Broken is the bug that the table detected in itself; nil = none.
 func (t *Table) Broken() error { return t.broken }
 
-// key returns what is known of a tag.
+// key returns the state of a tag, and creates it if necessary.
 func (t *Table) key(tag Tag, pool bool) *Key {
 	keys := t.table(pool)
 	if k := keys[tag]; k != nil {
@@ -294,10 +294,10 @@ func (t *Table) table(pool bool) map[Tag]*Key {
 	return t.keys
 }
 
-// maxSpare bounds what is kept of a burst.
+// maxSpare bounds the memory that is kept after a burst.
 const maxSpare = 1024
 
-// tidy forgets a key that nobody needs.
+// tidy forgets a key that is no longer needed.
 func (k *Key) tidy() {
 	if k.phase != Free || k.waiting > 0 {
 		return

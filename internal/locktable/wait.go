@@ -2,19 +2,20 @@ package locktable
 
 import "time"
 
-// A StepKind says what a goroutine that waits on a connection does next.
+// A StepKind is the next action of a goroutine that waits on a connection.
 type StepKind uint8
 
 // The kinds of steps.
 const (
-	Leave     StepKind = iota // nothing: it ends
-	DoPending                 // drives what is pending: Take and Answer
+	Leave     StepKind = iota // the goroutine ends
+	DoPending                 // drives the pending operations: Take and Answer
 	WaitFor                   // waits for Tag in Mode at the server, until Deadline
 	TryAny                    // tries Any; pings if there is none
 	Sleep                     // sleeps for Delay, or until Interrupt
 )
 
-// A Step is one step of a goroutine that waits on a connection. After WaitFor and TryAny it calls Stepped, after the others Next.
+// A Step is one step of a goroutine that waits on a connection. After WaitFor and TryAny it calls Stepped, after the
+// others Next.
 type Step struct {
 	Kind     StepKind
 	Tag      Tag
@@ -24,11 +25,12 @@ type Step struct {
 	Delay    time.Duration
 }
 
-// SlotPause is how often the one waiter of all processes that may looks for a free slot; half of it is chance.
+// SlotPause is the interval at which a semaphore's one active waiter, among all processes, tries the slots. Half of it
+// is random.
 const SlotPause = 20 * time.Millisecond
 
-// wait has somebody wait for the key: on the connection that it was asked on if that carries one lock, on one that has nothing
-// else to do, or, polled, on none.
+// wait begins a wait for the key. It uses the connection of the try if that carries one lock, or a connection that is
+// otherwise idle. Without either, the key is polled.
 func (k *Key) wait() {
 	t := k.table
 	k.phase = Waiting
@@ -36,7 +38,7 @@ func (k *Key) wait() {
 		if k.conn.waiter == nil {
 			k.waitOn(k.conn)
 		} else {
-			k.poll() // two holders of several keys share one, and its connection
+			k.poll() // two holders of several keys share one of them, and its connection
 		}
 		return
 	}
@@ -47,8 +49,8 @@ func (k *Key) wait() {
 	k.poll()
 }
 
-// waitOn begins to wait for the key on a connection. The connection is taken before the key moves to it: what the key leaves on another one
-// may serve other waits.
+// waitOn begins to wait for the key on a connection. It takes the connection before the key moves to it: the connection
+// that the key leaves may serve other waits.
 func (k *Key) waitOn(n *Conn) {
 	if n.waiter != nil { // two goroutines would use one session
 		panic(BugError{"two waits are given one connection"})
@@ -63,7 +65,7 @@ func (k *Key) waitOn(n *Conn) {
 	k.move(n)
 }
 
-// Next returns the next step of the goroutine that waits on a connection. With Leave the connection is passed on.
+// Next returns the next step of the goroutine that waits on a connection. With Leave it passes the connection on.
 func (t *Table) Next(n *Conn, now Instant) Step {
 	t.note(EventNext, now, n, nil, nil)
 	defer t.guard()
@@ -102,7 +104,7 @@ func (t *Table) next(n *Conn) Step {
 			k.leaveTurnstile(n)
 			continue
 		}
-		k.mode, n.yields = r.Mode, false // nobody needs the connection any more
+		k.mode, n.yields = r.Mode, false // no other key needs the connection any more
 		switch {
 		case !k.hasTurnstile:
 			return Step{Kind: WaitFor, Tag: k.turnstile(), Mode: k.mode, Deadline: r.Deadline}
@@ -114,8 +116,8 @@ func (t *Table) next(n *Conn) Step {
 	}
 }
 
-// Stepped is the result of a step of the kinds WaitFor and TryAny. lost is not nil if the session ended. The next step follows, which
-// can be a rest between two looks for a slot.
+// Stepped handles the result of a WaitFor or TryAny step. lost is not nil if the session ended. It returns the next
+// step, which can be a pause between two tries of slots.
 func (t *Table) Stepped(n *Conn, now Instant, reply Reply, lost error) Step {
 	if t.record != nil {
 		t.record(Event{Kind: EventStepped, At: now, Conn: n, Replies: []Reply{reply}, Err: lost})
@@ -134,10 +136,10 @@ func (t *Table) Stepped(n *Conn, now Instant, reply Reply, lost error) Step {
 	switch came := !k.hasTurnstile; {
 	case n.phase == Ended: // perhaps by another goroutine
 	case reply.Err != nil:
-		if r := k.requests.peek(); r != nil { // the one of before may have left
+		if r := k.requests.peek(); r != nil { // the earlier one may have left
 			k.refuse(r, reply.Err)
 		}
-	case came && reply.Held: // it has just got the turnstile, and waits for the key next
+	case came && reply.Held: // it just got the turnstile, and waits for the key next
 		k.hasTurnstile = true
 	case reply.Held:
 		n.waiter = nil
@@ -157,11 +159,11 @@ func (t *Table) Stepped(n *Conn, now Instant, reply Reply, lost error) Step {
 	return t.next(n)
 }
 
-// stop ends the wait for a key that nobody waits for any more.
+// stop ends the wait for a key that no request waits for any more.
 func (k *Key) stop(n *Conn) {
 	t := k.table
 	n.waiter = nil
-	if k.hasTurnstile { // a try on another connection may not find it shut
+	if k.hasTurnstile { // a try on another connection must not find it shut
 		k.hasTurnstile, k.phase = false, Returning
 		k.op = Op{Kind: Unlock, key: k, Tag: k.turnstile(), Mode: k.mode}
 		n.pending = append(n.pending, &k.op)
@@ -169,7 +171,7 @@ func (k *Key) stop(n *Conn) {
 		return
 	}
 	if n.phase == Making && len(n.pending) == 0 {
-		t.end(n, errGone) // so that nobody comes to it meanwhile
+		t.end(n, errGone) // so that no key moves to it meanwhile
 		t.do(Command{Kind: Abort, Conn: n})
 	}
 	k.phase = Free
@@ -178,20 +180,20 @@ func (k *Key) stop(n *Conn) {
 	k.advance()
 }
 
-// leaveTurnstile gives the turnstile back.
+// leaveTurnstile releases the turnstile.
 func (k *Key) leaveTurnstile(n *Conn) {
 	k.hasTurnstile = false
 	n.pending = append(n.pending, &Op{Kind: Unlock, Tag: k.turnstile(), Mode: k.mode})
 }
 
-// interrupt has the goroutine that waits for the key look again.
+// interrupt makes the goroutine that waits for the key check again.
 func (k *Key) interrupt() {
 	if n := k.conn; n != nil && n.waiter == k {
 		k.table.do(Command{Kind: Interrupt, Conn: n})
 	}
 }
 
-// connToWait returns a connection on which a key can be waited for, or nil: never the one that the next key goes to.
+// connToWait returns a connection on which to wait for a key, or nil. It never returns the connection for the next key.
 func (t *Table) connToWait(k *Key) (best *Conn) {
 	next := t.room.top()
 	if n := t.unused(next); n != nil {
@@ -205,7 +207,7 @@ func (t *Table) connToWait(k *Key) (best *Conn) {
 	return best
 }
 
-// yield has a waiter leave its connection to a key that has none, if there is such a connection.
+// yield makes a waiter leave its connection to a key without one, if there is such a connection.
 func (t *Table) yield() bool {
 	if t.dedicated() {
 		return false
@@ -223,7 +225,7 @@ func (t *Table) yield() bool {
 	return false
 }
 
-// outOfTurn leaves the connection to a key that has none, if there is one: they take turns, step by step.
+// outOfTurn leaves the connection to a key without one, if there is such a key: keys take turns, step by step.
 func (k *Key) outOfTurn(n *Conn) bool {
 	t := k.table
 	if t.dedicated() || t.polled.peek() == nil && (t.starved.peek() == nil || n.locks > t.limits.LocksPerConn) {
@@ -239,7 +241,7 @@ func (k *Key) outOfTurn(n *Conn) bool {
 	return true
 }
 
-// poll lets the key be tried from time to time, until there is a connection to wait on.
+// poll makes the table try the key from time to time, until a connection to wait on is available.
 func (k *Key) poll() {
 	t := k.table
 	k.phase = Waiting
@@ -251,7 +253,8 @@ func (k *Key) poll() {
 	}
 }
 
-// noRoom keeps a polled key that could not be tried. Callers that hold locks fail: the holders of the room may be waiting for those.
+// noRoom keeps a polled key that could not be tried. Callers that hold locks fail: the holders of the room may be
+// waiting for these locks.
 func (k *Key) noRoom(err error) {
 	k.refuseNested(err)
 	if k.waiting == 0 {
@@ -262,7 +265,7 @@ func (k *Key) noRoom(err error) {
 	k.table.polled.push(&k.inQueue, k)
 }
 
-// Polled tries the keys that are polled, all at the same moments so that they are one batch.
+// Polled tries the polled keys, all at the same moments so that they form one batch.
 func (t *Table) Polled(now Instant) {
 	t.note(EventPolled, now, nil, nil, nil)
 	defer t.guard()
@@ -279,7 +282,7 @@ func (t *Table) Polled(now Instant) {
 	for _, k := range t.polled.slice() {
 		r := k.requests.peek()
 		every := 1 << min(k.polls, 3)
-		if r == nil { // it was given up in the moment in which it came here
+		if r == nil { // its request withdrew when it was put here
 			t.polled.remove(&k.inQueue)
 			k.phase = Free
 			k.advance()
