@@ -22,28 +22,28 @@ func (s *Session) Try(tag namespace.Tag, mode session.Mode) (bool, error) {
 	return op.Held, op.Err
 }
 
-// Unlock gives one lock back. nil means that the server said that it was held; a
-// *session.LostError that it was not, or that the session is gone.
+// Unlock releases one lock. nil means that the server confirmed the hold. A *session.LostError means that the lock was
+// not held, or that the session is gone.
 func (s *Session) Unlock(tag namespace.Tag, mode session.Mode) error {
 	return s.Run(&session.Op{Tag: tag, Mode: mode, Unlock: true})
 }
 
-// Interrupt ends a Wait that is under way, or the next one, soon.
+// Interrupt ends the current Wait, or the next one, soon.
 func (s *Session) Interrupt() {
 	select {
 	case s.interrupt <- struct{}{}:
-	default: // already asked
+	default: // already requested
 	}
 }
 
 func parsePID(text string) uint32 {
-	pid, _ := strconv.ParseUint(text, 10, 32) // 0, which no backend has, if it is no number
+	pid, _ := strconv.ParseUint(text, 10, 32) // 0, which no backend has, if it is not a number
 	return uint32(pid)
 }
 
-// Wait waits in the server's queue for one wait step: at most limit, and no longer
-// than keeps the server's snapshots young. A lock that was granted in the instant in
-// which the wait failed is given back, because the server may count it twice.
+// Wait waits in the server's queue for one wait step: at most limit, and not longer than keeps the server's snapshots
+// young. A lock that was granted at the instant when the wait failed is released, because the server may count it
+// twice.
 func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
 	s.stopWatch()
 	if lost := s.lost.Load(); lost != nil {
@@ -71,13 +71,13 @@ func (s *Session) Wait(tag namespace.Tag, mode session.Mode, limit time.Duration
 }
 
 const (
-	interruptGrace = 10 * time.Millisecond  // most waits that are cut to a deadline end by themselves
+	interruptGrace = 10 * time.Millisecond  // most waits that are cut to a deadline end without a cancel request
 	cancelAgain    = 200 * time.Millisecond // a cancel request that arrives between statements has no effect
 	cancelBound    = time.Second            // for one cancel request
 )
 
-// cancelFrom sends cancel requests from the moment when begin can be received from, until stop. stop
-// blocks until none is under way, so that none is sent during a later statement.
+// cancelFrom sends cancel requests from the moment when begin can be received from, until stop. stop blocks until none
+// is under way, so that none arrives during a later statement.
 func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -93,20 +93,19 @@ func (s *Session) cancelFrom(begin <-chan struct{}) (stop func()) {
 				return
 			case <-time.After(pause):
 			}
-			// Not with ctx: a request that is broken off can still arrive, during a later
-			// statement, and PgBouncer 1.18 dies of it (its issue #801).
+			// Not with ctx: an aborted request can still arrive, during a later statement, and PgBouncer 1.18 crashes
+			// on it (its issue #801).
 			request, done := context.WithTimeout(context.Background(), cancelBound)
-			_ = s.link.conn.CancelRequest(request) // sent again if it did not arrive
+			_ = s.link.conn.CancelRequest(request) // resent if it did not arrive
 			done()
 		}
 	})
 	return func() { cancel(); wg.Wait() }
 }
 
-// unlockRest gives back every count of a lock that a wait may have left, on a session
-// that goes on holding others. The condition avoids the warning that PostgreSQL
-// logs for an unlock of what is not held. It opens no relation, which can fail while
-// the lock table is full.
+// unlockRest releases every count of a lock that a wait may have left, on a session that continues to hold others. The
+// condition avoids the warning that PostgreSQL logs for the unlock of a lock that is not held. The statement opens no
+// relation, because that can fail while the lock table is full.
 func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) error {
 	suffix, args := literals(tag, mode)
 	sql := fmt.Sprintf(`SELECT pg_catalog.count(pg_catalog.pg_advisory_unlock%s(%s)), pg_catalog.pg_backend_pid()
@@ -115,7 +114,8 @@ func (s *Session) unlockRest(tag namespace.Tag, mode session.Mode) error {
 	return s.giveBack(sql)
 }
 
-// giveBack repeats a statement that gives back one count of each of some locks until it answers that it gave back none.
+// giveBack repeats a statement that releases one count of each of some locks, until the statement reports that it
+// released none.
 func (s *Session) giveBack(sql string) (err error) {
 	for range attempts {
 		var row []string

@@ -13,10 +13,10 @@ const (
 	cut      = "..."
 )
 
-// ProcessName names this process for those who see its sessions, as "billing@web-3": its
-// program without the path, and its host.
+// ProcessName names this process for observers of its sessions, as "billing@web-3": its program
+// without the path, and its host.
 func ProcessName() string {
-	host, _ := os.Hostname() // "" says nothing, as little as "localhost" would
+	host, _ := os.Hostname() // "" is as uninformative as "localhost"
 	program := ""
 	if len(os.Args) > 0 {
 		program = os.Args[0]
@@ -25,7 +25,7 @@ func ProcessName() string {
 }
 
 func processName(program, host string) string {
-	if program != "" { // Base would make "." of it
+	if program != "" { // Base would return "." for it
 		program = strings.TrimSuffix(filepath.Base(program), ".exe")
 	}
 	name := cmp.Or(program, "pglatch")
@@ -35,9 +35,9 @@ func processName(program, host string) string {
 	return ApplicationName(name)
 }
 
-// ApplicationName is a name as PostgreSQL shows it: other bytes than printable ASCII
-// become "?", as they do there, and a long one loses its middle, because its ends, a
-// program or a host and a number or a random suffix, tell it from others.
+// ApplicationName returns a name as PostgreSQL shows it. Bytes other than printable ASCII become
+// "?", as in PostgreSQL. A long name loses its middle, because its ends distinguish it: a program
+// or a host, and a number or a random suffix.
 func ApplicationName(name string) string {
 	b := []byte(name)
 	for i, c := range b {

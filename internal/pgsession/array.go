@@ -8,13 +8,13 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Object identifiers of types, from pg_type.dat.
+// Type OIDs, from pg_type.dat.
 const (
 	oidInt8 = 20
 	oidOID  = 26
 )
 
-// keys are the parameters for operations of one shape, until the next call: the keys to
+// keys returns the parameters for operations of one shape, valid until the next call: the keys to
 // unlock, those to try, and the turnstiles of these if they are shared.
 func (b *batch) keys(k *kind) [][]byte {
 	unlocks, tries := k.ops[:k.unlocks], k.ops[k.unlocks:]
@@ -37,7 +37,7 @@ func (b *batch) anyKeys(op *session.Op, turnstile []byte) [][]byte {
 	return append(b.params[:0], b.arrays[0], turnstile)
 }
 
-// tags is an array of int8, in the buffer that it gets.
+// tags encodes an array of int8, in the buffer b.
 func tags[T any](b []byte, from []T, tag func(T) namespace.Tag) []byte {
 	b = arrayHeader(b[:0], oidInt8, len(from))
 	for _, v := range from {
@@ -51,7 +51,7 @@ func appendElement8(b []byte, tag namespace.Tag) []byte {
 	return binary.BigEndian.AppendUint64(b, int8Of(tag))
 }
 
-// int8Of is a tag as one int8: a single key, or the two halves of a pair.
+// int8Of returns a tag as one int8: a single key, or the two halves of a pair.
 func int8Of(tag namespace.Tag) uint64 { return uint64(tag.ClassID)<<32 | uint64(tag.ObjID) }
 
 func itself(tag namespace.Tag) namespace.Tag { return tag }
@@ -64,7 +64,7 @@ func oidArray(values []uint32) []byte {
 	return b
 }
 
-// arrayHeader begins the binary form of an array of one dimension without nulls.
+// arrayHeader writes the header of the binary form of a one-dimensional array without nulls.
 func arrayHeader(b []byte, element uint32, n int) []byte {
 	if n == 0 {
 		b = binary.BigEndian.AppendUint32(b, 0) // no dimension
@@ -82,7 +82,7 @@ func appendElement4(b []byte, v uint32) []byte {
 	return binary.BigEndian.AppendUint64(b, 4<<32|uint64(v))
 }
 
-// int8s reads an int8[]; nil is empty.
+// int8s decodes an int8[]; nil is empty.
 func int8s(array []byte) (values iter.Seq[uint64], ok bool) {
 	const header, element = 20, 12
 	if len(array) > header && (len(array)-header)%element != 0 {

@@ -13,22 +13,22 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A batch is a round trip for many operations: those of one shape are one
-// statement, in which unlocks come before tries, and one Sync ends them all.
+// A batch is a round trip for many operations. Operations of one shape are one statement, in which unlocks come before
+// tries. One Sync ends the whole batch.
 type batch struct {
 	ops   []*session.Op
 	kinds [len(shapes)]kind
-	parts []part        // those that were sent, in order
-	at    int           // the part that is being answered
+	parts []part        // the statements that were sent, in order
+	at    int           // the part whose answer is being read
 	sent  time.Duration // boottime
 	until time.Time     // when the session is given up
 
-	leaves bool // it ends the transaction
+	leaves bool // the batch ends the transaction
 
-	watched <-chan struct{} // nothing was sent yet, until the watch has ended; nil = it was
+	watched <-chan struct{} // set while nothing can be sent: closed when the watch has ended; nil = it was sent
 
 	pid     uint32
-	err     error // the first one that the server sent
+	err     error // the first one from the server
 	problem error // an answer that ends the session
 
 	params [3][]byte
@@ -47,12 +47,12 @@ var unnamed = &pgconn.StatementDescription{}
 // A part is one statement of a batch.
 type part struct {
 	statement *pgconn.StatementDescription
-	ops       []*session.Op  // none of one that has no row
+	ops       []*session.Op  // empty for a statement without a row
 	many      bool           // the keys are in arrays
-	row       func([][]byte) // gets each row; nil = the row is the answer to ops
+	row       func([][]byte) // receives each row; nil = the row is the answer to ops
 }
 
-// Run is Do for who waits for the answer in any case.
+// Run is Do for callers that wait for the answer in any case.
 func (s *Session) Run(ops ...*session.Op) error {
 	err := s.Do(ops, s.from.config.statementBound())
 	if errors.Is(err, session.ErrPending) {
@@ -61,8 +61,8 @@ func (s *Session) Run(ops ...*session.Op) error {
 	return err
 }
 
-// Do runs the operations in one round trip; without any it goes on waiting for the
-// answer. What the watch has asked the server is answered before.
+// Do runs the operations in one round trip. Without operations it continues to wait for the answer. A ping of the watch
+// is answered first.
 func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
 	switch {
 	case len(ops) == 0:
@@ -81,7 +81,7 @@ func (s *Session) Do(ops []*session.Op, patience time.Duration) (err error) {
 	return s.exchange(patience)
 }
 
-// resume waits for the answer to a batch that is pending.
+// resume waits for the answer to a pending batch.
 func (s *Session) resume() error {
 	b := s.batch
 	if b.watched != nil {
@@ -92,7 +92,7 @@ func (s *Session) resume() error {
 	return s.receiveAll()
 }
 
-// exchange sends the batch and waits for the answer: with patience, if it is not 0.
+// exchange sends the batch and waits for the answer: at most patience, if it is not 0.
 func (s *Session) exchange(patience time.Duration) error {
 	if lost := s.lost.Load(); lost != nil {
 		return lost
@@ -151,7 +151,7 @@ func (s *Session) send(b *batch, ops []*session.Op) error {
 	return s.dispatch(b, s.from.config.statementBound())
 }
 
-// sort puts the operations with their shapes, unlocks first, and clears their results.
+// sort groups the operations by their shapes, unlocks first, and clears their results.
 func (b *batch) sort(ops []*session.Op) {
 	for i := range b.kinds {
 		clear(b.kinds[i].ops)
@@ -172,12 +172,12 @@ func (b *batch) sort(ops []*session.Op) {
 	}
 }
 
-// plain is a try or an unlock of one tag, which goes with others of its shape.
+// plain reports whether op is a try or an unlock of one tag, which can be grouped with others of its shape.
 func plain(op *session.Op) bool {
 	return op.Any == nil && !op.Ping && !op.Pass && op.Holder == nil
 }
 
-// dispatch sends what is in the buffer as a batch, whose answer may take as long as bound.
+// dispatch sends the buffered statements as a batch, with bound as the limit for the answer.
 func (s *Session) dispatch(b *batch, bound time.Duration) error {
 	b.at, b.pid, b.err, b.problem = 0, s.link.pid, nil, nil
 	now := time.Now()
@@ -192,7 +192,7 @@ func (s *Session) receiveAll() error {
 	return s.receive(false)
 }
 
-// receive reads the answer, which it finishes, or ErrPending if it may be pending.
+// receive reads and completes the answer. If mayPend is set, it returns ErrPending at the read deadline.
 func (s *Session) receive(mayPend bool) error {
 	for {
 		done, err := s.step(s.batch)
@@ -207,8 +207,7 @@ func (s *Session) receive(mayPend bool) error {
 	}
 }
 
-// conclude judges the whole answer. After an error of the server nobody knows how
-// far it came.
+// conclude evaluates the whole answer. After an error of the server it is unknown how far the server came.
 func (s *Session) conclude() error {
 	b := s.batch
 	if err := s.judge(b); err != nil {
@@ -228,7 +227,7 @@ func (s *Session) conclude() error {
 	return nil
 }
 
-// waitFor is Wait for an operation. What ended it without a loss is its own error.
+// waitFor is Wait for an operation. If the wait ended without a loss, the error belongs to the operation.
 func (s *Session) waitFor(op *session.Op) (err error) {
 	op.Held, op.Index, op.Err = false, -1, nil
 	if op.Held, err = s.Wait(op.Tag, op.Mode, op.Wait); errors.Is(err, session.ErrLost) {
@@ -238,7 +237,7 @@ func (s *Session) waitFor(op *session.Op) (err error) {
 	return nil
 }
 
-// closedWithin reports whether something is done in a while.
+// closedWithin reports whether done is closed within patience.
 func closedWithin(patience time.Duration, done <-chan struct{}) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -250,7 +249,7 @@ func closedWithin(patience time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// drain reads the answer to a batch to its end, and judges it.
+// drain reads the answer to a batch to its end, and evaluates it.
 func (s *Session) drain(b *batch) error {
 	s.readUntil(b.until)
 	for {
@@ -264,7 +263,8 @@ func (s *Session) drain(b *batch) error {
 	}
 }
 
-// readUntil bounds the wait for an answer. That to a ping is bounded further when the watch is called off, before or after.
+// readUntil bounds the wait for an answer. When the watch is called off, before or after, the wait for a ping's answer
+// is bounded further.
 func (s *Session) readUntil(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +274,7 @@ func (s *Session) readUntil(until time.Time) {
 	_ = s.link.conn.Conn().SetReadDeadline(until)
 }
 
-// step reads one message; done says that it was the last one.
+// step reads one message; done means that it was the last one.
 func (s *Session) step(b *batch) (done bool, err error) {
 	message, err := s.link.conn.Frontend().Receive()
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *Session) step(b *batch) (done bool, err error) {
 
 var errRows = errors.New("BUG: a batch was not answered once for each key")
 
-// answer notes a row of the part that is being answered.
+// answer records a row of the current part.
 func (b *batch) answer(row [][]byte) {
 	p := b.parts[b.at]
 	pid := binary.BigEndian.Uint32(row[len(row)-1])
@@ -351,8 +351,8 @@ func (b *batch) answer(row [][]byte) {
 	}
 }
 
-// note records the answer to one operation. A lock that is not there to be given
-// back puts all others of the session in doubt.
+// note records the answer to one operation. If a lock to release was not held, all other locks of the session are in
+// doubt.
 func (b *batch) note(op *session.Op, ok bool) {
 	switch {
 	case !op.Unlock:
@@ -362,8 +362,7 @@ func (b *batch) note(op *session.Op, ok bool) {
 	}
 }
 
-// broken is the loss of the session by an error of the connection, or by what the
-// server said before it ended it.
+// broken loses the session because of a connection error, or of the server's last message before it ended the session.
 func (s *Session) broken(b *batch, err error) error {
 	switch {
 	case b.err != nil:

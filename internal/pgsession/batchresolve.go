@@ -8,11 +8,10 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// resolveBatch finds out, after an error, what the server did: locks that a failed
-// statement took stay held, and those that it gave back are gone. What is held is
-// the answer to a try; what was not done is done again if the batch was only
-// canceled, and unlocks in any case. It returns nil when every operation has its
-// result.
+// resolveBatch finds out, after an error, what the server did. Locks that a failed statement took
+// stay held, and those that it released are gone. A try's result is whether its lock is held.
+// Unfinished operations are repeated if the batch was only canceled; unlocks are repeated in any
+// case. resolveBatch returns nil when every operation has its result.
 func (s *Session) resolveBatch(err error) error {
 	ops := s.batch.ops
 	for attempt := range attempts {
@@ -52,7 +51,7 @@ func (s *Session) resolveBatch(err error) error {
 	return s.lose(err)
 }
 
-// An owned set is what the server says that the session holds.
+// An owned set is the locks that the session holds according to the server.
 type owned map[ownedKey]struct{}
 
 type ownedKey struct {
@@ -97,7 +96,7 @@ func (s *Session) own(ops []*session.Op) (own owned, err error) {
 	return own, err
 }
 
-// add notes a row of ownSQL.
+// add records a row of ownSQL.
 func (o owned) add(row [][]byte) {
 	if row[0] == nil {
 		return // none is held

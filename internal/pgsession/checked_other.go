@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A checkedConn does not exist here: no session is verified without a question.
+// A checkedConn is not available on this platform: no session is verified without a query.
 type checkedConn struct{ net.Conn }
 
 func checkDial(dial pgconn.DialFunc) pgconn.DialFunc { return dial }

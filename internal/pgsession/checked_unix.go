@@ -14,27 +14,27 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A checkedConn is a socket that any goroutine can look at while another one reads:
-// has anything come that was not judged?
+// A checkedConn is a socket. While one goroutine reads, any other can check whether unprocessed
+// data has arrived.
 type checkedConn struct {
 	net.Conn
 	raw        syscall.RawConn
 	readSocket func(fd uintptr) bool
 	peekSocket func(fd uintptr)
 
-	reading sync.Mutex // held by the Read that is under way, of which the next three are
+	reading sync.Mutex // held by the current Read, which owns the next three
 	into    []byte
 	n       int
 	err     error
 
-	mu      sync.Mutex // held over each system call, so that nothing is neither here nor there
-	arrived int64      // bytes that were read, and one for an end
-	settled int64      // what arrived was when all of it was judged
-	empty   bool       // the answer of peekSocket
-	broken  error      // that a look took from the socket
+	mu      sync.Mutex // held over each system call, so that data is always either here or in the socket
+	arrived int64      // bytes that were read, plus one for an end
+	settled int64      // the value of arrived when all of it had been processed
+	empty   bool       // the result of peekSocket
+	broken  error      // an error that a peek took from the socket
 }
 
-// checkDial makes the connections that a dialer makes checked, if they are sockets.
+// checkDial makes a dialer's connections checked, if they are sockets.
 func checkDial(dial pgconn.DialFunc) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -42,7 +42,7 @@ func checkDial(dial pgconn.DialFunc) pgconn.DialFunc {
 			return nil, err
 		}
 		switch conn.(type) {
-		case *net.TCPConn, *net.UnixConn: // of another type the file descriptor may be only a part
+		case *net.TCPConn, *net.UnixConn: // in other types the file descriptor may be only a part
 			return newCheckedConn(conn)
 		}
 		return conn, nil
@@ -79,7 +79,7 @@ func (c *checkedConn) Read(p []byte) (int, error) {
 	return c.n, err
 }
 
-// tryRead reads once; false: nothing is there.
+// tryRead reads once; false: no data is available.
 func (c *checkedConn) tryRead(fd uintptr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *checkedConn) opError(err error) error {
 	}
 }
 
-// judged notes that so many bytes of all that came are judged.
+// judged records how many of the received bytes are processed.
 func (c *checkedConn) judged(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,14 +122,14 @@ func (c *checkedConn) judged(bytes int64) {
 	}
 }
 
-// judgedAll notes that everything that was read is judged.
+// judgedAll records that everything that was read is processed.
 func (c *checkedConn) judgedAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settled = c.arrived
 }
 
-// nothingNew reports whether everything that has come is judged.
+// nothingNew reports whether all received data is processed.
 func (c *checkedConn) nothingNew() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,11 +137,11 @@ func (c *checkedConn) nothingNew() bool {
 		return false
 	}
 	c.empty = false
-	err := c.raw.Control(c.peekSocket) // no wait: unlike RawConn.Read it goes beside a Read
+	err := c.raw.Control(c.peekSocket) // does not wait: unlike RawConn.Read it can run beside a Read
 	return err == nil && c.empty
 }
 
-// peek looks whether something can be read, which an end also is.
+// peek checks whether the socket is readable; an end also counts.
 func (c *checkedConn) peek(fd uintptr) {
 	var b [1]byte
 	_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
@@ -149,6 +149,6 @@ func (c *checkedConn) peek(fd uintptr) {
 	case errors.Is(err, syscall.EAGAIN): // Go's sockets do not block
 		c.empty = true
 	case err != nil && !errors.Is(err, syscall.EINTR):
-		c.broken = err // the kernel tells it once
+		c.broken = err // the kernel reports it only once
 	}
 }

@@ -12,43 +12,41 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A Config says how to open a Pool. The caller validates it and fills the
-// defaults.
+// A Config sets how to open a Pool. The caller validates it and fills the defaults.
 type Config struct {
 	ConnConfig      *pgx.ConnConfig
 	MaxSessions     int
-	T               time.Duration                                // the server ends a session that is silent for T
-	LossDrain       time.Duration                                // the deadline is so much earlier than it must be
+	T               time.Duration                                // the server ends a session after T without a statement
+	LossDrain       time.Duration                                // by how much the deadline is earlier than necessary
 	ApplicationName string                                       // "" keeps that of ConnConfig
-	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = nothing; for passwords that rotate
-	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool has no use for it
-	Notified        func(pid uint32)                             // of each notification, with the pid of its sender; nil = nothing
+	BeforeConnect   func(context.Context, *pgx.ConnConfig) error // nil = none; for passwords that rotate
+	Connect         ConnectFunc                                  // nil = pgx.ConnectConfig; a Pool ignores it
+	Notified        func(pid uint32)                             // receives the sender's pid of each notification; nil = none
 }
 
-// A ConnectFunc makes a connection with the settings that it is given.
+// A ConnectFunc makes a connection with the given settings.
 type ConnectFunc = func(context.Context, *pgx.ConnConfig) (*pgx.Conn, error)
 
-// connectTimeout applies where the connection string sets none: a dial into a
-// black hole must end.
+// connectTimeout applies if the connection string sets no timeout: a dial to an address that never answers must
+// end.
 const connectTimeout = 5 * time.Second
 
-// askAfter is how long a connection may have been idle before it is asked whether
-// it lives.
+// askAfter is the idle time after which a connection is pinged before use.
 const askAfter = time.Second
 
-// margin is by how much a holder's deadline comes before the server's timeout can: a
-// tenth is for clocks of different rates.
+// margin is how much earlier a holder's deadline is than the server's earliest timeout. A tenth of T allows for
+// clocks of different rates.
 func (c Config) margin() time.Duration { return c.T/10 + c.LossDrain }
 
 func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
-	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool insists; every setting is replaced
+	pc, err := pgxpool.ParseConfig("host=localhost") // pgxpool requires a string; every setting is replaced
 	if err != nil {
 		return nil, err
 	}
 	pc.ConnConfig = cc
 	pc.BeforeConnect = c.before
-	// The Locker caps the sessions in use. The room above its cap is for
-	// connections whose teardown a dead network delays.
+	// The Locker limits the sessions in use. The capacity above its limit is for connections that a dead network
+	// closes late.
 	pc.MaxConns = int32(2 * c.MaxSessions)
 	pc.MinConns, pc.MinIdleConns = 0, 0
 	pc.MaxConnLifetime, pc.MaxConnLifetimeJitter = time.Hour, 0
@@ -67,7 +65,8 @@ func (c Config) poolConfig(cc *pgx.ConnConfig) (*pgxpool.Config, error) {
 	return pc, nil
 }
 
-// connConfig returns the caller's connection settings with what a connection of ours needs, whatever its server.
+// connConfig returns the caller's connection settings, adapted for every connection of ours, whatever its
+// server.
 func (c Config) connConfig() *pgx.ConnConfig {
 	cc := c.ConnConfig.Copy()
 	cc.ConnectTimeout = c.dialBound()
@@ -75,12 +74,12 @@ func (c Config) connConfig() *pgx.ConnConfig {
 	cc.DialFunc = checkDial(cc.DialFunc)
 	cc.AfterNetConnect = receive(tuneSocket(cc.AfterNetConnect))
 	cc.BuildFrontend = countFrontend(cc.BuildFrontend)
-	cc.OnNotification = nil // the caller's would take what a connection that listens waits for
+	cc.OnNotification = nil // the caller's handler would take the notifications of a listening connection
 	if c.Notified != nil {
 		cc.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { c.Notified(n.PID) }
 	}
-	// A watch is interrupted by its context many times in a session's life. pgx's
-	// other handler would send a cancel request for each and wait for its answer.
+	// A watch is interrupted by its context many times in a session's life. pgx's other handler would send a
+	// cancel request each time and wait for its answer.
 	cc.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
@@ -99,7 +98,7 @@ func (c Config) before(ctx context.Context, cc *pgx.ConnConfig) error {
 	return nil
 }
 
-// dialBound is how long connecting may take.
+// dialBound is the limit for connecting.
 func (c Config) dialBound() time.Duration {
 	if c.ConnConfig.ConnectTimeout > 0 {
 		return c.ConnConfig.ConnectTimeout
@@ -107,6 +106,5 @@ func (c Config) dialBound() time.Duration {
 	return connectTimeout
 }
 
-// statementBound is how long one statement, the wait step apart, may take
-// before its session is given up.
+// statementBound is the limit for one statement, except the wait step, before its session is given up.
 func (c Config) statementBound() time.Duration { return min(c.T, 5*time.Second) }

@@ -10,16 +10,16 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A Dialer makes sessions that have a connection of their own from beginning to
-// end, for locks that are held for as long as a process runs.
+// A Dialer makes sessions with a dedicated connection for their whole life, for locks that are held as
+// long as a process runs.
 type Dialer struct{ maker }
 
-// NewDialer returns a Dialer without connecting. MaxSessions is not for it.
+// NewDialer returns a Dialer without connecting. It ignores MaxSessions.
 func NewDialer(config Config) *Dialer {
 	return &Dialer{maker{config: config}}
 }
 
-// Dial connects and returns a session without locks. ctx bounds the call only.
+// Dial connects and returns a session without locks. ctx bounds only the call.
 func (d *Dialer) Dial(ctx context.Context) (s *Session, err error) {
 	for range attempts {
 		if s, err = d.dial(ctx); !hurried(err) {
@@ -41,8 +41,8 @@ func (d *Dialer) dial(ctx context.Context) (*Session, error) {
 	return newSession(&d.maker, linkOf(conn)), nil
 }
 
-// Connect returns a connection to the primary that is no lock session. The caller
-// closes it. ctx bounds the call only.
+// Connect returns a connection to the primary that is not a lock session. The caller closes it. ctx
+// bounds only the call.
 func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
 	cc := d.connConfig()
 	if err := d.config.before(ctx, cc); err != nil {
@@ -59,8 +59,8 @@ func (d *Dialer) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Disconnect closes a connection of Connect or Listen, in a second at most, and waits until nothing of
-// it is left here.
+// Disconnect closes a connection of Connect or Listen, within a second, and waits until all its
+// resources here are freed.
 func Disconnect(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -68,11 +68,11 @@ func Disconnect(conn *pgx.Conn) {
 	<-conn.PgConn().CleanupDone()
 }
 
-// closeBound is how long a connection may take to say goodbye.
+// closeBound is the limit for closing a connection properly.
 const closeBound = time.Second
 
-// Do runs f on a connection that carries no lock, and closes it. reached is false if there was none, or
-// none any more: the error is then the connection's, and f's otherwise.
+// Do runs f on a connection without locks, and closes it. reached is false if there was no connection,
+// or it was lost: the error is then the connection's. Otherwise the error is f's.
 func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool, err error) {
 	conn, err := d.Connect(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool,
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 		defer cancel()
-		_ = conn.Close(ctx) // there is nothing on it
+		_ = conn.Close(ctx) // it has no locks
 	}()
 	if err = f(conn); err != nil && conn.IsClosed() {
 		return false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
@@ -89,9 +89,8 @@ func (d *Dialer) Do(ctx context.Context, f func(*pgx.Conn) error) (reached bool,
 	return true, err
 }
 
-// Close blocks until the watches of all sessions, which the caller has closed,
-// have ended.
+// Close blocks until the watches of all sessions have ended. The caller has closed the sessions.
 func (d *Dialer) Close() { d.watches.Wait() }
 
-// Stats returns counters that only rise; Open is not counted.
+// Stats returns counters that only increase; Open is not counted.
 func (d *Dialer) Stats() session.Stats { return d.stats() }

@@ -7,8 +7,7 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// inDoubt reports whether a lock may be held although its statement failed with
-// this error.
+// inDoubt reports whether a lock may be held although its statement failed with this error.
 func inDoubt(err error) bool {
 	switch sqlstate.Of(err) {
 	case sqlstate.QueryCanceled, sqlstate.LockNotAvailable, sqlstate.Deadlock:
@@ -17,7 +16,7 @@ func inDoubt(err error) bool {
 	return false
 }
 
-// typed is an error of the server's, as callers know it.
+// typed returns a server error in the form that callers know.
 func typed(err error) error {
 	if sqlstate.Of(err) == sqlstate.OutOfMemory {
 		return lockTableFull(err)

@@ -8,10 +8,10 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// queryFirst is queryRow for a statement that comes before the session has its own settings. Settings of the
-// role or the database that could end it or hold it up are off for its transaction: they hold only until the
-// first of several statements in one message has set them. SET LOCAL leaves nothing behind in a server
-// session that a pooler gives to others.
+// queryFirst is queryRow for a statement that runs before the session has its own settings. Settings of the
+// role or the database could end or delay it, so they are off for its transaction. The first of several
+// statements in one message switches them off, and until then they apply. SET LOCAL leaves no settings
+// behind in a server session that a pooler gives to others.
 func queryFirst(ctx context.Context, conn *pgconn.PgConn, sql string) (row []string, err error) {
 	off := "SET LOCAL statement_timeout TO 0; SET LOCAL lock_timeout TO 0; "
 	if serverMajor(conn) >= 17 {
@@ -27,8 +27,8 @@ func queryFirst(ctx context.Context, conn *pgconn.PgConn, sql string) (row []str
 	return row, err
 }
 
-// hurried reports whether a role's timeout, or a cancel request that came too late, ended the first
-// statements of a connection, so that another attempt can be faster.
+// hurried reports whether a role's timeout, or a late cancel request, ended the first statements of a
+// connection. Another attempt can then be faster.
 func hurried(err error) bool {
 	switch sqlstate.Of(err) {
 	case sqlstate.QueryCanceled, sqlstate.TransactionTimeout, sqlstate.IdleSessionTimeout, sqlstate.FailedTransaction:

@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Holder tells who holds the lock: of several shared holders, the session that is
-// oldest as far as can be seen. ok is false if nobody does. It ends a watch.
+// Holder returns the holder of the lock: of several shared holders, the oldest session, as far as
+// visible. ok is false if there is none. Holder ends a watch.
 func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err error) {
 	op := &session.Op{Tag: tag, Holder: &holder}
 	for range attempts {
@@ -22,7 +22,7 @@ func (s *Session) Holder(tag namespace.Tag) (holder session.Holder, ok bool, err
 			return holder, false, err
 		}
 		if sqlstate.Of(op.Err) != sqlstate.QueryCanceled {
-			break // else a late cancel request, meant for a wait before, hit it
+			break // otherwise a late cancel request for an earlier wait hit it
 		}
 	}
 	return holder, op.Held, op.Err
@@ -34,7 +34,7 @@ func sessionHolderSQL(tag namespace.Tag) string {
 	pg_catalog.pg_backend_pid() FROM (SELECT 1) AS one LEFT JOIN (` + holderSQL(tag) + `) AS h ON true`
 }
 
-// holderOfRow reads a row of sessionHolderSQL; ok is false if nobody holds the lock.
+// holderOfRow reads a row of sessionHolderSQL; ok is false if the lock has no holder.
 func holderOfRow(row [][]byte) (h session.Holder, ok bool) {
 	if row[0] == nil {
 		return h, false
@@ -61,8 +61,8 @@ func HolderOf(ctx context.Context, conn *pgconn.PgConn, tag namespace.Tag) (hold
 
 func holderSQL(tag namespace.Tag) string { return holderWhere(WhereKey(tag)) }
 
-// holderWhere is holderSQL for a condition on pg_locks. A prepared transaction has no pid there;
-// the lock of its own transaction id, which it has beside, leads to its name.
+// holderWhere is holderSQL for a condition on pg_locks. A prepared transaction has no pid there. It
+// also holds the lock of its own transaction id, which leads to its name.
 func holderWhere(condition string) string {
 	return fmt.Sprintf(`
 	SELECT coalesce(l.pid, 0) AS pid, l.mode, a.application_name, pg_catalog.host(a.client_addr) AS addr, a.state,
@@ -80,8 +80,8 @@ func WhereKey(tag namespace.Tag) string {
 	return WhereClass(tag) + whereObject(tag)
 }
 
-// WhereClass selects the advisory locks of this database in pg_locks that have the
-// tag's form and classid.
+// WhereClass selects the advisory locks of this database in pg_locks that have the tag's form and
+// classid.
 func WhereClass(tag namespace.Tag) string {
 	return whereForm(tag) + `
 	AND ` + WhereDatabase
@@ -109,7 +109,7 @@ func holderFrom(columns holderColumns) session.Holder {
 		Prepared: columns[6],
 	}
 	start := parseMicros(columns[5])
-	if start != 0 { // else it is hidden
+	if start != 0 { // otherwise it is hidden
 		h.BackendStart = time.UnixMicro(start)
 	}
 	switch {

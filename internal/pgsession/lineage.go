@@ -12,19 +12,19 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// An origin is the server that a session is on. The zero origin is that of a server that does not tell.
+// An origin identifies the server of a session. The zero origin is a server that does not report it.
 type origin struct {
-	system   string // the identifier, which initdb makes and a standby shares
-	timeline uint32 // which each promotion raises
+	system   string // the system identifier, which initdb creates and a standby shares
+	timeline uint32 // each promotion increments it
 }
 
-// originSQL are two columns: the system identifier, and the name of a WAL file, which begins with the
-// timeline; "" on a standby. pg_control_checkpoint() would return the old timeline until the first
-// checkpoint after a promotion. Any role may call these functions by default.
+// originSQL has two columns: the system identifier, and the name of a WAL file, which begins with the
+// timeline; "" on a standby. pg_control_checkpoint() would return the old timeline until the first checkpoint
+// after a promotion. Any role may call these functions by default.
 const originSQL = `(SELECT system_identifier FROM pg_catalog.pg_control_system()),
 	CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) END`
 
-// parseOrigin reads the columns of originSQL.
+// parseOrigin parses the columns of originSQL.
 func parseOrigin(system, walFile string) origin {
 	if len(walFile) < 8 {
 		return origin{}
@@ -36,12 +36,12 @@ func parseOrigin(system, walFile string) origin {
 	return origin{system: system, timeline: uint32(timeline)}
 }
 
-// A lineage keeps the sessions of a Pool on one server at a time, because another server has other locks. Of
-// one system the timeline only rises: a lower one is that of an old primary that came back after a promotion.
-// The first session on a higher timeline ends all sessions on the old one, and waits until their owners
-// have closed them, that is until all holders on them know.
+// A lineage keeps the sessions of a Pool on one server at a time, because another server has other locks. In
+// one system the timeline only increases: a lower one belongs to an old primary that came back after a
+// promotion. The first session on a higher timeline ends all sessions on the old one. It waits until their
+// owners have closed them, and therefore all holders on them have been notified.
 type lineage struct {
-	drain time.Duration // after a loss, until others are granted locks on a higher timeline
+	drain time.Duration // after a loss, the delay before locks are granted on a higher timeline
 
 	mu      sync.Mutex
 	known   origin                     // the highest; zero = none yet
@@ -49,14 +49,14 @@ type lineage struct {
 	older   map[*Session]time.Duration // in use, on lower timelines, and since when, in boottime
 	lost    uint32                     // the timeline of the last session that was lost
 	lostAt  time.Duration              // its boottime
-	changed chan struct{}              // closed by the next leave; nil = nobody waits
+	changed chan struct{}              // closed by the next leave; nil = no waiter
 }
 
 func newLineage(drain time.Duration) *lineage {
 	return &lineage{drain: drain, current: map[*Session]struct{}{}, older: map[*Session]time.Duration{}}
 }
 
-// check refuses a server that the Pool's sessions may not be on. A nil lineage refuses none.
+// check refuses a server that the Pool's sessions may not use. A nil lineage refuses none.
 func (l *lineage) check(o origin, conn *pgconn.PgConn) error {
 	if l == nil || o == (origin{}) {
 		return nil
@@ -70,7 +70,7 @@ func (l *lineage) check(o origin, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// refuse compares an origin with the known one, under mu.
+// refuse compares an origin with the known one. The caller holds mu.
 func (l *lineage) refuse(o origin) *session.OtherServerError {
 	if l.known == (origin{}) || o.system == l.known.system && o.timeline >= l.known.timeline {
 		return nil
@@ -78,8 +78,8 @@ func (l *lineage) refuse(o origin) *session.OtherServerError {
 	return &session.OtherServerError{System: o.system, Timeline: o.timeline, KnownSystem: l.known.system, KnownTimeline: l.known.timeline}
 }
 
-// enter makes the session one of the Pool's in use. On a higher timeline than before it first ends the
-// others and waits for that; ctx bounds the wait.
+// enter registers a session as in use. If its timeline is higher than before, enter first ends the older
+// sessions and waits for their end; ctx bounds the wait.
 func (l *lineage) enter(ctx context.Context, s *Session) error {
 	if l == nil || s.link.origin == (origin{}) {
 		return nil
@@ -109,8 +109,8 @@ func (l *lineage) enter(ctx context.Context, s *Session) error {
 	}
 }
 
-// admit registers the session, or refuses it; or it has to wait for a pause, or until changed is closed, for
-// the end of older ones. The older ones are to be killed in any case: one whose first statement is on its way
+// admit registers the session or refuses it, or makes it wait for the end of older ones: for pause, or until
+// changed is closed. The caller kills the older sessions in any case. One whose first statement is on its way
 // has no lease yet, and its lock would be granted later.
 func (l *lineage) admit(s *Session) (older []*Session, pause time.Duration, changed <-chan struct{}, err error) {
 	l.mu.Lock()
@@ -154,7 +154,7 @@ func (l *lineage) admit(s *Session) (older []*Session, pause time.Duration, chan
 	return older, pause, l.changed, nil
 }
 
-// leave is for a session that its owner has closed.
+// leave removes a session that its owner has closed.
 func (l *lineage) leave(s *Session) {
 	if l == nil {
 		return

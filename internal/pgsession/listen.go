@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// listenerProbe is the time between the keepalive probes of a listening connection, times
-// four: it has no lease.
+// listenerProbe is four times the interval between the keepalive probes of a listening connection:
+// it has no lease.
 const listenerProbe = 60 * time.Second
 
-// Listen returns a connection to the primary that listens on a channel and is no lock session:
-// nothing ends it when it is idle. It refuses a pooler that shares server sessions, because what one
-// client listens to another would get. The caller closes it. ctx bounds the call only.
+// Listen returns a connection to the primary that listens on a channel and is not a lock session: no
+// timeout ends it when it is idle. It refuses a pooler that shares server sessions, because another
+// client would receive the notifications. The caller closes the connection. ctx bounds only the
+// call.
 func (d *Dialer) Listen(ctx context.Context, channel string) (*pgx.Conn, error) {
 	c, err := d.Connect(ctx)
 	if err != nil {
@@ -44,7 +45,7 @@ func (d *Dialer) listen(ctx context.Context, c *pgx.Conn, channel string) error 
 	settings := append(Settings(listenerProbe, d.config.ApplicationName, serverMajor(conn)),
 		Setting{Name: "idle_session_timeout", Value: "0"},
 		Setting{Name: "statement_timeout", Value: "5s"},
-		// NOTIFY makes a transaction that is written to the log. Nobody needs it to be on disk.
+		// NOTIFY makes a transaction that is written to the WAL. It need not be on disk.
 		Setting{Name: "synchronous_commit", Value: "off"})
 	_, err := queryFirst(ctx, conn, setSQL(settings, true))
 	if refusedSetting(err) {

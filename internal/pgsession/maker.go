@@ -18,13 +18,13 @@ import (
 // A maker turns connections into lock sessions.
 type maker struct {
 	config    Config
-	lineage   *lineage // nil = sessions may be on any server
+	lineage   *lineage // nil = sessions may use any server
 	counters  counters
-	clock     boottime.Clock // for those who look often
-	verdict   atomic.Bool    // a pooler was seen and found to keep sessions apart
+	clock     boottime.Clock // for frequent reads
+	verdict   atomic.Bool    // a pooler was detected, and it keeps sessions apart
 	watches   sync.WaitGroup // running watches and their reports of loss
 	lockTable atomic.Int64   // locks that the server has room for; 0 before the first connection
-	database  atomic.Value   // string: the server's system and the database's oid; nil = not known
+	database  atomic.Value   // string: the server's system and the database's oid; nil = unknown
 }
 
 type counters struct {
@@ -56,20 +56,20 @@ func (m *maker) connectError(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 
-// connConfig returns the caller's connection settings with what a lock session needs.
+// connConfig returns the caller's connection settings, adapted for a lock session.
 func (m *maker) connConfig() *pgx.ConnConfig {
 	cc := m.config.connConfig()
 	cc.ValidateConnect = m.validate(cc.ValidateConnect)
 	return cc
 }
 
-// linkOf returns what prepare left on the connection.
+// linkOf returns the link that prepare stored on the connection.
 func linkOf(conn *pgx.Conn) *link { return conn.PgConn().CustomData()[linkKey].(*link) }
 
 // Keys of a connection's custom data.
 const (
 	linkKey   = "pglatch"
-	pidKey    = "pglatch pid" // from pg_backend_pid(), before anything else was asked
+	pidKey    = "pglatch pid" // from pg_backend_pid(), before any other query
 	originKey = "pglatch origin"
 )
 

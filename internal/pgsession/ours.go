@@ -2,8 +2,8 @@ package pgsession
 
 import "sync"
 
-// A register knows sessions, or transactions, of this process: which server process they were on, and when they
-// began. The two together are one of a kind. It forgets, because nobody tells it of their ends.
+// A register remembers sessions, or transactions, of this process: their server process, and when they began.
+// The two together are unique. It overwrites old entries, because it is not notified of ends.
 type register struct {
 	mu   sync.Mutex
 	last [1024]began // by the pid's last bits
@@ -28,7 +28,7 @@ func (r *register) has(b began) bool {
 	return b.at != 0 && r.last[b.pid%uint32(len(r.last))] == b
 }
 
-// microsSQL is a time as µs since 1970, exactly.
+// microsSQL returns a time as µs since 1970, exactly.
 func microsSQL(time string) string {
 	return "(pg_catalog.date_part('epoch', " + time + ") OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8"
 }

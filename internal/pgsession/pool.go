@@ -9,8 +9,8 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// A Pool makes sessions on connections of its own: lock sessions have settings
-// that would hurt other users of a connection, and other users' would hurt them.
+// A Pool makes sessions on its own connections: the settings of lock sessions would hurt other
+// users of a connection, and theirs would hurt lock sessions.
 type Pool struct {
 	maker
 	pool *pgxpool.Pool
@@ -18,8 +18,8 @@ type Pool struct {
 
 var _ session.Source = (*Pool)(nil)
 
-// Open connects once, so that a wrong password, a standby or a transaction
-// pooler is found now. ctx bounds the call only.
+// Open connects once, to detect a wrong password, a standby or a transaction pooler immediately.
+// ctx bounds only the call.
 func Open(ctx context.Context, config Config) (*Pool, error) {
 	p := &Pool{maker: maker{config: config, lineage: newLineage(config.LossDrain)}}
 	pc, err := config.poolConfig(p.connConfig())
@@ -39,10 +39,9 @@ func Open(ctx context.Context, config Config) (*Pool, error) {
 	return p, nil
 }
 
-// Acquire returns an idle session or connects a new one. It never waits for a
-// session that is in use: the caller keeps to MaxSessions. Nothing but ctx bounds the
-// whole of it: each of several hosts has a timeout of its own, and a name can stand for
-// several.
+// Acquire returns an idle session or connects a new one. It never waits for a session in use: the
+// caller keeps to MaxSessions. Only ctx bounds the whole call. Each of several hosts has its own
+// timeout, and a name can stand for several hosts.
 func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
 	for {
 		conn, err := p.pool.Acquire(ctx)
@@ -58,7 +57,7 @@ func (p *Pool) Acquire(ctx context.Context) (session.Session, error) {
 			return s, nil
 		}
 		s.Close(false)
-		if !errors.Is(err, session.ErrOtherServer) { // else an idle connection was to an old primary
+		if !errors.Is(err, session.ErrOtherServer) { // otherwise an idle connection was to an old primary
 			return nil, err
 		}
 	}
@@ -73,8 +72,8 @@ func (p *Pool) Stats() session.Stats {
 	return stats
 }
 
-// Close closes idle sessions and blocks until the others have been given back
-// and all watches have ended.
+// Close closes idle sessions and blocks until the others have been returned and all watches have
+// ended.
 func (p *Pool) Close() {
 	p.pool.Close()
 	p.watches.Wait()

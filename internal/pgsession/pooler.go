@@ -19,12 +19,11 @@ const (
 var errTransactionPooler = fmt.Errorf("%w: it shares server sessions between clients, so that two of them would hold one lock; "+
 	"connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)", session.ErrPooler)
 
-// probePooler is for a connection whose backend pid is not the one of its key
-// data: a pooler stands between. It tells a transaction pooler, which gives our
-// idle server session to others, from a session pooler, which is fine, with a
-// second connection b: if b, inside a transaction, gets a's server session, or a
-// gets another one while b holds it, sessions are shared. A full pool can leave
-// the question open; the pid in every answer then goes on guarding.
+// probePooler checks a connection whose backend pid differs from the one in its key data: it goes
+// through a pooler. A transaction pooler gives our idle server session to others; a session pooler
+// is fine. A second connection b distinguishes them. Sessions are shared if b, inside a
+// transaction, gets a's server session, or if a gets another one while b holds it. A full pool can
+// leave the question open; the pid in every answer then continues to guard.
 func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) (conclusive bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeRounds*probeTimeout)
 	defer cancel()
@@ -54,7 +53,7 @@ func (m *maker) probePooler(ctx context.Context, a *pgconn.PgConn) (conclusive b
 	return true, nil
 }
 
-// sharesSessions returns true with the error that says so.
+// sharesSessions returns true with the corresponding error if sessions are shared.
 func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	before, err := queryFirst(ctx, a, pingSQL)
 	if err != nil {
@@ -72,7 +71,7 @@ func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	case err != nil:
 		return false, ctx.Err()
 	}
-	if other[0] == before[0] { // in a pool of one, a would wait for b now
+	if other[0] == before[0] { // in a pool of one, a would now wait for b
 		return true, errTransactionPooler
 	}
 	after, err := queryFirst(ctx, a, pingSQL)
@@ -86,7 +85,7 @@ func sharesSessions(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	return false, err
 }
 
-// closeNow closes a connection without waiting for anybody.
+// closeNow closes a connection without waiting.
 func closeNow(conn *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

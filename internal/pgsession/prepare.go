@@ -17,20 +17,20 @@ import (
 // maxWaitStep keeps a waiting snapshot young, whatever deadlock_timeout is.
 const maxWaitStep = 900 * time.Millisecond
 
-// A link is what a connection keeps for all the sessions that use it in turn.
+// A link is the state of a connection for all the sessions that use it in turn.
 type link struct {
 	conn       *pgconn.PgConn
 	pid        uint32 // of the server session, from pg_backend_pid()
 	origin     origin
 	waitStep   time.Duration
-	checks     bool // the server took the optional settings
+	checks     bool // the server accepted the optional settings
 	statements statements
-	received   *receiver // nil = nothing is known of what arrives
+	received   *receiver // nil = arriving data cannot be checked
 }
 
-// validate lets a list of hosts go on to the next one: a standby has a lock space of
-// its own, and so has a primary from before a promotion. Read-only-ness is not the test,
-// because a role's default can make a primary read-only.
+// validate makes pgx skip unsuitable servers in a list of hosts: a standby has a separate lock space, and
+// so has a primary from before a promotion. Read-only-ness is not the test, because a role's default can
+// make a primary read-only.
 func (m *maker) validate(next pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, conn *pgconn.PgConn) error {
 		at, standby, err := identify(ctx, conn)
@@ -51,8 +51,8 @@ func (m *maker) validate(next pgconn.ValidateConnectFunc) pgconn.ValidateConnect
 	}
 }
 
-// identify asks a server who it is, and which of its processes answers. Where the role may not call the
-// functions of the origin, or the server has none, the origin is not known, and nothing is checked by it.
+// identify asks a server for its identity, and for the pid of the process that answers. If the role may
+// not call the origin functions, or the server has none, the origin is unknown and not checked.
 func identify(ctx context.Context, conn *pgconn.PgConn) (at origin, standby bool, err error) {
 	const who = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.pg_backend_pid()"
 	row, err := queryFirst(ctx, conn, who+", "+originSQL)
@@ -69,9 +69,8 @@ func identify(ctx context.Context, conn *pgconn.PgConn) (at origin, standby bool
 	return at, row[0] == "t", nil
 }
 
-// prepare makes a new connection a lock session: pooler check, settings, identity,
-// statements. The check comes first: a transaction pooler's other clients would
-// get the server session with our settings.
+// prepare turns a new connection into a lock session: pooler check, settings, identity, statements. The
+// check comes first: a transaction pooler's other clients would get the server session with our settings.
 func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	conn := c.PgConn()
 	l := &link{conn: conn}
@@ -82,24 +81,24 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 		if err != nil {
 			return err
 		}
-		m.verdict.Store(conclusive) // else the next connection asks
+		m.verdict.Store(conclusive) // otherwise the next connection checks again
 	}
 	if err := conn.Conn().SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("a network connection that can have no deadline: %w", err)
 	}
-	// pgx bounds the connecting, and no longer this.
+	// pgx bounds the connecting, but not this part.
 	ctx, cancel := context.WithTimeout(ctx, m.config.statementBound())
 	defer cancel()
 	deadlockTimeout, err := m.introduce(ctx, l)
 	if err != nil {
 		return err
 	}
-	// Below deadlock_timeout the server does not look for deadlocks among waiters,
-	// so that CREATE INDEX CONCURRENTLY is never the victim of one of ours.
+	// Below deadlock_timeout the server does not check for deadlocks among waiters. CREATE INDEX
+	// CONCURRENTLY is then never the victim of one of ours.
 	l.waitStep = min(deadlockTimeout*9/10, maxWaitStep, m.config.T/6)
 	for attempt := range attempts {
 		if l.statements, err = prepareStatements(ctx, conn, attempt); sqlstate.Of(err) != sqlstate.QueryCanceled {
-			break // else a cancel request that was meant for an earlier statement hit it
+			break // otherwise a cancel request for an earlier statement hit it
 		}
 	}
 	if err != nil {
@@ -109,7 +108,7 @@ func (m *maker) prepare(ctx context.Context, c *pgx.Conn) error {
 	return nil
 }
 
-// introduce makes the session's settings and reads who the server is.
+// introduce applies the session's settings and reads the server's identity.
 func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Duration, err error) {
 	all := Settings(m.config.T, m.config.ApplicationName, serverMajor(l.conn))
 	row, err := queryFirst(ctx, l.conn, setSQL(all, true))
@@ -149,13 +148,13 @@ func (m *maker) introduce(ctx context.Context, l *link) (deadlockTimeout time.Du
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// refusedSetting reports whether an error can come from an optional setting.
+// refusedSetting reports whether an optional setting can have caused an error.
 func refusedSetting(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == "22023" || pgErr.Code == "42704" || pgErr.Code == "0A000")
 }
 
-// serverMajor returns the server's major version, or 0 if it does not tell.
+// serverMajor returns the server's major version, or 0 if it is not reported.
 func serverMajor(conn *pgconn.PgConn) int {
 	version := conn.ParameterStatus("server_version") // "15.18 (Debian …)", "18beta1"
 	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
@@ -166,7 +165,7 @@ func serverMajor(conn *pgconn.PgConn) int {
 	return major
 }
 
-// queryRow runs a statement of one row and returns its columns as text.
+// queryRow runs a statement with one row and returns its columns as text.
 func queryRow(ctx context.Context, conn *pgconn.PgConn, sql string) ([]string, error) {
 	results, err := conn.Exec(ctx, sql).ReadAll()
 	if err != nil {

@@ -13,23 +13,22 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// A receiver is a session's network connection. It knows whether everything that came
-// from the server has been judged. What came passes through the socket, TLS if there
-// is any, and buffers of pgconn and pgproto3; each of them can have read on, past the
-// end of the answer that is being judged.
+// A receiver is a session's network connection. It knows whether all data from the server has been
+// processed. The data passes through the socket, TLS if there is any, and buffers of pgconn and
+// pgproto3. Each of them can have read past the end of the answer that is being processed.
 type receiver struct {
 	net.Conn // as pgconn would use it
 	socket   *checkedConn
 	tls      bool
 
 	mu      sync.Mutex   // held over a Read of TLS
-	ahead   []byte       // decrypted, and read before anybody asked for it
-	more    [512]byte    // room for it
+	ahead   []byte       // decrypted, and read in advance
+	more    [512]byte    // its buffer
 	plain   int64        // bytes that were decrypted
 	fronted atomic.Int64 // bytes that reached the frontend's buffer
 }
 
-// receive makes the connection a receiver, if its socket can be looked at.
+// receive makes the connection a receiver, if its socket can be checked.
 func receive(next afterNetConnectFunc) afterNetConnectFunc {
 	return func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		raw, encrypted := conn, false
@@ -83,8 +82,8 @@ func countFrontend(build pgconn.BuildFrontendFunc) pgconn.BuildFrontendFunc {
 	}
 }
 
-// judged notes that everything but the last bytes that the frontend read is judged.
-// The goroutine that reads calls it.
+// judged records that everything but the last unread bytes that the frontend read is processed. The
+// reading goroutine calls it.
 func (r *receiver) judged(unread int) {
 	judged := r.fronted.Load() - int64(unread)
 	if !r.tls {
@@ -96,28 +95,27 @@ func (r *receiver) judged(unread int) {
 	}
 }
 
-// judged notes that a whole answer was received and judged.
+// judged records that a whole answer was received and processed.
 func (l *link) judged() {
 	if l.received != nil {
 		l.received.judged(l.conn.Frontend().ReadBufferLen())
 	}
 }
 
-// longAgo is a deadline at which a Read returns what it has, without a system call.
+// longAgo is a deadline at which a Read returns the data that it has, without a system call.
 var longAgo = time.Unix(1, 0)
 
-// decrypted counts what came through TLS, and what waits in it. The deadline for
-// reading, which every statement sets, is over afterwards.
+// decrypted counts the bytes that came through TLS, and those that wait in it. It invalidates the
+// read deadline, which every statement sets again.
 func (r *receiver) decrypted() int64 {
-	_ = r.SetReadDeadline(longAgo) // also for a Read that holds mu
+	_ = r.SetReadDeadline(longAgo) // also ends a Read that holds mu
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, _ := r.Conn.Read(r.more[:]) // an error other than of the deadline stays for the next Read
+	n, _ := r.Conn.Read(r.more[:]) // an error other than that of the deadline stays for the next Read
 	r.ahead = append(r.ahead, r.more[:n]...)
 	r.plain += int64(n)
 	return r.plain
 }
 
-// nothingNew reports whether everything that has come is judged. It is for any
-// goroutine.
+// nothingNew reports whether all received data is processed. Any goroutine may call it.
 func (r *receiver) nothingNew() bool { return r.socket.nothingNew() }

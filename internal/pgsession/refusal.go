@@ -15,13 +15,12 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// Refusal types an error of a connection, or of a statement, with which the server
-// refuses this client: it answered, and another try with the same settings gets the
-// same answer. It is nil for every other error, such as that of a server that
-// starts, stops or has too many connections.
+// Refusal types the error of a connection, or of a statement, with which the server refuses this client: it
+// answered, and a retry with the same settings gets the same answer. It returns nil for every other error,
+// such as that of a server that starts, stops or has too many connections.
 //
-// Of several hosts that were tried, one that refuses is no refusal if another gave
-// no answer: that one can be the primary, and come back.
+// If several hosts were tried, and one gave no answer, another host's refusal does not count: the silent one
+// can be the primary, and come back.
 func Refusal(err error) *session.RefusedError {
 	if _, ok := errors.AsType[*session.BeforeConnectError](err); ok {
 		return nil
@@ -48,10 +47,10 @@ func Refusal(err error) *session.RefusedError {
 	return &session.RefusedError{Problem: last.text(config), Remedy: last.remedy, Cause: err}
 }
 
-// A refused is a refusal of a server, or of one that says it is the server. Zero = there is none.
+// A refused is a refusal by a server, or by something that claims to be the server. Zero = none.
 type refused struct{ problem, code, remedy string }
 
-// refusalOf judges the error of a statement, or of one attempt to connect.
+// refusalOf evaluates the error of a statement, or of one attempt to connect.
 func refusalOf(attempt error, connecting bool) refused {
 	if e, ok := errors.AsType[*pgconn.PgError](attempt); ok {
 		remedy := remedyOf(e.Code)
@@ -72,8 +71,8 @@ func refusalOf(attempt error, connecting bool) refused {
 	return refused{}
 }
 
-// raisedAtLogin reports whether an event trigger on login (PostgreSQL 17) ended the connection: nothing else
-// calls a function of the database then. Of the errors of such a function, some pass.
+// raisedAtLogin reports whether an event trigger on login (PostgreSQL 17) ended the connection: at that time
+// no other function of the database is called. Some errors of such a function are temporary.
 func raisedAtLogin(e *pgconn.PgError) bool {
 	if e.SeverityUnlocalized != "FATAL" || e.Where == "" || len(e.Code) != 5 {
 		return false
@@ -100,7 +99,7 @@ func unverified(err error) bool {
 	return false
 }
 
-// rootOf is the innermost error.
+// rootOf returns the innermost error.
 func rootOf(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -111,8 +110,8 @@ func rootOf(err error) error {
 	}
 }
 
-// remedyOf says what helps against a refusal; "" if the code is none. Codes:
-// PostgreSQL manual, appendix A.
+// remedyOf returns the remedy for a refusal; "" if the code is not a refusal. Codes: PostgreSQL manual,
+// appendix A.
 func remedyOf(code string) string {
 	switch code {
 	case sqlstate.InvalidPassword:
@@ -127,7 +126,7 @@ func remedyOf(code string) string {
 	return ""
 }
 
-// text is the problem, with its code, and which server it is if that is sure.
+// text is the problem, with its code, and with the server if that is certain.
 func (r refused) text(config *pgconn.Config) string {
 	var facts []string
 	if r.code != "" {

@@ -16,36 +16,35 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// A Session is one use of a connection: of a pooled one from Acquire to Close, of a
-// dialled one until Close.
+// A Session is one use of a connection: of a pooled one from Acquire to Close, of a dialled one until Close.
 type Session struct {
 	from  *maker
 	pool  *Pool // nil for a dialled session, like conn
 	conn  *pgxpool.Conn
 	link  *link
-	locks int // that are held, by the using goroutine, which alone knows of the next two
+	locks int // number of held locks; only the using goroutine accesses it and the next two
 
 	transaction byte      // of the last answer: none, open or failed
 	begun       time.Time // the transaction
 
-	deadline  atomic.Int64 // boottime at which the lease on the session ends for its owner; 0 before the first answer
+	deadline  atomic.Int64 // boottime at which the owner's lease on the session ends; 0 before the first answer
 	pingSent  atomic.Int64 // boottime of the outstanding ping; 0 = none
-	verified  atomic.Int64 // boottime of the last look that found nothing; 0 = none
+	verified  atomic.Int64 // boottime of the last check that found no new data; 0 = none
 	lost      atomic.Pointer[session.LostError]
 	interrupt chan struct{}
 	batch     *batch // nil before the first one
 	wire      wire
 
 	mu          sync.Mutex
-	ended       bool               // the connection is not ours any more
-	cancelWatch context.CancelFunc // nil = there is no watch
+	ended       bool               // the session no longer owns the connection
+	cancelWatch context.CancelFunc // nil = no watch
 	watchDone   chan struct{}
-	pingUntil   time.Time // the watch was called off, and its ping is worth waiting for until then; zero = it was not
+	pingUntil   time.Time // the watch was called off, and its ping may be awaited until then; zero = it was not called off
 }
 
 var _ session.Session = (*Session)(nil)
 
-// graceInHurry is how long a statement may still take when nobody waits for it.
+// graceInHurry is how long a statement may still take when no caller waits for it.
 const graceInHurry = 200 * time.Millisecond
 
 func newSession(m *maker, l *link) *Session {
@@ -53,21 +52,19 @@ func newSession(m *maker, l *link) *Session {
 	return s
 }
 
-// PID is the server's number for the session.
+// PID is the process id of the session's server process.
 func (s *Session) PID() uint32 { return s.link.pid }
 
-// Checks reports whether the server can look during a statement whether its client
-// has gone.
+// Checks reports whether the server can check during a statement that its client is still connected.
 func (s *Session) Checks() bool { return s.link.checks }
 
-// LockTable is how many locks the server has room for, at least.
+// LockTable is the minimum number of locks that the server has room for.
 func (s *Session) LockTable() int64 { return s.from.lockTable.Load() }
 
-// Look tells the state of the session now, which is time.Now(). PostgreSQL tells the
-// client before it gives the locks of a session back, and the kernel closes the socket of
-// a backend that was killed: while nothing has come, the session held its locks, up to the
-// time that the message is on its way. That a network is silent is for the deadline to
-// find out.
+// Look returns the state of the session at now, which is time.Now(). PostgreSQL notifies the client before it releases
+// the locks of a session, and the kernel closes the socket of a killed backend. While no data has arrived, the session
+// thus held its locks, except for the time that the message is on its way. A silent network is detected by the
+// deadline.
 func (s *Session) Look(now time.Time, closely bool) session.Status {
 	status := session.Status{PID: s.link.pid, State: s.state(now), Loss: s.loss()}
 	if closely && status.State == session.Held {
@@ -88,7 +85,7 @@ func (s *Session) state(at time.Time) session.State {
 	return session.Held
 }
 
-// loss says why the session is lost, if it is not only that its time is over.
+// loss returns why the session is lost, unless only its time is over.
 func (s *Session) loss() error {
 	if lost := s.lost.Load(); lost != nil {
 		return lost
@@ -96,7 +93,7 @@ func (s *Session) loss() error {
 	return nil
 }
 
-// verify looks at the socket if the last look is too old, and returns when the session was seen alive; zero = that is not known.
+// verify checks the socket if the last check is too old. It returns when the session was seen alive; zero = unknown.
 func (s *Session) verify(now time.Time) time.Time {
 	at := int64(s.from.clock.At(now))
 	if last := s.verified.Load(); at-last < int64(session.VerifiedFor)/2 { // a mutex can take the other half
@@ -109,28 +106,28 @@ func (s *Session) verify(now time.Time) time.Time {
 	return now
 }
 
-// attempts is how often a statement that a cancel request hit is sent.
+// attempts is how often a statement is sent if cancel requests hit it.
 const attempts = 20
 
-// Query runs a statement of one row whose last column is pg_backend_pid() and
-// returns the other columns as text. An error of the server's leaves the session
-// as it was. It ends a watch.
+// Query runs a statement of one row whose last column is pg_backend_pid() and returns the other columns as text. A
+// server error leaves the session unchanged. Query ends a watch.
 func (s *Session) Query(sql string) (row []string, err error) {
 	return s.QueryWithin(s.from.config.statementBound(), sql)
 }
 
-// QueryWithin is Query with a bound of its own, after which the session is lost. What the session holds bounds it too.
+// QueryWithin is Query with its own bound, after which the session is lost. The lease on the session's locks also
+// bounds it.
 func (s *Session) QueryWithin(bound time.Duration, sql string) (row []string, err error) {
 	s.stopWatch()
 	for range attempts {
 		if row, err = s.text(sql, bound); sqlstate.Of(err) != sqlstate.QueryCanceled {
-			break // else a late cancel request, meant for a wait before, undid it
+			break // otherwise a late cancel request for an earlier wait undid it
 		}
 	}
 	return row, err
 }
 
-// text runs SQL without parameters, as one message, and is Query without a second attempt.
+// text runs SQL without parameters, as one message. It is Query without a second attempt.
 func (s *Session) text(sql string, bound time.Duration) ([]string, error) {
 	if lost := s.lost.Load(); lost != nil {
 		return nil, lost
@@ -147,8 +144,8 @@ func (s *Session) text(sql string, bound time.Duration) ([]string, error) {
 	return row, s.settle(sent, pid, err)
 }
 
-// within cuts a bound to the time for which the owners of the locks that the
-// session holds may rely on them: a silent server is a loss for them by then.
+// within limits a bound to the time for which owners may rely on the session's locks: after that, a silent server is a
+// loss for them.
 func (s *Session) within(bound, now time.Duration) time.Duration {
 	if s.locks == 0 {
 		return bound
@@ -156,8 +153,8 @@ func (s *Session) within(bound, now time.Duration) time.Duration {
 	return max(min(bound, time.Duration(s.deadline.Load())-now), time.Millisecond)
 }
 
-// settle judges an answer: an error of the server leaves the session alive and
-// proves nothing, any other error and any other backend end it.
+// settle evaluates an answer. An error of the server leaves the session alive and proves nothing. Any other error, and
+// an answer of another backend, end the session.
 func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -175,7 +172,7 @@ func (s *Session) settle(sent time.Duration, pid uint32, err error) error {
 	return nil
 }
 
-// Kill ends the session from any goroutine.
+// Kill ends the session. Any goroutine may call it.
 func (s *Session) Kill(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +181,7 @@ func (s *Session) Kill(cause error) {
 	}
 }
 
-// lose ends the session for ever, once; it returns the first cause.
+// lose ends the session permanently, once; it returns the first cause.
 func (s *Session) lose(cause error) error {
 	lost := &session.LostError{Cause: cause}
 	if !s.lost.CompareAndSwap(nil, lost) {
@@ -196,8 +193,8 @@ func (s *Session) lose(cause error) error {
 	return lost
 }
 
-// Close ends the session, and with it every lock; or it gives the connection back to the
-// pool, if reuse is true, it is of one, and nothing is held or in doubt.
+// Close ends the session, and with it every lock. Instead it returns the connection to the pool if reuse is true, the
+// connection is pooled, and no lock is held or in doubt.
 func (s *Session) Close(reuse bool) {
 	s.stopWatch()
 	s.mu.Lock()
@@ -207,17 +204,17 @@ func (s *Session) Close(reuse bool) {
 	}
 	s.ended = true
 	s.from.lineage.leave(s)
-	// Under mu: the pool must not take one that was killed for a connection that lives.
+	// Under mu: the pool must not mistake a killed connection for a live one.
 	if !reuse || s.pool == nil || s.locks != 0 || s.lost.Load() != nil {
 		closeNow(s.link.conn)
 	}
 	if s.conn != nil {
-		s.conn.Release() // which destroys a closed connection
+		s.conn.Release() // destroys a closed connection
 	}
 }
 
-// Hurry bounds the statement that is under way, if any, to a short grace. It can
-// come late: a watch, which waits for nothing in particular, must not hear of it.
+// Hurry limits the current statement, if any, to a short grace period. It can come late: a watch, which waits for no
+// particular answer, must not be affected.
 func (s *Session) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

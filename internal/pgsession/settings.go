@@ -11,30 +11,30 @@ import (
 // A Setting is one server parameter of a lock session.
 type Setting struct {
 	Name, Value string
-	Optional    bool // refused on some platforms; the session does without it
+	Optional    bool // some platforms refuse it; the session works without it
 }
 
-// Settings are what a session with a lease of t sets on a server of that major version.
-// They are made after connect and never as startup parameters, which
-// PgBouncer refuses. They override what a role or a database sets by default.
-// See the PostgreSQL manual, sections 20.3.2 and 20.11.1, for their meaning.
+// Settings returns the settings of a session with a lease of t on a server of that major version. They are
+// applied after connecting and never as startup parameters, which PgBouncer refuses. They override the
+// defaults of a role or a database. See the PostgreSQL manual, sections 20.3.2 and 20.11.1, for their
+// meaning.
 //
-// The server's TCP must not give a silent client up before the lease has ended,
-// because the client may rely on it for nearly as long: four times a quarter of
-// the lease, rounded up to seconds, pass until the third probe counts as lost.
+// The server's TCP must not give up a silent client before the lease has ended, because the client may
+// rely on it for nearly as long. Four times a quarter of the lease, rounded up to seconds, pass until the
+// third probe counts as lost.
 func Settings(t time.Duration, applicationName string, major int) []Setting {
 	probe := strconv.Itoa(Probe(t))
 	s := []Setting{
 		{Name: "idle_session_timeout", Value: ms(t)},                // the lease
-		{Name: "idle_in_transaction_session_timeout", Value: ms(t)}, // the same, inside one
-		{Name: "search_path", Value: "pg_catalog"},                  // nobody's pg_advisory_lock but PostgreSQL's
+		{Name: "idle_in_transaction_session_timeout", Value: ms(t)}, // the same, inside a transaction
+		{Name: "search_path", Value: "pg_catalog"},                  // only PostgreSQL's own pg_advisory_lock
 		{Name: "lock_timeout", Value: "0"},
 		{Name: "statement_timeout", Value: "0"}, // a role's default would end waits
 		{Name: "default_transaction_read_only", Value: "off"},
 		{Name: "default_transaction_isolation", Value: "read committed"},
 		{Name: "client_min_messages", Value: "error"},
-		{Name: "extra_float_digits", Value: "1"}, // times of others' sessions are read exactly
-		// A plan for the arrays at hand is no better, and making one costs more than a batch.
+		{Name: "extra_float_digits", Value: "1"}, // reads times of other sessions exactly
+		// A custom plan for the current arrays is no better, and planning costs more than a batch.
 		{Name: "plan_cache_mode", Value: "force_generic_plan"},
 		{Name: "tcp_keepalives_idle", Value: probe},
 		{Name: "tcp_keepalives_interval", Value: probe},
@@ -51,14 +51,14 @@ func Settings(t time.Duration, applicationName string, major int) []Setting {
 	return s
 }
 
-// Keepalives are the probes of the server's TCP that may stay without an answer.
+// Keepalives is the number of the server's TCP probes that may stay unanswered.
 const Keepalives = 3
 
-// Probe is the time between probes, in seconds, by which a client that is out of reach for t is found out.
+// Probe is the interval between probes, in seconds, that detects a client that is unreachable for t.
 func Probe(t time.Duration) int { return int(math.Ceil(t.Seconds() / (Keepalives + 1))) }
 
-// setSQL makes the settings and reads, in one round trip, what a lock session
-// must know of its server.
+// setSQL applies the settings and reads, in one round trip, the facts about the server that a lock session
+// needs.
 func setSQL(settings []Setting, withOptional bool) string {
 	var b strings.Builder
 	b.WriteString("SELECT ")

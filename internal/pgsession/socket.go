@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// userTimeout is how long sent data may stay unacknowledged: keepalive probes
-// are not sent while data is in flight.
+// userTimeout is how long sent data may stay unacknowledged: keepalive probes are not sent while data
+// is in flight.
 const userTimeout = 10 * time.Second
 
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// boundDial ends a dial after timeout: cancel requests are dialled too, and must
-// not hang in a dead network.
+// boundDial ends a dial after timeout: cancel requests are dialled too, and must not hang in a dead
+// network.
 func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -29,11 +29,11 @@ func boundDial(dial pgconn.DialFunc, timeout time.Duration) pgconn.DialFunc {
 	}
 }
 
-// abandonAfter is how long a call has to notice the end of its context.
+// abandonAfter is the time for a call to react to the end of its context.
 const abandonAfter = 100 * time.Millisecond
 
-// abandon calls a function of the program's, and returns when ctx ends, soon, even if the function does
-// not look at it. What it returns too late is for late.
+// abandon calls a function of the program. It returns soon after ctx ends, even if the function ignores
+// ctx. late receives a result that comes too late.
 func abandon[T any](ctx context.Context, call func() (T, error), late func(T)) (T, error) {
 	var result T
 	var err error
@@ -64,8 +64,8 @@ func abandon[T any](ctx context.Context, call func() (T, error), late func(T)) (
 
 type afterNetConnectFunc = func(context.Context, *pgconn.Config, net.Conn) (net.Conn, error)
 
-// tuneSocket makes the kernel notice a dead peer in about ten seconds, whichever
-// dialer made the connection.
+// tuneSocket makes the kernel detect a dead peer in about ten seconds, whichever dialer made the
+// connection.
 func tuneSocket(next afterNetConnectFunc) afterNetConnectFunc {
 	return func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
 		raw := conn

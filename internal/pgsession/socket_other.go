@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// limitUnacknowledged has no counterpart here.
+// limitUnacknowledged is not available on this platform.
 func limitUnacknowledged(*net.TCPConn, time.Duration) {}

@@ -33,11 +33,11 @@ type statements struct {
 	any, own    *pgconn.StatementDescription
 	pass, ping  *pgconn.StatementDescription
 	begin       *pgconn.StatementDescription
-	commit      *pgconn.StatementDescription // ROLLBACK, in a transaction that failed
+	commit      *pgconn.StatementDescription // becomes ROLLBACK in a failed transaction
 }
 
-// prepareStatements prepares all of them in one round trip. A failed attempt leaves some
-// behind, so that each has names of its own.
+// prepareStatements prepares all of them in one round trip. A failed attempt leaves some behind, so each
+// attempt uses other names.
 func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (statements, error) {
 	var s statements
 	pipeline := conn.StartPipeline(ctx)
@@ -70,24 +70,23 @@ func prepareStatements(ctx context.Context, conn *pgconn.PgConn, attempt int) (s
 		if !ok {
 			return s, errFirst(pipeline.Close(), fmt.Errorf("BUG: %T from a prepare", result))
 		}
-		description.Name = name(i) // a pipeline does not fill it in
+		description.Name = name(i) // a pipeline does not set it
 		*target = description
 	}
 	return s, pipeline.Close()
 }
 
-// anySQL takes the first free one of single keys: LIMIT pulls one row at a time
-// through the filter of a function scan.
+// anySQL takes the first free one of single keys: LIMIT pulls one row at a time through the filter of a
+// function scan.
 var anySQL = `SELECT CASE WHEN ` + passes("$2") + ` THEN coalesce((
 	SELECT k.o FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[])) WITH ORDINALITY AS k(a, o)
 	WHERE pg_catalog.pg_try_advisory_lock(k.a) LIMIT 1), 0) ELSE 0 END, pg_catalog.pg_backend_pid()`
 
-// passSQL tells whether a turnstile is open.
+// passSQL checks whether a turnstile is open.
 var passSQL = "SELECT " + passes("$1") + ", pg_catalog.pg_backend_pid()"
 
-// ownSQL is for advisory locks of this session among some with these objids. It
-// asks the function behind pg_locks, because no relation can be opened while the
-// lock table is full.
+// ownSQL lists advisory locks of this session among some with these objids. It calls the function behind
+// pg_locks, because no relation can be opened while the lock table is full.
 const ownSQL = `SELECT l.classid, l.objid, l.objsubid, l.mode OPERATOR(pg_catalog.=) 'ShareLock', me.pid
 	FROM (SELECT pg_catalog.pg_backend_pid() AS pid) AS me LEFT JOIN pg_catalog.pg_lock_status() AS l
 	ON l.pid OPERATOR(pg_catalog.=) me.pid AND l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
@@ -105,16 +104,16 @@ func (s shape) index() int {
 	return i
 }
 
-// unlock is the statement that gives one key back.
+// unlock returns the statement that releases one key.
 func (s shape) unlock() string {
 	call, _ := s.one("pg_advisory_unlock")
 	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
 }
 
-// batch unlocks the keys of the first array and tries those of the second, each of which
-// is an int8. The subquery, which volatile functions keep from being merged with what is
-// around it, calls one function once for each key; the count proves that for how many,
-// and the others are those that the answer false is for.
+// batch returns the statement that unlocks the keys of the first array and tries those of the second; each key
+// is an int8. The subquery calls one function once for each key; volatile functions keep it from being merged
+// with the outer query. The count proves for how many keys it was called. The array lists the keys for which
+// the answer was false.
 func (s shape) batch() string {
 	key, tries := "k", "pg_catalog.unnest($2::pg_catalog.int8[]) AS k"
 	if s.pair {
@@ -130,8 +129,7 @@ func (s shape) batch() string {
 	UNION ALL SELECT k, %s FROM (SELECT %s) AS tries) AS called`, s.suffix(), key, try, tries)
 }
 
-// try is the statement that tries one key; in shared mode the turnstile is the last
-// parameter.
+// try returns the statement that tries one key; in shared mode the turnstile is the last parameter.
 func (s shape) try() string {
 	call, last := s.one("pg_try_advisory_lock")
 	if s.shared {
@@ -140,7 +138,7 @@ func (s shape) try() string {
 	return "SELECT " + call + ", pg_catalog.pg_backend_pid()"
 }
 
-// one calls a function for one key, and names the next parameter.
+// one returns a call of a function for one key, and the name of the next parameter.
 func (s shape) one(function string) (call, next string) {
 	args, next := "($1::pg_catalog.int8)", "$2"
 	if s.pair {
@@ -149,9 +147,8 @@ func (s shape) one(function string) (call, next string) {
 	return "pg_catalog." + function + s.suffix() + args, next
 }
 
-// passes is whether no other session has a turnstile in exclusive mode, or waits for it
-// so. It takes the turnstile until the end of the transaction, which is that of the
-// statement. 0 is no turnstile.
+// passes tests that no other session holds a turnstile in exclusive mode, or waits for it in that mode. It
+// takes the turnstile until the end of the transaction, which is the end of the statement. 0 = no turnstile.
 func passes(turnstile string) string {
 	return "(" + turnstile + "::pg_catalog.int8 OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_try_advisory_xact_lock_shared(" + turnstile + "::pg_catalog.int8))"
 }
@@ -165,22 +162,21 @@ func errFirst(errs ...error) error {
 	return nil
 }
 
-// waitSQL waits at most limit for a lock, and answers whether it is held and by
-// which backend. Errors that end a wait are caught on the server: one that
-// reached the client would also be written to the server's log. The lock may have
-// been granted in the instant of the error, so the handler asks with a try, which
-// is true if and only if the lock is held now. Then it may be held twice. The
-// handler is in a block that has one, too, for the second signal of a cancel request:
-// see secondSignal. PL/pgSQL looks for it before each statement, the handler's first included.
+// waitSQL waits at most limit for a lock, and returns whether it is held and by which backend. Errors that end
+// a wait are caught on the server: one that reached the client would also appear in the server's log. The lock
+// may have been granted at the instant of the error. The handler therefore checks with a try, which is true if
+// and only if the lock is held now. The lock may then be held twice. The handler is in a block that has a
+// handler, too, for the second signal of a cancel request: see secondSignal. PL/pgSQL checks for it before
+// each statement, including the handler's first.
 //
-// The parameters are in a SELECT of their own, whose constants pg_stat_statements leaves out: it
-// keeps an entry for each text of a DO block, which takes none.
+// The parameters are in a separate SELECT, whose constants pg_stat_statements leaves out. pg_stat_statements
+// keeps an entry for each text of a DO block, and a DO block takes no parameters.
 func waitSQL(tag namespace.Tag, mode session.Mode, limit string) string {
 	return fmt.Sprintf("SELECT pg_catalog.set_config('pglatch.request', 'wait %s %d %d %s', true);\n%s",
 		modeName(mode), tag.ObjSubID, int64(int8Of(tag)), limit, waitBlock)
 }
 
-// waitBlock has the parameters of requestSQL: a word, mode, form, key, limit. No expression is in a
+// waitBlock reads the parameters of requestSQL: a word, mode, form, key, limit. It has no expression in a
 // DECLARE, which no handler of its block covers: a cancel request could arrive there.
 var waitBlock = fmt.Sprintf(`DO $pglatch$
 DECLARE
@@ -211,13 +207,14 @@ END $pglatch$;
 SELECT pg_catalog.current_setting('pglatch.outcome'), pg_catalog.pg_backend_pid()`,
 	partsSQL, shaped("pg_advisory_lock", "k", "pair"), shaped("pg_try_advisory_lock", "k", "pair"), secondSignal, sharedSQL)
 
-// secondSignal is for how long a canceled wait sleeps, in seconds. Up to PostgreSQL 17 a cancel request is two
-// signals, and the first one wakes the server process that waits. On a busy machine that process takes
-// the processor from the sender. Its sleep gives the processor back, and the second signal ends the sleep.
+// secondSignal is how long a canceled wait sleeps, in seconds. Up to PostgreSQL 17 a cancel request is two
+// signals, and the first one wakes the waiting server process. On a busy machine that process takes the
+// processor from the sender. The sleep returns the processor to the sender, and the second signal ends the
+// sleep.
 const secondSignal = "0.002"
 
-// literals returns the suffix of the lock functions for a mode and a tag's
-// arguments as SQL, for statements that take no parameters.
+// literals returns the suffix of the lock functions for a mode and a tag's arguments as SQL, for statements
+// without parameters.
 func literals(tag namespace.Tag, mode session.Mode) (suffix, args string) {
 	if mode == session.Shared {
 		suffix = "_shared"

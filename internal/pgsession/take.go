@@ -9,12 +9,13 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// ErrSlow says that a statement had no answer in time and was cancelled.
+// ErrSlow means that a statement had no answer in time and was cancelled.
 var ErrSlow = errors.New("no answer in time")
 
-// Take runs a statement that takes locks, as Query does, except that it cancels it if it has no answer within patience: the error
-// matches ErrSlow then. taken reads from the answer how many locks the session has got. After an error that is no loss it has
-// none of them: undo, which is run then, gives back what may be left, once each, and answers how many that were.
+// Take runs a statement that takes locks. Unlike Query, it cancels the statement if it has no answer within patience;
+// the error then matches ErrSlow. taken reads from the answer how many locks the session got. After an error that is
+// not a loss the session has none of them: Take then runs undo, which releases leftover locks, once each, and returns
+// their number.
 func (s *Session) Take(sql string, patience time.Duration, undo string, taken func(row []string) (int, error)) error {
 	s.stopWatch()
 	row, err := s.textOrCancel(sql, patience)
@@ -35,8 +36,9 @@ func (s *Session) Take(sql string, patience time.Duration, undo string, taken fu
 	return typed(err)
 }
 
-// textOrCancel is text, but cancels the statement if it has no answer within patience; the error matches ErrSlow then. What the statement has done is not known then: a
-// cancel request that meets a commit which waits for a synchronous standby ends the wait, and the server answers that all is well.
+// textOrCancel is text, but cancels the statement if it has no answer within patience. The error then matches ErrSlow,
+// and the effect of the statement is unknown. If the cancel request meets a commit that waits for a synchronous
+// standby, it ends the wait, and the server reports success.
 func (s *Session) textOrCancel(sql string, patience time.Duration) ([]string, error) {
 	limit, done := context.WithTimeout(context.Background(), patience)
 	defer done()

@@ -8,28 +8,27 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// At the end of each transaction PostgreSQL walks all locks of the session
-// (LockReleaseAll in its lock.c): some 50 µs with 1,000 of them, 7 ms with 10,000. A
-// session that holds many therefore has the batches of a busy time share a transaction,
-// which ends when the watch begins, with the last of many unlocks, and after longestTransaction.
-// Session-level locks do not honor transactions: neither a COMMIT nor a ROLLBACK gives one
-// back (PostgreSQL manual, section 13.3.5). Between two batches the transaction has no
-// snapshot, so that it holds back neither VACUUM nor CREATE INDEX CONCURRENTLY, and the
-// lease on the session goes on: idle_in_transaction_session_timeout is
+// At the end of each transaction PostgreSQL walks all locks of the session (LockReleaseAll in its
+// lock.c): some 50 µs with 1,000 of them, 7 ms with 10,000. In a session that holds many locks, the
+// batches of a busy period therefore share a transaction. It ends when the watch begins, with the
+// last of many unlocks, and after longestTransaction. Session-level locks do not honor
+// transactions: neither a COMMIT nor a ROLLBACK releases one (PostgreSQL manual, section 13.3.5).
+// Between two batches the transaction has no snapshot, so it blocks neither VACUUM nor CREATE INDEX
+// CONCURRENTLY. The lease on the session continues: idle_in_transaction_session_timeout equals
 // idle_session_timeout.
 const (
 	manyLocks          = 256
 	longestTransaction = time.Second
 )
 
-// Of ReadyForQuery.
+// Transaction states in ReadyForQuery.
 const (
 	transactionOpen   = 'T'
 	transactionFailed = 'E'
 )
 
-// shares reports whether the operations may leave a transaction open: not one that takes
-// a turnstile, or looks at a view, which the transaction would keep until its end.
+// shares reports whether the operations may leave a transaction open. An operation that takes a
+// turnstile, or reads a view, may not: the transaction would keep these locks until its end.
 func (s *Session) shares(ops []*session.Op) bool {
 	left := s.locks
 	if left < manyLocks {
@@ -46,7 +45,7 @@ func (s *Session) shares(ops []*session.Op) bool {
 	return left >= manyLocks
 }
 
-// enter begins what is sent with what makes the session's transaction fit for it.
+// enter puts the statements in front that the session's transaction needs.
 func (s *Session) enter(b *batch, share bool) {
 	st, open := &s.link.statements, s.transaction == transactionOpen
 	if s.transaction == transactionFailed || open && share && time.Since(s.begun) > longestTransaction {
@@ -60,7 +59,7 @@ func (s *Session) enter(b *batch, share bool) {
 	b.leaves = open && !share
 }
 
-// leave ends what is sent: with the transaction, or with a portal that has no snapshot.
+// leave ends the statements: with the transaction, or by closing the portal, which has a snapshot.
 func (s *Session) leave(b *batch, share bool) {
 	switch {
 	case b.leaves:
@@ -70,13 +69,13 @@ func (s *Session) leave(b *batch, share bool) {
 	}
 }
 
-// put adds one statement to what is sent.
+// put adds one statement to the buffer.
 func (s *Session) put(b *batch, p part, params [][]byte) {
 	b.parts = append(b.parts, p)
 	s.sendStatement(p.statement, params)
 }
 
-// endTransaction is for statements that are not for a transaction of many batches.
+// endTransaction prepares for statements that must not run in a transaction of many batches.
 func (s *Session) endTransaction() error {
 	if s.transaction != transactionOpen && s.transaction != transactionFailed {
 		return nil

@@ -18,28 +18,27 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// A Tx runs statements in a transaction of the caller's, whatever its driver. Queries have
-// constant texts, because drivers prepare them: TxAsk is for those with arguments.
+// A Tx runs statements in the caller's transaction, whatever its driver. Queries have constant texts, because drivers
+// prepare them. For queries with arguments, use TxAsk.
 type Tx interface {
 	Exec(ctx context.Context, sql string, args ...any) error
 	QueryRow(ctx context.Context, sql string, dest any) error
 }
 
-// A PgxTx is what a Tx needs of pgx.Tx.
+// A PgxTx is the part of pgx.Tx that a Tx uses.
 type PgxTx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// A SQLTx is what a Tx needs of *sql.Tx, and what the transactions of the libraries on
-// top of database/sql have too.
+// A SQLTx is the part of *sql.Tx that a Tx uses. Transactions of libraries on top of database/sql have it too.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// FromPgx returns a transaction of pgx. What is seen to be none, though it has the
-// methods of one, fails at once; locks and guards ask the server about the rest.
+// FromPgx returns a transaction of pgx. A value that has the methods but is recognizably no transaction fails at
+// once. Otherwise locks and guards ask the server.
 func FromPgx(tx PgxTx) Tx {
 	if isNil(tx) {
 		return noTx{errNilTx}
@@ -61,8 +60,7 @@ func FromPgx(tx PgxTx) Tx {
 
 const txIdle = 'I' // of the protocol's ReadyForQuery: not in a transaction block
 
-// FromSQL returns a transaction of database/sql. A *sql.DB fails at once; locks and
-// guards ask the server about the rest.
+// FromSQL returns a transaction of database/sql. A *sql.DB fails at once. Otherwise locks and guards ask the server.
 func FromSQL(tx SQLTx) Tx {
 	if isNil(tx) {
 		return noTx{errNilTx}
@@ -84,7 +82,7 @@ func isNil(tx any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// noTx is no transaction, and why.
+// A noTx is not a transaction; err is the reason.
 type noTx struct{ err error }
 
 func (t noTx) Exec(context.Context, string, ...any) error  { return t.err }
@@ -101,9 +99,8 @@ func (t pgxTx) QueryRow(ctx context.Context, sql string, dest any) error {
 	return t.tx.QueryRow(ctx, sql).Scan(dest)
 }
 
-// A sqlTx sends the arguments as literals, because libraries on top of database/sql
-// have placeholders of their own. Drivers do not prepare what Exec sends then, and
-// pg_stat_statements leaves the literals out, except in a DO block.
+// A sqlTx sends the arguments as literals, because libraries on top of database/sql have their own placeholders.
+// Drivers do not prepare such an Exec, and pg_stat_statements leaves the literals out, except in a DO block.
 type sqlTx struct{ tx SQLTx }
 
 func (t sqlTx) Exec(ctx context.Context, query string, args ...any) error {
@@ -130,7 +127,7 @@ func (t sqlTx) QueryRow(ctx context.Context, query string, dest any) (err error)
 
 var placeholder = regexp.MustCompile(`\$[0-9]+`)
 
-// inline puts arguments in the places of $1, $2, …, which stand outside of literals.
+// inline replaces $1, $2, … by arguments; they must be outside of literals.
 func inline(query string, args []any) string {
 	return placeholder.ReplaceAllStringFunc(query, func(p string) string {
 		n, _ := strconv.Atoi(p[1:])
@@ -149,8 +146,8 @@ func TxSend(ctx context.Context, tx Tx, sql string, args ...any) error {
 	return txError(tx.Exec(ctx, sql, args...))
 }
 
-// txError types an error of a statement in a caller's transaction. A driver that caches prepared statements, which is
-// the default of pgx, also prepares our queries.
+// txError types the error of a statement in a caller's transaction. A driver that caches prepared statements, which
+// is pgx's default, also prepares our queries.
 func txError(err error) error {
 	switch sqlstate.Of(err) {
 	case sqlstate.OutOfMemory:

@@ -11,20 +11,20 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A CycleStep is one process of a cycle of waits, each of which waits for the next.
+// A CycleStep is one process in a cycle of waits, in which each waits for the next.
 type CycleStep struct {
 	PID             uint32
 	ApplicationName string
-	Tag             namespace.Tag // the key that it waits for; not valid: it waits for what is no advisory lock
+	Tag             namespace.Tag // the key that it waits for; not valid: it waits for something other than an advisory lock
 }
 
-// TxCycle judges a deadlock that PostgreSQL found, by the detail of its error. It returns the
-// cycle, whose first step is this transaction, or nil if it is none: PostgreSQL takes a
-// session for one party, and a connection of a Locker can carry locks for others than
-// who waits on it. A cycle is believed unless it goes through such a connection: one that
-// blocks another by a lock that is not the turnstile of what it waits for. A connection of a
-// Locker waits for a turnstile, or for the key of a turnstile that it has, and has no relation
-// locked; a transaction that waits in TxWait has.
+// TxCycle evaluates a deadlock that PostgreSQL detected, by the detail of its error. It returns the
+// cycle, whose first step is this transaction, or nil if it is not a real one. PostgreSQL treats a
+// session as one party, but a Locker's connection can carry locks of callers other than the one
+// that waits on it. A cycle through such a connection is not believed: one that blocks another by a
+// lock that is not the turnstile of its own wait. A Locker's connection waits for a turnstile, or
+// for the key of a turnstile that it has, and has no relation locked; a transaction that waits in
+// TxWait has.
 func TxCycle(ctx context.Context, tx Tx, detail string) ([]CycleStep, error) {
 	waits := parseCycle(detail)
 	pids := make([]uint32, len(waits))
@@ -49,7 +49,7 @@ func TxCycle(ctx context.Context, tx Tx, detail string) ([]CycleStep, error) {
 	return judgeCycle(waits, parties), nil
 }
 
-// txCycleSQL returns the locks of some sessions that TxCycle looks at.
+// txCycleSQL returns the locks of some sessions that TxCycle evaluates.
 const txCycleSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, (
 	SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('pid', l.pid, 'name', a.application_name, 'relation', l.locktype OPERATOR(pg_catalog.=) 'relation',
 		'class', coalesce(l.classid::pg_catalog.int8, 0), 'object', coalesce(l.objid::pg_catalog.int8, 0), 'form', coalesce(l.objsubid, 0))), '[]')
@@ -65,10 +65,10 @@ type lockRow struct {
 	Form     uint16
 }
 
-// A party is a session of a cycle, with the locks that it has and waits for.
+// A party is a session of a cycle, with the locks that it holds and waits for.
 type party struct {
 	name     string
-	relation bool // it has one locked
+	relation bool // it has a relation locked
 	advisory map[namespace.Tag]bool
 	gates    map[namespace.Tag]namespace.Tag // the keys, by their turnstiles
 }
@@ -90,7 +90,7 @@ func (p *party) note(r lockRow) {
 // A cycleWait is a line of the detail: a process waits for a lock.
 type cycleWait struct {
 	pid uint32
-	tag namespace.Tag // not valid: no advisory lock
+	tag namespace.Tag // not valid: not an advisory lock
 }
 
 var (
@@ -98,8 +98,8 @@ var (
 	firstNumber  = regexp.MustCompile(`\d+`)
 )
 
-// parseCycle reads the detail, of which only the words depend on lc_messages: "Process 1 waits
-// for ExclusiveLock on advisory lock [5,1,42,2]; blocked by process 2.", a line for each.
+// parseCycle parses the detail, in which only the words depend on lc_messages: "Process 1 waits for
+// ExclusiveLock on advisory lock [5,1,42,2]; blocked by process 2.", a line for each.
 func parseCycle(detail string) (waits []cycleWait) {
 	for line := range strings.Lines(detail) {
 		w := cycleWait{pid: parsePID(firstNumber.FindString(line))}
@@ -114,7 +114,7 @@ func parseCycle(detail string) (waits []cycleWait) {
 	return waits
 }
 
-// judgeCycle is TxCycle on what is known of the parties.
+// judgeCycle is TxCycle with the locks of the parties.
 func judgeCycle(waits []cycleWait, parties map[uint32]*party) (steps []CycleStep) {
 	for i, w := range waits {
 		before, next := waits[(i+len(waits)-1)%len(waits)], waits[(i+1)%len(waits)]

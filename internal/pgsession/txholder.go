@@ -28,7 +28,7 @@ func pidArray(pids []uint32) string {
 	return braces(elements)
 }
 
-// TxHolder is Session.Holder in a transaction of the caller's, which must be usable.
+// TxHolder is Session.Holder in a caller's transaction, which must be usable.
 func TxHolder(ctx context.Context, tx Tx, tag namespace.Tag) (holder session.Holder, ok bool, err error) {
 	answer, err := TxAsk(ctx, tx, txHolderSQL, tagArgs(tag)...)
 	if err != nil || answer == "" {
@@ -47,13 +47,14 @@ func TxHolder(ctx context.Context, tx Tx, tag namespace.Tag) (holder session.Hol
 	return holderFrom(values), true, nil
 }
 
-// txHolderSQL discards what pg_stat_activity showed before: PostgreSQL shows a transaction the same until its end.
+// txHolderSQL discards the cached contents of pg_stat_activity: PostgreSQL shows a transaction the same rows until
+// its end.
 var txHolderSQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, CASE WHEN pg_catalog.pg_stat_clear_snapshot() IS NOT NULL THEN (
 	SELECT pg_catalog.json_build_array(h.pid::pg_catalog.text, h.mode, h.application_name, h.addr, h.state, h.start::pg_catalog.text, h.prepared, h.transaction::pg_catalog.text)
 	FROM (` + holderWhere(whereParameters) + `) AS h) END), true)`
 
-// TxHeldBy reports whether one of the sessions holds the lock, and whether anybody has it, or
-// its turnstile, in exclusive mode or waits for it so.
+// TxHeldBy reports whether one of the sessions holds the lock. writer is whether any session holds it, or its
+// turnstile, in exclusive mode, or waits for it in that mode.
 func TxHeldBy(ctx context.Context, tx Tx, tag namespace.Tag, pids []uint32) (held, writer bool, err error) {
 	gate := turnstile.Of(tag)
 	answer, err := TxAsk(ctx, tx, txHeldBySQL, append(tagArgs(tag), pidArray(pids), int64(gate.ClassID), int64(gate.ObjID))...)

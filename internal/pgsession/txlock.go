@@ -11,18 +11,15 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Every statement for locks in a caller's transaction is a constant text. pg_stat_statements
-// keeps an entry for each text of a DO block, and drivers prepare each text of a query: a key
-// in the text would fill both. A DO block takes no parameters, so that a SELECT before it
-// leaves them in a setting that ends with the transaction.
+// Every statement for locks in a caller's transaction has a constant text. pg_stat_statements keeps an entry for each
+// text of a DO block, and drivers prepare each text of a query: a key in the text would fill both. A DO block takes no
+// parameters, so a SELECT before it stores them in a setting that ends with the transaction.
 
-// TxTry takes transaction-scoped locks that are free, in the order of the tags, up to
-// the first that is held: n says how many. With all set it takes all or none: then the
-// transaction has n of them only if n is all. A shared lock whose turnstile another session
-// has in exclusive mode counts as held. Outside of a transaction nothing stays locked, and the
-// error matches session.ErrNoTransaction. On a standby nothing is locked either:
-// session.ErrStandby. A server that has the functions and no locks is session.ErrUnsupported;
-// it is asked once in each session.
+// TxTry takes free transaction-scoped locks, in the order of the tags, up to the first that is held; n is their number.
+// With all set it takes all or none: the transaction then has n of them only if n is all. A shared lock counts as held
+// if another session has its turnstile in exclusive mode. Outside of a transaction no lock stays, and the error matches
+// session.ErrNoTransaction. On a standby no lock is taken either: session.ErrStandby. A server that has the functions
+// but no locks is session.ErrUnsupported; it is checked once in each session.
 func TxTry(ctx context.Context, tx Tx, tags []namespace.Tag, mode session.Mode, all bool) (n int, err error) {
 	var answer string
 	if mode == session.Shared || all && len(tags) > 1 {
@@ -55,7 +52,7 @@ func allName(all bool) string {
 	return "some"
 }
 
-// triples is an array of key, form and turnstile for each tag, as text.
+// triples returns an array with key, form and turnstile of each tag, as text.
 func triples(tags []namespace.Tag) string {
 	elements := make([]string, len(tags))
 	for i, tag := range tags {
@@ -71,8 +68,8 @@ const (
 	standby     = "standby"
 )
 
-// keptSQL is the answer n after locks were taken, or that the server has none: pg_locks does
-// not show any of this session's.
+// keptSQL returns the answer n after locks were taken, or that the server has none: pg_locks shows none of this
+// session's.
 func keptSQL(n string) string {
 	return `CASE WHEN pg_catalog.current_setting('pglatch.locks', true) OPERATOR(pg_catalog.=) 'yes' THEN ` + n + `::pg_catalog.text
 		WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND granted AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())
@@ -80,8 +77,8 @@ func keptSQL(n string) string {
 		WHEN pg_catalog.set_config('pglatch.locks', 'yes', false) IS NULL THEN NULL ELSE ` + n + `::pg_catalog.text END`
 }
 
-// txTrySQL tries exclusive locks in their order, up to the first that is refused: LIMIT pulls
-// one row at a time through the filter of a function scan.
+// txTrySQL tries exclusive locks in their order, up to the first that is refused: LIMIT pulls one row at a time through
+// the filter of a function scan.
 var txTrySQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.concat($1::pg_catalog.text, CASE
 	WHEN pg_catalog.pg_is_in_recovery() THEN '` + standby + `'
 	ELSE (SELECT CASE WHEN n OPERATOR(pg_catalog.=) 0 THEN '0' ELSE ` + keptSQL("n") + ` END FROM (SELECT coalesce((
@@ -89,10 +86,10 @@ var txTrySQL = `SELECT pg_catalog.set_config('pglatch.outcome', pg_catalog.conca
 		WHERE NOT ` + formed("pg_try_advisory_xact_lock", "k.key", "k.form OPERATOR(pg_catalog.=) 2") + ` LIMIT 1),
 		pg_catalog.cardinality($2::pg_catalog.text::pg_catalog.int8[])) AS n OFFSET 0) AS taken) END), true)`
 
-// txRequestSQL leaves parameters for a DO block, after the mark.
+// txRequestSQL stores parameters for a DO block, after the mark.
 const txRequestSQL = `SELECT pg_catalog.set_config('pglatch.request', pg_catalog.concat_ws(' ', $1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text), true)`
 
-// requestSQL declares the parameters in a DO block. Outside of a transaction there are none.
+// requestSQL declares the parameters in a DO block. Outside of a transaction they are missing.
 const requestSQL = `r pg_catalog.text[] := ` + partsSQL + `;
 	shared pg_catalog.bool := ` + sharedSQL + `;`
 
@@ -101,13 +98,12 @@ const (
 	sharedSQL = `r[2] OPERATOR(pg_catalog.=) 'shared'`
 )
 
-// undo ends a block whose locks are given back: an error rolls back to the savepoint that a
-// block with a handler is. It is caught on the server, so that no log has it.
+// undo ends a block to release its locks: an error rolls back to the savepoint of a block with a handler. It is caught
+// on the server, so it is not logged.
 const undo = `RAISE EXCEPTION USING ERRCODE = 'PGL01', MESSAGE = 'pglatch: given back';`
 
-// trySavepointSQL is for tries that take what must be given back at once: the turnstiles that
-// a reader passes, and locks of which not all are free. Parameters: mark, mode, all or some,
-// triples.
+// trySavepointSQL is for tries that take locks to release at once: the turnstiles that a reader passes, and locks of
+// which not all are free. Parameters: mark, mode, all or some, triples.
 var trySavepointSQL = `DO $pglatch$
 DECLARE
 	` + requestSQL + `
@@ -141,15 +137,15 @@ BEGIN
 	PERFORM pg_catalog.set_config('pglatch.outcome', pg_catalog.concat(r[1], answer), true);
 END $pglatch$`
 
-// alreadySQL reports whether this session has a lock on a key, an int8 with its objsubid, in any mode. PostgreSQL refuses a try in shared
-// mode to who has the lock in exclusive mode while a writer waits.
+// alreadySQL reports whether this session has a lock on a key, an int8 with its objsubid, in any mode. While a writer
+// waits, PostgreSQL refuses a try in shared mode to the session that has the lock in exclusive mode.
 func alreadySQL(key, objsubid string) string {
 	return `EXISTS (SELECT FROM pg_catalog.pg_locks AS l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
 		AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.objsubid OPERATOR(pg_catalog.=) ` + objsubid + `
 		AND (l.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32 OPERATOR(pg_catalog.|) l.objid::pg_catalog.int8) OPERATOR(pg_catalog.=) ` + key + `)`
 }
 
-// formed calls a lock function for a key, an int8, that is one of a pair's if the condition is true.
+// formed calls a lock function for a key, an int8, which is that of a pair if the condition is true.
 func formed(function, key, pair string) string {
 	return fmt.Sprintf(`CASE WHEN %[3]s THEN pg_catalog.%[1]s((%[2]s OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4, ((%[2]s OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::pg_catalog.int4)
 		ELSE pg_catalog.%[1]s(%[2]s) END`, function, key, pair)

@@ -9,29 +9,28 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// What is for the transaction is taken by two statements. The first takes it and leaves
-// what came of it in a setting that ends with its transaction (PostgreSQL manual, SET
-// LOCAL). The second, which is always the same text, reads it. So if the two are not in
-// one transaction, on one session, whatever pool or pooler stands between, the answer is
-// missing; and then what was taken was given back at the end of the first. (No query can
-// tell whether it stands in a transaction block: the server begins a transaction for each
-// one that does not.)
+// Two statements take a lock or guard for the transaction. The first takes it and stores the result
+// in a setting that ends with its transaction (PostgreSQL manual, SET LOCAL). The second, which
+// always has the same text, reads it. If the two are not in one transaction, on one session,
+// whatever pool or pooler is in between, the result is missing. In that case the end of the first
+// statement released what it took. (No query can tell whether it is in a transaction block: the
+// server begins a transaction for each one that is not.)
 
-// SetMark leaves the mark of a TxExec, in its statement.
+// SetMark sets the mark of a TxExec, in its statement.
 const SetMark = `pg_catalog.set_config('pglatch.outcome', $1::pg_catalog.text, true)`
 
-// outcomeSQL reads what was left, and which transaction of which server process reads it.
+// outcomeSQL reads the stored result, and the transaction and server process that read it.
 var outcomeSQL = `SELECT pg_catalog.concat(pg_catalog.pg_backend_pid(), ' ', ` + microsSQL("pg_catalog.now()") + `, ' ', pg_catalog.current_setting('pglatch.outcome', true))`
 
-// TxExec runs a statement that has SetMark and in which $1 is the mark, and sees to it
-// that it was in a transaction: if not, the error matches session.ErrNoTransaction, and
-// what the statement did is already committed, and its locks are free.
+// TxExec runs a statement that has SetMark and in which $1 is the mark, and checks that it was in a
+// transaction. If not, the error matches session.ErrNoTransaction: the effects of the statement are
+// already committed, and its locks are free.
 func TxExec(ctx context.Context, tx Tx, sql string, args ...any) error {
 	_, err := TxAsk(ctx, tx, sql, args...)
 	return err
 }
 
-// TxAsk is TxExec for a statement that leaves an answer behind the mark, which is $1.
+// TxAsk is TxExec for a statement that stores an answer behind the mark, which is $1.
 func TxAsk(ctx context.Context, tx Tx, sql string, args ...any) (answer string, err error) {
 	mark := newMark()
 	if err := TxSend(ctx, tx, sql, append([]any{mark}, args...)...); err != nil {
@@ -40,8 +39,8 @@ func TxAsk(ctx context.Context, tx Tx, sql string, args ...any) (answer string, 
 	return txOutcome(ctx, tx, mark)
 }
 
-// txRun leaves the mark and the arguments to a DO block by the statement request, and returns
-// what the block left behind the mark.
+// txRun stores the mark and the arguments for a DO block with the statement request, and returns
+// what the block stored behind the mark.
 func txRun(ctx context.Context, tx Tx, block, request string, args ...any) (answer string, err error) {
 	mark := newMark()
 	if err := TxSend(ctx, tx, request, append([]any{mark}, args...)...); err != nil {
@@ -55,7 +54,7 @@ func txRun(ctx context.Context, tx Tx, block, request string, args ...any) (answ
 
 func newMark() string { return rand.Text() + ":" }
 
-// txOutcome reads what a statement left behind the mark in this transaction.
+// txOutcome reads what a statement stored behind the mark in this transaction.
 func txOutcome(ctx context.Context, tx Tx, mark string) (outcome string, err error) {
 	if err := tx.QueryRow(ctx, outcomeSQL, &outcome); err != nil {
 		return "", txError(err)

@@ -9,16 +9,15 @@ import (
 	"github.com/pglatch/pglatch/internal/session"
 )
 
-// Watch begins to watch the session. Its loss is reported once, from the watching
-// goroutine.
+// Watch begins to watch the session. The watching goroutine reports its loss once.
 func (s *Session) Watch(report func(error)) { s.beginWatch(report, false) }
 
-// Listen is Watch without pings: unless its owner pings in time, the session ends T
-// after its last statement.
+// Listen is Watch without pings: unless its owner pings in time, the session ends T after its last
+// statement.
 func (s *Session) Listen(report func(error)) { s.beginWatch(report, true) }
 
-// beginWatch gives the connection to a goroutine until the session is lost or endWatch
-// takes it back.
+// beginWatch gives the connection to a goroutine until the session is lost or endWatch takes it
+// back.
 func (s *Session) beginWatch(report func(error), quiet bool) {
 	s.stopWatch()
 	s.mu.Lock()
@@ -34,16 +33,15 @@ func (s *Session) beginWatch(report func(error), quiet bool) {
 		defer cancel()
 		err := s.listen(ctx, quiet)
 		s.unwatched()
-		close(done) // first: the report may take the session back
+		close(done) // first: report may take the session back
 		if err != nil {
 			report(err)
 		}
 	})
 }
 
-// listen returns nil when ctx ends, and the loss of the session otherwise. A
-// server that ends the session is heard at once; a silent one is pinged, unless
-// quiet.
+// listen returns nil when ctx ends, and the loss of the session otherwise. It detects at once that
+// the server ended the session. It pings a silent server, unless quiet.
 func (s *Session) listen(ctx context.Context, quiet bool) error {
 	if ctx.Err() == nil {
 		if err := s.endTransaction(); err != nil {
@@ -59,17 +57,17 @@ func (s *Session) listen(ctx context.Context, quiet bool) error {
 		}
 		next, cancel := context.WithTimeout(ctx, pause)
 		err := s.link.conn.WaitForNotification(next)
-		// Only the end of our own context means "go on". A keepalive that failed
-		// also looks like a timeout, and is a loss.
+		// Only the end of our own context means "continue". A failed keepalive also looks like a
+		// timeout, and is a loss.
 		over := next.Err() != nil && !s.link.conn.IsClosed()
 		cancel()
 		switch {
-		case err == nil: // a notification, which nobody asked for
+		case err == nil: // an unsolicited notification
 			continue
 		case !over:
 			return s.lose(err)
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the watch was called off, which is no loss
+			return nil //nolint:nilerr // the watch was called off, which is not a loss
 		case quiet && s.lease() <= 0:
 			return s.lose(session.ErrSilent)
 		case quiet:
@@ -88,8 +86,8 @@ func (s *Session) lease() time.Duration {
 	return time.Duration(s.deadline.Load()) + s.from.config.margin() - boottime.Now()
 }
 
-// Ping proves that the session lives, or ends it: it waits for an answer until the
-// deadline. It ends a watch.
+// Ping proves that the session lives, or ends it: it waits for an answer until the deadline. It
+// ends a watch.
 func (s *Session) Ping() error {
 	await(s.endWatch(func() {}))
 	if lost := s.lost.Load(); lost != nil {
@@ -98,14 +96,14 @@ func (s *Session) Ping() error {
 	return s.ping()
 }
 
-// ping proves that the session lives. It is never cancelled, because that would
-// end the session: it ends with its answer, or at the deadline.
+// ping proves that the session lives. It is never cancelled, because that would end the session. It
+// ends with its answer, or at the deadline.
 func (s *Session) ping() error {
 	s.pingSent.Store(int64(boottime.Now()))
 	defer s.pingSent.Store(0)
 	for {
 		left := s.from.config.statementBound()
-		if deadline := s.deadline.Load(); deadline != 0 { // else there is no lock yet
+		if deadline := s.deadline.Load(); deadline != 0 { // otherwise there is no lock yet
 			left = time.Duration(deadline) - boottime.Now()
 		}
 		if left <= 0 {
@@ -126,11 +124,11 @@ func (s *Session) ping() error {
 // stopWatch takes the connection back from the watch, if there is one.
 func (s *Session) stopWatch() { await(s.callOffWatch()) }
 
-// callOffWatch ends the watch, if there is one. What it returns is closed when the
-// connection is free; nil = it is.
+// callOffWatch ends the watch, if there is one. The returned channel is closed when the connection
+// is free; nil = it is free.
 func (s *Session) callOffWatch() (ended <-chan struct{}) {
-	// The answer to a ping that is under way is not worth waiting for longer than for
-	// that to a statement. The deadline stays the last moment.
+	// The wait for the answer to a current ping is as limited as that for a statement. The deadline
+	// remains the last moment.
 	return s.endWatch(func() {
 		bound := s.within(s.from.config.statementBound(), boottime.Now())
 		s.pingUntil = time.Now().Add(bound) // it may not have begun to wait
@@ -138,7 +136,7 @@ func (s *Session) callOffWatch() (ended <-chan struct{}) {
 	})
 }
 
-// unwatched is for a watch that ends.
+// unwatched is called when a watch ends.
 func (s *Session) unwatched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,9 +149,8 @@ func await(done <-chan struct{}) {
 	}
 }
 
-// endWatch ends the watch, if there is one; pinging is called if a ping is under
-// way, which goes on until its end. The connection is free when what it returns is
-// closed, or nil.
+// endWatch ends the watch, if there is one. pinging is called if a ping is under way, which
+// continues to its end. The connection is free when the returned channel is closed, or nil.
 func (s *Session) endWatch(pinging func()) (ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +160,7 @@ func (s *Session) endWatch(pinging func()) (ended <-chan struct{}) {
 		pinging()
 	}
 	if cancel != nil {
-		cancel() // under mu: a Hurry from now on meets no watch
+		cancel() // under mu: a Hurry from now on finds no watch
 	}
 	return done
 }

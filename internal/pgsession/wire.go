@@ -12,24 +12,23 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A wire is what a session needs to speak the protocol itself, with pgconn not in
-// use meanwhile. It costs less, and pgx gives a statement up with the connection
-// when a read times out, whereas the answer to a batch can be awaited by one
-// goroutine after the other.
+// A wire holds the buffers with which a session speaks the protocol itself, while pgconn is unused.
+// That costs less. Also, pgx closes the connection when a read times out, but here one goroutine
+// after another can wait for the answer to a batch.
 type wire struct {
 	bind    pgproto3.Bind
 	execute pgproto3.Execute
 	key     [8]byte // the parameters of the statement for one key
 	gate    [8]byte
 	params  [3][]byte
-	// writeBy is the boottime of the socket's deadline for writing as extend has set
-	// it: one to two bounds of a statement away. 0 = it is another one.
+	// writeBy is the boottime of the socket's write deadline that extend has set: one to two
+	// statement bounds away. 0 = another deadline is set.
 	writeBy atomic.Int64
 }
 
 var binaryFormat = []int16{1} // of all parameters, or of all columns
 
-// sendStatement puts a prepared statement into the buffer of what is sent.
+// sendStatement puts a prepared statement into the send buffer.
 func (s *Session) sendStatement(st *pgconn.StatementDescription, params [][]byte) {
 	b, f := &s.wire.bind, s.link.conn.Frontend()
 	b.PreparedStatement, b.Parameters = st.Name, params
@@ -38,7 +37,7 @@ func (s *Session) sendStatement(st *pgconn.StatementDescription, params [][]byte
 	f.SendExecute(&s.wire.execute)
 }
 
-// flush sends what is in the buffer, as one transaction.
+// flush sends the buffer, as one transaction.
 func (s *Session) flush(sent time.Duration) error {
 	f := s.link.conn.Frontend()
 	f.SendSync(&pgproto3.Sync{})
@@ -46,14 +45,14 @@ func (s *Session) flush(sent time.Duration) error {
 	return f.Flush()
 }
 
-// extend bounds what is written from now on, but not each time: that would cost more
-// than most else here.
+// extend bounds the next writes. It does not set the deadline each time: that would cost more than
+// most of the other work here.
 func (s *Session) extend(now time.Duration) {
 	bound := s.from.config.statementBound()
 	if s.wire.writeBy.Load() >= int64(now+bound) {
 		return
 	}
-	s.mu.Lock() // a Hurry comes before, or after
+	s.mu.Lock() // a Hurry comes before or after
 	defer s.mu.Unlock()
 	_ = s.link.conn.Conn().SetWriteDeadline(time.Now().Add(2 * bound))
 	s.wire.writeBy.Store(int64(now + 2*bound))
@@ -85,7 +84,7 @@ func (s *Session) setDeadline(bound time.Duration) {
 	_ = s.link.conn.Conn().SetDeadline(t)
 }
 
-// tryParams are keyParams of a try, which in shared mode has a turnstile.
+// tryParams returns the keyParams of a try, plus its turnstile in shared mode.
 func (s *Session) tryParams(tag namespace.Tag, mode session.Mode, turnstile namespace.Tag) [][]byte {
 	params := s.keyParams(tag)
 	if mode == session.Shared {
@@ -94,8 +93,8 @@ func (s *Session) tryParams(tag namespace.Tag, mode session.Mode, turnstile name
 	return params
 }
 
-// keyParams are a tag's parameters, until the next call: its halves are int4, or
-// together one int8.
+// keyParams returns a tag's parameters, valid until the next call: its halves are int4, or together
+// one int8.
 func (s *Session) keyParams(tag namespace.Tag) [][]byte {
 	b, params := s.wire.key[:], &s.wire.params
 	binary.BigEndian.PutUint32(b, tag.ClassID)
