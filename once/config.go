@@ -22,36 +22,36 @@ const (
 	MaxEarly = 10 * time.Minute
 )
 
-// A Config says how a Runner runs. Store is required; the zero value of every other field is a good
-// default.
+// A Config configures a Runner. Store is required. All other fields have good zero values.
 type Config struct {
 	// Store keeps the claims: package once/postgres, or once/leased on any lease.Store.
 	Store Store
 
-	// Node is what others are told of this one. It need not be unique. "" = host name and process id.
+	// Node is the name of this node that others see. It need not be unique. "" = host name and
+	// process id.
 	Node string
 
-	// Window is how long after its tick a run may begin, by the store's clock: what comes later gets a
+	// Window is how long after its tick a run may begin, by the store's clock. A later run gets a
 	// *WindowError. 0 = DefaultWindow; at most what the store keeps. Nodes may have different ones.
 	Window time.Duration
 
-	// Early is how far ahead of the store's clock a tick may be, because this machine's clock is. 0 =
-	// DefaultEarly; at most MaxEarly.
+	// Early is how far a tick may be ahead of the store's clock, because this machine's clock may
+	// be ahead. 0 = DefaultEarly; at most MaxEarly.
 	Early time.Duration
 
-	// TTL is how long the tick of a run that died stays with it. It is renewed meanwhile, three times in
+	// TTL is how long a tick stays with a run that died. A live run renews its claim three times in
 	// a TTL. 0 = DefaultTTL; MinTTL to MaxTTL.
 	TTL time.Duration
 
-	// Wait is how long Claim and Do wait for a tick that another node runs: they return as soon as that
-	// has ended, and get the tick if it died or gave it back. 0 = not at all: then a run that dies is
-	// repeated only if somebody asks for its tick once more, for example because it is Missed.
+	// Wait is how long Claim and Do wait for a tick that another node runs. They return as soon as
+	// that run has ended, and get the tick if the node died or gave it back. 0 = no wait. Then the
+	// tick of a run that died is repeated only if a node asks for it again, such as after Missed.
 	Wait time.Duration
 
-	// Retry reports whether a tick is given back after its run failed with err, so that the next node
-	// that asks for it runs it again, as often as that happens in the window. nil = never: the tick is
-	// Failed for good. A run that failed after its own ctx ended, or its claim was lost, was cut short, and is
-	// always given back.
+	// Retry reports whether to give a tick back after its run failed with err. Then the next node
+	// that asks for the tick runs it again, as often as that happens in the window. nil = never:
+	// the tick is Failed for good. A run that failed after its own ctx ended, or its claim was
+	// lost, was cut short. Its tick is always given back.
 	Retry func(err error) bool
 }
 
@@ -72,7 +72,7 @@ func (c Config) validated() (Config, error) {
 	return c, c.request("job", time.Unix(0, 0)).Validate()
 }
 
-// NewRequest is the request of a Runner with that Config, for stores that run work themselves.
+// NewRequest returns the request of a Runner with that Config, for stores that run work themselves.
 func NewRequest(c Config, job string, tick time.Time) (Request, error) {
 	c, err := c.validated()
 	if err != nil {
@@ -86,7 +86,7 @@ func (c Config) request(job string, tick time.Time) Request {
 	return Request{Job: job, Tick: Normal(tick), Node: c.Node, TTL: c.TTL, Window: c.Window, Early: c.Early}
 }
 
-// Normal is a tick as stores keep it: in UTC, cut to whole microseconds.
+// Normal returns a tick as stores keep it: in UTC, cut to whole microseconds.
 func Normal(tick time.Time) time.Time { return tick.UTC().Round(0).Truncate(time.Microsecond) }
 
 // Validate returns an *InvalidError for the first field that is out of bounds.
@@ -115,8 +115,8 @@ const (
 	maxNode = 200
 )
 
-// ValidateJob returns an *InvalidError unless job is a name that a job can have: 1 to 400 bytes of
-// valid UTF-8 without control characters, and no segments "." or ".." between slashes.
+// ValidateJob returns an *InvalidError unless job is a valid job name: 1 to 400 bytes of valid
+// UTF-8 without control characters, and without segments "." or ".." between slashes.
 func ValidateJob(job string) error { return validateName("job", job, maxJob) }
 
 func validateName(field, value string, longest int) error {
@@ -137,7 +137,7 @@ func nodeName() string {
 	return host + "/" + strconv.Itoa(os.Getpid())
 }
 
-// Check returns a *WindowError unless the tick is in the window at the time, which is the store's.
+// Check returns a *WindowError unless the tick is in the window at now, the store's time.
 func (r Request) Check(now time.Time) error {
 	switch late := now.Sub(r.Tick); {
 	case late > r.Window:

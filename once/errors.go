@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// The conditions that this package reports; each has a type with its facts.
+// The conditions that this package reports. Each has a type with its details.
 var (
 	ErrTaken   = errors.New("tick is taken")
 	ErrWindow  = errors.New("tick is out of the window")
 	ErrLost    = errors.New("claim lost")
 	ErrInvalid = errors.New("invalid argument")
-	// ErrBusy: nothing was done, and another try may do it. In a transaction, that is another transaction.
+	// ErrBusy: nothing was done, and another try may succeed. In a transaction, use another
+	// transaction.
 	ErrBusy = errors.New("store is busy")
 	// ErrNotReady: somebody has to set the store up, or to grant rights on it.
 	ErrNotReady = errors.New("store is not ready")
 )
 
-// A TakenError says who runs or ran a tick.
+// A TakenError says which node runs or ran a tick.
 type TakenError struct{ Record }
 
 func (e *TakenError) Error() string {
@@ -37,8 +38,8 @@ func (e *TakenError) Is(target error) bool { return target == ErrTaken }
 type WindowError struct {
 	Job    string
 	Tick   time.Time
-	Late   time.Duration // since the tick; negative if it is to come
-	Window time.Duration // Config.Window; if the tick is to come, Config.Early
+	Late   time.Duration // since the tick; negative if it is in the future
+	Window time.Duration // Config.Window; if the tick is in the future, Config.Early
 }
 
 func (e *WindowError) Error() string {
@@ -51,11 +52,12 @@ func (e *WindowError) Error() string {
 // Is reports whether target is ErrWindow.
 func (e *WindowError) Is(target error) bool { return target == ErrWindow }
 
-// A LostError says that a claim ended before its run did: another may have run the tick again, or may yet.
+// A LostError says that a claim ended before its run did: another node may have run the tick again,
+// or still may.
 type LostError struct {
 	Job   string
 	Tick  time.Time
-	Cause error // why it could not be renewed, or its end not noted; nil if another has the tick
+	Cause error // why it could not be renewed, or its end not recorded; nil if another node has the tick
 }
 
 func (e *LostError) Error() string {

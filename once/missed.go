@@ -6,20 +6,24 @@ import (
 	"time"
 )
 
-// maxTicks is how many ticks of a window Missed looks at.
+// maxTicks is how many ticks of a window Missed can check.
 const maxTicks = 100_000
 
 // Missed returns the ticks of a job that are in the window and that nobody has run: because no node
-// was alive, because the run died, or because it was given back. The oldest is first. next is the job's
-// schedule: it returns the first tick after a time, or the zero time if there is none, as Next of the
-// schedules of robfig/cron does. It gets times of time.Local, whatever since is in: a schedule that goes by the
-// location of what it gets needs a function that gives it its own. since is when the job was introduced, so that it has missed nothing
-// before; the zero time = before the window.
+// was alive, because the run died, or because it was given back. The oldest is first.
 //
-// It is for the start of a process, after a deploy or an outage, and for looking from time to time. The
-// answer is old at once, and all nodes get the same, so run what it names by Do: all of it, or only the
-// last one. It goes by this machine's clock. *InvalidError if there are more than 100,000 ticks in the
-// window.
+// next is the job's schedule, like Next of the schedules of robfig/cron. It returns the first tick
+// after a time, or the zero time if there is none. It receives times in time.Local, whatever the
+// location of since. If a schedule depends on the location of its argument, wrap it in a function
+// that converts to the right one.
+//
+// since is when the job was introduced, so that no earlier tick counts as missed. The zero time =
+// before the window.
+//
+// Call Missed when a process starts, after a deploy or an outage, and from time to time. The answer
+// is outdated at once, and all nodes get the same one. So run its ticks by Do: all of them, or only
+// the last one. It uses this machine's clock. It returns *InvalidError if there are more than
+// 100,000 ticks in the window.
 func (r *Runner) Missed(ctx context.Context, job string, since time.Time, next func(time.Time) time.Time) ([]time.Time, error) {
 	if err := ValidateJob(job); err != nil {
 		return nil, err

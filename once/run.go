@@ -15,14 +15,14 @@ import (
 type Run struct {
 	config Config
 	claim  Claim
-	parent context.Context //nolint:containedctx // the caller's, of which End asks whether it cut the run short
+	parent context.Context //nolint:containedctx // the caller's; End checks whether it cut the run short
 	work   workContext
 	lose   context.CancelCauseFunc
 	stop   context.CancelFunc // the renewals
 	ended  chan struct{}      // they have
 
 	mu    sync.Mutex
-	until lease.Moment // the claim is trusted
+	until lease.Moment // until then the claim is trusted
 	guard *time.Timer
 
 	end sync.Once
@@ -65,10 +65,10 @@ func WithClaim(ctx context.Context, c Claim) context.Context {
 // Claim returns the claim.
 func (r *Run) Claim() Claim { return r.claim }
 
-// Context is for the work: see Do.
+// Context returns the context for the work: see Do.
 func (r *Run) Context() context.Context { return &r.work }
 
-// A workContext looks at the clock: work on a machine that was suspended must not go on before the
+// A workContext checks the clock: work on a machine that was suspended must not go on before the
 // timers have run.
 type workContext struct {
 	context.Context
@@ -95,7 +95,7 @@ func (r *Run) trusted() lease.Moment {
 	return r.until
 }
 
-// expire ends the work when the claim cannot be trusted any more, though a renewal hangs.
+// expire ends the work when the claim can no longer be trusted, even if a renewal hangs.
 func (r *Run) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *Run) prolong(until lease.Moment) {
 
 var errPanicked = errors.New("the work panicked")
 
-// do runs fn and ends the run, also when fn panics or ends its goroutine.
+// do runs fn and ends the run, even if fn panics or ends its goroutine.
 func (r *Run) do(fn func(context.Context) error) (Record, error) {
 	returned := false
 	defer func() {
@@ -154,9 +154,9 @@ func (r *Run) do(fn func(context.Context) error) (Record, error) {
 	return r.End(err)
 }
 
-// End notes how the run ended: with err, nil for well. It is tried until the claim has expired,
-// whatever has become of the ctx of Claim. The error is err, joined with a *LostError if the end could not be noted.
-// Once a run has ended, End only returns what the first one did.
+// End records how the run ended: with err, or nil for success. It retries until the claim has
+// expired, even if the ctx of Claim has ended. The error is err, joined with a *LostError if the
+// end could not be recorded. Once a run has ended, End only returns the result of the first call.
 func (r *Run) End(err error) (Record, error) {
 	r.end.Do(func() {
 		state := r.outcome(err)
@@ -168,14 +168,14 @@ func (r *Run) End(err error) (Record, error) {
 		r.record = Record{Job: r.claim.Job, Tick: r.claim.Tick, State: state, Node: r.claim.Node, Token: r.claim.Token, Began: r.claim.Began}
 		r.err = err
 		if noted != nil {
-			r.record.State = Running // for all that is known here
+			r.record.State = Running // as far as this node knows
 			r.err = errors.Join(err, noted)
 		}
 	})
 	return r.record, r.err
 }
 
-// outcome is the state that the tick is in after its run.
+// outcome returns the state of the tick after its run.
 func (r *Run) outcome(err error) State {
 	switch {
 	case err == nil:
@@ -190,8 +190,8 @@ func (r *Run) outcome(err error) State {
 	return Failed
 }
 
-// note stores the outcome. It is tried at least once, because a claim that has expired can be ended
-// as long as nobody else has the tick.
+// note stores the outcome. It tries at least once, because an expired claim can be ended as long as
+// no other node has the tick.
 func (r *Run) note(s State) error {
 	ctx := context.WithoutCancel(r.parent)
 	for {

@@ -12,10 +12,11 @@ import (
 )
 
 // A Runner runs ticks that no other node runs. It is safe for concurrent use, has nothing to close,
-// and keeps nothing between calls.
+// and keeps no state between calls.
 type Runner struct{ config Config }
 
-// New makes a Runner. It does not touch the store. *InvalidError for a field that is out of bounds.
+// New makes a Runner. It does not access the store. It returns *InvalidError for a field that is
+// out of bounds.
 func New(config Config) (*Runner, error) {
 	config, err := config.validated()
 	if err != nil {
@@ -24,24 +25,29 @@ func New(config Config) (*Runner, error) {
 	return &Runner{config}, nil
 }
 
-// A Result is what became of a tick in Do.
+// A Result is the outcome of Do for a tick.
 type Result struct {
 	Did    bool // this call ran fn
-	Record      // of the tick when Do returned: by whom it was run, or is
+	Record      // of the tick when Do returned: which node ran or runs it
 }
 
-// Do runs fn for a tick of a job, unless another node has or does. The tick is the scheduled time,
-// not the present: nodes agree on it whatever their clocks say. Result.Did tells whether it was this
-// call; if not, that is no error, and Result.State says Ran, Failed or Running.
+// Do runs fn for a tick of a job, unless another node ran or runs it. The tick is the scheduled
+// time, not the present: nodes agree on it whatever their clocks say. Result.Did reports whether
+// this call ran fn. If not, that is no error, and Result.State is Ran, Failed or Running.
 //
-// The ctx of fn ends with ctx, and before another node can be given the tick, with a *LostError as
-// its cause, if the claim could not be renewed; ClaimOf finds the claim and its token there. fn must
-// return then.
+// The ctx of fn ends with ctx. If the claim could not be renewed, it ends before another node can
+// be given the tick, with a *LostError as its cause. ClaimOf finds the claim and its token in it.
+// fn must return then.
 //
-// The error is fn's; *WindowError if the tick is too old, or to come; *InvalidError; *LostError,
-// joined with fn's error, if the end could not be noted: fn has run, or part of it, and another node may
-// run the tick again. Another error is the store's, before fn was called: nothing was run. When fn
-// panics, the tick ends as if it had failed with an error that Retry is not asked about.
+// Do returns fn's error, or:
+//
+//   - *WindowError if the tick is too old, or in the future
+//   - *InvalidError for a field that is out of bounds
+//   - *LostError, joined with fn's error, if the end could not be recorded: fn has run, at least in
+//     part, and another node may run the tick again
+//   - the store's error, from before fn was called: nothing was run
+//
+// If fn panics, the tick ends as if fn had failed with an error, without a call of Retry.
 func (r *Runner) Do(ctx context.Context, job string, tick time.Time, fn func(ctx context.Context) error) (Result, error) {
 	run, err := r.Claim(ctx, job, tick)
 	if taken, ok := errors.AsType[*TakenError](err); ok {
@@ -54,8 +60,8 @@ func (r *Runner) Do(ctx context.Context, job string, tick time.Time, fn func(ctx
 	return Result{Did: true, Record: record}, err
 }
 
-// Claim is the first half of Do, for schedulers that call the work themselves: the caller is the one
-// that runs the tick, and must call End when it has. *TakenError if another node has run it or does.
+// Claim is the first half of Do, for schedulers that call the work themselves. The caller runs the
+// tick, and must call End afterwards. Claim returns *TakenError if another node ran or runs it.
 func (r *Runner) Claim(ctx context.Context, job string, tick time.Time) (*Run, error) {
 	request := r.config.request(job, tick)
 	if err := request.Validate(); err != nil {
@@ -92,7 +98,7 @@ func (r *Runner) ask(ctx context.Context, request Request) (Claim, error) {
 	return c, err
 }
 
-// started returns a run that may begin, which one whose answer came too late may not.
+// started returns the run if it may begin. If the store's answer came too late, it may not.
 func started(r *Run) (*Run, error) {
 	if r.work.Err() == nil {
 		return r, nil
@@ -101,7 +107,7 @@ func started(r *Run) (*Run, error) {
 	return nil, err
 }
 
-// pollAfter is when to look again whether a run has ended.
+// pollAfter returns when to check again whether a run has ended.
 func (r *Runner) pollAfter() time.Duration {
 	const longest = time.Second
 	half := min(r.config.TTL/4, longest) / 2

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A State is what has become of a tick.
+// A State is the state of a tick.
 type State uint8
 
 // The states of a tick.
 const (
-	Open    State = iota // nobody has run it, or whoever did died or gave it back
-	Running              // somebody runs it
-	Ran                  // somebody has run it, without an error
-	Failed               // somebody has run it, with an error, and it is not to be run again
+	Open    State = iota // no node has run it, or its node died or gave it back
+	Running              // a node runs it
+	Ran                  // a node has run it, without an error
+	Failed               // a node has run it, with an error, and it is not to be run again
 )
 
 var stateNames = [...]string{"OPEN", "RUNNING", "RAN", "FAILED"}
@@ -26,20 +26,21 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// A Record is what a store knows of a tick. Its times are the store's.
+// A Record is a store's knowledge of a tick. Its times are the store's.
 type Record struct {
 	Job   string
 	Tick  time.Time // UTC
 	State State
 
-	// Node is who runs it or ran it last. "" if nobody did, or in a transaction that is not committed yet.
+	// Node is the node that runs the tick or ran it last. It is "" if none did, or if the node's
+	// transaction is not committed yet.
 	Node  string
 	Token uint64    // of that run
 	Began time.Time // that run
-	Ended time.Time // that run; zero unless Ran or Failed, and in what the run's own Do or End returns
+	Ended time.Time // that run; zero unless Ran or Failed, and in the result of the run's own Do or End
 }
 
-// A Claim is the right to run a tick, for a time.
+// A Claim is the right to run a tick, for a limited time.
 type Claim struct {
 	Job  string
 	Tick time.Time // UTC
@@ -51,7 +52,7 @@ type Claim struct {
 	Token uint64
 
 	Began     time.Time     // by the store's clock
-	Remaining time.Duration // until others may have the tick, when the store answered, unless it is renewed
+	Remaining time.Duration // until other nodes may have the tick, as of the store's answer, unless it is renewed
 }
 
 // A Request asks for a claim. A Runner fills it.
@@ -60,25 +61,27 @@ type Request struct {
 	Tick   time.Time     // UTC, whole microseconds
 	Node   string        // 1 to 200 bytes of UTF-8 without control characters
 	TTL    time.Duration // MinTTL to MaxTTL, whole milliseconds
-	Window time.Duration // a tick that is older, by the store's clock, is refused; at most what the store Keeps
-	Early  time.Duration // so is one that is to come later than this; at most MaxEarly
+	Window time.Duration // an older tick, by the store's clock, is refused; at most what the store Keeps
+	Early  time.Duration // a tick further ahead than this is refused, too; at most MaxEarly
 }
 
 // A Store keeps claims. Its methods are safe for concurrent use. After an error of this package
-// nothing has changed; after another the outcome is unknown.
+// nothing has changed. After any other error the outcome is unknown.
 type Store interface {
-	// Keeps is how long the end of a run is known after its tick: the longest Window.
+	// Keeps returns how long after its tick the end of a run is known: the longest Window.
 	Keeps() time.Duration
-	// Claim gives an Open tick to the node, for r.TTL unless it is renewed. *TakenError if the tick is
-	// in another state, as far as that is known; else *WindowError if it is out of the window.
+	// Claim gives an Open tick to the node, for r.TTL unless it is renewed. It returns *TakenError
+	// if the tick is known to be in another state, else *WindowError if it is out of the window.
 	Claim(ctx context.Context, r Request) (Claim, error)
-	// Renew prolongs a claim to ttl from now, and returns what remains. *LostError if it has ended.
+	// Renew prolongs a claim to ttl from now, and returns the remaining time. It returns *LostError
+	// if the claim has ended.
 	Renew(ctx context.Context, c Claim, ttl time.Duration) (time.Duration, error)
-	// End notes how the run of a claim ended: Ran or Failed, or Open to give the tick back. Nobody but
-	// the claim's node can do that as long as it has not expired, and after that until another has
-	// claimed the tick: *LostError then. To end once more what has ended the same way is no error.
+	// End records how the run of a claim ended: Ran or Failed, or Open to give the tick back. Only
+	// the claim's node can do that: until the claim expires, and after that until another node has
+	// claimed the tick. Then it returns *LostError. To end a claim again in the same way is no
+	// error.
 	End(ctx context.Context, c Claim, s State) error
-	// Look returns what is known of the ticks of a job from one to another, both included, in their order. Ticks of
-	// which nothing is known, and that are Open, may be missing.
+	// Look returns the records of a job's ticks from one to another, both included, in their order.
+	// Unknown ticks, and ticks that are Open, may be missing.
 	Look(ctx context.Context, job string, from, to time.Time) ([]Record, error)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// errEarlier ends the wait at the gate when an earlier sending of the request has a slot.
+// errEarlier ends the wait at the gate if an earlier sending of the request has a slot.
 var errEarlier = errors.New("another sending of the request got a slot")
 
-// vouch writes into the slot that it is the request's, for other sendings of it. Where it
-// cannot, they learn it only at the gate.
+// vouch records in the slot that it belongs to the request, for other sendings of it. If it cannot,
+// they learn that only at the gate.
 func (q *request) vouch(s Share) (Share, error) {
-	if s.Metadata[markKey] == "" { // nothing is sent again, or there is no room
+	if s.Metadata[markKey] == "" { // no request is sent again, or there is no room
 		return s, nil
 	}
 	if fence := fenceOf(s.Metadata); fence != 0 { // another sending did
@@ -38,7 +38,7 @@ func (q *request) vouch(s Share) (Share, error) {
 }
 
 // earlier returns the share that an earlier sending of the request has got; nil if that is not
-// certain. It needs no gate: whoever wrote the slot's Fence had it.
+// certain. It needs no gate: the writer of the slot's Fence had it.
 func (q *request) earlier(ctx context.Context) *Share {
 	if q.IdempotencyKey == "" || q.Exclusive {
 		return nil
@@ -63,14 +63,14 @@ func (q *request) earlier(ctx context.Context) *Share {
 			l.Metadata = unmarked(l.Metadata)
 			return &Share{Lease: l, Lock: q.Name, Slot: slot, Fence: fence, Asked: asked}
 		}
-		// A new lease, because the one that was seen ended in between, is not taken: it was got
-		// without the gate. Nor is it released: another sending may have been told of it.
+		// If the observed lease ended in between, do not take the new one: it was got without the
+		// gate. Do not release it either: another sending may have returned it.
 	}
 	return nil
 }
 
-// standAtGate waits for the gate, and looks from time to time, ever less often, whether an earlier
-// sending has got a slot: those who keep the gate meanwhile wait for such a slot.
+// standAtGate waits for the gate. From time to time, and ever less often, it checks whether an
+// earlier sending has got a slot, because the keeper of the gate may wait for that slot.
 func (q *request) standAtGate(r lease.AcquireRequest, wait time.Duration) (l lease.Lease, err error) {
 	if q.IdempotencyKey == "" || q.Exclusive {
 		return q.acquireWait(q.ctx, r, wait)

@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A gate is the lease that lets a request look at the slots and take one: nobody else
-// does meanwhile.
+// A gate is the lease that lets a request look at the slots and take one. No other request does so
+// meanwhile.
 type gate struct {
 	*request
 	lease   lease.Lease
@@ -24,30 +24,31 @@ type gate struct {
 	stopWatch func()
 }
 
-// errGateLost is for a request whose lease of the gate ended before it was done.
+// errGateLost is the error of a request whose lease of the gate ended too early.
 var errGateLost = errors.New("the lease of the gate ended too early")
 
-// errSlotLost is for a request whose slot ended before it was told of it.
+// errSlotLost is the error of a request whose slot ended before it was returned.
 var errSlotLost = errors.New("the lease of the slot ended too early")
 
-// Metadata of a gate. Only who has the whole lock can change it, so what says nothing is kept.
+// Metadata of a gate. Only the holder of the whole lock can change it, so a gate without a
+// mode counts as kept.
 const (
 	modeKey       = "pglatch.mode"
 	modeExclusive = "exclusive" // it is kept for the whole lock
 	modePassing   = "passing"   // by a request for a slot
 
-	waitsKey = "pglatch.waits" // the gate is no lease of the whole lock yet: it has none of its terms
+	waitsKey = "pglatch.waits" // the gate is not yet a lease of the whole lock: it does not have its terms
 )
 
-// gateRequest asks for the gate. Each sending of a request for a slot passes it by itself,
-// whereas those for the whole lock keep it together.
+// gateRequest returns the request for the gate. Each sending of a request for a slot passes the
+// gate by itself; sendings of a request for the whole lock keep it together.
 func (q *request) gateRequest() lease.AcquireRequest {
 	r := lease.AcquireRequest{Name: SlotName(q.Name, 0), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()}
 	switch {
 	case !q.Exclusive:
 		r.Metadata = map[string]string{modeKey: modePassing}
 		return r
-	case q.hander != nil && (q.LockDelay > 0 || q.MaxLifetime > 0): // nobody has the lock yet, whom they are for
+	case q.hander != nil && (q.LockDelay > 0 || q.MaxLifetime > 0): // no client has the lock yet that they apply to
 		r.TTL, r.Metadata = min(r.TTL, q.TTL), map[string]string{modeKey: modeExclusive, waitsKey: "yes"}
 	default:
 		ttl := min(r.TTL, q.TTL)
@@ -58,7 +59,7 @@ func (q *request) gateRequest() lease.AcquireRequest {
 	return r
 }
 
-// wholeRequest asks for the lease of the whole lock.
+// wholeRequest returns the request for the lease of the whole lock.
 func (q *request) wholeRequest() lease.AcquireRequest {
 	r := q.AcquireRequest
 	r.Name, r.IdempotencyKey = SlotName(q.Name, 0), cmp.Or(q.IdempotencyKey, rand.Text())
@@ -67,14 +68,14 @@ func (q *request) wholeRequest() lease.AcquireRequest {
 		r.Metadata = make(map[string]string)
 	}
 	r.Metadata[modeKey] = modeExclusive
-	if r.Validate() != nil { // it is too much: without it who does not wait is answered later
+	if r.Validate() != nil { // too much metadata: without this mark, requests that do not wait are answered later
 		r.Metadata = q.Metadata
 	}
 	return r
 }
 
-// enter gets the gate. A request that does not wait is refused at once if the lock is
-// taken, and waits a little if somebody only passes.
+// enter gets the gate. A request that does not wait is refused at once if the lock is taken, and
+// waits briefly if another request only passes.
 func (q *request) enter() (*gate, error) {
 	r, wait := q.gateRequest(), q.left()
 	if !q.patient {
@@ -124,7 +125,7 @@ func (q *request) gate(l lease.Lease, err error) (*gate, error) {
 	return g, nil
 }
 
-// acquireWait waits in the store's line if it has one, else it asks again and again.
+// acquireWait waits in the store's queue if it has one; else it retries.
 func (q *request) acquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	if q.line != nil {
 		return q.line.AcquireWait(ctx, r, wait)
@@ -142,8 +143,8 @@ func (q *request) acquireWait(ctx context.Context, r lease.AcquireRequest, wait 
 	}
 }
 
-// await blocks until a slot can have become free, for the time until at most, and keeps
-// the gate meanwhile. It returns held when the time to wait is over.
+// await blocks until a slot may have become free, for at most until, and keeps the gate meanwhile.
+// It returns held when the time to wait is over.
 func (g *gate) await(until time.Duration, held error) error {
 	left := g.left()
 	if left <= 0 {
@@ -151,7 +152,7 @@ func (g *gate) await(until time.Duration, held error) error {
 	}
 	d := max(min(left, until, g.config.PollInterval, g.lease.Remaining/3), time.Millisecond)
 	if g.sleep == nil {
-		return g.watch() // and look again: a release before is not told
+		return g.watch() // and look again: an earlier release is not notified
 	}
 	if err := g.sleep(d); err != nil {
 		return err
@@ -166,7 +167,7 @@ func (g *gate) await(until time.Duration, held error) error {
 	return err
 }
 
-// watch begins to look for releases.
+// watch begins to watch for releases.
 func (g *gate) watch() (err error) {
 	if g.notice == nil {
 		g.sleep, g.stopWatch = func(d time.Duration) error { return pause.For(g.ctx, d) }, func() {}
@@ -176,15 +177,14 @@ func (g *gate) watch() (err error) {
 	return err
 }
 
-// close ends what watch began.
+// close ends the watch.
 func (g *gate) close() {
 	if g.sleep != nil {
 		g.stopWatch()
 	}
 }
 
-// prolong renews the gate. That it can be proves that the gate was the request's since it
-// got it.
+// prolong renews the gate. If that succeeds, the gate was the request's since it got it.
 func (g *gate) prolong(ttl time.Duration) (lease.Lease, error) {
 	now := time.Now()
 	l, err := g.config.Store.Renew(g.ctx, lease.RenewRequest{Claim: g.lease.Claim, TTL: ttl})
@@ -198,7 +198,7 @@ func (g *gate) prolong(ttl time.Duration) (lease.Lease, error) {
 }
 
 // takeWhole makes the gate the lease of the whole lock, by a renewal or by another lease that
-// takes its place at once. Either proves that the gate was the request's since it got it.
+// replaces it at once. Either proves that the gate was the request's since it got it.
 func (g *gate) takeWhole() (lease.Lease, error) {
 	if g.lease.Metadata[waitsKey] == "" {
 		return g.prolong(g.TTL)
@@ -212,13 +212,14 @@ func (g *gate) takeWhole() (lease.Lease, error) {
 		return l, nil
 	case released == nil: // it is free
 		return l, fmt.Errorf("%w: %w", errGateLost, acquired)
-	case isLost(released), acquired == nil: // others can have had it since, or another sending of the request has the lock
+	case isLost(released), acquired == nil: // others may have had it since, or another sending of the request has the lock
 		return l, fmt.Errorf("%w: %w", errGateLost, released)
 	}
 	return l, released
 }
 
-// leave gives the gate to the next. Without an error, the gate was the request's until then.
+// leave releases the gate to the next request. If it returns nil, the gate was the request's until
+// then.
 func (g *gate) leave() error {
 	err := g.release(g.lease.Claim)
 	if isLost(err) {
@@ -227,12 +228,12 @@ func (g *gate) leave() error {
 	return err
 }
 
-// release tries until the store has answered that the lease has ended, for a time.
+// release retries for a time, until the store has answered that the lease has ended.
 func (q *request) release(c lease.Claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), cleanup)
 	defer cancel()
 	for {
-		err := q.config.Store.Release(ctx, c) // once more is no error
+		err := q.config.Store.Release(ctx, c) // a repeated release is no error
 		if err == nil || isLost(err) || errors.Is(err, lease.ErrClosed) || errors.Is(err, lease.ErrInvalid) || pause.For(ctx, lease.MinTTL) != nil {
 			return err
 		}

@@ -20,36 +20,36 @@ const (
 
 // A Config describes a Locker. Only Store is required.
 type Config struct {
-	// Store has the leases. All that share a lock use the same leases: the same database,
-	// or the same lock server's.
+	// Store has the leases. All processes that share a lock must use the same leases: the same
+	// database, or the same lock server's.
 	Store lease.Store
 
-	// GateTTL is how long nobody else is let in after one who was just asking for the lock
-	// died, and after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
+	// GateTTL is how long other requests are kept out after a request died while it asked for the
+	// lock, and after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
 	GateTTL time.Duration
 
-	// PollInterval is how often a request that waits looks, besides when a lease must have
+	// PollInterval is how often a waiting request polls, in addition to when a lease must have
 	// expired. 0 = 250 ms.
 	PollInterval time.Duration
 }
 
-// A Locker asks for shares of locks. It is safe for concurrent use.
+// A Locker acquires shares of locks. It is safe for concurrent use.
 type Locker struct {
 	config Config
-	line   line             // the store; nil = it has none
-	notice notices          // the store; nil = it tells nothing
+	line   line             // the store; nil = it has no queue
+	notice notices          // the store; nil = it has no notices
 	hander lease.HandOverer // the store; nil = it cannot
 }
 
-// A line is a store in which one can wait for a name, first come, first served.
+// A line is a store with a queue for each name, first come, first served.
 type line interface {
 	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
 }
 
-// Notices are of a store that knows when a share of a lock was released, perhaps not always.
+// Notices are of a store that can notify when a share of a lock was released, perhaps not always.
 type notices interface {
-	// Watch begins to look; await blocks until one was, or for d. Its error ends the request.
-	// stop ends it.
+	// Watch begins to watch; await blocks until a release, or for d. Its error ends the request.
+	// stop ends the watch.
 	Watch(ctx context.Context, lock string) (await func(d time.Duration) error, stop func(), err error)
 }
 
@@ -72,17 +72,16 @@ func New(c Config) (*Locker, error) {
 	return l, nil
 }
 
-// patience is how long a request that does not wait stands at a gate that others only pass.
+// patience is how long a request that does not wait stays at a gate that others only pass.
 const patience = time.Second
 
-// attempts is how often such a request tries again when its lease of the gate has ended
-// while it was at it.
+// attempts is how often such a request tries again if its lease of the gate ended too early.
 const attempts = 3
 
-// Acquire asks for a share, and waits for it for as long as wait: 0 = not, negative = until
-// ctx ends. *lease.HeldError if it did not get one. After an error that is none of package
-// lease's the outcome is unknown, as it is of a Store; sent again with its IdempotencyKey
-// the request gets the share that it had got.
+// Acquire asks for a share, and waits for it for up to wait: 0 = no wait, negative = until ctx
+// ends. It returns *lease.HeldError if it did not get one. After an error from outside package
+// lease, the outcome is unknown, as with a Store. If the request is sent again with its
+// IdempotencyKey, it gets the share that it had got.
 func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Share, error) {
 	if err := r.Validate(); err != nil {
 		return Share{}, err
@@ -106,8 +105,8 @@ func (l *Locker) Acquire(ctx context.Context, r Request, wait time.Duration) (Sh
 	}
 }
 
-// unknown is for a request that can have got a slot: it is none of the errors which say that
-// nothing was done, whatever ended it.
+// unknown converts the error of a request that may have got a slot, so that it matches none of the
+// errors that say that nothing was done.
 func (q *request) unknown(err error) error {
 	for _, nothing := range []error{lease.ErrStale, lease.ErrExpired, lease.ErrNotFound, lease.ErrInvalid, lease.ErrBusy, lease.ErrNotReady, lease.ErrClosed} {
 		if errors.Is(err, nothing) {
@@ -117,7 +116,7 @@ func (q *request) unknown(err error) error {
 	return fmt.Errorf("shared: acquire %s: outcome unknown: %w", q.Name, err)
 }
 
-// A request is one at work.
+// A request is a Request in progress.
 type request struct {
 	*Locker
 	Request
@@ -125,10 +124,10 @@ type request struct {
 	ctx     context.Context
 	patient bool      // it waits
 	end     time.Time // of the wait; zero = none
-	got     *Share    // by an earlier sending, found in the wait at the gate
+	got     *Share    // by an earlier sending, found during the wait at the gate
 }
 
-// left is what is left of the time to wait.
+// left returns the rest of the time to wait.
 func (q *request) left() time.Duration {
 	if q.end.IsZero() {
 		return lease.MaxTTL
@@ -136,8 +135,8 @@ func (q *request) left() time.Duration {
 	return max(time.Until(q.end), 0)
 }
 
-// attempt gets the gate, and then the share. A request that is refused may have the share
-// by an earlier sending.
+// attempt gets the gate, and then the share. A refused request may have the share by an earlier
+// sending.
 func (q *request) attempt() (Share, error) {
 	g, err := q.enter()
 	if errors.Is(err, lease.ErrHeld) {
@@ -159,8 +158,8 @@ func (q *request) attempt() (Share, error) {
 	return q.takeSlot(g)
 }
 
-// takeSlot gets a slot. It is the request's only if the gate was its own until after
-// that: else another may have found the slot free, and have the whole lock.
+// takeSlot gets a slot. The slot is the request's only if the gate was its own until after that.
+// Else another request may have found the slot free, and have the whole lock.
 func (q *request) takeSlot(g *gate) (Share, error) {
 	for {
 		v, err := q.look()
@@ -202,8 +201,8 @@ func (q *request) confirm(g *gate, taken lease.Lease, asked lease.Moment) (Share
 	return Share{}, cmp.Or(err, context.Cause(q.ctx))
 }
 
-// takeFrom takes the slot that an earlier sending of the request has got, or else the
-// first that is free; false if there are too many leases for another.
+// takeFrom takes the slot that an earlier sending of the request has got, or else the first free
+// one; false if there are too many leases for another.
 func (q *request) takeFrom(v *view) (taken lease.Lease, got bool, err error) {
 	r := q.AcquireRequest
 	r.IdempotencyKey = cmp.Or(r.IdempotencyKey, rand.Text())
@@ -252,8 +251,8 @@ func (q *request) tryAll(g *gate) (s Share, v *view, err error) {
 	return Share{Lease: all, Lock: q.Name, Fence: all.Token, Asked: asked}, v, err
 }
 
-// endExpired makes sure that leases which have expired are over. A reading alone does not
-// say so of one whose renewal is under way, begun in time: another lease of the slot does.
+// endExpired makes sure that expired leases have ended. A read alone does not prove that, because a
+// renewal that began in time may be in progress. A new lease of the slot does.
 func (q *request) endExpired(v *view) error {
 	for _, slot := range v.expired {
 		l, err := q.config.Store.Acquire(q.ctx, lease.AcquireRequest{Name: SlotName(q.Name, slot), Holder: q.Holder, TTL: q.config.GateTTL, IdempotencyKey: rand.Text()})
@@ -269,8 +268,8 @@ func (q *request) endExpired(v *view) error {
 	return nil
 }
 
-// giveBack releases what nobody has been told of; else it expires.
+// giveBack releases a lease that no caller has received; else it expires.
 func (q *request) giveBack(c lease.Claim) { _ = q.release(c) }
 
-// cleanup is how long what follows the end of a context may take.
+// cleanup bounds the work after the end of a context.
 const cleanup = 5 * time.Second

@@ -10,15 +10,15 @@ import (
 )
 
 // Metadata of a slot that a request with an idempotency key got. A renewal that changes the
-// metadata takes both away.
+// metadata removes both.
 const (
-	// markKey is a digest of the key. A request that is sent again looks at each slot of its
-	// holder whether it is its own, and one holder can have all of them: the digest rules most
-	// of them out. It is 32 bits, which tell who reads them next to nothing of a key.
+	// markKey is a digest of the key. A resent request checks each slot of its holder, which may
+	// have all slots; the digest rules most of them out. It has 32 bits, so it reveals almost
+	// nothing of a key.
 	markKey = "pglatch.request"
 
-	// fenceKey is the Fence of the share. It is written when the gate was the request's until
-	// it had the slot: other sendings of the request then need no gate to know that it is theirs.
+	// fenceKey is the Fence of the share. It is written when the gate was the request's until it
+	// had the slot. So other sendings of the request recognize their slot without the gate.
 	fenceKey = "pglatch.fence"
 )
 
@@ -28,7 +28,7 @@ func (r Request) mark() string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// marked is the metadata of a slot of the request. There is room for the Fence in it.
+// marked returns the metadata of a slot of the request, with room for the Fence.
 func (r Request) marked() map[string]string {
 	if r.IdempotencyKey == "" {
 		return r.Metadata
@@ -36,14 +36,14 @@ func (r Request) marked() map[string]string {
 	with := r.AcquireRequest
 	with.Metadata = fenced(r.Metadata, lease.MaxToken)
 	with.Metadata[markKey] = r.mark()
-	if with.Validate() != nil { // it is too much: without it the slot is asked for
+	if with.Validate() != nil { // too much metadata: the slot is requested without the mark
 		return r.Metadata
 	}
 	delete(with.Metadata, fenceKey)
 	return with.Metadata
 }
 
-// fenced is metadata with a Fence.
+// fenced returns metadata with a Fence.
 func fenced(metadata map[string]string, fence uint64) map[string]string {
 	if metadata = maps.Clone(metadata); metadata == nil {
 		metadata = make(map[string]string)
@@ -52,7 +52,7 @@ func fenced(metadata map[string]string, fence uint64) map[string]string {
 	return metadata
 }
 
-// fenceOf is the Fence of a slot that has a mark; 0 = it has none.
+// fenceOf returns the Fence of a slot that has a mark; 0 = none.
 func fenceOf(metadata map[string]string) uint64 {
 	if metadata[markKey] == "" {
 		return 0
@@ -61,7 +61,7 @@ func fenceOf(metadata map[string]string) uint64 {
 	return fence
 }
 
-// unmarked is the metadata that the request gave.
+// unmarked returns the metadata that the request gave.
 func unmarked(metadata map[string]string) map[string]string {
 	metadata = maps.Clone(metadata)
 	delete(metadata, markKey)
@@ -69,8 +69,8 @@ func unmarked(metadata map[string]string) map[string]string {
 	return metadata
 }
 
-// canBe reports whether a slot of the request's holder can be the request's. Renewals can have
-// taken the mark away.
+// canBe reports whether a slot of the request's holder may be the request's. A renewal may have
+// removed the mark.
 func (r Request) canBe(slot lease.Record) bool {
 	mark, marked := slot.Metadata[markKey]
 	return !marked || mark == r.mark()

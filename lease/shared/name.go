@@ -7,23 +7,23 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// MaxSlots is the greatest number of slots of a lock.
+// MaxSlots is the maximum number of slots of a lock.
 const MaxSlots = 1000
 
-// infix and digits make the names of a lock's leases: job::slot::0002. Their length is
-// fixed, so that they are listed in the order of their numbers.
+// infix and digits make the names of a lock's leases, such as job::slot::0002. Their length is
+// fixed, so that they sort in the order of their numbers.
 const (
 	infix  = "::slot"
 	digits = 4
 )
 
-// SlotName is the name of the lease that stands for a slot of a lock, 1 to MaxSlots; 0 is
-// the gate: whoever has it alone has the whole lock.
+// SlotName returns the name of the lease for a slot of a lock, 1 to MaxSlots. Slot 0 is the gate:
+// the exclusive holder of the gate has the whole lock.
 func SlotName(lock string, slot int) string {
 	return fmt.Sprintf("%s%s::%0*d", lock, infix, digits, slot)
 }
 
-// ParseName is the reverse of SlotName; false if name is none of its names.
+// ParseName is the reverse of SlotName; false if name is not the name of a slot.
 func ParseName(name string) (lock string, slot int, ok bool) {
 	at := len(name) - len(infix) - len("::") - digits
 	if at < 1 || name[at:len(name)-digits] != infix+"::" {
@@ -38,17 +38,18 @@ func ParseName(name string) (lock string, slot int, ok bool) {
 	return name[:at], slot, slot <= MaxSlots
 }
 
-// IsReserved reports whether a name is, or could be taken for, one of a slot. Who shares
-// locks must not lease such a name in another way: it would be a slot beside the gate.
+// IsReserved reports whether a name is, or could be taken for, the name of a slot. A program that
+// shares locks must not lease such a name in another way: the lease would be a slot that bypasses
+// the gate.
 func IsReserved(name string) bool {
 	_, _, ok := ParseName(name)
 	return ok || strings.HasSuffix(name, infix)
 }
 
-// Prefix is that of the names of all leases of a lock, to list who has which slot.
+// Prefix returns the prefix of the names of all leases of a lock, to list the holders of its slots.
 func Prefix(lock string) string { return lock + infix + "::" }
 
-// validateLock refuses names whose slots could not be named.
+// validateLock refuses names whose slot names would be invalid.
 func validateLock(name string) error {
 	if err := lease.ValidateName(name); err != nil {
 		return err

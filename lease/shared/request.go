@@ -9,18 +9,19 @@ import (
 
 // A Request asks for a slot of a lock, or for the whole lock.
 type Request struct {
-	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and
-	// MinHold keep the slot. An exclusive request has no MinHold. On a Store that is no
-	// lease.HandOverer its LockDelay also keeps the lock when it dies or gives up while it
-	// waits, and its MaxLifetime counts from when it began to keep others out.
+	// AcquireRequest has the name of the lock, and the terms of the lease. LockDelay and MinHold
+	// apply to the slot. An exclusive request has no MinHold. If the Store is not a
+	// lease.HandOverer, an exclusive request's LockDelay also keeps the lock when the request dies
+	// or gives up while it waits. Its MaxLifetime then counts from when it began to keep others
+	// out.
 	lease.AcquireRequest
 
-	// Slots is how many leases the lock may have when this one is granted, this one
-	// included: 1 to MaxSlots. 0 = MaxSlots, for readers of which any number may read.
+	// Slots is how many leases the lock may have when this one is granted, including this one: 1 to
+	// MaxSlots. 0 = MaxSlots, for readers, of which any number may read.
 	Slots int
 
-	// Exclusive asks for the whole lock: nobody has a slot, however many there are. Slots is
-	// 0 then.
+	// Exclusive asks for the whole lock: nobody has a slot meanwhile, however many there are. Slots
+	// is 0 then.
 	Exclusive bool
 }
 
@@ -43,19 +44,19 @@ func (r Request) Validate() error {
 	return nil
 }
 
-// A Share is a slot of a lock, or the whole lock, until its lease ends. The lease is an
-// ordinary one of the name SlotName(Lock, Slot): it is renewed and released by its claim.
+// A Share is a slot of a lock, or the whole lock, until its lease ends. Its lease is an ordinary
+// one of the name SlotName(Lock, Slot), renewed and released by its claim.
 type Share struct {
 	lease.Lease
 
 	Lock string
 	Slot int // 1 to Request.Slots; 0 = the whole lock
 
-	// Fence is greater than that of every share of the lock that ended before this one
-	// began, in whatever slot; see the package's documentation. The lease's own Token is
-	// greater than those of the same slot before.
+	// Fence is greater than that of every share of the lock that ended before this one began, in
+	// any slot; see the package's documentation. The lease's own Token is greater than the earlier
+	// ones of the same slot.
 	Fence uint64
 
-	// Asked is from before the request that the lease counts from; see lease.Trust.
+	// Asked is the Moment before the request from which the lease counts; see lease.Trust.
 	Asked lease.Moment
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A view is what the store says of the leases of a lock.
+// A view is the store's answer about the leases of a lock.
 type view struct {
 	gate    lease.Record
 	slots   map[int]lease.Record
@@ -56,7 +56,7 @@ func (v *view) take(remaining time.Duration, holder string) {
 	v.latest, v.holder = max(v.latest, remaining), cmp.Or(v.holder, holder)
 }
 
-// mine are the slots that an earlier sending of a request can have got.
+// mine returns the slots that an earlier sending of a request may have got.
 func (v *view) mine(r Request) []int {
 	var mine []int
 	for slot, record := range v.slots {
@@ -68,7 +68,8 @@ func (v *view) mine(r Request) []int {
 	return mine
 }
 
-// free are the slots that can be granted to one who lets n be taken, the lowest first.
+// free returns the slots that can be granted to a request that allows n taken slots, the lowest
+// first.
 func (v *view) free(n int) []int {
 	var free []int
 	if v.taken >= n {
@@ -82,7 +83,7 @@ func (v *view) free(n int) []int {
 	return free
 }
 
-// held says that the lock is kept for some time.
+// held returns the error that the lock is kept for some time.
 func (v *view) held(lock string, remaining time.Duration) error {
 	return heldBy(lock, v.holder, remaining)
 }
@@ -92,7 +93,7 @@ func heldBy(lock, holder string, remaining time.Duration) error {
 	return &lease.HeldError{Name: lock, Holder: holder, Remaining: remaining, Retry: rules.Retry(remaining)}
 }
 
-// refusal is the error for a request that need not stand at the gate; nil if that can help.
+// refusal returns the error of a request for which a wait at the gate cannot help; nil if it can.
 func (v *view) refusal(r Request) error {
 	keeps := v.gate.State == lease.Held && v.gate.Metadata[modeKey] != modePassing
 	switch {
@@ -108,8 +109,8 @@ func (v *view) refusal(r Request) error {
 	return nil
 }
 
-// Holders are the leases of a lock that have not ended, in the order of the slots: who
-// has it, and who keeps its gate at this moment, which is slot 0.
+// Holders returns the leases of a lock that have not ended, in the order of the slots. Slot 0 is
+// the gate: its holder has the whole lock, or keeps the gate at this moment.
 func (l *Locker) Holders(ctx context.Context, lock string) ([]lease.Record, error) {
 	if err := validateLock(lock); err != nil {
 		return nil, err
@@ -126,8 +127,8 @@ func (l *Locker) Holders(ctx context.Context, lock string) ([]lease.Record, erro
 	return holders, nil
 }
 
-// leases yields what the store says of the gate and the slots of a lock, a page at a time. Names
-// of others can stand between them, as many as there are, so it reads until the last slot.
+// leases yields the records of the gate and the slots of a lock, a page at a time. Any number of
+// other names can lie between them, so it reads until the last slot.
 func (l *Locker) leases(ctx context.Context, lock string) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		last := SlotName(lock, MaxSlots)

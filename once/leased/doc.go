@@ -5,14 +5,15 @@
 //	…
 //	runner, err := once.New(once.Config{Store: leased.New(locks)})
 //
-// A tick is two names in the store: that of its lease, as long as it runs, and one that says how it
-// ended, for a day. So a Window is 23 hours at most, and a job that ticks each minute has some 1,500 names in the
-// store. Names of ticks are forgotten by the store's Sweep.
+// A tick has two names in the store: one for its lease, as long as it runs, and one that records
+// how it ended, for a day. So a Window is 23 hours at most, and a job that ticks each minute has
+// some 1,500 names in the store. The store's Sweep removes the names of old ticks.
 //
 // # What it guarantees
 //
-// What package once and the lease.Store do. A run that outlives its claim, in a process that was stopped for
-// example, and ends in the moment in which another node claims the tick, may have been repeated by that one:
-// the two notes of the end are two operations, and it is the later End that returns a *once.LostError. In
-// PostgreSQL use once/postgres, where they are one.
+// The guarantees of package once and of the lease.Store. There is one exception. If a run outlives
+// its claim, for example because its process was stopped, it may end at the moment when another
+// node claims the tick. Then that node may have repeated the tick. Each of the two ends is recorded
+// in an operation of its own, and the later End returns a *once.LostError. In PostgreSQL, use
+// once/postgres, where they are one operation.
 package leased

@@ -10,14 +10,14 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// A tick has two names, in the order of time among those of its job:
+// A tick has two names. The names of a job's ticks sort in the order of time:
 //
 //	once/JOB@TICK      the lease of who runs it
 //	once/JOB@TICK/end  how it ended
 const (
 	tickLayout = "2006-01-02T15:04:05.000000Z"
 	endSuffix  = "/end"
-	afterAll   = "/~" // behind both names of a tick
+	afterAll   = "/~" // after both names of a tick
 )
 
 func prefix(job string) string { return "once/" + job + "@" }
@@ -40,7 +40,7 @@ func metadata(c once.Claim, s once.State) map[string]string {
 	}
 }
 
-// noteOf is what the lease of an end says.
+// noteOf returns the record that the lease of an end stands for.
 func noteOf(job string, tick time.Time, end lease.Record) once.Record {
 	r := once.Record{Job: job, Tick: tick, State: once.Ran, Node: end.Holder, Ended: end.AcquiredAt.UTC()}
 	if end.Metadata[stateField] == once.Failed.String() {
@@ -69,7 +69,7 @@ func (s *Store) Look(ctx context.Context, job string, from, to time.Time) ([]onc
 		text, ended := strings.CutSuffix(strings.TrimPrefix(r.Name, prefix(job)), endSuffix)
 		tick, err := time.Parse(tickLayout, text)
 		switch {
-		case err != nil: // somebody else's
+		case err != nil: // of another program
 		case ended && len(records) > 0 && records[len(records)-1].Tick.Equal(tick):
 			records[len(records)-1] = noteOf(job, tick, r)
 		case ended:
@@ -81,7 +81,7 @@ func (s *Store) Look(ctx context.Context, job string, from, to time.Time) ([]onc
 	return records, nil
 }
 
-// runOf is what the lease of a tick says.
+// runOf returns the record that the lease of a tick stands for.
 func runOf(job string, tick time.Time, run lease.Record) once.Record {
 	r := once.Record{Job: job, Tick: tick, Node: run.Holder, Token: run.Token, Began: run.AcquiredAt.UTC()}
 	if run.State == lease.Held {

@@ -11,11 +11,13 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// Keeps is how long a Store knows that a tick was run. Its end is a lease of lease.MaxTTL, which begins
-// MaxEarly before the tick at the earliest; an hour is for that, and for a claim of before.
+// Keeps is how long a Store knows that a tick was run. The tick's end is a lease of lease.MaxTTL,
+// which begins MaxEarly before the tick at the earliest. The subtracted hour covers that, and an
+// earlier claim.
 const Keeps = lease.MaxTTL - time.Hour
 
-// Leases is what a Store needs of a lease.Store; the Client of lease/leasehttp has it too.
+// Leases has the methods that a Store needs of a lease.Store. The Client of lease/leasehttp has
+// them too.
 type Leases interface {
 	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
@@ -29,15 +31,15 @@ type Store struct{ leases Leases }
 
 var _ once.Store = (*Store)(nil)
 
-// New returns a Store on leases, which stays the caller's. Somebody has to sweep it from time to time,
-// as a lock server does by itself.
+// New returns a Store on leases. The caller keeps leases, and must make sure that it is swept from
+// time to time. A lock server sweeps by itself.
 func New(leases Leases) *Store { return &Store{leases} }
 
 // Keeps implements once.Store.
 func (s *Store) Keeps() time.Duration { return Keeps }
 
-// Claim implements once.Store. The lease of a tick is the claim. Whoever has it looks once more for
-// the note that says how the tick ended: it is written before the lease is released.
+// Claim implements once.Store. The lease of a tick is the claim. With the lease, Claim checks once
+// more for the record of the tick's end, which is written before the lease is released.
 func (s *Store) Claim(ctx context.Context, r once.Request) (once.Claim, error) {
 	if err := r.Validate(); err != nil {
 		return once.Claim{}, err
@@ -64,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, r once.Request) (once.Claim, error) {
 	}, nil
 }
 
-// check returns nil if the tick may be run under the lease, which is trusted until then.
+// check returns nil if the tick may be run under the lease, which is trusted until until.
 func (s *Store) check(ctx context.Context, r once.Request, l lease.Lease, until lease.Moment) error {
 	if err := s.noted(ctx, r.Job, r.Tick); err != nil {
 		return err
@@ -87,7 +89,7 @@ func (s *Store) noted(ctx context.Context, job string, tick time.Time) error {
 	return &once.TakenError{Record: noteOf(job, tick, end)}
 }
 
-// running is the error of a tick whose lease another has.
+// running returns the error for a tick whose lease another node has.
 func (s *Store) running(ctx context.Context, r once.Request) error {
 	taken := &once.TakenError{Record: once.Record{Job: r.Job, Tick: r.Tick, State: once.Running}}
 	if run, err := s.leases.Get(ctx, runName(r.Job, r.Tick)); err == nil {
@@ -105,8 +107,8 @@ func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (tim
 	return l.Remaining, failed(err)
 }
 
-// End implements once.Store. If the claim has expired and another claims the tick while its end is
-// being noted, both may have been run, and it is the other's End that says so.
+// End implements once.Store. If the claim has expired and another node claims the tick while End
+// records its end, both may have been run. Then the other node's End reports that.
 func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
 	if state == once.Open {
 		return s.release(ctx, c)
@@ -127,7 +129,7 @@ func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
 	return s.release(ctx, c)
 }
 
-// note writes how a tick ended.
+// note records how a tick ended.
 func (s *Store) note(ctx context.Context, c once.Claim, state once.State) error {
 	l, err := s.leases.Acquire(ctx, lease.AcquireRequest{
 		Name: endName(c.Job, c.Tick), Holder: c.Node, TTL: lease.MaxTTL, IdempotencyKey: c.ID, Metadata: metadata(c, state),
@@ -143,7 +145,7 @@ func (s *Store) note(ctx context.Context, c once.Claim, state once.State) error 
 	return nil
 }
 
-// again returns nil if the run ended before in the same way.
+// again returns nil if the run already ended in the same way.
 func (s *Store) again(ctx context.Context, c once.Claim, state once.State) error {
 	end, err := s.leases.Get(ctx, endName(c.Job, c.Tick))
 	switch {
@@ -160,7 +162,7 @@ func (s *Store) release(ctx context.Context, c once.Claim) error {
 	switch {
 	case errors.Is(err, lease.ErrStale):
 		return &once.LostError{Job: c.Job, Tick: c.Tick}
-	case errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound): // and nobody has the tick
+	case errors.Is(err, lease.ErrExpired), errors.Is(err, lease.ErrNotFound): // and no other node has the tick
 		return nil
 	}
 	return failed(err)
@@ -170,7 +172,7 @@ func claim(c once.Claim) lease.Claim {
 	return lease.Claim{Name: runName(c.Job, c.Tick), Holder: c.Node, ID: c.ID, Token: c.Token}
 }
 
-// failed is the error of a store.
+// failed converts the error of a store.
 func failed(err error) error {
 	switch {
 	case err == nil:

@@ -43,7 +43,7 @@ var claimCases = []testCase{
 	}},
 	{"a renewal keeps a claim", func(s *suite) {
 		r := s.brief("a")
-		r.TTL *= 5 // to be renewed in time
+		r.TTL *= 5 // leaves enough time to renew
 		c := s.claim(r)
 		remaining, err := s.store.Renew(s.Context(), c, long)
 		for end := time.Now().Add(s.bound()); errors.Is(err, once.ErrLost) && time.Now().Before(end); {

@@ -1,4 +1,4 @@
-// Package oncetest is the conformance suite of package once: what each once.Store has to pass.
+// Package oncetest is the conformance suite of package once, which each once.Store has to pass.
 //
 //	func TestItConforms(t *testing.T) {
 //		oncetest.Run(t, oncetest.Harness{New: func(t *testing.T) once.Store { … }})

@@ -73,7 +73,7 @@ var endCases = []testCase{
 	}},
 }
 
-// expire waits until a claim has.
+// expire waits until a claim has expired.
 func (s *suite) expire(c once.Claim) {
 	s.Helper()
 	for end := time.Now().Add(s.bound()); ; {

@@ -129,7 +129,7 @@ var runnerCases = []testCase{
 		all, err := r.Missed(s.Context(), "report", time.Time{}, minutely)
 		require.NoError(s, err)
 		assert.Greater(s, len(all), len(missed)+4)
-		later := runner(s, once.Config{Store: s.store, TTL: long, Window: time.Hour}) // the oldest can leave the window of r
+		later := runner(s, once.Config{Store: s.store, TTL: long, Window: time.Hour}) // the oldest tick can leave the window of r
 		for _, tick := range all {
 			_, err := later.Do(s.Context(), "report", tick, nothing)
 			require.NoError(s, err)

@@ -13,13 +13,14 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// A Harness says how to test an implementation of once.Store, whose clock is about this machine's.
+// A Harness configures the test of a once.Store implementation, whose clock is about this
+// machine's.
 type Harness struct {
-	// New makes an empty store, and leaves its end to t.Cleanup. Required.
+	// New makes an empty store, and registers its end with t.Cleanup. Required.
 	New func(t *testing.T) once.Store
 
-	// TTL is that of claims which the suite lets expire. It should be several times longer than a call can
-	// take on a busy machine. 0 = 300 ms.
+	// TTL is the TTL of claims that the suite lets expire. It should be several times longer than a
+	// call can take on a busy machine. 0 = 300 ms.
 	TTL time.Duration
 }
 
@@ -42,7 +43,7 @@ type testCase struct {
 	run  func(s *suite)
 }
 
-// A suite is one test case at work on one store.
+// A suite runs one test case on one store.
 type suite struct {
 	*testing.T
 	h     Harness
@@ -57,7 +58,7 @@ func (s *suite) request(node string) once.Request {
 	return once.Request{Job: "report", Tick: s.tick, Node: node, TTL: long, Window: time.Hour, Early: time.Minute}
 }
 
-// brief asks for a claim that expires soon.
+// brief returns a request for a claim that expires soon.
 func (s *suite) brief(node string) once.Request {
 	r := s.request(node)
 	r.TTL = s.h.TTL
@@ -77,7 +78,7 @@ func (s *suite) claim(r once.Request) once.Claim {
 	return c
 }
 
-// takes claims as soon as the claim of before has expired.
+// takes claims a tick as soon as the previous claim has expired.
 func (s *suite) takes(r once.Request) once.Claim {
 	s.Helper()
 	for end := time.Now().Add(s.bound()); ; {
@@ -91,7 +92,7 @@ func (s *suite) takes(r once.Request) once.Claim {
 	}
 }
 
-// bound is how long anything may take that should come soon.
+// bound is the maximum duration of anything that should come soon.
 func (s *suite) bound() time.Duration { return 20*s.h.TTL + 10*time.Second }
 
 // pause waits for time to pass in the store.
@@ -109,7 +110,7 @@ func (s *suite) end(c once.Claim, state once.State) {
 	require.NoError(s, s.store.End(s.Context(), c, state))
 }
 
-// taken requires that a tick cannot be claimed, and returns what is said of it.
+// taken requires that a tick cannot be claimed, and returns its record.
 func (s *suite) taken(r once.Request) once.Record {
 	s.Helper()
 	_, err := s.store.Claim(s.Context(), r)

@@ -24,9 +24,10 @@ const (
 	givenUp = "open"
 )
 
-// claimSQL claims a tick for the state $6, if it is open and in the window, and leaves what it found behind the mark $1.
-// The tick's lock is held, so that no claim of another transaction is under way. A claim that the
-// transaction's snapshot does not show is a serialization failure (PostgreSQL manual, section 13.2.2).
+// claimSQL claims a tick for the state $6, if it is open and in the window, and returns the row it
+// found after the mark $1. The tick's lock is held, so no claim of another transaction is in
+// progress. A claim that the transaction's snapshot does not show is a serialization failure
+// (PostgreSQL manual, section 13.2.2).
 const claimSQL = `WITH now AS (SELECT pg_catalog.clock_timestamp() AS t),
 	claimed AS (
 		INSERT INTO %[1]s AS o (job, tick, state, node, id, token, began, expires_at, ended)
@@ -76,18 +77,19 @@ func (r rowJSON) record() once.Record {
 
 func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// othersClaim is how long a claim waits for the claims of others, which are short, but for those of DoTx.
+// othersClaim is how long a claim waits for the claims of others. These are short, except those of
+// DoTx.
 const othersClaim = 100 * time.Millisecond
 
-// lock excludes other claims of a tick until the end of the transaction. The tick is Running if another
-// transaction has claimed it and is not committed.
+// lock excludes other claims of a tick until the end of the transaction. If an uncommitted
+// transaction has claimed the tick, the tick is Running.
 func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) error {
 	tag := lockOf(table, r).Tag()
 	n, err := pgsession.TxTry(ctx, tx, []namespace.Tag{tag}, session.Exclusive, true)
 	locked := n == 1
 	if err == nil && !locked {
 		var end pgsession.TxWaited
-		end, err = pgsession.TxWait(ctx, tx, tag, session.Exclusive, othersClaim, 0) // too short for a deadlock to be found
+		end, err = pgsession.TxWait(ctx, tx, tag, session.Exclusive, othersClaim, 0) // too short for deadlock detection
 		locked = end.Granted
 	}
 	if err == nil && !locked {
@@ -96,7 +98,7 @@ func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) er
 	return failed(table, err)
 }
 
-// claim claims a tick that is locked: as running, or as ran, which others see when it commits.
+// claim claims a locked tick: as running, or as ran, which others see when it commits.
 func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Request) (once.Claim, error) {
 	id := rand.Text()
 	sql := fmt.Sprintf(claimSQL, quoted(table), fmt.Sprintf(rowSQL, quoted(table)))
@@ -107,7 +109,7 @@ func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Req
 	var found struct {
 		Now   int64    `json:"now"`
 		Token *uint64  `json:"token"`
-		Row   *rowJSON `json:"row"` // from before
+		Row   *rowJSON `json:"row"` // before the claim
 	}
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		return once.Claim{}, fmt.Errorf("once/postgres: answer of the server: %w", err)
@@ -126,15 +128,16 @@ func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Req
 	return once.Claim{}, taken // since the statement began
 }
 
-// lockOf is the lock that excludes claims of a tick while another is not committed. It is in the half of
-// the bigint keys that no namespace uses. Two ticks that share one are at worst taken for running.
+// lockOf returns the lock that excludes claims of a tick until another is committed. It is in the
+// half of the bigint keys that no namespace uses. If two ticks share a lock, the worst case is that
+// one counts as running.
 func lockOf(table string, r once.Request) namespace.Key {
 	schema, name := split(table)
 	sum := sha256.Sum256(fmt.Appendf(nil, "pglatch once\x00%s\x00%s\x00%s\x00%d", schema, name, r.Job, r.Tick.UnixMicro()))
 	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])) | math.MinInt64)
 }
 
-// text8601 is a time as all modes of the protocol and all drivers take it.
+// text8601 formats a time as all modes of the protocol and all drivers accept it.
 func text8601(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999999Z") }
 
 func micros(d time.Duration) string { return fmt.Sprint(d.Microseconds()) }

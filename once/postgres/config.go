@@ -13,30 +13,31 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// DefaultTable holds the ticks of all jobs of a database.
+// DefaultTable is the table for the ticks of all jobs of a database.
 const DefaultTable = "public.pglatch_once"
 
-// Keeps is how long a Store knows that a tick was run. Rows are kept for a day more.
+// Keeps is how long a Store knows that a tick was run. Rows are kept for one more day.
 const Keeps = 7 * 24 * time.Hour
 
-// A Config says where ticks are kept. One of Pool and DSN is required; the zero value of every other
-// field is a good default.
+// A Config says where ticks are kept. One of Pool and DSN is required. All other fields have good
+// zero values.
 type Config struct {
-	// Pool makes the connections: to the primary, directly or through a pooler in whatever mode. It
-	// stays the caller's. A run needs one of them, for a moment, three times in a TTL: where the work of many jobs
-	// can take them all, set DSN instead. Through a transaction pooler that knows no prepared statements it needs
-	// pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
+	// Pool makes the connections to the primary, directly or through a pooler in any mode. The
+	// caller keeps the pool. A run needs one connection, for a moment, three times in a TTL. If the
+	// work of many jobs can take all connections, set DSN instead. If a transaction pooler does not
+	// support prepared statements, set pgx.QueryExecModeExec or pgx.QueryExecModeSimpleProtocol.
 	Pool *pgxpool.Pool
 
-	// DSN is a PostgreSQL URL or keyword/value string, for a pool of the Store's own. Unless it sets
-	// default_query_exec_mode, nothing is prepared, so that it may lead through a transaction pooler.
+	// DSN is a PostgreSQL URL or keyword/value string, for a pool of the Store's own. Unless it
+	// sets default_query_exec_mode, no statement is prepared, so that it may lead through a
+	// transaction pooler.
 	DSN string
 
-	// Table is "table" of schema public, or "schema.table", taken as written. "" = DefaultTable.
+	// Table is "table" of schema public, or "schema.table", taken literally. "" = DefaultTable.
 	Table string
 
-	// CreateTable makes the table if it is not there, with the role of the connection. false = an error
-	// that says how to make it.
+	// CreateTable creates the table if it does not exist, with the role of the connection. false =
+	// an error that says how to create it.
 	CreateTable bool
 }
 
@@ -68,14 +69,14 @@ func split(table string) (schema, name string) {
 	return schema, name
 }
 
-// quoted is the name of a valid table as SQL.
+// quoted returns the name of a valid table as SQL.
 func quoted(table string) string {
 	schema, name := split(table)
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-// open makes a pool, which does not connect yet. Its error never quotes the DSN, because there may be a
-// password in it.
+// open makes a pool, which does not connect yet. Its error never quotes the DSN, which may contain
+// a password.
 func open(dsn string) (*pgxpool.Pool, error) {
 	config, err := pgdsn.ParsePool(dsn)
 	if err != nil {

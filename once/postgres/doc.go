@@ -1,5 +1,6 @@
-// Package postgres keeps the claims of package once in one table of PostgreSQL, and runs ticks in a transaction
-// of the caller's: that a tick was run and what it did are then committed together.
+// Package postgres keeps the claims of package once in one table of PostgreSQL. It can also run
+// ticks in a transaction of the caller's, so that the tick's run and its work are committed
+// together.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		_, err := postgres.DoTx(ctx, tx, "close-the-day", tick, func(ctx context.Context) error {
@@ -11,35 +12,39 @@
 //
 // # Which to use
 //
-// DoTx, for work that is done in the database of the table: there is no moment in which the work is done and
-// the tick is not, so a crash can neither repeat it nor lose it, and there is no lease that could run out. A Runner
-// on a Store, for all other work, and for work that lasts so long that its transaction would hold up VACUUM.
+// Use DoTx for work in the database of the table. The work and the tick are committed at one
+// moment, so a crash can neither repeat nor lose the work, and no lease can run out. Use a Runner
+// on a Store for all other work, and for work that lasts so long that its transaction would hold up
+// VACUUM.
 //
 // # What it guarantees
 //
-// What package once does, and:
+// The guarantees of package once, and:
 //
-//   - Nothing is kept in a session: each operation is a short transaction, through any pooler and in every mode of
-//     the protocol. DoTx is as well; its transaction is the caller's.
+//   - No session state: each operation is a short transaction, through any pooler and in every mode
+//     of the protocol. So is DoTx, but its transaction is the caller's.
 //   - Only the server's clock counts.
-//   - What was acknowledged is on the server's disk, whatever synchronous_commit is by default, but for DoTx, whose
-//     commit is the caller's.
-//   - Claims of one tick exclude each other by an advisory lock of their transaction, and wait for each other for a
-//     tenth of a second: while a transaction of DoTx is open, the tick is Running to others, by an unknown node.
-//   - DoTx does so in every isolation level. In repeatable read and serializable, a snapshot that is older than
-//     another's run ends in once.ErrBusy: PostgreSQL refuses to change a row that the snapshot does not show
-//     (manual, section 13.2.2).
+//   - Every acknowledged change is on the server's disk, whatever the default of
+//     synchronous_commit, except for DoTx, whose commit is the caller's.
+//   - Claims of one tick exclude each other by a transaction-level advisory lock, and wait for each
+//     other for a tenth of a second. While a transaction of DoTx is open, others see the tick as
+//     Running, by an unknown node.
+//   - DoTx does so in every isolation level. In REPEATABLE READ and SERIALIZABLE, a snapshot that
+//     is older than another's run ends in once.ErrBusy: PostgreSQL refuses to change a row that the
+//     snapshot does not show (manual, section 13.2.2).
 //
 // # What it does not guarantee
 //
-//   - Ticks that a promoted standby had missed may be run again, as what they did in this database was missed with
-//     them. Synchronous standbys prevent it.
-//   - The server's clock can be set: forward by days, and the ends of ticks are forgotten early.
-//   - A role that changes the table by hand.
+//   - Ticks that a promoted standby had missed may be run again. It has missed their work in this
+//     database as well. Synchronous standbys prevent it.
+//   - The server's clock can be set. If it is set forward by days, the ends of ticks are forgotten
+//     early.
+//   - A role can change the table by hand.
 //
 // # What it needs
 //
-// PostgreSQL 14 or later, and the table of Schema, made by Config.CreateTable, Store.Migrate or a migration of yours; on it
-// SELECT, INSERT, UPDATE and DELETE. A row is a tick; those older than eight days are removed, up to a hundred by each
-// run of a Runner. Programs that use DoTx only call Store.Sweep from time to time.
+// It needs PostgreSQL 14 or later, and the table of Schema, with SELECT, INSERT, UPDATE and DELETE
+// on it. Config.CreateTable, Store.Migrate or a migration of yours creates the table. A row is a
+// tick. Each run of a Runner removes up to a hundred rows older than eight days. Programs that use
+// only DoTx must call Store.Sweep from time to time.
 package postgres

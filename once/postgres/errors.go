@@ -12,10 +12,11 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// ErrNoTransaction says that what DoTx or DoSQLTx got is not in a transaction. Nothing was run.
+// ErrNoTransaction says that DoTx or DoSQLTx did not run in a transaction. Nothing was run.
 var ErrNoTransaction = session.ErrNoTransaction
 
-// failed is the error of a statement: one that the server reports has rolled back its transaction.
+// failed converts the error of a statement. If the server reported it, its transaction is rolled
+// back.
 func failed(table string, err error) error {
 	code := sqlstate.Of(err)
 	switch {
@@ -43,7 +44,7 @@ func failed(table string, err error) error {
 }
 
 // isBusy reports whether an error with this SQLSTATE says that nothing was done, and that another
-// transaction may do it.
+// transaction may succeed.
 func isBusy(code string) bool {
 	switch code {
 	case sqlstate.LockNotAvailable, sqlstate.QueryCanceled, sqlstate.CannotConnectNow, sqlstate.UniqueViolation:

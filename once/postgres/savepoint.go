@@ -10,22 +10,22 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
-// A savepoint is what a tick's claim and work are undone to, with the locks on both: the row of a tick that is
-// taken is locked as well (PostgreSQL manual, INSERT, on ON CONFLICT DO UPDATE).
+// A savepoint is the point to which a tick's claim and work can be undone, with the locks on both.
+// The row of a taken tick is locked as well (PostgreSQL manual, INSERT, on ON CONFLICT DO UPDATE).
 type savepoint struct {
 	tx   pgsession.Tx
 	name string
 }
 
-// savepoints are the numbers that are in use in this process. Each is in one savepoint's name, because the work of a
-// tick can run other ticks in its transaction, and ROLLBACK TO would go back to the last savepoint of the name. The
-// lowest free number is taken, because pg_stat_statements keeps each name.
+// savepoints are the numbers in use in this process. Each is part of one savepoint's name, because
+// the work of a tick can run other ticks in its transaction, and ROLLBACK TO goes back to the last
+// savepoint of a name. The lowest free number is used, because pg_stat_statements keeps each name.
 var savepoints struct {
 	mu   sync.Mutex
 	used []bool
 }
 
-// newSavepoint returns one whose name no other has until it is free.
+// newSavepoint returns a savepoint whose name no other has until it is free.
 func newSavepoint(tx pgsession.Tx) (s savepoint, free func()) {
 	savepoints.mu.Lock()
 	defer savepoints.mu.Unlock()
@@ -48,7 +48,7 @@ func (s savepoint) release(ctx context.Context) error {
 	return s.tx.Exec(ctx, "RELEASE SAVEPOINT "+s.name)
 }
 
-// undo undoes what was done since, also when ctx has ended.
+// undo undoes all changes since the savepoint, even if ctx has ended.
 func (s savepoint) undo(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	err := s.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT "+s.name)
@@ -61,7 +61,7 @@ func (s savepoint) undo(ctx context.Context) error {
 	return nil
 }
 
-// call calls fn, and undoes what was done unless it returns nil.
+// call calls fn, and undoes its changes unless it returns nil.
 func (s savepoint) call(ctx context.Context, fn func() error) (err error) {
 	returned := false
 	defer func() {

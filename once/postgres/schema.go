@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// Schema returns the SQL that makes the table of ticks unless it is there, for migrations. table is as
-// in Config; "" = DefaultTable. Nodes need SELECT, INSERT, UPDATE and DELETE on it.
+// Schema returns the SQL, for migrations, that creates the table of ticks unless it exists. table
+// is as in Config; "" = DefaultTable. Nodes need SELECT, INSERT, UPDATE and DELETE on it.
 func Schema(table string) string {
 	table = cmp.Or(table, DefaultTable)
 	_, name := split(table)
@@ -31,14 +31,15 @@ func Schema(table string) string {
 CREATE INDEX IF NOT EXISTS ` + pgx.Identifier{name + "_tick"}.Sanitize() + ` ON ` + quoted(table) + ` (tick)`
 }
 
-// thereSQL needs no rights, not even on the schema: a role that lacks them on a table is not to create it.
+// thereSQL needs no rights, not even on the schema, so that a role without rights on an existing
+// table does not try to create it.
 const thereSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 	WHERE n.nspname OPERATOR(pg_catalog.=) $1::pg_catalog.text AND c.relname OPERATOR(pg_catalog.=) $2::pg_catalog.text)`
 
 // migrateAttempts is how often a creation that lost a race is repeated.
 const migrateAttempts = 5
 
-// Migrate makes the table of ticks unless it is there. Several may do so at a time.
+// Migrate creates the table of ticks unless it exists. Several processes may do so at a time.
 func (s *Store) Migrate(ctx context.Context) error {
 	var there bool
 	schema, name := split(s.table)
@@ -63,7 +64,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return failed(s.table, err)
 }
 
-// lostRace reports whether an error comes from a creation at the same time: IF NOT EXISTS looks before
+// lostRace reports whether an error comes from a concurrent creation: IF NOT EXISTS checks before
 // it creates.
 func lostRace(err error) bool {
 	switch sqlstate.Of(err) {

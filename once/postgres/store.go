@@ -21,7 +21,7 @@ type Store struct {
 	own    bool // pool is to be closed
 	table  string
 	create bool
-	made   atomic.Bool // the table is there, as far as CreateTable is concerned
+	made   atomic.Bool // the table exists, as far as CreateTable is concerned
 }
 
 var _ once.Store = (*Store)(nil)
@@ -53,7 +53,7 @@ func (s *Store) Close() {
 // Keeps implements once.Store.
 func (s *Store) Keeps() time.Duration { return Keeps }
 
-// durably makes a commit wait for the server's disk whatever the default is.
+// durably makes a commit wait for the server's disk, whatever the default is.
 const durably = `SELECT pg_catalog.set_config('synchronous_commit', 'on', true) WHERE pg_catalog.current_setting('synchronous_commit') IN ('off', 'local')`
 
 // Claim implements once.Store in a short transaction.
@@ -80,7 +80,7 @@ func (s *Store) Claim(ctx context.Context, r once.Request) (c once.Claim, err er
 	return c, failed(s.table, err)
 }
 
-// ready makes the table if that is wanted and was not done.
+// ready creates the table if that is wanted and was not done yet.
 func (s *Store) ready(ctx context.Context) error {
 	if !s.create || s.made.Load() {
 		return nil
@@ -104,14 +104,14 @@ func (s *Store) Renew(ctx context.Context, c once.Claim, ttl time.Duration) (tim
 	return max(time.Duration(us)*time.Microsecond, 0), err
 }
 
-// endSQL changes a row that has ended in the same way into itself. Nobody else can have had the tick, because
-// that would be another claim's id.
+// endSQL changes nothing in a row that already ended in the same way. No other node can have had
+// the tick, because its claim would have another id.
 const endSQL = `UPDATE %s SET state = $5::text, expires_at = NULL,
 	ended = CASE WHEN $5::text = 'open' THEN NULL ELSE coalesce(ended, pg_catalog.clock_timestamp()) END
 	WHERE job = $1::text AND tick = $2::timestamptz AND id = $3::text AND token = $4::bigint AND state IN ('running', $5::text)
 	RETURNING 0::bigint`
 
-// End implements once.Store, and forgets some ticks that are older than all windows.
+// End implements once.Store, and removes some ticks that are older than all windows.
 func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
 	to := map[once.State]string{once.Ran: ran, once.Failed: broken, once.Open: givenUp}[state]
 	if to == "" {
@@ -125,11 +125,11 @@ func (s *Store) End(ctx context.Context, c once.Claim, state once.State) error {
 	case !changed:
 		return &once.LostError{Job: c.Job, Tick: c.Tick}
 	}
-	_, _ = s.sweep(ctx) // the next End, or Sweep, does what this one did not
+	_, _ = s.sweep(ctx) // if it fails, the next End or Sweep does it
 	return nil
 }
 
-// change changes the row of a claim in a transaction, and reports whether it was there.
+// change changes the row of a claim in a transaction, and reports whether the row was there.
 func (s *Store) change(ctx context.Context, number *int64, sql string, c once.Claim, last string) (changed bool, err error) {
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, durably); err != nil {

@@ -10,32 +10,36 @@ import (
 	"github.com/pglatch/pglatch/once"
 )
 
-// A PgxTx is what DoTx needs of a transaction; pgx.Tx has it. Pools and connections have it too, and
-// are refused with ErrNoTransaction.
+// A PgxTx has the methods that DoTx needs of a transaction; pgx.Tx has them. Pools and connections
+// have them too, and are refused with ErrNoTransaction.
 type PgxTx = pgsession.PgxTx
 
-// A SQLTx is what DoSQLTx needs of a transaction; *sql.Tx has it, and so have the transactions of
-// libraries on top of it, whatever placeholders they have: no arguments are sent.
+// A SQLTx has the methods that DoSQLTx needs of a transaction. *sql.Tx has them, and so do the
+// transactions of libraries on top of it, whatever their placeholders: no arguments are sent.
 type SQLTx = pgsession.SQLTx
 
-// DoTx runs fn for a tick of a job in a transaction of the caller's, unless the tick is taken: that it
-// was run is committed together with what fn did in the transaction, or neither is. There is nothing to renew, no
-// Store and no Runner; it excludes, and is excluded by, the runs of a Runner on the same table.
+// DoTx runs fn for a tick of a job in a transaction of the caller's, unless the tick is taken. The
+// tick's run and the changes of fn in the transaction are committed together, or not at all. There
+// is nothing to renew, no Store and no Runner. DoTx and the runs of a Runner on the same table
+// exclude each other.
 //
-// If another transaction has claimed the tick and has not ended, DoTx waits for a tenth of a second,
-// and the Result says Running. Who needs to know how that ends calls again. The claim lasts as long as its
-// transaction, so set idle_in_transaction_session_timeout where processes can be stopped or cut off.
+// If another open transaction has claimed the tick, DoTx waits for a tenth of a second, and then
+// the Result says Running. To learn how that ends, call DoTx again. The claim lasts as long as its
+// transaction, so set idle_in_transaction_session_timeout if processes can be stopped or cut off.
 //
-// If fn returns an error, or panics, what it did in the transaction is undone, up to a savepoint from before,
-// and so is the claim: the caller may commit what else the transaction did. Result.State is Open then.
-// ClaimOf finds the claim in the ctx of fn, which may run other ticks in the transaction. A tick that DoTx did not
-// run is not locked by the transaction afterwards.
+// If fn returns an error or panics, its changes in the transaction and the claim are undone, up to
+// an earlier savepoint. The caller may commit the transaction's other changes. Result.State is Open
+// then. ClaimOf finds the claim in the ctx of fn, which may run other ticks in the transaction. If
+// DoTx did not run a tick, the transaction holds no lock on it afterwards.
 //
-// In repeatable read and serializable the transaction's snapshot can be older than another's run: that is
-// once.ErrBusy, and never a second run. PostgreSQL has aborted the transaction then; the whole of it may be
-// tried again, and finds out who ran. So is DoTx best its first statement. *once.WindowError and
-// *once.InvalidError leave the transaction as it was. ErrNoTransaction if tx is none: nothing was run.
-// once.ErrNotReady if the table is missing. Other errors are the driver's, or fn's.
+// In REPEATABLE READ and SERIALIZABLE, the transaction's snapshot can be older than another's run.
+// That is once.ErrBusy, and never a second run. PostgreSQL has then aborted the transaction. If the
+// whole of it is tried again, it finds out which node ran the tick. So DoTx is best its first
+// statement.
+//
+// *once.WindowError and *once.InvalidError leave the transaction unchanged. DoTx returns
+// ErrNoTransaction if tx is not a transaction; nothing was run then. It returns once.ErrNotReady if
+// the table is missing. Other errors are the driver's, or fn's.
 func DoTx(ctx context.Context, tx PgxTx, job string, tick time.Time, fn func(ctx context.Context) error) (once.Result, error) {
 	return Options{}.DoTx(ctx, tx, job, tick, fn)
 }
@@ -45,7 +49,7 @@ func DoSQLTx(ctx context.Context, tx SQLTx, job string, tick time.Time, fn func(
 	return Options{}.DoSQLTx(ctx, tx, job, tick, fn)
 }
 
-// Options are for DoTx and DoSQLTx. The zero value is theirs.
+// Options are for DoTx and DoSQLTx. The functions use the zero value.
 type Options struct {
 	Node   string        // as in once.Config
 	Window time.Duration // the same; at most Keeps

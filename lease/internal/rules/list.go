@@ -7,13 +7,13 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// pageSize is how many records a List reads at a time: a read that lasts holds up others,
-// and keeps SQLite's WAL from being reused.
+// pageSize is how many records a List reads at a time. A long read delays others, and keeps
+// SQLite's WAL from being reused.
 const pageSize = 500
 
-// List yields records as lease.Store says, a page at a time: between pages it holds
-// nothing, so its caller may use the Store. page returns at most size records, in the order
-// of their names: those after a name, from the prefix on.
+// List yields records page by page; see lease.Store. Between pages it holds nothing, so its caller
+// may use the Store. page returns at most size records in the order of their names: those after a
+// name, starting at the prefix.
 func List(r lease.ListRequest, page func(after string, size int) ([]lease.Record, error)) iter.Seq2[lease.Record, error] {
 	return func(yield func(lease.Record, error) bool) {
 		if err := r.Validate(); err != nil {
@@ -31,7 +31,8 @@ func List(r lease.ListRequest, page func(after string, size int) ([]lease.Record
 				return
 			}
 			for _, record := range records {
-				// In the order of bytes, the names with the prefix come first of those from the prefix on.
+				// In byte order, the names with the prefix are the first ones at or after the
+				// prefix.
 				if !strings.HasPrefix(record.Name, r.Prefix) || !yield(record, nil) {
 					return
 				}

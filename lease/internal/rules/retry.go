@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Retry is how long a refused request should wait: a random time, so that a herd
-// spreads, below what remains, and at most a second, since a holder may release
-// before.
+// Retry returns how long a refused request should wait. The time is random, so that a herd spreads,
+// and below remaining. It is at most a second, because a holder may release early.
 func Retry(remaining time.Duration) time.Duration {
 	const shortest, longest = 10 * time.Millisecond, time.Second
 	half := min(max(remaining, shortest), longest) / 2

@@ -1,7 +1,6 @@
-// Package rules decides about leases: given what is stored of a name and the time,
-// what an operation answers and what is stored then. It is pure, for stores that
-// run Go inside their transaction; a store that decides in SQL follows the same
-// rules, and leasetest compares.
+// Package rules decides about leases: from the stored row of a name and the time, it computes an
+// operation's answer and the new row. It is pure, for stores that run Go inside their transaction.
+// A store that decides in SQL follows the same rules, and leasetest compares.
 package rules
 
 import (
@@ -10,11 +9,11 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Row is all that is stored of a name. The zero Row stands for a name of which
-// nothing is stored. All times are the store's.
+// A Row is the stored state of a name. The zero Row stands for an unknown name. All times are the
+// store's.
 type Row struct {
 	lease.Claim                      // of the current or last lease; Token 0 = there is none
-	IdempotencyKey string            // that it was acquired with
+	IdempotencyKey string            // of the acquire
 	Metadata       map[string]string // never changed in place
 	AcquiredAt     time.Time
 	ExpiresAt      time.Time
@@ -35,7 +34,7 @@ func (r Row) expired(now time.Time) bool {
 	return r.known() && r.ReleasedAt.IsZero() && !now.Before(r.ExpiresAt)
 }
 
-// State is the state of the name.
+// State returns the state of the name.
 func (r Row) State(now time.Time) lease.State {
 	switch {
 	case !r.known(), !r.ReleasedAt.IsZero():
@@ -49,8 +48,8 @@ func (r Row) State(now time.Time) lease.State {
 	}
 }
 
-// AvailableAt is when the name can be granted, unless the lease is renewed or
-// released. The zero Row is available.
+// AvailableAt returns when the name can be granted, unless the lease is renewed or released. The
+// zero Row is available.
 func (r Row) AvailableAt() time.Time {
 	if !r.known() {
 		return time.Time{}
@@ -65,7 +64,7 @@ func (r Row) AvailableAt() time.Time {
 	return held
 }
 
-// EndedAt is when the lease ended, or will if it is not renewed or released.
+// EndedAt returns when the lease ended, or will end if it is not renewed or released.
 func (r Row) EndedAt() time.Time {
 	if !r.ReleasedAt.IsZero() {
 		return r.ReleasedAt
@@ -73,7 +72,7 @@ func (r Row) EndedAt() time.Time {
 	return r.ExpiresAt
 }
 
-// Lease is the current or last lease of the name.
+// Lease returns the current or last lease of the name.
 func (r Row) Lease(now time.Time) lease.Lease {
 	l := lease.Lease{Claim: r.Claim, AcquiredAt: r.AcquiredAt, ExpiresAt: r.ExpiresAt, Metadata: r.Metadata}
 	if r.State(now) == lease.Held {
@@ -82,8 +81,8 @@ func (r Row) Lease(now time.Time) lease.Lease {
 	return l
 }
 
-// Record is what Get returns of the name. *lease.NotFoundError of the zero Row is the
-// caller's to return, for it knows the name.
+// Record returns the record of the name, for Get. For the zero Row, the caller must return
+// *lease.NotFoundError, because only the caller knows the name.
 func (r Row) Record(now time.Time) lease.Record {
 	return lease.Record{
 		Lease:       r.Lease(now),

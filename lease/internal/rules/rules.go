@@ -9,17 +9,15 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// errTokens says that a name has had all tokens that there are, which only damaged
-// data can bring about.
+// errTokens says that a name has used up all tokens. Only damaged data can cause that.
 var errTokens = errors.New("lease: no token is left")
 
-// NewID makes the id of a lease.
+// NewID returns a new lease id.
 func NewID() string { return rand.Text() }
 
-// Acquire decides on a request that is valid. It returns what is stored then, which
-// is row itself, with its Version, if the lease is one that the same request got
-// before. floor is no less than the version of any name that a sweep dropped; id is
-// for a new lease.
+// Acquire decides a valid request. It returns the new row. If the same request got the lease
+// before, that is row itself, with its Version. floor is no less than the version of any name that
+// a sweep dropped; id is for a new lease.
 func Acquire(row Row, floor uint64, now time.Time, r lease.AcquireRequest, id string) (Row, lease.Lease, error) {
 	held := row.State(now) == lease.Held
 	if held && r.IdempotencyKey != "" && r.IdempotencyKey == row.IdempotencyKey && r.Holder == row.Holder {
@@ -62,8 +60,7 @@ func (r Row) bound(t time.Time) time.Time {
 	return t
 }
 
-// Renew decides on a request that is valid. It returns what is stored then, with metadata
-// of its own.
+// Renew decides a valid request. It returns the new row, with metadata of its own.
 func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, error) {
 	if err := match(row, r.Claim); err != nil {
 		return row, lease.Lease{}, err
@@ -85,8 +82,8 @@ func Renew(row Row, now time.Time, r lease.RenewRequest) (Row, lease.Lease, erro
 	return next, next.Lease(now), nil
 }
 
-// Release decides on a claim that is valid. It returns what is stored then, which is
-// row itself if the lease was released before.
+// Release decides a valid claim. It returns the new row, which is row itself if the lease was
+// released before.
 func Release(row Row, now time.Time, c lease.Claim) (Row, error) {
 	if err := match(row, c); err != nil {
 		return row, err

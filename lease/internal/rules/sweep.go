@@ -6,15 +6,15 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Sweeping is what a sweep does with one name.
+// A Sweeping is a sweep's decision about one name.
 type Sweeping struct {
-	Row     Row  // what is stored then, unless it is dropped
+	Row     Row  // the new row, unless it is dropped
 	Changed bool // Row is to be stored
 	Drop    bool // the row is to be deleted, after raising the floor to Row.Version in the same transaction
 	Expired int  // leases to count as expired
 }
 
-// Sweep decides on one name. retention is how long it is kept after its lease ended.
+// Sweep decides about one name. retention is how long a name is kept after its lease ended.
 func Sweep(row Row, now time.Time, retention time.Duration) Sweeping {
 	s := Sweeping{Row: row, Expired: row.Uncounted}
 	s.Row.Uncounted = 0

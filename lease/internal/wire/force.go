@@ -6,14 +6,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// DelayHolder is the holder of the lease that keeps a lock from everybody for the LockDelay of one
-// that was ended by force. It ends by expiry, or by force if its token is named.
+// DelayHolder is the holder of the lease that keeps a lock from everybody for the LockDelay of a
+// lease that was ended by force. It ends by expiry, or by force if its token is named.
 const DelayHolder = "pglatch: delay after a forced release"
 
 // A ForceReleaseBody is the body of a release by force.
 type ForceReleaseBody struct {
 	Reason       string `json:"reason"`
-	LeaseID      string `json:"lease_id,omitempty"`      // "" = whatever lease there is
+	LeaseID      string `json:"lease_id,omitempty"`      // "" = the current lease
 	FencingToken uint64 `json:"fencing_token,omitempty"` // 0 = the same
 }
 
@@ -23,7 +23,7 @@ type ForceReleasedBody struct {
 	LockDelayMS int64 `json:"lock_delay_ms"`
 }
 
-// ForceReleasable returns why there is nothing to end by force, unless a lease is named.
+// ForceReleasable returns why there is no lease to end by force, unless a lease is named.
 func ForceReleasable(r lease.Record) error {
 	switch {
 	case r.State == lease.Free:

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrDenied is that of leasehttp.
+// ErrDenied is leasehttp.ErrDenied.
 var ErrDenied error = deniedError{}
 
 type deniedError struct{}
@@ -18,19 +18,19 @@ func (deniedError) Error() string { return "lock server denies access" }
 
 func (deniedError) Is(target error) bool { return target == lease.ErrNotReady }
 
-// A Kind is one row of the table of errors: the handler goes from the sentinel to
-// the status and the type, the client from the type to the error.
+// A Kind is one row of the table of errors. The server maps the sentinel to the status and the
+// type, and the client maps the type to the error.
 type Kind struct {
 	Type     string
 	Status   int
 	Title    string
 	Sentinel error
-	// Read makes of a problem what the client returns. nil = the outcome is unknown.
+	// Read converts a problem to the client's error. nil = the outcome is unknown.
 	Read func(p *Problem, name string) error
 }
 
-// kinds is the table. Where a sentinel has several rows, the first is for errors
-// of a Store, and the handler asks for the others by their type.
+// kinds is the table. If a sentinel has several rows, the first is for errors of a Store, and the
+// server selects the others by their type.
 var kinds = [...]Kind{
 	{TypeHeld, 409, "Lock is held", lease.ErrHeld, readHeld},
 	{TypeStale, 409, "Claim is not the current one", lease.ErrStale, readStale},
@@ -52,8 +52,8 @@ var kinds = [...]Kind{
 	{TypeUnavailable, 503, "Store unavailable; outcome unknown", nil, nil},
 }
 
-// A refusal is an error with a type of its own; without one, the first row of the
-// table that err matches is meant.
+// A refusal is an error with an explicit type. For an error without one, the first row of the table
+// that it matches applies.
 type refusal struct {
 	typ string
 	err error
@@ -62,10 +62,10 @@ type refusal struct {
 func (r *refusal) Error() string { return r.err.Error() }
 func (r *refusal) Unwrap() error { return r.err }
 
-// Refuse is an error of a type, for whoever sent the request.
+// Refuse returns an error of a type, for the client.
 func Refuse(typ, detail string) error { return &refusal{typ, errors.New(detail)} }
 
-// KindOf is the row of the table for an error.
+// KindOf returns the row of the table for an error.
 func KindOf(err error) Kind {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return KindOfType(r.typ)
@@ -81,7 +81,7 @@ func KindOf(err error) Kind {
 	return KindOfType(TypeUnavailable)
 }
 
-// KindOfType is the row of the table for a type of problems; the zero Kind if it has none.
+// KindOfType returns the row of the table for a type of problems; the zero Kind if there is none.
 func KindOfType(typ string) Kind {
 	for _, k := range kinds {
 		if k.Type == typ {

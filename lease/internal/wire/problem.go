@@ -31,8 +31,7 @@ const (
 	TypeInternal         = problem.TypeBase + "internal"
 )
 
-// A Problem is the answer to a request that was refused, in the terms of RFC 9457
-// with extension members.
+// A Problem is the answer to a refused request: the terms of RFC 9457 with extension members.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -40,7 +39,7 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 
 	Lock               string     `json:"lock,omitempty"`
-	OwnerID            string     `json:"owner_id,omitempty"`             // who holds the lock
+	OwnerID            string     `json:"owner_id,omitempty"`             // the holder of the lock
 	TTLRemainingMS     int64      `json:"ttl_remaining_ms,omitempty"`     // until the lock can be granted
 	RecommendedRetryMS int64      `json:"recommended_retry_ms,omitempty"` // jittered
 	ExpiresAt          *time.Time `json:"expires_at,omitempty"`           // when the lease expired
@@ -51,8 +50,7 @@ type Problem struct {
 	Remedy             string     `json:"remedy,omitempty"`
 }
 
-// ProblemOf tells a client of err. Errors that are none of the contract's are not
-// for clients.
+// ProblemOf converts err for a client. Errors outside of the contract are not for clients.
 func ProblemOf(err error) Problem {
 	k := KindOf(err)
 	p := Problem{Type: k.Type, Title: k.Title, Status: k.Status}
@@ -104,5 +102,6 @@ func mismatch(e *lease.StaleError) []string {
 // Jitter spreads d over half to one and a half of it.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(max(d, 1)) }
 
-// DefaultRetry is when a client should ask again, about, if nothing else is known.
+// DefaultRetry is about how long a client should wait before it asks again, if nothing else is
+// known.
 const DefaultRetry = 100 * time.Millisecond

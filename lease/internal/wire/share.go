@@ -14,11 +14,11 @@ const (
 	ModeExclusive = "exclusive" // the whole lock
 )
 
-// IsShare reports whether a share of a lock is asked for.
+// IsShare reports whether the body asks for a share of a lock.
 func (b *AcquireBody) IsShare() bool { return b.Mode != nil || b.Slots != nil }
 
-// ShareRequest is what the server reads, with the terms r. *lease.InvalidError for a mode or slots
-// that are none.
+// ShareRequest converts the body to a request with the terms r. It returns *lease.InvalidError for
+// invalid mode or slots.
 func (b *AcquireBody) ShareRequest(r lease.AcquireRequest) (shared.Request, error) {
 	s := shared.Request{AcquireRequest: r}
 	if b.Mode != nil {
@@ -35,7 +35,7 @@ func (b *AcquireBody) ShareRequest(r lease.AcquireRequest) (shared.Request, erro
 	return s, s.Validate()
 }
 
-// NewShareBody is what a client sends.
+// NewShareBody returns the body of a client's request for a share.
 func NewShareBody(r shared.Request) AcquireBody {
 	b := NewAcquireBody(r.AcquireRequest)
 	b.Mode = new(ModeShared)
@@ -48,7 +48,7 @@ func NewShareBody(r shared.Request) AcquireBody {
 	return b
 }
 
-// Share is what a client reads.
+// Share converts the answer to the client's share.
 func (b *LeaseBody) Share(asked lease.Moment) shared.Share {
 	return shared.Share{Lease: b.Lease(), Lock: b.ShareOf, Slot: b.Slot, Fence: b.Fence, Asked: asked}
 }

@@ -1,5 +1,5 @@
-// Package wire is what client and server of leases over HTTP share: the bodies of requests
-// and answers, and the table of errors and problems.
+// Package wire has the parts that client and server of leases over HTTP share: the bodies of
+// requests and answers, and the table of errors and problems.
 package wire
 
 import (
@@ -17,8 +17,8 @@ const (
 	fieldToken = "fencing_token"
 )
 
-// RequestID is the header of a request that its answer has, too, so that a client knows
-// its answer from another's. The server takes any value, and leaves one out that is long.
+// RequestID is the header that an answer copies from its request, so that a client recognizes its
+// own answer. The server copies any value, except one that is too long.
 const (
 	RequestID    = "Pglatch-Request-Id"
 	MaxRequestID = 64 // bytes
@@ -30,8 +30,7 @@ const JSONType = "application/json"
 // MaxPage is how many locks a page of a list has at most.
 const MaxPage = 1000
 
-// fields are the contract's names and those on the wire; numeric fields can be out
-// of range.
+// fields maps the contract's names to those on the wire. Numeric fields can be out of range.
 var fields = [...]struct {
 	contract, wire string
 	numeric        bool
@@ -94,12 +93,13 @@ type AcquireBody struct {
 	MinHoldMS      int64             `json:"min_hold_ms,omitempty"`
 	MaxLifetimeMS  int64             `json:"max_lifetime_ms,omitempty"`
 
-	// Nil is left out: what is there and says nothing is refused, for it is none of an ordinary lease.
+	// nil leaves the field out. A field that is present but empty is refused, because it does not
+	// ask for an ordinary lease.
 	Mode  *string `json:"mode,omitempty"` // see ModeShared; nil = that if there are slots, else an ordinary lease
 	Slots *int    `json:"slots,omitempty"`
 }
 
-// NewAcquireBody is what a client sends.
+// NewAcquireBody returns the body of a client's acquire.
 func NewAcquireBody(r lease.AcquireRequest) AcquireBody {
 	return AcquireBody{
 		OwnerID: r.Holder, TTLMS: r.TTL.Milliseconds(), Metadata: r.Metadata, IdempotencyKey: r.IdempotencyKey,
@@ -107,7 +107,7 @@ func NewAcquireBody(r lease.AcquireRequest) AcquireBody {
 	}
 }
 
-// Request is what the server reads, for a lock.
+// Request converts the body to the server's request, for a lock.
 func (b *AcquireBody) Request(name string) lease.AcquireRequest {
 	return lease.AcquireRequest{
 		Name: name, Holder: b.OwnerID, TTL: Milliseconds(b.TTLMS), Metadata: b.Metadata, IdempotencyKey: b.IdempotencyKey,
@@ -122,12 +122,12 @@ type ClaimBody struct {
 	FencingToken uint64 `json:"fencing_token"`
 }
 
-// NewClaimBody leaves the name out: it is in the path.
+// NewClaimBody leaves the name out, because it is in the path.
 func NewClaimBody(c lease.Claim) ClaimBody {
 	return ClaimBody{OwnerID: c.Holder, LeaseID: c.ID, FencingToken: c.Token}
 }
 
-// Claim is the claim on a lock.
+// Claim returns the claim on a lock.
 func (b *ClaimBody) Claim(name string) lease.Claim {
 	return lease.Claim{Name: name, Holder: b.OwnerID, ID: b.LeaseID, Token: b.FencingToken}
 }
@@ -139,7 +139,7 @@ type RenewBody struct {
 	Metadata map[string]string `json:"metadata,omitzero"` // nil = unchanged
 }
 
-// An AdoptBody says whose lease is to be taken up again.
+// An AdoptBody identifies the lease to adopt.
 type AdoptBody struct {
 	OwnerID string `json:"owner_id"`
 	LeaseID string `json:"lease_id"`
@@ -164,18 +164,18 @@ type RenewedBody struct {
 	Results []RenewalResult `json:"results"`
 }
 
-// A RenewalResult is what a renewal alone would have been answered: one of both is set.
+// A RenewalResult is the answer that a single renewal would have got. One of both is set.
 type RenewalResult struct {
 	Lease   *LeaseBody `json:"lease,omitempty"`
 	Problem *Problem   `json:"problem,omitempty"`
 }
 
-// NewRenewBody is what a client sends.
+// NewRenewBody returns the body of a client's renewal.
 func NewRenewBody(r lease.RenewRequest) RenewBody {
 	return RenewBody{ClaimBody: NewClaimBody(r.Claim), TTLMS: r.TTL.Milliseconds(), Metadata: r.Metadata}
 }
 
-// Request is what the server reads, for a lock.
+// Request converts the body to the server's request, for a lock.
 func (b *RenewBody) Request(name string) lease.RenewRequest {
 	return lease.RenewRequest{Claim: b.Claim(name), TTL: Milliseconds(b.TTLMS), Metadata: b.Metadata}
 }
@@ -190,7 +190,7 @@ type ReleaseBody struct {
 type LeaseBody struct {
 	Lock           string            `json:"lock"`
 	OwnerID        string            `json:"owner_id"`
-	LeaseID        string            `json:"lease_id,omitempty"` // not in a record for those who may not write
+	LeaseID        string            `json:"lease_id,omitempty"` // omitted in records for clients without the right
 	FencingToken   uint64            `json:"fencing_token"`
 	AcquiredAt     time.Time         `json:"acquired_at"`
 	ExpiresAt      time.Time         `json:"expires_at"`
@@ -203,7 +203,7 @@ type LeaseBody struct {
 	Fence   uint64 `json:"fence,omitempty"`    // in the answer to an acquire of a share
 }
 
-// NewLeaseBody is what the server answers.
+// NewLeaseBody returns the server's answer.
 func NewLeaseBody(l lease.Lease) LeaseBody {
 	lock, slot, _ := shared.ParseName(l.Name)
 	return LeaseBody{
@@ -213,7 +213,7 @@ func NewLeaseBody(l lease.Lease) LeaseBody {
 	}
 }
 
-// Lease is what a client reads.
+// Lease converts the answer to the client's lease.
 func (b *LeaseBody) Lease() lease.Lease {
 	return lease.Lease{
 		Claim:      lease.Claim{Name: b.Lock, Holder: b.OwnerID, ID: b.LeaseID, Token: b.FencingToken},
@@ -227,7 +227,7 @@ type ReleasedBody struct {
 	ClaimBody
 }
 
-// A RecordBody is what is known of a lock.
+// A RecordBody is the record of a lock.
 type RecordBody struct {
 	LeaseBody
 	State         string `json:"state"`
@@ -235,12 +235,12 @@ type RecordBody struct {
 	AvailableInMS int64  `json:"available_in_ms"`
 }
 
-// NewRecordBody is what the server answers.
+// NewRecordBody returns the server's answer.
 func NewRecordBody(r lease.Record) RecordBody {
 	return RecordBody{LeaseBody: NewLeaseBody(r.Lease), State: r.State.String(), Version: r.Version, AvailableInMS: CeilMS(r.AvailableIn)}
 }
 
-// Record is what a client reads.
+// Record converts the answer to the client's record.
 func (b *RecordBody) Record() lease.Record {
 	r := lease.Record{Lease: b.Lease(), Version: b.Version, AvailableIn: Milliseconds(b.AvailableInMS)}
 	for _, s := range []lease.State{lease.Free, lease.Held, lease.Expired} {
@@ -257,13 +257,13 @@ type PageBody struct {
 	Next  string       `json:"next,omitempty"` // the "after" of the next page; "" = this is the last
 }
 
-// longest is what Milliseconds makes of greater numbers: no field allows it.
+// longest is the result of Milliseconds for greater numbers. No field allows it.
 const longest = 2 * lease.LongestLifetime
 
-// Milliseconds is n of them, cut to what no field allows.
+// Milliseconds returns n milliseconds, capped at a value that no field allows.
 func Milliseconds(n int64) time.Duration {
 	return time.Duration(max(min(n, longest.Milliseconds()), -longest.Milliseconds())) * time.Millisecond
 }
 
-// CeilMS is d in milliseconds, rounded up.
+// CeilMS returns d in milliseconds, rounded up.
 func CeilMS(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
