@@ -10,15 +10,15 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A Backend is one node's way to an Election. Beside the contract of
-// driver.Backend, all its methods are safe for concurrent use.
+// A Backend is one node's access to an Election. Beyond the contract of driver.Backend, all its methods are
+// safe for concurrent use.
 type Backend struct {
 	election *Election
 
-	// The rest is guarded by the Election's mu.
+	// The fields below are guarded by the Election's mu.
 	waits      int         // calls of Wait that have not returned
-	leadership *leadership // the last one that was acquired here; it may have ended
-	clean      bool        // it had a clean start
+	leadership *leadership // the last one acquired here; it may have ended
+	clean      bool        // that leadership had a clean start
 	ttl        time.Duration
 	failure    error
 	cut        bool
@@ -43,24 +43,23 @@ func (b *Backend) Kill() {
 	b.endOwnLocked(false)
 }
 
-// SetUnavailable lets all calls of this node fail with err, until it is set to nil.
-// A lease goes on meanwhile, and ends.
+// SetUnavailable makes all calls of this node fail with err, until it is set to nil. Meanwhile a lease
+// continues, and ends.
 func (b *Backend) SetUnavailable(err error) {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
 	b.failure = err
 }
 
-// Cut takes the node's network away without a word: its calls hang until their ctx
-// ends, it does not hear of a loss, and what it holds ends by its lease. Close
-// drops only the node's own end.
+// Cut silently cuts the node's network: its calls hang until their ctx ends, it does not learn of a loss, and
+// its leadership ends by its lease. Close drops only the node's own end.
 func (b *Backend) Cut() {
 	b.election.mu.Lock()
 	defer b.election.mu.Unlock()
 	b.cut = true
 }
 
-// Heal ends a Cut: calls that hang go on.
+// Heal ends a Cut: calls that hang continue.
 func (b *Backend) Heal() {
 	e := b.election
 	e.mu.Lock()
@@ -120,7 +119,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 	return nil
 }
 
-// knowsLoss reports whether Lost said that leadership is gone.
+// knowsLoss reports whether Lost has announced that leadership is gone.
 func (b *Backend) knowsLoss() bool {
 	select {
 	case <-b.Lost():
@@ -208,7 +207,7 @@ func (b *Backend) addWait(n int) {
 	b.waits += n
 }
 
-// Contested implements driver.Contest: whether another node leads, or is in Wait.
+// Contested implements driver.Contest. It reports whether another node leads or is in Wait.
 func (b *Backend) Contested(ctx context.Context) (bool, error) {
 	if err := b.reachLocked(ctx); err != nil {
 		return false, fmt.Errorf("leadertest: contested: %w", err)
@@ -229,7 +228,7 @@ func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, er
 	return holder, ok, nil
 }
 
-// reachLocked gets through to the store. It returns with mu locked, or an error.
+// reachLocked connects to the store. It returns with mu locked, or an error.
 func (b *Backend) reachLocked(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
@@ -254,8 +253,7 @@ func (b *Backend) reachLocked(ctx context.Context) error {
 	return nil
 }
 
-// endOwnLocked ends what this node holds; what a Close during a cut left behind has
-// no clean end.
+// endOwnLocked ends this node's leadership. If a Close during a cut left it behind, its end is not clean.
 func (b *Backend) endOwnLocked(clean bool) {
 	if t := b.election.leadership; t != nil && t.owner == b {
 		b.election.endLocked(t, clean && t == b.leadership)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowEnd is how long after the end of its ctx an attempt may have dropped its connection. The store may notice that after the
-// Release.
+// slowEnd is how long after the end of its ctx an attempt may have dropped its connection. The store may
+// notice that only after the Release.
 const slowEnd = 200 * time.Millisecond
 
 var cancelCases = []testCase{

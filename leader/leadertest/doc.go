@@ -1,20 +1,18 @@
-// Package leadertest has an election in memory, for tests of programs that use
-// package leader, and the conformance suite that every leader.Backend passes.
+// Package leadertest has an election in memory, for tests of programs that use package leader, and the
+// conformance suite that every leader.Backend passes.
 //
-// An Election is the store that the nodes of one election share; each node's
-// Elector gets a Backend of its own:
+// An Election is the store that the nodes of one election share. Each node's Elector gets a Backend of its
+// own:
 //
 //	election := leadertest.NewElection()
 //	a, err := leader.New(leader.Config{Name: "scheduler", Backend: election.Backend()})
 //	b, err := leader.New(leader.Config{Name: "scheduler", Backend: election.Backend()})
 //
-// It measures time with package time alone and starts no goroutine that waits for
-// anything else, so it also works inside a bubble of testing/synctest, where a
-// lease of an hour ends at once. Faults are injected by calls: Kill, Cut,
-// SetUnavailable and Steal.
+// It measures time with package time alone and starts no goroutine that waits for anything else. So it also
+// works inside a bubble of testing/synctest, where a lease of an hour ends at once. Calls inject faults:
+// Kill, Cut, SetUnavailable and Steal.
 //
-// A Backend has all optional abilities. To try a program on a backend with fewer,
-// name those that are left:
+// A Backend has all optional abilities. To test a program on a backend with fewer, name the remaining ones:
 //
 //	plain := struct{ leader.Backend }{election.Backend()}
 package leadertest

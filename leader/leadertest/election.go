@@ -7,36 +7,33 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// An Election is a store in memory in which one election is held. Its methods are
-// safe for concurrent use.
+// An Election is an in-memory store that holds one election. Its methods are safe for concurrent use.
 type Election struct {
 	mu         sync.Mutex
 	leadership *leadership // nil = nobody leads
 	term       driver.Term
 	clean      bool          // the last leader released
-	changed    chan struct{} // closed, and made anew, when leadership may be free
+	changed    chan struct{} // closed and replaced when leadership may be free
 	all        []*Backend
 }
 
-// A leadership lasts from its begin to its end; it is guarded by the
-// Election's mu.
+// A leadership lasts from its begin to its end. It is guarded by the Election's mu.
 type leadership struct {
 	owner    *Backend // nil if it was stolen
 	identity string
-	term     driver.Term // zero: a Wait took it, for the next TryAcquire to adopt
+	term     driver.Term // zero = a Wait took it, and the next TryAcquire adopts it
 	since    time.Time
 	until    time.Time // renewed until
 	expiry   *time.Timer
-	lost     chan struct{} // closed when the owner may know that it is gone
+	lost     chan struct{} // closed when the owner may learn that it is gone
 }
 
-// NewElection returns an election that nobody has led yet: its first term is 1.1,
-// and has a clean start.
+// NewElection returns an election that nobody has led yet: its first term is 1.1 and has a clean start.
 func NewElection() *Election {
 	return &Election{term: driver.Term{Era: 1}, clean: true, changed: make(chan struct{})}
 }
 
-// Backend returns another node's way to the election.
+// Backend returns another node's access to the election.
 func (e *Election) Backend() *Backend {
 	b := &Backend{election: e, ttl: driver.DefaultLeaseDuration, heal: make(chan struct{})}
 	e.mu.Lock()
@@ -45,8 +42,8 @@ func (e *Election) Backend() *Backend {
 	return b
 }
 
-// Kill ends whoever leads, as if the server had ended its session: leadership is
-// free at once, the leader learns it, and the next one has no clean start.
+// Kill ends the present leadership, as if the server had ended the leader's session: leadership is free at
+// once, the leader learns of it, and the next leader has no clean start.
 func (e *Election) Kill() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -55,7 +52,7 @@ func (e *Election) Kill() {
 	}
 }
 
-// Steal makes somebody outside lead for ttl, in a new term, whoever led before.
+// Steal makes an outsider lead for ttl, in a new term, whoever led before.
 func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,8 +64,8 @@ func (e *Election) Steal(identity string, ttl time.Duration) driver.Term {
 	return t.term
 }
 
-// SetUnavailable lets all calls of all nodes fail with err, until it is set to nil.
-// A lease goes on meanwhile, and ends.
+// SetUnavailable makes all calls of all nodes fail with err, until it is set to nil. Meanwhile a lease
+// continues, and ends.
 func (e *Election) SetUnavailable(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +74,7 @@ func (e *Election) SetUnavailable(err error) {
 	}
 }
 
-// Leader returns who leads.
+// Leader returns the present leader.
 func (e *Election) Leader() (holder driver.Holder, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +85,7 @@ func (e *Election) Leader() (holder driver.Holder, ok bool) {
 	return driver.Holder{Identity: e.leadership.identity, Term: e.leadership.term, Since: e.leadership.since, Detail: "in memory"}, true
 }
 
-// beginLocked takes leadership, which is free.
+// beginLocked takes leadership, which must be free.
 func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *leadership {
 	t := &leadership{owner: owner, lost: make(chan struct{}), until: time.Now().Add(ttl)}
 	t.expiry = time.AfterFunc(ttl, func() {
@@ -100,7 +97,7 @@ func (e *Election) beginLocked(owner *Backend, ttl time.Duration) *leadership {
 	return t
 }
 
-// renewLocked prolongs a leadership.
+// renewLocked extends a leadership.
 func (t *leadership) renewLocked(ttl time.Duration) {
 	t.until = time.Now().Add(ttl)
 	t.expiry.Reset(ttl)
@@ -114,8 +111,7 @@ func (e *Election) electLocked(t *leadership, identity string) (clean bool) {
 	return clean
 }
 
-// expireLocked frees leadership whose time is over, though its timer may not have
-// run yet.
+// expireLocked frees leadership whose time is over, even if its timer has not run yet.
 func (e *Election) expireLocked() {
 	if t := e.leadership; t != nil && !time.Now().Before(t.until) {
 		e.endLocked(t, false)
@@ -133,13 +129,13 @@ func (e *Election) endLocked(t *leadership, clean bool) {
 		e.clean = clean
 	}
 	if t.owner == nil || !t.owner.cut {
-		t.announceLossLocked() // else nobody hears of it before the cut ends
+		t.announceLossLocked() // otherwise the owner learns of it only when the cut ends
 	}
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// announceLossLocked says to the owner that the leadership is over.
+// announceLossLocked tells the owner that the leadership is over.
 func (t *leadership) announceLossLocked() {
 	select {
 	case <-t.lost:

@@ -24,7 +24,7 @@ var leaseCases = []testCase{
 				s.confirmed = began
 				s.refuse(b, "b")
 				continue
-			} else if time.Since(renewed) < s.ttl*4/5 { // a node stops to lead some time before its lease ends
+			} else if time.Since(renewed) < s.ttl*4/5 { // a node stops leading some time before its lease ends
 				require.NoError(s, err)
 			}
 			s.Log("this machine was too busy to renew in time: beginning again")
@@ -100,7 +100,7 @@ var leaseCases = []testCase{
 		defer cancel()
 		_ = a.Release(ctx, "a")
 		shut(a)
-		s.eventually(func() bool { // the first attempt may meet what is left of the cut
+		s.eventually(func() bool { // the first attempt may still be affected by the cut
 			ok, err := s.try(a, "a")
 			if ok {
 				s.hurry()

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// within bounds a look.
+// within returns the context of one look.
 func (s *suite) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.Context(), s.bound())
 }
@@ -39,7 +39,7 @@ var observeCases = []testCase{
 		s.refuse(b, "b")
 		holder, ok := observe()
 		if !ok {
-			stop() // which gives the case up if the lease ended
+			stop() // stop gives up the case if the lease has ended
 		}
 		require.True(s, ok)
 		assert.Equal(s, "a", holder.Identity)
@@ -95,7 +95,7 @@ var observeCases = []testCase{
 			s.Helper()
 			others := contested()
 			if !others {
-				s.hurry() // what a wait holds ends by its lease
+				s.hurry() // a leadership held by a wait ends with its lease
 			}
 			assert.True(s, others, why)
 		}

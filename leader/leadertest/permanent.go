@@ -24,7 +24,7 @@ var permanentCases = []testCase{
 				var ok bool
 				ok, err = s.try(b, "a")
 				assert.False(s, ok, name)
-				return errors.Is(err, driver.ErrPermanent) || time.Since(began) < s.ttl/2 // else the attempt had no time to see it
+				return errors.Is(err, driver.ErrPermanent) || time.Since(began) < s.ttl/2 // a longer attempt had no time to detect the mistake
 			}, "%s: no attempt has an end", name)
 			require.ErrorIs(s, err, driver.ErrPermanent, name)
 			require.NotErrorIs(s, err, driver.ErrLost, name)

@@ -14,10 +14,10 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// stressRounds is how many leaderships a stress test has.
+// stressRounds is the number of leaderships in a stress test.
 const stressRounds = 100
 
-// A spell is a time in which a node could rely on leadership.
+// A spell is a period in which a node could rely on leadership.
 type spell struct {
 	who      string
 	from, to time.Time
@@ -58,7 +58,7 @@ var stressCases = []testCase{
 	}},
 }
 
-// compete is one node: it leads for a moment, again and again.
+// compete acts as one node: it leads for a moment, again and again.
 func (s *suite) compete(ctx context.Context, enough func(), b driver.Backend, identity string, held *spells) {
 	waiter, _ := b.(driver.Waiter)
 	termer, _ := b.(driver.Termer)
@@ -102,7 +102,7 @@ func (s *suite) compete(ctx context.Context, enough func(), b driver.Backend, id
 		}
 		v.to = time.Now()
 		if latest := asked.Add(s.ttl); v.to.After(latest) {
-			v.to = latest // a busy machine: it could rely on no more
+			v.to = latest // busy machine: the node could rely on no more
 		}
 		if held.add(v) {
 			enough()
@@ -114,17 +114,18 @@ func (s *suite) compete(ctx context.Context, enough func(), b driver.Backend, id
 	}
 }
 
-// pauses tell whether the machine stood still between two calls of one node, so that its session may have ended.
+// pauses detect whether the machine stood still between two calls of one node, so that its session may have
+// ended.
 type pauses struct {
-	longest time.Duration // that is no pause
-	last    time.Time     // a call ended
+	longest time.Duration // longest time that is not a pause
+	last    time.Time     // end of the last call
 	paused  bool
 }
 
-// begin forgets the pauses before.
+// begin forgets earlier pauses.
 func (m *pauses) begin(longest time.Duration) { *m = pauses{longest: longest, last: time.Now()} }
 
-// excuse notes the end of a call, and reports whether its error may come from a pause.
+// excuse records the end of a call, and reports whether its error may come from a pause.
 func (m *pauses) excuse(err error) bool {
 	now := time.Now()
 	m.paused = m.paused || now.Sub(m.last) > m.longest

@@ -14,38 +14,36 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A Harness says how to test an implementation of driver.Backend.
+// A Harness describes how to test an implementation of driver.Backend.
 type Harness struct {
-	// New begins a fresh election and returns a function that makes one node's backend
-	// for each call. The suite releases and closes what it makes. Required.
+	// New begins a fresh election and returns a function that creates one node's backend for each call. The
+	// suite releases and closes these backends. Required.
 	New func(t *testing.T) func() driver.Backend
 
-	// TTL is the lease that the suite asks for. It should be short, since the suite
-	// waits for its end a few times, but several times longer than a call can take on a
-	// busy machine. Required.
+	// TTL is the lease that the suite requests. It should be short, because the suite waits for its end a few
+	// times. It should be several times longer than a call can take on a busy machine. Required.
 	TTL time.Duration
 
-	// Kill ends the session, or whatever carries the leadership of backend, from
-	// outside. Leadership must be free at once, or after TTL. nil = leadership is
-	// left to expire instead.
+	// Kill ends, from outside, the session or other carrier of backend's leadership. Leadership must then be
+	// free at once, or after TTL. nil = the suite lets leadership expire instead.
 	Kill func(t *testing.T, backend driver.Backend)
 
-	// Cut takes the network of backend away until heal is called. nil = not tested.
+	// Cut cuts backend's network until heal is called. nil = not tested.
 	Cut func(t *testing.T, backend driver.Backend) (heal func())
 
-	// Mistakes make backends with which no attempt can succeed until somebody changes
-	// something, such as a wrong password or a missing table, by their names. What they make
-	// is closed by the suite. nil = not tested.
+	// Mistakes create backends with a permanent error, such as a wrong password or a missing table, by their
+	// names. No attempt with them can succeed until somebody changes something. The suite closes these
+	// backends. nil = not tested.
 	Mistakes map[string]func(t *testing.T) driver.Backend
 
-	// WaitSpendsTerms says that what Wait holds has a term already, which nobody leads in
-	// if it is given up: the next leader's term is greater by more than one then.
+	// WaitSpendsTerms means that a leadership held by Wait already has a term. If it is given up, nobody
+	// leads in that term, and the next leader's term is greater by more than one.
 	WaitSpendsTerms bool
 }
 
-// Run runs the conformance suite as parallel subtests of t. It checks the contract
-// of driver.Backend and of each optional interface that the backends implement; for
-// one that counts no terms, what needs terms is left out.
+// Run runs the conformance suite as parallel subtests of t. It checks the contract of driver.Backend and of
+// each optional interface that the backends implement. For a backend without terms it skips the checks that
+// need terms.
 func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	require.NotNil(t, h.New, "leadertest: Harness.New")
 	require.Positive(t, h.TTL, "leadertest: Harness.TTL")
@@ -59,13 +57,13 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	}
 }
 
-// mostTries is how often a case is played again because its steps took longer than a lease.
+// mostTries is how often a case is repeated because its steps took longer than a lease.
 const mostTries = 20
 
-// errTooSlow ends a case in which a lease may have ended between two steps, so that it shows nothing.
+// errTooSlow ends a case in which a lease may have ended between two steps, so that its result means nothing.
 var errTooSlow = errors.New("leadertest: the steps took longer than the lease")
 
-// play plays a case in an election of its own, and reports whether it showed anything.
+// play runs a case in an election of its own, and reports whether its result means anything.
 func play(t *testing.T, h Harness, c testCase) (shown bool) {
 	t.Helper()
 	defer func() {
@@ -82,29 +80,29 @@ func play(t *testing.T, h Harness, c testCase) (shown bool) {
 	return true
 }
 
-// A testCase is one property.
+// A testCase tests one property.
 type testCase struct {
 	name string
 	run  func(s *suite)
 }
 
-// A suite is one test case at work on one election.
+// A suite runs one test case on one election.
 type suite struct {
 	*testing.T
 	h    Harness
 	ttl  time.Duration
 	node func() driver.Backend
 
-	ctx  context.Context // of this play
+	ctx  context.Context // context of this play
 	work sync.WaitGroup  // goroutines of this play
 
 	confirmed time.Time     // when the last attempt or renewal that succeeded began
 	acted     time.Time     // when the last call ended
-	longest   time.Duration // of the times from the end of a call to the end of the next one
-	dropped   bool          // a backend gave its connection up, because the store was too slow
+	longest   time.Duration // longest time between the ends of two consecutive calls
+	dropped   bool          // a backend gave up its connection, because the store was too slow
 }
 
-// Context ends with this play of the case.
+// Context returns a context that ends with this play of the case.
 func (s *suite) Context() context.Context { return s.ctx }
 
 // end ends the goroutines of a play, before the backends are closed.
@@ -121,30 +119,30 @@ func (s *suite) end(cancel func()) {
 	}
 }
 
-// hurry gives the case up if the lease that was confirmed last may have ended, a little before its TTL.
+// hurry gives up the case if the lease that was confirmed last may have ended, a little before its TTL.
 func (s *suite) hurry() {
 	if time.Since(s.confirmed) > s.ttl*4/5 {
 		panic(errTooSlow)
 	}
 }
 
-// called notes the end of a call.
+// called records the end of a call.
 func (s *suite) called() {
 	now := time.Now()
 	s.longest, s.acted = max(s.longest, now.Sub(s.acted)), now
 }
 
-// excuse gives the case up after a failure, if a session may have ended because this machine stood still.
+// excuse gives up the case after a failure, if a session may have ended because this machine stood still.
 func (s *suite) excuse() {
 	if s.dropped || s.longest > s.ttl/2 {
 		panic(errTooSlow)
 	}
 }
 
-// bound is how long anything may take that should come soon.
+// bound returns the time limit for anything that should come soon.
 func (s *suite) bound() time.Duration { return 20*s.ttl + 10*time.Second }
 
-// backend makes a node's backend, which is closed at the end.
+// backend creates a node's backend, which is closed at the end.
 func (s *suite) backend() driver.Backend {
 	b := s.node()
 	s.Cleanup(func() {
@@ -162,7 +160,7 @@ func shut(b driver.Backend) {
 	}
 }
 
-// try makes attempts until one is not pending.
+// try repeats attempts until one is not pending.
 func (s *suite) try(b driver.Backend, identity string) (bool, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), s.bound())
 	defer cancel()
@@ -190,7 +188,7 @@ func (s *suite) lead(b driver.Backend, identity string) {
 	s.confirmed = began
 }
 
-// refuse checks that b cannot lead, because somebody else does.
+// refuse checks that b cannot lead, because another node does.
 func (s *suite) refuse(b driver.Backend, identity string) {
 	s.Helper()
 	ok, err := s.try(b, identity)
@@ -205,8 +203,8 @@ func (s *suite) refuse(b driver.Backend, identity string) {
 	require.False(s, ok, "%s acquires leadership that is taken", identity)
 }
 
-// succeed makes b lead as soon as it can. An attempt may fail, since sessions were
-// killed before: then b gets the calls that an Elector makes then.
+// succeed makes b lead as soon as it can. An attempt may fail, because sessions were killed before. Then b
+// gets the calls that an Elector makes in that case.
 func (s *suite) succeed(b driver.Backend, identity string) {
 	s.Helper()
 	s.longest = 0
@@ -236,7 +234,7 @@ func (s *suite) release(b driver.Backend, identity string) {
 	require.NoError(s, err, "%s releases", identity)
 }
 
-// keep renews the leadership of b, which must succeed.
+// keep renews b's leadership, which must succeed.
 func (s *suite) keep(b driver.Backend, identity string) {
 	s.Helper()
 	began := time.Now()
@@ -256,15 +254,15 @@ func (s *suite) renew(b driver.Backend, identity string) error {
 	return b.Renew(ctx, identity, s.ttl)
 }
 
-// endLeadership takes leadership from b, without b's help.
+// endLeadership ends b's leadership without b's help.
 func (s *suite) endLeadership(b driver.Backend) {
 	if s.h.Kill != nil {
 		s.h.Kill(s.T, b)
 	}
-	// Without Kill, nobody renews it.
+	// Without Kill, the lease expires because nobody renews it.
 }
 
-// eventually polls on this goroutine, as the calls of one backend must be.
+// eventually polls on this goroutine, because all calls of one backend must come from one goroutine.
 func (s *suite) eventually(condition func() bool, message string, args ...any) {
 	s.Helper()
 	deadline := time.Now().Add(s.bound())
@@ -276,7 +274,7 @@ func (s *suite) eventually(condition func() bool, message string, args ...any) {
 	}
 }
 
-// needs skips a case that the backend has no interface for.
+// needs skips the case if the backend lacks the interface.
 func needs[Ability any](s *suite, b driver.Backend) Ability {
 	s.Helper()
 	ability, ok := b.(Ability)
@@ -286,7 +284,7 @@ func needs[Ability any](s *suite, b driver.Backend) Ability {
 	return ability
 }
 
-// term is the term of b's last leadership; the case is skipped if there are none.
+// term returns the term of b's last leadership. It skips the case if there are no terms.
 func (s *suite) term(b driver.Backend) driver.Term {
 	s.Helper()
 	term := needs[driver.Termer](s, b).Term()

@@ -17,7 +17,7 @@ var termCases = []testCase{
 			term := s.term(b)
 			if i > 0 {
 				if !term.Follows(last) {
-					s.excuse() // an attempt may have counted, and had no time to say so
+					s.excuse() // an attempt may have counted a term without time to report it
 				}
 				require.Positive(s, term.Compare(last), "%v after %v", term, last)
 				require.True(s, term.Follows(last), "%v after %v", term, last)
@@ -40,7 +40,7 @@ var termCases = []testCase{
 		if _, ok := b.(driver.Waiter); ok {
 			s.release(a, "a")
 			s.waited(s.waiting(s.Context(), b))
-			s.release(b, "b") // it may have held it
+			s.release(b, "b") // b may have held leadership
 		} else {
 			s.release(a, "a")
 		}

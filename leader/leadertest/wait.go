@@ -43,16 +43,16 @@ func (s *suite) waited(over <-chan error) {
 	require.NoError(s, err)
 }
 
-// canceled checks that a Wait ended with its ctx. A backend that had to drop its connection says so, and the store may
-// notice it later.
+// canceled checks that a Wait ended with its ctx. A backend that had to drop its connection reports that, and
+// the store may notice it later.
 func (s *suite) canceled(err error) {
 	s.Helper()
 	s.dropped = errors.Is(err, driver.ErrConnection)
 	require.ErrorIs(s, err, context.Canceled)
 }
 
-// keepLeading renews a's leadership, which was confirmed just now, until stop. stop gives the case up if a renewal came too late,
-// and may be called again.
+// keepLeading renews a's leadership, which was confirmed just now, until stop is called. stop gives up the
+// case if a renewal came too late, and may be called again.
 func (s *suite) keepLeading(a driver.Backend, identity string) (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	end := sync.OnceFunc(func() { close(quit) })
@@ -127,7 +127,7 @@ var waitCases = []testCase{
 		s.canceled(err)
 		s.release(a, "a")
 		for range 5 {
-			<-time.After(s.ttl / 20) // in which a wait that goes on would get it
+			<-time.After(s.ttl / 20) // long enough for a wait that is still running to get it
 			s.lead(c, "c")
 			s.release(c, "c")
 		}
@@ -139,7 +139,7 @@ var waitCases = []testCase{
 		over := s.waiting(s.Context(), b)
 		s.release(a, "a")
 		s.waited(over)
-		s.release(b, "b") // in place of the attempt: a stop came between
+		s.release(b, "b") // instead of an attempt, as if a stop came between
 		s.lead(c, "c")
 		s.refuse(b, "b")
 	}},

@@ -10,14 +10,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// An asking is a request for the lease whose outcome is not known yet. It is sent in
-// a goroutine of its own, so that the end of a caller's ctx does not end it half way:
-// a request that was given up can still be granted, after the one that looks for it.
+// An asking is a request for the lease whose outcome is not known yet. It is sent in a goroutine of its own,
+// so that the end of a caller's ctx does not interrupt it. An interrupted request can still be granted, after
+// the request that looks for it.
 type asking struct {
 	request lease.AcquireRequest
-	answers chan answer // of the sending under way; nil = none is
+	answers chan answer // answer to the sending under way; nil = none
 	cancel  context.CancelFunc
-	lost    bool // the answer of an earlier sending
+	lost    bool // the answer to an earlier sending is lost
 }
 
 type answer struct {
@@ -25,10 +25,9 @@ type answer struct {
 	err   error
 }
 
-// acquire asks for the lease, for the one that was asked for before if that is not
-// settled: by its key a request gets the same lease once more. wait is for a
-// WaitingStore. fresh means that it was sent in this call. When ctx ends first, the
-// request goes on.
+// acquire requests the lease, or continues an earlier request that is not settled: by its key a request gets
+// the same lease again. wait is for a WaitingStore. fresh means that the request was sent in this call. If
+// ctx ends first, the request continues.
 func (b *Backend) acquire(ctx context.Context, wait time.Duration) (l lease.Lease, fresh bool, err error) {
 	if b.asked == nil {
 		b.asked = &asking{request: lease.AcquireRequest{
@@ -46,7 +45,7 @@ func (b *Backend) acquire(ctx context.Context, wait time.Duration) (l lease.Leas
 	}
 }
 
-// send sends the request. Whoever calls settle next waits for the goroutine.
+// send sends the request. The next call of settle waits for the goroutine.
 func (b *Backend) send(ctx context.Context, wait time.Duration) {
 	a, store := b.asked, b.store
 	ctx, a.cancel = context.WithTimeout(context.WithoutCancel(ctx), b.ttl+wait)
@@ -63,7 +62,7 @@ func (b *Backend) send(ctx context.Context, wait time.Duration) {
 	}()
 }
 
-// take notes what an answer says.
+// take records an answer.
 func (b *Backend) take(got answer) error {
 	a := b.asked
 	a.cancel()
@@ -88,12 +87,12 @@ func (b *Backend) drop() {
 	}
 }
 
-// settle makes sure that nothing is held or asked for. On failure that is as unknown as
-// before, but nothing is under way.
+// settle ensures that nothing is held or requested. On failure the outcome is as unknown as before, but
+// nothing is under way.
 func (b *Backend) settle(ctx context.Context) error {
 	if b.asked != nil && b.asked.answers != nil {
 		half, cancel := firstHalf(ctx)
-		_, _, _ = b.acquire(half, 0) // which takes the answer, if it comes
+		_, _, _ = b.acquire(half, 0) // takes the answer, if it comes
 		cancel()
 		b.drop()
 	}
@@ -114,7 +113,7 @@ func (b *Backend) settle(ctx context.Context) error {
 	return nil
 }
 
-// firstHalf ends half way to the end of ctx.
+// firstHalf returns a context that ends halfway to the deadline of ctx.
 func firstHalf(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Backend elects a leader with the lease of one name. It implements
-// driver.Backend, driver.Waiter, driver.Termer and driver.Inspector. Its methods are
-// for one goroutine at a time, but for Leader, which is for any.
+// A Backend elects a leader with the lease of one name. It implements driver.Backend, driver.Waiter,
+// driver.Termer and driver.Inspector. Its methods are for one goroutine at a time, except Leader, which is
+// safe for concurrent use.
 type Backend struct {
 	store  Store
 	config Config
@@ -22,9 +22,9 @@ type Backend struct {
 	ttl      time.Duration
 
 	// At most one of held and asked is set.
-	held  *lease.Claim // nil = nothing that is known of
-	leads bool         // held is what the last successful TryAcquire got
-	stale bool         // what is held or asked for is of an earlier leadership, to be ended
+	held  *lease.Claim // nil = no known lease
+	leads bool         // held is the lease of the last successful TryAcquire
+	stale bool         // held or asked belongs to an earlier leadership and must be ended
 	asked *asking      // nil = nothing
 
 	term driver.Term // of the last successful TryAcquire
@@ -38,8 +38,8 @@ var _ interface {
 	driver.Labeled
 } = (*Backend)(nil)
 
-// New returns a Backend on a store, which stays the caller's, without asking it
-// anything. It fails if a field of config is invalid.
+// New returns a Backend on a store without calling it. The store stays the caller's. New fails if a field of
+// config is invalid.
 func New(store Store, config Config) (*Backend, error) {
 	config, err := config.validated(store)
 	if err != nil {
@@ -48,12 +48,12 @@ func New(store Store, config Config) (*Backend, error) {
 	return &Backend{store: store, config: config}, nil
 }
 
-// LogAttrs is the lock's name.
+// LogAttrs returns the lock's name.
 func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("lock", b.config.Name)} }
 
-// TryAcquire asks once for the lease, and makes sure that it lasts for ttl. After an
-// error the lease may be held, or the request be under way, all the same: the next TryAcquire with the same
-// identity adopts what it gets, and Release ends it. Otherwise it expires.
+// TryAcquire requests the lease once and ensures that it lasts for ttl. After an error the lease may still be
+// held, or the request under way. The next TryAcquire with the same identity adopts such a lease, and Release
+// ends it. Otherwise it expires.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -80,7 +80,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// win gets a lease that lasts for ttl.
+// win acquires a lease that lasts for ttl.
 func (b *Backend) win(ctx context.Context) error {
 	if b.held != nil { // Wait got it, some time ago
 		if err := b.prolong(ctx); !errors.Is(err, driver.ErrLost) {
@@ -94,7 +94,7 @@ func (b *Backend) win(ctx context.Context) error {
 	return err
 }
 
-// Renew prolongs the lease of the last successful TryAcquire, and no other.
+// Renew renews the lease of the last successful TryAcquire, and no other.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	if !b.leads {
 		return fmt.Errorf("%w: no lease of %s is held", driver.ErrLost, b.config.Name)
@@ -103,8 +103,7 @@ func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error 
 	return b.prolong(ctx)
 }
 
-// prolong renews what is held; an error that matches ErrLost says that nothing is
-// any more.
+// prolong renews the held lease. An error that matches ErrLost means that nothing is held any more.
 func (b *Backend) prolong(ctx context.Context) error {
 	l, err := b.store.Renew(ctx, lease.RenewRequest{Claim: *b.held, TTL: wholeMilliseconds(b.ttl)})
 	switch {
@@ -119,16 +118,15 @@ func (b *Backend) prolong(ctx context.Context) error {
 	return nil
 }
 
-// Release ends the lease that is held. If it is not known whether one is, it waits for
-// the answer under way for half of ctx's time, and then asks the store once more.
+// Release ends the held lease. If it is unknown whether one is held, Release waits for the pending answer for
+// half of ctx's time, and then asks the store once more.
 func (b *Backend) Release(ctx context.Context, _ string) error { return b.settle(ctx) }
 
-// Term returns the fencing token of the last leadership's lease, which is its
-// Uint64, or the zero Term.
+// Term returns the fencing token of the last leadership's lease, which is its Uint64, or the zero Term.
 func (b *Backend) Term() driver.Term { return b.term }
 
-// Leader returns who has the lease. That can be a candidate that got it this moment and
-// does not know yet.
+// Leader returns the holder of the lease. It can be a candidate that has just got the lease and does not know
+// it yet.
 func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, err error) {
 	r, err := b.store.Get(ctx, b.config.Name)
 	switch {
@@ -146,7 +144,7 @@ func (b *Backend) Leader(ctx context.Context) (holder driver.Holder, ok bool, er
 	return holder, true, nil
 }
 
-// wholeMilliseconds rounds up what some protocols would round down.
+// wholeMilliseconds rounds up, because some protocols would round down.
 func wholeMilliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }

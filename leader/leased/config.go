@@ -17,7 +17,7 @@ const (
 	MinPollInterval     = 20 * time.Millisecond
 )
 
-// A Store is what an election needs of a lease.Store. A *leasehttp.Client has it too.
+// A Store is the part of a lease.Store that an election needs. A *leasehttp.Client implements it too.
 type Store interface {
 	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
@@ -25,26 +25,25 @@ type Store interface {
 	Get(ctx context.Context, name string) (lease.Record, error)
 }
 
-// A WaitingStore lets a request wait for its lease, as a *leasehttp.Client does:
-// AcquireWait is Acquire that fails with *lease.HeldError only when wait is over.
+// A WaitingStore lets a request wait for its lease, as a *leasehttp.Client does. AcquireWait is an Acquire
+// that fails with *lease.HeldError only when wait is over.
 type WaitingStore interface {
 	Store
 	AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error)
 }
 
-// A Config names an election. Name is required; the zero value of every other field
-// is a good default.
+// A Config names an election. Name is required. The zero value of every other field is a good default.
 type Config struct {
-	// Name is the lock whose holder leads; see lease.ValidateName. It is the same for
-	// all candidates.
+	// Name is the lock whose holder leads; see lease.ValidateName. It is the same for all candidates.
 	Name string
 
-	// PollInterval is how often a follower asks, about: whether the lock is free, or on a
-	// WaitingStore for its place in line, which it keeps for so long. 0 = 250 ms; 20 ms at least.
+	// PollInterval is the approximate time between a follower's requests. They ask whether the lock is free,
+	// or on a WaitingStore for a place in its queue, which the follower keeps for that long. 0 = 250 ms; 20
+	// ms at least.
 	PollInterval time.Duration
 }
 
-// validated returns a config with its defaults filled.
+// validated returns c with its defaults.
 func (c Config) validated(store Store) (Config, error) {
 	c.PollInterval = cmp.Or(c.PollInterval, DefaultPollInterval)
 	if store == nil {

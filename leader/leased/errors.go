@@ -6,8 +6,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// permanent reports whether a retry cannot succeed: somebody has to set the store up, grant rights
-// on it, or ask for something else.
+// permanent reports whether a retry cannot succeed: somebody must set up the store, grant rights on it, or
+// change the request.
 func permanent(err error) bool {
 	return matches(err, lease.ErrNotReady, lease.ErrInvalid, lease.ErrClosed)
 }

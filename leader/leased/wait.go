@@ -11,16 +11,16 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// Wait waits for the lease in the line of a WaitingStore, and returns holding it. On
-// other stores it looks, each PollInterval, and returns when nobody has it. It returns
-// nil at once before the first attempt, and the cause of ctx when that ends: on a
-// WaitingStore as soon as the request is answered that is under way, which takes a
-// PollInterval and no more than a second, or three if the store cannot be reached.
+// Wait waits for the lease in the queue of a WaitingStore, and returns holding it. On other stores it looks
+// each PollInterval, and returns when nobody has the lease. Before the first attempt it returns nil at once.
+//
+// When ctx ends, it returns ctx's cause. On a WaitingStore it does so as soon as the pending request is
+// answered. That takes a PollInterval and at most a second, or three seconds if the store cannot be reached.
 func (b *Backend) Wait(ctx context.Context) error {
 	switch _, waits := b.store.(WaitingStore); {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt shows it
+	case b.identity == "", b.held != nil, b.asked != nil: // the next attempt shows the outcome
 		return nil
 	case waits:
 		return b.waitInLine(ctx)
@@ -28,11 +28,11 @@ func (b *Backend) Wait(ctx context.Context) error {
 	return b.look(ctx)
 }
 
-// longestWait bounds how long a request waits in the queue, so that Wait ends soon.
+// longestWait limits how long a request waits in the queue, so that Wait ends soon.
 const longestWait = time.Second
 
-// waitInLine waits in the store's queue, a PollInterval at a time. No request is given up half
-// way if its answer comes: one that is could be granted later.
+// waitInLine waits in the store's queue, a PollInterval at a time. It interrupts no request whose answer
+// comes, because an interrupted request could be granted later.
 func (b *Backend) waitInLine(ctx context.Context) error {
 	for ctx.Err() == nil {
 		patience := min(b.config.PollInterval, longestWait)
@@ -49,13 +49,13 @@ func (b *Backend) waitInLine(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, lease.ErrHeld):
-			_ = pause.For(ctx, patience-time.Since(asked)) // of a store that lets nobody wait so long
+			_ = pause.For(ctx, patience-time.Since(asked)) // for a store with a shorter maximum wait
 			continue
 		case ctx.Err() == nil:
 			return err
 		}
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*patience+time.Second)
-		_ = b.settle(last) // else the next attempt adopts what it gets, Release ends it, or it expires
+		_ = b.settle(last) // on failure the next attempt adopts the lease, Release ends it, or it expires
 		cancel()
 	}
 	return context.Cause(ctx)

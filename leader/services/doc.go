@@ -1,5 +1,5 @@
-// Package services starts services, such as schedulers, when a node becomes the leader, and
-// stops them before it gives leadership up.
+// Package services starts services, such as schedulers, when a node becomes the leader. It stops them before
+// the node gives up leadership.
 //
 //	group, err := services.New(elector, services.Config{Services: []services.Spec{
 //		{Name: "refresh", New: newRefresh},

@@ -10,25 +10,24 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// A Service is something that runs on the leader only, such as a scheduler.
+// A Service runs only on the leader, such as a scheduler.
 type Service interface {
-	// Start starts the service and returns when it runs. ctx ends with leadership,
-	// not with Start: a goroutine that the service starts may keep it, and it is what
-	// guarded operations need. On an error nothing must be left running: Stop is not called
-	// then.
+	// Start starts the service and returns when it is running. ctx ends with leadership, not with Start:
+	// goroutines of the service may keep it, and guarded operations need it. On an error nothing may be left
+	// running, because Stop is not called then.
 	Start(ctx context.Context) error
-	// Stop stops the service and returns when nothing of it runs any more. The ctx of
-	// Start has ended before; that of Stop has not, and bounds it.
+	// Stop stops the service and returns when nothing of it is running. The ctx of Start has already ended.
+	// The ctx of Stop has not ended, and bounds it.
 	Stop(ctx context.Context) error
 }
 
-// A Spec says how to make a service.
+// A Spec describes a service and how to create it.
 type Spec struct {
-	// Name is the service in logs and errors. Required, and unique.
+	// Name identifies the service in logs and errors. Required, and unique.
 	Name string
 
-	// New makes the service, each time that the node has become leader: a follower does
-	// not even do that. ctx is that of Start. Required.
+	// New creates the service, each time the node becomes leader; a follower never calls it. ctx is that of
+	// Start. Required.
 	New func(ctx context.Context) (Service, error)
 
 	// StartTimeout bounds New and Start together. 0 = that of the Config.
@@ -38,7 +37,7 @@ type Spec struct {
 	StopTimeout time.Duration
 }
 
-// An Error says which service failed to start, and why.
+// An Error names a service that failed to start, and the reason.
 type Error struct {
 	Service string
 	Err     error
@@ -49,7 +48,7 @@ func (e *Error) Error() string { return "leader: service " + e.Service + ": star
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// The reasons why a service did not start or stop, beside its own ones.
+// The reasons why a service did not start or stop, besides its own errors.
 var (
 	ErrTimeout   = errors.New("not done in time")
 	errNoReturn  = errors.New("it has ended its goroutine")
@@ -62,15 +61,15 @@ type instance struct {
 	calls   *sync.WaitGroup
 	started chan struct{} // closed when Start has returned
 	service Service
-	err     error // of New or Start, after started
+	err     error // error of New or Start; valid after started is closed
 }
 
-// start returns when the service has started, has failed to, or may not take any
-// longer: then the call goes on, and stop waits for it.
+// start returns when the service has started, has failed to start, or has used up its time. In the last case
+// the call continues, and stop waits for it.
 func (p *instance) start(ctx context.Context) error {
 	p.calls.Go(func() {
 		defer close(p.started)
-		p.err = errNoReturn // unless it does return
+		p.err = errNoReturn // replaced when the call returns
 		p.err = guarded(func() (err error) {
 			if p.service, err = p.New(ctx); err != nil {
 				return err
@@ -93,8 +92,8 @@ func (p *instance) start(ctx context.Context) error {
 	}
 }
 
-// stop stops the service if it has started, and returns after StopTimeout at the
-// latest: then the call goes on.
+// stop stops the service if it has started, and returns after StopTimeout at the latest. The call then
+// continues.
 func (p *instance) stop(ctx context.Context) error {
 	done := make(chan error, 1)
 	p.calls.Go(func() {

@@ -18,7 +18,7 @@ const (
 	DefaultStopTimeout  = 10 * time.Second
 )
 
-// A Config lists services.
+// A Config lists the services of a Group.
 type Config struct {
 	// Services in the order in which they start. At least one.
 	Services []Spec
@@ -26,24 +26,23 @@ type Config struct {
 	// StartTimeout is how long a service may take to start. 0 = 30 s.
 	StartTimeout time.Duration
 
-	// StopTimeout is how long a service may take to stop. 0 = 10 s. The Elector's
-	// DrainTimeout bounds the stop of all of them together.
+	// StopTimeout is how long a service may take to stop. 0 = 10 s. The Elector's DrainTimeout bounds the
+	// stop of all services together.
 	StopTimeout time.Duration
 
-	// Logger gets what starts (Info), and what fails to start or to stop (Warn). nil =
-	// that of the Elector.
+	// Logger receives the starts of services (Info), and failures to start or stop (Warn). nil = the
+	// Elector's.
 	Logger *slog.Logger
 }
 
-// A Group is services that run while an Elector's node leads.
+// A Group is a list of services that run while an Elector's node leads.
 type Group struct {
 	elector *leader.Elector
 	specs   []Spec
 	log     *slog.Logger
 }
 
-// New validates a list of services for an Elector. Nothing happens before
-// Run.
+// New validates a list of services for an Elector. It starts nothing; Run does.
 func New(e *leader.Elector, config Config) (*Group, error) {
 	config.StartTimeout = cmp.Or(config.StartTimeout, DefaultStartTimeout)
 	config.StopTimeout = cmp.Or(config.StopTimeout, DefaultStopTimeout)
@@ -83,25 +82,26 @@ func wrong(field string, value any, remedy string) error {
 	return &leader.ConfigError{Field: field, Value: value, Remedy: remedy}
 }
 
-// Run runs the services while the node leads, with Elector.Run: it returns when
-// ctx ends or the Elector stops, and starts the Elector if that was not done. Each
-// time that leadership comes, recovered too, the services are made and started, one
-// after the other in their order. When it ends they are stopped in reverse order,
-// each within its time; one that takes longer does not keep the next from its stop.
-// Leadership is released only when all have stopped, or after the Elector's
-// DrainTimeout.
+// Run runs the services while the node leads, with Elector.Run. It returns when ctx ends or the Elector
+// stops, and starts the Elector if it is not started.
 //
-// A service that fails to start (by an error, a panic, or its time) costs the
-// leadership: what has started is stopped in reverse and others may lead; the reason is
-// logged and reported to OnError as an *Error. The node takes part again as
-// after StepDown. A Start or Stop that does not return counts as work that goes
-// on: see leader.Config.KeepUntilDrained. A Start that succeeds too late is followed by its Stop.
+// On each leadership, recovered ones included, Run creates and starts the services one after the other, in
+// their order. When leadership ends, it stops them in reverse order, each within its time. A service that
+// takes longer does not delay the stop of the next. Leadership is released only when all have stopped, or
+// after the Elector's DrainTimeout.
+//
+// If a service fails to start (by an error, a panic, or its timeout), the node gives up leadership. The
+// started services stop in reverse order, and others may lead. The reason is logged and reported to OnError
+// as an *Error. The node takes part again as after StepDown.
+//
+// A Start or Stop that does not return counts as work that continues: see leader.Config.KeepUntilDrained. A
+// Start that succeeds too late is followed by its Stop.
 func (s *Group) Run(ctx context.Context) error {
 	defer s.logFollower()()
 	return s.elector.Run(ctx, s.serve)
 }
 
-// logFollower logs, once in each time as a follower, that nothing is started, until stop.
+// logFollower logs once, each time the node is a follower, that nothing is started, until stop is called.
 func (s *Group) logFollower() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	events := s.elector.Events(ctx)
@@ -124,7 +124,7 @@ func (s *Group) logFollower() (stop func()) {
 // serve is the work of one leadership.
 func (s *Group) serve(ctx context.Context) error {
 	s.log.Info("acquired leadership, starting schedulers", slog.String("term", leader.TermOfContext(ctx).String()))
-	var calls sync.WaitGroup // of services, also those that nobody waits for any more
+	var calls sync.WaitGroup // calls of services, including those that nobody waits for any more
 	defer calls.Wait()
 	var begun []*instance
 	for _, spec := range s.specs {

@@ -12,11 +12,11 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// A Backend is one node's way to a Store.
+// A Backend is one node's access to a Store.
 type Backend struct {
 	store *Store
 
-	// The rest is guarded by the Store's mu.
+	// The fields below are guarded by the Store's mu.
 	opened  []*session
 	failure error
 	delay   time.Duration
@@ -89,8 +89,8 @@ func (b *Backend) Observe(ctx context.Context) (shards.Observation, error) {
 	return o, nil
 }
 
-// Kill ends the node's i-th session that lasts, 0 being the oldest, from outside: what it owns is free at
-// once, and the node is told. It reports whether there was one.
+// Kill ends the node's i-th session that lasts, 0 being the oldest, from outside. Its shards are free at
+// once, and the node is notified. It reports whether there was such a session.
 func (b *Backend) Kill(i int) bool {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -107,15 +107,15 @@ func (b *Backend) Kill(i int) bool {
 	return false
 }
 
-// Cut takes the node's network away without a word: its calls hang until their ctx ends, it
-// hears of nothing, and what it owns ends by its ttl.
+// Cut silently cuts the node's network: its calls hang until their ctx ends, it receives no signals, and its
+// ownerships end by their ttl.
 func (b *Backend) Cut() {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	b.cut = true
 }
 
-// Heal ends a Cut: calls that hang go on.
+// Heal ends a Cut: calls that hang continue.
 func (b *Backend) Heal() {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -133,21 +133,21 @@ func (b *Backend) Heal() {
 	}
 }
 
-// SetUnavailable lets all calls of this node fail with err, until it is set to nil.
+// SetUnavailable makes all calls of this node fail with err, until it is set to nil.
 func (b *Backend) SetUnavailable(err error) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	b.failure = err
 }
 
-// SetDelay lets each call of this node reach the store that much later.
+// SetDelay delays each call of this node by d before it reaches the store.
 func (b *Backend) SetDelay(d time.Duration) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	b.delay = d
 }
 
-// Hide leaves these members out of what this node sees, from now on.
+// Hide hides these members from this node's views, from now on.
 func (b *Backend) Hide(identities ...string) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -157,15 +157,15 @@ func (b *Backend) Hide(identities ...string) {
 	}
 }
 
-// Calls is how many calls of this node reached the store.
+// Calls returns how many calls of this node reached the store.
 func (b *Backend) Calls() int {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	return b.calls
 }
 
-// reachLocked gets through to the store, for a session of this node if o is not nil. It returns
-// with mu locked, or an error.
+// reachLocked connects to the store, for a session of this node if o is not nil. It returns with mu locked,
+// or an error.
 func (b *Backend) reachLocked(ctx context.Context, o *session) error {
 	s := b.store
 	s.mu.Lock()

@@ -1,13 +1,12 @@
-// Package shardstest has a store of shards in memory, for tests of programs that use package
-// shards, and the conformance suite that every backend of it passes.
+// Package shardstest has an in-memory store of shards, for tests of programs that use package shards, and the
+// conformance suite that every backend of it passes.
 //
-// A Store is what the nodes of one group share; each node gets a Backend of its own:
+// The nodes of one group share a Store. Each node gets a Backend of its own:
 //
 //	store := shardstest.NewStore()
 //	a, err := shards.New(shards.Config{Name: "tenants", Backend: store.Backend(), Shards: tenants})
 //	b, err := shards.New(shards.Config{Name: "tenants", Backend: store.Backend(), Shards: tenants})
 //
-// It measures time with package time alone and starts no goroutine, so it also works inside a
-// bubble of testing/synctest. Faults are injected by calls: Kill, Cut, SetUnavailable, SetDelay
-// and Hide.
+// It measures time with package time alone and starts no goroutine, so it also works inside a bubble of
+// testing/synctest. Calls inject faults: Kill, Cut, SetUnavailable, SetDelay and Hide.
 package shardstest

@@ -13,7 +13,7 @@ import (
 	shards "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// gets checks that a session gets all of these sooner or later.
+// gets checks that a session eventually gets all of these.
 func (s *suite) gets(o shards.Session, names ...string) {
 	s.Helper()
 	got := 0
@@ -43,7 +43,7 @@ var endCases = []testCase{
 		s.end(b, o)
 		other := s.open("b")
 		s.gets(other, "1")
-		// Where a session consists of leases, that of the member may have been renewed after that of the shard.
+		// If a session consists of leases, the member's lease may have been renewed after the shard's.
 		s.eventually(func() bool { _, is := members(s.look(other))["a"]; return !is }, "the session ends")
 		if o.Lost() != nil {
 			select {

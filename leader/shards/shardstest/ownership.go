@@ -25,7 +25,7 @@ var ownershipCases = []testCase{
 		var claims sync.WaitGroup
 		for i, o := range sessions {
 			claims.Go(func() {
-				mine := slices.Concat(names[i*n/nodes:], names[:i*n/nodes]) // each begins elsewhere
+				mine := slices.Concat(names[i*n/nodes:], names[:i*n/nodes]) // each begins at another shard
 				for part := range slices.Chunk(mine, 8) {
 					grants, err := o.Claim(s.context(), part)
 					assert.NoError(s, err)
@@ -54,7 +54,7 @@ var ownershipCases = []testCase{
 		a, b := s.open("a"), s.open("b")
 		passer, ok := a.(shards.Passer)
 		if !ok {
-			return // it need not know
+			return // a session need not know
 		}
 		grants := s.grants(a, "1", "2", "3")
 		s.release(a, "1", "2", "3")
@@ -135,7 +135,7 @@ var ownershipCases = []testCase{
 	}},
 }
 
-// many returns n names in their order.
+// many returns n names, sorted.
 func many(prefix string, n int) []string {
 	names := make([]string, n)
 	for i := range names {

@@ -9,12 +9,12 @@ import (
 	shards "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A session is one of a Backend's. It is guarded by the Store's mu.
+// A session is a session of a Backend. It is guarded by the Store's mu.
 type session struct {
 	backend *Backend
 	self    shards.Member
 	until   time.Time
-	stolen  []string // since the last renewal
+	stolen  []string // stolen since the last renewal
 	ended   bool
 	closed  bool // by its own node
 	told    bool
@@ -22,7 +22,7 @@ type session struct {
 	changed chan struct{}
 }
 
-// tellLocked lets the node know that the session has ended.
+// tellLocked notifies the node that the session has ended.
 func (o *session) tellLocked() {
 	if !o.told && !o.closed {
 		o.told = true
@@ -69,7 +69,7 @@ func (o *session) Look(ctx context.Context, known uint64) (shards.View, error) {
 	}
 	v := s.viewLocked(hidden)
 	if len(hidden) > 0 {
-		v.Version = 0 // it is not what others see
+		v.Version = 0 // others see another view
 	}
 	return v, nil
 }
@@ -90,7 +90,7 @@ func (o *session) Claim(ctx context.Context, names []string) ([]shards.Grant, er
 		}
 	}
 	if len(grants) > 0 {
-		s.version++ // nobody needs to look for it
+		s.version++ // no signal: nobody needs to look because of a claim
 	}
 	return grants, nil
 }
@@ -130,7 +130,8 @@ func (o *session) Passed(ctx context.Context, released []shards.Grant) (n int, e
 	return n, nil
 }
 
-// abandon ends a session from its node's side, which is told: nobody knows what it owns.
+// abandon ends a session from its node's side and notifies the node, because the session's shards are
+// unknown.
 func (o *session) abandon() {
 	s := o.backend.store
 	s.mu.Lock()
@@ -168,7 +169,7 @@ func (o *session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.closed = true
-	if !o.backend.cut { // else the store does not hear of it
+	if !o.backend.cut { // otherwise the store does not learn of it
 		s.endLocked(o)
 	}
 	return nil

@@ -13,25 +13,25 @@ import (
 // A Store keeps the shards of one group in memory. Its methods are safe for concurrent use.
 type Store struct {
 	mu       sync.Mutex
-	sessions []*session // those that have not ended
+	sessions []*session // sessions that have not ended
 	owners   map[string]*session
-	terms    map[string]uint64 // the last of each shard
+	terms    map[string]uint64 // last term of each shard
 	pins     map[string]string
 	drained  map[string]bool
 	version  uint64
 }
 
-// NewStore returns a Store in which nobody owns anything.
+// NewStore returns a Store in which no shard has an owner.
 func NewStore() *Store {
 	return &Store{owners: map[string]*session{}, terms: map[string]uint64{}, pins: map[string]string{}, drained: map[string]bool{}, version: 1}
 }
 
-// Backend returns a new node's way to the store, with two sessions.
+// Backend returns a new node's access to the store, with two sessions.
 func (s *Store) Backend() *Backend {
 	return &Backend{store: s, hidden: map[string]bool{}, heal: make(chan struct{})}
 }
 
-// Owners returns the identity of each shard's owner: the truth.
+// Owners returns the identity of each shard's actual owner.
 func (s *Store) Owners() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Store) Owners() map[string]string {
 	return owners
 }
 
-// Steal ends the ownership of a shard, whoever has it, who learns of it by its next renewal.
+// Steal ends the ownership of a shard. Its owner learns of it at its next renewal.
 func (s *Store) Steal(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Store) expireLocked() {
 	}
 }
 
-// endLocked ends a session and frees what it owns. Its node is told, unless it is cut off.
+// endLocked ends a session and frees its shards. Its node is notified, unless it is cut off.
 func (s *Store) endLocked(o *session) {
 	if o.ended {
 		return
@@ -78,7 +78,7 @@ func (s *Store) endLocked(o *session) {
 	s.changedLocked()
 }
 
-// changedLocked makes a new version, and lets all who are not cut off look.
+// changedLocked begins a new version, and signals to all nodes that are not cut off.
 func (s *Store) changedLocked() {
 	s.version++
 	for _, o := range s.sessions {
@@ -87,12 +87,12 @@ func (s *Store) changedLocked() {
 		}
 		select {
 		case o.changed <- struct{}{}:
-		default: // it has not looked yet
+		default: // an earlier signal is still pending
 		}
 	}
 }
 
-// viewLocked is what there is to be seen, but for members that are hidden.
+// viewLocked returns the view, without hidden members.
 func (s *Store) viewLocked(hidden map[string]bool) shards.View {
 	v := shards.View{Version: s.version, Owners: map[string]string{}, Pins: maps.Clone(s.pins)}
 	seen := map[string]int{}
@@ -100,7 +100,7 @@ func (s *Store) viewLocked(hidden map[string]bool) shards.View {
 		m := o.self
 		m.Draining = m.Draining || s.drained[m.Identity]
 		if at, ok := seen[m.Identity]; ok {
-			v.Members[at] = m // what was announced last
+			v.Members[at] = m // the last announcement counts
 		} else if !hidden[m.Identity] {
 			seen[m.Identity] = len(v.Members)
 			v.Members = append(v.Members, m)

@@ -11,24 +11,24 @@ import (
 	shards "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A Harness says how to test an implementation of driver.Backend.
+// A Harness describes how to test an implementation of driver.Backend.
 type Harness struct {
-	// New begins a fresh group and returns a function that makes one node's backend for each
-	// call. Required.
+	// New begins a fresh group and returns a function that creates one node's backend for each call.
+	// Required.
 	New func(t *testing.T) func() shards.Backend
 
-	// TTL is the ttl that the suite asks for. It should be short, since the suite waits for its
-	// end a few times, but several times longer than a call can take on a busy machine. Required.
+	// TTL is the ttl that the suite requests. It should be short, because the suite waits for its end a few
+	// times. It should be several times longer than a call can take on a busy machine. Required.
 	TTL time.Duration
 
-	// Kill ends a session from outside, so that its node learns of it. What it owned must be free
-	// at once, or after TTL. nil = a session is left to expire instead.
+	// Kill ends a session from outside, so that its node learns of it. Its shards must then be free at once,
+	// or after TTL. nil = the suite lets a session expire instead.
 	Kill func(t *testing.T, b shards.Backend, s shards.Session)
 
-	// Cut takes the network of a backend away until heal is called. nil = not tested.
+	// Cut cuts a backend's network until heal is called. nil = not tested.
 	Cut func(t *testing.T, b shards.Backend) (heal func())
 
-	// Many is how many shards one node owns in the largest case. 0 = 2,000.
+	// Many is the number of shards that one node owns in the largest case. 0 = 2,000.
 	Many int
 }
 
@@ -44,13 +44,13 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 	}
 }
 
-// A testCase is one property.
+// A testCase tests one property.
 type testCase struct {
 	name string
 	run  func(s *suite)
 }
 
-// A suite is one test case at work on one group.
+// A suite runs one test case on one group.
 type suite struct {
 	*testing.T
 	h    Harness
@@ -58,7 +58,7 @@ type suite struct {
 	node func() shards.Backend
 }
 
-// bound is how long anything may take that should come soon.
+// bound returns the time limit for anything that should come soon.
 func (s *suite) bound() time.Duration { return 20*s.ttl + 10*time.Second }
 
 func (s *suite) context() context.Context {
@@ -67,7 +67,7 @@ func (s *suite) context() context.Context {
 	return ctx
 }
 
-// open opens a session of a new node. It is renewed, unless it is left alone, until the case ends.
+// open opens a session of a new node and renews it until the case ends, unless it is left alone.
 func (s *suite) open(identity string) shards.Session {
 	s.Helper()
 	return s.openOn(s.node(), identity)
@@ -86,7 +86,7 @@ func (s *suite) openOn(b shards.Backend, identity string) shards.Session {
 			select {
 			case <-tick.C:
 				renewal, cancel := context.WithTimeout(ctx, s.ttl)
-				_, _ = o.Renew(renewal, s.ttl) // what it says is for other cases
+				_, _ = o.Renew(renewal, s.ttl) // other cases check the result
 				cancel()
 			case <-ctx.Done():
 				return
@@ -97,7 +97,7 @@ func (s *suite) openOn(b shards.Backend, identity string) shards.Session {
 	return o
 }
 
-// openAlone opens a session that nobody renews.
+// openAlone opens a session without renewals.
 func (s *suite) openAlone(b shards.Backend, identity string) shards.Session {
 	s.Helper()
 	o, err := b.Open(s.context(), member(identity), s.ttl)
@@ -110,7 +110,7 @@ func member(identity string) shards.Member {
 	return shards.Member{Identity: identity, Weight: 100, List: 7}
 }
 
-// claim returns the names that it got, sorted.
+// claim claims names and returns those that it got, sorted.
 func (s *suite) claim(o shards.Session, names ...string) []string {
 	s.Helper()
 	var got []string
@@ -140,7 +140,7 @@ func (s *suite) look(o shards.Session) shards.View {
 	return v
 }
 
-// end ends a session without its node's help: one that nobody renews, if there is no Kill.
+// end ends a session without its node's help. Without Kill, the session must be one that nobody renews.
 func (s *suite) end(b shards.Backend, o shards.Session) {
 	if s.h.Kill != nil {
 		s.h.Kill(s.T, b, o)

@@ -10,7 +10,7 @@ import (
 	shards "github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// members returns what is to be seen of each.
+// members returns the visible members by identity.
 func members(v shards.View) map[string]shards.Member {
 	all := map[string]shards.Member{}
 	for _, m := range v.Members {
@@ -163,10 +163,10 @@ func (s *suite) observe(o shards.Observer) shards.Observation {
 	return all
 }
 
-// hears checks that a session gets a signal by what a change does.
+// hears checks that change makes a session receive a signal.
 func (s *suite) hears(o shards.Session, change func(), what string) {
 	s.Helper()
-	for quiet := false; !quiet; { // of what was before
+	for quiet := false; !quiet; { // drain earlier signals
 		select {
 		case <-o.Changed():
 		default:
