@@ -18,12 +18,12 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// maxIdentity is the most bytes of an identity, so that every record can be read.
+// maxIdentity is the maximum number of bytes of an identity, so that every record can be read.
 const maxIdentity = 1024
 
-// A Backend elects a leader with one file. It implements driver.Backend,
-// driver.Waiter, driver.Termer, driver.Successor, driver.Inspector and io.Closer. Its
-// methods are for one goroutine at a time, but for Leader, which is for any.
+// A Backend elects a leader with one file. It implements driver.Backend, driver.Waiter, driver.Termer,
+// driver.Successor, driver.Inspector and io.Closer. Its methods are for one goroutine at a time, except
+// Leader, which is safe for concurrent use.
 type Backend struct {
 	path   string
 	repair bool
@@ -31,14 +31,14 @@ type Backend struct {
 	lock   *flock.Flock
 	seen   *sighting
 
-	patience time.Duration // with another process that has the lock
-	stuck    standstill    // of that one
-	wait     time.Duration // patience after the last replacements
+	patience time.Duration // patience with another process that has the lock
+	stuck    standstill    // standstill of that process
+	wait     time.Duration // patience after recent replacements
 	rename   func(from, to string) error
 
-	id       string // random; it begins the incarnations of this Backend
-	attempts int    // that got so far as to write
-	holds    bool   // the record may have one of its incarnations
+	id       string // random; prefix of this Backend's incarnations
+	attempts int    // number of attempts that got as far as writing
+	holds    bool   // the record may have one of this Backend's incarnations
 	leads    bool   // the last attempt succeeded, and nothing has ended its leadership
 	term     driver.Term
 	clean    bool
@@ -54,9 +54,8 @@ var _ interface {
 	io.Closer
 } = (*Backend)(nil)
 
-// NewBackend returns a Backend on the file of that path, in a directory that
-// exists. It does not touch them: the file is made by the first TryAcquire. A
-// relative path is one of the directory that is current now.
+// NewBackend returns a Backend on the file of that path, in a directory that exists. It does not touch them:
+// the first TryAcquire creates the file. A relative path refers to the directory that is current now.
 func NewBackend(path string) *Backend {
 	if full, err := filepath.Abs(path); err == nil && path != "" {
 		path = full
@@ -67,23 +66,23 @@ func NewBackend(path string) *Backend {
 	}
 }
 
-// WithRepair returns a Backend on the same file that replaces a corrupt one, as
-// described in the package's documentation. It shares nothing else with b.
+// WithRepair returns a Backend on the same file that replaces a corrupt file, as described in the package's
+// documentation. It shares nothing else with b.
 func (b *Backend) WithRepair() *Backend {
 	r := NewBackend(b.path)
 	r.repair = true
 	return r
 }
 
-// LogAttrs is the path of the file.
+// LogAttrs returns the path of the file.
 func (b *Backend) LogAttrs() []slog.Attr { return []slog.Attr{slog.String("file", b.path)} }
 
 func (b *Backend) termPath() string { return b.path + termSuffix }
 
-// TryAcquire makes one attempt. On success a new term has begun, also if this
-// Backend led before. It reports false if another leads, or may. A *CorruptError
-// changes nothing. If ctx ends while another process has the lock, nothing is done.
-// identity is UTF-8 of at most 1024 bytes; ttl is more than 0, to 24 h.
+// TryAcquire makes one attempt. On success a new term has begun, even if this Backend led before. It returns
+// false if another process leads or may lead. A *CorruptError changes nothing. If ctx ends while another
+// process has the lock, nothing changes. identity is UTF-8 of at most 1024 bytes; ttl is more than 0, to 24
+// h.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	if err := b.check(identity, ttl); err != nil {
 		return false, err
@@ -101,12 +100,12 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		}
 		known, err := readTermFile(b.termPath())
 		if err != nil && v.Term == (term{}) {
-			return nil, err // else the record knows as much
+			return nil, err // otherwise the record has the same information
 		}
 		b.sweep()
 		next, clean = following(driver.Term(v.Term), known.term), v.clean
 		b.attempts++
-		b.holds = true // also if the change fails
+		b.holds = true // even if the change fails
 		r, err := b.draft(record{
 			Holder: identity, AcquireTime: time.Now().UTC(), PID: os.Getpid(), Term: term(next), Incarnation: b.incarnation(),
 		}, ttl)
@@ -119,13 +118,13 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// incarnation is that of the last attempt: another for each.
+// incarnation returns the incarnation of the last attempt. Each attempt has its own.
 func (b *Backend) incarnation() string { return fmt.Sprintf("%s-%d", b.id, b.attempts) }
 
-// made reports whether the record is of an attempt of this Backend.
+// made reports whether an attempt of this Backend wrote the record.
 func (b *Backend) made(r record) bool { return strings.HasPrefix(r.Incarnation, b.id+"-") }
 
-// following is the term after those.
+// following returns the term after t and u.
 func following(t, u driver.Term) driver.Term {
 	if t.Compare(u) < 0 {
 		t = u
@@ -142,10 +141,15 @@ func (b *Backend) draft(r record, ttl time.Duration) (*draft, error) {
 	return &draft{path: b.path, data: data}, err
 }
 
-// Renew prolongs leadership. The error matches leader.ErrLost if another has led
-// since TryAcquire, if the file was removed, and if the lease had ended, even if
-// nobody took leadership then: who saw that nobody leads saw the end of the term. If
-// it ended while the file was being written, that says so for one more lease, or until Release.
+// Renew extends leadership. The error matches leader.ErrLost in these cases:
+//
+//   - Another process has led since TryAcquire.
+//   - The file was removed.
+//   - The lease had ended, even if nobody took leadership: others may have seen that nobody leads, and so the
+//     end of the term.
+//
+// If the lease ended while the file was being written, the file shows a leader for one more lease, or until
+// Release.
 func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration) error {
 	if err := b.check(identity, ttl); err != nil {
 		return err
@@ -170,7 +174,7 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 		if err != nil || ttl <= time.Duration(v.LeaseDuration) {
 			return []*draft{r}, err
 		}
-		known, _ := readTermFile(b.termPath()) // if that fails, the record knows as much
+		known, _ := readTermFile(b.termPath()) // if that fails, the record has the same information
 		return []*draft{{path: b.termPath(), data: known.grown(driver.Term(v.Term), ttl).encode()}, r}, nil
 	})
 	if late := b.now().time - old.at.time - old.left; err == nil && late >= 0 {
@@ -180,9 +184,9 @@ func (b *Backend) Renew(ctx context.Context, identity string, ttl time.Duration)
 	return err
 }
 
-// Release gives leadership up, at once for all others, or what is left of an
-// attempt that failed. If this Backend holds nothing, or not for that identity, it
-// does nothing. A start after it is clean unless the lease had ended before.
+// Release gives up leadership, at once for all others, or the remains of a failed attempt. If this Backend
+// holds nothing, or not for that identity, it does nothing. The next start is clean unless the lease had
+// ended before.
 func (b *Backend) Release(ctx context.Context, identity string) error {
 	if !b.holds {
 		return nil
@@ -207,8 +211,8 @@ func (b *Backend) Release(ctx context.Context, identity string) error {
 	return err
 }
 
-// Close forgets a leadership: Renew does not prolong it any more, and it ends by its
-// lease, or by this Backend's next TryAcquire or Release. It returns nil.
+// Close forgets a leadership: Renew no longer extends it, and it ends by its lease, or by this Backend's next
+// TryAcquire or Release. It returns nil.
 func (b *Backend) Close() error {
 	b.leads = false
 	return nil
@@ -217,7 +221,7 @@ func (b *Backend) Close() error {
 // Term returns the last leadership's term, or the zero Term.
 func (b *Backend) Term() driver.Term { return b.term }
 
-// CleanStart reports whether the term before was released, or there was none.
+// CleanStart reports whether the previous term was released, or there was none.
 func (b *Backend) CleanStart() bool { return b.clean }
 
 // check validates the arguments of a call.

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// bootID names the boot of the machine, and the offset by which a time namespace
-// shifts CLOCK_BOOTTIME (time_namespaces(7)).
+// bootID identifies the boot of the machine, and the offset by which a time namespace shifts CLOCK_BOOTTIME
+// (time_namespaces(7)).
 func bootID() (string, bool) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	boot := strings.TrimSpace(string(id))

@@ -2,5 +2,5 @@
 
 package file
 
-// bootID returns false: no clock here is shared by the processes of a boot.
+// bootID returns false: this platform has no clock that the processes of a boot share.
 func bootID() (string, bool) { return "", false }

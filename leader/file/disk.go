@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// errUnlocked: somebody else may be writing too.
+// errUnlocked means that another process may be writing at the same time.
 var errUnlocked = errors.New("the lock file was removed meanwhile, nothing was changed: never remove it while a process of the election runs")
 
-// read returns a file and its modification time. data is nil if there is none. It
-// needs no lock, since a file is replaced as a whole.
+// read returns a file and its modification time. data is nil if there is none. It needs no lock, because a
+// file is always replaced as a whole.
 func read(path string) (data []byte, modified time.Time, err error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Stat(filepath.Dir(path)) // which is an error if that is what is missing
+		_, err = os.Stat(filepath.Dir(path)) // fails if the directory is missing
 		return nil, time.Time{}, err
 	}
 	if err != nil {
@@ -30,27 +30,27 @@ func read(path string) (data []byte, modified time.Time, err error) {
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, time.Time{}, nil // removed just now
+		return nil, time.Time{}, nil // the file was removed just now
 	}
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	defer func() { _ = f.Close() }()
-	if info, err = f.Stat(); err != nil { // it may have been replaced just now
+	if info, err = f.Stat(); err != nil { // the file may have been replaced just now
 		return nil, time.Time{}, err
 	}
 	data, err = io.ReadAll(io.LimitReader(f, maxRecord+1))
 	return data, info.ModTime(), err
 }
 
-// A draft is what a file is going to be.
+// A draft is the next content of a file.
 type draft struct {
 	path string
 	data []byte
-	temp string // the file in which it is on the disk already
+	temp string // the temporary file that already stores it on disk
 }
 
-// store puts the draft on the disk, beside its file.
+// store writes the draft to the disk, next to its file.
 func (d *draft) store() error {
 	d.temp = d.path + tempInfix + rand.Text()
 	f, err := os.OpenFile(d.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -63,35 +63,33 @@ func (d *draft) store() error {
 	return errors.Join(err, f.Close())
 }
 
-// discard removes what was not published.
+// discard removes a draft that was not published.
 func (d *draft) discard() { _ = os.Remove(d.temp) }
 
-// reserved reports whether a name may be that of a file which an election keeps
-// beside its own.
+// reserved reports whether a name may belong to a file that an election keeps next to its own.
 func reserved(name string) bool {
 	return strings.HasSuffix(name, termSuffix) || strings.HasSuffix(name, lockSuffix) ||
 		strings.Contains(name, tempInfix) || strings.Contains(name, corruptInfix)
 }
 
-// tempInfix is between the name of a file and the random end of its drafts' names.
+// tempInfix separates the name of a file from the random end of its drafts' names.
 const tempInfix = ".tmp-"
 
-// abandonedAfter is how old a draft of a process that was killed is at least. One that
-// is still wanted then, by a process that was stopped, is missed by it: it looks again.
+// abandonedAfter is the minimum age of a killed process's draft. If a process was stopped and still needs an
+// older draft, it notices that the draft is gone, and looks again.
 const abandonedAfter = time.Minute
 
-// sweep removes what killed processes left behind: drafts, and locks that were to
-// replace another.
+// sweep removes the remains of killed processes: drafts, and lock files that were to replace another.
 func (b *Backend) sweep() {
 	_ = b.eachTemp(func(path, _ string, e fs.DirEntry) error {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandonedAfter {
 			_ = os.Remove(path)
 		}
 		return nil
-	}) // what is wrong with the directory is found by the next write
+	}) // the next write reports any problem with the directory
 }
 
-// eachDraft calls do for each draft of the record and the file of terms, whoever made it.
+// eachDraft calls do for each draft of the record and the file of terms, of all processes.
 func (b *Backend) eachDraft(do func(path string, e fs.DirEntry) error) error {
 	return b.eachTemp(func(path, of string, e fs.DirEntry) error {
 		if of == lockSuffix {
@@ -101,8 +99,8 @@ func (b *Backend) eachDraft(do func(path string, e fs.DirEntry) error) error {
 	})
 }
 
-// eachTemp calls do for each temporary file of the election; of is the end of the name
-// of the file that it is for.
+// eachTemp calls do for each temporary file of the election. of is the end of the name of the file that it is
+// for.
 func (b *Backend) eachTemp(do func(path, of string, e fs.DirEntry) error) error {
 	dir, name := filepath.Split(b.path)
 	entries, err := os.ReadDir(dir)

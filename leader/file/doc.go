@@ -1,5 +1,5 @@
-// Package file elects a leader among the processes of one host with one JSON file,
-// for local work, CI, and machines that have nothing else.
+// Package file elects a leader among the processes of one host with one JSON file, for local work, CI, and
+// machines that have nothing else.
 //
 //	package main
 //
@@ -31,98 +31,101 @@
 // # The files
 //
 //	leader.json            {"holder": "node-a", "renewTime": "2026-01-02T03:04:05.678Z", "leaseDuration": "15s", …}
-//	leader.json.lock       empty; whoever changes the others has a flock on it
+//	leader.json.lock       empty; a process that changes the others has a flock on it
 //	leader.json.term       the last term and its lease
-//	leader.json*.tmp-*     what a killed process left; the next leader removes it after a minute
-//	leader.json.corrupt-*  what WithRepair replaced
+//	leader.json*.tmp-*     left by a killed process; the next leader removes it after a minute
+//	leader.json.corrupt-*  replaced by WithRepair
 //
-// Of two elections in a directory, neither file has a name that the other keeps for these:
-// names that end in .term or .lock, or contain .tmp- or .corrupt-, are refused.
+// Names that end in .term or .lock, or contain .tmp- or .corrupt-, are refused. So two elections in one
+// directory never use each other's files.
 //
-// All processes run as one user who may write in the directory. The file is read
-// without the lock and replaced as a whole: a temporary file is written and synced,
-// renamed under the lock, and the directory is synced before a call succeeds. The lock
-// is held for the comparison and the rename alone, some tenths of a millisecond. If another
-// process has it for 100 to 200 ms in which nothing changes, because it was stopped there,
-// a new file takes the place of leader.json.lock, and the temporary files of all others
-// are removed: what the stopped process does when it goes on fails, and it begins anew.
+// All processes run as one user who may write in the directory. They read the file without the lock and
+// replace it as a whole. A process writes and syncs a temporary file, renames it under the lock, and syncs
+// the directory before a call succeeds. It holds the lock only for the comparison and the rename, some tenths
+// of a millisecond.
 //
-// The first three fields are also another program's to write, for whom an empty
-// holder means that nobody leads. Beside them are version, acquireTime, pid, term (as
-// "1.42"), incarnation (random, of one leadership of one Backend), released (the last
-// leadership ended in good order), clock and clockTime. An operator who empties
-// holder, while no process writes, ends a leadership: its leader learns it by its next
-// renewal.
+// If a process is stopped there, it keeps the lock. After 100 to 200 ms in which nothing changes, another
+// process replaces leader.json.lock with a new file, and removes the temporary files of all others. When the
+// stopped process resumes, its change fails, and it begins anew.
+//
+// Other programs may also write the first three fields; an empty holder means that nobody leads. The other
+// fields are version, acquireTime, pid, term (as "1.42"), incarnation (random, of one leadership of one
+// Backend), released (the last leadership ended in good order), clock and clockTime. An operator who empties
+// holder, while no process writes, ends a leadership. Its leader learns of it at its next renewal.
 //
 // # Which clock decides
 //
-// Never the wall clock: renewTime is for readers. clockTime is CLOCK_BOOTTIME of Linux,
-// which all processes of a boot share, which runs on while the machine is suspended,
-// and which nobody sets; clock is the kernel's boot id (and the offset of a time
-// namespace).
+// Never the wall clock: renewTime is for readers. clockTime is CLOCK_BOOTTIME of Linux. All processes of a
+// boot share it, it keeps running while the machine is suspended, and nobody can set it. clock is the
+// kernel's boot id (and the offset of a time namespace).
 //
 //	clock is this process's   the lease ends at clockTime + leaseDuration, exactly
 //	clock is another, or none the lease ends leaseDuration after this Backend saw the file as it is now
 //
-// The second is the rule for a record from before a reboot, whose leader is dead, for
-// one that was written by hand, by another program, or on another machine over a
-// network file system, whose leader may live: the file does not say which. So after a
-// reboot an election waits for one more lease. Outside of Linux, without /proc,
-// or where CLOCK_BOOTTIME cannot be read, every process has a clock of its own, and takeovers after a crash take one lease
-// from when the successor first looked.
+// The second rule is for two kinds of records, which the file does not distinguish:
+//
+//   - A record from before a reboot, whose leader is dead.
+//   - A record that was written by hand, by another program, or on another machine over a network file
+//     system, whose leader may live.
+//
+// So after a reboot an election waits for one more lease. Outside of Linux, without /proc, or where
+// CLOCK_BOOTTIME cannot be read, every process has a clock of its own. Takeovers after a crash then take one
+// lease from when the successor first looked.
 //
 // # What it guarantees
 //
-//   - One leader at a time among the processes of a kernel, containers included if they
-//     mount the directory, whatever the wall clock does and whenever a process is
-//     stopped or killed, as far as the leader stops by its own clock: see package leader.
-//   - Terms rise, also past a lost or damaged leader.json: they are counted in
-//     leader.json.term before they begin.
-//   - Two Backends of one identity exclude each other. A renewal is of the leadership
-//     that TryAcquire began, never of a later one. Renew never reports that it renewed a
-//     lease that had ended, even if nobody took leadership.
-//   - What is not a whole record is an error and is not overwritten.
+//   - One leader at a time among the processes of a kernel, containers included if they mount the directory.
+//     This holds whatever the wall clock does and whenever a process is stopped or killed, as far as the
+//     leader stops by its own clock: see package leader.
+//   - Terms rise, even if leader.json is lost or damaged: they are counted in leader.json.term before they
+//     begin.
+//   - Two Backends of one identity exclude each other. A renewal is of the leadership that TryAcquire began,
+//     never of a later one. Renew never reports success for a lease that had ended, even if nobody took
+//     leadership.
+//   - An incomplete record is an error and is not overwritten.
 //
 // # What it does not guarantee
 //
-//   - Anything between machines. Over NFS and SMB flock may be emulated, local to
-//     each client, or lost when the connection is (flock(2)), and names are cached. The
-//     leases of other machines are waited for, but two of them may write at a time. Nor
-//     between virtual machines that were cloned from one running one: they share
-//     a boot id, and no clock.
-//   - Terms without gaps: an attempt that lost the lock, or was killed, between the two files
-//     leaves a term that nobody leads in.
+//   - Anything between machines. Over NFS and SMB flock may be emulated, local to each client, or lost with
+//     the connection (flock(2)), and names are cached. The leases of other machines are waited for, but two
+//     of them may write at a time.
+//   - Anything between virtual machines that were cloned from one running machine: they share a boot id, and
+//     no clock.
+//   - Terms without gaps: an attempt that lost the lock, or was killed, between the two files leaves a term
+//     in which nobody leads.
 //   - An answer from a file system that hangs: ctx does not end a system call.
-//   - Anything when leader.json.lock is removed while processes run, which they notice
-//     in most cases and then write nothing, or leader.json and leader.json.term both:
-//     then the election begins anew, at term 1.1.
-//   - Anything by two names of the file, by hard links or by mounting the file alone. A
-//     symbolic link is refused.
+//   - Anything if leader.json.lock is removed while processes run. They notice that in most cases and then
+//     write nothing.
+//   - Anything if leader.json and leader.json.term are both removed: then the election begins anew, at term
+//     1.1.
+//   - Anything if the file has two names, by hard links or by mounting the file alone. A symbolic link is
+//     refused.
 //   - Windows: the package compiles there and is not tested.
 //
 // # A file that is damaged
 //
-// A *CorruptError says what is wrong. Followers do not lead, and a leader's renewals
-// fail until it stops by its own clock, unless the file is mended before. To remove the file is
-// safe if this package wrote it: it is waited for as long as a leader could trust
-// it, the greatest lease that leader.json.term has for its term, and then terms go on. Of
-// what another program wrote, that knows nothing; and who removes a file that was
-// mended stops the leader first.
+// A *CorruptError describes the damage. Followers do not lead, and a leader's renewals fail until it stops by
+// its own clock, unless the file is repaired before.
 //
-// WithRepair does the same by itself: an attempt fails with a *CorruptError that says
-// when the file will be replaced; after one lease in which it did not change, the next
-// attempt keeps it as leader.json.corrupt-<time> and leads. It does not replace a file of a
-// newer version, what is no regular file, or a damaged leader.json.term; and if that was
-// removed or restored from a backup as well, terms can repeat.
+// If this package wrote the file, it is safe to remove it. Candidates then wait for as long as a leader could
+// trust the file: the greatest lease that leader.json.term has for its term. Then terms continue.
+// leader.json.term knows nothing of records that another program wrote. Before you remove a file that was
+// repaired, stop the leader.
+//
+// WithRepair does the same automatically. An attempt fails with a *CorruptError that says when the file will
+// be replaced. After one lease in which the file did not change, the next attempt keeps it as
+// leader.json.corrupt-<time> and leads. WithRepair does not replace a file of a newer version, a file that is
+// not regular, or a damaged leader.json.term. If leader.json.term was removed or restored from a backup as
+// well, terms can repeat.
 //
 // # When something fails
 //
 //	leader is killed             a successor leads when the lease ends
 //	leader releases              a successor leads within some 30 ms
-//	leader is stopped            the same as killed; when it wakes Renew says ErrLost
+//	leader is stopped            the same as killed; when it resumes Renew returns ErrLost
 //	... while it has the lock    the same, and the next change by others takes 100 to 200 ms more
 //	disk is full, or read-only   an error; nothing is changed; the leader stops before its lease ends
 //	directory is missing         an error
 //	machine loses power          the file is as of some change; a term that was given out is not given out again
-//	leader.json is removed       Renew says ErrLost; another leads one lease later
+//	leader.json is removed       Renew returns ErrLost; another leads one lease later
 package file

@@ -9,27 +9,27 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A CorruptError says that a file of the election is not what a Backend writes: it is
-// cut off or empty, of wrong types, too long, or of a newer version. Nothing was
-// changed, and nobody can acquire leadership or renew it until that is mended.
+// A CorruptError reports that a file of the election is not one that a Backend writes: it is cut off or
+// empty, of wrong types, too long, or of a newer version. Nothing was changed. Nobody can acquire or renew
+// leadership until the file is repaired.
 type CorruptError struct {
 	Path   string
-	Reason string // what is wrong with it
-	Remedy string // what to do
+	Reason string // description of the damage
+	Remedy string // how to repair it
 
-	foreign bool // WithRepair leaves it alone
-	passing bool // an attempt is going to replace it
+	foreign bool // WithRepair does not replace it
+	passing bool // an attempt will replace it
 }
 
 func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s is corrupt: %s: %s", e.Path, e.Reason, e.Remedy)
 }
 
-// remedies are for what a file system says most often.
+// remedies are for the most frequent errors of file systems.
 var remedies = []struct {
 	condition error
 	remedy    string
-	permanent bool // until somebody does that
+	permanent bool // permanent until somebody applies the remedy
 }{
 	{syscall.ENOSPC, "the disk is full", false},
 	{syscall.EROFS, "the file system is read-only; use another directory", true},
@@ -37,11 +37,10 @@ var remedies = []struct {
 	{fs.ErrNotExist, "create the directory", true},
 }
 
-// Is reports whether target is leader.ErrPermanent, unless WithRepair is going to replace
-// the file.
+// Is reports whether target is leader.ErrPermanent, unless WithRepair is going to replace the file.
 func (e *CorruptError) Is(target error) bool { return target == driver.ErrPermanent && !e.passing }
 
-// failed names the operation that an error ended, and the remedy if it is known.
+// failed adds the operation that failed, and the remedy if it is known.
 func failed(op, path string, err error) error {
 	if err == nil {
 		return nil

@@ -14,17 +14,16 @@ import (
 	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
-// lockSuffix is what the name of the lock's file has after that of the record.
+// lockSuffix is appended to the record's name for the lock file.
 const lockSuffix = ".lock"
 
 // lockRetry is the time between two tries of the lock.
 const lockRetry = 2 * time.Millisecond
 
-// change changes files as decide says, which gets a view of them and may return no
-// drafts. Everything slow happens before the lock is taken, so that a process is
-// rarely stopped while it has the lock: if the files changed meanwhile, decide is
-// asked again. done reports whether the drafts are in place. If ctx ends before the
-// lock is held, nothing is done.
+// change replaces files by the drafts that decide returns for a view of them; decide may return none.
+// Everything slow happens before the lock is taken, so that a process is rarely stopped while it has the
+// lock. If the files changed meanwhile, change calls decide again. done reports whether the drafts are in
+// place. If ctx ends before the lock is held, nothing changes.
 func (b *Backend) change(ctx context.Context, op string, decide func(v view) ([]*draft, error)) (done bool, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -44,8 +43,7 @@ func (b *Backend) change(ctx context.Context, op string, decide func(v view) ([]
 	}
 }
 
-// commit puts drafts in the place of what v is a view of. It returns false if
-// that has changed.
+// commit replaces the files of v by drafts. It returns false if the files have changed since v.
 func (b *Backend) commit(ctx context.Context, v view, drafts []*draft) (done bool, err error) {
 	for _, d := range drafts {
 		defer d.discard()
@@ -65,7 +63,7 @@ func (b *Backend) commit(ctx context.Context, v view, drafts []*draft) (done boo
 	return true, syncdir.Sync(filepath.Dir(b.path))
 }
 
-// enter takes the lock, from a process that does not go on if need be.
+// enter takes the lock, if necessary from a process that makes no progress.
 func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
 	for ctx.Err() == nil {
 		locked, err := b.lock.TryLock()
@@ -83,9 +81,8 @@ func (b *Backend) enter(ctx context.Context) (held *flock.Flock, err error) {
 	return nil, fmt.Errorf("another process has the lock, or the machine is busy: %w", context.Cause(ctx))
 }
 
-// publish is what happens under the lock. The lock serialises all changes. It is on a
-// file of its own that no change renames: a lock on the record itself would stay with
-// the inode that a rename replaced.
+// publish runs under the lock, which serialises all changes. The lock is on a file of its own that no change
+// renames. A lock on the record itself would stay with the inode that a rename replaced.
 func (b *Backend) publish(held *flock.Flock, v view, drafts []*draft) (done bool, err error) {
 	if ours, err := b.isOurs(held, drafts); !ours || err != nil {
 		return false, err
@@ -102,7 +99,7 @@ func (b *Backend) publish(held *flock.Flock, v view, drafts []*draft) (done bool
 			err = b.rename(d.temp, d.path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil // another removed it while this process was stopped, or the directory is gone, as the next look shows
+			return false, nil // another process removed it while this one was stopped, or the directory is gone; the next look tells which
 		}
 		if err != nil {
 			return false, err

@@ -9,14 +9,14 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A view is what one look at the file shows.
+// A view is the result of one look at the file.
 type view struct {
 	record               // zero if there is none, or none that can be read
-	state  string        // the file itself
+	state  string        // identifies the file's content
 	clean  bool          // the last leadership ended in good order, or there was none
-	damage *CorruptError // of a record that WithRepair replaces
-	left   time.Duration // until leadership is free, from at on
-	at     moment        // when it was judged
+	damage *CorruptError // damage of a record that WithRepair replaces
+	left   time.Duration // time from at until leadership is free
+	at     moment        // time of the judgment
 }
 
 func (v view) free() bool { return v.left <= 0 }
@@ -46,11 +46,10 @@ func (b *Backend) look() (view, error) {
 	return v, nil
 }
 
-// stateOf distinguishes a file from what it was and will be.
+// stateOf returns a value that differs from those of the file's earlier and later contents.
 func stateOf(data []byte, modified time.Time) string { return fmt.Sprint(modified, string(data)) }
 
-// lookInDark judges a record that is missing or damaged: it may have been that of a
-// leader, which is waited for.
+// lookInDark judges a missing or damaged record. It may have been a leader's, so its lease is waited for.
 func (b *Backend) lookInDark(v view) (view, error) {
 	if v.damage != nil && (v.damage.foreign || !b.repair) {
 		return view{}, v.damage
@@ -68,7 +67,7 @@ func (b *Backend) lookInDark(v view) (view, error) {
 	return v, nil
 }
 
-// A sighting is what was seen last, and since when it is unchanged.
+// A sighting is the last state that was seen, and since when it is unchanged.
 type sighting struct {
 	mu    sync.Mutex
 	state string

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	version   = 1       // of the format
-	maxRecord = 1 << 16 // bytes of a file
+	version   = 1       // version of the format
+	maxRecord = 1 << 16 // maximum bytes of a file
 )
 
 // A record is the content of the file.
@@ -25,18 +25,18 @@ type record struct {
 	AcquireTime time.Time `json:"acquireTime,omitzero"` // by the wall clock, for readers
 	PID         int       `json:"pid,omitempty"`        // for readers
 
-	Term        term     `json:"term,omitzero"`         // of the holder, or of the last one
+	Term        term     `json:"term,omitzero"`         // of the present or last holder
 	Incarnation string   `json:"incarnation,omitempty"` // random; one leadership of one Backend
 	Released    bool     `json:"released,omitempty"`    // the last leadership ended in good order
-	Clock       string   `json:"clock,omitempty"`       // of which ClockTime is a time
-	ClockTime   duration `json:"clockTime,omitempty"`   // of the renewal
+	Clock       string   `json:"clock,omitempty"`       // the clock of ClockTime
+	ClockTime   duration `json:"clockTime,omitempty"`   // time of the renewal
 }
 
-// decode reads what encode or another program wrote.
+// decode parses a record that encode or another program wrote.
 func decode(path string, data []byte) (record, *CorruptError) {
 	var wire struct {
 		record
-		Holder *string `json:"holder"` // must be there: an empty object is no free leadership
+		Holder *string `json:"holder"` // required: an empty object is not a free leadership
 	}
 	corrupt := func(reason string) (record, *CorruptError) {
 		return record{}, &CorruptError{Path: path, Reason: reason, Remedy: "nothing was changed; remove it or restore its text, or use WithRepair"}
@@ -67,7 +67,7 @@ func decode(path string, data []byte) (record, *CorruptError) {
 	return r, nil
 }
 
-// invalid says what is wrong with a record; "" = nothing.
+// invalid returns the problem with a record; "" = none.
 func (r record) invalid() string {
 	switch {
 	case r.Version < 0:

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// corruptInfix is between the name of a file and the end of the names of those that
-// were put aside.
+// corruptInfix separates the name of a file from the ends of the names of corrupt files that were kept.
 const corruptInfix = ".corrupt-"
 
-// announced says that a corrupt file is going to be replaced.
+// announced returns an error that says when a corrupt file will be replaced.
 func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 	said := *damage
 	said.passing = true
@@ -18,8 +17,8 @@ func (b *Backend) announced(damage *CorruptError, left time.Duration) error {
 	return &said
 }
 
-// keepCorrupt keeps the corrupt file by another name, until it is replaced. A rename would
-// take away what another process has put in its place, if this one was stopped before.
+// keepCorrupt links the corrupt file to another name, until it is replaced. A rename could remove a file that
+// another process has put in its place, if this process was stopped before.
 func (b *Backend) keepCorrupt() error {
 	return os.Link(b.path, b.path+corruptInfix+time.Now().UTC().Format("20060102T150405.000000000Z"))
 }

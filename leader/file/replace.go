@@ -12,39 +12,36 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A process that is stopped, or gets no processor, while it has the lock keeps others
-// out. After lockPatience one of them puts a file of its own, which it has locked, in the
-// place of the lock's, and removes the drafts of all others. What the process that had the lock
-// does when it goes on is to rename its drafts, and these are gone: it changes
+// A process that is stopped, or gets no processor, while it has the lock keeps others out. After lockPatience
+// another process replaces the lock file with its own file, which it has locked, and removes the drafts of
+// all others. When the first process resumes, it tries to rename its drafts, which are gone. So it changes
 // nothing, and begins anew. In detail,
 //
-//   - a process stores its drafts, takes the lock, and looks whether the lock's file is
-//     the one that it has locked. If it was replaced before that, it changes nothing;
-//   - if it is replaced after, its drafts are there by then, and are removed. What it
-//     renamed before, whoever replaced the lock sees, because it looks after that;
-//   - a lock's file that was put in the place of another is not empty until the drafts
-//     have been removed. Who finds it so, because its owner was killed or stopped as well,
-//     removes them first.
+//   - A process stores its drafts, takes the lock, and checks that the lock file is the one that it has
+//     locked. If the lock file was replaced before that check, the process changes nothing.
+//   - If the lock file is replaced after the check, the drafts already exist, and are removed. The replacing
+//     process sees any earlier renames, because it looks after the removal.
+//   - A replacing lock file is not empty until the drafts have been removed. Its owner may be killed or
+//     stopped as well. The next process that finds it not empty removes the drafts first.
 //
-// So nothing is wrong if a lock is replaced whose holder was only slow: it has
-// to begin anew. But on a machine so busy that all are slow nobody would get anywhere if
-// they all went on replacing each other's locks, so a process waits twice as long after
-// each replacement, up to mostPatience, and half as long after each lock that it got
-// in order; and up to twice as long as that at random, so that not all come at once.
+// So it does no harm to replace the lock of a process that was only slow: that process begins anew. But on a
+// machine so busy that all are slow, processes could replace each other's locks again and again without
+// progress. So a process doubles its wait after each replacement, up to mostPatience, and halves it after
+// each lock that it got in order. It adds a random time of up to the same length, so that not all come at
+// once.
 const (
 	lockPatience = 100 * time.Millisecond
 	mostPatience = 2 * time.Second
 )
 
-// A standstill is until when the lock of somebody else is respected while the record
-// does not change.
+// A standstill records until when another process's lock is respected while the record does not change.
 type standstill struct {
 	state string
-	until time.Time // zero = the lock was free, or another's for the first time
+	until time.Time // zero = the lock was free, or another process had it for the first time
 }
 
-// standsStill reports whether the lock has been another's for long enough, at each try,
-// while nothing changed. It is called after each try that failed.
+// standsStill reports whether other processes had the lock for long enough, at each try, while nothing
+// changed. It is called after each failed try.
 func (b *Backend) standsStill() bool {
 	if !b.stuck.until.IsZero() && time.Now().Before(b.stuck.until) {
 		return false
@@ -58,7 +55,7 @@ func (b *Backend) standsStill() bool {
 	return true
 }
 
-// replaceLock takes the lock from whoever has it.
+// replaceLock takes the lock from the process that has it.
 func (b *Backend) replaceLock() (held *flock.Flock, err error) {
 	b.stuck = standstill{}
 	b.wait = min(2*max(b.wait, b.patience), mostPatience)
@@ -81,8 +78,8 @@ func (b *Backend) replaceLock() (held *flock.Flock, err error) {
 	return held, nil
 }
 
-// isOurs reports whether the lock that is held is the one that others would take.
-// Then nobody else can publish anything. The drafts are excepted from what it removes.
+// isOurs reports whether the held lock is the one that others would take. Then no other process can publish
+// anything. If isOurs removes drafts, it excepts the given ones.
 func (b *Backend) isOurs(held *flock.Flock, drafts []*draft) (bool, error) {
 	ours, err := held.Stat()
 	if err != nil {
@@ -111,7 +108,7 @@ func (b *Backend) isOurs(held *flock.Flock, drafts []*draft) (bool, error) {
 	return true, f.Truncate(0)
 }
 
-// fence removes all drafts but those, so that they cannot be published any more.
+// fence removes all drafts except the given ones, so that they can no longer be published.
 func (b *Backend) fence(but []*draft) error {
 	return b.eachDraft(func(path string, _ fs.DirEntry) error {
 		if slices.ContainsFunc(but, func(d *draft) bool { return d.temp == path }) {

@@ -8,17 +8,17 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// termSuffix is what the name of the file of terms has after that of the record.
+// termSuffix is appended to the record's name for the file of terms.
 const termSuffix = ".term"
 
-// A termFile is the file of the greatest term and its lease. It is written before the
-// record is, so that terms rise and a leader is waited for when the record is lost.
+// A termFile stores the greatest term and its lease. It is written before the record. So terms rise, and a
+// leader is waited for, even if the record is lost.
 type termFile struct {
 	term  driver.Term
 	lease time.Duration
 }
 
-// readTermFile returns the zero termFile if nobody of ours ever led.
+// readTermFile returns the zero termFile if no Backend of this package ever led.
 func readTermFile(path string) (termFile, error) {
 	data, _, err := read(path)
 	if data == nil || err != nil {
@@ -50,7 +50,7 @@ func decodeTermFile(data []byte) (termFile, error) {
 	return termFile{t, d}, nil
 }
 
-// grown is the file of terms with at least that term and lease.
+// grown returns the file of terms with at least that term and lease.
 func (f termFile) grown(t driver.Term, lease time.Duration) termFile {
 	if f.term.Compare(t) > 0 {
 		t = f.term

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// poll is the mean time between two looks at the file, which need no lock and take
-// some microseconds.
+// poll is the mean time between two looks at the file. A look needs no lock and takes some microseconds.
 const poll = 20 * time.Millisecond
 
-// Wait returns nil when leadership may be free: within 30 ms after a release, or
-// when the lease ends. It holds nothing. It returns the cause of ctx when that ends,
-// and an error, at once, if the file cannot be read.
+// Wait returns nil when leadership may be free: within 30 ms after a release, or when the lease ends. It
+// holds nothing. When ctx ends, it returns ctx's cause. If the file cannot be read, it returns an error at
+// once.
 func (b *Backend) Wait(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
