@@ -17,40 +17,41 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// maxOvertaken is how often a write is made again that another one came before.
+// maxOvertaken is how often a write is repeated that another write overtook.
 const maxOvertaken = 5
 
-// errLate: Release frees what it left, or the next attempt takes it.
+// errLate means that an earlier request was executed late. Release frees the Lease, or the next attempt takes
+// it.
 var errLate = errors.New("an earlier request of this Backend was executed late")
 
-// A Backend keeps the leadership of one election in a Lease of the Kubernetes API.
-// It belongs to one Elector. It implements driver.Backend, and of the optional
-// interfaces Waiter, Termer, Successor, Inspector and io.Closer.
+// A Backend keeps the leadership of one election in a Lease of the Kubernetes API. It belongs to one Elector.
+// It implements driver.Backend, and the optional interfaces Waiter, Termer, Successor, Inspector and
+// io.Closer.
 type Backend struct {
-	// Logger gets a warning when the API forbids to watch the Lease. nil = discard. Set
-	// it before the first call.
+	// Logger receives a warning when the API forbids watching the Lease. nil = discard. Set it before the
+	// first call.
 	Logger *slog.Logger
 
 	leases    coordinationclient.LeaseInterface
 	namespace string
 	name      string
-	suffix    string // of holderIdentity: no other Backend has it, in no process
+	suffix    string // of holderIdentity: unique to this Backend, across all processes
 
-	held      *coordinationv1.Lease // as it was written last; nil = nothing is held
-	sure      bool                  // else held may not have been written: its resourceVersion is the one before
+	held      *coordinationv1.Lease // as last written; nil = nothing is held
+	sure      bool                  // false = held may not have been written: its resourceVersion is the one before
 	stamp     stamp                 // of the last claim or renewal
 	term      driver.Term           // of the last success
-	clean     bool                  // the leader before it released
+	clean     bool                  // the previous leader released
 	ttl       time.Duration         // of the last attempt
 	watch     *watching             // nil = none is open
-	pollUntil time.Time             // until then no watch is tried, because it was forbidden
+	pollUntil time.Time             // no watch is tried before then, because it was forbidden
 
-	warned bool // of that
+	warned bool // the warning was logged
 
 	mu    sync.Mutex
 	seen  sight
 	looks int   // how often seen was set
-	top   int32 // greatest leaseTransitions that was seen
+	top   int32 // greatest leaseTransitions seen
 }
 
 var _ interface {
@@ -62,11 +63,11 @@ var _ interface {
 	driver.Labeled
 } = (*Backend)(nil)
 
-// NewBackend returns a Backend on the Lease of that namespace and name, which the
-// first leader creates. The client needs the verbs get, create and update on it,
-// and watch, without which followers poll. It does no I/O.
+// NewBackend returns a Backend on the Lease of that namespace and name. The first leader creates the Lease.
+// The client needs the verbs get, create and update on it. It also needs watch; without it followers poll.
+// NewBackend does no I/O.
 //
-// A client of one's own should speak HTTP/1.1, as those of NewFromEnv and NewFromConfig do.
+// A custom client should speak HTTP/1.1, as those of NewFromEnv and NewFromConfig do.
 func NewBackend(client clientset.Interface, namespace, name string) *Backend {
 	return &Backend{
 		leases: client.CoordinationV1().Leases(namespace), namespace: namespace, name: name,
@@ -74,15 +75,14 @@ func NewBackend(client clientset.Interface, namespace, name string) *Backend {
 	}
 }
 
-// LogAttrs are the namespace and the name of the Lease.
+// LogAttrs returns the namespace and the name of the Lease.
 func (b *Backend) LogAttrs() []slog.Attr {
 	return []slog.Attr{slog.String("namespace", b.namespace), slog.String("lease", b.name)}
 }
 
-// TryAcquire implements driver.Backend. It reads the Lease and takes it if nobody
-// holds it, or if its record did not change for as long as it says, by this
-// process's clock. A write that another one came before is a lost race: false.
-// After an error the Lease may be taken; Release and the next attempt know it by
+// TryAcquire implements driver.Backend. It reads the Lease and takes it in two cases: nobody holds it, or its
+// record did not change for its duration, by this process's clock. If another write overtakes its own, the
+// race is lost: false. After an error the Lease may be taken; Release and the next attempt recognize it by
 // the suffix of its holder. ttl must be whole seconds.
 func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error) {
 	seconds, err := wholeSeconds(ttl)
@@ -90,7 +90,7 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 		return false, err
 	}
 	b.ttl = ttl
-	if b.sure { // if this fails it does not lead, and what it had is Release's
+	if b.sure { // if this attempt fails, the node does not lead, and Release gives up the earlier leadership
 		b.sure, b.clean = false, false
 	}
 	current, err := b.get(ctx)
@@ -112,8 +112,8 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	saved, err := b.put(ctx, claim)
 	switch {
 	case overtaken(claim, err):
-		// By somebody else, or by this very claim: a client repeats a request when the
-		// answer was lost and says so with its next one.
+		// Another node's write overtook this one, or this very claim did: a client repeats a request when the
+		// answer was lost, and the repetition then reports a conflict.
 		if current, err = b.get(ctx); err != nil {
 			return false, err
 		}
@@ -136,9 +136,8 @@ func (b *Backend) TryAcquire(ctx context.Context, identity string, ttl time.Dura
 	return true, nil
 }
 
-// Renew implements driver.Backend. It fails with leader.ErrLost if anybody else
-// held the Lease in between, another Backend of the same identity too, or
-// if it is gone.
+// Renew implements driver.Backend. It fails with leader.ErrLost if another holder had the Lease in between,
+// including another Backend of the same identity, or if the Lease is gone.
 func (b *Backend) Renew(ctx context.Context, _ string, ttl time.Duration) error {
 	seconds, err := wholeSeconds(ttl)
 	if err != nil {
@@ -174,9 +173,8 @@ func (b *Backend) renewal(seconds int32) *coordinationv1.Lease {
 	return renewed(b.held, b.stamp, seconds)
 }
 
-// Release implements driver.Backend. It empties the Lease's holder, as client-go's
-// electors do, so that anybody may take it at once. Of an attempt that failed it
-// makes sure that it does not succeed later.
+// Release implements driver.Backend. It empties the Lease's holder, as client-go's electors do, so that any
+// candidate may take it at once. After a failed attempt it ensures that the attempt does not succeed later.
 func (b *Backend) Release(ctx context.Context, _ string) error {
 	b.stopWatching()
 	if b.held == nil {
@@ -211,57 +209,57 @@ func (b *Backend) Release(ctx context.Context, _ string) error {
 	return err
 }
 
-// releaseRecord is what Release writes; nil if there is nothing to write.
+// releaseRecord returns the record that Release writes; nil if there is nothing to write.
 func (b *Backend) releaseRecord(current *coordinationv1.Lease) *coordinationv1.Lease {
 	switch {
 	case current != nil && b.mine(current):
 		return released(current, b.sure || b.clean)
 	case b.sure:
-		return nil // somebody else's
+		return nil // another holder's
 	case current == nil && b.held.ResourceVersion == "":
-		// A request to create it may still be under way, and fails once there is one.
+		// A request to create the Lease may still be under way. It fails once there is a Lease.
 		return claimed(nil, b.name, "", stampNow(), 1, b.highest())
 	case current != nil && current.ResourceVersion == b.held.ResourceVersion:
-		return voided(current) // one to take it may
+		return voided(current) // a request to take it may still be under way
 	}
 	return nil
 }
 
-// Close drops what is held without telling the API: others can lead when the lease
-// has ended, and this Backend at once. It always returns nil.
+// Close drops the leadership without a call of the API. Others can lead when the lease has ended, and this
+// Backend at once. It always returns nil.
 func (b *Backend) Close() error {
 	b.stopWatching()
 	b.held, b.pollUntil = nil, time.Time{}
 	return nil
 }
 
-// Term implements driver.Termer. It is leaseTransitions, in era 0. Terms begin
-// again if somebody deletes the Lease and one creates it that never saw it.
+// Term implements driver.Termer. It is leaseTransitions, in era 0. Terms begin again if somebody deletes the
+// Lease and a candidate that never saw it creates it.
 func (b *Backend) Term() driver.Term { return b.term }
 
-// CleanStart implements driver.Successor. It is true if the leader before was one
-// of this package and released, but not for client-go's electors, which do not
-// wait for work to end, nor for a Lease that was created.
+// CleanStart implements driver.Successor. It is true if the previous leader was one of this package and
+// released. It is false after client-go's electors, which do not wait for work to end, and for a Lease that
+// was created.
 func (b *Backend) CleanStart() bool { return b.clean }
 
-// mine reports whether the holder is this Backend, in whatever term.
+// mine reports whether the holder is this Backend, in any term.
 func (b *Backend) mine(l *coordinationv1.Lease) bool {
 	holder := value(l.Spec.HolderIdentity)
 	return len(holder) >= len(b.suffix) && holder[len(holder)-len(b.suffix):] == b.suffix
 }
 
-// holds reports whether the Lease is what this Backend claimed, or a renewal of it.
+// holds reports whether the Lease is this Backend's claim, or a renewal of it.
 func (b *Backend) holds(l *coordinationv1.Lease) bool {
 	return l != nil && b.mine(l) && termOf(l) == termOf(b.held)
 }
 
-// free reports whether this Backend may take the Lease. Its own it always may: it
-// is what an attempt left whose outcome was unknown.
+// free reports whether this Backend may take the Lease. It may always take its own: that is the result of an
+// attempt whose outcome was unknown.
 func (b *Backend) free(s sight) bool {
 	return s.left(b.ttl) == 0 || b.mine(s.lease)
 }
 
-// highest is the greatest leaseTransitions that this Backend saw.
+// highest returns the greatest leaseTransitions that this Backend saw.
 func (b *Backend) highest() int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,7 +275,8 @@ func (b *Backend) lost(now *coordinationv1.Lease) error {
 	return fmt.Errorf("leader: Lease %s/%s: %w: %s", b.namespace, b.name, driver.ErrLost, what)
 }
 
-// failed names what an error ended. What the API forbids, or finds wrong, is permanent.
+// failed adds the operation to an error. An operation that the API forbids or rejects as invalid is a
+// permanent error.
 func (b *Backend) failed(doing string, err error) error {
 	failure := fmt.Errorf("leader: %s Lease %s/%s: %w", doing, b.namespace, b.name, err)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
@@ -286,7 +285,7 @@ func (b *Backend) failed(doing string, err error) error {
 	return failure
 }
 
-// wholeSeconds is ttl as a Lease stores it.
+// wholeSeconds returns ttl as a Lease stores it.
 func wholeSeconds(ttl time.Duration) (int32, error) {
 	if ttl < time.Second || ttl%time.Second != 0 || ttl/time.Second >= math.MaxInt32 {
 		return 0, &driver.ConfigError{Field: "LeaseDuration", Value: ttl, Remedy: "use whole seconds: a Lease stores its duration in them"}

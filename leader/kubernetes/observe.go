@@ -14,15 +14,14 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A sight is the Lease as this process saw it last. Whether it has expired is
-// judged from the moment at which its record was new to this process: no other
-// machine's clock is trusted.
+// A sight is the Lease as this process last saw it. Expiry counts from the moment at which the record was new
+// to this process. No other machine's clock is trusted.
 type sight struct {
 	lease *coordinationv1.Lease // nil = there is none, or none was seen
 	since boottime.Moment       // when its spec was first seen
 }
 
-// see notes the Lease as it is now, and returns what is known of it.
+// see records the present Lease and returns its sight.
 func (b *Backend) see(lease *coordinationv1.Lease) sight {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,7 +31,7 @@ func (b *Backend) see(lease *coordinationv1.Lease) sight {
 func (b *Backend) seeLocked(lease *coordinationv1.Lease) sight {
 	next := b.seen.after(lease)
 	if b.top == math.MaxInt32 && !next.continues(b.seen) {
-		b.top = 0 // somebody deleted it, so that terms begin again
+		b.top = 0 // the Lease was deleted, so terms begin again
 	}
 	if lease != nil {
 		b.top = max(b.top, value(lease.Spec.LeaseTransitions))
@@ -42,8 +41,8 @@ func (b *Backend) seeLocked(lease *coordinationv1.Lease) sight {
 	return next
 }
 
-// glance reads the Lease beside the other methods. If they looked meanwhile, what it
-// got may be the older one, and they never learn of it.
+// glance reads the Lease concurrently with the other methods. If they read it meanwhile, glance may have the
+// older record. It then does not record it.
 func (b *Backend) glance(ctx context.Context) (sight, error) {
 	b.mu.Lock()
 	before := b.looks
@@ -60,12 +59,12 @@ func (b *Backend) glance(ctx context.Context) (sight, error) {
 	return b.seeLocked(lease), nil
 }
 
-// continues reports whether it is the Lease that was seen before.
+// continues reports whether it is the same Lease as before.
 func (s sight) continues(last sight) bool {
 	return s.lease != nil && (last.lease == nil || last.lease.UID == s.lease.UID)
 }
 
-// after is the sight of the Lease as it is now, if s was the one before.
+// after returns the sight of the present Lease; s is the one before.
 func (s sight) after(lease *coordinationv1.Lease) sight {
 	switch {
 	case lease == nil:
@@ -82,8 +81,7 @@ func (b *Backend) lastSeen() sight {
 	return b.seen
 }
 
-// left is how long the Lease is not free for others than its holder; ttl is
-// the duration of a Lease that has none.
+// left returns how long the Lease is reserved for its holder. ttl is the duration of a Lease that has none.
 func (s sight) left(ttl time.Duration) time.Duration {
 	if s.lease == nil || value(s.lease.Spec.HolderIdentity) == "" {
 		return 0
@@ -103,7 +101,7 @@ func (s sight) outdates(event *coordinationv1.Lease) bool {
 	return err == nil && order <= 0
 }
 
-// get reads the Lease, the newest there is; its lease is nil if there is none.
+// get reads the newest Lease. The sight's lease is nil if there is none.
 func (b *Backend) get(ctx context.Context) (sight, error) {
 	lease, err := b.fetch(ctx)
 	if err != nil {
@@ -123,8 +121,8 @@ func (b *Backend) fetch(ctx context.Context) (*coordinationv1.Lease, error) {
 	return lease, nil
 }
 
-// put writes the Lease if it is still the one that next was made from: a Lease
-// without a resourceVersion is created.
+// put writes next if the Lease has not changed since next was made from it. A Lease without a resourceVersion
+// is created.
 func (b *Backend) put(ctx context.Context, next *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	write := b.update
 	if next.ResourceVersion == "" {
@@ -146,8 +144,8 @@ func (b *Backend) update(ctx context.Context, l *coordinationv1.Lease) (*coordin
 	return b.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
-// overtaken reports whether the write of next failed because the Lease is not the one
-// that it was made from any more. Where it is created, 404 is the namespace's.
+// overtaken reports whether the write of next failed because the Lease has changed since next was made from
+// it. On a create, 404 means that the namespace is missing.
 func overtaken(next *coordinationv1.Lease, err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsNotFound(err) && next.ResourceVersion != ""

@@ -16,25 +16,24 @@ import (
 )
 
 const (
-	// pollFor is how long followers poll before they try again whether they may
-	// watch: rights are often granted a moment after a program was started.
+	// pollFor is how long followers poll before they check again whether they may watch. Rights are often
+	// granted a moment after a program was started.
 	pollFor = time.Minute
-	// pollInterval is the time between two looks where no watch is allowed.
+	// pollInterval is the time between two looks if no watch is allowed.
 	pollInterval = 2 * time.Second
-	// rewatch is the pause before a watch that ended is begun again.
+	// rewatch is the pause before an ended watch is opened again.
 	rewatch = 200 * time.Millisecond
 )
 
-// A watching is a watch that goes on between calls of Wait.
+// A watching is a watch that continues between calls of Wait.
 type watching struct {
 	watch.Interface
 	cancel context.CancelFunc
 }
 
-// Wait implements driver.Waiter. It returns nil when the Lease is released,
-// deleted, or has expired. It holds nothing; the watch that it leaves open ends
-// with the next success, Release or Close. Where to watch is forbidden it polls,
-// about every two seconds. Other failures are its error.
+// Wait implements driver.Waiter. It returns nil when the Lease is released, deleted, or has expired. It holds
+// nothing. The watch that it leaves open ends with the next success, Release or Close. If watching is
+// forbidden, it polls about every two seconds. It returns other failures as errors.
 func (b *Backend) Wait(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
@@ -56,7 +55,7 @@ func (b *Backend) Wait(ctx context.Context) error {
 	}
 }
 
-// next waits for news, or for the Lease to expire.
+// next waits for an event, or for the Lease to expire.
 func (b *Backend) next(ctx context.Context, left time.Duration) error {
 	if b.watch == nil {
 		return b.look(ctx, min(left, jittered(pollInterval)))
@@ -66,7 +65,7 @@ func (b *Backend) next(ctx context.Context, left time.Duration) error {
 	select {
 	case <-ctx.Done():
 	case <-expiry.C:
-		b.stopWatching() // which reported no renewal: perhaps it reports nothing any more
+		b.stopWatching() // it reported no renewal: perhaps the watch is dead
 	case event, ok := <-b.watch.ResultChan():
 		lease, isLease := event.Object.(*coordinationv1.Lease)
 		switch {
@@ -91,8 +90,8 @@ func (b *Backend) look(ctx context.Context, first time.Duration) error {
 	return err
 }
 
-// startWatching opens a watch of what changes after that version, or notes that
-// this is forbidden. ctx bounds the opening only.
+// startWatching opens a watch for changes after that version, or records that this is forbidden. ctx bounds
+// the opening only.
 func (b *Backend) startWatching(ctx context.Context, version string) error {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, cancel)
@@ -128,7 +127,7 @@ func (b *Backend) startWatching(ctx context.Context, version string) error {
 	return b.failed("watching", err)
 }
 
-// stopWatching ends the watch and waits until nothing of it runs.
+// stopWatching ends the watch and waits until nothing of it is running.
 func (b *Backend) stopWatching() {
 	if b.watch == nil {
 		return
@@ -140,7 +139,7 @@ func (b *Backend) stopWatching() {
 	b.watch = nil
 }
 
-// jittered is d, more or less a fifth of it.
+// jittered returns d, varied by a fifth.
 func jittered(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5)
 }

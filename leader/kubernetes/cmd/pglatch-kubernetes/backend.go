@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/leader/kubernetes"
 )
 
-// flags adds those of the backend, and returns what makes an election of them.
+// flags adds the flags of the backend, and returns a function that opens an election by them.
 func flags(f *pflag.FlagSet) leadercmd.OpenFunc {
 	var file, namespace string
 	f.StringVar(&file, "kubeconfig", "", "`file` of the cluster and its credentials (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)")
@@ -45,8 +45,8 @@ func flags(f *pflag.FlagSet) leadercmd.OpenFunc {
 	}
 }
 
-// load finds the cluster and its namespace by the rules of kubectl; file is the only
-// one that is looked at, unless it is "".
+// load finds the cluster and its namespace by the rules of kubectl. If file is not "", load reads only that
+// file.
 func load(file string) (config *rest.Config, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file

@@ -1,5 +1,4 @@
-// Command pglatch-kubernetes is pglatch with one more backend of elections, the
-// Lease of the Kubernetes API:
+// Command pglatch-kubernetes is pglatch with one more backend for elections, the Lease of the Kubernetes API:
 //
 //	pglatch-kubernetes leader run scheduler --backend kubernetes -- ./scheduler
 package main

@@ -128,7 +128,7 @@ func answer(w http.ResponseWriter, code int, object any) {
 	_ = json.NewEncoder(w).Encode(typed(object))
 }
 
-// typed says what an object is, as all JSON of the API does.
+// typed adds the type of an object, as in all JSON of the API.
 func typed(object any) any {
 	switch o := object.(type) {
 	case *coordinationv1.Lease:

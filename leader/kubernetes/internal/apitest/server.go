@@ -1,7 +1,6 @@
-// Package apitest is a server of the part of the Kubernetes API that elections
-// use, in memory: GET, POST, PUT and watch of Leases. Like the real one it refuses
-// a write that is not based on the newest resourceVersion, and gives no new one to
-// a write that changes nothing. Faults are injected.
+// Package apitest is an in-memory server of the part of the Kubernetes API that elections use: GET, POST, PUT
+// and watch of Leases. Like the real server it refuses a write that is not based on the newest
+// resourceVersion, and gives no new one to a write that changes nothing. Tests can inject faults.
 package apitest
 
 import (
@@ -22,19 +21,19 @@ const (
 	Watch  = "watch"
 )
 
-// A Fault is what happens to a request. The zero Fault is none.
+// A Fault is the treatment of a request. The zero Fault is normal treatment.
 type Fault struct {
-	Hold    <-chan struct{} // it is executed when this is closed, also if the client is gone by then
-	Arrived chan<- struct{} // closed when it has come
-	Status  int             // it is not executed, and this is the answer
-	Drop    bool            // it is not executed, and the connection ends
-	Lose    bool            // it is executed, and the connection ends without an answer
-	Before  func()          // is called before it is executed
-	Again   bool            // it is executed, and its client is asked to repeat it
-	Silent  bool            // of a watch: it reports nothing
+	Hold    <-chan struct{} // the request is executed when this is closed, even if the client is gone by then
+	Arrived chan<- struct{} // closed when the request has arrived
+	Status  int             // the request is not executed, and this is the answer
+	Drop    bool            // the request is not executed, and the connection ends
+	Lose    bool            // the request is executed, and the connection ends without an answer
+	Before  func()          // called before the request is executed
+	Again   bool            // the request is executed, and the answer asks the client to repeat it
+	Silent  bool            // a watch reports nothing
 }
 
-// A Server is the API. Its methods are safe for concurrent use.
+// A Server serves the API. Its methods are safe for concurrent use.
 type Server struct {
 	http *httptest.Server
 	quit chan struct{}
@@ -74,7 +73,7 @@ func (s *Server) Close() {
 	s.http.Close()
 }
 
-// Config is what a client needs.
+// Config returns the configuration of a client.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{
 		Host: s.http.URL, QPS: -1,
@@ -82,14 +81,14 @@ func (s *Server) Config() *rest.Config {
 	}
 }
 
-// Inject decides about each request from now on; nil ends it.
+// Inject sets the fault of each request from now on; nil ends it.
 func (s *Server) Inject(fault func(verb string) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// Count is how many requests of a verb have come.
+// Count returns how many requests of a verb have arrived.
 func (s *Server) Count(verb string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +113,7 @@ func (s *Server) Delete(namespace, name string) {
 	}
 }
 
-// Forget ends all watches, and lets none begin at a version of before.
+// Forget ends all watches, and lets no new watch begin at an earlier version.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *Server) Forget() {
 	s.watches = make(chan struct{})
 }
 
-// recordLocked gives a Lease its version, and informs the watches.
+// recordLocked gives a Lease its version, and notifies the watches.
 func (s *Server) recordLocked(key, kind string, l *coordinationv1.Lease) {
 	s.version++
 	l.ResourceVersion = strconv.FormatUint(s.version, 10)
