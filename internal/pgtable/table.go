@@ -1,4 +1,5 @@
-// Package pgtable has what the tables of elections and shards share: their names, how they are made, and the SQL of terms.
+// Package pgtable contains the common parts of the tables of elections and shards: their names, their creation, and the
+// SQL of terms.
 package pgtable
 
 import (
@@ -16,7 +17,7 @@ var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A
 // Valid reports whether text is "table" or "schema.table".
 func Valid(text string) bool { return tableName.MatchString(text) }
 
-// Quote returns the name of a valid table as SQL; its schema is public unless it says another.
+// Quote returns the name of a valid table as SQL; its schema is public unless the name contains one.
 func Quote(table string) string {
 	schema, name, ok := strings.Cut(table, ".")
 	if !ok {
@@ -25,10 +26,10 @@ func Quote(table string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-// createAttempts is how often a creation that lost a race is repeated.
+// createAttempts is how often a creation is tried that lost a race.
 const createAttempts = 5
 
-// Create runs SQL that creates what is not there, which several may do at a time.
+// Create runs SQL that creates missing objects. Several processes may run it at a time.
 func Create(ctx context.Context, conn *pgx.Conn, sql string) (err error) {
 	for range createAttempts {
 		if _, err = conn.Exec(ctx, sql); !lostRace(err) {
@@ -38,8 +39,7 @@ func Create(ctx context.Context, conn *pgx.Conn, sql string) (err error) {
 	return err
 }
 
-// lostRace reports whether an error comes from a creation at the same time: IF NOT
-// EXISTS looks before it creates.
+// lostRace reports whether an error comes from a concurrent creation: IF NOT EXISTS checks before it creates.
 func lostRace(err error) bool {
 	switch sqlstate.Of(err) {
 	case sqlstate.DuplicateTable, sqlstate.DuplicateObject, sqlstate.UniqueViolation:

@@ -1,6 +1,5 @@
-// Package session is the contract between a Locker and what its locks live on:
-// a session that holds locks until it lets them go or dies. pgsession implements
-// it on PostgreSQL, its package memory in memory.
+// Package session is the contract between a Locker and the sessions of its locks. A session holds locks until it
+// releases them or dies. pgsession implements it on PostgreSQL, its package memory in memory.
 package session
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Mode is how a lock is held.
+// A Mode is the mode of a lock.
 type Mode uint8
 
 // The modes of an advisory lock.
@@ -35,19 +34,19 @@ const (
 	MaxTTL     = 24 * time.Hour
 )
 
-// PingTime is the time that a ping has at least to be answered, beside a LossDrain: with less, a busy
-// processor is enough to lose a session.
+// PingTime is the shortest time allowed for the answer to a ping, beside a LossDrain: with less, a busy processor is
+// enough to lose a session.
 const PingTime = 250 * time.Millisecond
 
-// MaxLossDrain is by how much the deadline of a session with a lease of ttl can come earlier than it must. Pings go out each third of
-// the lease, and a tenth is for clocks of different rates.
+// MaxLossDrain is how much earlier than necessary the deadline of a session with a lease of ttl can be. Pings are sent
+// each third of the lease, and a tenth allows for clocks of different rates.
 func MaxLossDrain(ttl time.Duration) time.Duration { return min(ttl*2/5, ttl-ttl/10-ttl/3-PingTime) }
 
-// A State is how a session stands, as far as its owner can know.
+// A State is the state of a session, as far as its owner can know.
 type State uint8
 
-// The states of a session, from good to gone. Doubtful ends in Lost, never later
-// than the session's deadline.
+// The states of a session, from good to gone. A Doubtful session without an answer becomes Lost, at its deadline at the
+// latest.
 const (
 	Held     State = iota // a statement was answered in time
 	Doubtful              // a ping is overdue
@@ -58,23 +57,23 @@ func (s State) String() string { return [...]string{"held", "doubtful", "lost"}[
 
 // A Source makes sessions. Its methods are safe for concurrent use.
 type Source interface {
-	// Acquire returns a session without locks. ctx bounds the call only.
+	// Acquire returns a session without locks. ctx bounds only the call.
 	Acquire(ctx context.Context) (Session, error)
-	// Stats returns counters that only rise, but for Open.
+	// Stats returns counters that only increase, except Open.
 	Stats() Stats
-	// Close ends idle sessions at once and blocks until the others are given back.
+	// Close ends idle sessions at once and blocks until the others are returned.
 	Close()
 }
 
 type sourceKey struct{}
 
-// WithSource returns a context with which advisory.Open opens a Locker on these sessions,
-// in place of PostgreSQL's. It is how a server in memory stands in for one.
+// WithSource returns a context with which advisory.Open opens a Locker on these sessions instead of PostgreSQL's. A
+// server in memory is used this way.
 func WithSource(ctx context.Context, source Source) context.Context {
 	return context.WithValue(ctx, sourceKey{}, source)
 }
 
-// SourceOf returns what WithSource put into the context, or nil.
+// SourceOf returns the Source that WithSource put into the context, or nil.
 func SourceOf(ctx context.Context) Source {
 	source, _ := ctx.Value(sourceKey{}).(Source)
 	return source
@@ -82,8 +81,8 @@ func SourceOf(ctx context.Context) Source {
 
 type openedKey struct{}
 
-// WithOpened returns a context with which advisory.Open passes the Source of the new Locker to opened: benchmarks
-// see from its counters that sessions are watched while they measure.
+// WithOpened returns a context with which advisory.Open passes the Source of the new Locker to opened. Benchmarks use
+// its counters to check that sessions are watched while they measure.
 func WithOpened(ctx context.Context, opened func(Source)) context.Context {
 	return context.WithValue(ctx, openedKey{}, opened)
 }
@@ -95,106 +94,102 @@ func Opened(ctx context.Context, source Source) {
 	}
 }
 
-// Stats counts what the sessions of a Source did.
+// Stats counts the work of a Source's sessions.
 type Stats struct {
 	Open      int   // sessions that exist now
 	Pings     int64 // answered pings
 	Watches   int64 // watches begun
 	PIDChecks int64 // answers whose backend pid was compared
 	Lost      int64 // sessions that were lost, with or without a lock on them
-	LockTable int   // locks that the server has room for, of all sessions; 0 = not known
-	// Database is the same text for all Sources of this process whose locks exclude each other; "" = not known.
+	LockTable int   // locks that the server has room for, of all sessions; 0 = unknown
+	// Database is the same text for all Sources of this process whose locks exclude each other; "" = unknown.
 	Database string
 }
 
-// A Session carries locks. One goroutine at a time uses it: calls Do, Watch and Close.
-// Look, Interrupt and Kill are for any goroutine at any time. Every method that talks
-// to the server is bounded in time and takes no context: a statement about a lock is
-// answered, or its session is closed. After a *LostError the session holds nothing.
+// A Session carries locks. One goroutine at a time uses it, that is, calls Do, Watch and Close. Any goroutine may call
+// Look, Interrupt and Kill at any time. Every method that contacts the server is bounded in time and takes no context:
+// a statement about a lock is answered, or its session is closed. After a *LostError the session holds nothing.
 type Session interface {
-	// Do runs the operations, of which no two have one tag, and no try one that the
-	// session holds, in one round trip, and fills in their results. Its error is a
-	// *LostError, or ErrPending if the answer does not come within patience: then the
-	// session is for nobody, until Do(nil, 0), which goes on waiting, has returned, on any
-	// goroutine. It ends a watch.
+	// Do runs the operations in one round trip, and fills in their results. No two of them have one tag, and no try is
+	// for a lock that the session holds. The error is a *LostError, or ErrPending if the answer does not come within
+	// patience. After ErrPending the session must not be used until Do(nil, 0), on any goroutine, has waited for the
+	// answer and returned. Do ends a watch.
 	Do(ops []*Op, patience time.Duration) error
-	// Interrupt ends an Op.Wait that is under way, or the next one, soon.
+	// Interrupt ends a current Op.Wait, or the next one, soon.
 	Interrupt()
-	// Look tells the state of the session now, which is time.Now(). If closely, it also
-	// looks at what the server has sent, which can cost a system call.
+	// Look returns the state of the session at now, which is time.Now(). If closely, it also checks the data that the
+	// server has sent, which can cost a system call.
 	Look(now time.Time, closely bool) Status
-	// Watch reports the session's loss to lost, once, from another goroutine, until the
-	// next Do or Close.
+	// Watch reports the session's loss to lost, once, from another goroutine, until the next Do or Close.
 	Watch(lost func(error))
-	// Kill ends the session; its Watch, and a Do that is under way, report the cause.
+	// Kill ends the session; its Watch, and a current Do, report the cause.
 	Kill(cause error)
-	// Close gives the session back. It is used again if reuse is true, it lives and holds
-	// no lock; else it ends, and with it every lock.
+	// Close returns the session to its Source. It is reused if reuse is true, it is alive and it holds no lock.
+	// Otherwise it ends, and with it every lock.
 	Close(reuse bool)
 }
 
-// A Status is how a session stands, as far as its owner can know.
+// A Status is the state of a session, as far as its owner can know.
 type Status struct {
-	PID   uint32 // the server's number for the session
+	PID   uint32 // the process id of the session's server process
 	State State
 	Loss  error // why it is Lost. nil: it is not, or only its time is over
-	// Verified is when a close look found it Held, and that the server had not ended it by what had reached this machine: within
-	// VerifiedFor before the look. Zero can also mean that this is not known without a question to the server.
+	// Verified is when a close look last found the session Held, and no message from the server that it had ended; at
+	// most VerifiedFor before this look. Zero can also mean that this is unknown without a query.
 	Verified time.Time
 }
 
-// VerifiedFor is for how long a look at what the server sent is good. To look costs a
-// system call, and a lock can pass on a million times in a second.
+// VerifiedFor is how long a check of the server's data stays valid. A check costs a system call, and a lock can be
+// handed over a million times in a second.
 const VerifiedFor = 100 * time.Microsecond
 
-// An Op is one operation: a try, a wait, a try of the first free one of several tags in
-// exclusive mode, an unlock, a pass, a ping, or the question who holds a lock.
+// An Op is one operation: a try, a wait, a try of the first free one of several tags in exclusive mode, an unlock, a
+// pass, a ping, or a query for the holder of a lock.
 type Op struct {
 	Tag    namespace.Tag
 	Mode   Mode
 	Unlock bool
-	Ping   bool            // that it is answered is all
-	Pass   bool            // Held: another session that had the turnstile would not be in the way
-	Any    []namespace.Tag // in place of Tag; nil = none
-	// Holder, if it is not nil, is filled in with who holds the lock, as far as this
-	// session may see, if anybody does: Held.
+	Ping   bool            // only an answer is wanted
+	Pass   bool            // Held: no other session's hold of the turnstile blocks it
+	Any    []namespace.Tag // instead of Tag; nil = none
+	// Holder, if not nil, is filled in with the holder of the lock, as far as this session may see. Held reports
+	// whether there is one.
 	Holder *Holder
-	// Wait, if it is not 0, is for how long at most the lock is waited for in the server's
-	// queue: for one wait step, which is shorter if the server needs it. Such an operation is
-	// alone, and awaited to its end.
+	// Wait, if not 0, is the limit of a wait for the lock in the server's queue. The wait is one wait step, which is
+	// shorter if the server needs that. Such an operation is alone, and is awaited to its end.
 	Wait time.Duration
-	// Turnstile, a single key, must not be held in exclusive mode by another session, or
-	// nothing is tried. It is for a pass, a try of Any and a shared try. Zero = none.
+	// Turnstile, a single key, must not be held in exclusive mode by another session, or nothing is tried. It is for a
+	// pass, a try of Any and a shared try. Zero = none.
 	Turnstile namespace.Tag
 
-	Held  bool  // the answer to a try, a wait, a pass or a question
+	Held  bool  // the result of a try, a wait, a pass or a query
 	Index int   // of Any, if Held
-	Err   error // why it was not answered: nothing is held
+	Err   error // why there was no result: nothing is held
 }
 
-// A Holder is what can be seen of a session that holds a lock. What the role may
-// not see, or the server does not know, is zero.
+// A Holder is the visible data of a session that holds a lock. Data that the role may not see, or that the server does
+// not know, is zero.
 type Holder struct {
 	PID             uint32
 	ApplicationName string
 	ClientAddr      string // "" for a Unix socket, or hidden
 	State           string // pg_stat_activity.state: "idle", "active", …
 	Mode            Mode
-	// BackendStart is when the session began: the lock was taken later. PostgreSQL
-	// does not record when an advisory lock was granted.
+	// BackendStart is when the session began; the lock was taken later. PostgreSQL does not record when an advisory
+	// lock was granted.
 	BackendStart time.Time
-	// Prepared is the name of the prepared transaction that holds the lock, "" for a session:
-	// then PID is 0, and BackendStart is when it was prepared.
+	// Prepared is the name of the prepared transaction that holds the lock, "" for a session. For a prepared
+	// transaction PID is 0, and BackendStart is when it was prepared.
 	Prepared string
 	Whose    Whose
 }
 
-// Whose says what holds a lock, as far as this process knows it.
+// Whose is the kind of a lock's holder, as far as this process knows it.
 type Whose uint8
 
-// What of this process can hold a lock.
+// The kinds of holders in this process.
 const (
-	Unknown        Whose = iota // or it is of another process
+	Unknown        Whose = iota // or it belongs to another process
 	OurLocker                   // a session of a Locker
 	OurTransaction              // a transaction of the caller's (LockTx)
 )
@@ -216,12 +211,11 @@ var (
 	ErrSilent  = errors.New("no answer from the server before the deadline")
 	ErrNotHeld = errors.New("the server no longer held the lock for this session")
 
-	// ErrPending: the answer has not come yet.
+	// ErrPending: the answer has not arrived yet.
 	ErrPending = errors.New("no answer yet")
 )
 
-// A CapError says that a Source has as many locks as it may. It is an
-// ErrLockTableFull.
+// A CapError means that a Source has reached its limit of locks. It is an ErrLockTableFull.
 type CapError struct{ Locks, MaxLocks, LockTable int }
 
 func (e *CapError) Error() string {
@@ -231,8 +225,8 @@ func (e *CapError) Error() string {
 // Is reports whether target is ErrLockTableFull.
 func (e *CapError) Is(target error) bool { return target == ErrLockTableFull }
 
-// A RefusedError says that the server answered and refuses this client, whatever it
-// tries again with the same settings. It is an ErrRefused.
+// A RefusedError means that the server answered and refuses this client; retries with the same settings do not help. It
+// is an ErrRefused.
 type RefusedError struct {
 	Problem string // in the server's words
 	Remedy  string
@@ -247,8 +241,8 @@ func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
 // Unwrap returns the driver's error.
 func (e *RefusedError) Unwrap() error { return e.Cause }
 
-// A BeforeConnectError says that the program's own BeforeConnect failed. It is an ErrUnavailable: another try
-// can help. Its text leaves that of the cause out, which can hold secrets; errors.Is and As find the cause.
+// A BeforeConnectError means that the program's own BeforeConnect failed. It is an ErrUnavailable: a retry can help.
+// Its text omits that of the cause, which can contain secrets; errors.Is and As find the cause.
 type BeforeConnectError struct{ Cause error }
 
 func (e *BeforeConnectError) Error() string {
@@ -258,17 +252,17 @@ func (e *BeforeConnectError) Error() string {
 // Is reports whether target is ErrUnavailable.
 func (e *BeforeConnectError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns what BeforeConnect returned.
+// Unwrap returns the error of BeforeConnect.
 func (e *BeforeConnectError) Unwrap() error { return e.Cause }
 
-// An OtherServerError says that a server is not the one, or not the one any more, that the locks of a Source
-// are on. It is an ErrOtherServer. As the error of a request, with Server, it is an ErrUnavailable, because the
-// right server can come back; as the cause of a loss it is not, because something was done.
+// An OtherServerError means that a server is not, or no longer, the one with the locks of a Source. It is an
+// ErrOtherServer. As the error of a request, with Server, it is an ErrUnavailable, because the right server can come
+// back. As the cause of a loss it is not, because work was done under the lock.
 type OtherServerError struct {
 	Server              string // its address; "" if the locks were on it until now
 	System, KnownSystem string // system identifiers: the server's, and that of the locks
 	Timeline            uint32 // the server's
-	KnownTimeline       uint32 // the highest that was seen of KnownSystem
+	KnownTimeline       uint32 // the highest seen of KnownSystem
 }
 
 func (e *OtherServerError) Error() string {
@@ -289,7 +283,7 @@ func (e *OtherServerError) Is(target error) bool {
 	return target == ErrOtherServer || target == ErrUnavailable && e.Server != ""
 }
 
-// A LostError says why a session, and every lock on it, is gone.
+// A LostError means that a session, and every lock on it, is gone.
 type LostError struct{ Cause error }
 
 func (e *LostError) Error() string { return fmt.Sprintf("session lost: %v", e.Cause) }

@@ -22,11 +22,11 @@ type conn struct {
 
 var _ session.Session = (*conn)(nil)
 
-// maxWaitStep is the longest wait in the queue; whoever goes on waiting stands at its
-// end again, as on PostgreSQL with its default deadlock_timeout.
+// maxWaitStep is the longest wait in the queue. A longer wait starts again at the end of the queue,
+// as on PostgreSQL with its default deadlock_timeout.
 const maxWaitStep = 900 * time.Millisecond
 
-// lostLocked returns the loss of the session, under mu.
+// lostLocked returns the loss of the session. The caller holds mu.
 func (c *conn) lostLocked() error {
 	if c.backend.lost != nil {
 		return c.backend.lost
@@ -34,7 +34,7 @@ func (c *conn) lostLocked() error {
 	return nil
 }
 
-// Look tells whether the session lives: nothing is in doubt in memory.
+// Look reports whether the session is alive. In memory no session is in doubt.
 func (c *conn) Look(now time.Time, _ bool) session.Status {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *conn) Do(ops []*session.Op, _ time.Duration) (err error) {
 	return nil
 }
 
-// wait stands in the queue for one wait step.
+// wait queues for one wait step.
 func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (bool, error) {
 	s := c.server
 	w := &waiter{holder: holder{c.backend, mode}, granted: make(chan struct{})}
@@ -115,7 +115,7 @@ func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (
 		return false, err
 	}
 	select {
-	case <-w.granted: // perhaps in the instant in which the wait ended
+	case <-w.granted: // perhaps at the instant when the wait ended
 		return true, nil
 	default:
 	}
@@ -123,16 +123,15 @@ func (c *conn) wait(tag namespace.Tag, mode session.Mode, limit time.Duration) (
 	return false, nil
 }
 
-// Interrupt ends a wait that is under way, or the next one.
+// Interrupt ends a current wait, or the next one.
 func (c *conn) Interrupt() {
 	select {
 	case c.interrupt <- struct{}{}:
-	default: // already asked
+	default: // already requested
 	}
 }
 
-// Watch reports the session's loss, once, from another goroutine. One that is
-// lost already is reported as well.
+// Watch reports the session's loss, once, from another goroutine. It also reports an earlier loss.
 func (c *conn) Watch(lost func(error)) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -143,7 +142,7 @@ func (c *conn) Watch(lost func(error)) {
 	}
 }
 
-// Kill ends the session from any goroutine, unless it was given back.
+// Kill ends the session, unless it was returned. Any goroutine may call it.
 func (c *conn) Kill(cause error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -152,8 +151,8 @@ func (c *conn) Kill(cause error) {
 	}
 }
 
-// Close gives the session back, for reuse if that is wanted, it holds no lock and lives;
-// else it ends, and with it every lock.
+// Close returns the session for reuse if reuse is true, it holds no lock and is alive. Otherwise it
+// ends, and with it every lock.
 func (c *conn) Close(reuse bool) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A lock is one key as the server knows it. It exists while somebody holds it or
-// waits for it. Server.mu guards it.
+// A lock is the server's state of one key. It exists while a session holds it or waits for it.
+// Server.mu guards it.
 type lock struct {
 	holders []holder
 	queue   []*waiter
@@ -26,13 +26,12 @@ type waiter struct {
 
 func conflict(a, b session.Mode) bool { return a == session.Exclusive || b == session.Exclusive }
 
-// free reports whether nobody else holds the lock in a mode that conflicts.
+// free reports whether no other session holds the lock in a conflicting mode.
 func (l *lock) free(r holder) bool {
 	return !slices.ContainsFunc(l.holders, func(h holder) bool { return h.backend != r.backend && conflict(h.mode, r.mode) })
 }
 
-// overtakes reports whether a grant would pass by somebody who waits for a mode
-// that conflicts.
+// overtakes reports whether a grant would overtake a waiter for a conflicting mode.
 func (l *lock) overtakes(r holder) bool {
 	return slices.ContainsFunc(l.queue, func(w *waiter) bool { return conflict(w.mode, r.mode) })
 }
@@ -47,13 +46,13 @@ func (s *Server) lock(tag namespace.Tag) *lock {
 	return l
 }
 
-// try grants the lock, under mu, if that makes nobody wait longer. A session that
-// has it already has it once more.
+// try grants the lock if that delays no waiter. A session that already has the lock gets it once
+// more. The caller holds mu.
 func (s *Server) try(tag namespace.Tag, r holder) bool {
 	l := s.lock(tag)
 	if r.backend.held[hold{tag, r.mode}] == 0 {
 		if !l.free(r) || l.overtakes(r) {
-			return false // it exists for another's sake
+			return false // the lock exists for another session
 		}
 		l.holders = append(l.holders, r)
 	}
@@ -61,8 +60,8 @@ func (s *Server) try(tag namespace.Tag, r holder) bool {
 	return true
 }
 
-// serve grants the lock to who waits, under mu, in order: none passes by another
-// that it conflicts with.
+// serve grants the lock to waiters in order: none overtakes another that it conflicts with. The
+// caller holds mu.
 func (s *Server) serve(tag namespace.Tag) {
 	l := s.locks[tag]
 	waiting := l.queue
@@ -79,7 +78,7 @@ func (s *Server) serve(tag namespace.Tag) {
 	}
 }
 
-// unlock gives one count of a lock back, under mu; false if it was not held.
+// unlock releases one count of a lock; false if it was not held. The caller holds mu.
 func (s *Server) unlock(tag namespace.Tag, r holder) bool {
 	h := hold{tag, r.mode}
 	switch r.backend.held[h] {
@@ -96,7 +95,7 @@ func (s *Server) unlock(tag namespace.Tag, r holder) bool {
 	return true
 }
 
-// leave takes a waiter out of the queue, under mu.
+// leave removes a waiter from the queue. The caller holds mu.
 func (s *Server) leave(tag namespace.Tag, w *waiter) {
 	l := s.locks[tag]
 	if l == nil {
@@ -106,14 +105,14 @@ func (s *Server) leave(tag namespace.Tag, w *waiter) {
 	s.serve(tag)
 }
 
-// passes reports whether a session could have a lock in shared mode, under mu.
+// passes reports whether a session could get a lock in shared mode. The caller holds mu.
 func (s *Server) passes(tag namespace.Tag, b *backend) bool {
 	r := holder{b, session.Shared}
 	l := s.locks[tag]
 	return l == nil || b.held[hold{tag, session.Exclusive}] > 0 || l.free(r) && !l.overtakes(r)
 }
 
-// holder tells who holds a lock, under mu: of several sessions, the oldest.
+// holder returns the holder of a lock: of several sessions, the oldest. The caller holds mu.
 func (s *Server) holder(tag namespace.Tag) (session.Holder, bool) {
 	l := s.locks[tag]
 	if l == nil || len(l.holders) == 0 {
@@ -122,7 +121,7 @@ func (s *Server) holder(tag namespace.Tag) (session.Holder, bool) {
 	return slices.MinFunc(l.holders, func(a, b holder) int { return int(a.backend.pid) - int(b.backend.pid) }).describe(), true
 }
 
-// describe is what the server tells of a holder, under mu.
+// describe returns the server's data of a holder. The caller holds mu.
 func (h holder) describe() session.Holder {
 	return session.Holder{
 		PID: h.backend.pid, ApplicationName: h.backend.source.applicationName, State: stateOf(h.backend),

@@ -1,6 +1,6 @@
 // Package memory is a server of advisory locks in memory, with the rules of PostgreSQL: locks
-// belong to sessions and end with them, two modes, one queue for each key in order of
-// arrival, a try that does not overtake who waits. advisorytest has it for users.
+// belong to sessions and end with them, there are two modes and one queue for each key in order of
+// arrival, and a try does not overtake waiters. Package advisorytest makes it available to users.
 package memory
 
 import (
@@ -15,9 +15,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Server stands in for one PostgreSQL database: the sources on
-// it exclude each other like processes. It is safe for concurrent use, and needs
-// no Close.
+// A Server stands in for one PostgreSQL database: its sources exclude each other like processes. It
+// is safe for concurrent use, and needs no Close.
 type Server struct {
 	mu       sync.Mutex
 	locks    map[namespace.Tag]*lock
@@ -26,7 +25,7 @@ type Server struct {
 	down     error
 }
 
-// NewServer returns a server on which nothing is locked.
+// NewServer returns a server without locks.
 func NewServer() *Server {
 	return &Server{
 		locks:    make(map[namespace.Tag]*lock),
@@ -39,16 +38,15 @@ func (s *Server) Source(applicationName string) session.Source {
 	return &source{server: s, applicationName: applicationName}
 }
 
-// SourceInProcess is Source for all sources of one process, whose Lockers know of each other.
+// SourceInProcess is Source for several sources of one process, whose Lockers know of each other.
 func (s *Server) SourceInProcess(applicationName string) session.Source {
 	return &source{server: s, applicationName: applicationName, database: fmt.Sprintf("memory at %p", s)}
 }
 
 var errKilled = errors.New("FATAL: terminating connection due to administrator command (SQLSTATE 57P01)")
 
-// Kill ends the session with this pid, like pg_terminate_backend, and reports
-// whether there was one. Its locks are free when Kill returns; their holders are
-// told from another goroutine.
+// Kill ends the session with this pid, like pg_terminate_backend, and reports whether there was
+// one. Its locks are free when Kill returns. Their holders are notified from another goroutine.
 func (s *Server) Kill(pid uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +57,7 @@ func (s *Server) Kill(pid uint32) bool {
 	return b != nil
 }
 
-// KillSessions ends all sessions, those that hold nothing included, like a restart
-// of the server.
+// KillSessions ends all sessions, including those without locks, like a restart of the server.
 func (s *Server) KillSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,9 +66,9 @@ func (s *Server) KillSessions() {
 	}
 }
 
-// SetUnavailable has every request that needs a session fail with
-// session.ErrUnavailable and this cause, until it is set to nil. Sessions that
-// hold or wait for a lock go on; KillSessions ends them.
+// SetUnavailable makes every request that needs a session fail with session.ErrUnavailable and this
+// cause, until it is set to nil. Sessions that hold or wait for a lock continue; KillSessions ends
+// them.
 func (s *Server) SetUnavailable(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,13 +90,13 @@ func (s *Server) Holders(key namespace.Key) []session.Holder {
 	return holders
 }
 
-// Waiters returns how many sessions wait for the key: at most one per Locker,
-// however many callers stand behind it.
+// Waiters returns how many sessions wait for the key: at most one per Locker, however many callers
+// queue behind it.
 func (s *Server) Waiters(key namespace.Key) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, tag := range []namespace.Tag{key.Tag(), turnstile.Of(key.Tag())} { // all but the first wait for that
+	for _, tag := range []namespace.Tag{key.Tag(), turnstile.Of(key.Tag())} { // all but the first wait for the turnstile
 		if l := s.locks[tag]; l != nil {
 			n += len(l.queue)
 		}
@@ -107,8 +104,8 @@ func (s *Server) Waiters(key namespace.Key) int {
 	return n
 }
 
-// Locked returns the tags of all keys that are held, in their order, without the
-// turnstiles of keys that somebody waits for.
+// Locked returns the tags of all held keys, in their order, without the turnstiles of keys with
+// waiters.
 func (s *Server) Locked() []namespace.Tag {
 	s.mu.Lock()
 	defer s.mu.Unlock()

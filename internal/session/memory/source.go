@@ -15,7 +15,7 @@ import (
 type source struct {
 	server          *Server
 	applicationName string
-	database        string         // "" = it stands for a process of its own
+	database        string         // "" = it stands for a separate process
 	inUse           sync.WaitGroup // sessions, and reports of their loss
 
 	// guarded by server.mu
@@ -24,8 +24,8 @@ type source struct {
 	closed bool
 }
 
-// A backend is the server's side of a session. A process uses it again and again;
-// each use is a conn. Server.mu guards all but the constants.
+// A backend is the server's side of a session. A process reuses it; each use is a conn. Server.mu
+// guards all but the constants.
 type backend struct {
 	source *source
 	pid    uint32
@@ -42,8 +42,8 @@ type hold struct {
 	mode session.Mode
 }
 
-// Acquire returns an idle session or makes one. One that died while it was idle
-// shows that at its first use, as a dead connection does.
+// Acquire returns an idle session or makes one. If it died while it was idle, its first use shows
+// that, as with a dead connection.
 func (p *source) Acquire(ctx context.Context) (session.Session, error) {
 	if ctx.Err() != nil { // before mu: a lock's context looks at its session
 		return nil, context.Cause(ctx)
@@ -76,14 +76,14 @@ func (p *source) backend() *backend {
 	return b
 }
 
-// Stats counts the sessions; nothing else happens to them in memory.
+// Stats counts the sessions. There are no other counters in memory.
 func (p *source) Stats() session.Stats {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
 	return session.Stats{Open: p.open, Database: p.database}
 }
 
-// Close ends idle sessions and blocks until the others are given back.
+// Close ends idle sessions and blocks until the others are returned.
 func (p *source) Close() {
 	p.server.mu.Lock()
 	p.closed = true
@@ -95,7 +95,7 @@ func (p *source) Close() {
 	p.inUse.Wait()
 }
 
-// kill ends the backend with a cause, under mu. Who watches it is told.
+// kill ends the backend with a cause, and notifies its watcher. The caller holds mu.
 func (b *backend) kill(cause error) {
 	if b.lost != nil {
 		return
@@ -110,7 +110,7 @@ func (b *backend) kill(cause error) {
 	b.source.inUse.Go(func() { report(lost) })
 }
 
-// end closes the backend, under mu.
+// end closes the backend. The caller holds mu.
 func (b *backend) end() {
 	b.source.open--
 	if b.lost == nil {
@@ -119,8 +119,7 @@ func (b *backend) end() {
 	}
 }
 
-// vanish takes the backend and all that it holds or waits for from the server,
-// under mu.
+// vanish removes the backend, with its locks and waits, from the server. The caller holds mu.
 func (b *backend) vanish() {
 	s := b.source.server
 	close(b.gone)
@@ -133,7 +132,7 @@ func (b *backend) vanish() {
 	}
 }
 
-// stateOf is what pg_stat_activity would tell: a backend that waits runs a query.
+// stateOf returns the state in pg_stat_activity: a waiting backend runs a query.
 func stateOf(b *backend) string {
 	for _, l := range b.source.server.locks {
 		if slices.ContainsFunc(l.queue, func(w *waiter) bool { return w.backend == b }) {
