@@ -1,3 +1,3 @@
-// Package browsertest looks at the monitor's page with a real Chromium, while processes hold locks and
-// wait. It has no code but tests: make test-browser.
+// Package browsertest tests the monitor's page in a real Chromium, while processes hold locks and
+// wait. It contains only tests: make test-browser.
 package browsertest

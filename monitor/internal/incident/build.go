@@ -20,26 +20,26 @@ type Row struct {
 	Shown           bool
 	Shared, Granted bool
 	Age             time.Duration
-	SilentBy        uint32 // the listening session of the silent process whose session it is; 0 = none
+	SilentBy        uint32 // the listening session of the silent process that owns the session; 0 = none
 }
 
-// An Input is what a Picture is made of.
+// An Input is the input of a Picture.
 type Input struct {
 	At      time.Time
 	Rows    []Row // in the order of the keys, and of each key's queue
 	Answers []introspect.Answer
-	Asked   time.Time // when they had come
-	// Silent are the processes that did not answer, with what they said last, if anything.
+	Asked   time.Time // when the answers had arrived
+	// Silent are the processes that did not answer, with their last answers, if any.
 	Silent []Silent
 	// Names are the application_names of the listening sessions.
 	Names map[uint32]string
-	// Text is how a key that a process calls text is shown. nil = as it is.
+	// Text returns the displayed form of a key that a process calls text. nil = unchanged.
 	Text func(tag namespace.Tag, text string) (shown string, whole bool)
 	// ID identifies a key. nil = its text.
 	ID func(tag namespace.Tag) string
-	// HideLabels leaves them out.
+	// HideLabels omits the labels.
 	HideLabels bool
-	// Namespaces are those that the viewer has names for.
+	// Namespaces are the namespaces that the viewer has names for.
 	Namespaces map[int]string
 	Server     Server
 }
@@ -57,20 +57,20 @@ type spot struct {
 	tag namespace.Tag
 }
 
-// A builder puts a Picture together.
+// A builder builds a Picture.
 type builder struct {
 	in     *Input
 	out    *Picture
-	keys   map[namespace.Tag]*Key // semaphores' by the tags of all slots that are known
+	keys   map[namespace.Tag]*Key // a semaphore by the tags of all its known slots
 	holds  map[spot]*Holder
 	rows   map[spot]int // waits at the server
 	semas  map[string]*Key
-	served map[*Process]map[namespace.Tag]bool // for what it said that it waits
+	served map[*Process]map[namespace.Tag]bool // the keys that it says it waits for
 
 	carriers map[uint32]carrier // of shards, by their sessions
 }
 
-// Build makes a Picture.
+// Build builds a Picture.
 func Build(in Input) *Picture {
 	if in.Text == nil {
 		in.Text = func(_ namespace.Tag, text string) (string, bool) { return text, true }
@@ -113,11 +113,11 @@ func Build(in Input) *Picture {
 	return b.out
 }
 
-// A said is what a process says now, or said last.
+// A said is the current or last answer of a process.
 type said struct {
 	process *Process
 	answer  *introspect.Answer
-	lag     time.Duration // since it was said
+	lag     time.Duration // since the answer
 }
 
 func (b *builder) processes() (all []said) {
@@ -130,7 +130,7 @@ func (b *builder) processes() (all []said) {
 	}
 	for i := range b.in.Answers {
 		a := &b.in.Answers[i]
-		// The clock was read somewhen between the question and the answer.
+		// The clock was read at some time between the question and the answer.
 		add(a, Process{Listener: a.Session, LastSpoke: b.in.Asked, Clock: a.Process.Clock.Sub(b.in.Asked), ClockError: a.Took})
 	}
 	for _, s := range b.in.Silent {
@@ -155,11 +155,11 @@ func (b *builder) processes() (all []said) {
 	return all
 }
 
-// groupSemaphores makes a key of each semaphore, of which rows have the slots.
+// groupSemaphores makes one key of each semaphore, whose slots are in the rows.
 func (b *builder) groupSemaphores(all []said) {
 	for _, s := range all {
 		for _, l := range s.answer.Locks {
-			if l.Semaphore != "" && !hidden(l.Semaphore) { // else two semaphores would be one
+			if l.Semaphore != "" && !hidden(l.Semaphore) { // otherwise two semaphores would look like one
 				k := b.semaphore(l.Semaphore, l.Tag)
 				k.Slots = max(k.Slots, l.Slots)
 				b.keys[l.Tag] = k
@@ -189,7 +189,7 @@ func (b *builder) semaphore(text string, tag namespace.Tag) *Key {
 	return k
 }
 
-// key returns the key of a tag, a new one if need be.
+// key returns the key of a tag, and creates it if necessary.
 func (b *builder) key(tag namespace.Tag, text, ns string, shown bool) *Key {
 	k := b.keys[tag]
 	if k == nil {
@@ -212,7 +212,7 @@ func (b *builder) row(i int, r *Row) {
 	b.holds[spot{r.PID, r.Tag}] = h
 }
 
-// holdsOf tells the holders among a process' locks what it says of them.
+// holdsOf adds the data from a process's answer to the holders of its locks.
 func (b *builder) holdsOf(s said) {
 	for i := range s.answer.Locks {
 		l := &s.answer.Locks[i]
@@ -241,7 +241,8 @@ func (b *builder) holdsOf(s said) {
 	}
 }
 
-// adoptForSilent gives the holders of which nobody told to the silent processes whose sessions they are.
+// adoptForSilent assigns holders that no process reported to the silent processes that own their
+// sessions.
 func (b *builder) adoptForSilent() {
 	silent := map[uint32]*Process{}
 	for _, p := range b.out.Processes {
@@ -256,7 +257,7 @@ func (b *builder) adoptForSilent() {
 	}
 }
 
-// waitsOf adds a process' waits to their keys. What a silent one waited for is not known now.
+// waitsOf adds a process's waits to their keys. The current waits of a silent process are unknown.
 func (b *builder) waitsOf(s said) {
 	b.served[s.process] = map[namespace.Tag]bool{}
 	for i := range s.answer.Waits {
@@ -277,7 +278,7 @@ func (b *builder) waitsOf(s said) {
 		if b.in.HideLabels {
 			w.Label = ""
 		}
-		// Of those that share a session, the first is the one that the server has in its queue.
+		// Of waits that share a session, the first is the one in the server's queue.
 		if i, ok := b.rows[spot{a.Session, a.Tag}]; ok && a.Session != 0 {
 			w.Session, w.row, w.Inside = b.in.Rows[i].Session, i, false
 			delete(b.rows, spot{a.Session, a.Tag})
@@ -288,8 +289,8 @@ func (b *builder) waitsOf(s said) {
 	}
 }
 
-// strangers adds the waiters that no process told of. A process' wait goes from session to session
-// from step to step: a row of its name at a key for which it waits is no other one.
+// strangers adds the waiters that no process reported. A process's wait moves from session to session
+// between steps. A row of the process's name, at a key for which it waits, is therefore the same wait.
 func (b *builder) strangers() {
 	waits := map[string]map[namespace.Tag]*Process{}
 	for p, tags := range b.served {
@@ -314,8 +315,8 @@ func (b *builder) strangers() {
 	}
 }
 
-// order puts each key's waiters in the order of the server's queue; those inside a process come
-// behind the one of it that is there, by age.
+// order sorts each key's waiters as in the server's queue. Waiters inside a process follow that
+// process's waiter at the server, by age.
 func (b *builder) order() {
 	for _, k := range b.out.Keys {
 		head := map[*Process]int{}
@@ -340,15 +341,15 @@ func (b *builder) order() {
 	b.out.Keys = slices.DeleteFunc(b.out.Keys, func(k *Key) bool { return len(k.Holders)+len(k.Waiters) == 0 })
 }
 
-// ListenerName is what of an application_name a listening session's has room for.
+// ListenerName is the part of an application_name that fits into that of a listening session.
 func ListenerName(name string) string {
 	return name[:min(len(name), 63-len(introspect.ListenerPrefix))]
 }
 
-// hidden reports whether the text of a key does not say which one it is.
+// hidden reports whether the text of a key hides its entity.
 func hidden(text string) bool { return strings.HasSuffix(text, "/…") }
 
-// namespaceOf is the name in the text of a key.
+// namespaceOf returns the name in the text of a key.
 func namespaceOf(text string) string {
 	name, _, ok := strings.Cut(text, "/")
 	if !ok {
@@ -357,10 +358,10 @@ func namespaceOf(text string) string {
 	return name
 }
 
-// mostShown is how many characters are shown of what users named.
+// mostShown is how many characters of a user's text are shown.
 const mostShown = 160
 
-// quote is what users named, fit to be shown.
+// quote makes a user's text fit to be shown.
 func quote(s string) string { return legible.Quote(s, mostShown) }
 
 func b2i(b bool) int {

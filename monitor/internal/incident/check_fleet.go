@@ -40,7 +40,7 @@ func noLeader(m *Memory, p *Picture) (all []Verdict) {
 			continue
 		}
 		if _, left := e.SilentLeader(p.At); left > 0 {
-			continue // it leads, for all that is known; that it is silent is a verdict of its own
+			continue // as far as known it leads; its silence is a separate verdict
 		}
 		lasted := m.lasting("leaderless/"+e.ID, p.At)
 		if lasted < m.limits.Confirm {
@@ -130,7 +130,7 @@ func silentProcesses(m *Memory, p *Picture) (all []Verdict) {
 	for _, proc := range p.Processes {
 		quiet, ok := m.quiet(proc)
 		if !ok || holds[proc] {
-			continue // what it holds is said by a verdict of its own
+			continue // a separate verdict reports its locks
 		}
 		all = append(all, Verdict{
 			Name: ProcessSilent, Severity: Warning, Subject: proc.Name, Text: fmt.Sprintf("%s has not answered for %s.", proc.Name, Age(quiet)),
@@ -204,7 +204,7 @@ func standby(_ *Memory, p *Picture) []Verdict {
 func clocks(m *Memory, p *Picture) []Verdict {
 	type clock struct {
 		host  string
-		ahead time.Duration // of the server's
+		ahead time.Duration // of the server's clock
 	}
 	var hosts []clock
 	for _, proc := range p.Processes {
@@ -213,7 +213,7 @@ func clocks(m *Memory, p *Picture) []Verdict {
 			continue
 		}
 		ahead := proc.Clock
-		switch { // it was read between the question and the answer
+		switch { // the clock was read between the question and the answer
 		case ahead > 0:
 		case -ahead <= proc.ClockError:
 			ahead = 0

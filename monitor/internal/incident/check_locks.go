@@ -15,8 +15,8 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 			ids[i] = k.ID
 		}
 		slices.Sort(ids)
-		// Answers are of moments that differ a little: it must be there again, and all must have waited
-		// for longer than that.
+		// Answers are from slightly different moments. The cycle must be there again, and all waits must be
+		// older than that time.
 		young := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Age < m.limits.Confirm })
 		if m.lasting("cycle/"+strings.Join(ids, ","), p.At) < m.limits.Confirm || young {
 			continue
@@ -54,7 +54,7 @@ func deadlocks(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// giveUp says how a cycle ends.
+// giveUp describes how a cycle ends.
 func giveUp(c Cycle) string {
 	for _, s := range c.Steps {
 		if s.Process == nil && s.PID != 0 {
@@ -65,7 +65,7 @@ func giveUp(c Cycle) string {
 }
 
 func heldLong(m *Memory, p *Picture) (all []Verdict) {
-	var idle []string // nobody waits for them
+	var idle []string // those without waiters
 	for _, k := range p.Keys {
 		age := k.Since()
 		if k.Leads() || len(k.Holders) == 0 {
@@ -109,7 +109,7 @@ func heldLong(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// few are the first of many lines.
+// few returns the first of many lines.
 func few(lines []string) []string {
 	const enough = 3
 	if len(lines) <= enough+1 {
@@ -128,7 +128,7 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 	for _, e := range p.Elections {
 		elections[e.ID] = e
 	}
-	idle := map[*Process][]string{} // nobody waits for them
+	idle := map[*Process][]string{} // those without waiters
 	leads := map[*Process]bool{}    // some of them are shards
 	for _, k := range p.Keys {
 		for _, h := range k.Holders {
@@ -138,7 +138,7 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 			}
 			e := elections[k.ID]
 			if k.Kind == Leading && e == nil {
-				break // a further lock of an election
+				break // another lock of an election
 			}
 			if len(k.Waiters) == 0 && e == nil {
 				idle[h.Process] = append(idle[h.Process], "it holds "+k.Text)
@@ -174,7 +174,7 @@ func silentHolders(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// place says where a process is.
+// place describes where a process runs.
 func place(p *Process) string {
 	if p.Host == "" {
 		return "the process never answered this monitor"
@@ -220,7 +220,7 @@ func preparedHolders(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// foreign finds sessions for which no process answers on keys of a namespace of ours.
+// foreign finds sessions without an answering process on keys of our namespaces.
 func foreign(m *Memory, p *Picture) (all []Verdict) {
 	ours := map[string]bool{}
 	listens := map[string]bool{}
@@ -255,7 +255,7 @@ func foreign(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// bare is a process' name as its sessions have it.
+// bare returns a process's name as in its sessions.
 func bare(p *Process) string {
 	return strings.TrimSuffix(p.Name, " #"+number(p.PID))
 }
@@ -303,20 +303,20 @@ func growing(m *Memory, p *Picture) (all []Verdict) {
 	return all
 }
 
-// unclaimed says that no process answers for a hold, and returns for how long, and whether this
-// is sure. Answers are a little older than the rows: of a key that is taken and released all the time, each
-// look may see a hold that is too new for the answer, on a session that has just done so.
+// unclaimed records that no process answers for a hold. It returns for how long, and whether this is
+// certain. Answers are slightly older than the rows. If a key is constantly taken and released, each query
+// may see a hold that is too new for the answer, on a session that has just taken it.
 func (m *Memory) unclaimed(what string, k *Key, h *Holder, at time.Time) (time.Duration, bool) {
 	const surely = 20 * time.Second
 	lasted := m.lasting(what+k.ID+"/"+number(h.PID), at)
 	return lasted, lasted >= surely || lasted >= m.limits.Confirm && h.StateAge >= m.limits.Confirm
 }
 
-// poolers finds locks that are not where their process believes, and locks that nobody remembers.
+// poolers finds locks that are not where their process expects them, and locks that no process knows.
 func poolers(m *Memory, p *Picture) (all []Verdict) {
 	const advice = "Something between the program and PostgreSQL changes sessions: give the lock connections a database entry with pool_mode=session."
 	for _, u := range p.Unseen {
-		// A hold that is younger than that is another one, of a key that is taken again and again.
+		// A younger hold is another one, of a key that is taken repeatedly.
 		lasted := m.lasting("unseen/"+u.KeyID+"/"+u.Process.ID+"/"+number(u.PID), p.At)
 		if lasted < m.limits.Confirm || u.Age < lasted {
 			continue
@@ -327,7 +327,7 @@ func poolers(m *Memory, p *Picture) (all []Verdict) {
 			Evidence: []string{"it says so since " + Age(u.Age), place(u.Process)}, Advice: advice,
 		})
 	}
-	whole := map[string]bool{} // the names of processes that told all they have
+	whole := map[string]bool{} // the names of processes whose answers were complete
 	for _, proc := range p.Processes {
 		name := ListenerName(bare(proc))
 		was, seen := whole[name]

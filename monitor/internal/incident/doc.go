@@ -1,5 +1,4 @@
-// Package incident says what is wrong with the locks of a database. It puts together what
-// pg_locks has and what the processes answer (Build), finds who waits for whom in a circle,
-// names what is wrong with evidence and advice (Memory.Look), and remembers the last hour. It asks nobody: its functions
-// work on values, and all times come in with them.
+// Package incident finds what is wrong with the locks of a database. It combines pg_locks with the processes' answers
+// (Build), finds cycles of waits, and describes problems with evidence and advice (Memory.Look). It remembers the last
+// hour. It does no I/O: its functions work on values, and all times are inputs.
 package incident

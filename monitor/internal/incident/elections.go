@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// groupElections puts what the candidates of each election say side by side.
+// groupElections combines the answers of each election's candidates.
 func (b *builder) groupElections(all []said) {
 	byID := map[string]*Election{}
 	for _, s := range all {
@@ -83,7 +83,7 @@ func (b *builder) electionHolders() {
 		}
 	}
 	b.guards()
-	for _, e := range b.out.Elections { // a follower in the queue is no stranger
+	for _, e := range b.out.Elections { // a follower in the queue is not a stranger
 		for _, k := range b.out.Keys {
 			if k.Kind != Leading {
 				continue
@@ -104,7 +104,7 @@ func (b *builder) electionHolders() {
 	}
 }
 
-// guards names the further locks of elections, by the class that the candidates say they have.
+// guards names the further locks of elections, by the class that the candidates report.
 func (b *builder) guards() {
 	names := map[uint32]string{}
 	for _, e := range b.out.Elections {
@@ -119,9 +119,9 @@ func (b *builder) guards() {
 	}
 }
 
-// clashes finds the numbers that have two names.
+// clashes finds numbers with two names.
 func (b *builder) clashes(all []said) {
-	names := map[int]map[string]string{} // number, name, who uses it
+	names := map[int]map[string]string{} // number, name, users of it
 	note := func(n int, name, who string) {
 		if names[n] == nil {
 			names[n] = map[string]string{}

@@ -8,22 +8,22 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Cycle is a deadlock: each waits for what the next one holds, and the last for the first.
+// A Cycle is a deadlock: each step waits for a lock that the next one holds, and the last for one of the first.
 type Cycle struct {
 	Steps []Step
 }
 
-// A Step is one who waits, in a Cycle.
+// A Step is one waiter in a Cycle.
 type Step struct {
 	Who, Label string
 	Process    *Process
 	PID        uint32
 	Wants      *Key
 	Age        time.Duration
-	Holds      *Key // that the one before it wants; nil = it only stands before it in the queue
+	Holds      *Key // the key that the previous step wants; nil = this one is only ahead of it in the queue
 }
 
-// Keys are those of the cycle, each once.
+// Keys returns the keys of the cycle, each once.
 func (c Cycle) Keys() (all []*Key) {
 	for _, s := range c.Steps {
 		if !slices.Contains(all, s.Wants) {
@@ -33,10 +33,11 @@ func (c Cycle) Keys() (all []*Key) {
 	return all
 }
 
-// A graph says who waits for whom. Its nodes are the waiters, and for each waiter one that
-// stands for "it and all ahead of it", so that a queue of n has n edges.
+// A graph describes which waiter waits for which. Its nodes are the waiters, and for each waiter one more that
+// stands for "this waiter and all ahead of it". A queue of n thus has n edges.
 //
-// A waiter goes on when all of a node's all, and one of any, if it has such, have gone on.
+// A waiter can proceed when all nodes in its all, and all nodes of one alternative in any, if it has
+// alternatives, have proceeded.
 type graph struct {
 	nodes []node
 }
@@ -45,7 +46,7 @@ type node struct {
 	waiter *Waiter
 	key    *Key
 	all    []int
-	any    [][]int // alternatives: the callers that hold each slot; one alternative must go completely
+	any    [][]int // alternatives: the callers that hold each slot; one alternative must proceed completely
 	gone   bool
 }
 
@@ -54,11 +55,11 @@ func (g *graph) add(n node) int {
 	return len(g.nodes) - 1
 }
 
-// cycles finds the deadlocks of a picture, one of each knot of them. It takes away whoever can go on, as nobody
-// blocks it, then those who can go on then, and so on: who remains waits for ever, for one of a cycle.
+// cycles finds the deadlocks of a picture, one in each connected group. It repeatedly removes the waiters that
+// nothing blocks. The remaining waiters wait forever, each for one of a cycle.
 func cycles(p *Picture) []Cycle {
 	g := new(graph)
-	// Who else waits while it holds: by process and lock, or by session.
+	// The waits of each holder: by process and lock, or by session.
 	type hold struct {
 		process *Process
 		tag     namespace.Tag
@@ -79,7 +80,7 @@ func cycles(p *Picture) []Cycle {
 		}
 	}
 	if len(holding)+len(sessions) == 0 {
-		return nil // nobody who waits holds anything
+		return nil // no waiter holds a lock
 	}
 	callers := func(h *Holder) []int {
 		if h.Process != nil {
@@ -108,7 +109,7 @@ func (g *graph) mutex(k *Key, index map[*Waiter]int, callers func(*Holder) []int
 			heldExclusive = append(heldExclusive, c...)
 		}
 	}
-	all := map[*Process]int{} // the chain of those ahead: at the server (nil), and inside each process
+	all := map[*Process]int{} // the chain of the waiters ahead: at the server (nil), and inside each process
 	exclusive := map[*Process]int{}
 	for _, w := range k.Waiters {
 		i := index[w]
@@ -128,7 +129,7 @@ func (g *graph) mutex(k *Key, index map[*Waiter]int, callers func(*Holder) []int
 		}
 		lines := []*Process{line}
 		if w.row >= 0 && w.Process != nil {
-			lines = append(lines, w.Process) // it is the first of this one, too
+			lines = append(lines, w.Process) // it is the first of this process, too
 		}
 		if at, ok := chain[line]; ok {
 			n.all = append(n.all, at)
@@ -149,7 +150,7 @@ func (g *graph) mutex(k *Key, index map[*Waiter]int, callers func(*Holder) []int
 	}
 }
 
-// semaphore adds the edges of its waiters, for whom one of the slots will do.
+// semaphore adds the edges of its waiters, for which any slot will do.
 func (g *graph) semaphore(k *Key, index map[*Waiter]int, callers func(*Holder) []int) {
 	slots := map[namespace.Tag][]int{}
 	held := map[namespace.Tag]bool{}
@@ -158,7 +159,7 @@ func (g *graph) semaphore(k *Key, index map[*Waiter]int, callers func(*Holder) [
 		slots[h.Tag] = append(slots[h.Tag], callers(h)...)
 	}
 	if len(held) < k.Slots {
-		return // one is free
+		return // a slot is free
 	}
 	for _, w := range k.Waiters {
 		for _, c := range slots {
@@ -169,7 +170,7 @@ func (g *graph) semaphore(k *Key, index map[*Waiter]int, callers func(*Holder) [
 	}
 }
 
-// reduce marks who goes on.
+// reduce marks the nodes that can proceed.
 func (g *graph) reduce() {
 	behind := make([][]int, len(g.nodes))
 	for i, n := range g.nodes {
@@ -186,7 +187,7 @@ func (g *graph) reduce() {
 	for i := range work {
 		work[i] = i
 	}
-	left := make([]int, len(g.nodes)) // of all
+	left := make([]int, len(g.nodes)) // remaining nodes of all
 	for i, n := range g.nodes {
 		left[i] = len(n.all)
 	}
@@ -209,7 +210,7 @@ func (g *graph) reduce() {
 	}
 }
 
-// oneGone reports whether all of one alternative have gone on.
+// oneGone reports whether all nodes of one alternative have proceeded.
 func (g *graph) oneGone(slots [][]int) bool {
 	if len(slots) == 0 {
 		return true
@@ -219,7 +220,7 @@ func (g *graph) oneGone(slots [][]int) bool {
 	})
 }
 
-// next are those for whom a node that remained waits.
+// next returns the nodes that a remaining node waits for.
 func (g *graph) next(i int) (out []int) {
 	n := &g.nodes[i]
 	for _, d := range n.all {
@@ -237,9 +238,9 @@ func (g *graph) next(i int) (out []int) {
 	return out
 }
 
-// name finds a cycle in each knot of those who remained. From any of them the way ends in one.
+// name finds a cycle in each connected group of remaining nodes. From each of them the path ends in a cycle.
 func (g *graph) name() (all []Cycle) {
-	known := make([]int, len(g.nodes)) // the walk, from 1, in which a node was seen; 0 = none
+	known := make([]int, len(g.nodes)) // the walk, from 1, that visited a node; 0 = none
 	for start := range g.nodes {
 		if g.nodes[start].gone || known[start] != 0 {
 			continue
@@ -252,14 +253,14 @@ func (g *graph) name() (all []Cycle) {
 			at = g.next(at)[0] // it remained because there is one
 		}
 		if known[at] != start+1 {
-			continue // into a walk from before
+			continue // the path joins an earlier walk
 		}
 		all = append(all, g.cycle(path[slices.Index(path, at):]))
 	}
 	return all
 }
 
-// cycle describes the nodes of one.
+// cycle describes the nodes of a cycle.
 func (g *graph) cycle(path []int) (c Cycle) {
 	var waiters []*node
 	for _, i := range path {
@@ -267,7 +268,7 @@ func (g *graph) cycle(path []int) (c Cycle) {
 			waiters = append(waiters, &g.nodes[i])
 		}
 	}
-	// Each look names it the same way.
+	// Every query names it the same way.
 	first := 0
 	for i, n := range waiters {
 		if cmp.Or(cmp.Compare(n.waiter.Who(), waiters[first].waiter.Who()), cmp.Compare(n.key.Text, waiters[first].key.Text), cmp.Compare(n.waiter.Label, waiters[first].waiter.Label)) < 0 {

@@ -7,21 +7,21 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The bounds of what is remembered.
+// The bounds of the memory.
 const (
-	maxHistory = 4096 // keys and namespaces of whose holds something is known
-	holdsKept  = 16   // of each
-	holdsKnown = 5    // that say what is usual
-	queueKept  = 32   // looks at a queue
+	maxHistory = 4096 // keys and namespaces with known holds
+	holdsKept  = 16   // for each
+	holdsKnown = 5    // that define what is usual
+	queueKept  = 32   // samples of a queue
 )
 
-// A Memory is what was seen before. One goroutine uses it at a time.
+// A Memory holds earlier observations. One goroutine uses it at a time.
 type Memory struct {
 	limits Limits
-	first  map[string]time.Time // since when conditions last without a break
-	now    map[string]time.Time // those of this look
+	first  map[string]time.Time // since when conditions have lasted without a break
+	now    map[string]time.Time // those of the current picture
 	silent map[string]time.Duration
-	holds  map[holdID]time.Duration // of the look before: for how long
+	holds  map[holdID]time.Duration // the durations in the previous picture
 	usuals map[string][]time.Duration
 	queues map[string][]sample
 	past   *Past
@@ -41,15 +41,15 @@ type sample struct {
 	n  int
 }
 
-// NewMemory returns an empty one.
+// NewMemory returns an empty Memory.
 func NewMemory(limits Limits) *Memory {
 	return &Memory{limits: limits, first: map[string]time.Time{}, usuals: map[string][]time.Duration{}, past: newPast()}
 }
 
-// Past is what happened.
+// Past returns the recorded events.
 func (m *Memory) Past() *Past { return m.past }
 
-// Look says what is wrong in a picture, and remembers it.
+// Look returns the problems in a picture, and records it.
 func (m *Memory) Look(p *Picture) []Verdict {
 	m.now = make(map[string]time.Time, len(m.first))
 	m.silent = map[string]time.Duration{}
@@ -69,7 +69,7 @@ func (m *Memory) Look(p *Picture) []Verdict {
 	return found
 }
 
-// lasting says that a condition is there, and returns for how long it has been in every look.
+// lasting records that a condition holds, and returns for how long it has held in every picture.
 func (m *Memory) lasting(condition string, at time.Time) time.Duration {
 	since, ok := m.now[condition]
 	if !ok {
@@ -81,7 +81,7 @@ func (m *Memory) lasting(condition string, at time.Time) time.Duration {
 	return at.Sub(since)
 }
 
-// quiet returns for how long a process has been silent, if for long enough to say so.
+// quiet returns for how long a process has been silent, and whether that is long enough to report.
 func (m *Memory) quiet(p *Process) (time.Duration, bool) {
 	if p == nil || !p.Silent {
 		return 0, false
@@ -90,7 +90,7 @@ func (m *Memory) quiet(p *Process) (time.Duration, bool) {
 	return d, d >= m.limits.Confirm
 }
 
-// learn notes the holds that ended, and the queues.
+// learn records the holds that ended, and the queues.
 func (m *Memory) learn(p *Picture) {
 	holds := make(map[holdID]time.Duration, len(p.Keys))
 	queues := map[string][]sample{}
@@ -119,11 +119,11 @@ func (m *Memory) learn(p *Picture) {
 	m.holds, m.queues = holds, queues
 }
 
-// note remembers the length of a hold.
+// note records the duration of a hold.
 func (m *Memory) note(of string, age time.Duration) {
 	old := m.usuals[of]
 	if old == nil && len(m.usuals) >= maxHistory {
-		for forget := range m.usuals { // any: what is in use comes back
+		for forget := range m.usuals { // any: those in use come back
 			delete(m.usuals, forget)
 			break
 		}
@@ -132,7 +132,7 @@ func (m *Memory) note(of string, age time.Duration) {
 	m.usuals[of] = slices.Clone(old[max(0, len(old)-holdsKept):])
 }
 
-// usual is the length of nearly all holds of a key, or else of its namespace.
+// usual returns the duration of nearly all holds of a key, or else of its namespace.
 func (m *Memory) usual(k *Key) (time.Duration, bool) {
 	for _, of := range []string{"key/" + k.ID, "namespace/" + k.Namespace} {
 		if ages := m.usuals[of]; len(ages) >= holdsKnown {
@@ -143,7 +143,7 @@ func (m *Memory) usual(k *Key) (time.Duration, bool) {
 	return 0, false
 }
 
-// queueBefore is how many waited for a key some seconds ago.
+// queueBefore returns how many waited for a key some seconds ago.
 func (m *Memory) queueBefore(id string, at time.Time) (n int, ago time.Duration, ok bool) {
 	for _, s := range m.queues[id] { // the oldest first
 		if ago := at.Sub(s.at); ago <= 30*time.Second {

@@ -11,28 +11,28 @@ import (
 const (
 	Kept         = time.Hour
 	maxEvents    = 5000
-	maxBurst     = 50 // events of a kind in one look
+	maxBurst     = 50 // events of a kind in one picture
 	maxFrames    = 1500
 	frameKeys    = 40
 	frameEvery   = 5 * time.Second
-	slowAcquires = time.Second // from which an acquisition is an event
+	slowAcquires = time.Second // the shortest acquisition that is an event
 	longHolds    = 10 * time.Second
 )
 
-// An EventKind is what happened.
+// An EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
 const (
-	Acquired EventKind = "acquired" // after a wait that was long
-	Released EventKind = "released" // after a hold that was long, or for which others waited
+	Acquired EventKind = "acquired" // after a long wait
+	Released EventKind = "released" // after a long hold, or one with waiters
 	Lost     EventKind = "lost"     // its process or its session ended
 	Handed   EventKind = "handed over"
 	Raised   EventKind = "raised"
 	Cleared  EventKind = "cleared"
 )
 
-// An Event is something that happened, as far as two looks can tell.
+// An Event is something that happened, as far as two pictures can show.
 type Event struct {
 	At         time.Time
 	Kind       EventKind
@@ -42,7 +42,7 @@ type Event struct {
 	Severity   Severity // of a verdict
 }
 
-// A Frame is what was the most important at a moment.
+// A Frame is the most important data of a moment.
 type Frame struct {
 	At       time.Time
 	Keys     []FrameKey
@@ -58,7 +58,7 @@ type FrameKey struct {
 	Waiters         int
 }
 
-// Say is what is said of it.
+// Say describes the key.
 func (k FrameKey) Say() string {
 	if k.Holder == "" {
 		return fmt.Sprintf("nobody held %s, %d waited", k.Key, k.Waiters)
@@ -70,20 +70,20 @@ func (k FrameKey) Say() string {
 	return text
 }
 
-// A Past is the last hour. It is read and written by one goroutine at a time.
+// A Past is the last hour. One goroutine at a time uses it.
 type Past struct {
 	Events []Event // the oldest first
 	Frames []Frame // the oldest first
 	Began  time.Time
 
-	burst    map[EventKind]int // of this look
+	burst    map[EventKind]int // of the current picture
 	before   *Picture
 	heads    map[spot]head
 	verdicts map[string]Verdict
 	leaders  map[string]Member
 }
 
-// A head is a hold, of the look before.
+// A head is a hold in the previous picture.
 type head struct {
 	key    *Key
 	holder *Holder
@@ -91,7 +91,7 @@ type head struct {
 
 func newPast() *Past { return &Past{} }
 
-// add compares a picture with the one before.
+// add compares a picture with the previous one.
 func (p *Past) add(now *Picture, found []Verdict) {
 	heads := map[spot]head{}
 	for _, k := range now.Keys {
@@ -131,7 +131,7 @@ func (p *Past) event(at time.Time, kind EventKind, k *Key, who, text string) {
 	p.Events = append(p.Events, e)
 }
 
-// endings are the holds that are over.
+// endings records the holds that ended.
 func (p *Past) endings(now *Picture, heads map[spot]head) {
 	answers := map[string]bool{}
 	for _, proc := range now.Processes {
@@ -154,7 +154,7 @@ func (p *Past) endings(now *Picture, heads map[spot]head) {
 	}
 }
 
-// beginnings are the holds that are new.
+// beginnings records the new holds.
 func (p *Past) beginnings(now *Picture, heads map[spot]head) {
 	keys := map[string]*Key{}
 	for _, k := range p.before.Keys {
@@ -186,7 +186,7 @@ func (p *Past) beginnings(now *Picture, heads map[spot]head) {
 	}
 }
 
-// leading notes the changes of leaders.
+// leading records the changes of leaders.
 func (p *Past) leading(now *Picture) {
 	leaders := map[string]Member{}
 	for _, e := range now.Elections {
@@ -194,7 +194,7 @@ func (p *Past) leading(now *Picture) {
 		all := e.Leaders()
 		if len(all) == 0 {
 			if led {
-				leaders[e.ID] = old // until another leads
+				leaders[e.ID] = old // until another one leads
 			}
 			continue
 		}
@@ -214,7 +214,7 @@ func (p *Past) leading(now *Picture) {
 	p.leaders = leaders
 }
 
-// judged notes which verdicts are new, and which are over.
+// judged records the new verdicts, and those that are over.
 func (p *Past) judged(now *Picture, found []Verdict) (changed bool) {
 	verdicts := make(map[string]Verdict, len(found))
 	for _, v := range found {
@@ -249,7 +249,7 @@ func frame(now *Picture, found []Verdict) Frame {
 	return f
 }
 
-// forget keeps the bounds.
+// forget enforces the bounds.
 func (p *Past) forget(now time.Time) {
 	old := func(at time.Time) bool { return now.Sub(at) > Kept }
 	for len(p.Events) > maxEvents || len(p.Events) > 0 && old(p.Events[0].At) {
@@ -260,7 +260,7 @@ func (p *Past) forget(now time.Time) {
 	}
 }
 
-// At returns the newest frame that is not after a time, and the oldest if all are.
+// At returns the newest frame that is not after at, or the oldest if all are.
 func (p *Past) At(at time.Time) (Frame, bool) {
 	if len(p.Frames) == 0 {
 		return Frame{}, false
@@ -272,7 +272,8 @@ func (p *Past) At(at time.Time) (Frame, bool) {
 	return p.Frames[max(i, 0)], true
 }
 
-// ByTrouble are the keys of a picture, those with the worst verdicts first, then those for which others have waited most together, then the oldest hold.
+// ByTrouble sorts the keys of a picture: those with the worst verdicts first, then by the total of all waits, then by
+// the oldest hold.
 func ByTrouble(p *Picture, found []Verdict) []*Key {
 	worst := map[string]int{}
 	for _, v := range found {

@@ -6,21 +6,21 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Picture is all that is known of a database's locks at one moment.
+// A Picture is all known data about a database's locks at one moment.
 type Picture struct {
 	At        time.Time // by the server's clock
-	Keys      []*Key    // in the order of the rows, then those that only processes know
+	Keys      []*Key    // in the order of the rows, then those that only processes reported
 	Processes []*Process
 	Elections []*Election
 	Cycles    []Cycle
 	Server    Server
-	// Unseen are locks that processes say they hold and PostgreSQL does not have there.
+	// Unseen are locks that processes say they hold, but that PostgreSQL does not have there.
 	Unseen []Unseen
 	// Clashes are namespaces of one number that processes call by different names.
 	Clashes []Clash
 }
 
-// A Kind is what a key is for.
+// A Kind is the purpose of a key.
 type Kind string
 
 // The kinds of keys.
@@ -31,24 +31,24 @@ const (
 	Shard     Kind = "shard"
 )
 
-// A Key is a lock, or a semaphore with all its slots, that somebody holds or waits for.
+// A Key is a lock, or a semaphore with all its slots, that has holders or waiters.
 type Key struct {
-	ID        string // for links; does not tell the key
+	ID        string // for links; does not reveal the key
 	Tag       namespace.Tag
 	Text      string
-	Namespace string // "" = none that has a name
+	Namespace string // "" = none with a name
 	Kind      Kind
-	Group     string // of shards, of which it is one
+	Group     string // of shards, if it is a shard
 	Slots     int    // of a semaphore
 	Holders   []*Holder
-	Waiters   []*Waiter // in the order of the queue, as far as it is known
+	Waiters   []*Waiter // in the order of the queue, as far as known
 	HandOvers int64     // inside the process that holds it
-	Quoted    bool      // Text is not the key as its users have it: a part, or without what cannot be printed
-	// Shown is false if what it is must not be told: then nor is how to find it in psql.
+	Quoted    bool      // Text is not the key as its users know it: a part, or without unprintable characters
+	// Shown is false if the key must not be revealed: then its psql query is hidden too.
 	Shown bool
 }
 
-// Leads reports whether who holds it leads with it, for as long as it runs.
+// Leads reports whether its holder leads with it, for as long as it runs.
 func (k *Key) Leads() bool { return k.Kind == Leading || k.Kind == Shard }
 
 // Since is the longest time for which the key has been held.
@@ -67,7 +67,7 @@ func (k *Key) Longest() (age time.Duration) {
 	return age
 }
 
-// Waited is how long all waiters have waited for the key together: 2,000 that wait for a second are in more trouble than one.
+// Waited is the total of all waits for the key: 2,000 waiters of one second each are in more trouble than one waiter.
 func (k *Key) Waited() (sum time.Duration) {
 	for _, w := range k.Waiters {
 		sum += max(w.Age, time.Millisecond)
@@ -75,32 +75,32 @@ func (k *Key) Waited() (sum time.Duration) {
 	return sum
 }
 
-// A Session is one of the server's.
+// A Session is a session of the server.
 type Session struct {
-	PID      uint32 // 0 = none: of a prepared transaction, or a wait inside a process
+	PID      uint32 // 0 = none: a prepared transaction, or a wait inside a process
 	Name     string // application_name
-	State    string // of pg_stat_activity; "" = not told
+	State    string // of pg_stat_activity; "" = unknown
 	StateAge time.Duration
 }
 
 // A Holder is a session that holds a key.
 type Holder struct {
 	Session
-	Tag      namespace.Tag // of a semaphore: the slot
-	Process  *Process      // nil = none that answers says that it holds this
+	Tag      namespace.Tag // of a semaphore, the slot
+	Process  *Process      // nil = no answering process reports this hold
 	Prepared bool
 	Shared   bool
 	Age      time.Duration
-	Exact    bool // Age is what the process says; else it is since a look first saw it
+	Exact    bool // Age is from the process; otherwise it counts from the first query that saw it
 	Labels   []string
-	Node     string // of a group of shards
+	Node     string // of a member of a group of shards
 	Count    int    // requests of the process that share it
 	Beside   int
 	Doubtful bool
 	Asked    bool
 }
 
-// Who names the holder.
+// Who returns the name of the holder.
 func (h *Holder) Who() string {
 	switch {
 	case h.Process != nil:
@@ -113,23 +113,23 @@ func (h *Holder) Who() string {
 	return h.Name
 }
 
-// A Waiter is a request for a key, or a session of which no process says that it is its own.
+// A Waiter is a request for a key, or a session that no process reports as its own.
 type Waiter struct {
 	Session
 	Tag     namespace.Tag
 	Process *Process // nil = as with Holder
 	Shared  bool
 	Age     time.Duration
-	Left    time.Duration // 0 = as long as it takes
+	Left    time.Duration // 0 = no limit
 	Label   string
 	Ahead   int
 	Inside  bool            // it waits in its process, behind the one that waits at the server
 	Holds   []namespace.Tag // meanwhile
-	tags    []namespace.Tag // one of which will do
-	row     int             // the place in the server's queue; -1 = in none
+	tags    []namespace.Tag // any one of which will do
+	row     int             // the place in the server's queue; -1 = not in it
 }
 
-// Who names the waiter.
+// Who returns the name of the waiter.
 func (w *Waiter) Who() string {
 	switch {
 	case w.Process != nil:
@@ -140,7 +140,7 @@ func (w *Waiter) Who() string {
 	return w.Name
 }
 
-// A Process is one that answers, or did.
+// A Process is a process that answers, or did.
 type Process struct {
 	ID, Name               string
 	Service, Version, Host string
@@ -149,14 +149,14 @@ type Process struct {
 	Listener               uint32 // the session with which it answers
 	Holds, Waits           int
 	Complete               bool // the answer has all its locks
-	// Silent: it did not answer. The rest is what it said last.
+	// Silent: it did not answer. The rest is from its last answer.
 	Silent     bool
-	LastSpoke  time.Time // zero = never to us
+	LastSpoke  time.Time // zero = it never answered us
 	Clock      time.Duration
-	ClockError time.Duration // by which Clock may be wrong
+	ClockError time.Duration // the possible error of Clock
 }
 
-// Place says which program it is, and where.
+// Place names the program and its host.
 func (p *Process) Place() string {
 	program := p.Service
 	if p.Version != "" {
@@ -165,21 +165,21 @@ func (p *Process) Place() string {
 	return program + ", process " + number(p.PID) + " on " + p.Host
 }
 
-// An Election is what its candidates say of it.
+// An Election is the combined answers of its candidates.
 type Election struct {
 	ID, Name, Key string        // "mail and report", if candidates differ
-	Tag           namespace.Tag // that decides; zero = no lock of this database
+	Tag           namespace.Tag // the deciding lock; zero = none in this database
 	Members       []Member
-	Holder        *Holder  // of the deciding lock; nil = nobody
-	Names         []string // by which its candidates call it
-	class         uint32   // the classid of its other locks; 0 = not told
-	keys          []*Key   // that it uses, the one that decides first
+	Holder        *Holder  // of the deciding lock; nil = none
+	Names         []string // that its candidates use
+	class         uint32   // the classid of its other locks; 0 = unknown
+	keys          []*Key   // that it uses, the deciding one first
 }
 
 // A Member is a candidate of an election.
 type Member struct {
 	Process           *Process
-	Name              string // of the election, as it calls it
+	Name              string // of the election, as this candidate calls it
 	Node, State       string
 	Age, Lease        time.Duration
 	Leader, Term, Err string
@@ -193,7 +193,7 @@ type HandOver struct {
 	Node, Term string
 }
 
-// Leaders are those who say that they lead.
+// Leaders returns the members that say they lead.
 func (e *Election) Leaders() (all []Member) {
 	for _, m := range e.Members {
 		if m.State == "leader" && !m.Process.Silent {
@@ -203,8 +203,8 @@ func (e *Election) Leaders() (all []Member) {
 	return all
 }
 
-// MayLead returns for how long a member that led and does not answer may go on to lead: until its lease is over,
-// which a sign of life of its session began, or its last answer.
+// MayLead returns for how long a member that led and does not answer may continue to lead: until its lease is over. The
+// lease began with a sign of life of its session, or with its last answer.
 func (e *Election) MayLead(m Member, at time.Time) time.Duration {
 	if m.State != "leader" || !m.Process.Silent || m.Process.LastSpoke.IsZero() {
 		return 0
@@ -216,7 +216,7 @@ func (e *Election) MayLead(m Member, at time.Time) time.Duration {
 	return max(left, 0)
 }
 
-// SilentLeader is the member that may go on to lead for the longest time, if one may that does not answer.
+// SilentLeader returns the silent member that may continue to lead for the longest time, if there is one.
 func (e *Election) SilentLeader(at time.Time) (leader Member, left time.Duration) {
 	for _, m := range e.Members {
 		if may := e.MayLead(m, at); may > left {
@@ -226,19 +226,19 @@ func (e *Election) SilentLeader(at time.Time) (leader Member, left time.Duration
 	return leader, left
 }
 
-// A Server is what is known of the database server.
+// A Server is the known data of the database server.
 type Server struct {
 	Version, Database      string
 	Standby                bool
 	Locks, LockRoom        int     // in the lock table
-	Takers                 []Taker // of most entries, the greatest first
+	Takers                 []Taker // with the most entries, the greatest first
 	Connections, ConnLimit int
-	Clock                  time.Duration // ahead of ours
+	Clock                  time.Duration // ahead of the local clock
 	Partial                bool          // PostgreSQL hides states from our role
 	Unanswered             string        // why the processes could not be asked; "" = they were
 }
 
-// A Taker is a session that has entries of the lock table.
+// A Taker is a session with entries in the lock table.
 type Taker struct {
 	PID      uint32 `json:"pid"` // 0 = prepared transactions
 	Name     string `json:"name"`
@@ -255,9 +255,9 @@ type Unseen struct {
 	Age     time.Duration
 }
 
-// A Clash is a number that is used by two names.
+// A Clash is a number with two names.
 type Clash struct {
 	Number int
 	Names  []string
-	Whose  []string // the processes' names, for each name one
+	Whose  []string // the processes' names, one for each name
 }

@@ -7,7 +7,8 @@ type carrier struct {
 	number      int // of the group's namespace
 }
 
-// groupShards notes which sessions carry shards, and names the locks that the members of each group share.
+// groupShards records which sessions carry shards, and names the locks that the members of each group
+// share.
 func (b *builder) groupShards(all []said) {
 	for _, s := range all {
 		for _, g := range s.answer.Groups {
@@ -18,7 +19,7 @@ func (b *builder) groupShards(all []said) {
 	}
 }
 
-// shardHolders names those who hold shards, also of shards for which their answers had no room.
+// shardHolders names the holders of shards, including shards that did not fit into their answers.
 func (b *builder) shardHolders() {
 	for _, k := range b.out.Keys {
 		number, numbered := k.Tag.NamespaceNumber()

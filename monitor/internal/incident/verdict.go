@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// A Severity says how much a Verdict matters.
+// A Severity is the importance of a Verdict.
 type Severity string
 
 // The severities.
 const (
 	Critical Severity = "critical" // work stands still, or two may do it
-	Warning  Severity = "warning"  // it will, or does not get on as it should
-	Note     Severity = "note"     // to know
+	Warning  Severity = "warning"  // it will, or is slower than it should be
+	Note     Severity = "note"     // for information
 )
 
 func (s Severity) rank() int {
 	return slices.Index([]Severity{Critical, Warning, Note}, s)
 }
 
-// A Verdict is something that is wrong. monitor.Verdict documents the fields.
+// A Verdict is a problem. monitor.Verdict documents the fields.
 type Verdict struct {
 	Name     string    `json:"name"`
 	Severity Severity  `json:"severity"`
@@ -38,7 +38,7 @@ type Verdict struct {
 	also     []string  // the IDs of further keys
 }
 
-// Keys are the IDs of those that it is about.
+// Keys returns the IDs of the keys concerned.
 func (v *Verdict) Keys() []string {
 	if len(v.also) > 0 {
 		return v.also
@@ -46,7 +46,7 @@ func (v *Verdict) Keys() []string {
 	return []string{v.KeyID}
 }
 
-// Of reports whether it is about a key.
+// Of reports whether the verdict is about a key.
 func (v *Verdict) Of(keyID string) bool { return slices.Contains(v.Keys(), keyID) }
 
 func (v *Verdict) id() string { return v.Name + "\x00" + v.KeyID + "\x00" + v.Subject }
@@ -74,7 +74,7 @@ const (
 	ProcessSilent = "process-silent"
 )
 
-// Names are those of all verdicts, in the order in which they are shown.
+// Names returns the names of all verdicts, in their display order.
 func Names() []string {
 	return []string{
 		Deadlock, TwoLeaders, NoLeader, HolderSilent, Pooler, LockTable, Prepared, HolderIdle, NameClash, ElectionClash, StarvedWriter, Foreign, HeldLong, QueueGrows,
@@ -82,21 +82,21 @@ func Names() []string {
 	}
 }
 
-// Limits say when something is wrong. Build them with DefaultLimits.
+// Limits define when something is a problem. Start from DefaultLimits.
 type Limits struct {
-	Long      time.Duration // that a key may be held
-	Factor    float64       // by which a hold may be longer than others of the key
-	AtLeast   time.Duration // for which it must be held to be long by Factor
-	Confirm   time.Duration // that what a moment may bring about by chance must last
-	Idle      time.Duration // that a holder may be idle in a transaction
-	Starve    time.Duration // that a writer may wait while readers come in
-	Queue     int           // waiters that are no queue yet
-	LockTable float64       // of its room
-	Connect   float64       // of the connections
-	Clock     time.Duration // that clocks may differ
+	Long      time.Duration // of a normal hold of a key
+	Factor    float64       // how many times longer than usual a hold may be
+	AtLeast   time.Duration // the shortest hold that can be long by Factor
+	Confirm   time.Duration // for which a possibly transient condition must last
+	Idle      time.Duration // for which a holder may be idle in a transaction
+	Starve    time.Duration // for which a writer may wait while readers get in
+	Queue     int           // of waiters without a verdict
+	LockTable float64       // the share of its room
+	Connect   float64       // the share of the connections
+	Clock     time.Duration // by which clocks may differ
 }
 
-// DefaultLimits are those of a Monitor whose Config says nothing.
+// DefaultLimits are the limits for a Config without its own.
 func DefaultLimits() Limits {
 	return Limits{
 		Long: 5 * time.Minute, Factor: 10, AtLeast: 2 * time.Second, Confirm: 1500 * time.Millisecond, Idle: 3 * time.Second, Starve: 10 * time.Second,
@@ -112,7 +112,7 @@ var checks = []check{
 	cannotConnect, connections, clocks, silentProcesses, standby,
 }
 
-// verdicts runs all checks, and puts what stops most people first.
+// verdicts runs all checks, and sorts first what blocks the most waiters.
 func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	for _, check := range checks {
 		all = append(all, check(m, p)...)
@@ -129,7 +129,7 @@ func (m *Memory) verdicts(p *Picture) (all []Verdict) {
 	return most(all)
 }
 
-// folded leaves out what follows from a deadlock: that its keys are held for long, and that their queues grow.
+// folded omits the consequences of a deadlock: that its keys are held for long, and that their queues grow.
 func folded(all []Verdict) []Verdict {
 	stuck := map[string]bool{}
 	for i := range all {
@@ -144,10 +144,10 @@ func folded(all []Verdict) []Verdict {
 	})
 }
 
-// perName is how many verdicts of one name are told.
+// perName is how many verdicts of one name are shown.
 const perName = 20
 
-// most leaves out what nobody would read, and says how many.
+// most omits verdicts beyond perName, and adds their number.
 func most(all []Verdict) []Verdict {
 	counts := map[string]int{}
 	last := map[string]int{}
@@ -167,12 +167,12 @@ func most(all []Verdict) []Verdict {
 	return kept
 }
 
-// of makes a verdict about a key.
+// of returns a verdict about a key.
 func of(k *Key, name string, s Severity, text string, evidence ...string) Verdict {
 	return Verdict{Name: name, Severity: s, Key: k.Text, KeyID: k.ID, Text: text, Evidence: evidence, Waiters: len(k.Waiters)}
 }
 
-// waits says who waits for a key.
+// waits describes the waiters of a key.
 func waits(k *Key) string {
 	if len(k.Waiters) == 0 {
 		return "nobody waits"
@@ -188,7 +188,7 @@ func waits(k *Key) string {
 	return fmt.Sprintf("%s%s, the first for %s", Count(len(k.Waiters), "waits", "wait"), of, Age(k.Longest()))
 }
 
-// Count is "1 lock" or "2 locks".
+// Count returns text such as "1 lock" or "2 locks".
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -196,7 +196,7 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Age is a duration for people: two units at most.
+// Age returns a duration for people: two units at most.
 func Age(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -213,7 +213,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// session names a holder's session for evidence.
+// describe describes a holder's session as evidence.
 func (s Session) describe() string {
 	text := "session " + number(s.PID)
 	if s.Name != "" {

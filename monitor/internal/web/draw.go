@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The drawing's measures, in px of its own.
+// The dimensions of the drawing, in its own px.
 const (
 	boxW, boxH = 196, 46
 	stepX      = boxW + 84
@@ -18,7 +18,7 @@ const (
 	gapY       = 34 // between parts
 )
 
-// draw lays the parts out below each other.
+// draw arranges the parts one below the other.
 func (d *drawing) draw() svg {
 	width, y := 0.0, float64(margin)
 	for _, part := range d.parts() {
@@ -34,15 +34,15 @@ func (d *drawing) draw() svg {
 	return d.svg(width+margin, y-gapY+margin)
 }
 
-// place gives the nodes of a part their places, from y on, and returns how much room they take. Who waits is at the left of what it
-// waits for; a cycle is a circle, to which the others lead.
+// place positions the nodes of a part, from y on, and returns their size. A waiter is to the left of what it waits for.
+// A cycle is drawn as a circle, and the other nodes lead to it.
 func place(part, loop []*graphNode, y float64) (width, height float64) {
 	for _, n := range part {
 		n.rank = -1
 	}
 	frontier := slices.Clone(loop)
 	if len(loop) == 0 {
-		for _, n := range part { // who waits for nobody
+		for _, n := range part { // the nodes that wait for nothing
 			if len(n.out) == 0 {
 				frontier = append(frontier, n)
 			}
@@ -55,7 +55,7 @@ func place(part, loop []*graphNode, y float64) (width, height float64) {
 		n.rank = 0
 	}
 	columns := [][]*graphNode{slices.Clone(frontier)}
-	for len(frontier) > 0 { // the shortest way to them
+	for len(frontier) > 0 { // the shortest path to them
 		var next []*graphNode
 		for _, n := range frontier {
 			for _, e := range slices.Concat(n.in, n.out) {
@@ -136,7 +136,7 @@ func (d *drawing) line(b *strings.Builder, e *graphEdge) {
 	}
 	x1, y1 := border(e.from, e.to)
 	x2, y2 := border(e.to, e.from)
-	if d.edges[[2]string{e.to.id, e.from.id}] != nil { // both ways: beside each other
+	if d.edges[[2]string{e.to.id, e.from.id}] != nil { // both directions: beside each other
 		dx, dy := x2-x1, y2-y1
 		l := max(math.Hypot(dx, dy), 1)
 		x1, x2, y1, y2 = x1-9*dy/l, x2-9*dy/l, y1+9*dx/l, y2+9*dx/l
@@ -147,7 +147,7 @@ func (d *drawing) line(b *strings.Builder, e *graphEdge) {
 	}
 }
 
-// border is where the line from n to o leaves n's box.
+// border returns where the line from n to o leaves n's box.
 func border(n, o *graphNode) (x, y float64) {
 	dx, dy := o.x-n.x, o.y-n.y
 	if dx == 0 && dy == 0 {
@@ -180,7 +180,7 @@ func box(b *strings.Builder, n *graphNode) {
 	}
 }
 
-// short cuts the middle out of a long text.
+// short removes the middle of a long text.
 func short(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

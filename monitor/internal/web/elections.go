@@ -21,7 +21,7 @@ type electionView struct {
 	Members                           []memberView
 	HandOvers                         []handOverView
 	Lease                             string
-	Silent, MayLead                   string // who led, does not answer, and may go on; for how long
+	Silent, MayLead                   string // the leader that does not answer and may continue to lead; for how long
 }
 
 type memberView struct {
@@ -105,10 +105,10 @@ func (v *view) election(e *incident.Election) electionView {
 	return ev
 }
 
-// nameShown is how many characters are shown of what users named.
+// nameShown is how many characters of a user's text are shown.
 const nameShown = 160
 
-// leasesShown are the leases of a store that are listed.
+// leasesShown is how many leases of a store are listed.
 const leasesShown = 200
 
 func (v *view) leases(ctx context.Context) *leasesView {

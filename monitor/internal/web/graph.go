@@ -11,11 +11,11 @@ import (
 
 // The bounds of the drawing.
 const (
-	graphKeys   = 30 // those in most trouble
+	graphKeys   = 30 // the keys in the most trouble
 	graphAround = 6  // processes that wait for one key
 )
 
-// A graphView is who waits for whom.
+// A graphView shows which waiters wait for which holders.
 type graphView struct {
 	SVG        svg
 	Cycles     [][]string // sentences
@@ -26,14 +26,14 @@ type graphView struct {
 // A graphNode is a key, or a process.
 type graphNode struct {
 	id, text, sub, link, class string
-	x, y                       float64 // of its middle
+	x, y                       float64 // the center
 	out                        []*graphEdge
 	in                         []*graphEdge
 	part                       int
 	rank                       int
 }
 
-// A graphEdge leads from who waits to what it waits for, and from a key to who has it.
+// A graphEdge leads from a waiter to the key that it waits for, and from a key to its holder.
 type graphEdge struct {
 	from, to *graphNode
 	label    string
@@ -41,7 +41,7 @@ type graphEdge struct {
 	waits    bool
 }
 
-// A drawing is made of them.
+// A drawing consists of nodes and edges.
 type drawing struct {
 	nodes map[string]*graphNode
 	order []*graphNode
@@ -190,7 +190,7 @@ func (d *drawing) key(k *incident.Key) *graphNode {
 	return n
 }
 
-// cycle marks what is part of one.
+// cycle marks the parts of a cycle.
 func (d *drawing) cycle(c incident.Cycle) {
 	var loop []*graphNode
 	for i, s := range c.Steps {
@@ -208,7 +208,7 @@ func (d *drawing) cycle(c incident.Cycle) {
 	d.loops = append(d.loops, loop)
 }
 
-// parts puts nodes that hang together into one part.
+// parts groups connected nodes.
 func (d *drawing) parts() (all [][]*graphNode) {
 	for _, start := range d.order {
 		if start.part >= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// waitersShown are those of a key that its page lists.
+// waitersShown is how many waiters of a key its page lists.
 const waitersShown = 200
 
 // A keyView is the page of one key.
@@ -46,7 +46,7 @@ type waiterView struct {
 	Holds                        []string
 }
 
-// A step is something that can be done.
+// A step is a possible action.
 type step struct{ Text, Command string }
 
 // key is the page of one key.
@@ -147,7 +147,7 @@ func mode(shared bool) string {
 	return "exclusive"
 }
 
-// queries show the key in psql.
+// queries returns queries that show the key in psql.
 func queries(k *incident.Key) []string {
 	gate := turnstile.Of(k.Tag)
 	var conditions []string
@@ -167,7 +167,7 @@ func where(t namespace.Tag) string {
 	return fmt.Sprintf("(l.classid, l.objid, l.objsubid) = (%d, %d, %d)", t.ClassID, t.ObjID, t.ObjSubID)
 }
 
-// steps are what can be done about a key, the mildest first.
+// steps returns the possible actions for a key, the mildest first.
 func steps(k *incident.Key) (all []step) {
 	if len(k.Holders) == 0 {
 		return nil
@@ -200,7 +200,7 @@ func steps(k *incident.Key) (all []step) {
 	return all
 }
 
-// commandKey is how a command takes a key: by its name, unless that is not shown as it is.
+// commandKey returns a key as an argument of a command: its name, unless the shown name is altered.
 func commandKey(k *incident.Key) string {
 	if k.Quoted {
 		return k.Tag.String()

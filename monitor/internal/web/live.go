@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// writeTimeout is how long a client may take for an event.
+// writeTimeout is the limit for sending one event to a client.
 const writeTimeout = 10 * time.Second
 
-// An update is what has changed since the one before.
+// An update is the changes since the previous one.
 type update struct {
 	Now   int64             `json:"now"`             // of the server, in ms since 1970
 	Parts map[string]string `json:"parts,omitempty"` // HTML, by name
 	Rows  map[string]string `json:"rows,omitempty"`  // HTML of table rows, by id
-	Order []string          `json:"order,omitempty"` // the ids of all rows, if they are others or in another order
-	Empty bool              `json:"empty,omitempty"` // there are no rows any more
+	Order []string          `json:"order,omitempty"` // the ids of all rows, if their set or order changed
+	Empty bool              `json:"empty,omitempty"` // there are no more rows
 }
 
-// A sent is what a client has.
+// A sent is the state that a client has.
 type sent struct {
 	parts, rows map[string]string
 	order       []string
 	starts      starts
 }
 
-// live sends the changes of a view, about one event a second, until the client goes.
+// live sends the changes of a view, about one event a second, until the client leaves.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("view")
 	if views[name] == nil {
@@ -35,7 +35,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would buffer events
 	if r.Method == http.MethodHead {
 		return
 	}
@@ -54,7 +54,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			data = has.change(p.view(r, name, state, has.starts))
 			last = state
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server has it
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server supports it
 		var b bytes.Buffer
 		b.WriteString("event: " + event + "\ndata: ")
 		b.Write(data)
@@ -75,13 +75,13 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// down says why there is nothing to show.
+// down describes why there is no data.
 func down(err error) []byte {
 	data, _ := json.Marshal(map[string]string{"text": "the database does not answer: " + why(err)}) // strings can be encoded
 	return data
 }
 
-// change is the update that makes what was sent the view.
+// change returns the update from the client's state to the view.
 func (s *sent) change(v *view) []byte {
 	u := update{Now: v.Now, Parts: map[string]string{}, Rows: map[string]string{}}
 	for _, name := range v.parts() {
@@ -121,11 +121,11 @@ func equal(a, b []string) bool {
 	return true
 }
 
-// starts are when what has an age began, as a client was told: what processes say jumps by
-// milliseconds, and must not be sent again for that.
+// starts are the start times of ages, as sent to a client. Times from processes vary by
+// milliseconds; such changes must not be sent again.
 type starts map[string]int64
 
-// steady returns the time that the client has, if it is about the same.
+// steady returns the client's time, if it is about the same.
 func (s starts) steady(id string, at int64) int64 {
 	if s == nil {
 		return at
@@ -133,7 +133,7 @@ func (s starts) steady(id string, at int64) int64 {
 	if old, ok := s[id]; ok && max(old-at, at-old) < 1500 {
 		return old
 	}
-	if len(s) > 10_000 { // of rows that came and went
+	if len(s) > 10_000 { // of former rows
 		clear(s)
 	}
 	s[id] = at

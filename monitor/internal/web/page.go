@@ -17,16 +17,16 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// A State is what there is to show. It is not changed any more.
+// A State is the data to show. It is immutable.
 type State struct {
 	Picture  *incident.Picture
 	Verdicts []incident.Verdict
 	Sorted   []*incident.Key // by trouble
 	Past     incident.Past
-	Ended    time.Time // when it was known, by the local clock
+	Ended    time.Time // when it was complete, by the local clock
 }
 
-// A Config is where a page has it from.
+// A Config sets the sources of a page's data.
 type Config struct {
 	// Look returns the newest State, and Next the next one after that, a second later.
 	Look func(ctx context.Context) (*State, error)
@@ -35,11 +35,11 @@ type Config struct {
 	Refuse func(w http.ResponseWriter, status int, detail string)
 	// Leases are those of a store. nil = none.
 	Leases func(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error]
-	// Recording is false if the past is only what viewers saw.
+	// Recording is false if the past has only what viewers saw.
 	Recording bool
 }
 
-// policy lets the page load its own style and script, ask its own server, and nothing else.
+// policy lets the page load its own style and script, query its own server, and nothing else.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 //go:embed assets
@@ -50,21 +50,21 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"int": func(n int64) int { return int(n) }, "minus": func(a, b int) int { return a - b },
 }).ParseFS(assets, "assets/*.html"))
 
-// DocBase is where the documentation is.
+// DocBase is the location of the documentation.
 const DocBase = "https://github.com/pglatch/pglatch/blob/main/"
 
 func docLink(doc string) string { return DocBase + doc }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
-// A Page is the handler.
+// A Page is the http.Handler of the page.
 type Page struct{ config Config }
 
 // New returns a Page.
 func New(config Config) *Page { return &Page{config} }
 
-// ServeHTTP answers what the last element of the path names, so that it can be mounted at any
-// path that ends in a slash.
+// ServeHTTP serves what the last element of the path names, so the page can be mounted at any path that ends
+// in a slash.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -98,7 +98,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asset sends a file, which the browser asks for again each time: a new version must not meet an old script.
+// asset sends a file. The browser revalidates it each time: a new version must not meet an old script.
 func (p *Page) asset(w http.ResponseWriter, r *http.Request, kind, name string) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-cache")
@@ -128,7 +128,7 @@ func (p *Page) html(w http.ResponseWriter, status int, name string, data any) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the client may have gone
+	_, _ = w.Write(b.Bytes()) // the client may have left
 }
 
 // verdicts writes them as JSON.
@@ -172,5 +172,5 @@ func WriteJSON(w http.ResponseWriter, v any) {
 		panic("BUG: monitor: " + err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the client may have gone
+	_, _ = w.Write(append(body, '\n')) // the client may have left
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// eventsShown are those of the newest past.
+// eventsShown is how many of the newest events are shown.
 const eventsShown = 300
 
-// A pastView is what happened.
+// A pastView is the list of past events.
 type pastView struct {
 	Events []eventView
 	All    int
@@ -52,7 +52,7 @@ func event(e *incident.Event) eventView {
 	return ev
 }
 
-// happened is the list of events, the newest first.
+// happened is the view of past events, the newest first.
 func happened(v *view, r *http.Request) {
 	v.Title = "What happened"
 	v.Parts = []string{"past"}
@@ -71,7 +71,7 @@ func happened(v *view, r *http.Request) {
 	v.Past = pv
 }
 
-// moment is a point in time: "?t=03:12:40", or with a date.
+// moment is the view of a point in time: "?t=03:12:40", or with a date.
 func moment(v *view, r *http.Request) {
 	v.Title = "A point in time"
 	v.Live = "" // it does not change
@@ -106,10 +106,10 @@ func moment(v *view, r *http.Request) {
 	}
 }
 
-// readTime reads a time of day, which was in the last 24 hours, or a time.
+// readTime parses a time of day within the last 24 hours, or a time with a date.
 func (v *view) readTime(text string) (time.Time, bool) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at.Add(time.Second - time.Nanosecond), true // the second is not over before
+		return at.Add(time.Second - time.Nanosecond), true // the second ends later
 	}
 	for _, layout := range []string{"15:04:05", "15:04"} {
 		at, err := time.Parse(layout, text)

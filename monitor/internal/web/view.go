@@ -14,10 +14,10 @@ import (
 	"github.com/pglatch/pglatch/monitor/internal/incident"
 )
 
-// perPage are the rows of one page of the table.
+// perPage is the number of rows on one page of the table.
 const perPage = 100
 
-// A view is what is shown of a State. Templates read it.
+// A view is the data that templates show of a State.
 type view struct {
 	Name, Title string
 	Now         int64
@@ -60,10 +60,10 @@ type link struct {
 type age struct {
 	Since int64 // ms since 1970
 	Text  string
-	About bool // it is not known exactly
+	About bool // it is not exactly known
 }
 
-// A status is the line of figures.
+// A status is the line of key figures.
 type status struct {
 	Held, Waiting, Processes, Silent int
 	Locks, Connections               string
@@ -92,21 +92,21 @@ type row struct {
 	Badges                                   []badge
 }
 
-// A query is what is asked for.
+// A query is the query of a request.
 type query struct {
 	Find, Older string
 	Page        int
 	older       time.Duration
 }
 
-// views make a view of each name.
+// views fill the view of each name.
 var views = map[string]func(v *view, r *http.Request){
 	"": now, "key": key, "graph": graph, "elections": elections, "happened": happened, "at": moment,
 }
 
 var navigation = []link{{Href: "./", Text: "Now", Key: "1"}, {Href: "graph", Text: "Graph", Key: "2"}, {Href: "elections", Text: "Elections", Key: "3"}, {Href: "happened", Text: "What happened", Key: "4"}}
 
-// view makes one.
+// view builds a view.
 func (p *Page) view(r *http.Request, name string, state *State, s starts) *view {
 	pic := state.Picture
 	v := &view{
@@ -140,11 +140,11 @@ func render(name string, data any) string {
 	return b.String()
 }
 
-// age is the age of what is d old, known to the client as id.
+// age returns an age of d, known to the client as id.
 func (v *view) age(id string, d time.Duration, exact bool) age {
 	since := v.starts.steady(id, v.At.Add(-d).UnixMilli())
 	text := incident.Age(d)
-	if v.starts != nil { // the browser counts: the text must not make another row of it
+	if v.starts != nil { // the browser counts: the text must not change the row
 		text = incident.Age(time.Duration(0))
 	}
 	return age{Since: since, Text: text, About: !exact}
@@ -200,7 +200,7 @@ func hash(s string) uint64 {
 	return h
 }
 
-// now is the table of keys.
+// now is the view of the table of keys.
 func now(v *view, r *http.Request) {
 	v.Title = "Now"
 	v.Parts = []string{"verdicts", "paging"}
@@ -277,7 +277,7 @@ func (v *view) row(k *incident.Key, badges []badge) row {
 	return w
 }
 
-// read reads a query, and says what is wrong with it.
+// read parses a query, and returns what is wrong with it.
 func (q *query) read(values url.Values) string {
 	q.Find, q.Older = strings.TrimSpace(values.Get("find")), strings.TrimSpace(values.Get("older"))
 	if q.Older != "" {
@@ -296,7 +296,7 @@ func (q *query) read(values url.Values) string {
 	return ""
 }
 
-// matches reports whether a key is asked for.
+// matches reports whether the query selects a key.
 func (q *query) matches(k *incident.Key) bool {
 	if q.older > 0 && k.Since() < q.older && k.Longest() < q.older {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/pglatch/pglatch/internal/legible"
 )
 
-// why is why the database does not answer, for viewers: PostgreSQL's own words, or the network's, without addresses. What else
-// an error says may be for the program's log only.
+// why returns why the database does not answer, for viewers: PostgreSQL's own message, or the network's, without
+// addresses. The rest of an error may be for the program's log only.
 func why(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return legible.Quote("PostgreSQL says: "+refused.Message, 4*nameShown)
