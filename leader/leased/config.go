@@ -37,9 +37,9 @@ type Config struct {
 	// Name is the lock whose holder leads; see lease.ValidateName. It is the same for all candidates.
 	Name string
 
-	// PollInterval is the approximate time between a follower's requests. They ask whether the lock is free,
-	// or on a WaitingStore for a place in its queue, which the follower keeps for that long. 0 = 250 ms; 20
-	// ms at least.
+	// PollInterval is the approximate time between a follower's requests. A request asks whether the lock is
+	// free. On a WaitingStore it asks for a place in the queue, which the follower keeps for that long. 0 =
+	// 250 ms; 20 ms at least.
 	PollInterval time.Duration
 }
 

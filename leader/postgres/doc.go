@@ -122,26 +122,24 @@
 // # How long a takeover takes
 //
 //   - The leader gives up, or its process or session ends: a few milliseconds.
-//
 //   - The leader is stopped or cut off: until the lease T has ended, and a wait step (0.9 s at most).
+//   - A guarded transaction is in flight: until it ends as well.
 //
-//   - A guarded transaction is in flight: until it ends as well. The table shows the time from the leader's
-//     end. G is Config.GuardTimeout (T by default), and C is T/4 or a second, whichever is less.
+// The table shows the time for a guarded transaction, from the leader's end; add a wait step. G is
+// Config.GuardTimeout (T by default), and C is T/4 or a second, whichever is less.
 //
-//     the guarded transaction, of a leader that         somebody else leads after     if nobody may end it
-//     ... is idle; killed                             milliseconds                  the same
-//     ... is in a statement, or waits for a row; killed   C                         the same
-//     ... is idle; stopped or cut off                 T, or T after its last        the same
-//     statement, T + G at most
-//     ... is in COPY FROM STDIN; stopped              T + G                         the client goes on, or dies
-//     ... has a big result to read; stopped           T + G                         the client goes on, or dies
-//     ... waits for a row or sleeps; stopped          T + G                         its statement, and T
-//     ... is in any statement; cut off                T + G                         T, in whole seconds, and C; if the server had
-//     sent what did not arrive, until TCP gives up
-//     ... goes on though its context has ended        G                             its end
-//     ... is prepared                                 COMMIT or ROLLBACK PREPARED   the same
-//
-// plus a wait step.
+//	the guarded transaction, of a leader that         somebody else leads after     if nobody may end it
+//	  ... is idle; killed                             milliseconds                  the same
+//	  ... is in a statement, or waits for a row; killed   C                         the same
+//	  ... is idle; stopped or cut off                 T, or T after its last        the same
+//	                                                  statement, T + G at most
+//	  ... is in COPY FROM STDIN; stopped              T + G                         the client goes on, or dies
+//	  ... has a big result to read; stopped           T + G                         the client goes on, or dies
+//	  ... waits for a row or sleeps; stopped          T + G                         its statement, and T
+//	  ... is in any statement; cut off                T + G                         T, in whole seconds, and C; if the server had
+//	                                                                                sent what did not arrive, until TCP gives up
+//	  ... goes on though its context has ended        G                             its end
+//	  ... is prepared                                 COMMIT or ROLLBACK PREPARED   the same
 //
 // Guard sets the timeouts that the first rows need, for the transaction alone. Where the server's platform
 // has no client_connection_check_interval, C is G. Guard does not set tcp_user_timeout, which would end

@@ -80,8 +80,8 @@ func (b *Backend) takeLock(ctx context.Context, t *lockSession) (bool, error) {
 	return won, err
 }
 
-// terminate ends an abandoned session. ours is false if the server session no longer belongs to this backend,
-// because a pooler has given it to another client, or if the role may not end it.
+// terminate ends an abandoned session. ours is false if the role may not end it, or if the server session no
+// longer belongs to this backend. A pooler may have given it to another client.
 func (t *lockSession) terminate(g *serverSession) (ours bool, err error) {
 	ours, err = pgelection.Terminate(t.session, g.pid, g.backendStart, g.applicationName)
 	if sqlstate.Of(err) != "" {

@@ -51,7 +51,7 @@
 //   - When the backend stops answering, the contexts end before the leases can, LossDrain earlier. Err of the
 //     context checks the clock: a process that was stopped finds it ended at the first check.
 //   - Terms of a shard rise, on every node.
-//   - When faults are over and the lists agree, each shard is owned, and each node has its part by weight,
+//   - When faults are over and the lists agree, each shard is owned. Each node has its part by weight,
 //     rounded down or up, within the times of ADR 28. Pins, drains and shards that a node cannot claim take
 //     precedence.
 //   - A shard whose work fails on every node has an owner, except during hand-overs and at most one

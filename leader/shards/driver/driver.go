@@ -93,8 +93,8 @@ type Binder interface {
 }
 
 // A Passer is a Session that can report whether others have claimed released shards. A node that gives up
-// many shards waits with the next of them until others have claimed the last, so that each shard is ownerless
-// only for a short time.
+// many shards does so in pieces. It waits until others have claimed one piece before it gives up the next, so
+// that each shard is ownerless only for a short time.
 type Passer interface {
 	// Passed returns how many of these shards, which the node has released, were claimed since then in a
 	// later term. It should be one round trip.

@@ -163,7 +163,7 @@ func (s *suite) observe(o shards.Observer) shards.Observation {
 	return all
 }
 
-// hears checks that change makes a session receive a signal.
+// hears checks that a session receives a signal when change runs.
 func (s *suite) hears(o shards.Session, change func(), what string) {
 	s.Helper()
 	for quiet := false; !quiet; { // drain earlier signals
