@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// An Agent is a row of hooks.agents as it was when it was read. It is the present
-// one only while the agent's lock is held.
+// An Agent is a row of hooks.agents, as read. It stays current only while the agent's lock
+// is held.
 type Agent struct {
 	ID               int32
 	SessionID        string
@@ -20,11 +20,11 @@ type Agent struct {
 	TranscriptLines  int
 }
 
-// readAgent returns the agent and its newest command, nil if it has none, as they are
-// now; or pgx.ErrNoRows.
+// readAgent reads the agent and its newest command, which is nil if it has none. Without
+// such an agent it returns pgx.ErrNoRows.
 func readAgent(ctx context.Context, tx pgx.Tx, id int32) (*Agent, *Command, error) {
 	rows, _ := tx.Query(ctx, `SELECT id, session_id, pid, last_seen_at, ended_at, prompt_injected_at, transcript_lines
-		FROM hooks.agents WHERE id = $1`, id) // the error comes with the rows
+		FROM hooks.agents WHERE id = $1`, id) // rows carries the error
 	agent, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Agent])
 	if err != nil {
 		return nil, nil, err
@@ -39,8 +39,8 @@ func findAgent(ctx context.Context, pool *pgxpool.Pool, session string) (id int3
 	return id, err
 }
 
-// registerAgent returns the id of a session's agent, which it makes if need be. It
-// changes nothing of an agent that exists: its lock is not held here.
+// registerAgent returns the id of a session's agent and creates the agent if there is none.
+// It never changes an existing agent: its lock is not held here.
 func registerAgent(ctx context.Context, pool *pgxpool.Pool, session string) (int32, error) {
 	if _, err := pool.Exec(ctx, `INSERT INTO hooks.agents (session_id) VALUES ($1) ON CONFLICT DO NOTHING`, session); err != nil {
 		return 0, err
@@ -54,13 +54,13 @@ func activeAgents(ctx context.Context, pool *pgxpool.Pool) ([]int32, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
 
-// startAgent marks an agent as running: a session can be resumed after its end.
+// startAgent marks an agent as running, also a session that is resumed after its end.
 func startAgent(ctx context.Context, tx pgx.Tx, a *Agent, pid int) error {
 	_, err := tx.Exec(ctx, `UPDATE hooks.agents SET ended_at = NULL, pid = $2 WHERE id = $1`, a.ID, pid)
 	return err
 }
 
-// seeAgent notes that an agent gave a sign of life.
+// seeAgent records a sign of life of an agent.
 func seeAgent(ctx context.Context, tx pgx.Tx, a *Agent) error {
 	_, err := tx.Exec(ctx, `UPDATE hooks.agents SET last_seen_at = now() WHERE id = $1`, a.ID)
 	return err

@@ -17,7 +17,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// An App is one replica of the program. It must be closed.
+// An App is one replica of the program. Call Close when it is no longer needed.
 type App struct {
 	config      Config
 	pool        *pgxpool.Pool
@@ -37,9 +37,9 @@ type App struct {
 	background sync.WaitGroup // deferred stops and summaries
 }
 
-// Open connects, makes the tables if need be, and returns an App that serves
-// nothing yet: see Handler, Work and Serve. ctx bounds the call only. Any number of
-// replicas may open at once on one database.
+// Open connects, creates missing tables, and returns an App that serves nothing yet: see
+// Handler, Work and Serve. ctx bounds only this call. Any number of replicas may open at
+// once on one database.
 func Open(ctx context.Context, config Config) (*App, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -64,7 +64,7 @@ func Open(ctx context.Context, config Config) (*App, error) {
 	return a, nil
 }
 
-// open opens what must be closed.
+// open acquires the resources that Close releases.
 func (a *App) open(ctx context.Context) (err error) {
 	if a.transcripts, err = openTranscripts(a.config.TranscriptDir); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	a.monitor, err = monitor.Open(monitor.Config{
 		DSN: a.config.DSN, Namespaces: names, HeldSince: a.heldSince, Logger: a.config.Logger,
-		Authorize: monitor.AllowAll, // all routes stand behind the program's tokens
+		Authorize: monitor.AllowAll, // the program's tokens already protect all routes
 	})
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	return createSchema(ctx, a.locker, a.pool)
 }
 
-// heldSince says since when this process holds the lock, for the monitor.
+// heldSince returns, for the monitor, since when this process has held the lock.
 func (a *App) heldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	for lock := range a.locker.Held() {
 		if lock.PID == pid && slices.ContainsFunc(lock.Keys, func(key namespace.Key) bool { return key.Tag() == tag }) {
@@ -114,15 +114,15 @@ func (a *App) heldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Locker returns the App's locks, for what else the program guards by them.
+// Locker returns the App's Locker, for anything else that the program guards with locks.
 func (a *App) Locker() *advisory.Locker { return a.locker }
 
-// ReplaceTokens lets other tokens take the place of those of Config.Tokens, from the next
-// request on. On an error nothing changes; none at all in the place of some is one.
+// ReplaceTokens replaces the tokens of Config.Tokens from the next request on. On an error
+// nothing changes. Replacing existing tokens with none is an error.
 func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.Replace(tokens) }
 
-// Close ends background work, waits for it, and closes every connection. Requests
-// must have ended.
+// Close cancels background work, waits for it, and closes every connection. Requests must
+// have ended.
 func (a *App) Close() {
 	a.end()
 	a.background.Wait()
@@ -148,8 +148,8 @@ func (a *App) later(what string, fn func(ctx context.Context) error) {
 	})
 }
 
-// summarise has summaries written for committed turns, one after the other: each has a
-// connection of the pool for work during its model call.
+// summarise starts writing the summaries of committed turns, one after the other: each
+// occupies a connection of the work pool during its model call.
 func (a *App) summarise(turns []int64) {
 	if len(turns) == 0 {
 		return

@@ -8,8 +8,8 @@ type Event struct {
 	Hook    string `json:"hook"`
 }
 
-// A Broadcaster passes events to the clients of this process. Who is connected here
-// is nobody else's business, so a mutex guards it and not an advisory lock.
+// A Broadcaster passes events to the clients of this process. Its clients concern no other
+// process, so a mutex guards it, not an advisory lock.
 type Broadcaster struct {
 	mu      sync.Mutex
 	clients map[chan Event]struct{} // nil when closed
@@ -20,8 +20,8 @@ func NewBroadcaster() *Broadcaster {
 	return &Broadcaster{clients: make(map[chan Event]struct{})}
 }
 
-// Subscribe returns a channel of the events from now on, which is closed by leave
-// and by Close. A client that reads too slowly misses events.
+// Subscribe returns a channel of the events from now on. Both leave and Close close it. A
+// client that reads too slowly misses events.
 func (b *Broadcaster) Subscribe() (events <-chan Event, leave func()) {
 	c := make(chan Event, 16)
 	b.mu.Lock()
@@ -55,14 +55,14 @@ func (b *Broadcaster) Publish(e Event) {
 	}
 }
 
-// Clients returns how many are connected.
+// Clients returns the number of connected clients.
 func (b *Broadcaster) Clients() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.clients)
 }
 
-// Close disconnects everybody.
+// Close disconnects all clients.
 func (b *Broadcaster) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

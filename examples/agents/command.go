@@ -14,8 +14,7 @@ const (
 	Complete      = "complete"
 )
 
-// A Command is what a user asked of an agent: a row of hooks.commands as it was
-// when it was read.
+// A Command is a user's request to an agent: a row of hooks.commands, as read.
 type Command struct {
 	ID             int64
 	AgentID        int32
@@ -27,13 +26,13 @@ func (c *Command) open() bool { return c != nil && c.State != Complete }
 
 const commandColumns = `id, agent_id, state, transcript_from`
 
-// readCommand returns a command as it is now.
+// readCommand returns the current state of a command.
 func readCommand(ctx context.Context, tx pgx.Tx, id int64) (*Command, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+commandColumns+` FROM hooks.commands WHERE id = $1`, id)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])
 }
 
-// newestCommand returns the agent's newest command, nil if it has none.
+// newestCommand returns the agent's newest command, or nil if it has none.
 func newestCommand(ctx context.Context, tx pgx.Tx, agentID int32) (*Command, error) {
 	rows, _ := tx.Query(ctx, `SELECT `+commandColumns+` FROM hooks.commands WHERE agent_id = $1 ORDER BY id DESC LIMIT 1`, agentID)
 	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByPos[Command])

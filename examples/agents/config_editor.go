@@ -13,9 +13,9 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// A ConfigEditor changes a JSON file that others may change too, in this process and
-// in others of this host. Readers need no lock: they see the file as it was before or
-// after a change, and never half of one.
+// A ConfigEditor changes a JSON file that other editors may change too, in this process and
+// in other processes of this host. Readers need no lock: they see the whole file from before
+// or after a change.
 type ConfigEditor struct{ path string }
 
 // NewConfigEditor returns an editor of the file at path, which need not exist.
@@ -29,8 +29,8 @@ func (e *ConfigEditor) Merge(patch map[string]any) (map[string]any, error) {
 	})
 }
 
-// Edit has change work on the file's content as it is now, and writes the result.
-// Until that is done no other editor reads the file. On an error the file is as it was.
+// Edit passes the file's current content to change and writes the result. Until then no other
+// editor reads the file. On an error the file is unchanged.
 func (e *ConfigEditor) Edit(change func(config map[string]any) error) (config map[string]any, err error) {
 	unlock, err := lockFile(e.path)
 	if err != nil {
@@ -64,7 +64,7 @@ func (e *ConfigEditor) read() (map[string]any, error) {
 	return config, nil
 }
 
-// write puts a new file in the place of the old one: whole, and on the disk before it
+// write replaces the old file with a new one, which is complete and synced to disk before it
 // gets the name.
 func (e *ConfigEditor) write(config map[string]any) error {
 	text, err := json.MarshalIndent(config, "", "  ")
@@ -87,7 +87,7 @@ func (e *ConfigEditor) write(config map[string]any) error {
 	return syncDir(dir)
 }
 
-// syncDir puts the names in a directory on the disk.
+// syncDir syncs a directory's entries to disk.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -96,7 +96,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// merge applies an RFC 7396 patch: null deletes, objects merge, all else replaces.
+// merge applies an RFC 7396 patch: null deletes, objects merge, all other values replace.
 func merge(into, patch map[string]any) {
 	for name, value := range patch {
 		switch value := value.(type) {
@@ -115,7 +115,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// serveConfig answers PATCH with the new content of the file.
+// serveConfig answers PATCH with the file's new content.
 func serveConfig(editor *ConfigEditor) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		var patch map[string]any

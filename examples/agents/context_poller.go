@@ -6,10 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// contextWindow is how many bytes of transcript an agent can remember, roughly.
+// contextWindow is roughly how many bytes of transcript an agent can remember.
 const contextWindow = 800_000
 
-// contextPoller notes how full an agent's memory is.
+// contextPoller records how full an agent's memory is.
 func (a *App) contextPoller() *Worker {
 	return a.worker("context_poller", func(ctx context.Context, tx pgx.Tx, agent *Agent, _ *Command) ([]int64, error) {
 		lines, err := a.transcripts.lines(agent)

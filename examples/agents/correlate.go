@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	maxBody = 1 << 20 // bytes of a request
-	hookKey = "hook"  // of the *Hook in an echo.Context
+	maxBody = 1 << 20 // bytes of a request body
+	hookKey = "hook"  // key of the *Hook in an echo.Context
 )
 
 var validSession = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// correlate finds the agent that a hook is about, by the session in its body, and
-// returns the key to lock. It changes nothing, but that session-start registers a
-// session that is new. A hook without a session is answered 400, and one with an
-// unknown session 404, before any lock.
+// correlate finds the agent of a hook by the session in the body, and returns the key to
+// lock. It changes nothing, except that session-start registers a new session. Before any
+// lock, a hook without a session gets 400 and one with an unknown session gets 404.
 func (a *App) correlate(c echo.Context, name string) (namespace.Key, error) {
 	r := c.Request()
 	body, err := middleware.BufferBody(r, maxBody)

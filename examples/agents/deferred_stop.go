@@ -15,12 +15,11 @@ import (
 // deferredStop completes a command whose agent stopped before its answer was in the
 // transcript, and reports whether it did.
 //
-// It waits without the lock, so that other hooks get theirs. So nothing that was
-// read before counts any more when the lock comes: session-end may have completed
-// the command meanwhile.
+// It waits without the lock, so that other hooks can take it. Everything read before the
+// lock is therefore stale: session-end may have completed the command meanwhile.
 //
-// Nobody else repeats it, so a lock that is busy or lost is asked for again, until the stop
-// is done or ctx ends. With its process a deferred stop is gone: then the reaper
+// Nothing else repeats this work, so deferredStop tries again when the lock is busy or lost,
+// until the stop is done or ctx ends. A deferred stop dies with its process. Then the reaper
 // completes the command when the agent has been silent for AgentTimeout.
 func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) (completed bool, err error) {
 	if err := a.awaitAnswer(ctx, agentID, commandID); err != nil {
@@ -40,7 +39,8 @@ func (a *App) deferredStop(ctx context.Context, agentID int32, commandID int64) 
 	}
 }
 
-// contended reports whether an error passes when others are done, or the database is back.
+// contended reports whether an error is transient: the lock is busy or lost, the pool is
+// exhausted, or the database is unavailable.
 func contended(err error) bool {
 	for _, passing := range []error{advisory.ErrTimeout, advisory.ErrPoolExhausted, advisory.ErrLost, advisory.ErrUnavailable} {
 		if errors.Is(err, passing) {
@@ -72,7 +72,7 @@ func (a *App) tryDeferredStop(ctx context.Context, agentID int32, commandID int6
 	return completed, nil
 }
 
-// awaitAnswer looks for the command's answer until it is there, or for the last time.
+// awaitAnswer checks for the command's answer until it is there or the tries are used up.
 func (a *App) awaitAnswer(ctx context.Context, agentID int32, commandID int64) error {
 	for range a.config.StopTries {
 		select {
@@ -97,8 +97,8 @@ func (a *App) awaitAnswer(ctx context.Context, agentID int32, commandID int64) e
 	return nil
 }
 
-// completeCommand notes the agent's answer, completes the command, and returns the new
-// turns, to be summarised when they are committed.
+// completeCommand records the agent's answer, completes the command, and returns the new
+// turns, to be summarised after the commit.
 func (a *App) completeCommand(ctx context.Context, tx pgx.Tx, agent *Agent, command *Command) (turns []int64, err error) {
 	lines, err := a.transcripts.lines(agent)
 	if err != nil {

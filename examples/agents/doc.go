@@ -1,5 +1,5 @@
 // Package agents is a complete program on pglatch, to be read and copied: a server
-// that follows coding agents by the hooks which they call.
+// that follows coding agents through the hooks that they call.
 //
 // Several things change one agent at the same time: its hooks, which arrive at any
 // replica; four background workers on every replica; and a deferred stop that waits
@@ -16,14 +16,14 @@
 //	hand-off          lock both agents, read, change, commit, unlock
 //	GET /hook/status  no lock
 //
-// Locks have a connection pool of their own beside the pool for work, so that
-// neither can starve the other: 10 and 15 connections for each replica, and one
+// Locks have their own connection pool beside the work pool, so that neither can
+// starve the other. Each replica has 10 connections for locks, 15 for work, and one
 // more for the list of locks.
 //
-// Not everything is a job for the agent's lock. A turn is summarised under its row
-// lock, because a model call takes long and concerns nothing else of the agent; the
-// configuration file is guarded by a lock on a file; and what lives in the memory of
-// one process by a mutex:
+// The agent's lock does not guard everything. A turn is summarised under its row
+// lock, because a model call takes long and affects nothing else of the agent. A file
+// lock guards the configuration file. A mutex guards the state that lives in the memory
+// of one process:
 //
 //	a mutex, because another process may know something else    the agent's lock, and no mutex
 //	Broadcaster      the connected browsers                     capture of progress (pre- and post-tool-use)
@@ -32,7 +32,7 @@
 //	RateLimiter      calls of the model                         all other hooks
 //	TokenStore       who is let in
 //
-// Without tokens the program answers its own host only, and does not start on another
-// address than a loopback one. With Config.Tokens every request needs one of them. They pass
-// in clear text: put TLS in front where others can read along.
+// Without tokens the program answers only its own host, and refuses to start on an address
+// that is not a loopback one. With Config.Tokens every request needs one of them. Tokens
+// travel in clear text: put TLS in front where others can read the traffic.
 package agents

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// lockFile takes the lock of the file at path, and waits as long as it takes. It
-// excludes other threads and other processes of this host. The lock is on a file of
-// its own, path.lock, that is never renamed or deleted: a rename gives a path another
-// file, and whoever has locked the old one excludes nobody.
+// lockFile locks the file at path and waits without a time limit. The lock excludes other
+// threads and other processes of this host. It is on a separate file, path.lock, which is
+// never renamed or deleted: a rename puts another file at the path, and a lock on the old
+// file excludes nobody.
 func lockFile(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A Handoff says which session's agent leaves what it was asked to which other's.
+// A Handoff moves the open command of one session's agent to another session's agent.
 type Handoff struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// errNoHandoff: there is nothing to hand off, or the other agent is busy.
+// errNoHandoff means that there is nothing to hand off, or that the other agent is busy or has ended.
 var errNoHandoff = errors.New("from has no open command, to has one, or to has ended")
 
-// handOff completes the open command of one agent, opens another one of the same words at
-// the other, and returns its id. Two agents change, so both locks are held: AcquireAll takes
-// them in one order, and hand-offs in opposite directions do not wait for each other for ever.
+// handOff completes the open command of one agent, opens a command with the same words at
+// the other, and returns its id. Two agents change, so it holds both locks. AcquireAll takes
+// them in a fixed order, so that hand-offs in opposite directions cannot deadlock.
 func (a *App) handOff(ctx context.Context, from, to int32) (commandID int64, err error) {
 	locker := a.locker.With(advisory.Options{Label: "handoff"})
 	lock, err := locker.AcquireAll(ctx, Agents.ID(int64(from)), Agents.ID(int64(to)))
@@ -56,7 +56,7 @@ func (a *App) handOff(ctx context.Context, from, to int32) (commandID int64, err
 		}
 		return setState(ctx, tx, command, Complete)
 	})
-	if err = errors.Join(err, lock.Release()); err != nil { // Release tells of a lock that was lost
+	if err = errors.Join(err, lock.Release()); err != nil { // Release reports a lost lock
 		return 0, fmt.Errorf("agents: hand off: %w", err)
 	}
 	return commandID, nil

@@ -6,27 +6,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A Hook is what an agent calls, as it comes in the body of the request, and what is
-// found for it. Which fields have a meaning depends on the hook.
+// A Hook is a call by an agent, as in the body of the request, together with the state read
+// for it. Which fields have a meaning depends on the hook.
 type Hook struct {
 	SessionID string `json:"session_id"`
 	PID       int    `json:"pid"`
 	Prompt    string `json:"prompt"`
 	Message   string `json:"message"`
 	ToolName  string `json:"tool_name"`
-	WorkMS    int    `json:"work_ms"` // how long the hook shall take; for the demo
+	WorkMS    int    `json:"work_ms"` // how long the hook takes; for the demo
 
 	name    string
 	agentID int32
 	// Read under the agent's lock:
 	agent   *Agent
 	command *Command // the newest; nil = none
-	skills  string   // for the agent; "" = it has them, or there are none
+	skills  string   // for the agent; "" = it has received them, or there are none
 
-	committed []func(ctx context.Context) error // to be done under the lock after the commit
+	committed []func(ctx context.Context) error // run under the lock after the commit
 }
 
-// afterCommit has fn done under the lock once the hook's changes are committed.
+// afterCommit registers fn to run under the lock once the hook's changes are committed.
 func (h *Hook) afterCommit(fn func(ctx context.Context) error) { h.committed = append(h.committed, fn) }
 
 // A hookFunc makes the changes of a hook. It runs under the agent's lock.
@@ -54,7 +54,7 @@ func sessionEnd(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	return endAgent(ctx, tx, h.agent, h.command)
 }
 
-// userPromptSubmit opens a command, or goes on with the open one.
+// userPromptSubmit opens a command, or continues the open one.
 func userPromptSubmit(ctx context.Context, tx pgx.Tx, h *Hook) (err error) {
 	if h.command.open() {
 		err = setState(ctx, tx, h.command, Processing)
@@ -68,7 +68,7 @@ func userPromptSubmit(ctx context.Context, tx pgx.Tx, h *Hook) (err error) {
 	return err
 }
 
-// stop completes the command, later if the agent's answer is not in its transcript yet.
+// stop completes the command. If the answer is not in the agent's transcript yet, that happens later.
 func (a *App) stop(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil
@@ -95,7 +95,7 @@ func (a *App) stop(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	return err
 }
 
-// awaitInput notes that the agent asks its user something.
+// awaitInput records that the agent is asking its user something.
 func awaitInput(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil
@@ -106,9 +106,9 @@ func awaitInput(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	return setState(ctx, tx, h.command, AwaitingInput)
 }
 
-// useTool notes that the agent works, and captures what it wrote so far. Two hooks that
-// come at once capture each line once, because the agent's lock lets one after the other
-// count the lines.
+// useTool records that the agent works, and captures its output so far. Two concurrent hooks
+// capture each line once, because the agent's lock lets them count the lines one after the
+// other.
 func (a *App) useTool(ctx context.Context, tx pgx.Tx, h *Hook) error {
 	if !h.command.open() {
 		return nil

@@ -2,9 +2,9 @@ package agents
 
 import "sync"
 
-// An InferenceCache remembers what the model said about a text, so that a text which
-// comes again costs this process no call. Another process may pay for it once more, which
-// does no harm, so a mutex guards it and not an advisory lock.
+// An InferenceCache remembers the model's summary of each text, so that a repeated text costs
+// this process no further call. Another process may pay for it again, which does no harm, so
+// a mutex guards the cache, not an advisory lock.
 type InferenceCache struct {
 	mu        sync.Mutex
 	summaries map[string]string // by text

@@ -14,17 +14,17 @@ type Injector struct {
 	skills func(ctx context.Context, agent *Agent) (string, error)
 }
 
-// NewInjector returns an Injector that asks skills.
+// NewInjector returns an Injector that gets its skills from the function skills.
 func NewInjector(pool *pgxpool.Pool, skills func(context.Context, *Agent) (string, error)) *Injector {
 	return &Injector{pool: pool, skills: skills}
 }
 
-// Inject returns the skills for an agent that has none yet, and notes that it has; "" for
-// one that got them before or has ended, or when there are none. Callers hold the agent's
-// lock; in case one forgets, or read the agent before it waited for the lock, what counts
-// is the row as it is now, locked until the commit.
+// Inject returns the skills for an agent that has none yet, and records that it has them. It
+// returns "" if the agent received them before or has ended, or if there are none. Callers
+// hold the agent's lock. A caller may have forgotten it, or have read the agent before it
+// waited for the lock. So the current row counts, locked until the commit.
 //
-// An agent that does not get the answer does without skills: they are given at most once.
+// Skills are given at most once: an agent that does not receive the answer does without them.
 func (i *Injector) Inject(ctx context.Context, agent *Agent) (skills string, err error) {
 	err = inTx(ctx, i.pool, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `SELECT prompt_injected_at, ended_at FROM hooks.agents WHERE id = $1 FOR UPDATE`, agent.ID).

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// process does the work of a hook. ctx is that of the agent's lock: when the lock is
-// lost, nothing is committed any more.
+// process does the work of a hook. ctx is the context of the agent's lock: once the lock is
+// lost, nothing more is committed.
 func (a *App) process(ctx context.Context, h *Hook, hook hookFunc) error {
 	span, err := a.beginSpan(ctx, h)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *App) process(ctx context.Context, h *Hook, hook hookFunc) error {
 			return err
 		}
 	}
-	// The hook is committed whatever comes of this, and the next one tries again.
+	// The hook is committed whether or not this succeeds. After a failure the next hook tries again.
 	if h.skills, err = a.injector.Inject(ctx, h.agent); err != nil {
 		a.config.Logger.WarnContext(ctx, "skills_not_injected", slog.String("hook", h.name), slog.Any("error", err))
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A RateLimiter lets this process do something a limited number of times. It is a
-// matter of one process, so a mutex guards it and not an advisory lock.
+// A RateLimiter lets this process do something a limited number of times. It concerns only
+// one process, so a mutex guards it, not an advisory lock.
 type RateLimiter struct {
 	every time.Duration
 	burst int
@@ -16,7 +16,7 @@ type RateLimiter struct {
 	filled time.Time // when the bucket had this many tokens
 }
 
-// NewRateLimiter returns a full bucket of burst tokens that gains one after each interval every.
+// NewRateLimiter returns a full bucket of burst tokens that gains one token per interval every.
 func NewRateLimiter(burst int, every time.Duration) *RateLimiter {
 	return &RateLimiter{every: every, burst: burst, tokens: burst, filled: time.Now()}
 }

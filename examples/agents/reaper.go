@@ -9,11 +9,11 @@ import (
 
 const silent = `ended_at IS NULL AND last_seen_at < now() - $1::interval`
 
-// reaper ends agents that gave no sign of life for too long.
+// reaper ends agents that showed no sign of life for too long.
 func (a *App) reaper() *Worker {
 	timeout := a.config.AgentTimeout
 	w := a.worker("reaper", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
-		var still bool // a hook may have come since the agent was found
+		var still bool // a hook may have arrived since the agent was found
 		err := tx.QueryRow(ctx, `SELECT `+silent+` FROM hooks.agents WHERE id = $2`, timeout, agent.ID).Scan(&still)
 		if err != nil || !still {
 			return nil, err

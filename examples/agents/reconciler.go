@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// reconciler makes turns of what an agent wrote to its transcript without a hook.
+// reconciler turns transcript lines that came without a hook into turns.
 func (a *App) reconciler() *Worker {
 	return a.worker("transcript_reconciler", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
 		lines, err := a.transcripts.lines(agent)

@@ -30,7 +30,7 @@ func (a *App) routes() (*echo.Echo, error) {
 			Locker:     a.locker,
 			Key:        func(c echo.Context) (namespace.Key, error) { return a.correlate(c, name) },
 			Label:      name,
-			ShowHolder: true, // whoever can call a hook may know the replicas
+			ShowHolder: true, // a client that can call hooks may know the replicas
 			Logger:     a.config.Logger,
 		}.ToMiddleware()
 		if err != nil {
@@ -54,7 +54,7 @@ type HookReply struct {
 	Replica      string `json:"replica"`
 	CommandID    int64  `json:"command_id,omitempty"`
 	CommandState string `json:"command_state,omitempty"`
-	Skills       string `json:"skills,omitempty"` // for the agent to read; given once
+	Skills       string `json:"skills,omitempty"` // for the agent to read; sent once
 }
 
 // serveHook answers a hook, under the agent's lock.

@@ -13,8 +13,8 @@ import (
 //go:embed schema.sql
 var schemaSQL string
 
-// createSchema makes what is missing of the program's tables. CREATE … IF NOT
-// EXISTS fails when two sessions run it at once, so replicas take turns.
+// createSchema creates the program's missing tables. Two sessions that run CREATE … IF NOT
+// EXISTS at once can fail, so replicas take turns.
 func createSchema(ctx context.Context, locker *advisory.Locker, pool *pgxpool.Pool) error {
 	err := locker.Do(ctx, Schema.ID(1), func(ctx context.Context) error {
 		_, err := pool.Exec(ctx, schemaSQL)

@@ -19,12 +19,12 @@ func (a *App) Work(ctx context.Context) {
 	running.Wait()
 }
 
-// shutdownTimeout is how long running requests may take after the end.
+// shutdownTimeout limits how long requests may still run after ctx ends.
 const shutdownTimeout = 10 * time.Second
 
-// Serve answers requests on listener and runs the background workers until ctx ends.
-// Then it waits, for 10 s at most, for the requests that are running. On an address that is
-// not loopback it refuses to start without Config.Tokens. It closes listener.
+// Serve answers requests on listener and runs the background workers until ctx ends. Then it
+// waits at most 10 s for running requests. On an address that is not loopback it refuses to
+// start without Config.Tokens. It closes listener.
 func (a *App) Serve(ctx context.Context, listener net.Listener) error {
 	if err := a.tokens.checkAddress(listener.Addr().String()); err != nil {
 		return errors.Join(err, listener.Close())
@@ -32,7 +32,7 @@ func (a *App) Serve(ctx context.Context, listener net.Listener) error {
 	a.config.Logger.InfoContext(ctx, "listening", slog.String("address", listener.Addr().String()))
 	ctx, stop := context.WithCancel(ctx)
 	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	server.RegisterOnShutdown(a.broadcaster.Close) // streams of events would never end
+	server.RegisterOnShutdown(a.broadcaster.Close) // without this, streams of events would not end
 
 	var running sync.WaitGroup
 	defer running.Wait()

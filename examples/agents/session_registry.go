@@ -2,12 +2,12 @@ package agents
 
 import "sync"
 
-// maxRemembered bounds what a process remembers for speed only: then it begins again.
+// maxRemembered bounds an in-memory cache. A full cache is cleared.
 const maxRemembered = 10_000
 
-// A SessionRegistry remembers the agents of the sessions that this process has heard of.
-// A session never changes its agent, so what another process knows or forgets does not
-// matter, and a mutex guards it and not an advisory lock.
+// A SessionRegistry remembers the agents of the sessions that this process has seen. A
+// session never changes its agent, so differences between processes do no harm. A mutex
+// guards the registry, not an advisory lock.
 type SessionRegistry struct {
 	mu     sync.Mutex
 	agents map[string]int32

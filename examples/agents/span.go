@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// beginSpan notes, for the demo, that a hook begins, and takes the time that the hook asks for.
-// It commits on its own: the lock does not end with a transaction.
+// beginSpan records, for the demo, that a hook begins, and then waits as long as the hook asks.
+// It commits separately: the lock does not end with a transaction.
 func (a *App) beginSpan(ctx context.Context, h *Hook) (id int64, err error) {
 	if !a.config.Demo {
 		return 0, nil
@@ -24,7 +24,7 @@ func (a *App) beginSpan(ctx context.Context, h *Hook) (id int64, err error) {
 	}
 }
 
-// endSpan notes, for the demo, that a hook ends, still under the lock.
+// endSpan records, for the demo, that a hook ends, still under the lock.
 func (a *App) endSpan(ctx context.Context, id int64) error {
 	if !a.config.Demo {
 		return nil

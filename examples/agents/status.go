@@ -16,7 +16,7 @@ type Status struct {
 	Clients      int    `json:"clients"`    // connected to /api/events of this replica
 }
 
-// serveStatus changes nothing, so it takes no lock and waits for none.
+// serveStatus reads only, so it neither takes a lock nor waits for one.
 func (a *App) serveStatus(c echo.Context) error {
 	ids, err := activeAgents(c.Request().Context(), a.pool)
 	if err != nil {

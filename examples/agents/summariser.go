@@ -15,13 +15,13 @@ import (
 // A Model writes a summary of a text.
 type Model func(ctx context.Context, text string) (summary string, err error)
 
-// firstWords is a Model that costs nothing.
+// firstWords is a Model that costs nothing: the summary is the first words.
 func firstWords(_ context.Context, text string) (string, error) {
 	words := strings.Fields(text)
 	return strings.Join(words[:min(len(words), 8)], " "), nil
 }
 
-// A Summariser writes the summaries of turns, each once.
+// A Summariser writes the summary of each turn, once.
 type Summariser struct {
 	pool  *pgxpool.Pool
 	model Model
@@ -29,21 +29,21 @@ type Summariser struct {
 	cache *InferenceCache
 }
 
-// NewSummariser returns a Summariser that calls the model at most once a second in the
-// long run, and 60 times at once.
+// NewSummariser returns a Summariser that calls the model at most once a second on average,
+// with bursts of up to 60.
 func NewSummariser(pool *pgxpool.Pool, model Model) *Summariser {
 	return &Summariser{pool: pool, model: model, limit: NewRateLimiter(60, time.Second), cache: NewInferenceCache()}
 }
 
-// lockNotAvailable is SQLSTATE 55P03, what NOWAIT gives instead of a wait.
+// lockNotAvailable is SQLSTATE 55P03: NOWAIT fails with it instead of waiting.
 const lockNotAvailable = "55P03"
 
 var errTurnBusy = errors.New("somebody else has locked the turn")
 
-// Summarise returns the turn's summary, and writes it if there is none. ok is false,
-// without a model call, when somebody else is writing it or the rate limit is
-// reached. The row is locked during the call: model calls are dear, and nobody else
-// wants to change a turn.
+// Summarise returns the turn's summary, and writes it if there is none. If another session is
+// writing it or the rate limit is reached, ok is false and the model is not called. The row
+// is locked during the call: model calls are expensive, and nothing else wants to change a
+// turn.
 func (s *Summariser) Summarise(ctx context.Context, turn int64) (summary string, ok bool, err error) {
 	err = inTx(ctx, s.pool, func(tx pgx.Tx) error {
 		var text string

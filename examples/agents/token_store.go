@@ -17,16 +17,16 @@ import (
 // minToken is the least length of a token, in bytes.
 const minToken = 16
 
-// A TokenStore has the bearer tokens that let clients in. Which ones this process takes is
-// its own matter, so a mutex guards them and not an advisory lock.
+// A TokenStore holds the bearer tokens of clients. The tokens that this process accepts concern
+// no other process, so a mutex guards them, not an advisory lock.
 type TokenStore struct {
 	mu      sync.Mutex
 	digests [][sha256.Size]byte
 }
 
-// Replace lets the tokens take the place of all before, from the next request on. One that
-// is shorter than 16 bytes is an error, and so is none at all where there were some: a
-// program that was closed stays so. Then nothing changes.
+// Replace replaces all tokens from the next request on. A token shorter than 16 bytes is an
+// error. Replacing existing tokens with none is an error too: a protected program stays
+// protected. On an error nothing changes.
 func (s *TokenStore) Replace(tokens []string) error {
 	digests := make([][sha256.Size]byte, len(tokens))
 	for i, token := range tokens {
@@ -51,7 +51,7 @@ func (s *TokenStore) Empty() bool {
 	return len(s.digests) == 0
 }
 
-// known compares with all tokens, in a time that does not depend on what they are.
+// known compares token with all tokens, in a time that does not depend on their content.
 func (s *TokenStore) known(token string) bool {
 	digest := sha256.Sum256([]byte(token))
 	s.mu.Lock()
@@ -63,8 +63,8 @@ func (s *TokenStore) known(token string) bool {
 	return found == 1
 }
 
-// authorize is asked before every route, hooks and the list of locks alike: with tokens a
-// request needs one of them, and without it must come from this host.
+// authorize runs before every route, hooks and the list of locks alike. If there are tokens, a
+// request needs one of them. Otherwise it must come from this host.
 func (s *TokenStore) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -83,7 +83,7 @@ func (s *TokenStore) authorize(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// checkAddress refuses to listen where others can reach a program without tokens.
+// checkAddress refuses an address that other hosts can reach if the program has no tokens.
 func (s *TokenStore) checkAddress(address string) error {
 	from, err := netip.ParseAddrPort(address)
 	if !s.Empty() || err == nil && from.Addr().Unmap().IsLoopback() {

@@ -8,11 +8,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// inTx runs fn in a transaction and commits it, unless ctx has ended: with the
-// context of a lock, work that was stopped and wakes up after the lock was lost
-// changes nothing. The check is made right before the commit, and so is not proof
-// against a stop in between: a write that must never come late needs a guarded
-// transaction or a fencing token.
+// inTx runs fn in a transaction and commits it, unless ctx has ended. With the context of a
+// lock, a process that is stopped and resumes after the lock was lost changes nothing. The
+// check comes right before the commit, so a stop between the two goes unnoticed. A write that
+// must never come late needs a guarded transaction or a fencing token.
 func inTx(ctx context.Context, pool *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

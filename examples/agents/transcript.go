@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// transcripts reads what agents write: the file <session_id>.txt in one directory,
-// with a line for each answer. A nil *transcripts has none.
+// transcripts reads the agents' output: the file <session_id>.txt in one directory,
+// with one line per answer. A nil *transcripts is empty.
 type transcripts struct{ dir *os.Root }
 
-// openTranscripts opens the directory; "" = none. A session's id comes from outside:
-// an os.Root reads no file beyond its directory whatever the name.
+// openTranscripts opens the directory; "" = none. A session's id is untrusted input: whatever
+// the name, an os.Root reads no file outside its directory.
 func openTranscripts(dir string) (*transcripts, error) {
 	if dir == "" {
 		return nil, nil
@@ -38,11 +38,11 @@ func (t *transcripts) lines(a *Agent) ([]string, error) {
 		return nil, fmt.Errorf("agents: transcript: %w", err)
 	}
 	lines := strings.Split(string(text), "\n")
-	return lines[:len(lines)-1], nil // the last one has no newline yet
+	return lines[:len(lines)-1], nil // the last one is not complete: it has no newline yet
 }
 
 // answered reports whether the transcript has an answer to the command. Without
-// transcripts there is nothing to wait for.
+// transcripts it reports true.
 func (t *transcripts) answered(c *Command, lines []string) bool {
 	return t == nil || len(lines) > c.TranscriptFrom
 }

@@ -6,15 +6,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// addTurn notes what the user or the agent said and returns the turn's id.
+// addTurn records what the user or the agent said and returns the turn's id.
 func addTurn(ctx context.Context, tx pgx.Tx, c *Command, actor, text string) (id int64, err error) {
 	err = tx.QueryRow(ctx, `INSERT INTO hooks.turns (command_id, actor, text) VALUES ($1, $2, $3) RETURNING id`,
 		c.ID, actor, text).Scan(&id)
 	return id, err
 }
 
-// catchUp makes turns of those lines of the agent's transcript that are not turns
-// yet, and returns their ids.
+// catchUp turns the new lines of the agent's transcript into turns and returns their ids.
 func catchUp(ctx context.Context, tx pgx.Tx, a *Agent, c *Command, lines []string) (turns []int64, err error) {
 	if c == nil || len(lines) <= a.TranscriptLines {
 		return nil, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// watchdog ends agents whose process is gone: a killed agent sends no session-end.
-// Replicas and agents are taken to be on one host.
+// watchdog ends agents whose process is gone, because a killed agent sends no session-end.
+// It assumes that replicas and agents run on one host.
 func (a *App) watchdog() *Worker {
 	return a.worker("watchdog", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
 		if agent.EndedAt != nil || alive(agent.PID) {

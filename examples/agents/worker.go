@@ -13,13 +13,13 @@ import (
 	"github.com/pglatch/pglatch/advisory"
 )
 
-// A workFunc works on an agent and its newest command, nil if it has none, as they are
-// under the agent's lock. It returns the turns that it wrote, to be summarised when they
-// are committed.
+// A workFunc works on an agent and its newest command, which is nil if there is none. Both
+// were read under the agent's lock. It returns the turns that it wrote, to be summarised after
+// the commit.
 type workFunc func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) (turns []int64, err error)
 
-// A Worker goes through the agents again and again. All replicas run the same
-// workers; the agent's lock sees to it that they and the hooks take turns.
+// A Worker visits all agents again and again. All replicas run the same workers. The agent's
+// lock makes workers and hooks take turns.
 type Worker struct {
 	Name string
 
@@ -42,10 +42,9 @@ func (a *App) worker(name string, work workFunc) *Worker {
 // A Tally counts the agents of a cycle.
 type Tally struct{ Done, Skipped int }
 
-// Cycle goes through the agents once. Each is locked, read, worked on, committed
-// and unlocked before the next; one that somebody else has locked is skipped and
-// comes up again in the next cycle. An error with one agent does not keep the
-// others from their turn.
+// Cycle visits the agents once. It locks, reads, works on, commits and unlocks each agent
+// before the next. It skips an agent that is locked elsewhere until the next cycle. An error
+// with one agent does not affect the others.
 func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
 	ids, err := w.find(ctx, w.pool)
 	if err != nil {
@@ -55,7 +54,7 @@ func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
 	for _, id := range ids {
 		var turns []int64
 		ran, err := w.locker.DoOrSkip(ctx, Agents.ID(int64(id)), func(ctx context.Context) error {
-			return inTx(ctx, w.pool, func(tx pgx.Tx) error { // committed before the lock is released
+			return inTx(ctx, w.pool, func(tx pgx.Tx) error { // commits before the lock is released
 				agent, newest, err := readAgent(ctx, tx, id)
 				if err != nil {
 					return err
@@ -78,7 +77,7 @@ func (w *Worker) Cycle(ctx context.Context) (t Tally, err error) {
 	return t, errors.Join(failed...)
 }
 
-// run goes through cycles until ctx ends.
+// run repeats Cycle until ctx ends.
 func (w *Worker) run(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

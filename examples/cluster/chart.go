@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// levels are the columns of a chart, from nothing to the most.
+// levels are the columns of a chart, from empty to full.
 var levels = []rune("·▁▂▃▄▅▆▇█")
 
-// chart draws how many visits there were in each part of a time, with a mark at a moment.
+// chart draws the number of visits in each slice of a period, with a mark at one moment.
 func chart(from, to, mark time.Time, visits []visit) (bars, below string) {
 	const width = 60
 	part := max(to.Sub(from)/width, time.Millisecond)
@@ -23,7 +23,7 @@ func chart(from, to, mark time.Time, visits []visit) (bars, below string) {
 	most := max(slices.Max(counts), 1)
 	var b strings.Builder
 	for _, n := range counts {
-		b.WriteRune(levels[(n*(len(levels)-1)+most-1)/most]) // rounded up: one visit shows
+		b.WriteRune(levels[(n*(len(levels)-1)+most-1)/most]) // rounds up, so that one visit shows
 	}
 	at := min(int(mark.Sub(from)/part), width-1)
 	return b.String(), fmt.Sprintf("%*s^ kill -9; each column is %d ms", at, "", part.Milliseconds())

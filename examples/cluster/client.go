@@ -14,11 +14,11 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// How many clients there are, and what they do.
+// How many clients there are, and of which kind.
 const (
 	sharing = 24 // on sharedLocks
-	alone   = 12 // each on a lock of its own
-	staying = 4  // the same, but they stay for longer than a lease lasts unless it is renewed
+	alone   = 12 // each with a lock of its own
+	staying = 4  // the same, but each stays inside for longer than an unrenewed lease lasts
 	all     = sharing + alone + staying
 
 	sharedLocks = 4
@@ -28,16 +28,16 @@ const (
 	brokenTTL = 2 * time.Second
 )
 
-// A client goes in and out, and says so to the witness.
+// A client enters and leaves a lock and reports both to the witness.
 type client struct {
 	*leasehttp.Client
 	number int
 	lock   string
-	broken bool // it stays inside when its lease is over
+	broken bool // it stays inside after its lease has ended
 
 	witness *witness
 	lost    atomic.Int64           // leases that ended while it was inside: it left then
-	host    atomic.Pointer[string] // of the server that it asked last
+	host    atomic.Pointer[string] // the server that it asked last
 }
 
 func newClient(number int, servers []string, w *witness, broken bool) (*client, error) {
@@ -56,7 +56,7 @@ func newClient(number int, servers []string, w *witness, broken bool) (*client, 
 	return c, err
 }
 
-// observed notes which server is asked.
+// observed records which server a client asks.
 type observed struct {
 	client *client
 	http.RoundTripper
@@ -67,7 +67,7 @@ func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.RoundTripper.RoundTrip(r)
 }
 
-// work goes in and out until ctx ends.
+// work enters and leaves until ctx ends.
 func (c *client) work(ctx context.Context) error {
 	defer c.Close()
 	options := leasehttp.AcquireOptions{TTL: ttl, MaxWait: -1}
@@ -83,15 +83,15 @@ func (c *client) work(ctx context.Context) error {
 			return fmt.Errorf("client %d: %w", c.number, err)
 		}
 		c.visit(ctx, held)
-		_ = c.ReleaseOnce(ctx, held) // else it expires
+		_ = c.ReleaseOnce(ctx, held) // on an error the lease expires
 		demokit.Pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
 	}
 }
 
-// alone says that it has a lock of its own, and goes in all the time.
+// alone reports whether the client has a lock of its own and makes short visits.
 func (c *client) alone() bool { return c.number >= sharing && c.number < sharing+alone }
 
-// visit is inside for a moment, or for long, while a heartbeat renews the lease.
+// visit stays inside for a moment, or for long while a heartbeat renews the lease.
 func (c *client) visit(ctx context.Context, held *leasehttp.Lease) {
 	c.witness.enter(c.lock, c.number, held.FencingToken())
 	defer c.witness.exit(c.lock, c.number)

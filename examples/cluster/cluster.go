@@ -11,13 +11,13 @@ import (
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
 
-// status asks one member what it knows; nil if it does not answer.
+// status returns the status of one member, or nil if it does not answer.
 func status(ctx context.Context, m *etcdtest.Process) *clientv3.StatusResponse {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Address}, Logger: zap.NewNop()})
 	if err != nil {
 		return nil
 	}
-	defer client.Close() //nolint:errcheck // it has been asked
+	defer client.Close() //nolint:errcheck // the status has been read
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	answer, err := client.Status(ctx, m.Address)
@@ -27,7 +27,7 @@ func status(ctx context.Context, m *etcdtest.Process) *clientv3.StatusResponse {
 	return answer
 }
 
-// awaitLeader returns the member that leads, as soon as it says so itself.
+// awaitLeader returns the leading member as soon as it says itself that it leads.
 func (s *story) awaitLeader(ctx context.Context) (leader *etcdtest.Process, err error) {
 	err = demokit.Await(ctx, "a leader of etcd", func() (bool, error) {
 		for _, m := range s.members {
@@ -41,7 +41,7 @@ func (s *story) awaitLeader(ctx context.Context) (leader *etcdtest.Process, err 
 	return leader, err
 }
 
-// awaitCaughtUp waits until a member has what another one has now.
+// awaitCaughtUp waits until a member has reached the current revision of another.
 func (s *story) awaitCaughtUp(ctx context.Context, m, other *etcdtest.Process) (revision int64, err error) {
 	if a := status(ctx, other); a != nil {
 		revision = a.Header.Revision

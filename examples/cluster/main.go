@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	etcdtest.Main() // if this process is a member
+	etcdtest.Main() // does not return if this process is a member
 	if address := os.Getenv(listenVariable); address != "" {
 		demokit.Exit(serveLocks(address))
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// live waits for a second and says what happened in it.
+// live waits for a second and reports what happened in it.
 func (s *story) live(ctx context.Context) {
 	from := time.Now()
 	demokit.Pause(ctx, time.Second)
@@ -23,7 +23,7 @@ func (s *story) live(ctx context.Context) {
 		len(visits), len(s.at(s.servers[0], false)), len(s.at(s.servers[1], false)), inside, len(twice))
 }
 
-// awaitVisits waits until clients went in so often from now on.
+// awaitVisits waits for this many further visits.
 func (s *story) awaitVisits(ctx context.Context, more int) error {
 	began, _ := s.witness.count()
 	return demokit.Await(ctx, "visits", func() (bool, error) {
@@ -37,7 +37,7 @@ func (s *story) awaitVisits(ctx context.Context, more int) error {
 	})
 }
 
-// steady shows what is so while nothing happens.
+// steady shows the normal state, before any fault.
 func (s *story) steady(ctx context.Context) error {
 	if err := s.admit(ctx); err != nil {
 		return err
@@ -68,13 +68,13 @@ func (s *story) steady(ctx context.Context) error {
 	return nil
 }
 
-// claimSafe claims what the witness must never see otherwise.
+// claimSafe claims that the witness has seen no violation.
 func (s *story) claimSafe(text string) {
 	twice, fell := s.witness.wrong()
 	s.Claim(len(twice) == 0 && len(fell) == 0, "%s", text)
 }
 
-// leaderKilled shows for how long nobody is served without a leader of etcd.
+// leaderKilled shows for how long nobody is served after the etcd leader's death.
 func (s *story) leaderKilled(ctx context.Context) error {
 	old, err := s.awaitLeader(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *story) leaderKilled(ctx context.Context) error {
 	return nil
 }
 
-// showGap says for how long nobody was served after a kill, and draws it.
+// showGap prints for how long nobody was served after a kill, and draws it.
 func (s *story) showGap(at time.Time) {
 	visits := s.witness.since(at)
 	s.Say("%s", s.Paint(demokit.Bold, "nobody was served for "+demokit.Pretty(gap(at, visits))))
@@ -164,7 +164,7 @@ func (s *story) serverKilled(ctx context.Context) error {
 
 func (s *story) name(x *server) string { return s.Paint(demokit.Cyan, x.Name) }
 
-// judged ends the clients' work and says what came of it.
+// judged stops the clients and reports the result.
 func (s *story) judged(context.Context) error {
 	s.leave()
 	s.working.Wait()
@@ -184,7 +184,7 @@ func (s *story) judged(context.Context) error {
 	return nil
 }
 
-// counted adds how often a claim was found wrong.
+// counted appends the number of violations of a claim.
 func counted(text string, found []string) string {
 	if len(found) == 0 {
 		return text

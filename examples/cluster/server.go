@@ -15,13 +15,13 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// How the driver makes a lock server of this program.
+// The environment variables that turn this program into a lock server.
 const (
 	listenVariable  = "PGLATCH_DEMO_LISTEN" // its address
 	clusterVariable = "PGLATCH_DEMO_ETCD"   // client URLs of the members
 )
 
-// serveLocks is the whole life of a lock server: what pglatch-etcd serve locks does.
+// serveLocks is the main function of a lock server. It does what pglatch-etcd serve locks does.
 func serveLocks(address string) error {
 	demokit.EndWithDriver()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

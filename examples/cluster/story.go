@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
 
-// A story is what the scenes play on.
+// A story is the state that the scenes share.
 type story struct {
 	*demokit.Narrator
 	broken bool
@@ -23,12 +23,12 @@ type story struct {
 	clients []*client
 	witness *witness
 
-	leave   context.CancelFunc // tells the clients to end
+	leave   context.CancelFunc // stops the clients
 	working sync.WaitGroup
 	failed  chan error
 }
 
-// A server is a lock server, which may come back as another process at the same address.
+// A server is a lock server. After a kill, another process may continue it at the same address.
 type server struct {
 	*demokit.Process
 	address string
@@ -75,7 +75,7 @@ func (s *story) Open(ctx context.Context) (err error) {
 
 func (s *story) member(m *etcdtest.Process) string { return s.Paint(demokit.Cyan, m.Member.Name) }
 
-// serve starts a lock server, again if it was killed.
+// serve starts a lock server, or restarts it after a kill.
 func (s *story) serve(ctx context.Context, at *server, name string) (err error) {
 	var cluster []string
 	for _, m := range s.members {
@@ -85,13 +85,13 @@ func (s *story) serve(ctx context.Context, at *server, name string) (err error) 
 	return err
 }
 
-// admit lets the clients work, one half with A as its first server, the other with B.
+// admit starts the clients, one half with A as its first server, the other with B.
 func (s *story) admit(ctx context.Context) error {
 	urls := []string{s.servers[0].URL, s.servers[1].URL}
 	ctx, s.leave = context.WithCancel(ctx)
 	s.failed = make(chan error, all)
 	for i := range all {
-		first := i / sharedLocks % 2 // so that each shared lock has clients at both
+		first := i / sharedLocks % 2 // so that each shared lock has clients at both servers
 		c, err := newClient(i, []string{urls[first], urls[1-first]}, s.witness, s.broken)
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (s *story) admit(ctx context.Context) error {
 	return nil
 }
 
-// at are the clients that asked a server last, all or those who are alone.
+// at returns the clients that asked a server last: all of them, or only those that are alone.
 func (s *story) at(x *server, onlyAlone bool) (numbers []int) {
 	for _, c := range s.clients {
 		if *c.host.Load() == x.address && (c.alone() || !onlyAlone) {
@@ -133,7 +133,7 @@ func (s *story) Close() (err error) {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// Scenes are the promises.
+// Scenes returns one scene for each promise.
 func (s *story) Scenes() []demokit.Scene {
 	if s.broken {
 		return []demokit.Scene{
@@ -150,7 +150,7 @@ func (s *story) Scenes() []demokit.Scene {
 	}
 }
 
-// Logs are those of the lock servers.
+// Logs returns the ends of the lock servers' logs.
 func (s *story) Logs() string {
 	var b strings.Builder
 	for _, x := range s.servers {
@@ -159,7 +159,7 @@ func (s *story) Logs() string {
 	return b.String()
 }
 
-// Stay lets the clients work on, until ctx ends.
+// Stay lets the clients continue until ctx ends.
 func (s *story) Stay(ctx context.Context) {
 	s.clients = nil
 	if err := s.admit(ctx); err != nil {

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// A witness is told by every client when it goes into a lock and comes out. It judges by that
-// alone.
+// A witness receives a report from every client that enters or leaves a lock. It judges by
+// these reports alone.
 type witness struct {
 	mu     sync.Mutex
 	inside map[string]map[int]bool // lock, client
-	tokens map[string]uint64       // the last of each lock
+	tokens map[string]uint64       // the latest of each lock
 	visits []visit                 // the latest
 	total  int
-	twice  []string // what was seen
+	twice  []string // violations seen
 	fell   []string
 }
 
-// A visit is a moment at which a client went in.
+// A visit is the moment at which a client entered a lock.
 type visit struct {
 	at     time.Time
 	client int
 }
 
-// mostVisits is how many are kept at least: some minutes.
+// mostVisits is the least number of visits that are kept: some minutes.
 const mostVisits = 100_000
 
 func newWitness() *witness {
 	return &witness{inside: make(map[string]map[int]bool), tokens: make(map[string]uint64)}
 }
 
-// enter notes that a client is inside from now on.
+// enter records that a client is inside from now on.
 func (w *witness) enter(lock string, client int, token uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,21 +53,21 @@ func (w *witness) enter(lock string, client int, token uint64) {
 	w.tokens[lock] = max(w.tokens[lock], token)
 }
 
-// exit notes that it is not any more.
+// exit records that a client has left.
 func (w *witness) exit(lock string, client int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.inside[lock], client)
 }
 
-// wrong is what it has found so far.
+// wrong returns the violations so far.
 func (w *witness) wrong() (twice, fell []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.twice, w.fell
 }
 
-// count is how many visits there were, and how many clients are inside.
+// count returns the number of visits and the number of clients inside.
 func (w *witness) count() (total, inside int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *witness) count() (total, inside int) {
 	return w.total, inside
 }
 
-// since are the visits after a moment, in their order.
+// since returns the visits after a moment, in order.
 func (w *witness) since(from time.Time) (found []visit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *witness) since(from time.Time) (found []visit) {
 	return found
 }
 
-// gap is the longest time without a visit, from a moment until the last of these visits.
+// gap returns the longest time without a visit between a moment and the last of these visits.
 func gap(from time.Time, visits []visit) (longest time.Duration) {
 	for _, v := range visits {
 		longest = max(longest, v.at.Sub(from))
@@ -98,8 +98,8 @@ func gap(from time.Time, visits []visit) (longest time.Duration) {
 	return longest
 }
 
-// firsts is how long each of some clients had to wait for its first visit after a moment, or
-// nothing if one of them had none yet.
+// firsts returns how long each of these clients waited for its first visit after a moment. If
+// one of them had none yet, it returns nil.
 func firsts(from time.Time, visits []visit, clients []int) (waits []time.Duration) {
 	first := make(map[int]time.Duration)
 	for _, v := range visits {

@@ -1,9 +1,9 @@
-// Command agents serves the hooks of coding agents. Start as many as you like on one
+// Command agents serves the hooks of coding agents. Start any number of replicas on one
 // database:
 //
 //	DATABASE_URL=postgres://… go run ./examples/agents/cmd/agents -listen 127.0.0.1:8080
 //
-// To look at its locks from another host, with one of the tokens in a file:
+// To view its locks from another host, use one of the tokens in a file:
 //
 //	go run ./examples/agents/cmd/agents -listen :8080 -token-file tokens
 //	curl -H "Authorization: Bearer $TOKEN" http://HOST:8080/api/advisory-locks
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// readSkills reads the file whenever it is asked: an edit counts from the next hook on.
+// readSkills reads the file on every call, so that an edit counts from the next hook on.
 func readSkills(file string) func(context.Context, *agents.Agent) (string, error) {
 	if file == "" {
 		return nil
@@ -55,7 +55,7 @@ func readSkills(file string) func(context.Context, *agents.Agent) (string, error
 	}
 }
 
-// readTokens reads the file's lines but for empty ones; none if there is no file.
+// readTokens returns the non-empty lines of the file, or none if there is no file.
 func readTokens(file string) (tokens []string, err error) {
 	if file == "" {
 		return nil, nil
@@ -70,7 +70,7 @@ func readTokens(file string) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// rereadTokens reads the file again on each SIGHUP. What is wrong with it changes nothing.
+// rereadTokens reads the file again on each SIGHUP. If the file is invalid, nothing changes.
 func rereadTokens(ctx context.Context, app *agents.App, file string, logger *slog.Logger) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// chart draws the spans over time, one row for each label.
+// chart draws the spans over time, one row per label.
 func (d *demo) chart(spans []span, label func(span) string) {
 	const width = 60
 	if len(spans) == 0 {

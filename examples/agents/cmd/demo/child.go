@@ -10,21 +10,20 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// How the driver makes a replica of this program.
+// The environment variables that turn this program into a replica.
 const (
 	replicaVariable = "PGLATCH_DEMO_REPLICA" // its name
 	dsnVariable     = "PGLATCH_DEMO_DSN"
 )
 
-// What replicas do in less time than they would in production, so that nobody has
-// to wait for it.
+// Timings of the replicas, shorter than in production so that the demo does not take long.
 const (
 	lockTimeout    = 6 * time.Second // longer than sessionTTL
 	sessionTTL     = 5 * time.Second
 	workerInterval = 250 * time.Millisecond
 )
 
-// serveReplica is the replica's whole life. Its log is JSON on stderr.
+// serveReplica is the main function of a replica. Its log is JSON on stderr.
 func serveReplica(name string) error {
 	demokit.EndWithDriver()
 	ctx := context.Background()

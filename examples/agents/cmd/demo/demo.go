@@ -11,11 +11,11 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// A demo is what the scenes play on.
+// A demo is the state that the scenes share.
 type demo struct {
 	*demokit.Narrator
 	database *demokit.Database
-	db       *pgxpool.Pool // the database's
+	db       *pgxpool.Pool // of database
 	a, b     *replica
 	page     *page
 	client   http.Client
@@ -39,7 +39,7 @@ func (d *demo) Open(ctx context.Context) (err error) {
 		return err
 	}
 	d.db = d.database.Pool
-	// Both at once: on an empty database they take turns to make the tables.
+	// Both start at once: on an empty database they take turns to create the tables.
 	var errs [2]error
 	done := make(chan struct{})
 	go func() {
@@ -62,7 +62,7 @@ func (d *demo) introduce(r *replica) {
 	d.Say("replica %s is process %d at %s", d.Paint(demokit.Cyan, r.Name), r.PID(), r.URL)
 }
 
-// Close ends everything that open started.
+// Close ends everything that Open started.
 func (d *demo) Close() (err error) {
 	for _, r := range []*replica{d.a, d.b} {
 		if r != nil {
@@ -79,7 +79,7 @@ func (d *demo) Close() (err error) {
 	return err
 }
 
-// Scenes are the promises.
+// Scenes returns one scene for each promise.
 func (d *demo) Scenes() []demokit.Scene {
 	return []demokit.Scene{
 		{Title: "Hooks for one agent, at both replicas: one after another", Play: d.sameAgent},
@@ -92,7 +92,7 @@ func (d *demo) Scenes() []demokit.Scene {
 	}
 }
 
-// Logs are those of the replicas.
+// Logs returns the ends of the replicas' logs.
 func (d *demo) Logs() string {
 	return fmt.Sprintf("the end of A's log:\n%s\nand of B's:\n%s", d.a.Log.Tail(), d.b.Log.Tail())
 }

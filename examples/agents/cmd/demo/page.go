@@ -12,14 +12,14 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-// A page is the monitor's page for people, on a loopback address.
+// A page is the monitor's HTML page on a loopback address.
 type page struct {
 	url     string
 	monitor *monitor.Monitor
 	server  *http.Server
 }
 
-// openPage opens the page of a database, which remembers what happens from now on.
+// openPage serves the monitor's page for a database. It remembers events from now on.
 func openPage(ctx context.Context, dsn string) (*page, error) {
 	names, err := agents.Namespaces()
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *page) close() {
 	p.monitor.Close()
 }
 
-// onThePage claims that the page, which goes by what the replicas answer, names a lock's holder.
+// onThePage claims that the page names a lock's holder. The page relies on the replicas' answers.
 func (d *demo) onThePage(ctx context.Context, key, holder string) {
 	d.Say("and the page for whoever is on call: %s", d.Paint(demokit.Cyan, d.page.url))
 	var y answer

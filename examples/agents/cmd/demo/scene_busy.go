@@ -31,7 +31,7 @@ func (d *demo) workerSkips(ctx context.Context) error {
 	d.Say("B's log: busy_agent_skipped, worker context_poller, agent %d", x.id)
 	y := <-hook
 	d.Claim(y.status == http.StatusOK, "the hook is done: %d", y.status)
-	s, err := d.awaitSpan(ctx, x, d.a) // with its end
+	s, err := d.awaitSpan(ctx, x, d.a) // including its end
 	if err != nil {
 		return err
 	}
@@ -51,13 +51,13 @@ func (d *demo) workerSkips(ctx context.Context) error {
 	return nil
 }
 
-// checked asks something about the time at which a worker last looked at an agent.
+// checked evaluates a condition on the time at which a worker last looked at an agent.
 func (d *demo) checked(ctx context.Context, x agent, condition string, s span) (is bool, err error) {
 	err = d.db.QueryRow(ctx, `SELECT coalesce(`+condition+`, false) FROM hooks.agents WHERE id = $1`, x.id, s.Began, s.Ended).Scan(&is)
 	return is, err
 }
 
-// waitTimesOut shows what a client gets that cannot have the lock.
+// waitTimesOut shows the answer to a client whose wait for the lock times out.
 func (d *demo) waitTimesOut(ctx context.Context) error {
 	x, err := d.newAgent(ctx, d.a, "weaver")
 	if err != nil {
@@ -86,13 +86,13 @@ func (d *demo) waitTimesOut(ctx context.Context) error {
 	return nil
 }
 
-// holder is the server session that holds the agent's lock.
+// holder returns the pid of the server session that holds the agent's lock.
 func (d *demo) holder(ctx context.Context, x agent) (pid uint32, err error) {
 	err = d.db.QueryRow(ctx, agentLocks+` AND granted`, agents.Agents.Number(), x.id).Scan(&pid)
 	return pid, err
 }
 
-// awaitWaiter returns when somebody waits in PostgreSQL for the agent's lock.
+// awaitWaiter returns when a session waits in PostgreSQL for the agent's lock.
 func (d *demo) awaitWaiter(ctx context.Context, x agent) error {
 	return demokit.Await(ctx, "somebody to wait for the lock", func() (waits bool, err error) {
 		err = d.db.QueryRow(ctx, `SELECT EXISTS (`+agentLocks+` AND NOT granted)`, agents.Agents.Number(), x.id).Scan(&waits)

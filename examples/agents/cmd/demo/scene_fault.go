@@ -32,7 +32,7 @@ func (d *demo) killed(ctx context.Context) error {
 		return err
 	}
 	d.Say("kill -9 %d", d.a.PID())
-	<-hook // the connection is gone with the process
+	<-hook // the process died, and its connection with it
 	y := <-next
 	s, err := d.awaitSpan(ctx, x, d.b)
 	if err != nil {
@@ -51,8 +51,8 @@ func (d *demo) killed(ctx context.Context) error {
 	return nil
 }
 
-// stopped shows that a lock does not stay with a process that does not move any more,
-// and that this process finds out before it does harm.
+// stopped shows that a stopped process does not keep its lock, and that it detects the
+// loss before it does harm.
 func (d *demo) stopped(ctx context.Context) error {
 	x, err := d.newAgent(ctx, d.a, "baker")
 	if err != nil {
@@ -97,7 +97,7 @@ func (d *demo) stopped(ctx context.Context) error {
 	return nil
 }
 
-// persist calls a hook until the answer is not 423, as often as Retry-After says.
+// persist repeats a hook, after the pause that Retry-After asks for, until the answer is not 423.
 func (d *demo) persist(ctx context.Context, at *replica, hook string, body agents.Hook) answer {
 	for {
 		y := d.post(ctx, at, hook, body)
@@ -113,7 +113,7 @@ func (d *demo) persist(ctx context.Context, at *replica, hook string, body agent
 	}
 }
 
-// claimNothingWritten looks for what A's hook would have written at its end.
+// claimNothingWritten claims that A's hook did not write what it would have written at its end.
 func (d *demo) claimNothingWritten(ctx context.Context, x agent) error {
 	var byA, byB, ended int
 	err := d.db.QueryRow(ctx, `SELECT

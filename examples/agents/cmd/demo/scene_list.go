@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-// lockList shows what an operator sees.
+// lockList shows the list of locks that an operator sees.
 func (d *demo) lockList(ctx context.Context) error {
 	x, err := d.newAgent(ctx, d.b, "miller")
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *demo) lockList(ctx context.Context) error {
 	d.Claim(seen, "the list has the lock, its holder, and since when")
 	d.onThePage(ctx, fmt.Sprintf("agent/%d", x.id), "agents/B")
 	enough()
-	<-hook // it has ended early
+	<-hook // it ended early
 	return nil
 }
 

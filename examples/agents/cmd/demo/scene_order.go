@@ -56,7 +56,7 @@ func (d *demo) differentAgents(ctx context.Context) error {
 	return nil
 }
 
-// burst calls a hook for each agent, all at once, and returns how many were done.
+// burst calls a hook for each agent, all at once, and returns how many succeeded.
 func (d *demo) burst(ctx context.Context, all []agent, work time.Duration) (ok int) {
 	hooks := []string{"pre-tool-use", "post-tool-use", "notification"}
 	start := time.Now()

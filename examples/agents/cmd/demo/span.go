@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// A span is what a hook's handler wrote into the database when it began and when it
-// ended, both under the agent's lock and by PostgreSQL's clock.
+// A span is a row that a hook's handler wrote when it began and updated when it ended. Both
+// times are PostgreSQL's, and the handler held the agent's lock at both.
 type span struct {
 	ID      int64
 	AgentID int32
@@ -32,7 +32,7 @@ func (d *demo) spans(ctx context.Context, of ...agent) ([]span, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[span])
 }
 
-// awaitSpan returns the agent's first span at a replica, when it has begun.
+// awaitSpan waits until the agent's first span at a replica has begun, and returns it.
 func (d *demo) awaitSpan(ctx context.Context, of agent, at *replica) (s span, err error) {
 	err = demokit.Await(ctx, fmt.Sprintf("a hook for %s at %s", of.session, at.Name), func() (bool, error) {
 		all, err := d.spans(ctx, of)
@@ -45,8 +45,8 @@ func (d *demo) awaitSpan(ctx context.Context, of agent, at *replica) (s span, er
 	return s, err
 }
 
-// atOnce is the largest number of spans that went on at one time. One that has no end
-// went on for ever.
+// atOnce returns the largest number of spans that overlapped. A span without an end never
+// ended.
 func atOnce(spans []span) (most int) {
 	for _, s := range spans {
 		count := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/middleware"
 )
 
-// An answer is what came back for a request.
+// An answer is the response to a request.
 type answer struct {
 	status     int
 	retryAfter time.Duration
@@ -24,13 +24,13 @@ type answer struct {
 	err        error
 }
 
-// problem reads the body of a refusal.
+// problem decodes the body of a refusal.
 func (x answer) problem() (p middleware.ProblemError) {
-	_ = json.Unmarshal([]byte(x.body), &p) // else the claims about it fail
+	_ = json.Unmarshal([]byte(x.body), &p) // on an error the claims about it fail
 	return p
 }
 
-// An agent is one that the demo plays.
+// An agent is an agent that the demo plays.
 type agent struct {
 	id      int32
 	session string
@@ -58,7 +58,7 @@ func (d *demo) post(ctx context.Context, at *replica, hook string, body agents.H
 	return d.do(ctx, http.MethodPost, at.URL+"/hook/"+hook, text)
 }
 
-// send calls a hook and lets the answer come when it does.
+// send calls a hook and returns a channel that receives the answer.
 func (d *demo) send(ctx context.Context, at *replica, hook string, body agents.Hook) <-chan answer {
 	c := make(chan answer, 1)
 	go func() { c <- d.post(ctx, at, hook, body) }()
@@ -79,11 +79,11 @@ func (d *demo) do(ctx context.Context, method, url string, body []byte) (x answe
 	}
 	defer response.Body.Close() //nolint:errcheck // only read from
 	text, err := io.ReadAll(response.Body)
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 without one
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0 without the header
 	return answer{status: response.StatusCode, retryAfter: time.Duration(seconds) * time.Second, body: string(text), err: err}
 }
 
-// problem shows what matters of a refusal.
+// problem prints the relevant parts of a refusal.
 func (d *demo) problem(x answer) {
 	p := x.problem()
 	text := fmt.Sprintf("%s: %s", p.Title, p.Detail)
