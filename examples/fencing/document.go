@@ -11,8 +11,8 @@ import (
 // tokenHeader carries the fencing token of a write.
 const tokenHeader = "Fencing-Token"
 
-// A document is a resource behind HTTP that knows nothing of leases. All that
-// fencing asks of it is to remember the highest token and to refuse lower ones.
+// A document is a resource behind HTTP that knows nothing of leases. For fencing it only has
+// to remember the highest token and refuse lower ones.
 type document struct {
 	fencing bool
 
@@ -21,7 +21,7 @@ type document struct {
 	lastSeen uint64
 }
 
-// ServeHTTP answers to PUT with a token, and to GET.
+// ServeHTTP answers PUT with a token, and GET.
 func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPut {
 		d.mu.Lock()
@@ -39,7 +39,7 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	d.mu.Lock() // compare and write are one step
+	d.mu.Lock() // makes compare and write one step
 	defer d.mu.Unlock()
 	if d.fencing && token < d.lastSeen {
 		http.Error(w, fmt.Sprintf("token %d: a write with %d has been seen", token, d.lastSeen), http.StatusPreconditionFailed)

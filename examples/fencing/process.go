@@ -17,7 +17,7 @@ type process struct {
 	lines *bufio.Reader
 }
 
-// startProcess starts this program again, as a writer. The end of ctx kills it.
+// startProcess starts this program again, as a writer. When ctx ends, it is killed.
 func startProcess(ctx context.Context, env ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -37,7 +37,7 @@ func startProcess(ctx context.Context, env ...string) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// line is the next that it says.
+// line returns the next line that the process prints.
 func (p *process) line() (string, error) {
 	line, err := p.lines.ReadString('\n')
 	return strings.TrimSpace(line), err
@@ -45,7 +45,7 @@ func (p *process) line() (string, error) {
 
 func (p *process) stop() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// resume lets it go on with the write.
+// resume lets the process continue with its write.
 func (p *process) resume() error {
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
 		return err
@@ -53,11 +53,11 @@ func (p *process) resume() error {
 	return p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// end waits until it has ended by itself.
+// end waits until the process has exited by itself.
 func (p *process) end() error { return p.cmd.Wait() }
 
-// kill ends it, if it has not ended, also while it is stopped.
+// kill ends the process unless it has ended, even while it is stopped.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may be gone
+	_ = p.cmd.Process.Kill() // the process may be gone
 	_ = p.cmd.Wait()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
-// A resource is what leases protect. Its write is refused with errRefused.
+// A resource is protected by leases. A write that it refuses returns errRefused.
 type resource interface {
 	write(ctx context.Context, c lease.Claim, text string) error
 	read(ctx context.Context) (string, error)

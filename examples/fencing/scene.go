@@ -9,11 +9,11 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// The text of the writer that is right.
+// The text of the writer that holds the lease.
 const second = "by writer-2"
 
-// pause plays a scene: one writer is stopped between its look and its write, another
-// takes over and writes, the first goes on.
+// pause plays a scene: one writer is stopped between its check and its write, another
+// takes over and writes, and the first resumes.
 func (s *story) pause(ctx context.Context, locks *leasehttp.Client, target resource, fenced bool, env ...string) error {
 	first, err := startProcess(ctx, append(env, serverVariable+"="+s.servers[locks])...)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *story) pause(ctx context.Context, locks *leasehttp.Client, target resou
 	return nil
 }
 
-// takeOver is the second writer, with a lease of its own.
+// takeOver plays the second writer, with its own lease.
 func (s *story) takeOver(ctx context.Context, locks *leasehttp.Client, target resource) error {
 	held, err := locks.AcquireWithRetry(ctx, lockName, "writer-2", leasehttp.AcquireOptions{TTL: ttl})
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// A story is the four scenes.
+// A story is the state that the four scenes share.
 type story struct {
 	*demokit.Narrator
 	httpOnly bool
 
 	database *demokit.Database // nil = without PostgreSQL
 	inSQLite *leasehttp.Client // of the lock server on SQLite
-	inTables *leasehttp.Client // of the one on PostgreSQL
+	inTables *leasehttp.Client // of the lock server on PostgreSQL
 	servers  map[*leasehttp.Client]string
-	ends     []func() error // what to end, the last first
+	ends     []func() error // called by Close, the last first
 }
 
 // Title implements demokit.Story, as the methods below do.
@@ -84,7 +84,7 @@ func (s *story) openPostgres(ctx context.Context) error {
 	return nil
 }
 
-// serveLocks starts a lock server in this process, and returns a client of it.
+// serveLocks starts a lock server in this process and returns a client of it.
 func (s *story) serveLocks(ctx context.Context, store lease.Store) (*leasehttp.Client, error) {
 	server, err := leaseserver.New(leaseserver.Config{Store: store})
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *story) serveLocks(ctx context.Context, store lease.Store) (*leasehttp.C
 	return client, nil
 }
 
-// serveDocument starts the resource behind HTTP.
+// serveDocument starts a document behind HTTP.
 func (s *story) serveDocument(ctx context.Context, fencing bool) (webResource, error) {
 	server := &http.Server{Handler: &document{fencing: fencing}, ReadHeaderTimeout: demokit.Patience}
 	url, err := s.listen(ctx, func(ctx context.Context, listener net.Listener) error {
@@ -135,7 +135,7 @@ func (s *story) listen(ctx context.Context, serve func(context.Context, net.List
 	return fmt.Sprintf("http://%s", listener.Addr()), nil
 }
 
-// Scenes are the four.
+// Scenes returns the four scenes.
 func (s *story) Scenes() []demokit.Scene {
 	web := func(fencing bool) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -172,10 +172,10 @@ func (s *story) Scenes() []demokit.Scene {
 	}
 }
 
-// Logs are none: everything was said.
+// Logs returns nothing: everything has been printed.
 func (s *story) Logs() string { return "" }
 
-// Stay ends at once: everything was shown.
+// Stay returns at once: everything has been shown.
 func (s *story) Stay(context.Context) {}
 
 // Close ends what Open and the scenes started.

@@ -13,22 +13,22 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// The environment of a writer that is a process of its own.
+// The environment variables of a writer that is a separate process.
 const (
 	serverVariable   = "FENCING_SERVER"   // the lock server
 	documentVariable = "FENCING_DOCUMENT" // URL of the resource, or
-	databaseVariable = "FENCING_DATABASE" // URL of its database
-	guardedVariable  = "FENCING_GUARDED"  // and whether to guard the write
+	databaseVariable = "FENCING_DATABASE" // URL of the resource's database
+	guardedVariable  = "FENCING_GUARDED"  // whether to guard the write to the database
 )
 
-// The lock, and how long a writer has it without a heartbeat.
+// The lock, and how long a writer keeps it without a heartbeat.
 const (
 	lockName = "document"
 	ttl      = 3 * time.Second
 )
 
-// runWriter is the process that gets paused. It does everything right: it renews its
-// lease in the background, and looks right before it writes.
+// runWriter is the main function of the process that gets paused. It does everything right:
+// it renews its lease in the background and checks the lease right before it writes.
 func runWriter(ctx context.Context) error {
 	target, end, err := ofEnvironment(ctx)
 	if err != nil {
@@ -47,11 +47,11 @@ func runWriter(ctx context.Context) error {
 	defer func() { _ = client.ReleaseOnce(ctx, held) }()
 	work, _ := client.StartHeartbeat(ctx, held, leasehttp.HeartbeatOptions{})
 
-	if work.Err() != nil { // the look
+	if work.Err() != nil { // the check
 		return context.Cause(work)
 	}
 	fmt.Printf("%d\n", held.FencingToken())
-	// Here the process is stopped. It reads on when it goes on, and knows of nothing.
+	// The process is stopped here. When it resumes, it reads on and knows nothing of the pause.
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func runWriter(ctx context.Context) error {
 
 const stored = "stored"
 
-// ofEnvironment is the resource that the environment names.
+// ofEnvironment returns the resource that the environment names.
 func ofEnvironment(ctx context.Context) (target resource, end func(), err error) {
 	if url := os.Getenv(documentVariable); url != "" {
 		return webResource{url}, func() {}, nil

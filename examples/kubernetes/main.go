@@ -1,10 +1,10 @@
-// Kubernetes runs work on one of the pods of a Deployment: the one that holds a
-// Lease. deploy.yaml has all that the cluster needs.
+// Kubernetes runs work on one pod of a Deployment: the pod that holds a Lease. deploy.yaml
+// has everything that the cluster needs.
 //
 //	CGO_ENABLED=0 go build -trimpath -o pglatch-example .
 //	./pglatch-example -kubeconfig ~/.kube/config   # outside of a cluster; several may run
 //
-// README.md says how to build the image of Containerfile and how to deploy it.
+// README.md explains how to build the image of Containerfile and how to deploy it.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/pglatch/pglatch/leader/kubernetes"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	lease      string
 	kubeconfig string
@@ -54,7 +54,7 @@ func main() {
 	if err != nil {
 		os.Exit(2)
 	}
-	// A pod is told to stop by SIGTERM. Then leadership is released when work has ended.
+	// Kubernetes stops a pod with SIGTERM. Then leadership is released when work has ended.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o, logger); err != nil {
@@ -90,9 +90,9 @@ func run(ctx context.Context, o options, logger *slog.Logger) error {
 	return elector.Run(ctx, func(ctx context.Context) error { return work(ctx, o.interval, logger) })
 }
 
-// identity is the name of the pod, or else of the host, which in a pod is the same unless its
-// spec says otherwise. The holderIdentity in the Lease begins with it: the backend adds a
-// suffix that is new in each process.
+// identity returns the name of the pod, or else of the host. In a pod both are the same unless
+// its spec says otherwise. The holderIdentity in the Lease begins with this name: the backend
+// adds a suffix that is new in each process.
 func identity() (string, error) {
 	if pod := os.Getenv("POD_NAME"); pod != "" {
 		return pod, nil
@@ -100,7 +100,7 @@ func identity() (string, error) {
 	return os.Hostname()
 }
 
-// newBackend is on the cluster that the program runs in, or on another.
+// newBackend connects to the cluster that the program runs in, or to the one of -kubeconfig.
 func newBackend(o options) (*kubernetes.Backend, error) {
 	if o.kubeconfig == "" {
 		return kubernetes.NewFromEnv(o.lease)
@@ -112,7 +112,7 @@ func newBackend(o options) (*kubernetes.Backend, error) {
 	return kubernetes.NewFromConfig(config, cmp.Or(os.Getenv(kubernetes.NamespaceVariable), kubernetes.DefaultNamespace), o.lease)
 }
 
-// work is done by the leader alone. It looks at its context before each piece.
+// work runs on the leader only. It checks its context before each step.
 func work(ctx context.Context, interval time.Duration, logger *slog.Logger) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

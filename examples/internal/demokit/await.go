@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Patience bounds what takes a moment, on a slow and busy machine.
+// Patience limits waits for quick events, with room for a slow and busy machine.
 const Patience = 30 * time.Second
 
-// Await asks again and again until something is so.
+// Await polls until is reports true.
 func Await(ctx context.Context, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Patience, errors.New("waited too long for "+what))
 	defer cancel()
@@ -27,7 +27,7 @@ func Await(ctx context.Context, what string, is func() (bool, error)) error {
 	}
 }
 
-// Pause lets time go by, until ctx ends.
+// Pause waits for d or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

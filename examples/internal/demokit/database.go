@@ -12,17 +12,17 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// A Database is the demo's own, on a server that may be its own too.
+// A Database is a new database for the demo, on an existing server or on one of its own.
 type Database struct {
 	DSN  string
-	Pool *pgxpool.Pool // the driver's own view: it judges by what is in the database
+	Pool *pgxpool.Pool // the driver's own view, for its claims
 
 	admin  string
-	server *pgserver.Server // nil = somebody else's
+	server *pgserver.Server // nil = not started by the demo
 }
 
-// OpenDatabase makes a database on the server that the environment names, or else
-// on one that it starts.
+// OpenDatabase creates a database on the server that the environment names, or else
+// on a server that it starts.
 func OpenDatabase(ctx context.Context, n *Narrator) (*Database, error) {
 	n.Say("looking for a PostgreSQL (if there is none on this machine, one is downloaded)")
 	d := &Database{admin: cmp.Or(os.Getenv("PGLATCH_TEST_DATABASE_URL"), os.Getenv("TEST_DATABASE_URL"))}
@@ -55,7 +55,7 @@ func (d *Database) open(ctx context.Context, n *Narrator) (err error) {
 	return nil
 }
 
-// Close removes what OpenDatabase made.
+// Close removes what OpenDatabase created.
 func (d *Database) Close() error {
 	if d.Pool != nil {
 		d.Pool.Close()
@@ -71,7 +71,7 @@ func (d *Database) Close() error {
 	return pgserver.DropDatabase(ctx, d.admin, d.DSN)
 }
 
-// Now is PostgreSQL's clock.
+// Now returns the time by PostgreSQL's clock.
 func (d *Database) Now(ctx context.Context) (t time.Time, err error) {
 	err = d.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&t)
 	return t, err

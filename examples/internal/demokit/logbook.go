@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Logbook is the JSON log of a process, to be waited for.
+// A Logbook collects the JSON log of a process, and can wait for entries.
 type Logbook struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -33,7 +33,7 @@ func (l *Logbook) String() string {
 	return l.text.String()
 }
 
-// Tail is the last 20 lines.
+// Tail returns the last 20 lines.
 func (l *Logbook) Tail() string {
 	lines := strings.SplitAfter(l.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-21):], "")
@@ -53,14 +53,14 @@ func Message(text string) func(Entry) bool {
 	return func(e Entry) bool { return e.Message == text }
 }
 
-// Size is where the entries to come begin.
+// Size returns the position at which future entries begin.
 func (l *Logbook) Size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Len()
 }
 
-// Entries returns the entries after a size that match.
+// Entries returns the matching entries from position size on.
 func (l *Logbook) Entries(size int, match func(Entry) bool) (found []Entry) {
 	l.mu.Lock()
 	text := bytes.Clone(l.text.Bytes()[size:])
@@ -74,7 +74,7 @@ func (l *Logbook) Entries(size int, match func(Entry) bool) (found []Entry) {
 	return found
 }
 
-// Await returns the first entry after a size that matches, when it has come.
+// Await waits for a matching entry from position size on, and returns the first.
 func (l *Logbook) Await(ctx context.Context, size int, match func(Entry) bool) (Entry, error) {
 	for {
 		l.mu.Lock()

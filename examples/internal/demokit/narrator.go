@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A Narrator tells what happens, with the time since its beginning, and counts claims.
+// A Narrator prints events with the time since its start, and counts claims.
 type Narrator struct {
 	out    io.Writer
 	began  time.Time
 	colour bool
 	width  func() int  // columns of out
-	ended  func() bool // the user has had enough: what fails now is no news
+	ended  func() bool // the user pressed Ctrl-C: failures no longer matter
 	scenes int
 	claims int
 	failed []string
-	live   int       // rows that Live has drawn and may draw over
-	told   time.Time // when Live said something last
+	live   int       // rows that Live has drawn and may overwrite
+	told   time.Time // when Live last printed its summary
 }
 
 func newNarrator(out *os.File, ended func() bool) *Narrator {
@@ -41,7 +41,7 @@ const (
 	Cyan  = "36"
 )
 
-// Paint colours text, on a terminal.
+// Paint colours text if the output shows colours.
 func (n *Narrator) Paint(colour, text string) string {
 	if !n.colour {
 		return text
@@ -51,8 +51,8 @@ func (n *Narrator) Paint(colour, text string) string {
 
 // Printf prints without a time.
 func (n *Narrator) Printf(format string, args ...any) {
-	n.live = 0                                 // they stay as they are, above this
-	_, _ = fmt.Fprintf(n.out, format, args...) // nobody listens any more, then
+	n.live = 0                                 // rows of Live above this line stay
+	_, _ = fmt.Fprintf(n.out, format, args...) // an error means that nobody reads the output any more
 }
 
 // title begins the story.
@@ -60,33 +60,33 @@ func (n *Narrator) title(text string) {
 	n.Printf("\n%s\n%s\n\n", n.Paint(Bold, wrap(text, 0, n.width())), strings.Repeat("─", min(columns(text), n.width())))
 }
 
-// scene begins a new part of the story.
+// scene begins a new scene.
 func (n *Narrator) scene(title string) {
 	n.scenes++
 	n.Printf("\n%s\n", n.Paint(Bold, fmt.Sprintf("%d  %s", n.scenes, wrap(title, 3, n.width()))))
 }
 
-// indent is where the words of a line begin, after the time or the mark of a claim.
+// indent is the column at which the words of a line begin, after the time or the mark of a claim.
 const indent = 10
 
-// Say tells what happened just now.
+// Say prints an event with the current time.
 func (n *Narrator) Say(format string, args ...any) {
 	at := fmt.Sprintf("%7.3fs", time.Since(n.began).Seconds())
 	n.Printf("%s  %s\n", n.Paint(Faint, at), wrap(fmt.Sprintf(format, args...), indent, n.width()))
 }
 
-// Draw shows lines that have no time of their own.
+// Draw prints lines without a time.
 func (n *Narrator) Draw(lines ...string) {
 	for _, line := range lines {
 		n.Printf("%*s%s\n", indent, "", wrap(line, indent, n.width()))
 	}
 }
 
-// Room is how many columns Draw and Live have.
+// Room returns the number of columns for Draw and Live.
 func (n *Narrator) Room() int { return n.width() - indent }
 
-// Live draws lines that change in their place, until something else is printed. Where there are no colours,
-// which is where nothing can be drawn over, it says instead what all of it is in short, once a second at most.
+// Live draws lines that change in place until something else is printed. An output without colours cannot be
+// overdrawn: there Live prints short instead, at most once a second.
 func (n *Narrator) Live(short string, lines ...string) {
 	if !n.colour {
 		if time.Since(n.told) >= time.Second {
@@ -109,7 +109,7 @@ func (n *Narrator) Live(short string, lines ...string) {
 	n.live = rows
 }
 
-// Claim says what was promised, and whether it holds.
+// Claim prints a promise and whether it holds.
 func (n *Narrator) Claim(holds bool, format string, args ...any) {
 	if n.ended() {
 		return
@@ -125,7 +125,7 @@ func (n *Narrator) Claim(holds bool, format string, args ...any) {
 	n.Printf("       %s  %s\n", mark, wrap(text, indent, n.width()))
 }
 
-// verdict counts the claims; an error if one failed.
+// verdict prints how many claims held. It returns an error if one failed.
 func (n *Narrator) verdict() error {
 	n.Printf("\n")
 	if len(n.failed) > 0 {
@@ -135,7 +135,7 @@ func (n *Narrator) verdict() error {
 	return nil
 }
 
-// Pretty writes a duration as a reader wants it.
+// Pretty formats a duration for readers.
 func Pretty(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%d ms", d.Milliseconds())

@@ -20,11 +20,11 @@ type Process struct {
 	Log  *Logbook
 
 	cmd  *exec.Cmd
-	life io.Closer // its standard input: closed by the driver's end at the latest
+	life io.Closer // its standard input, closed at the latest when the driver ends
 }
 
-// StartProcess starts a server and returns when it has called Listen or Ready. env tells
-// it that, and which one, it is. The end of ctx kills it.
+// StartProcess starts a server and returns when the server has called Listen or Ready. env
+// tells the server its role and name. When ctx ends, it is killed.
 func StartProcess(ctx context.Context, name string, env ...string) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -34,8 +34,8 @@ func StartProcess(ctx context.Context, name string, env ...string) (*Process, er
 	p.cmd = exec.CommandContext(ctx, self)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p.Log
-	// A process group of its own: Ctrl-C is the driver's business. And if the driver dies
-	// while a process is stopped, POSIX sends the orphaned group SIGHUP and SIGCONT.
+	// The process gets its own process group, so that Ctrl-C reaches only the driver. If the driver
+	// dies while a process is stopped, POSIX sends the orphaned group SIGHUP and SIGCONT.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.life, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func StartProcess(ctx context.Context, name string, env ...string) (*Process, er
 	return p, nil
 }
 
-// Logs has the end of the log of each.
+// Logs returns the end of each process's log.
 func Logs(processes ...*Process) string {
 	var b strings.Builder
 	for _, p := range processes {
@@ -64,10 +64,10 @@ func Logs(processes ...*Process) string {
 	return b.String()
 }
 
-// PID is the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill is kill -9, and returns when the process is gone.
+// Kill sends kill -9 and returns when the process is gone.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -76,8 +76,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Terminate sends SIGTERM and returns when the process is gone: an error if that
-// was not in good order.
+// Terminate sends SIGTERM and returns when the process is gone. It returns an error if the
+// process did not exit cleanly.
 func (p *Process) Terminate() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -85,15 +85,14 @@ func (p *Process) Terminate() error {
 	return p.cmd.Wait()
 }
 
-// Stop is kill -STOP.
+// Stop sends kill -STOP.
 func (p *Process) Stop() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
 
-// Resume is kill -CONT.
+// Resume sends kill -CONT.
 func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// EndWithDriver is called first by the process that StartProcess started: it ends
-// the process when the driver ends, however that comes about. Then standard input
-// does.
+// EndWithDriver ends the process when the driver ends, for whatever reason: standard input
+// ends then. A process that StartProcess started must call it first.
 func EndWithDriver() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -101,14 +100,14 @@ func EndWithDriver() {
 	}()
 }
 
-// Listen is called by that process when it is ready: it listens on a loopback
-// address and tells the driver which.
+// Listen listens on a loopback address and reports the address to the driver. A process that
+// StartProcess started calls it when it is ready.
 func Listen(ctx context.Context) (net.Listener, error) { return ListenOn(ctx, "127.0.0.1:0") }
 
-// Ready takes the place of Listen in a process that does not listen.
+// Ready replaces Listen in a process that does not listen.
 func Ready() { fmt.Println() }
 
-// ListenOn does the same at an address, for a process that comes back where it was.
+// ListenOn is like Listen, at a given address, for a process that restarts at its old address.
 func ListenOn(ctx context.Context, address string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package demokit is what the demos of the examples have in common: a story told
-// with times and claims, on a PostgreSQL and with processes of its own.
+// Package demokit is the common part of the examples' demos: a story with times and claims,
+// on a PostgreSQL and with processes of its own.
 package demokit
 
 import (
@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// A Story is what a demo shows.
+// A Story is the content of a demo.
 type Story interface {
 	Title() string
-	// Open starts what the scenes need. Close ends it, and is right also after an error
-	// of Open.
+	// Open starts what the scenes need. Close ends it, and may also be called after Open
+	// has failed.
 	Open(ctx context.Context) error
 	Close() error
 	Scenes() []Scene
-	// Stay goes on after the scenes until ctx ends.
+	// Stay continues after the scenes until ctx ends.
 	Stay(ctx context.Context)
-	// Logs is what to look at when a claim has failed.
+	// Logs returns the logs to read when a claim has failed.
 	Logs() string
 }
 
@@ -32,7 +32,7 @@ type Scene struct {
 	Play  func(ctx context.Context) error
 }
 
-// Main is the main function of a demo: it tells a story, and with -once ends after
+// Main is the main function of a demo: it plays a story and, with -once, ends after
 // it. The exit code is 1 if a claim does not hold.
 func Main(tell func(*Narrator) Story) {
 	once := flag.Bool("once", false, "end after the scenario instead of staying until Ctrl-C")
@@ -43,7 +43,7 @@ func Main(tell func(*Narrator) Story) {
 	Exit(run(ctx, n, tell(n), *once))
 }
 
-// Exit ends the process with code 1 if there is an error.
+// Exit ends the process with code 1 if err is not nil.
 func Exit(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -53,7 +53,7 @@ func Exit(err error) {
 
 var errInterrupted = errors.New("interrupted")
 
-// run plays the scenario between the start and the end of everything it needs.
+// run opens the story, plays its scenes, and closes it.
 func run(ctx context.Context, n *Narrator, story Story, once bool) (err error) {
 	n.title(story.Title())
 	defer func() {
@@ -84,7 +84,7 @@ func run(ctx context.Context, n *Narrator, story Story, once bool) (err error) {
 	return nil
 }
 
-// ended prefers the reason that the user knows: Ctrl-C makes everything fail.
+// ended returns errInterrupted after Ctrl-C, because Ctrl-C makes everything fail.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errInterrupted

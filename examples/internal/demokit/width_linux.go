@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// widthOf is how many columns a terminal has now, 0 if the file is none.
+// widthOf returns a terminal's current width in columns, or 0 if the file is not a terminal.
 func widthOf(file *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {

@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// defaultWidth is for what is no terminal, and for one that does not say.
+// defaultWidth is used for outputs that are not terminals and for terminals of unknown width.
 const defaultWidth = 80
 
-// wrap breaks text at spaces into lines of at most width columns, of which the first
-// has begun, and others begin, with indent columns. A word that is longer gets a line of
-// its own and is not broken. A line that fits stays as it is, spaces and all.
+// wrap breaks text at spaces into lines of at most width columns. The first indent columns of
+// the first line are already printed. Later lines begin with indent spaces. A longer word gets
+// its own line and is not broken. A line that fits stays unchanged, including its spaces.
 func wrap(text string, indent, width int) string {
 	if indent+columns(text) <= width {
 		return text
@@ -34,7 +34,7 @@ func wrap(text string, indent, width int) string {
 	return b.String()
 }
 
-// columns is how wide text is, without its colours. Each character is taken for one
+// columns returns the width of text without its colours. It counts each character as one
 // column.
 func columns(text string) int {
 	n := 0
