@@ -10,7 +10,7 @@ import (
 // Run runs work while the node leads. On each new leadership it calls work with a context that ends when
 // leadership or ctx ends. That context has the values of Start's ctx and of this one. In an orderly end,
 // leadership is released only when work has returned or DrainTimeout is over. After a loss, this node's next
-// attempt waits in the same way.
+// attempt waits until work has returned.
 //
 // Run returns in these cases:
 //

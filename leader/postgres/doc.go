@@ -66,12 +66,14 @@
 //	guard                       G shared (got) ─ R shared (refused) ─ writes ─ commit, G free
 //	successor                     M granted ─ R' taken ─ no other R left ─ G alone ─ term + 1
 //
-// # A candidate that is granted M
+// A candidate that is granted M
 //
-// 1. takes an incarnation that no other session has; 2. waits until no other session has an incarnation of
-// this election: a server that ends a session releases its locks in any order, so M can be free before R is;
-// 3. takes G exclusively and releases it at once; it ends transactions that hold G for longer than
-// Config.GuardTimeout, and keeps waiting; 4. counts the term. Only then does it lead.
+//  1. takes an incarnation that no other session has;
+//  2. waits until no other session has an incarnation of this election: a server that ends a session releases
+//     its locks in any order, so M can be free before R is;
+//  3. takes G exclusively and releases it at once; it ends transactions that hold G for longer than
+//     Config.GuardTimeout, and keeps waiting;
+//  4. counts the term. Only then does it lead.
 //
 // A guard takes G shared first and tries R shared second, both for the transaction and without waiting. It
 // must get G and must not get R.
