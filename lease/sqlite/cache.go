@@ -1,11 +1,11 @@
 package sqlite
 
-// rowOverhead is about what a row takes beside its texts: itself, its place in the
-// map, and the heads of its metadata.
+// rowOverhead is about the size of a row besides its texts: the struct, its entry in the map, and
+// the headers of its metadata.
 const rowOverhead = 512
 
-// A cache keeps rows as the file has them. It belongs to the writer, which puts in
-// what it committed and empties it when it does not know what was.
+// A cache keeps rows as the file has them. It belongs to the writer, which adds committed rows, and
+// empties it if it does not know what was committed.
 type cache struct {
 	rows  map[string]*record
 	bytes int

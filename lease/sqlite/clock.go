@@ -6,17 +6,16 @@ import (
 	"github.com/pglatch/pglatch/internal/boottime"
 )
 
-// A clock is the store's: the wall clock when the store was opened, and from there a
-// clock that nobody sets. It does not start before the last time that is stored, so
-// it never goes back.
+// A clock is the store's clock: the wall clock as of the store's opening, and from there a clock
+// that nobody sets. It starts no earlier than the last stored time, so it never goes back.
 type clock struct {
 	start time.Time
 	at    boottime.Moment // when it showed start
 }
 
-// startClock reads the wall clock and the other one at one moment, as near as a
-// machine that has other things to do lets it: what lies between them is the error of
-// all leases that are still there when the store is opened again.
+// startClock reads the wall clock and the other clock at one moment, as nearly as a busy machine
+// allows. The time between the two reads is the error of all leases that still exist when the store
+// is opened again.
 func startClock(wall func() time.Time, seen time.Time) clock {
 	var c clock
 	for best, try := time.Duration(-1), 0; try < clockReadings; try++ {

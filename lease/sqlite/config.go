@@ -15,17 +15,17 @@ const (
 	DefaultCacheBytes  = 32 << 20
 )
 
-// Durability says what an answer survives.
+// Durability says which failures an answer survives.
 type Durability uint8
 
 // The durabilities.
 const (
-	// Durable answers survive a crash of the machine and a power failure: each
-	// transaction is synced to the disk before anybody in it is answered.
+	// Durable answers survive a crash of the machine and a power failure: each transaction is
+	// synced to the disk before any of its requests is answered.
 	Durable Durability = iota
-	// Relaxed answers survive a crash of the process, kill -9 included. A crash of the
-	// machine can take back the last transactions: leases, and with them their tokens,
-	// which are then granted again. For tests, and for work that needs no fencing.
+	// Relaxed answers survive a crash of the process, including kill -9. A crash of the machine can
+	// undo the last transactions: leases, and with them their tokens, which are then granted again.
+	// Use it for tests, and for work that needs no fencing.
 	Relaxed
 )
 
@@ -38,22 +38,22 @@ func (d Durability) String() string {
 	return durabilityNames[d]
 }
 
-// A Config is how a Store works. The zero value is a good default.
+// A Config configures a Store. All fields have good zero values.
 type Config struct {
-	// Durability is what an answer survives. Default: Durable.
+	// Durability says which failures an answer survives. Default: Durable.
 	Durability Durability
 
-	// BusyTimeout is how long a transaction waits while another program has the file
-	// locked, as a backup or the sqlite3 shell may, before it fails with
-	// *lease.BusyError. 0 = DefaultBusyTimeout, negative = it does not wait.
+	// BusyTimeout is how long a transaction waits while another program, such as a backup or the
+	// sqlite3 shell, has the file locked. After it, the error is *lease.BusyError. 0 =
+	// DefaultBusyTimeout, negative = no wait.
 	BusyTimeout time.Duration
 
-	// CacheBytes is about how much memory rows may take that are kept to decide without
-	// reading them. 0 = DefaultCacheBytes, negative = none are kept.
+	// CacheBytes is about how much memory cached rows may take; decisions on cached rows need no
+	// read. 0 = DefaultCacheBytes, negative = no cache.
 	CacheBytes int
 
-	// Logger gets transactions that failed, of a clock that was set back, and of a
-	// WAL that was lost or damaged. nil = nothing is logged.
+	// Logger receives failed transactions, a clock that was set back, and a lost or damaged WAL.
+	// nil = nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -12,8 +12,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// A conn is the connection that writes. It is the driver's own, since database/sql
-// takes a third of the time of a short statement, and not safe for concurrent use.
+// A conn is the connection that writes. It uses the driver directly, because database/sql would
+// take a third of the time of a short statement. It is not safe for concurrent use.
 type conn struct {
 	raw                     driver.Conn
 	wal                     *wal // nil = not open yet
@@ -26,19 +26,19 @@ type conn struct {
 	args                    [columns]driver.NamedValue
 }
 
-// dataSource is the driver's name of a file. A path is escaped as in a URL.
+// dataSource returns the driver's name of a file. Paths are escaped as in a URL.
 func dataSource(path string, cfg Config, pragmas ...string) string {
 	query := url.Values{
 		"_defensive": {"1"}, // no statement can damage the file
 		"_dqs":       {"0"}, // a misspelt column is an error, not a text
-		"_error_rc":  {"1"}, // no words of another error
+		"_error_rc":  {"1"}, // so that no error shows the text of another
 		"_pragma": append([]string{
 			"busy_timeout(" + strconv.FormatInt(cfg.BusyTimeout.Milliseconds(), 10) + ")",
 			"trusted_schema(0)",
 		}, pragmas...),
 	}
 	if path = filepath.ToSlash(path); path[0] != '/' {
-		path = "/" + path // of a drive
+		path = "/" + path // of a Windows drive
 	}
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
 }
@@ -55,7 +55,7 @@ func connect(ctx context.Context, dsn string) (*conn, error) {
 	return &conn{raw: raw}, nil
 }
 
-// prepare makes the statements, of tables that exist.
+// prepare prepares the statements. The tables must exist.
 func (c *conn) prepare() error {
 	for _, s := range []struct {
 		stmt *driver.Stmt
@@ -83,8 +83,7 @@ func (c *conn) prepare() error {
 	return nil
 }
 
-// close finalizes the statements and closes the connection, which copies what is in
-// the WAL to the file.
+// close finalizes the statements and closes the connection, which copies the WAL into the file.
 func (c *conn) close() error {
 	var errs []error
 	if c.wal != nil {
@@ -101,21 +100,20 @@ func (c *conn) close() error {
 	return errors.Join(append(errs, c.raw.Close())...)
 }
 
-// exec runs a statement that returns nothing.
+// exec runs a statement that returns no rows.
 func (c *conn) exec(stmt driver.Stmt, values ...driver.Value) error {
 	_, err := stmt.(driver.StmtExecContext).ExecContext(context.Background(), c.bind(values))
 	return err
 }
 
-// version changes with each commit, of this connection and of others; the latter are
-// seen when a transaction begins.
+// version changes with each commit, of this connection and of others. Commits of others show when a
+// transaction begins.
 func (c *conn) version() (int64, error) {
 	version, err := c.raw.(sqlite.FileControl).FileControlDataVersion("main")
 	return int64(version), err
 }
 
-// first runs a query and fills dest with its first row. It reports whether there is
-// one.
+// first runs a query and fills dest with its first row. It reports whether there is a row.
 func (c *conn) first(stmt driver.Stmt, dest []driver.Value, values ...driver.Value) (bool, error) {
 	rows, err := stmt.(driver.StmtQueryContext).QueryContext(context.Background(), c.bind(values))
 	if err != nil {
@@ -138,7 +136,7 @@ func (c *conn) bind(values []driver.Value) []driver.NamedValue {
 	return c.args[:len(values)]
 }
 
-// each runs a query of numbers, of n columns, and calls f with each row.
+// each runs a query with n integer columns, and calls f with each row.
 func (c *conn) each(query string, n int, f func([]int64)) error {
 	stmt, err := c.raw.Prepare(query)
 	if err != nil {
@@ -161,8 +159,8 @@ func (c *conn) each(query string, n int, f func([]int64)) error {
 	return errors.Join(err, rows.Close(), stmt.Close())
 }
 
-// checkpoint moves the WAL into the file and syncs that. It reports whether it could move
-// all: another program that reads keeps it from that.
+// checkpoint moves the WAL into the file and syncs the file. It reports whether it moved all:
+// another program that reads can prevent that.
 func (c *conn) checkpoint(mode string) (complete bool, err error) {
 	err = c.each("PRAGMA wal_checkpoint("+mode+")", 3, func(n []int64) { // busy, frames, moved
 		complete = n[0] == 0 && n[1] == n[2]
@@ -179,7 +177,7 @@ func (c *conn) run(text string) error {
 	return errors.Join(c.exec(stmt), stmt.Close())
 }
 
-// integer runs a query that has one number.
+// integer runs a query that returns one integer.
 func (c *conn) integer(query string) (int64, error) {
 	stmt, err := c.raw.Prepare(query)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package sqlite keeps leases in a file, with SQLite inside the process: a
-// lease.Store that needs no server.
+// Package sqlite keeps leases in a file, with SQLite inside the process: a lease.Store that needs
+// no server.
 //
 //	store, err := sqlite.Open(ctx, "/var/lib/pglatch/leases.db", sqlite.Config{})
 //	…
@@ -8,81 +8,78 @@
 //
 // # What it guarantees
 //
-// What package lease says of every store, and:
+// The guarantees of package lease, and:
 //
-//   - An answer is given after the commit of what it says. With Durable, the default,
-//     each commit is synced to the disk first, so a lease that was granted, renewed or
-//     released stays so over kill -9 and a power failure, and no token is granted twice.
-//     With Relaxed that holds for kill -9 only.
-//   - One process has the file. A second Open, of any process, fails with ErrInUse; on
-//     Linux also by another name of the file, be it a hard link or a mount.
-//   - Each transaction happens at one moment of the store's clock: the wall clock at
-//     Open, and from there a clock that nobody sets and that, on Linux, runs on while
-//     the machine is suspended. Every commit stores its time, and so does the first Get or
-//     List that reports an expiry; Open starts no earlier than the last of them, so a wall
-//     clock that is set back prolongs no lease, revives none that was reported as one that has
-//     expired, and repeats no token.
-//   - A transaction that fails leaves nothing, in the file or in memory. A file that is
-//     damaged, lost or cut is refused, not taken for an empty one: by Open, or, if it is
-//     larger than 32 MB, by who reads what is damaged. Each row has a checksum.
-//   - Whatever becomes of the file, of its -wal and of its -shm, tokens rise: they are
-//     reserved in the file itself, a million at a time, before the first is given, and a
-//     store that was not closed goes on above the reserve.
-//   - Open takes no longer, and a sweep looks at no more, the more names there are.
-//   - Get and List read what is committed and synced. They wait for a sync that is under
-//     way, but not for the queue, and hold nobody up.
+//   - An answer is given only after its commit. With Durable, the default, each commit is synced to
+//     the disk first. So a granted, renewed or released lease stays so after kill -9 and a power
+//     failure, and no token is granted twice. With Relaxed that holds for kill -9 only.
+//   - One process has the file. A second Open, by any process, fails with ErrInUse. On Linux this
+//     includes other names of the file, such as a hard link or a mount.
+//   - Each transaction happens at one moment of the store's clock. At Open, that is the wall clock.
+//     From there it is a clock that nobody sets and that, on Linux, keeps running while the machine
+//     is suspended. Every commit stores its time, and so does the first Get or List that reports an
+//     expiry. Open starts no earlier than the last stored time. So if the wall clock is set back,
+//     that prolongs no lease, revives none that was reported as expired, and repeats no token.
+//   - A failed transaction leaves nothing, in the file or in memory. A file that is damaged, lost
+//     or cut is refused, not taken for an empty one. Open detects it; or, if the file is larger
+//     than 32 MB, the operation that reads the damaged part. Each row has a checksum.
+//   - Tokens rise even if the file, its -wal or its -shm is lost or damaged. They are reserved in
+//     the file itself, a million at a time, before the first is given. A store that was not closed
+//     continues above the reserve.
+//   - The duration of Open, and the number of names that a sweep reads, do not grow with the number
+//     of names.
+//   - Get and List read only committed and synced data. They wait for a sync in progress, but not
+//     for the queue, and block no other operation.
 //
 // # What it does not guarantee
 //
-// It is one file on one machine: while the machine is down nobody gets a lease, and a
-// disk that is lost takes the leases with it. A disk that says synced and is not, and
-// a network file system, of which SQLite's WAL cannot be shared, take the promises away. The clock
-// does not run while the store is closed and the wall clock is set back: leases then
-// last longer by as much, and ExpiresAt is ahead of the wall clock, so go by
-// Remaining. One that is set forward while the store is closed ends leases early; when
-// it is right again the store's clock is ahead of it, and stands still while the store
-// is closed. That harms nobody after the longest TTL, and can be ended then, with the
-// store closed, by UPDATE state SET seen_at = 0.
+// It is one file on one machine. While the machine is down nobody gets a lease, and if the disk is
+// lost, so are the leases. A disk that reports a sync that it has not done, and a network file
+// system, where SQLite's WAL cannot be shared, void the guarantees.
 //
-// A WAL that was lost or cut after a crash is not distinguished from one that was shorter: what
-// it had is forgotten, leases among it. Tokens fence who had them.
+// The clock does not run while the store is closed and the wall clock is set back. Then leases last
+// longer by as much, and ExpiresAt is ahead of the wall clock, so use Remaining. If the wall clock
+// is set forward while the store is closed, leases end early. When it is corrected, the store's
+// clock is ahead of it, and stands still while the store is closed. That does no harm after the
+// longest TTL. Then, with the store closed, you can end it by UPDATE state SET seen_at = 0.
 //
-// Copying the file alone while it is open is no backup; VACUUM INTO and the sqlite3
-// shell's .backup are. A backup that is restored is not distinguished from the file itself, and
-// may not know of the tokens that were granted after it: raise state.floor first.
+// The store cannot distinguish a WAL that was lost or cut after a crash from one that was shorter.
+// The content of the lost part is forgotten, including leases. Tokens fence their holders.
+//
+// A copy of the file alone while it is open is no backup. Use VACUUM INTO or the sqlite3 shell's
+// .backup. The store cannot distinguish a restored backup from the file itself, and the backup may
+// not know of the tokens that were granted after it. So raise state.floor first.
 //
 //	UPDATE state SET floor = max(floor, reserved) + 1000000000;
 //
 // # How it works
 //
-// One goroutine writes. It takes all requests that wait, decides them one after the
-// other in one transaction, syncs once, and answers all: while it syncs, the next
-// gather.
+// One goroutine writes. It takes all waiting requests, decides them one after the other in one
+// transaction, syncs once, and answers all. While it syncs, the next requests gather.
 //
 //	Acquire ┐                ┌──────────────────── writer ────────────────────┐
 //	Renew   ├─▶ ··· queue ··· ─▶ BEGIN ▸ decide ··· decide ▸ COMMIT ▸ sync ▸ answer all
 //	Release ┘                └────────────────────────────────────────────────┘
 //	Get, List ─────────────────▶ connections of their own, WAL
 //
-// SQLite itself runs with synchronous=NORMAL, in which a file is never damaged, and
-// commits are synced by fdatasync of the WAL after them. Fsync, which SQLite would call
-// within COMMIT, also waits for the file system's journal.
+// SQLite itself runs with synchronous=NORMAL, in which a file is never damaged. The writer syncs
+// commits afterwards, by fdatasync of the WAL. SQLite itself would call fsync within COMMIT, which
+// also waits for the file system's journal.
 //
-// It remembers rows that it committed, up to Config.CacheBytes. What another program
-// changes in the file, as an operator in the sqlite3 shell may, is seen by the next
-// transaction.
+// The writer caches rows that it committed, up to Config.CacheBytes. If another program changes the
+// file, such as an operator in the sqlite3 shell, the next transaction sees the change.
 //
-// A sweep reads the table due, in which each name has one place: the time when there may
-// be something to do. It moves, counts or forgets those whose time has come, at most
-// SweepRequest.Limit, 32 per transaction, and begins none after 10 ms: SweepResult.More then
-// says that there is more. A released name waits in its place for the end that its lease had,
-// up to five minutes, so with a shorter Retention it may be kept as much longer. A name that is not stored gets a token above
-// all that were ever given. What is held is counted in the table expiring, by periods of
-// ten seconds.
+// A sweep reads the table due. In it, each name has one place: the time of its next possible work.
+// The sweep moves, counts or forgets the names whose time has come, at most SweepRequest.Limit, 32
+// per transaction. After 10 ms it begins no further transaction, and SweepResult.More then says
+// that there is more. A released name keeps its place until its lease would have ended, for up to
+// five minutes. So with a shorter Retention, it may be kept that much longer. A name that is not
+// stored gets a token above all that were ever given. The table expiring counts the held leases, by
+// periods of ten seconds.
 //
 // # When things go wrong
 //
-// Health, which a lock server's probes ask, returns what a change would get now.
+// Health, which a lock server's probes call, returns what a change would return now.
 //
 //	another program has the file locked    *lease.BusyError after Config.BusyTimeout; Stats.Busy counts it
 //	too many requests wait (65,536)        *lease.BusyError; Stats.Busy counts it

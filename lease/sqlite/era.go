@@ -13,7 +13,7 @@ var (
 	errChanged  = errors.New("another program has changed the file")
 )
 
-// load forgets the rows and reads the state and the counts.
+// load empties the cache, and reads the state and the counts.
 func (w *writer) load() error {
 	w.rows.clear()
 	values := w.conn.row[:5]
@@ -56,8 +56,8 @@ func (w *writer) newEra() error {
 	return nil
 }
 
-// reserveMore does so again before the tokens that are reserved are used up. While another
-// program reads, it tries once a second, until none are left.
+// reserveMore reserves more tokens before the reserved ones are used up. While another program
+// reads, it tries once a second, until none are left.
 func (w *writer) reserveMore() error {
 	left := w.state.reserved - min(w.top, w.state.reserved)
 	now := w.clock.now()
@@ -77,8 +77,8 @@ func (w *writer) reserveMore() error {
 	return nil
 }
 
-// seal notes that the WAL is not needed any more, so that no tokens are skipped. What it
-// has must be in the file before.
+// seal records that the WAL is not needed any more, so that no tokens are skipped. The WAL's
+// content must be in the file before.
 func (w *writer) seal() error {
 	if err := w.moved(); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (w *writer) moved() error {
 	return err
 }
 
-// set stores a state in a transaction of its own. No answer depends on it, so the sync can
-// wait for the checkpoint, which begins with one.
+// set stores a state in a transaction of its own. No answer depends on it, so the sync can wait for
+// the checkpoint, which begins with one.
 func (w *writer) set(s state) error {
 	c := w.conn
 	if err := c.exec(c.begin); err != nil {
@@ -118,7 +118,7 @@ func (w *writer) set(s state) error {
 	s.seen = w.clock.now()
 	version, err := c.version()
 	if err == nil && w.version != -1 && version != w.version {
-		err = &lease.BusyError{Retry: retryBusy, Cause: errChanged} // it has to be loaded first
+		err = &lease.BusyError{Retry: retryBusy, Cause: errChanged} // it must be loaded first
 	}
 	if err == nil {
 		err = c.exec(c.setState, s.values(c.row[:0])...)

@@ -24,28 +24,27 @@ var (
 	ErrIO       = errors.New("file could not be read or written; whether the last transaction was kept is unknown")
 )
 
-// ErrClosed is what a closed Store answers. Nothing was done. It matches
-// lease.ErrClosed.
+// ErrClosed is the error of a closed Store. Nothing was done. It matches lease.ErrClosed.
 var ErrClosed = fmt.Errorf("lease/sqlite: %w", lease.ErrClosed)
 
 // errCrowded is the cause of a *lease.BusyError.
 var errCrowded = fmt.Errorf("%d requests wait already", maxWaiting)
 
-// retryBusy is how long clients should wait. It is longer for a full disk, which
-// somebody has to look after.
+// retryBusy is how long clients should wait. For a full disk the wait is longer, because a person
+// has to make space.
 const (
 	retryBusy = 50 * time.Millisecond
 	retryFull = time.Second
 )
 
-// A FileError says what is the matter with the file. Its condition is one of this
-// package's, for errors.Is.
+// A FileError describes a problem with the file. Its condition is one of this package's, for
+// errors.Is.
 type FileError struct {
-	Op        string // what was done: "open", "begin", …
+	Op        string // the operation: "open", "begin", …
 	Path      string
 	Condition error
-	Cause     error // SQLite's or the system's words; may be nil
-	Stopped   bool  // the Store does nothing more: it matches lease.ErrBroken
+	Cause     error // the error of SQLite or the system; may be nil
+	Stopped   bool  // the Store has stopped for good: the error matches lease.ErrBroken
 }
 
 func (e *FileError) Error() string {
@@ -56,8 +55,8 @@ func (e *FileError) Error() string {
 	return text
 }
 
-// Is reports whether target is the condition, lease.ErrNotReady where that says that
-// nothing was done, or lease.ErrBroken where the Store has stopped.
+// Is reports whether target is the condition. It also matches lease.ErrNotReady for conditions in
+// which nothing was done, and lease.ErrBroken if the Store has stopped.
 func (e *FileError) Is(target error) bool {
 	return target == e.Condition || target == lease.ErrNotReady && e.Condition == ErrReadOnly ||
 		target == lease.ErrBroken && e.Stopped
@@ -66,8 +65,8 @@ func (e *FileError) Is(target error) bool {
 // Unwrap returns the cause.
 func (e *FileError) Unwrap() error { return e.Cause }
 
-// explain makes a *lease.BusyError of what can be tried again since nothing was
-// changed, and a *FileError of all other errors of SQLite.
+// explain converts SQLite's errors. If nothing was changed and another try may succeed, the result
+// is a *lease.BusyError, else a *FileError.
 func explain(op, path string, err error) error {
 	var explained *FileError
 	if errors.As(err, &explained) {
@@ -92,7 +91,7 @@ func explain(op, path string, err error) error {
 	return explained
 }
 
-// condition names an extended result code, https://www.sqlite.org/rescode.html.
+// condition maps an extended result code, https://www.sqlite.org/rescode.html.
 func condition(code int) error {
 	switch code {
 	case sqlite3.SQLITE_IOERR_SHMSIZE: // the index of the WAL could not grow
@@ -114,7 +113,7 @@ func condition(code int) error {
 	}
 }
 
-// explainSystem makes a *FileError of what the operating system says on opening.
+// explainSystem converts an operating system's error on opening to a *FileError.
 func explainSystem(path string, err error) error {
 	condition := ErrIO
 	switch {

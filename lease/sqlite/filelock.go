@@ -12,21 +12,20 @@ import (
 	"github.com/pglatch/pglatch/internal/syncdir"
 )
 
-// mark is what a lock file says once the store was created. Without it, a file that
-// was lost or cut to nothing would be taken for that of a new store, and tokens
-// would begin anew.
+// mark is the content of a lock file once the store was created. Without it, a file that was lost
+// or truncated to nothing would be taken for a new store's, and tokens would begin anew.
 const mark = "The file beside this one is a lease store. To begin anew, remove both.\n"
 
-// An owner is who has the file: the lock of its name, in a file beside it, and that of
-// the file itself, which has the same content by whatever name.
+// An owner holds the locks of the file. One is on its name, in a file beside it. The other is on
+// the file itself, which has the same content under any name.
 type owner struct {
 	lock *fileLock // beside the file
-	file *fileLock // nil = not locked, yet or on this system
+	file *fileLock // nil = not locked yet, or not lockable on this system
 	info os.FileInfo
 }
 
-// ownFile takes the locks of the file and creates the file if it is new. It returns
-// its path without links, so that nobody takes another lock for the same file.
+// ownFile takes the locks of the file and creates the file if it is new. It returns the file's path
+// without links, so that no other path leads to another lock for the same file.
 func ownFile(path string) (string, *owner, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -53,8 +52,8 @@ func ownFile(path string) (string, *owner, error) {
 	return path, o, nil
 }
 
-// create makes an empty file that survives a crash, if there never was one. SQLite
-// gives its other files the same mode. It opens none that exists: see owned.
+// create makes an empty file that survives a crash, if there never was one. SQLite gives its other
+// files the same mode. create does not open an existing file: see owned.
 func create(path string, lock *fileLock) error {
 	locked, err := lock.Stat()
 	if err != nil {
@@ -77,18 +76,17 @@ func create(path string, lock *fileLock) error {
 	return errors.Join(f.Sync(), syncdir.Sync(filepath.Dir(path)), f.Close())
 }
 
-// owned are the files that this process has, by whatever name. It must be known without
-// opening them: POSIX locks, which SQLite has on the file, belong to the process, and end
-// when it closes any descriptor of the file, also one on which a lock was refused.
+// owned are the files that this process has, under any name. This must be known without opening
+// them. SQLite's POSIX locks on the file belong to the process. They end when the process closes
+// any descriptor of the file, even one on which a lock was refused.
 var owned struct {
 	sync.Mutex
 
 	files []*owner
 }
 
-// ownInode takes the lock of the file itself: two names of it, by a hard link or a bind
-// mount, have two files path.lock, and two -wal, of which each would be without the other's
-// leases.
+// ownInode takes the lock of the file itself. Two names of a file, by a hard link or a bind mount,
+// have two files path.lock and two -wal. Each -wal would lack the other's leases.
 func (o *owner) ownInode(path string) error {
 	owned.Lock()
 	defer owned.Unlock()
@@ -107,7 +105,7 @@ func (o *owner) ownInode(path string) error {
 	return nil
 }
 
-// Close gives both locks back. SQLite has closed the file before.
+// Close releases both locks. SQLite has closed the file before.
 func (o *owner) Close() error {
 	owned.Lock()
 	defer owned.Unlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A fileLock keeps other processes, and other Stores of this one, away from a file. Its
-// Unlock ends it also for a process that was forked at this moment and has not closed its
-// copy of the descriptor yet.
+// A fileLock keeps other processes, and other Stores of this one, away from a file. Its Unlock also
+// ends the lock for a process that was forked at this moment and has not closed its copy of the
+// descriptor yet.
 type fileLock struct{ *flock.Flock }
 
-// lockFile takes the lock beside a store's file. It is on a file of its own, which is
-// never renamed or deleted.
+// lockFile takes the lock beside a store's file. The lock has a file of its own, which is never
+// renamed or deleted.
 func lockFile(path string) (*fileLock, error) {
 	return tryLock(flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(fileMode)))
 }
@@ -36,7 +36,7 @@ func tryLock(l *flock.Flock) (*fileLock, error) {
 	}
 }
 
-// write writes the file, by another descriptor: flock(2) keeps nobody from that.
+// write writes the file, by another descriptor: flock(2) prevents no writes.
 func (l *fileLock) write(text string) error {
 	f, err := os.OpenFile(l.Path(), os.O_WRONLY, 0)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A fileLock keeps other processes, and other Stores of this one, away: while a file is
-// open that shares nothing, nobody else can open it. It is not gofrs/flock's, which locks
-// the first byte: here such a lock keeps every other descriptor from writing that byte,
-// and flock gives away none of its own; and others could remove the file meanwhile.
+// A fileLock keeps other processes, and other Stores of this one, away: while a file is open
+// without sharing, nobody else can open it. It does not use gofrs/flock, which locks the first
+// byte. On Windows such a lock keeps every other descriptor from writing that byte, flock does not
+// expose its own descriptor, and others could remove the file meanwhile.
 type fileLock struct{ *os.File }
 
-// lockFile takes the lock beside a store's file. It is on a file of its own, which is
-// never renamed or deleted.
+// lockFile takes the lock beside a store's file. The lock has a file of its own, which is never
+// renamed or deleted.
 func lockFile(path string) (*fileLock, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

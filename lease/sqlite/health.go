@@ -11,19 +11,17 @@ import (
 )
 
 const (
-	// trialAge is for how long a transaction that was stored is proof enough that the next
-	// can be.
+	// trialAge is how long a stored transaction proves that the next one can be stored.
 	trialAge = time.Second
-	// enoughSpace is what a disk that was full has to have again: that the time can be
-	// stored does not mean that a grant can, which takes some pages more.
+	// enoughSpace is the space that a disk needs after it was full. If the time can be stored, that
+	// does not prove that a grant can, which takes some more pages.
 	enoughSpace = 256 << 10
 )
 
-// Health implements [lease.HealthReporter]. It returns what a change would get now: if
-// none was stored within the last second, or the last failed, it stores the time, as a
-// change does. So it finds a disk that is full, a file that cannot be written, and a
-// store that has stopped (lease.ErrBroken), and it waits for a disk that is silent
-// until ctx ends.
+// Health implements [lease.HealthReporter]. It returns what a change would return now. If no change
+// was stored within the last second, or the last one failed, Health stores the time, as a change
+// does. So it detects a full disk, a file that cannot be written, and a store that has stopped
+// (lease.ErrBroken). If the disk does not answer, Health waits until ctx ends.
 func (s *Store) Health(ctx context.Context) error {
 	return s.do(ctx, func(t *txn) error {
 		t.seen = t.seen || t.now.Sub(t.w.proven) >= trialAge
@@ -31,7 +29,7 @@ func (s *Store) Health(ctx context.Context) error {
 	})
 }
 
-// stillFull returns an error if the disk was full and has not much space now.
+// stillFull returns an error if the disk was full and still has little space.
 func (w *writer) stillFull() error {
 	if !w.full {
 		return nil
@@ -44,7 +42,7 @@ func (w *writer) stillFull() error {
 	return &lease.BusyError{Retry: retryFull, Cause: err}
 }
 
-// note remembers how a transaction ended that failed.
+// note records the error of a failed transaction.
 func (w *writer) note(err error) {
 	w.proven = time.Time{}
 	w.full = w.full || errors.Is(err, ErrFull)

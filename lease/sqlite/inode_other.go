@@ -4,9 +4,9 @@ package sqlite
 
 import "os"
 
-// lockInode takes no lock: here flock and the locks of SQLite would exclude each other, in
-// one process too. Other Stores of this process are known. It sees whether the file can be
-// opened, while SQLite has no locks on it that the end of a descriptor would end.
+// lockInode takes no lock, because here flock and SQLite's locks would exclude each other, even in
+// one process. Other Stores of this process are known. It checks that the file can be opened, while
+// SQLite has no locks on it that closing a descriptor would end.
 func lockInode(path string) (*fileLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// fileMode keeps lease ids, which are what a claim is proved by, from other users.
+// fileMode keeps lease ids, which prove claims, from other users.
 const fileMode = 0o600
 
-// settings are what only tests set.
+// settings are options that only tests set.
 type settings struct {
 	wall    func() time.Time // nil = time.Now
 	noEra   bool             // reserve no tokens: the control of the damage test
@@ -22,13 +22,13 @@ type settings struct {
 	sweep   time.Duration        // 0 = sweepTime
 }
 
-// Open opens the store in the file at path, creating it in a directory that exists.
-// It reads a file of up to 32 MB as a whole, to check it, and brings one of an older
-// version up to date, which reads all of it once. Beside it are path-wal and path-shm, which
-// SQLite removes on Close, and path.lock, which stays and keeps others out.
+// Open opens the store in the file at path. It creates the file if its directory exists. Open reads
+// a file of up to 32 MB completely, to check it. It updates a file of an older version, which reads
+// all of it once. Beside the file are path-wal and path-shm, which SQLite removes on Close, and
+// path.lock, which stays and keeps others out.
 //
-// On failure a *FileError with one of this package's conditions, or *lease.BusyError,
-// and nothing that was stored is changed. ctx bounds Open, not the Store.
+// On failure, Open returns a *FileError with one of this package's conditions, or *lease.BusyError,
+// and no stored data is changed. ctx bounds Open, not the Store.
 func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
 	return open(ctx, path, cfg, settings{})
 }
@@ -58,8 +58,8 @@ func open(ctx context.Context, path string, cfg Config, set settings) (_ *Store,
 		dsn: dataSource(path, cfg, append([]string{
 			"synchronous(NORMAL)", // syncs of checkpoints; the writer syncs commits itself
 			"fullfsync(1)", "checkpoint_fullfsync(1)", "cache_size(-8192)",
-			// Short enough that the WAL soon is written over instead of extended, of which a
-			// sync takes less than half as long.
+			// Short enough that the WAL is soon overwritten instead of extended: the sync of an
+			// overwrite takes less than half as long.
 			"wal_autocheckpoint(1000)",
 		}, set.pragmas...)...),
 		logger:   cfg.Logger,

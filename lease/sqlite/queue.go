@@ -7,19 +7,19 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// maxWaiting bounds the requests that wait, maxBatch those of one transaction.
+// maxWaiting bounds the waiting requests, maxBatch those of one transaction.
 const (
 	maxWaiting = 1 << 16
 	maxBatch   = 1 << 10
 )
 
-// A request is decided inside a transaction, on the writer's goroutine, and answered
-// after its commit.
+// A request is decided inside a transaction, on the writer's goroutine, and answered after its
+// commit.
 type request struct {
 	ctx    context.Context
 	decide func(*txn) error
 	err    error
-	done   chan struct{} // closed when err and what decide set can be read
+	done   chan struct{} // closed when err and decide's results can be read
 }
 
 func (r *request) answer(err error) {
@@ -29,7 +29,7 @@ func (r *request) answer(err error) {
 
 // A queue holds the requests until the writer takes them.
 type queue struct {
-	ready chan struct{} // has a value if the writer is to look
+	ready chan struct{} // has a value if the writer should check
 
 	mu      sync.Mutex
 	waiting []*request
@@ -38,7 +38,7 @@ type queue struct {
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
-// add accepts r, or says why not. What was accepted is answered.
+// add accepts r, or returns why not. Each accepted request is answered.
 func (q *queue) add(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,15 +60,15 @@ func (q *queue) wake() {
 	}
 }
 
-// take waits for requests and removes up to maxBatch of them, the oldest first. It
-// returns none when the queue is closed and empty.
+// take waits for requests and removes up to maxBatch of them, the oldest first. It returns none
+// when the queue is closed and empty.
 func (q *queue) take() []*request {
 	for range q.ready {
 		q.mu.Lock()
 		n := min(len(q.waiting), maxBatch)
 		batch := q.waiting[:n:n]
 		if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-			q.waiting = nil // nothing keeps those that were taken
+			q.waiting = nil // releases the memory of those that were taken
 		}
 		last := q.closed && len(q.waiting) == 0
 		if len(q.waiting) > 0 || q.closed {

@@ -14,14 +14,14 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// readers is how many connections read at once.
+// readers is the number of concurrent reading connections.
 const readers = 4
 
-// A reader has the connections that read what is committed. In WAL mode they do not
-// wait for the writer, nor it for them.
+// A reader has the connections that read committed data. In WAL mode, readers and the writer do not
+// wait for each other.
 type reader struct {
 	db   *sql.DB
-	gate *gate // what was read is answered when it is synced
+	gate *gate // answers wait until their data is synced
 	get  *sql.Stmt
 	page *sql.Stmt
 
@@ -53,8 +53,7 @@ func openReader(ctx context.Context, path string, cfg Config, g *gate) (*reader,
 
 func (r *reader) close() error { return r.db.Close() }
 
-// Get implements [lease.Store]. It does not wait for operations that change
-// something.
+// Get implements [lease.Store]. It does not wait for operations that change leases.
 func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	if err := lease.ValidateName(name); err != nil {
 		return lease.Record{}, err
@@ -84,9 +83,9 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 	return row.Record(now), nil
 }
 
-// storeExpiry stores the time before any answer says that a lease has expired, unless a later
-// one is stored: the store may be opened again with an earlier clock. So each expiry
-// costs one transaction at most, which others share.
+// storeExpiry stores the time before any answer says that a lease has expired, unless a later time
+// is stored already, because the store may be opened again with an earlier clock. So each expiry
+// costs at most one transaction, which other requests share.
 func (s *Store) storeExpiry(ctx context.Context, now time.Time, rows ...*record) error {
 	stored := moment(s.seen.Load())
 	for _, row := range rows {
@@ -160,15 +159,15 @@ func waitError(ctx context.Context) error {
 	return fmt.Errorf("lease/sqlite: waiting for the file: %w", context.Cause(ctx))
 }
 
-// The places that are due: of names that have to be looked at, and of those that a sweep
-// has counted, and that may be forgotten.
+// The due places: of names to sweep, and of names that a sweep has counted and that may be
+// forgotten.
 const (
 	selectDue   = "SELECT swept, at, name FROM due WHERE swept = 0 AND at <= ? ORDER BY at LIMIT ?"
 	selectEnded = "SELECT swept, at, name FROM due WHERE swept = 1 AND at <= ? ORDER BY at LIMIT ?"
 )
 
-// due returns up to limit names that a sweep has something to do with, the oldest first.
-// Each kind has at least half of them if it needs it.
+// due returns up to limit names that a sweep has work for, the oldest first. Each kind gets at
+// least half of them if it needs it.
 func (r *reader) due(ctx context.Context, now time.Time, retention time.Duration, limit int) ([]dueName, error) {
 	ended, err := dueNames(ctx, r.ended, now.Add(-retention), limit)
 	if err != nil {

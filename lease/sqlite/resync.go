@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// notSynced keeps readers from what may not be on the disk, until resync succeeds.
+// notSynced keeps readers from data that may not be on the disk, until resync succeeds.
 func (w *writer) notSynced(cause error) error {
 	w.unsynced = true
 	return w.silence(&FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: cause})
@@ -18,16 +18,16 @@ func (w *writer) silence(err error) error {
 	return err
 }
 
-// resync makes up for a sync that failed. What was acknowledged before is on the disk; of
-// what was committed since, the system may have dropped what it could not write, and have
-// noted it as written, so that another sync would find nothing to do.
+// resync recovers from a failed sync. Everything acknowledged before is on the disk. As for later
+// commits, the system may have dropped data that it could not write, and may have marked it as
+// written. Then another sync would find nothing to do.
 func (w *writer) resync() error {
 	if !w.unsynced {
 		return nil
 	}
 	if err := w.writeAgain(w.conn); errors.Is(err, errDropped) {
-		// The index of the WAL, which other connections share, tells of what is not there: a
-		// checkpoint would spoil the file. Only the end of the process ends the index.
+		// The index of the WAL, which other connections share, refers to frames that are not there:
+		// a checkpoint would damage the file. Only the end of the process ends the index.
 		w.lost = true
 		return w.stop(&FileError{Op: opSync, Path: w.path, Condition: ErrIO, Cause: err})
 	} else if err != nil {
@@ -39,7 +39,7 @@ func (w *writer) resync() error {
 	return nil
 }
 
-// writeAgain writes what is in the WAL once more and syncs it, while nobody else writes.
+// writeAgain writes the content of the WAL again and syncs it, while no other connection writes.
 func (w *writer) writeAgain(c *conn) error {
 	frames := int64(0)
 	if err := c.each("PRAGMA wal_checkpoint(NOOP)", 3, func(n []int64) { frames = n[1] }); err != nil {
@@ -60,7 +60,7 @@ func (w *writer) writeAgain(c *conn) error {
 
 var errDropped = errors.New("the system dropped what it could not write")
 
-// writeAgain writes so many frames, if they are what SQLite wrote.
+// writeAgain writes that many frames, if they are the ones SQLite wrote.
 func (w *wal) writeAgain(frames int64) error {
 	if frames <= 0 {
 		return nil
@@ -83,14 +83,14 @@ func (w *wal) writeAgain(frames int64) error {
 	return err
 }
 
-// The lengths of what stands before the first frame of a WAL and before the page of each.
+// The sizes of the header of a WAL, and of the header of each frame.
 const (
 	walHead   = 32
 	frameHead = 24
 )
 
-// countFrames is how many frames at the start of a WAL are whole, by the checksums that
-// each continues: https://www.sqlite.org/fileformat2.html#walformat.
+// countFrames returns how many frames at the start of a WAL are complete, by their running
+// checksums: https://www.sqlite.org/fileformat2.html#walformat.
 func countFrames(text []byte) int64 {
 	sum, ok := sumHead(text)
 	if !ok {
@@ -108,7 +108,7 @@ func countFrames(text []byte) int64 {
 	return n
 }
 
-// sumHead is the checksum of what stands before the first frame; false if it is not whole.
+// sumHead returns the checksum of the WAL's header; false if it is not complete.
 func sumHead(text []byte) (walSum, bool) {
 	if len(text) < walHead {
 		return walSum{}, false

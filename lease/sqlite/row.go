@@ -12,13 +12,13 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A record is what the file has of a name.
+// A record is the file's data of a name.
 type record struct {
 	rules.Row
 	place place
 }
 
-// live reports whether a lease is to be counted when it expires.
+// live reports whether a lease counts when it expires.
 func live(row *rules.Row) bool { return row.Token != 0 && row.ReleasedAt.IsZero() && !row.Cleared }
 
 const columns = 18
@@ -76,7 +76,7 @@ func encode(r *record) (rawRow, error) {
 	return raw, nil
 }
 
-// checksum finds a bit that was changed in the file, which SQLite does not.
+// checksum detects a changed bit in the file, which SQLite does not.
 func (r *rawRow) checksum() int64 {
 	text := make([]byte, 0, 512)
 	for _, s := range [...]string{r.name, r.holder, r.id, r.key, r.metadata} {
@@ -97,8 +97,8 @@ func checksum(text []byte, numbers ...int64) int64 {
 	return 1<<32 | int64(crc32.Checksum(text, castagnoli))
 }
 
-// scan fills r with what the driver returned. The table is STRICT and has no NULL,
-// so a value of another type is damage.
+// scan fills r with the driver's values. The table is STRICT and has no NULL, so a value of another
+// type is damage.
 func (r *rawRow) scan(values []driver.Value) error {
 	for i, field := range r.fields() {
 		ok := false

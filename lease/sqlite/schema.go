@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// applicationID marks the files of this package, as user_version counts migrations.
+// applicationID marks the files of this package; user_version counts migrations.
 const applicationID = 0x70676c31 // "pgl1"
 
-// migrations lead from each version of the file to the next, the first from an empty
-// one. None is ever changed.
+// migrations lead from each version of the file to the next, the first from an empty one. None is
+// ever changed.
 var migrations = []string{
 	`CREATE TABLE leases (
 		name            TEXT    NOT NULL PRIMARY KEY,
@@ -36,10 +36,9 @@ var migrations = []string{
 	) STRICT;
 	INSERT INTO state VALUES (1, 0, 0);`,
 
-	// Where sweeps find what they have to do, how many leases end when, and what tokens
-	// are reserved. The triggers are for other programs that change rows: what this package
-	// writes fires none but leases_delete. A version 1 has no reserve: what its WAL had and
-	// lost is less than a million changes.
+	// Tables with a sweep's work, the ends of leases, and the reserved tokens. The triggers are for
+	// other programs that change rows: this package's own writes fire none but leases_delete. A
+	// version 1 has no reserve: its WAL had, and lost, less than a million changes.
 	`ALTER TABLE leases ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
 	ALTER TABLE leases ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
 	ALTER TABLE leases ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;
@@ -85,7 +84,7 @@ var migrations = []string{
 	END;`,
 }
 
-// prepareFile checks the file and brings it to the present version.
+// prepareFile checks the file and updates it to the current version.
 func (c *conn) prepareFile() error {
 	version, err := c.integer("PRAGMA user_version")
 	if err != nil {
@@ -102,7 +101,7 @@ func (c *conn) prepareFile() error {
 	if empty := version == 0 && id == 0 && tables == 0; !empty && id != applicationID || version > int64(len(migrations)) {
 		return fmt.Errorf("%w: application_id %d, user_version %d", ErrForeign, id, version)
 	}
-	// Only now, so that a file of somebody else is left as it is.
+	// Only now, so that a foreign file stays unchanged.
 	if err := c.run("PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	}
@@ -134,12 +133,12 @@ func (c *conn) migrate(version int) error {
 	return nil
 }
 
-// checkedPages bounds the files that Open reads as a whole, so that it takes no longer
-// the more names there are. Of larger ones what is read is checked when it is read.
+// checkedPages bounds the files that Open reads completely, so that its duration does not grow with
+// the number of names. Larger files are checked page by page when they are read.
 const checkedPages = 8192
 
-// check reads the whole file, for pages that are damaged or missing, if it is not large.
-// A store that cannot read a row must not take its name for free.
+// check reads the whole file, if it is not large, to find damaged or missing pages. If a store
+// cannot read a row, it must not take its name for free.
 func (c *conn) check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

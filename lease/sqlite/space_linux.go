@@ -2,7 +2,7 @@ package sqlite
 
 import "syscall"
 
-// space is how many bytes this user can still write in a directory.
+// space returns how many bytes this user can still write in a directory.
 func space(dir string) (uint64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

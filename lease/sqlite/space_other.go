@@ -4,5 +4,5 @@ package sqlite
 
 import "math"
 
-// space is not known here.
+// space is unknown on this system.
 func space(string) (uint64, error) { return math.MaxUint64, nil }

@@ -8,12 +8,12 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A state is what is stored of the whole store, by each transaction.
+// A state is the stored state of the whole store. Each transaction stores it.
 type state struct {
 	floor    uint64    // tokens and versions are above it
 	reserved uint64    // and at most this; 0 = the store was closed, and all were at most floor
 	era      uint64    // counts the times that the store was opened
-	seen     time.Time // the last time by which something was answered
+	seen     time.Time // the last time on which an answer was based
 }
 
 const (
@@ -21,10 +21,10 @@ const (
 	putState    = "REPLACE INTO state (one, floor, reserved, era, seen_at, sum) VALUES (1, ?, ?, ?, ?, ?)"
 )
 
-// reserve is how many tokens and versions are reserved at once, in the file itself, before
-// the first of them is given. They are skipped if the store is not closed, so that a WAL
-// that was lost repeats none. 2^33 times that are exact in a JSON reader that has
-// floating-point numbers only. When so few are left, more are reserved.
+// reserve is how many tokens and versions are reserved at once, in the file itself, before the
+// first of them is given. If the store is not closed, they are skipped, so that a lost WAL repeats
+// none. A JSON reader with only floating-point numbers keeps 2^33 times that exactly. When few are
+// left, more are reserved.
 const (
 	reserve  = 1 << 20
 	fewLeft  = 1 << 18
@@ -50,8 +50,8 @@ func scanState(values []driver.Value) (state, error) {
 	return state{floor: uint64(n[0]), reserved: uint64(n[1]), era: uint64(n[2]), seen: moment(n[3])}, nil
 }
 
-// next is the state of the store when it is opened: whatever the file has lost, all
-// tokens that were given are at most the new floor.
+// next returns the state of the store after opening. Whatever the file has lost, all tokens that
+// were given are at most the new floor.
 func (s state) next() (state, error) {
 	s.era++
 	s.floor = max(s.floor, s.reserved)

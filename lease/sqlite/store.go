@@ -13,17 +13,17 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A Store keeps leases in a file. It is safe for concurrent use. Operations that
-// change something are decided one after the other, by one goroutine, those that
-// come together in one transaction. A context ends the wait for it: what was not
-// begun by then is left out, of the rest the outcome is unknown.
+// A Store keeps leases in a file. It is safe for concurrent use. One goroutine decides all changes,
+// one after the other; requests that arrive together share a transaction. If a context ends, its
+// operation stops waiting: if the request was not begun, it is dropped; else the outcome is
+// unknown.
 type Store struct {
 	path      string
 	clock     clock
 	counters  *counters
 	queue     *queue
 	reader    *reader
-	seen      *atomic.Int64 // the last time that is stored, in nanoseconds
+	seen      *atomic.Int64 // the last stored time, in nanoseconds
 	sweepTime time.Duration
 	close     func() error // once
 	wg        sync.WaitGroup
@@ -55,7 +55,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Leas
 	return granted, nil
 }
 
-// detach returns a request that shares nothing with its caller, to be kept in memory.
+// detach returns a request that shares no memory with its caller's, to be kept.
 func detach(r lease.AcquireRequest) lease.AcquireRequest {
 	r.Name, r.Holder, r.IdempotencyKey = strings.Clone(r.Name), strings.Clone(r.Holder), strings.Clone(r.IdempotencyKey)
 	r.Metadata = clone(r.Metadata)
@@ -68,7 +68,7 @@ func (t *txn) acquire(r lease.AcquireRequest, id string) (lease.Lease, error) {
 		return lease.Lease{}, err
 	}
 	floor := t.w.state.floor
-	if row.Token == 0 { // nobody knows any more which tokens it had, if it had any
+	if row.Token == 0 { // the tokens that it may have had are forgotten
 		floor = t.top
 	}
 	next, l, err := rules.Acquire(row, floor, t.now, r, id)
@@ -143,7 +143,7 @@ func (t *txn) release(c lease.Claim) error {
 	return nil
 }
 
-// do has the writer decide a request, and waits until that is committed.
+// do makes the writer decide a request, and waits until that is committed.
 func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
 	r := &request{ctx: ctx, decide: decide, done: make(chan struct{})}
 	if err := s.queue.add(r); err != nil {
@@ -160,12 +160,12 @@ func (s *Store) do(ctx context.Context, decide func(*txn) error) error {
 	}
 }
 
-// Stats is what a Store did since it was opened.
+// Stats are the counts of a Store since it was opened.
 type Stats struct {
 	Requests     uint64 // that were decided, or failed with their transaction
 	Transactions uint64 // that decided them: one sync each, if they changed anything
 	Busy         uint64 // requests that failed with *lease.BusyError because of another program, or because too many waited
-	Failed       uint64 // requests whose transaction failed for another reason, a full disk for one
+	Failed       uint64 // requests whose transaction failed for another reason, such as a full disk
 }
 
 // Stats returns the counts.
@@ -179,11 +179,11 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// Close finishes what was accepted, then closes the file. What comes later gets
-// ErrClosed. Of several calls all wait, and return the same.
+// Close finishes all accepted requests, then closes the file. Later requests get ErrClosed. All
+// concurrent calls wait, and return the same.
 func (s *Store) Close() error { return s.close() }
 
-// clone copies metadata; none is nil.
+// clone copies metadata; empty metadata is nil.
 func clone(metadata map[string]string) map[string]string {
 	if len(metadata) == 0 {
 		return nil

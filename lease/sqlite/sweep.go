@@ -9,18 +9,18 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// sweepSize is how many names a sweep decides in one transaction, and sweepTime how long
-// it begins others. So what a sweep takes does not grow with what there is to do, and who
-// acquires meanwhile waits for some milliseconds of it.
+// sweepSize is how many names a sweep decides in one transaction, and sweepTime how long it begins
+// further transactions. So the cost of a sweep does not grow with the backlog, and an acquire
+// meanwhile waits for some milliseconds of it.
 const (
 	sweepSize = 32
 	sweepTime = 10 * time.Millisecond
 )
 
-// Sweep implements [lease.Store]. It reads some names that are due without the writer,
-// decides them in a transaction, which other requests share, and so on, until nothing is
-// due, SweepRequest.Limit names were looked at, or 10 ms have passed. At last it asks what
-// is held. If one of the transactions fails, the result says what the ones before did.
+// Sweep implements [lease.Store]. It reads some due names without the writer, and decides them in a
+// transaction, which other requests share. It repeats that until nothing is due, SweepRequest.Limit
+// names were read, or 10 ms have passed. At last it counts the held leases. If a transaction fails,
+// the result has the counts of the ones before.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepResult, error) {
 	var total lease.SweepResult
 	if err := r.Validate(); err != nil {
@@ -47,8 +47,8 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (lease.SweepRes
 	return total, err
 }
 
-// sweepSome decides up to limit names in one transaction, adds what it did to total, and
-// returns how many were due.
+// sweepSome decides up to limit names in one transaction, adds its counts to total, and returns how
+// many were due.
 func (s *Store) sweepSome(ctx context.Context, retention time.Duration, limit int, total *lease.SweepResult) (int, error) {
 	due, err := s.reader.due(ctx, s.clock.now(), retention, limit)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) sweepSome(ctx context.Context, retention time.Duration, limit in
 	return len(due), nil
 }
 
-// sweep decides on one name, which may have changed since it was found.
+// sweep decides about one name, which may have changed since it was found.
 func (t *txn) sweep(d dueName, retention time.Duration, result *lease.SweepResult) error {
 	e, err := t.known(d)
 	if e == nil {

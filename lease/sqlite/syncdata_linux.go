@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// syncData makes what was written to f survive a crash of the machine.
+// syncData makes data written to f survive a crash of the machine.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

@@ -4,5 +4,5 @@ package sqlite
 
 import "os"
 
-// syncData makes what was written to f survive a crash of the machine.
+// syncData makes data written to f survive a crash of the machine.
 func syncData(f *os.File) error { return f.Sync() }

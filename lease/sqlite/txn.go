@@ -9,31 +9,31 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A txn is one transaction, in which requests that came together are decided one
-// after the other. What they change is kept here until all are decided, so that a
-// row is written once however many of them changed it.
+// A txn is one transaction, which decides requests that came together, one after the other. It
+// keeps their changes until all are decided, so that each row is written once, however many
+// requests changed it.
 type txn struct {
 	w     *writer
 	now   time.Time // the same for all: the transaction is one moment
 	top   uint64    // the greatest version of any name, ever
-	seen  bool      // an answer depends on the time: it must be stored
+	seen  bool      // an answer depends on the time, which must be stored
 	names map[string]*entry
-	stray []dueName // places where a name is not
-	tally tally     // what changes
+	stray []dueName // wrong places of names
+	tally tally     // changes of the counts
 	err   error     // a row could not be read, or must not be written: the transaction fails
 }
 
 // An entry is a name in a transaction.
 type entry struct {
-	old     *record   // as it is stored; nil = it is not
-	row     rules.Row // as it will be; zero = it will not
+	old     *record   // as it is stored; nil = not stored
+	row     rules.Row // as it will be; zero = it will not be stored
 	changed bool
 	place   place // where a sweep has put it; zero = see placeFor
 }
 
 var errReserved = errors.New("more tokens have to be reserved, which another program that reads the file may hold up")
 
-// row returns what is stored of a name; the zero Row if nothing is.
+// row returns the stored row of a name; the zero Row if there is none.
 func (t *txn) row(name string) (rules.Row, error) {
 	e, err := t.entry(name)
 	if err != nil {
@@ -54,18 +54,18 @@ func (t *txn) entry(name string) (*entry, error) {
 	e := &entry{old: old}
 	if old != nil {
 		e.row = old.Row
-		// Whoever was answered that a lease has expired must not find it current after a restart with a
-		// clock that was set back.
+		// A client that received the expiry of a lease must not find it current after a restart
+		// with a clock that was set back.
 		t.seen = t.seen || hasExpired(&e.row, t.now) && e.row.ExpiresAt.After(t.w.seen)
 	}
 	t.names[name] = e
 	return e, nil
 }
 
-// hasExpired reports whether a row says at a time that its lease has expired.
+// hasExpired reports whether a row shows its lease as expired at a time.
 func hasExpired(row *rules.Row, now time.Time) bool { return live(row) && !now.Before(row.ExpiresAt) }
 
-// replace puts next, unless it is the row that was stored before.
+// replace stores next, unless it is the row that was stored before.
 func (t *txn) replace(row, next rules.Row) {
 	if next.Version != row.Version {
 		t.put(next, place{})
@@ -80,15 +80,14 @@ func (t *txn) put(row rules.Row, at place) {
 	e.row, e.changed, e.place = row, true, at
 }
 
-// drop forgets a name. The next lease of it gets a token above all.
+// drop forgets a name. Its next lease gets a token above all others.
 func (t *txn) drop(row rules.Row) {
 	t.top = max(t.top, row.Version, row.Token)
 	e := t.names[row.Name]
 	e.row, e.changed = rules.Row{}, true
 }
 
-// write brings the changes to SQLite, and the time with them, and reports whether there
-// are any.
+// write writes the changes and the time to SQLite, and reports whether there are any.
 func (t *txn) write(c *conn) (wrote bool, err error) {
 	t.tally = make(tally)
 	for name, e := range t.names {
@@ -133,7 +132,7 @@ func (t *txn) store(c *conn, name string, e *entry) error {
 		if e.old == nil {
 			return nil
 		}
-		return c.exec(c.drop, name) // a trigger takes its place away
+		return c.exec(c.drop, name) // a trigger removes its place
 	}
 	if live(&e.row) {
 		t.tally[period(e.row.ExpiresAt)]++
@@ -158,7 +157,7 @@ func (t *txn) store(c *conn, name string, e *entry) error {
 	return c.exec(c.put, raw.values(c.row[:0])...)
 }
 
-// keep remembers what was committed.
+// keep caches the committed rows.
 func (w *writer) keep(t *txn) {
 	w.top = t.top
 	for name, e := range t.names {
@@ -177,7 +176,7 @@ func (w *writer) keep(t *txn) {
 	}
 }
 
-// row returns what the file has of a name; nil if nothing.
+// row returns the file's record of a name; nil if there is none.
 func (w *writer) row(name string) (*record, error) {
 	if row := w.rows.get(name); row != nil {
 		return row, nil
@@ -199,13 +198,13 @@ func (w *writer) row(name string) (*record, error) {
 	return row, nil
 }
 
-// dueName is a name and a place that it has in the table due.
+// A dueName is a name and one of its places in the table due.
 type dueName struct {
 	place
 	name string
 }
 
-// known makes sure that d is the place of its name, and if not, takes it away.
+// known checks that d is the place of its name, and if not, removes it.
 func (t *txn) known(d dueName) (*entry, error) {
 	e, err := t.entry(d.name)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// walProblem says what is wrong with the WAL at this path, which a process that was killed
-// has left, "" if nothing can be seen: the last frame may be half written, as a kill leaves
-// it, and a WAL that was cut at a frame looks like one that ends there.
+// walProblem returns what is wrong with the WAL at this path that a killed process left; "" if
+// nothing shows. The last frame may be half written, as after a kill. A WAL that was cut at a frame
+// looks like one that ends there.
 func walProblem(path string) string {
 	text, err := os.ReadFile(path)
 	switch _, whole := sumHead(text); {

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A writer is the goroutine that changes the file, and what belongs to it.
+// A writer is the goroutine that changes the file, with its state.
 type writer struct {
 	path     string
 	dsn      string
@@ -31,33 +31,33 @@ type writer struct {
 	shared  atomic.Int64 // seen, for readers
 	top     uint64       // the greatest version of any name, ever; not stored
 	tally   tally
-	version int64 // after the last commit; if it is another now, another program changed the file
+	version int64 // after the last commit; if it differs now, another program changed the file
 	damage  error // once damage is found, nothing more is read or written
 
 	tried time.Time // to reserve more tokens
 
-	unsynced bool // a sync failed, and what was committed is not known to be on the disk
-	lost     bool // it is known not to be: SQLite must not touch the file any more
+	unsynced bool // a sync failed: commits may not be on the disk
+	lost     bool // commits are known not to be on the disk: SQLite must not touch the file any more
 
-	proven time.Time // of the last transaction that was stored; zero if one failed since
-	full   bool      // the disk was, and has not been seen to have space since
+	proven time.Time // of the last stored transaction; zero if one failed since
+	full   bool      // the disk was full, and no space has been seen since
 }
 
 type counters struct {
 	busy, failed, transactions, requests atomic.Uint64
 }
 
-// gatherTurns is how often, at most, the writer lets other goroutines run before it
-// takes a batch. It never waits for one.
+// gatherTurns is how often, at most, the writer lets other goroutines run before it takes a batch.
+// It never waits for one.
 const gatherTurns = 16
 
 // run serves the queue until it is closed and empty.
 func (w *writer) run(q *queue) {
 	for batch := q.take(); len(batch) > 0; batch = q.take() {
 		w.serve(batch)
-		// Those that were answered and go on at once come before the next batch is taken:
-		// else clients would fall into two halves, each waiting through the sync of the
-		// other, and a sync for half as many costs the same.
+		// Clients that were answered and continue at once come before the next batch is taken. Else
+		// clients would fall into two halves, each waiting through the sync of the other. A sync
+		// for half as many costs the same.
 		for turn := 0; turn < gatherTurns && q.length() < len(batch); turn++ {
 			runtime.Gosched()
 		}
@@ -66,8 +66,8 @@ func (w *writer) run(q *queue) {
 
 const opSync = "sync"
 
-// serve decides a batch in one transaction and answers it after the commit. If the
-// transaction fails, nothing of it stays, in the file or in memory.
+// serve decides a batch in one transaction and answers it after the commit. If the transaction
+// fails, nothing of it stays, in the file or in memory.
 func (w *writer) serve(batch []*request) {
 	verdicts := make([]error, len(batch))
 	op, err := w.transact(batch, verdicts)
@@ -85,7 +85,7 @@ func (w *writer) serve(batch []*request) {
 	}
 }
 
-// transact returns what it was doing when an error came.
+// transact returns the operation in which an error came.
 func (w *writer) transact(batch []*request, verdicts []error) (op string, err error) {
 	if op, err = w.begin(); err != nil {
 		return op, err
@@ -93,7 +93,7 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	t := &txn{w: w, now: w.clock.now(), top: w.top, names: make(map[string]*entry)}
 	for i, r := range batch {
 		if verdicts[i] = r.ctx.Err(); verdicts[i] != nil {
-			continue // nobody waits for it
+			continue // its caller has left
 		}
 		verdicts[i] = r.decide(t)
 		if t.err != nil {
@@ -126,8 +126,8 @@ func (w *writer) transact(batch []*request, verdicts []error) (op string, err er
 	return "", nil
 }
 
-// begin opens the connection, if it has to be, and a transaction. If another program
-// changed the file, what is remembered of it is forgotten.
+// begin opens the connection, if necessary, and a transaction. If another program changed the file,
+// begin empties the cache.
 func (w *writer) begin() (op string, err error) {
 	if w.damage != nil {
 		return "begin", w.damage
@@ -177,12 +177,12 @@ func (w *writer) open(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	w.conn, w.version = c, -1 // which none is, so the first transaction loads
+	w.conn, w.version = c, -1 // no version is -1, so the first transaction loads
 	return nil
 }
 
-// settle syncs what a migration, or a process that was killed, has left in the WAL, and
-// moves it into the file. If another program reads the file, that has to wait.
+// settle syncs the WAL of a migration, or of a killed process, and moves it into the file. If
+// another program reads the file, that has to wait.
 func (w *writer) settle(c *conn) error {
 	if err := w.writeAgain(c); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (w *writer) settle(c *conn) error {
 	return nil
 }
 
-// fail undoes what a transaction may have left and says what the matter is.
+// fail undoes what a transaction may have left, and returns its error for the requests.
 func (w *writer) fail(op string, err error, requests int) error {
 	err = explain(op, w.path, err)
 	w.note(err)
@@ -215,14 +215,14 @@ func (w *writer) fail(op string, err error, requests int) error {
 	}
 	_ = w.conn.exec(w.conn.rollback) // an error says that SQLite has rolled back by itself
 	if !again {
-		// Only a new connection is certain to show what the file has.
+		// Only a new connection is certain to show the file's content.
 		_ = w.conn.close()
 		w.conn = nil
 	}
 	return err
 }
 
-// stop ends all reading and writing, which fail from now on with what it returns.
+// stop ends all reading and writing, which fail from now on with the returned error.
 func (w *writer) stop(reason *FileError) error {
 	stopped := *reason
 	stopped.Stopped = true
