@@ -30,14 +30,14 @@ func ExampleElector_Run() {
 	// released: true
 }
 
-// A Hook is how a framework such as fx starts and stops things. The ctx of OnStart ends as
-// soon as all has started.
+// A Hook is the way in which a framework such as fx starts and stops components. The ctx of OnStart ends as
+// soon as all components have started.
 type Hook struct {
 	OnStart, OnStop func(ctx context.Context) error
 }
 
-// In a framework that starts and stops things. OnStart fails if the node can never lead, as
-// with a wrong password. OnStop waits for the work to end, and only then others lead.
+// In a framework that starts and stops components. OnStart fails if the node can never lead, for example
+// because of a wrong password. OnStop waits for the work to end. Only then can others lead.
 func ExampleElector_Start() {
 	elector, err := leader.New(leader.Config{Name: "scheduler", Backend: leadertest.NewElection().Backend()})
 	if err != nil {
@@ -80,7 +80,7 @@ func ExampleElector_Start() {
 	// stop: <nil>
 }
 
-// Work in small steps, each of which looks first.
+// Work in small steps, and check IsLeader before each.
 func ExampleElector_IsLeader() {
 	config := leader.NewConfig("node-1")
 	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
@@ -91,7 +91,7 @@ func ExampleElector_IsLeader() {
 	if err := elector.Start(context.Background()); err != nil {
 		log.Fatal(err)
 	}
-	for jobs := 0; jobs < 2; { // a program goes on for ever
+	for jobs := 0; jobs < 2; { // a program runs until it is stopped
 		if !elector.IsLeader() {
 			<-time.After(10 * time.Millisecond) // a second, in a program
 			continue
@@ -106,8 +106,8 @@ func ExampleElector_IsLeader() {
 	// <nil>
 }
 
-// Wait for leadership, and work while it lasts. Run does the same and also keeps
-// leadership, when it is given up, until the work has returned.
+// Wait for leadership, and work while it lasts. Run does the same. When leadership is given up, Run also
+// keeps it until the work has returned.
 func ExampleElector_WaitForLeadership() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -138,7 +138,7 @@ func ExampleElector_WaitForLeadership() {
 	// leader: jobs was stopped: not the leader
 }
 
-// These are the times that a Config has by default, and three failed renewals in a row.
+// These are the default times of a Config, and three failed renewals in a row.
 func ExampleNewConfig() {
 	config := leader.NewConfig("node-1") // such as os.Getenv("POD_NAME")
 	config.Name, config.Backend = "jobs", leadertest.NewElection().Backend()
@@ -192,7 +192,7 @@ func ExampleTerm() {
 	// 1.41 refused: a later leader has written
 }
 
-// A node tells somebody when leadership is taken away from it; what it gave up itself is no loss.
+// A node reports when it loses leadership. Leadership that the node gave up itself is not a loss.
 func ExampleCallbacks_onLost() {
 	election := leadertest.NewElection()
 	backend := election.Backend()

@@ -82,7 +82,7 @@
 //   - Two Backends of one identity exclude each other. A renewal is of the leadership that TryAcquire began,
 //     never of a later one. Renew never reports success for a lease that had ended, even if nobody took
 //     leadership.
-//   - An incomplete record is an error and is not overwritten.
+//   - Anything but a whole record is an error and is not overwritten.
 //
 // # What it does not guarantee
 //

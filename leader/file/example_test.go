@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/leader/file"
 )
 
-// Of the processes that name one file, one runs the work.
+// Of all processes that use the same file, one runs the work.
 func ExampleNewBackend() {
 	dir, err := os.MkdirTemp("", "election")
 	if err != nil {

@@ -24,7 +24,7 @@ func ExampleNewFromEnv() {
 	// Output: not in a pod
 }
 
-// Outside of a cluster, a kubeconfig says where it is.
+// Outside of a cluster, a kubeconfig gives its address and credentials.
 func ExampleNewFromConfig() {
 	api := apitest.New() // in place of a cluster
 	defer api.Close()

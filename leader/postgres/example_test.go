@@ -21,7 +21,7 @@ func ExampleInTx() {
 			return err
 		})
 		if errors.Is(err, leader.ErrNotLeader) {
-			return nil // whoever leads now does it
+			return nil // the present leader does it
 		}
 		return err
 	}

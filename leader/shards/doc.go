@@ -1,5 +1,5 @@
 // Package shards spreads shards evenly over the nodes that take part. One node at a time owns each shard, and
-// shards move only when needed. A shard is a name: a tenant, a partition, a customer.
+// shards move with care. A shard is a name: a tenant, a partition, a customer.
 //
 //	node, err := shards.New(shards.Config{Name: "tenants", Backend: backend, Shards: tenants})
 //	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The work of a shard writes in its term, or not at all.
+// The work of a shard commits its writes in its term, or not at all.
 func ExampleInTx() {
 	poll := func(ctx context.Context, pool *pgxpool.Pool, s shards.Shard) error {
 		err := postgres.InTx(ctx, pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -22,7 +22,7 @@ func ExampleInTx() {
 			return err
 		})
 		if errors.Is(err, leader.ErrNotLeader) {
-			return nil // whoever owns it now does it
+			return nil // the present owner does it
 		}
 		return err
 	}
