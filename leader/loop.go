@@ -22,11 +22,11 @@ type drive struct {
 
 	took      int       // number of attempts that the last success took
 	attempts  int       // since resetRetry
-	first     time.Time // begin of the first of these attempts
+	first     time.Time // start of the first of these attempts
 	lastDelay time.Duration
 	next      time.Time // when the next attempt is due
 	pending   bool      // the last attempt is not finished and continues
-	tried     time.Time // begin of the last attempt
+	tried     time.Time // start of the last attempt
 	rushed    int       // consecutive attempts that came soon after the one before
 	aside     bool      // stands aside, and has not yet checked whether another candidate waits
 	waitable  bool      // the last attempt found another leader: the backend may wait for its end

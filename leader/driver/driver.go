@@ -132,6 +132,6 @@ type (
 type Holder struct {
 	Identity string
 	Term     Term
-	Since    time.Time // begin of the term, by the backend's clock
+	Since    time.Time // start of the term, by the backend's clock
 	Detail   string    // further details that help to find it: "pid 4711, 10.0.0.7"
 }

@@ -50,7 +50,7 @@
 //	holderIdentity        the leader: identity_suffix; empty = nobody
 //	leaseDurationSeconds  how long leadership lasts without a renewal
 //	renewTime             the last renewal, by the leader's clock
-//	acquireTime           the begin of the term, by the leader's clock
+//	acquireTime           the start of the term, by the leader's clock
 //	leaseTransitions      the term
 //
 // The suffix is random and new in each Backend. So two pods of one name, or a pod and its restarted

@@ -17,7 +17,7 @@ type Election struct {
 	all        []*Backend
 }
 
-// A leadership lasts from its begin to its end. It is guarded by the Election's mu.
+// A leadership lasts from its start to its end. It is guarded by the Election's mu.
 type leadership struct {
 	owner    *Backend // nil if it was stolen
 	identity string

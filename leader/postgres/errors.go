@@ -39,7 +39,7 @@ type PendingError struct {
 	PID             uint32
 	ApplicationName string    // of that session
 	Role            string    // of that session, or of the role that prepared the transaction
-	Since           time.Time // begin of the guarded transaction
+	Since           time.Time // start of the guarded transaction
 	Prepared        string    // gid of a prepared transaction; COMMIT PREPARED or ROLLBACK PREPARED ends it
 	// Needs is the privilege that the candidate's role lacks to end the guarded transaction's session after
 	// Config.GuardTimeout. It is "" if none is missing, or if the session is not to be ended.

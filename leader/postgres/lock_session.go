@@ -37,7 +37,7 @@ type lockSession struct {
 	leads       bool
 	warm        bool          // the server has planned its statements
 	compared    int           // number of looks for the leader's name for the election
-	began       time.Time     // begin of the takeover
+	began       time.Time     // start of the takeover
 	guards      guards        // guards that the takeover waits for
 	blocker     blocker       // what the takeover waits for, or waited for last
 	logged      blocker       // the blocker that was logged last

@@ -97,7 +97,7 @@ type Patience struct {
 // maxCheck is the longest time between two checks for a client that may have gone.
 const maxCheck = time.Second
 
-// Statements are a single guard, and a pair of guards for the begin and the end of a transaction.
+// Statements are a single guard, and a pair of guards for the start and the end of a transaction.
 type Statements struct{ alone, first, second string }
 
 // NewStatements returns the guards for refusals, which are WHENs of a CASE with the parameters $2 to $last.
@@ -122,7 +122,7 @@ func Guard(ctx context.Context, tx pgsession.Tx, g Guarding) error {
 	return refusedBy(pgsession.TxExec(ctx, tx, g.Statements.alone, g.args()...))
 }
 
-// GuardFirst is Guard at the begin of a transaction, which it marks. GuardAgain later checks that there was a
+// GuardFirst is Guard at the start of a transaction, which it marks. GuardAgain later checks that there was a
 // transaction.
 func GuardFirst(ctx context.Context, tx pgsession.Tx, g Guarding, mark string) error {
 	return refusedBy(pgsession.TxSend(ctx, tx, g.Statements.first, append([]any{mark}, g.args()...)...))

@@ -18,7 +18,7 @@ type Guarded struct {
 	Role            string `json:"role"`
 	State           string `json:"state"` // pg_stat_activity.state: "idle in transaction", "active"
 	Prepared        string `json:"prepared"`
-	SinceMicro      int64  `json:"since"` // begin, or time of PREPARE; microseconds since 1970
+	SinceMicro      int64  `json:"since"` // start, or time of PREPARE; microseconds since 1970
 	StartMicro      int64  `json:"start"` // start of the session
 	MayEnd          bool   `json:"may_end"`
 	Superuser       bool   `json:"superuser"`
