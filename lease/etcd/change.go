@@ -13,19 +13,19 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A change is what one transaction does to a name.
+// A change is the effect of one transaction on a name.
 type change struct {
-	v        *view     // what it was decided by: if that is not so any more, nothing is done
-	row      rules.Row // what is stored then
+	v        *view     // the view on which it was decided: if that changed, nothing is done
+	row      rules.Row // the new row
 	acquires bool      // its token is the revision of the transaction
 	needs    bool      // only while the lease of v goes on
 	marks    [kinds]mark
-	fresh    []mark // of marks, those that were got for the change
+	fresh    []mark // those of marks that were granted for the change
 	reused   bool   // some of them were spare
-	done     bool   // the transaction was
+	done     bool   // the transaction was done
 }
 
-// keep leaves a mark as it is.
+// keep leaves a mark unchanged.
 func (c *change) keep(k kind) { c.marks[k] = c.v.marks[k] }
 
 // add gets an etcd lease for a mark.
@@ -37,10 +37,10 @@ func (c *change) add(ctx context.Context, s *Store, k kind, asked int64) error {
 	return err
 }
 
-// commit is the transaction. It returns the token of what is stored then, 0 if something
-// else came before: then nothing was done; or if it renewed a lease while etcd's leader
-// changed: that was done, but who counts the lease is not known, so it is to be done again.
-// After an error it is not known whether it was done.
+// commit runs the transaction. It returns the token of the new row, or 0 if the change must be
+// decided again. That is so if something else came before: then nothing was done. It is also so if
+// the transaction renewed a lease while etcd's leader changed: it was done, but it is unknown which
+// leader counts the lease. After an error the outcome is unknown.
 func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error) {
 	e, err := s.era(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	}
 	name := c.row.Name
 	token = c.row.Token
-	if c.acquires && c.v.row.Token <= e.Base { // nothing is known of tokens of this era
+	if c.acquires && c.v.row.Token <= e.Base { // tokens of this era are unknown
 		token = 0
 	}
 	text, err := encode(c.row, e.Base, token)
@@ -113,9 +113,9 @@ func (s *Store) commit(ctx context.Context, c *change) (token uint64, err error)
 	return token, s.counted(ctx, c, r.Header)
 }
 
-// counted makes sure that the leader that has counted the time of the new etcd leases is the one
-// that committed what is attached to them. One that others have replaced, and that has not
-// heard of it, renews leases that the new one counts from an earlier time.
+// counted checks that the same leader counted the time of the new etcd leases and committed the
+// keys attached to them. A leader that was replaced, but does not know it yet, renews leases that
+// the new one counts from an earlier time.
 func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.ResponseHeader) error {
 	for term := c.v.term(); term != int64(last.RaftTerm); {
 		term = int64(last.RaftTerm)
@@ -143,11 +143,11 @@ func (s *Store) counted(ctx context.Context, c *change, last *etcdserverpb.Respo
 	return nil
 }
 
-// longestPause is between attempts on a name that others change.
+// longestPause is the longest pause between attempts on a name that others change.
 const longestPause = 20 * time.Millisecond
 
-// again calls f until it has done something, or failed. f returns false if what it went by
-// was not so any more.
+// again calls f until it succeeds or fails. f returns false if the data on which it decided has
+// changed.
 func (s *Store) again(ctx context.Context, f func(ctx context.Context) (bool, error)) error {
 	if s.closing.Err() != nil {
 		return errClosed

@@ -22,28 +22,29 @@ const (
 	DefaultTimeout = 4 * time.Second
 )
 
-// A Config says where the cluster is. Client.Endpoints is required; the zero value of every
-// other field is a good default.
+// A Config says where the cluster is. Client.Endpoints is required. All other fields have good zero
+// values.
 type Config struct {
-	// Client is the configuration of etcd's client: Endpoints, all members of them; TLS,
-	// Username and Password as the cluster asks for. An empty DialTimeout is Timeout, an empty
-	// DialKeepAliveTime 2 s, so that a member that is silent is left; without a Logger etcd's
-	// client logs nothing.
+	// Client is the configuration of etcd's client: Endpoints, all members of the cluster; and TLS,
+	// Username and Password, if the cluster requires them. An empty DialTimeout is Timeout. An
+	// empty DialKeepAliveTime is 2 s, so that the client leaves a silent member. Without a Logger,
+	// etcd's client logs nothing.
 	Client clientv3.Config
 
-	// Prefix is that of all keys. Stores with one Prefix in one cluster are one store. "" =
+	// Prefix is the prefix of all keys. Stores with one Prefix in one cluster are one store. "" =
 	// DefaultPrefix.
 	Prefix string
 
-	// Timeout bounds one operation, retries included, whatever its ctx allows. 0 =
-	// DefaultTimeout, negative = only ctx does.
+	// Timeout bounds one operation, including retries, even if its ctx allows more. 0 =
+	// DefaultTimeout, negative = only ctx bounds it.
 	Timeout time.Duration
 
-	// Wall is the clock of AcquiredAt and ExpiresAt, which people read, and of what Sweep
-	// forgets. It decides about no lease. nil = time.Now.
+	// Wall is the clock of AcquiredAt and ExpiresAt, which are for people, and of Sweep's
+	// retention. No lease depends on it. nil = time.Now.
 	Wall func() time.Time
 
-	// Logger gets that a cluster has another history than was expected. nil = nothing is logged.
+	// Logger receives a message if a cluster has another history than expected. nil = nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -65,8 +66,8 @@ func (c Config) withDefaults(s *Store) (Config, error) {
 	return c, nil
 }
 
-// connections counts the connections that were made: behind a new one can be a cluster with
-// another history.
+// connections counts the connections that were made: a new one may lead to a cluster with another
+// history.
 type connections struct{ made *atomic.Int64 }
 
 func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {

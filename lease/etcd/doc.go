@@ -1,99 +1,112 @@
 // Package etcd keeps leases in an etcd cluster: a lease.Store that survives the loss of any
-// machine, as long as a majority of the members can talk to each other. It is a module of its
-// own, and needs etcd 3.5 or later.
+// machine, as long as a majority of the members can talk to each other. It is a module of its own,
+// and needs etcd 3.5 or later.
 //
 //	store, err := etcd.Open(ctx, etcd.Config{Client: clientv3.Config{Endpoints: []string{"a:2379", "b:2379", "c:2379"}}})
 //	…
 //	defer store.Close()
 //	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: "nightly-report", Holder: "worker-1", TTL: time.Minute})
 //
-// The program pglatch-etcd, in cmd, serves such a store to other languages: pglatch-etcd
-// serve locks --store etcd://a:2379,b:2379,c:2379. Any number of these servers can share one cluster.
+// The program pglatch-etcd, in cmd, serves such a store to other languages: pglatch-etcd serve
+// locks --store etcd://a:2379,b:2379,c:2379. Any number of these servers can share one cluster.
 //
 // # What it guarantees
 //
-// What package lease says of every store, and:
+// The guarantees of package lease, and:
 //
-//   - What was acknowledged is on the disks of a majority. It survives kill -9 of any member,
-//     the loss of the leader, and of a minority for good.
-//   - Each answer is from a majority: reads are linearizable, and each change is one
-//     transaction that compares what it was decided by. A member that is cut off answers nothing.
-//   - No clock of a client or lock server decides anything, nor does the wall clock of a
-//     member. Clocks that differ, by seconds or years, show only in the times that people read.
-//   - While no majority answers, an operation ends with *lease.BusyError after Config.Timeout, or,
-//     if its transaction was sent, with an error that says that the outcome is unknown. etcd
-//     orders nothing by then that it can take back later: what is done later is that very operation.
+//   - Every acknowledged change is on the disks of a majority. It survives kill -9 of any member,
+//     the loss of the leader, and the permanent loss of a minority.
+//   - Each answer is from a majority. Reads are linearizable, and each change is one transaction
+//     that compares the data on which it was decided. A member that is cut off answers nothing.
+//   - Leases do not depend on the clock of a client or lock server, or on the wall clock of a
+//     member. If clocks differ, by seconds or years, that shows only in the times for people.
+//   - While no majority answers, an operation ends with *lease.BusyError after Config.Timeout. If
+//     its transaction was already sent, the error says that the outcome is unknown. etcd orders
+//     nothing by then that it can undo later: a later effect is that very operation.
 //
 // # What time it is
 //
-// A lease goes on as long as a key of it exists, which is attached to an etcd lease. The
-// cluster's leader counts that down on its monotonic clock and removes the key by a transaction, in the
-// order of all others: from there on nobody finds the lease, and it never comes back.
+// A lease lasts as long as one of its keys exists, which is attached to an etcd lease. The
+// cluster's leader counts that down on its monotonic clock, and removes the key by a transaction,
+// in the order of all others. From then on no read finds the lease, and it never comes back.
 // LockDelay, MinHold and MaxLifetime are keys of the same kind.
 //
 //   - etcd counts whole seconds. A TTL, LockDelay, MinHold or MaxLifetime is rounded up, never
-//     down, and a TTL is no less than etcd allows: one and a half election timeouts, 2 s as etcd comes.
-//     Remaining says what was granted.
-//   - A lease lasts up to a second longer than that, because etcd looks twice a second, and 1,000 end in a second at most.
-//   - A new leader of the cluster begins to count all etcd leases anew: leases, delays and lifetimes
-//     last longer then, by no more than their whole time. They are never shorter: where the
-//     leader changed between the count and the transaction, it is counted again.
-//   - A leader that was stopped, or whose machine or disk hung, ends when it goes on what is over by its own
-//     count, whatever the one after it has renewed (etcd issue 15247, which etcd 3.7 mends in part). So the first renewal
-//     in each term of etcd's leaders replaces the etcd leases of the lease, its LockDelay and MaxLifetime
-//     by new ones, which no earlier leader counts: a message more for each, once in a term. What was
-//     not renewed since ends when its last renewal said, at the earliest; Get can say more of it.
-//   - AcquiredAt, ExpiresAt and what Sweep forgets go by the wall clock of who wrote them,
-//     moved so that the times of one name never contradict each other.
+//     down. A TTL is no less than etcd allows: one and a half election timeouts, 2 s with etcd's
+//     defaults. Remaining says how much was granted.
+//   - A lease lasts up to a second longer than that, because etcd checks twice a second, and ends
+//     at most 1,000 leases in a second.
+//   - A new leader of the cluster starts all etcd leases anew. Leases, delays and lifetimes last
+//     longer then, by no more than their whole time. They are never shorter: if the leader changed
+//     between the count and the transaction, the lease is counted again.
+//   - If a leader was stopped, or its machine or disk hung, then when it resumes it ends all leases
+//     that are over by its own count, whatever the next leader has renewed (etcd issue 15247,
+//     partly fixed in etcd 3.7). So the first renewal in each term of etcd's leaders replaces the
+//     etcd leases of the lease, its LockDelay and MaxLifetime by new ones, which no earlier leader
+//     counts. That costs one more message for each, once in a term. A lease that was not renewed
+//     since ends when its last renewal said, at the earliest; Get can report a longer time.
+//   - AcquiredAt, ExpiresAt and the times that Sweep uses come from the writer's wall clock. They
+//     are moved so that the times of one name never contradict each other.
 //
 // # Why tokens rise
 //
 // The first token of a name is the revision of the transaction that acquired it, and each later
-// one is one more. As each takes a revision, a name that a sweep forgot begins above all that it
-// had. Versions are revisions. Compaction changes neither.
+// token is one more. Each acquire takes a revision, so a name that a sweep forgot begins above all
+// its earlier tokens. Versions are revisions. Compaction changes neither.
 //
-// A cluster whose history was cut off repeats revisions. So tokens have an era, which is added
-// to them, a trillion (2^40) for each. Before a store first changes something on a new connection it
-// compares the cluster with what is stored of it, and begins an era if one of these has changed:
+// A cluster whose history was cut off repeats revisions. So tokens have an era, which adds a
+// trillion (2^40) each. Before a store first changes something on a new connection, it compares the
+// cluster with the stored description of it. It begins an era if one of these has changed:
 //
-//   - the id of the cluster: another cluster, or one that was restored with another token or addresses;
-//   - the ids of its members: --force-new-cluster, after which the survivor may not have
-//     what it had missed, and any change of the membership, which costs an era and nothing else;
-//   - by how much the log is longer than the revisions, which never falls in one history: a
-//     snapshot that was restored under the same names, addresses and token has a new, short log;
-//   - the greatest revision that this process has seen, if the cluster's is less.
+//   - the id of the cluster: another cluster, or one that was restored with another token or
+//     addresses
+//   - the ids of its members: --force-new-cluster, after which the survivor may lack data that it
+//     had missed; and any change of the membership, which costs an era and nothing else
+//   - the difference between the length of the log and the number of revisions, which never falls
+//     in one history: a snapshot that was restored under the same names, addresses and token has a
+//     new, short log
+//   - the greatest revision that this process has seen, if the cluster's is less
 //
-// The other stores learn of it by the first acquire of theirs that is refused for it, and go on in it.
+// The other stores detect the new era at their first acquire that is refused because of it, and
+// continue in it.
 //
-// What is not detected: a second restore of one snapshot counts the tokens of the first one once
-// more, unless other members or a process that saw the first show it; so does a copy of the members' data directories
-// that is put in their place (a machine's snapshot), unless a process saw what was after it. Then restore with etcdutl snapshot restore
-// --bump-revision 1000000000 --mark-compacted. And a key that an operator deletes is forgotten: if that is
-// <prefix>\x00era, the eras begin anew.
+// Some cases are not detected:
 //
+//   - A second restore of one snapshot repeats the tokens of the first, unless other members or a
+//     process that saw the first reveal it.
+//   - So does a copy of the members' data directories that replaces them (a machine's snapshot),
+//     unless a process saw later revisions.
+//   - If an operator deletes a key, it is forgotten. If that is <prefix>\x00era, the eras begin
+//     anew.
+//
+// In the first two cases, restore with etcdutl snapshot restore --bump-revision 1000000000
+// --mark-compacted.
 // # What it does not guarantee
 //
-//   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The
-//     token is the fence: what is written to must refuse one below the greatest it has seen.
-//   - Leases that a restored snapshot or a forced new cluster does not know are lost. Tokens fence who had them.
-//   - Nobody is served in order by AcquireWait: it is woken by a watch, and all who wait for a name ask then.
-//   - A member whose disk says synced and is not takes the promises away, as for any etcd.
+//   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The token
+//     is the fence: the resource must refuse a token below the greatest it has seen.
+//   - Leases that a restored snapshot or a forced new cluster does not contain are lost. Tokens
+//     fence their holders.
+//   - AcquireWait serves in no order: a watch wakes all waiters for a name, and all of them ask
+//     then.
+//   - As with any etcd, a member whose disk reports a sync that it has not done voids the
+//     guarantees.
 //
 // # Several lock servers
 //
-// A Store is a lease.Messenger: lock servers of one cluster tell each other who waits, and that a lock
-// is free, and serve those who wait in one order for each lock; how far it holds is in
-// lease/postgres, whose servers do the same over LISTEN and NOTIFY. Send is a put of one key,
-// and who listens watches it: all hear all puts in the order of their revisions.
+// A Store is a lease.Messenger. Lock servers of one cluster notify each other which requests wait,
+// and that a lock is free, and serve all waiters of a lock in one order. lease/postgres, whose
+// servers do the same over LISTEN and NOTIFY, says how far that order holds. Send is a put of one
+// key, and listeners watch it: all receive all puts in the order of their revisions.
 //
-//   - A member that dies, or a connection that ends, loses no message: the watch goes on at another
-//     member where it was. If it cannot, because the history was compacted meanwhile, the cluster was
-//     replaced, or only a member without a leader is reached, Listen ends, within 10 s and
-//     Config.Timeout, and the server begins anew; until then its waiters look once a second.
-//   - A server has one put under way at a time, with all that there is to say then, up to 64 KiB: as
-//     many a second as commits take, one at least, by which the others know that it lives; and one
-//     read each 5 s. The key keeps the last put. The others are history, as each change of
-//     a lease is: let etcd compact it, with --auto-compaction-retention=1h.
+//   - If a member dies or a connection ends, no message is lost: the watch continues at another
+//     member where it stopped. It cannot if the history was compacted meanwhile, the cluster was
+//     replaced, or only a member without a leader is reachable. Then Listen ends, within 10 s and
+//     Config.Timeout, and the server begins anew. Until then its waiters poll once a second.
+//   - A server has one put in flight at a time, with all pending messages, up to 64 KiB. So it
+//     sends as many puts a second as there are commits, and at least one, by which the others know
+//     that it lives; and one read each 5 s. The key keeps the last put. The others are history,
+//     like each change of a lease: make etcd compact it, with --auto-compaction-retention=1h.
 //
 // # What is stored
 //
@@ -105,15 +118,16 @@
 //	<prefix>\x00era       the era
 //	<prefix>\x00messages  what lock servers said last to each other
 //
-// A lease ends without a Sweep. Sweep counts, and forgets names; it reads all names, so let it
-// be rarer the more there are (serve locks --sweep-interval). etcd leases whose lock was released are used again, up to 1,024 of
-// a Store: a cycle of acquire and release is two commits, as with etcd's own mutex. Commits of requests that come
-// together share their sync, which etcd sees to. RenewAll has 64 renewals under way at a time, each a
-// read, a message to the leader and a commit: 1,000 leases take 0.8 s on three busy processes.
+// A lease ends without a Sweep. Sweep counts leases and forgets names. It reads all names, so the
+// more names there are, the less often it should run (serve locks --sweep-interval). The Store
+// reuses the etcd leases of released locks, up to 1,024. So a cycle of acquire and release is two
+// commits, as with etcd's own mutex. etcd syncs the commits of concurrent requests together.
+// RenewAll has 64 renewals in flight at a time, each a read, a message to the leader and a commit:
+// 1,000 leases take 0.8 s on three busy processes.
 //
 // # Rights
 //
-// With authentication the user's role needs readwrite on the prefix, and nothing else:
+// With authentication, the user's role needs only readwrite on the prefix:
 //
 //	etcdctl role grant-permission locks readwrite --prefix=true pglatch/lease/
 //

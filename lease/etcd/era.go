@@ -19,16 +19,16 @@ import (
 	"github.com/pglatch/pglatch/internal/pause"
 )
 
-// An era is the time in which a cluster forgets nothing. The first token of a name in it, also
-// after a sweep forgot the name, is the revision of the transaction that acquired the lease and
-// the Base of the era; from there each is one more. So none is above the Base and the present revision,
-// for each took a revision.
+// An era is a time in which a cluster forgets nothing. In an era, the first token of a name is the
+// revision of the transaction that acquired the lease, plus the Base of the era. That is also so
+// after a sweep forgot the name. From there each token is one more. So no token is above the Base
+// plus the present revision, because each took a revision.
 type era struct {
 	Base    uint64   `json:"base"`
 	Cluster uint64   `json:"cluster"` // its id
 	Members []uint64 `json:"members"` // their ids, in order
 	Surplus int64    `json:"surplus"` // of entries in the cluster's log over revisions, which never falls in one history
-	Format  int      `json:"format"`  // of all that is stored
+	Format  int      `json:"format"`  // of all stored data
 
 	revision int64 // of the key
 }
@@ -36,20 +36,20 @@ type era struct {
 const (
 	eraSize = 1 << 40 // tokens
 	format  = 1
-	// slack is for the two numbers of a surplus, which a member does not read at one moment.
+	// slack allows for the two numbers of a surplus, which a member does not read at one moment.
 	slack = 64
 )
 
-// eras is the era as this process knows it.
+// eras holds this process's knowledge of the era.
 type eras struct {
-	finding chan struct{} // of size one: full while somebody finds it out
+	finding chan struct{} // of size one: full while a goroutine reads the era
 
 	mu         sync.Mutex
 	known      era   // the zero era = none
-	connection int64 // the last one that was made when it was found out
-	forgotten  int   // how often known was
+	connection int64 // the last connection when the era was read
+	forgotten  int   // how often known was forgotten
 
-	seen atomic.Int64 // the greatest revision that was
+	seen atomic.Int64 // the greatest revision seen
 }
 
 func (e *eras) get(connection int64) (known era, forgotten int, ok bool) {
@@ -58,7 +58,8 @@ func (e *eras) get(connection int64) (known era, forgotten int, ok bool) {
 	return e.known, e.forgotten, e.known.revision != 0 && e.connection == connection
 }
 
-// set notes what was found out since so many were forgotten, unless one was forgotten meanwhile.
+// set stores the era that was read after so many were forgotten, unless one was forgotten
+// meanwhile.
 func (e *eras) set(found era, connection int64, forgotten int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +68,8 @@ func (e *eras) set(found era, connection int64, forgotten int) {
 	}
 }
 
-// forget has the era found out again, if it is still that of a revision of its key; 0 = any.
+// forget makes the next operation read the era again, if it is still that of a revision of its key;
+// 0 = any.
 func (e *eras) forget(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +79,7 @@ func (e *eras) forget(revision int64) {
 	}
 }
 
-// see notes a revision.
+// see records a revision.
 func (e *eras) see(revision int64) {
 	for {
 		seen := e.seen.Load()
@@ -89,9 +91,9 @@ func (e *eras) see(revision int64) {
 
 func (s *Store) eraKey() string { return s.config.Prefix + separator + "era" }
 
-// era is the present one. It asks the cluster for its identity when a connection was made
-// since that was done last: no history ends without the end of all connections. One asks at a
-// time; the others wait for it for as long as their own ctx allows.
+// era returns the present era. If a connection was made since the last check, it asks the cluster
+// for its identity: no history ends without the end of all connections. One goroutine asks at a
+// time. The others wait for it as long as their own ctx allows.
 func (s *Store) era(ctx context.Context) (era, error) {
 	if e, _, ok := s.eras.get(s.connections.Load()); ok {
 		return e, nil
@@ -114,7 +116,7 @@ func (s *Store) era(ctx context.Context) (era, error) {
 	return e, err
 }
 
-// findEra reads the era, and begins another one if the cluster has not the history of that.
+// findEra reads the era, and begins another one if the cluster does not have its history.
 func (s *Store) findEra(ctx context.Context) (era, error) {
 	for {
 		seen := s.eras.seen.Load() // before the read: others change names meanwhile
@@ -156,7 +158,7 @@ func (s *Store) findEra(ctx context.Context) (era, error) {
 	}
 }
 
-// differs says why a cluster has not the history of an era; "" = nothing shows that.
+// differs returns why a cluster does not have the history of an era; "" = nothing shows that.
 func (e era) differs(present era, back bool) string {
 	switch {
 	case e.Cluster != present.Cluster:
@@ -171,7 +173,7 @@ func (e era) differs(present era, back bool) string {
 	return ""
 }
 
-// identity is what a cluster says of itself.
+// identity returns the cluster's identity.
 func (s *Store) identity(ctx context.Context, h *etcdserverpb.ResponseHeader) (era, error) {
 	members, err := s.client.MemberList(ctx)
 	if err != nil {
@@ -186,9 +188,9 @@ func (s *Store) identity(ctx context.Context, h *etcdserverpb.ResponseHeader) (e
 	return e, err
 }
 
-// surplus is by how much the log of a member that knows a revision is longer than the
-// revisions. Each entry of the log makes one revision at most, so it never falls, but for a
-// cluster that was restored from a snapshot: its log begins anew.
+// surplus returns how much longer than the number of revisions the log of a member is that knows a
+// revision. Each entry of the log makes one revision at most, so the surplus never falls, except in
+// a cluster that was restored from a snapshot: its log begins anew.
 func (s *Store) surplus(ctx context.Context, revision int64) (int64, error) {
 	for {
 		r, err := etcdserverpb.NewMaintenanceClient(s.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})
@@ -198,13 +200,13 @@ func (s *Store) surplus(ctx context.Context, revision int64) (int64, error) {
 		case err == nil && r.Header.Revision >= revision:
 			return int64(r.RaftAppliedIndex) - r.Header.Revision, nil
 		}
-		if ended := pause.For(ctx, 10*time.Millisecond); ended != nil { // the member is behind or knows no leader, and the next one that is asked may be another
+		if ended := pause.For(ctx, 10*time.Millisecond); ended != nil { // the member is behind or knows no leader; the next request may reach another
 			return 0, errors.Join(ended, err)
 		}
 	}
 }
 
-// sameHistory returns an error if what was read and what was written are not of one history.
+// sameHistory returns an error if a read and a write are not of one history.
 func (s *Store) sameHistory(read, written *etcdserverpb.ResponseHeader) error {
 	s.eras.see(written.Revision)
 	if read.ClusterId == written.ClusterId && read.Revision < written.Revision {

@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// ErrDenied says that the cluster does not know the user, or does not let it at the store's
-// keys. Nothing was done. Its error matches lease.ErrNotReady too.
+// ErrDenied says that the cluster does not know the user, or denies it the store's keys. Nothing
+// was done. Its error also matches lease.ErrNotReady.
 var ErrDenied = errors.New("etcd denies access")
 
 var (
@@ -28,7 +28,7 @@ var (
 	deniedByEtcd = []error{rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrInvalidAuthMgmt}
 )
 
-// busyRetry is about when a cluster without a leader is worth another try.
+// busyRetry is about how long to wait before a cluster without a leader is worth another try.
 const busyRetry = 500 * time.Millisecond
 
 func busy(cause error) error {
@@ -44,7 +44,8 @@ func anyOf(err error, all []error) bool {
 	return false
 }
 
-// denied is the error for what the cluster refuses this user; nil if it is something else.
+// denied returns the error for a request that the cluster refuses this user; nil if err is
+// something else.
 func denied(err error) error {
 	if !anyOf(err, deniedByEtcd) {
 		return nil
@@ -52,7 +53,7 @@ func denied(err error) error {
 	return fmt.Errorf("lease/etcd: %w: %w: grant the user's role readwrite on the store's prefix: %w", lease.ErrNotReady, ErrDenied, err)
 }
 
-// undone is the error of a call before any change of a name.
+// undone converts the error of a call before any change of a name.
 func undone(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -70,9 +71,9 @@ func undone(ctx context.Context, err error) error {
 	}
 }
 
-// failed is the error of a transaction: but for what etcd refuses before it begins, whether
-// it was done is not known. That there is no space is no such refusal: etcd looks again while
-// it does something, does it, and answers so.
+// failed converts the error of a transaction. The outcome is unknown, except if etcd refuses the
+// transaction before it begins. The answer that there is no space is not such a refusal: etcd
+// checks again while it runs the transaction, completes it, and answers so.
 func failed(ctx context.Context, err error) error {
 	if e := denied(err); e != nil {
 		return e
@@ -83,8 +84,8 @@ func failed(ctx context.Context, err error) error {
 	return doubtful(ctx, err)
 }
 
-// withoutSpace is the error of a change that was answered so: a name that is as it was shows
-// that it was not done.
+// withoutSpace converts the error of a change for which etcd had no space. If the name is
+// unchanged, the change was not done.
 func (s *Store) withoutSpace(ctx context.Context, c *change, err error) error {
 	if v, failure := s.look(ctx, c.row.Name); failure != nil || v.revision != c.v.revision {
 		return doubtful(ctx, err)
@@ -93,7 +94,8 @@ func (s *Store) withoutSpace(ctx context.Context, c *change, err error) error {
 	return undone(ctx, err)
 }
 
-// doubtful hides what err matches: an error of package lease says that nothing was done.
+// doubtful hides the errors that err matches, because an error of package lease says that nothing
+// was done.
 func doubtful(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("lease/etcd: whether it was done is unknown: %w (%v)", cause, err) //nolint:errorlint // as said

@@ -7,9 +7,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Health implements [lease.HealthReporter]: a majority answers, the user is let at the store's
-// keys, and no member is out of space. It writes nothing, but for the first one of a store,
-// or if the cluster has another history than was expected.
+// Health implements [lease.HealthReporter]. It checks that a majority answers, the user has access
+// to the store's keys, and no member is out of space. It writes nothing, except if it is the first
+// call of a store, or the cluster has another history than expected.
 func (s *Store) Health(ctx context.Context) error {
 	return s.again(ctx, func(ctx context.Context) (bool, error) {
 		if _, err := s.client.Get(ctx, s.eraKey()); err != nil {

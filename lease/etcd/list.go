@@ -12,18 +12,18 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A named is a name and what a read showed of it.
+// A named is a name and its view from a read.
 type named struct {
 	name string
 	*view
 }
 
-// page reads names, up to a number of keys, after one. last is the last name that was read
-// whole, "" if there are no more.
+// page reads the names after one, up to a number of keys. last is the last name that was read
+// completely, "" if there are no more.
 func (s *Store) page(ctx context.Context, after, from string, keys int) (names []named, last string, err error) {
 	start := max(s.config.Prefix+from, s.config.Prefix+after+behind)
 	if after == "" {
-		start = max(s.config.Prefix+from, s.config.Prefix+behind) // behind the store's own keys
+		start = max(s.config.Prefix+from, s.config.Prefix+behind) // after the store's own keys
 	}
 	r, err := s.client.Get(ctx, start, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.config.Prefix)), clientv3.WithLimit(int64(keys)))
 	if err != nil {
@@ -51,10 +51,10 @@ func (s *Store) page(ctx context.Context, after, from string, keys int) (names [
 	return names, last, nil
 }
 
-// asking is how many questions about the time that is left are under way at a time.
+// asking is how many requests for remaining time are in flight at a time.
 const asking = 32
 
-// List implements [lease.Store]. Each page is of one moment.
+// List implements [lease.Store]. Each page is a snapshot of one moment.
 func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.Record, error] {
 	return rules.List(r, func(after string, size int) (records []lease.Record, err error) {
 		err = s.again(ctx, func(ctx context.Context) (bool, error) {
@@ -65,7 +65,8 @@ func (s *Store) List(ctx context.Context, r lease.ListRequest) iter.Seq2[lease.R
 	})
 }
 
-// records are those of names after one, from the prefix on; no fewer than size if there are.
+// records returns the records of names after one, starting at the prefix: at least size of them, if
+// there are as many.
 func (s *Store) records(ctx context.Context, after, prefix string, size int) ([]lease.Record, error) {
 	var all []named
 	for len(all) < size {

@@ -19,17 +19,18 @@ import (
 const (
 	longestMessage = 1 << 10
 	sendSize       = 64 << 10 // bytes of messages in one put, which makes one event: etcd allows 1.5 MB
-	// listenProbe is how often one who listens asks what was sent last. It notices within
-	// two of these that it does not hear that.
+	// listenProbe is how often a listener reads the last put. It detects within two probes that it
+	// does not receive the puts.
 	listenProbe = 5 * time.Second
 )
 
 var errDeaf = errors.New("what was sent is not heard")
 
-// messageKey has the messages of the last put. Those who listen watch it, and get each put.
+// messageKey returns the key with the messages of the last put. Listeners watch it, and receive
+// each put.
 func (s *Store) messageKey() string { return s.config.Prefix + separator + "messages" }
 
-// Send implements [lease.Messenger]: one put, or some if there are many messages. After an
+// Send implements [lease.Messenger] by one put, or several if there are many messages. After an
 // error some may have been sent.
 func (s *Store) Send(ctx context.Context, messages []string) error {
 	if s.closing.Err() != nil {
@@ -66,10 +67,10 @@ func (s *Store) put(ctx context.Context, messages []string) error {
 	return nil
 }
 
-// Listen implements [lease.Messenger] by a watch, which brings what was put in the order of
-// the revisions. When its connection ends it goes on, at another member, where it was. It
-// ends if etcd cannot do that, as after a compaction, if no majority answers in Config.Timeout, if the
-// cluster was replaced, or if what was sent is not heard within ten seconds.
+// Listen implements [lease.Messenger] by a watch, which delivers the puts in the order of their
+// revisions. If its connection ends, it continues at another member where it stopped. Listen ends
+// if etcd cannot do that, as after a compaction; if no majority answers in Config.Timeout; if the
+// cluster was replaced; or if a put is not received within ten seconds.
 func (s *Store) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	if s.closing.Err() != nil {
 		return errClosed
@@ -96,7 +97,7 @@ func (s *Store) Listen(ctx context.Context, ready func(), receive func(message s
 		}
 		for _, e := range r.Events {
 			var messages []string
-			_ = json.Unmarshal(e.Kv.Value, &messages) // what is none is passed over
+			_ = json.Unmarshal(e.Kv.Value, &messages) // other data is ignored
 			for _, m := range messages {
 				receive(m)
 			}
@@ -113,8 +114,8 @@ func (s *Store) lastSent(ctx context.Context) (*clientv3.GetResponse, error) {
 	return r, undone(ctx, err)
 }
 
-// probe returns why the watch is of no use any more. heard is the revision of what it
-// brought last, 0 before it has begun.
+// probe returns why the watch is no longer useful. heard is the revision of its last event, 0
+// before it has begun.
 func (s *Store) probe(ctx context.Context, cluster uint64, heard *atomic.Int64) error {
 	for due := int64(1); ; {
 		if err := pause.For(ctx, listenProbe); err != nil {
@@ -136,7 +137,7 @@ func (s *Store) probe(ctx context.Context, cluster uint64, heard *atomic.Int64) 
 	}
 }
 
-// listening is the error that ends Listen.
+// listening returns the error that ends Listen.
 func listening(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

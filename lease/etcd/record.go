@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A kind is what one of the keys of a name is for. The first is its record; the others are
+// A kind is the purpose of one of the keys of a name. The first is its record. The others are
 // marks, each attached to an etcd lease of its own, which removes it.
 type kind byte
 
@@ -26,8 +26,8 @@ const (
 	kinds
 )
 
-// The keys of a name are together, and in the order of the names' bytes, because a name has no
-// control characters. Those of the whole store come first.
+// The keys of a name are adjacent, and in the order of the names' bytes, because a name has no
+// control characters. The keys of the whole store come first.
 const (
 	separator = "\x00"
 	behind    = "\x01" // after all keys of a name
@@ -37,7 +37,7 @@ var suffixes = [kinds]string{separator, separator + "h", separator + "d", separa
 
 func (s *Store) key(name string, k kind) string { return s.config.Prefix + name + suffixes[k] }
 
-// parse is what key made.
+// parse is the reverse of key.
 func (s *Store) parse(key []byte) (name string, k kind, ok bool) {
 	name, rest, found := strings.Cut(strings.TrimPrefix(string(key), s.config.Prefix), separator)
 	if !found || name == "" {
@@ -51,8 +51,7 @@ func (s *Store) parse(key []byte) (name string, k kind, ok bool) {
 	return "", 0, false
 }
 
-// A record is what is stored of a name for as long as it is not forgotten. All its times are
-// for people.
+// A record is the stored data of a name until it is forgotten. All its times are for people.
 type record struct {
 	Holder      string            `json:"holder"`
 	ID          string            `json:"id"`
@@ -70,7 +69,7 @@ type record struct {
 	Uncounted   int               `json:"uncounted,omitempty"`
 }
 
-// encode is the record of a row. token is 0 for one that is known when it is stored.
+// encode returns the record of a row. token is 0 for a token that is known only when it is stored.
 func encode(row rules.Row, base, token uint64) (string, error) {
 	text, err := json.Marshal(record{
 		Holder: row.Holder, ID: row.ID, Token: token, Base: base, Key: row.IdempotencyKey, Metadata: row.Metadata,
@@ -101,13 +100,13 @@ type mark struct {
 	lease   clientv3.LeaseID
 	asked   int64 // seconds
 	granted int64 // no fewer
-	term    int64 // a term of etcd's leaders in which it was granted, or before; 0 = not known
+	term    int64 // a term of etcd's leaders in which it was granted, or an earlier one; 0 = unknown
 }
 
 func (m mark) set() bool { return m.lease != 0 }
 
-// since reports whether it was granted in a term of etcd's leaders, or later: no leader of a term
-// before has counted it.
+// since reports whether the mark was granted in a term of etcd's leaders, or later. Then no leader
+// of an earlier term has counted it.
 func (m mark) since(term int64) bool { return term != 0 && m.term == term }
 
 func (m mark) value() string {
@@ -116,7 +115,7 @@ func (m mark) value() string {
 
 func decodeMark(kv *mvccpb.KeyValue) (mark, error) {
 	m := mark{lease: clientv3.LeaseID(kv.Lease)}
-	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 2 || !m.set() { // once it had no term
+	if n, _ := fmt.Sscanf(string(kv.Value), "%d/%d/%d", &m.asked, &m.granted, &m.term); n < 2 || !m.set() { // older versions stored no term
 		return m, fmt.Errorf("lease/etcd: the key %q is none of this store's", kv.Key)
 	}
 	return m, nil

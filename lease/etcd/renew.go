@@ -10,16 +10,16 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// renewing is how many renewals of a batch are under way at a time. etcd syncs together
-// what it gets together.
+// renewing is how many renewals of a batch are in flight at a time. etcd syncs concurrent requests
+// together.
 const renewing = 64
 
 var errNotReached = errors.New("the renewals before it took too long")
 
-// RenewAll implements [lease.BatchRenewer]. Each renewal is what Renew does: a read, a
-// message to etcd's leader and a transaction. So many are under way at a time that etcd syncs
-// together what comes together. Config.Timeout bounds each; when it was over for one, or ctx
-// ends, those that were not begun are not: *lease.BusyError. Those of one name follow each other.
+// RenewAll implements [lease.BatchRenewer]. Each renewal does the same as Renew: a read, a message
+// to etcd's leader and a transaction. Enough of them are in flight at a time that etcd syncs them
+// together. Config.Timeout bounds each. When one has timed out, or ctx ends, the remaining ones are
+// not begun: *lease.BusyError. Renewals of one name run one after the other.
 func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease.RenewResult, error) {
 	if s.closing.Err() != nil {
 		return nil, errClosed
@@ -40,7 +40,7 @@ func (s *Store) RenewAll(ctx context.Context, all []lease.RenewRequest) ([]lease
 	return results, nil
 }
 
-// byName groups requests by name, each of them by its index.
+// byName groups requests by name, as indexes.
 func byName(all []lease.RenewRequest) (names [][]int) {
 	at := make(map[string]int, len(all))
 	for i, r := range all {
@@ -54,8 +54,8 @@ func byName(all []lease.RenewRequest) (names [][]int) {
 	return names
 }
 
-// renewName renews one name by one request after the other: at a time, each would be in the way of the others. One that
-// is the same as the one before has its result.
+// renewName renews one name by one request after the other, because concurrent ones would conflict.
+// A request equal to the one before gets its result.
 func (s *Store) renewName(ctx context.Context, all []lease.RenewRequest, results []lease.RenewResult, requests []int, silent *atomic.Bool) {
 	for n, i := range requests {
 		r := &results[i]

@@ -9,16 +9,17 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// seconds is a duration in etcd's unit, rounded up.
+// seconds converts a duration to etcd's unit, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// A spare etcd lease has no keys and is nobody's. To renew one costs no commit, to grant one does.
+// A spare etcd lease has no keys and belongs to no name. To renew one costs no commit; to grant one
+// does.
 const (
 	mostSpare   = 1024
 	mostRetired = 1024
 )
 
-// spares are etcd leases that this Store alone may use, by the seconds that were asked for.
+// spares are etcd leases that only this Store may use, by the requested seconds.
 type spares struct {
 	mu    sync.Mutex
 	count int
@@ -48,9 +49,9 @@ func (p *spares) put(m mark) bool {
 	return true
 }
 
-// grant gets an etcd lease that lasts from no earlier than the call, and that no leader of a term
-// before one that a read has shown counts. A spare one (reused) can have been renewed by a leader after
-// that one, which the transaction then shows.
+// grant returns an etcd lease that lasts from no earlier than the call. No leader of a term before
+// term, which a read has shown, counts it. A spare one (reused) may have been renewed by a later
+// leader; the transaction then shows that.
 func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bool, err error) {
 	for {
 		m, ok := s.spare.take(asked)
@@ -73,8 +74,8 @@ func (s *Store) grant(ctx context.Context, asked, term int64) (m mark, reused bo
 	return mark{r.ID, asked, max(r.TTL, asked), term}, false, nil
 }
 
-// prolong renews an etcd lease; false if it has expired. It was renewed by the leader of a term, or
-// of one after it: a member says its own before it asks its leader.
+// prolong renews an etcd lease; false if it has expired. It was renewed by the leader of the
+// returned term, or of a later one: a member reports its own term before it asks its leader.
 func (s *Store) prolong(ctx context.Context, m mark) (term int64, on bool, err error) {
 	r, err := s.client.KeepAliveOnce(ctx, m.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -86,7 +87,7 @@ func (s *Store) prolong(ctx context.Context, m mark) (term int64, on bool, err e
 	return int64(r.RaftTerm), true, nil
 }
 
-// left is what is left of an etcd lease, rounded down; 0 if it has expired.
+// left returns the remaining time of an etcd lease, rounded down; 0 if it has expired.
 func (s *Store) left(ctx context.Context, m mark) (time.Duration, error) {
 	r, err := s.client.TimeToLive(ctx, m.lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -98,8 +99,7 @@ func (s *Store) left(ctx context.Context, m mark) (time.Duration, error) {
 	return time.Duration(max(r.TTL, 0)) * time.Second, nil
 }
 
-// retire takes back etcd leases that have no keys any more, which it is certain of: nobody
-// else may use them.
+// retire takes back etcd leases that certainly have no keys any more. No other Store may use them.
 func (s *Store) retire(marks ...mark) {
 	for _, m := range marks {
 		if m.set() && !s.spare.put(m) {
@@ -108,7 +108,7 @@ func (s *Store) retire(marks ...mark) {
 	}
 }
 
-// giveUp has an etcd lease ended that is nobody's.
+// giveUp requests the end of an unused etcd lease.
 func (s *Store) giveUp(m mark) {
 	select {
 	case s.retired <- m.lease:
@@ -116,7 +116,7 @@ func (s *Store) giveUp(m mark) {
 	}
 }
 
-// revoke ends what was given up.
+// revoke ends the etcd leases that were given up.
 func (s *Store) revoke() {
 	for {
 		select {

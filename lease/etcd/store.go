@@ -16,8 +16,8 @@ import (
 )
 
 // A Store keeps leases in an etcd cluster. It implements [lease.Store], [lease.BatchRenewer],
-// [lease.HandOverer], [lease.Messenger] and [lease.HealthReporter], and what leader/leased waits on. All methods are safe for
-// concurrent use.
+// [lease.HandOverer], [lease.Messenger] and [lease.HealthReporter], and the wait that leader/leased
+// uses. All methods are safe for concurrent use.
 type Store struct {
 	config      Config
 	client      *clientv3.Client
@@ -43,8 +43,8 @@ var _ interface {
 	lease.HealthReporter
 } = (*Store)(nil)
 
-// Open connects to a cluster and makes sure that it answers and allows what the store needs.
-// It fails as operations do. The caller must Close the store.
+// Open connects to a cluster, and checks that it answers and allows the store's operations. It
+// fails in the same ways as operations do. The caller must Close the store.
 func Open(ctx context.Context, config Config) (*Store, error) {
 	s := &Store{eras: eras{finding: make(chan struct{}, 1)}, spare: spares{free: make(map[int64][]mark)}, retired: make(chan clientv3.LeaseID, mostRetired)}
 	config, err := config.withDefaults(s)
@@ -66,7 +66,7 @@ func Open(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a client. With a user it asks the cluster for a token at once.
+// connect makes a client. With a user, it requests a token from the cluster at once.
 func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
 	type made struct {
 		client *clientv3.Client
@@ -90,8 +90,8 @@ func connect(ctx context.Context, config clientv3.Config) (*clientv3.Client, err
 	}
 }
 
-// Close ends the store's connections. Leases go on. Operations under way fail, and those
-// after it with an error that matches lease.ErrClosed. Closing once more is no error.
+// Close ends the store's connections. Leases continue. Operations in progress and later ones fail;
+// later ones with an error that matches lease.ErrClosed. To close again is no error.
 func (s *Store) Close() error {
 	s.closed.Do(func() {
 		s.close()
@@ -118,7 +118,7 @@ func (s *Store) Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Le
 	return l, err
 }
 
-// acquire decides on a request by what will be of the name after c, and commits both.
+// acquire decides a request by the state of the name after c, and commits both.
 func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.AcquireRequest) (l lease.Lease, done bool, err error) {
 	next, l, err := rules.Acquire(after.row, 0, after.now(s.config.Wall()), r, rules.NewID())
 	if err != nil {
@@ -149,8 +149,8 @@ func (s *Store) acquire(ctx context.Context, c *change, after *view, r lease.Acq
 	return l, true, nil
 }
 
-// replace gives a lease that goes on other etcd leases, for as long as the last renewal did. It
-// changes nothing that others see; false if something came between.
+// replace attaches a current lease to other etcd leases, for as long as its last renewal said.
+// Others see no change; false if something came between.
 func (s *Store) replace(ctx context.Context, v *view) (left time.Duration, done bool, err error) {
 	c := &change{v: v, row: v.row, needs: true, marks: v.marks}
 	left, _, err = s.prolongTo(ctx, c, v.marks[held].asked, new(bool))
@@ -159,12 +159,12 @@ func (s *Store) replace(ctx context.Context, v *view) (left time.Duration, done 
 	}
 	token, err := s.commit(ctx, c)
 	if err == nil && token == 0 && c.done {
-		err = doubtful(ctx, errReplaced) // the lease can have got longer
+		err = doubtful(ctx, errReplaced) // the lease may now last longer
 	}
 	return left, err == nil && token != 0, err
 }
 
-// mark gets what an acquired lease needs.
+// mark gets the marks of an acquired lease.
 func (s *Store) mark(ctx context.Context, c *change, ttl time.Duration) error {
 	for _, m := range []struct {
 		kind kind
@@ -179,7 +179,7 @@ func (s *Store) mark(ctx context.Context, c *change, ttl time.Duration) error {
 	return s.extend(ctx, c, seconds(ttl))
 }
 
-// extend gets what a lease needs that lasts so many seconds from now.
+// extend gets the marks of a lease that lasts so many seconds from now.
 func (s *Store) extend(ctx context.Context, c *change, asked int64) error {
 	if err := c.add(ctx, s, held, asked); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *Store) extend(ctx context.Context, c *change, asked int64) error {
 	return c.add(ctx, s, delayed, c.marks[held].granted+seconds(c.row.LockDelay))
 }
 
-// remaining is how long a lease lasts whose marks were got or renewed for this change.
+// remaining returns how long a lease lasts whose marks were granted or renewed for this change.
 func (c *change) remaining() time.Duration {
 	left := c.marks[held].granted
 	if c.marks[alive].set() {
@@ -217,7 +217,7 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 		if err != nil {
 			return false, err
 		}
-		if done { // what is missing is that it is counted: one call renews once
+		if done { // only the count by the leader is missing: one call renews once
 			next = v.row
 		}
 		c := &change{v: v, row: next, needs: true, marks: v.marks}
@@ -243,8 +243,8 @@ func (s *Store) Renew(ctx context.Context, r lease.RenewRequest) (l lease.Lease,
 	return l, err
 }
 
-// prolongTo makes the lease of a change last for so many seconds at least, and returns how long
-// it does; false if it has expired. It sets prolonged before anything can have come of it.
+// prolongTo makes the lease of a change last for at least so many seconds, and returns how long it
+// lasts; false if it has expired. It sets prolonged before any effect is possible.
 func (s *Store) prolongTo(ctx context.Context, c *change, asked int64, prolonged *bool) (left time.Duration, on bool, err error) {
 	m, outlived := c.v.marks[held], c.v.outlived()
 	if asked < m.asked {
@@ -311,7 +311,7 @@ func (s *Store) Release(ctx context.Context, claim lease.Claim) error {
 	})
 }
 
-// release decides on a claim. The change needs nothing if it was released before.
+// release decides a claim. The change is empty if the lease was released before.
 func (s *Store) release(v *view, claim lease.Claim) (*change, error) {
 	next, err := rules.Release(v.row, v.now(s.config.Wall()), claim)
 	c := &change{v: v, row: next, needs: err == nil && next.Version != v.row.Version}

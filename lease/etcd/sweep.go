@@ -19,7 +19,7 @@ const (
 	sweepSize = 32     // names that are changed in one transaction: etcd allows 128 operations
 )
 
-// A round is one way of this Store's sweeps through all names: a sweep goes on where the last
+// A round is one pass of this Store's sweeps through all names: a sweep continues where the last
 // one stopped.
 type round struct {
 	mu    sync.Mutex
@@ -34,8 +34,8 @@ type swept struct {
 	rules.Sweeping
 }
 
-// Sweep implements [lease.Store]. Leases end without it: it counts, and forgets names. It
-// reads all names, some thousands in one call; Held is that of the last time that all were read.
+// Sweep implements [lease.Store]. Leases end without it: it counts leases and forgets names. It
+// reads all names, some thousands in one call. Held is the count of the last complete pass.
 func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (total lease.SweepResult, err error) {
 	if err := r.Validate(); err != nil {
 		return total, err
@@ -60,7 +60,7 @@ func (s *Store) Sweep(ctx context.Context, r lease.SweepRequest) (total lease.Sw
 	return total, nil
 }
 
-// sweepPage decides on some names, and returns how many it changed and whether they were the
+// sweepPage decides about some names, and returns how many it changed and whether they were the
 // last ones.
 func (s *Store) sweepPage(ctx context.Context, retention time.Duration, limit int, total *lease.SweepResult) (n int, end bool, err error) {
 	after := s.round.after
@@ -101,7 +101,7 @@ func (s *Store) sweepPage(ctx context.Context, retention time.Duration, limit in
 	return n, next == "", nil
 }
 
-// change stores what a sweep decided. A name that changed since is left to the next one.
+// change stores a sweep's decisions. If a name changed since, it is left to the next sweep.
 func (s *Store) change(ctx context.Context, names []swept, total *lease.SweepResult) error {
 	e, err := s.era(ctx)
 	if err != nil {

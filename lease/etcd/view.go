@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
 
-// A view is what one read showed of a name.
+// A view is a name as one read showed it.
 type view struct {
 	row      rules.Row // the zero Row if there is no record
 	revision int64     // of the record; 0 = there is none
@@ -20,7 +20,7 @@ type view struct {
 	header   *etcdserverpb.ResponseHeader
 }
 
-// look reads all of a name, at one moment, from a member that has asked a majority for it.
+// look reads all keys of a name, at one moment, from a member that has asked a majority.
 func (s *Store) look(ctx context.Context, name string) (*view, error) {
 	r, err := s.client.Get(ctx, s.key(name, recordKey), clientv3.WithRange(s.config.Prefix+name+behind))
 	if err != nil {
@@ -47,19 +47,20 @@ func (v *view) add(name string, k kind, kv *mvccpb.KeyValue) (err error) {
 	return err
 }
 
-// held reports whether the lease goes on.
+// held reports whether the lease is current.
 func (v *view) held() bool {
 	return v.row.Token != 0 && v.row.ReleasedAt.IsZero() && v.marks[held].set() && (v.row.MaxLifetime == 0 || v.marks[alive].set())
 }
 
-// term is that of etcd's leaders in which it was read, or one before: a member says of which
-// the last change is that it has.
+// term returns a term of etcd's leaders: the one of the read, or an earlier one. A member reports
+// the term of the last change that it has.
 func (v *view) term() int64 { return int64(v.header.RaftTerm) }
 
-// outlived reports whether an earlier leader of etcd's can have counted the etcd leases of a lease. If
-// it was stopped, and goes on, it ends them when they are over by its own count, whatever the one
-// after it has renewed: https://github.com/etcd-io/etcd/issues/15247. So they are not renewed,
-// but replaced by some that it does not count. Nobody relies on MinHold for longer than it counts.
+// outlived reports whether an earlier leader of etcd's may have counted the etcd leases of a lease.
+// If that leader was stopped and continues, it ends them when they are over by its own count,
+// whatever its successor has renewed: https://github.com/etcd-io/etcd/issues/15247. So they are not
+// renewed, but replaced by new ones that it does not count. MinHold needs no replacement: nobody
+// relies on it for longer than it counts.
 func (v *view) outlived() bool {
 	for _, k := range []kind{held, delayed, alive} {
 		if v.marks[k].set() && !v.marks[k].since(v.term()) {
@@ -69,9 +70,9 @@ func (v *view) outlived() bool {
 	return false
 }
 
-// now is the moment by which rules decide: the wall clock's, moved to where the marks say
-// that it is, because they decide and not the clock. The times of a name go on, whatever the
-// clocks of those who write them.
+// now returns the time for the rules. It is the wall clock's time, moved to agree with the marks,
+// because the marks decide and not the clock. The times of a name advance, whatever the clocks of
+// their writers.
 func (v *view) now(wall time.Time) time.Time {
 	wall = wall.Round(0).UTC()
 	row := &v.row
@@ -104,7 +105,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// remaining is what is left of the lease, rounded down, or 0 if it does not go on.
+// remaining returns the rest of the lease, rounded down, or 0 if it has ended.
 func (s *Store) remaining(ctx context.Context, v *view) (time.Duration, error) {
 	if !v.held() {
 		return 0, nil
@@ -118,10 +119,10 @@ func (s *Store) remaining(ctx context.Context, v *view) (time.Duration, error) {
 	return max(left, shortest), err
 }
 
-// shortest is what is left of a lease at least that goes on.
+// shortest is the minimum remaining time of a current lease.
 const shortest = time.Millisecond
 
-// availableIn is how long the name is kept, rounded up; 0 if it is not.
+// availableIn returns how long the name is kept, rounded up; 0 if it is not.
 func (s *Store) availableIn(ctx context.Context, v *view) (time.Duration, error) {
 	var longest time.Duration
 	for _, k := range []kind{held, delayed, kept} {
@@ -138,7 +139,7 @@ func (s *Store) availableIn(ctx context.Context, v *view) (time.Duration, error)
 	return longest, nil
 }
 
-// record is what Get returns of a name.
+// record returns the record of a name, for Get.
 func (s *Store) record(ctx context.Context, v *view) (lease.Record, error) {
 	r := v.row.Record(v.now(s.config.Wall()))
 	var err error

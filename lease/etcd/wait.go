@@ -11,9 +11,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// AcquireWait is Acquire that fails with *lease.HeldError only when wait is over. It watches
-// the name, and asks again when the lease was released or has expired, or a delay is over. Those
-// who wait for one name all ask then; they are not served in order.
+// AcquireWait is an Acquire that returns *lease.HeldError only when wait is over. It watches the
+// name, and asks again when the lease was released or has expired, or a delay is over. All waiters
+// for one name ask then, in no particular order.
 func (s *Store) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait time.Duration) (lease.Lease, error) {
 	end := time.Now().Add(wait)
 	for {
@@ -32,10 +32,10 @@ func (s *Store) AcquireWait(ctx context.Context, r lease.AcquireRequest, wait ti
 	}
 }
 
-// rewatch is the pause before another watch, when one could not be had.
+// rewatch is the pause before another watch, after one failed.
 const rewatch = 250 * time.Millisecond
 
-// changed blocks until a mark of a name is gone, and returns false if it cannot tell.
+// changed blocks until a mark of a name is gone; false if it cannot tell.
 func (s *Store) changed(ctx context.Context, name string) bool {
 	v, err := s.look(clientv3.WithRequireLeader(ctx), name)
 	if err != nil {

@@ -3,8 +3,8 @@
 //	pglatch-etcd serve locks --store etcd://a:2379,b:2379,c:2379
 //	pglatch-etcd serve locks --store 'etcd://a:2379,b:2379,c:2379?ca=ca.pem&cert=c.pem&key=k.pem&user=locks'
 //
-// The password of the user is in PGLATCH_ETCD_PASSWORD, or in the file of the parameter
-// password_file. Other parameters are prefix, of all keys, and timeout, of one operation.
+// The user's password is in PGLATCH_ETCD_PASSWORD, or in the file of the parameter password_file.
+// Other parameters are prefix, the prefix of all keys, and timeout, the timeout of one operation.
 package main
 
 import (

@@ -16,10 +16,10 @@ import (
 	"github.com/pglatch/pglatch/lease/etcd"
 )
 
-// passwordVariable has the password of the user.
+// passwordVariable is the environment variable with the user's password.
 const passwordVariable = "PGLATCH_ETCD_PASSWORD"
 
-// open opens the store that an etcd:// URL names.
+// open opens the store of an etcd:// URL.
 func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenStore, error) {
 	config, err := parse(app, text)
 	if err != nil {
@@ -36,8 +36,8 @@ func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenS
 	return &lockserver.OpenStore{Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close}, nil
 }
 
-// parse reads a URL. It has several hosts, and so is none that net/url knows. Errors quote
-// nothing of it that can be a password.
+// parse reads a URL. It has several hosts, which net/url does not support. Errors quote no part of
+// it that may be a password.
 func parse(app *program.App, text string) (c etcd.Config, err error) {
 	rest, ok := strings.CutPrefix(text, "etcd://")
 	hosts, query, _ := strings.Cut(rest, "?")
@@ -79,7 +79,7 @@ func parse(app *program.App, text string) (c etcd.Config, err error) {
 	return c, err
 }
 
-// transport is how to speak TLS; nil without a file.
+// transport returns the TLS configuration; nil without a file.
 func transport(authority, certificate, key string) (*tls.Config, error) {
 	if authority == "" && certificate == "" && key == "" {
 		return nil, nil //nolint:nilnil // no TLS, no error
@@ -105,7 +105,7 @@ func transport(authority, certificate, key string) (*tls.Config, error) {
 	return config, nil
 }
 
-// password is that of the user: the first line of the file, or what the environment has.
+// password returns the user's password: the first line of the file, or the environment variable.
 func password(app *program.App, file, user string) (string, error) {
 	given := app.Getenv(passwordVariable)
 	if file != "" {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// FreeAddresses are loopback addresses at which nobody listens. What is killed must find its own
-// free when it comes back, so their ports are none that the system gives to connections.
+// FreeAddresses returns loopback addresses at which nobody listens. A killed process must find its
+// own address free when it comes back, so the ports are none that the system gives to connections.
 func FreeAddresses(ctx context.Context, n int) (found []string, err error) {
 	for range 1000 {
 		if len(found) == n {
@@ -28,8 +28,8 @@ func FreeAddresses(ctx context.Context, n int) (found []string, err error) {
 	return nil, errors.New("no free ports on 127.0.0.1")
 }
 
-// StartCluster starts so many members, m1 and so on, on loopback addresses, which keep their data
-// in dir. The caller must kill those that it returns, also with an error.
+// StartCluster starts size members, m1 and so on, on loopback addresses. They keep their data in
+// dir. The caller must kill the members that it returns, even with an error.
 func StartCluster(ctx context.Context, dir string, size int) (members []*Process, err error) {
 	addresses, err := FreeAddresses(ctx, 2*size)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package etcdtest runs etcd for tests and measurements: members of the version that go.mod
-// names, in this process or in processes of their own, which a test can kill and stop.
+// Package etcdtest runs etcd for tests and measurements: members of the version in go.mod, in this
+// process or in processes of their own, which a test can kill and stop.
 package etcdtest
 
 import (
@@ -13,18 +13,18 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Version is that of the servers.
+// Version returns the version of the servers.
 func Version() string { return version.Version }
 
-// A Member is how one runs. Only Dir is required.
+// A Member is the configuration of an etcd member. Only Dir is required.
 type Member struct {
 	Name    string // "" = default
 	Dir     string // where it keeps its data
 	Peers   string // URL for the other members; "" = any port of the loopback
 	Clients string // URL for clients; "" = any port of the loopback
-	Cluster string // name=URL of the peers of all members; "" = it alone
+	Cluster string // name=URL of the peers of all members; "" = a single member
 	Token   string // of the cluster
-	Joins   bool   // a cluster that runs and has been told so, unless Dir shows that it has
+	Joins   bool   // a running cluster that expects it, unless Dir shows that it has joined
 
 	TLS     bool  // for clients, with a certificate of its own in Dir/fixtures/client/cert.pem
 	Quota   int64 // bytes of the database, beyond which it refuses changes; 0 = etcd's default
@@ -36,7 +36,7 @@ type Member struct {
 
 	NoFsync   bool
 	Heartbeat time.Duration // 0 = etcd's default, 100 ms; elections come after ten
-	Force     bool          // begin a new cluster with what this member has
+	Force     bool          // begin a new cluster with this member's data
 }
 
 // Serve runs a member in this process until stop is called. address is its client URL.
@@ -44,7 +44,7 @@ func Serve(m Member) (address string, stop func(), err error) {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.UnsafeNoFsync, c.ForceNewCluster = cmp.Or(m.Name, c.Name), m.Dir, m.NoFsync, m.Force
 	c.LogLevel = "fatal"
-	c.BcryptCost = 4 // the least: it takes long with the race detector
+	c.BcryptCost = 4 // the minimum: it takes long with the race detector
 	if m.Heartbeat > 0 {
 		c.TickMs, c.ElectionMs = uint(m.Heartbeat.Milliseconds()), uint(10*m.Heartbeat.Milliseconds())
 	}

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Network is some places in network namespaces of their own, on two switches: who is on one
-// switch does not reach who is on the other. Nothing is refused there; it does not arrive.
+// A Network is a set of places in network namespaces of their own, on two switches. Places on
+// different switches do not reach each other. Their packets are not refused; they do not arrive.
 type Network struct{ router string }
 
-// A Place is one of them.
+// A Place is one network namespace of a Network.
 type Place struct {
 	IP        string
 	namespace string
@@ -26,11 +26,11 @@ type Place struct {
 	network   *Network
 }
 
-// networks counts those of this process, for their names.
+// networks counts the networks of this process, for their names.
 var networks atomic.Int64
 
-// NewNetwork makes a network of so many places, all on the first switch. It needs root and
-// the program ip. The caller must call remove, whatever is returned.
+// NewNetwork makes a network of so many places, all on the first switch. It needs root and the
+// program ip. The caller must call remove, even after an error.
 func NewNetwork(places int) (_ []*Place, remove func(), err error) {
 	base := fmt.Sprintf("pgle%d-%d", os.Getpid(), networks.Add(1))
 	n := &Network{router: base + "r"}
@@ -90,16 +90,16 @@ func (p *Place) Move(second bool) error {
 	return run("-n", p.network.router, "link", "set", p.port, "master", bridge)
 }
 
-// Name is by what a process that the test started finds the place: see At.
+// Name identifies the place for a process that the test started: see At.
 func (p *Place) Name() string { return p.namespace }
 
-// At is a place of a network that another process made; it can dial from there, and no more.
+// At returns a place of a network that another process made. It can only dial from there.
 func At(name string) *Place { return &Place{namespace: name} }
 
-// Prefix is what runs a program there.
+// Prefix is the command that runs a program in the place.
 func (p *Place) Prefix() []string { return []string{"ip", "netns", "exec", p.namespace} }
 
-// Dial connects from there.
+// Dial connects from the place.
 func (p *Place) Dial(ctx context.Context, address string) (net.Conn, error) {
 	runtime.LockOSThread()
 	here, err := os.Open("/proc/thread-self/ns/net")

@@ -11,11 +11,12 @@ import (
 	"syscall"
 )
 
-// roleVariable has the Member that a process of this program is to be.
+// roleVariable is the environment variable with the Member that a process of this program should
+// run.
 const roleVariable = "PGLATCH_ETCD_MEMBER"
 
-// Main is a member, if this process was started as one: TestMain calls it first. It ends the
-// process then.
+// Main runs a member if this process was started as one, and then ends the process. TestMain calls
+// it first.
 func Main() {
 	role := os.Getenv(roleVariable)
 	if role == "" {
@@ -51,14 +52,14 @@ type Process struct {
 	cmd    *exec.Cmd
 }
 
-// Start starts a member: the program of this process, whose main calls Main, by a command
+// Start starts a member: the program of this process, whose main calls Main. prefix is a command
 // that runs its arguments, such as ip netns exec.
 func Start(m Member, prefix ...string) (*Process, error) {
 	p := &Process{Member: m, prefix: prefix}
 	return p, p.Start()
 }
 
-// Start starts it again, on what it has stored.
+// Start starts the member again, with its stored data.
 func (p *Process) Start() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -91,13 +92,13 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// PID is the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends a signal to it: SIGSTOP, SIGCONT.
+// Signal sends a signal to the process: SIGSTOP, SIGCONT.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends it as kill -9 does, and waits for its end.
+// Kill ends the process as kill -9 does, and waits for its end.
 func (p *Process) Kill() error {
 	_ = p.cmd.Process.Kill() // it may have ended
 	_ = p.cmd.Wait()         // killed, and its pipes are closed
