@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The limits of an election's ttl. An Elector passes its backend DefaultLeaseDuration, unless its Config sets
-// another ttl between the minimum and the maximum.
+// The default and the limits of an election's ttl. An Elector passes its backend DefaultLeaseDuration, unless
+// its Config sets another ttl between the minimum and the maximum.
 const (
 	DefaultLeaseDuration = 15 * time.Second
 	MinLeaseDuration     = 500 * time.Millisecond
@@ -33,10 +33,10 @@ type Backend interface {
 	// leads. After an error the outcome is unknown. The Elector then calls Release, and Close of an
 	// io.Closer, before the next attempt.
 	//
-	// An error that matches ErrPending means that the attempt has used up ctx's time and continues with the
-	// next call. An error that matches ErrPermanent means that no later attempt succeeds until somebody
-	// changes the settings, the rights or the store; Permanent marks such an error. The text of an error
-	// begins with the cause.
+	// An error that matches ErrPending means that the attempt is half done: it has used up ctx's time and
+	// continues with the next call. An error that matches ErrPermanent means that no later attempt succeeds
+	// until somebody changes the settings, the rights or the store; Permanent marks such an error. The text
+	// of an error begins with the cause.
 	TryAcquire(ctx context.Context, identity string, ttl time.Duration) (bool, error)
 	// Renew extends leadership to ttl from the start of the call. It must fail if leadership was lost since
 	// TryAcquire, even if identity leads again. An error that matches ErrLost means that leadership is

@@ -77,7 +77,7 @@
 //	a session ends                       contexts of its shards end; Lost; the others work on; a new session
 //	renewals fail                        contexts end LossDrain before the lease can; Lost
 //	one shard is taken away              its context ends at the next renewal; Lost
-//	the backend cannot be reached        Error, repeats of the same reason not reported; retried each LookInterval
+//	the backend cannot be reached        Error, consecutive repeats not reported; retried each LookInterval
 //	no attempt can succeed               Run returns, if the node was not a member before; else its shards are lost when two looks failed so
 //	a claim fails                        shards that it may have got are released; retried after the next look
 //	a claim is too slow (driver.ErrSlow) the next one has a quarter of the names; a claim of a single name that is too slow counts as failed
@@ -85,7 +85,7 @@
 //	work returns an error, or panics     WorkFailed; restarted after Restart's delay; given away in the end
 //	work returns nil                     it is done; the shard stays owned
 //	work ignores its context             released after DrainTimeout, or kept: see KeepUntilDrained
-//	the list cannot be read              Error, repeats of the same reason not reported; the list stays; retried after LookInterval
+//	the list cannot be read              Error, consecutive repeats not reported; the list stays; retried after LookInterval
 //	no other node would claim a shard    the node that owns it keeps it; its work begins again after Restart's pause: see Config.Restart
 //	a pinned shard's work fails          the same
 //	a node cannot claim a shard          it announces that, and no node gives it the shard

@@ -48,9 +48,9 @@ type Session interface {
 	// rest.
 	//
 	// After an error the outcome is unknown, and the caller then calls Release for all names. An error that
-	// matches ErrUnclaimable means that claims of other names may succeed. A Claim must not delay a Renew
-	// until it fails. It gives up before that, with an error that matches ErrSlow. It should be one round
-	// trip, terms included.
+	// matches ErrUnclaimable means that claims of other names may succeed. A Claim must not delay a Renew for
+	// so long that the Renew fails. It gives up before that, with an error that matches ErrSlow. It should be
+	// one round trip, terms included.
 	Claim(ctx context.Context, names []string) ([]Grant, error)
 
 	// Release gives up names, so that others can claim them at once. A name that the session does not own is

@@ -120,8 +120,8 @@
 //     millisecond later on a good network. In that time another node may own its shards. Guard writes that
 //     must not come late.
 //   - Terms of a shard begin again if its row is deleted. The server cannot detect some restores, such as one
-//     of a copy from before a promotion. After such a restore, raise all eras before nodes start: UPDATE
-//     pglatch_shard SET era = era + 16.
+//     of a copy from before a promotion. After such a restore, raise all eras before nodes start:
+//     UPDATE pglatch_shard SET era = era + 16.
 //   - A guard without a successor: a transaction of a term whose session has ended can commit until somebody
 //     claims the shard. It commits before that claim.
 package postgres
