@@ -1,7 +1,7 @@
-// Package cli is the command line of pglatch: what runs a command, and the tree of all.
-// A command is a function that makes a *cobra.Command, in one of the packages below,
-// listed in root.go; it writes data with App.Print to stdout, tells the rest through
-// App.Logger to stderr, and returns an error whose exit code program.Code finds.
+// Package cli is the command line of pglatch: it runs a command, and has the tree of all commands.
+// A command is a function that returns a *cobra.Command. It is in one of the packages below, and
+// listed in root.go. It writes data with App.Print to stdout, and messages with App.Logger to
+// stderr. It returns an error whose exit code program.Code finds.
 package cli
 
 import (
@@ -15,24 +15,23 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// Options make a program of the commands. The zero Options make pglatch.
+// Options configure a program that consists of the commands. The zero Options are pglatch.
 type Options struct {
 	Program  string                 // its name; "" = pglatch
-	Backends []leadercmd.Backend    // that "leader" has beside its own
-	Stores   []lockserver.StoreKind // that --store can name beside those of every program
+	Backends []leadercmd.Backend    // for "leader", in addition to its own
+	Stores   []lockserver.StoreKind // for --store, in addition to those of every program
 }
 
-// Main runs the program that o makes on the arguments of the process, and returns its
-// exit code.
+// Main runs the program for o on the arguments of the process, and returns its exit code.
 func Main(o Options) int {
 	ctx, stop := child.WithSignals(context.Background())
 	defer stop()
 	return Run(ctx, program.New(), o, os.Args[1:])
 }
 
-// Run runs the command that args name and returns the exit code. An error goes to
-// stderr, on one line. When ctx was made by WithSignals, a command that a signal
-// cut short ends with 128 and the signal's number.
+// Run runs the command that args name and returns the exit code. An error goes to stderr, on one
+// line. If ctx comes from WithSignals, a command that a signal cut short ends with 128 plus the
+// signal's number.
 func Run(ctx context.Context, app *program.App, o Options, args []string) int {
 	root := New(app, o)
 	root.SetArgs(args)

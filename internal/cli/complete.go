@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// values are those of flags that take one of a few.
+// values returns the values of flags that take one of a few.
 func values() map[string][]string {
 	return map[string][]string{
 		"output":     {"text", "json", "jsonl"},
@@ -24,12 +24,12 @@ func values() map[string][]string {
 	}
 }
 
-// complete makes the shell offer keys, sessions and the values of flags.
+// complete lets the shell complete keys, sessions and the values of flags.
 func complete(app *program.App, cmd *cobra.Command) {
 	choices := values()
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if list, ok := choices[f.Name]; ok {
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)) // it is registered once
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)) // it is registered only once
 		}
 		if f.Name == "namespace" {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, lookup.CompleteNamespace(app))

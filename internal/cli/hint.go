@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// hint adds to an error of cobra's own, which is about the arguments, where to read on.
+// hint adds to cobra's own errors, which are about the arguments, where to find help.
 func hint(cmd *cobra.Command, err error) error {
 	if err == nil {
 		return nil
@@ -19,7 +19,7 @@ func hint(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
-// checkArgs makes the errors of a command's arguments say what it takes.
+// checkArgs makes errors about a command's arguments describe the valid arguments.
 func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		var err error
@@ -33,15 +33,15 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// unknownCommand is the error for a command that does not exist.
+// unknownCommand returns the error for a command that does not exist.
 func unknownCommand(cmd *cobra.Command, name string) error {
 	text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
 	if cmd.SuggestionsMinimumDistance <= 0 {
-		cmd.SuggestionsMinimumDistance = min(2, len(name)/2) // of three letters, one may be wrong
+		cmd.SuggestionsMinimumDistance = min(2, len(name)/2) // in three letters, one may be wrong
 	}
 	var near []string
 	for _, sub := range cmd.Commands() {
-		if slices.Contains(sub.SuggestFor, name) { // a word of other programs for it is no slip of the pen
+		if slices.Contains(sub.SuggestFor, name) { // another program's word for it is not a typing error
 			near = append(near, sub.Name())
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/shardscmd"
 )
 
-// commands are what pglatch can do.
+// commands are the commands of pglatch.
 func commands(app *program.App, o Options) []*cobra.Command {
 	return []*cobra.Command{
 		lockcmd.NewRun(app),
@@ -83,8 +83,8 @@ help), a lock server the token, or the holder what it is asked for,
 125 own failure before the child, 126 not executable, 127 not found,
 128+n ended by signal n; else the child's.`
 
-// settle makes a command check the settings before it runs, and its errors *ranErrors:
-// the others are cobra's own.
+// settle makes a command check the settings before it runs, and turns its errors into *ranErrors;
+// other errors are cobra's own.
 func settle(app *program.App, cmd *cobra.Command) {
 	run := cmd.RunE
 	if run == nil {
@@ -107,8 +107,8 @@ func settle(app *program.App, cmd *cobra.Command) {
 	}
 }
 
-// group is what a command does that only groups others. (cobra would show its help
-// for a misspelt one, and succeed.)
+// group runs a command that only groups others. (cobra would show its help for a misspelt one, and
+// succeed.)
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownCommand(cmd, args[0])

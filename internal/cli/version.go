@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// A Version says what was built, and of what.
+// A Version identifies a build and its source.
 type Version struct {
 	Version  string `json:"version"` // of the module; "(devel)" for a build outside of it
 	Revision string `json:"revision,omitempty"`

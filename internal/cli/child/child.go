@@ -1,5 +1,5 @@
-// Package child has what commands share that run another program under a lock: its flags,
-// its environment, its times, and the signals that reach it.
+// Package child contains the common parts of commands that run another program under a lock: its
+// flags, its environment, its times, and the signals that reach it.
 package child
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Flags are those of commands that run a child.
+// Flags are the flags of commands that run a child.
 type Flags struct {
 	shell      string
 	closeStdin bool
@@ -25,7 +25,7 @@ type Flags struct {
 	KillAfter  time.Duration
 }
 
-// AddFlags adds them.
+// AddFlags adds the flags.
 func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.shell, "command", "c", "", "run this `text` with /bin/sh -c, instead of what stands after --")
 	flags.BoolVar(&f.closeStdin, "close-stdin", false, "give the command an empty standard input")
@@ -33,8 +33,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.KillAfter, "kill-after", supervise.DefaultKillAfter, "how long the command may take to end before it is killed")
 }
 
-// Command splits the arguments at "--" and returns those before it and the
-// command after it, or that of -c; no Args = neither was given. Errors are of usage.
+// Command splits the arguments at "--". It returns those before it and the command after it, or the
+// command of -c. No Args = neither was given. Errors are usage errors.
 func (f *Flags) Command(cmd *cobra.Command, app *program.App, args []string) ([]string, supervise.Command, error) {
 	c := supervise.Command{CloseStdin: f.closeStdin, KillAfter: f.KillAfter, Logger: app.Logger()}
 	c.Stdin, _ = app.Stdin.(*os.File)
@@ -63,8 +63,8 @@ func (f *Flags) Command(cmd *cobra.Command, app *program.App, args []string) ([]
 	return args, c, nil
 }
 
-// Env is the environment of this process, in which the variables that
-// pglatch sets for a child are those given: an outer pglatch's mean another lock.
+// Env returns this process's environment plus variables. It removes the variables of an outer
+// pglatch, which belong to another lock.
 func Env(variables ...string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -78,12 +78,12 @@ func Env(variables ...string) []string {
 	return append(env, variables...)
 }
 
-// WithoutLockToken takes from an environment what gives every right on a lock server.
+// WithoutLockToken removes from an environment the token that grants every right on a lock server.
 func WithoutLockToken(env []string) []string {
 	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PGLATCH_LOCK_TOKEN=") })
 }
 
-// KeyEnv is what a child learns of the key that is held for it.
+// KeyEnv returns a child's variables about the key that is held for it.
 func KeyEnv(key namespace.Key) []string {
 	env := []string{"PGLATCH_LOCK_HELD=true", "PGLATCH_KEY=" + key.String()}
 	if k1, k2, ok := key.Tag().Pair(); ok {

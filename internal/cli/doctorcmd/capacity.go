@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/pgsession"
 )
 
-// lockTable compares the locks with the room that all sessions share.
+// lockTable compares the number of locks with the capacity that all sessions share.
 func (e *examination) lockTable(ctx context.Context) error {
 	var perTransaction, connections, prepared, advisoryLocks, locks int64
 	err := e.ask(ctx, `SELECT current_setting('max_locks_per_transaction')::bigint, current_setting('max_connections')::bigint,
@@ -31,7 +31,7 @@ func (e *examination) lockTable(ctx context.Context) error {
 	return nil
 }
 
-// connections compares the sessions with max_connections.
+// connections compares the number of sessions with max_connections.
 func (e *examination) connections(ctx context.Context) error {
 	var used, most, reserved int64
 	err := e.ask(ctx, `SELECT count(datid), current_setting('max_connections')::bigint, current_setting('superuser_reserved_connections')::bigint
@@ -47,7 +47,7 @@ func (e *examination) connections(ctx context.Context) error {
 	return nil
 }
 
-// sessionSettings tries, in a transaction of its own, what lock sessions set.
+// sessionSettings tries the settings of lock sessions, in a separate transaction.
 func (e *examination) sessionSettings(ctx context.Context) error {
 	var ownIdle string
 	if err := e.ask(ctx, `SELECT current_setting('idle_session_timeout')`, &ownIdle); err != nil {
@@ -64,7 +64,8 @@ func (e *examination) sessionSettings(ctx context.Context) error {
 // tcpUnits are the units of settings that PostgreSQL shows without one.
 var tcpUnits = map[string]string{"tcp_keepalives_idle": "s", "tcp_keepalives_interval": "s", "tcp_user_timeout": "ms"}
 
-// keepalives tries what lock sessions set for TCP, and tells what the server made of it.
+// keepalives tries the TCP settings of lock sessions, and reports the resulting values on the
+// server.
 func (e *examination) keepalives(ctx context.Context) error {
 	var set, refused []string
 	for _, s := range pgsession.Settings(e.ttl, "", 0) {
@@ -91,7 +92,7 @@ func (e *examination) keepalives(ctx context.Context) error {
 	return nil
 }
 
-// try makes a setting for a transaction that ends with it.
+// try applies a setting in a transaction, and ends it.
 func (e *examination) try(ctx context.Context, name, value string) error {
 	_, err := e.conn.Exec(ctx, `SELECT set_config($1, $2, true)`, name, value)
 	return err
@@ -113,7 +114,7 @@ func (e *examination) deadlockTimeout(ctx context.Context) error {
 	return nil
 }
 
-// failOver is the arithmetic of the worst case.
+// failOver calculates the worst case of a fail-over.
 func (e *examination) failOver() {
 	e.note("fail-over", ok, "with a SessionTTL of %v: a holder that dies frees its lock at once; one that is stopped or cut off after at most %v, "+
 		"and whoever waits has it at most one wait step (%v) later: %v in all; the holder takes its lock for lost after %v; it pings every %v",

@@ -1,4 +1,4 @@
-// Package doctorcmd has the command doctor.
+// Package doctorcmd contains the command doctor.
 package doctorcmd
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// A severity is what doctor thinks of one thing.
+// A severity is doctor's rating of one check.
 type severity string
 
 const (
@@ -35,12 +35,12 @@ type check struct {
 	Detail string   `json:"detail"`
 }
 
-// An examination asks one server.
+// An examination examines one server.
 type examination struct {
 	app    *program.App
 	conn   *pgx.Conn
 	ttl    time.Duration // T
-	step   time.Duration // for which a waiter of pglatch stands in the server's queue
+	step   time.Duration // a waiter's wait step in the server's queue
 	checks []check
 }
 
@@ -48,7 +48,7 @@ func (e *examination) note(name string, status severity, format string, args ...
 	e.checks = append(e.checks, check{name, status, program.OneLine(fmt.Sprintf(format, args...))})
 }
 
-// New makes the command doctor.
+// New returns the command doctor.
 func New(app *program.App) *cobra.Command {
 	e := &examination{app: app}
 	cmd := &cobra.Command{
@@ -153,7 +153,7 @@ func (e *examination) primary(ctx context.Context) error {
 	return nil
 }
 
-// sessions opens a Locker: it finds what a lock session would stumble over.
+// sessions opens a Locker, to find problems of lock sessions.
 func (e *examination) sessions(ctx context.Context) error {
 	cc, err := e.app.ConnConfig()
 	if err != nil {

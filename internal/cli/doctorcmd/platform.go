@@ -2,13 +2,13 @@ package doctorcmd
 
 import "runtime"
 
-// platform says what of pglatch works otherwise on the system that it runs on.
+// platform reports which parts of pglatch work differently on this system.
 func (e *examination) platform() {
 	status, detail := platformOf(runtime.GOOS)
 	e.note("platform", status, "%s/%s: %s", runtime.GOOS, runtime.GOARCH, detail)
 }
 
-// platformOf sums up the files _other.go: docs/operations.md, "Other systems than Linux".
+// platformOf summarizes the files _other.go: docs/operations.md, "Other systems than Linux".
 func platformOf(system string) (severity, string) {
 	const clock = "only compiled by CI, not tested; a holder's deadline may outlast a suspension of this machine, so guard writes with terms or tokens"
 	switch system {

@@ -7,11 +7,11 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// An attemptLog logs the attempts of a follower: the first one after each other transition. The Elector logs each, as a
-// detail, because they never end while another node leads.
+// An attemptLog logs a follower's attempts: the first one after each other transition. The Elector logs every attempt,
+// at debug level, because they continue while another node leads.
 type attemptLog struct{ tried, refused bool }
 
-// transition is for each change of state, in order.
+// transition handles each change of state, in order.
 func (a *attemptLog) transition(log *slog.Logger, from, to leader.State) {
 	var logged *bool
 	switch {
@@ -27,7 +27,7 @@ func (a *attemptLog) transition(log *slog.Logger, from, to leader.State) {
 		return
 	}
 	*logged = true
-	if !log.Enabled(context.Background(), slog.LevelDebug) { // else the Elector has
+	if !log.Enabled(context.Background(), slog.LevelDebug) { // otherwise the Elector has logged it
 		log.Info("state_change", slog.Group("state", slog.String("from", from.String()), slog.String("to", to.String())))
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Backend is one that "leader --backend" can name.
+// A Backend is a backend for "leader --backend".
 type Backend = program.Backend[*Election]
 
-// An OpenFunc makes an election of what a command says.
+// An OpenFunc makes an election from a command's flags and arguments.
 type OpenFunc = program.OpenFunc[*Election]
 
-// An Election is what a command takes part in, or looks at.
+// An Election is the election that a command joins or observes.
 type Election struct {
 	Name    string // in logs, in documents and as PGLATCH_KEY
 	Backend interface {
 		leader.Backend
 		driver.Inspector
 	}
-	Close func() // is called when the Backend is not used any more; nil = nothing is to be closed
+	Close func() // called when the Backend is no longer used; nil = nothing to close
 
-	key *namespace.Key // nil = it is no lock of PostgreSQL's
+	key *namespace.Key // nil = not a lock of PostgreSQL
 }
 
 func (e *Election) close() {
@@ -39,7 +39,7 @@ func (e *Election) close() {
 	}
 }
 
-// env is what the command of a leader learns of the election.
+// env returns the election's variables for the leader's command.
 func (e *Election) env() []string {
 	if e.key != nil {
 		return child.KeyEnv(*e.key)
@@ -47,7 +47,7 @@ func (e *Election) env() []string {
 	return []string{"PGLATCH_LOCK_HELD=true", "PGLATCH_KEY=" + e.Name}
 }
 
-// electionFlags say which election a command is about.
+// electionFlags select a command's election.
 type electionFlags struct {
 	program.Backends[*Election]
 	postgres postgresElection
@@ -55,7 +55,7 @@ type electionFlags struct {
 
 const (
 	postgresBackend   = "postgres"
-	kubernetesBackend = "kubernetes" // which only its own program has
+	kubernetesBackend = "kubernetes" // only in its own program
 )
 
 func (e *electionFlags) backends(more []Backend) []Backend {
@@ -72,7 +72,7 @@ func (e *electionFlags) addFlags(app *program.App, cmd *cobra.Command, more []Ba
 	e.Own(postgresBackend, append(program.DatabaseFlags(), "key1", "key2", "create-table", "guard-timeout", "namespace")...)
 }
 
-// election is what the flags and the arguments name; it is to be closed.
+// election returns the election that the flags and the arguments name; the caller closes it.
 func (e *electionFlags) election(app *program.App, cmd *cobra.Command, args []string) (*Election, error) {
 	if e.Name() == kubernetesBackend && !e.Has(kubernetesBackend) {
 		return nil, program.UsageError("--backend %s is not in this program: use pglatch-kubernetes, of the module github.com/pglatch/pglatch/leader/kubernetes", e.Name())
@@ -80,7 +80,7 @@ func (e *electionFlags) election(app *program.App, cmd *cobra.Command, args []st
 	return e.Open(app, cmd, args)
 }
 
-// ElectionName is the one argument of those backends for which it is any text.
+// ElectionName is the single argument of backends that accept any text.
 func ElectionName(args []string) (string, error) {
 	if len(args) != 1 || args[0] == "" {
 		return "", program.UsageError("give one NAME of an election (got %d arguments)", len(args))

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// A verdict is what intervals prove.
+// A verdict is the result of examining intervals.
 type verdict string
 
 const (
 	apart   verdict = "apart"   // work of two terms never ran at one time
-	unknown verdict = "unknown" // the intervals do not say
-	met     verdict = "met"     // it did
+	unknown verdict = "unknown" // the intervals do not show it
+	met     verdict = "met"     // work of two terms ran at one time
 )
 
-// stepTolerance is by how much two clocks of one machine may differ over an interval: what NTP
-// slews a clock by, at most (adjtimex: 500 ppm), and the time between two reads.
+// stepTolerance is how much two clocks of one machine may differ over an interval: the maximum NTP
+// slew (adjtimex: 500 ppm), and the time between two reads.
 func stepTolerance(lasted time.Duration) time.Duration { return time.Millisecond + lasted/2000 }
 
-// A finding is why a verdict is not apart.
+// A finding is the reason why a verdict is not apart.
 type finding struct {
 	Verdict verdict   `json:"verdict"`
 	Reason  string    `json:"reason"`
@@ -29,14 +29,14 @@ type finding struct {
 	Second  *interval `json:"second,omitempty"`
 }
 
-// An evidence is what the intervals of one election prove.
+// An evidence is the result for the intervals of one election.
 type evidence struct {
 	Election    string         `json:"election"`
 	Verdict     verdict        `json:"verdict"`
 	Intervals   int            `json:"intervals"`
 	Terms       int            `json:"terms"`
 	Uncertainty time.Duration  `json:"-"` // "clock_uncertainty" in a document, in seconds
-	Closest     *time.Duration `json:"-"` // "closest", the least time between two terms
+	Closest     *time.Duration `json:"-"` // "closest", the shortest time between two terms
 	Findings    []finding      `json:"findings"`
 }
 
@@ -55,8 +55,8 @@ func (e *evidence) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// examine judges intervals of one election. Between clocks of two machines anything up to
-// uncertainty proves nothing.
+// examine evaluates the intervals of one election. Between clocks of two machines a difference up
+// to uncertainty proves nothing.
 func examine(election string, all []*interval, uncertainty time.Duration) *evidence {
 	e := &evidence{Election: election, Verdict: apart, Intervals: len(all), Uncertainty: uncertainty, Findings: []finding{}}
 	slices.SortStableFunc(all, func(a, b *interval) int {
@@ -76,7 +76,7 @@ func examine(election string, all []*interval, uncertainty time.Duration) *evide
 			}
 			e.compare(a, b)
 			if a.Ended == nil {
-				break // it is so of all that follow
+				break // all that follow are apart too
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func examine(election string, all []*interval, uncertainty time.Duration) *evide
 	return e
 }
 
-// compare judges two terms, of which a began first as far as their clocks say.
+// compare evaluates two terms, of which a began first by their clocks.
 func (e *evidence) compare(a, b *interval) {
 	doubt := e.Uncertainty
 	if a.Identity == b.Identity || a.clock != "" && a.clock == b.clock {

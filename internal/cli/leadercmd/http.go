@@ -17,8 +17,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// serveLeader serves an Elector's state until stop. An empty address serves
-// nothing.
+// serveLeader serves an Elector's state until stop. With an empty address it serves nothing.
 func serveLeader(ctx context.Context, app *program.App, address string, elector *leader.Elector, m *metrics) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -44,7 +43,7 @@ func serveLeader(ctx context.Context, app *program.App, address string, elector 
 	}, nil
 }
 
-// metrics are an Elector's, by the names that dashboards for client-go know.
+// metrics are an Elector's metrics, with the names that dashboards for client-go use.
 type metrics struct {
 	name        prometheus.Labels
 	transitions *prometheus.CounterVec
@@ -57,7 +56,7 @@ func newMetrics(election string) *metrics {
 	}, []string{"to"})}
 }
 
-// callbacks count the transitions.
+// callbacks returns callbacks that count the transitions.
 func (m *metrics) callbacks() leader.Callbacks {
 	to := func(what string) func() { return m.transitions.WithLabelValues(what).Inc }
 	leads, recovered, released, lost := to("leader"), to("recovered"), to("released"), to("lost")
@@ -69,7 +68,7 @@ func (m *metrics) callbacks() leader.Callbacks {
 	}
 }
 
-// of answers with the metrics of an Elector that was made with the callbacks.
+// of returns a handler that serves the metrics of an Elector made with the callbacks.
 func (m *metrics) of(e *leader.Elector) http.Handler {
 	registry := prometheus.NewRegistry()
 	prometheus.WrapRegistererWith(prometheus.Labels{"database": e.Database()}, registry).MustRegister(m.transitions, prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -12,16 +12,16 @@ import (
 	lockslog "github.com/pglatch/pglatch/observe/slog"
 )
 
-// An interval is when work of one term ran on one node, as its log says.
+// An interval is the time of one term's work on one node, according to its log.
 type interval struct {
 	Election     string     `json:"-"`
 	Identity     string     `json:"identity"`
 	Term         string     `json:"term"`
 	FencingToken uint64     `json:"fencing_token,omitempty"`
 	Began        time.Time  `json:"began"`
-	Ended        *time.Time `json:"ended,omitempty"` // nil = the log does not say
+	Ended        *time.Time `json:"ended,omitempty"` // nil = not in the log
 	clock        string
-	lasted       time.Duration // by a clock that nobody sets
+	lasted       time.Duration // by the monotonic clock
 }
 
 func (i *interval) String() string {
@@ -32,7 +32,7 @@ func (i *interval) String() string {
 	return text + i.Ended.Format(time.RFC3339Nano)
 }
 
-// A record is a line of a log, as slog's JSONHandler writes it.
+// A record is a line of a log in the format of slog's JSONHandler.
 type record struct {
 	Msg          string        `json:"msg"`
 	Election     string        `json:"election"`
@@ -45,10 +45,10 @@ type record struct {
 	Lasted       time.Duration `json:"lasted"`
 }
 
-// maxLine bounds the lines that are read.
+// maxLine bounds the length of lines.
 const maxLine = 1 << 20
 
-// readIntervals reads the records of work in a log. Other lines, of whatever program, are passed over.
+// readIntervals reads the records of work in a log. It skips other lines, of whatever program.
 func readIntervals(r io.Reader) (all []*interval, err error) {
 	type begin struct {
 		election, identity, term string
@@ -73,7 +73,7 @@ func readIntervals(r io.Reader) (all []*interval, err error) {
 		}
 		of := begin{v.Election, v.Identity, v.Term, v.Began.UnixNano()}
 		i := open[of]
-		if i == nil { // also an end whose begin is in a file that was rotated away
+		if i == nil { // also an end whose begin is in a rotated file
 			i = &interval{Election: v.Election, Identity: v.Identity, Term: v.Term, FencingToken: v.FencingToken, Began: v.Began, clock: v.Clock}
 			all = append(all, i)
 			open[of] = i

@@ -1,4 +1,4 @@
-// Package leadercmd has the commands about elections: leader, and migrate for its table.
+// Package leadercmd contains the commands about elections: leader, and migrate for its table.
 package leadercmd
 
 import (
@@ -28,7 +28,7 @@ NAME is the election, and --backend where its leadership lives:
 A flag whose text begins with one of these names is of that backend alone, and so are
 those of keys, namespaces and the database of postgres.`
 
-// New makes the command leader, with the backends of the program beside those of its own.
+// New returns the command leader, with its own backends and those of the program.
 func New(app *program.App, more []Backend) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leader",
@@ -39,11 +39,11 @@ func New(app *program.App, more []Backend) *cobra.Command {
 	return cmd
 }
 
-// postgresElection are the flags of elections that live in a database.
+// postgresElection are the flags of elections in a database.
 type postgresElection struct {
 	table   string
 	noTerms bool
-	// The flags of these are of leader run alone.
+	// Only leader run has flags for these.
 	create, await bool
 	guardTimeout  time.Duration
 	allowResign   bool

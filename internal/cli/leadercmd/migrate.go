@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// NewMigrate makes the command migrate.
+// NewMigrate returns the command migrate.
 func NewMigrate(app *program.App) *cobra.Command {
 	var (
 		e      postgresElection
@@ -32,7 +32,7 @@ back, run it with --new-era before candidates start: terms then go on above all 
 counted. Other restores are noticed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			backend, err := e.backend(app, namespace.Pair(0, 0)) // one table for all elections
+			backend, err := e.backend(app, namespace.Pair(0, 0)) // all elections share one table
 			if err != nil {
 				return err
 			}

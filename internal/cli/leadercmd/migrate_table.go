@@ -11,15 +11,14 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// A migrated says what a migration did to its table. Who migrates at the same time may
-// have done it.
+// A migrated is the effect of a migration on its table. A concurrent migration may have caused it.
 type migrated struct {
 	Table  string `json:"table"`
-	Made   bool   `json:"made"` // the table; else it was there
+	Made   bool   `json:"made"` // the table was created; otherwise it existed
 	NewEra int64  `json:"new_era,omitempty"`
 }
 
-// migration runs migrate and finds out what it did.
+// migration runs migrate and detects its effect.
 func migration(ctx context.Context, app *program.App, table string, migrate func(context.Context) error) (migrated, error) {
 	m := migrated{Table: table}
 	conn, err := app.Connect(ctx)

@@ -58,7 +58,7 @@ If the first attempt shows that no other can succeed, as with a wrong password o
 missing right, it ends with 64 for a flag, 77 if the database refuses the user, else
 69. With --keep-trying it goes on, as it does later in any case.`
 
-// A leaderRun is one use of the command leader run.
+// A runCommand is one use of the command leader run.
 type runCommand struct {
 	electionFlags
 	child.Flags
@@ -156,8 +156,7 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	return program.ElectionError((&ledCommand{runCommand: r, app: app, election: election, command: command, elector: elector}).run(ctx))
 }
 
-// interrupted: an interrupt is the end that was asked for, a command that cannot be
-// started is not.
+// interrupted treats an interrupt as the requested end. A command that cannot be started is an error.
 func interrupted(ctx context.Context, err error) error {
 	if misuse, ok := errors.AsType[*program.ExitError](context.Cause(ctx)); ok {
 		return misuse
@@ -168,8 +167,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// elector makes the Elector, which logs why it does not lead and, if attempts is set, a follower's first
-// attempt.
+// elector returns the Elector, which logs why it does not lead and, if attempts is set, a follower's
+// first attempt.
 func (r *runCommand) elector(app *program.App, election *Election, callbacks leader.Callbacks, attempts bool) (e *leader.Elector, err error) {
 	c := r.config
 	c.Name, c.Backend, c.Logger, c.Callbacks = election.Name, election.Backend, app.Logger(), callbacks
@@ -194,12 +193,12 @@ type ledCommand struct {
 	elector  *leader.Elector
 
 	mu      sync.Mutex
-	running bool // the command gets the signals
+	running bool // the command receives the signals
 	code    int  // its last exit code
 }
 
-// run returns when the command has ended for good. A signal that comes while it
-// runs is the command's affair; else it ends the candidacy.
+// run returns when the command has ended permanently. While the command runs, it handles the signals;
+// otherwise a signal ends the candidacy.
 func (l *ledCommand) run(ctx context.Context) error {
 	candidacy, withdraw := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer withdraw(nil)
@@ -215,7 +214,7 @@ func (l *ledCommand) run(ctx context.Context) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.running = false
-		switch { // also if leadership ended meanwhile, after which the Elector would go on
+		switch { // also if leadership ended meanwhile; the Elector would then continue
 		case ctx.Err() != nil:
 			withdraw(context.Cause(ctx))
 		case err != nil:
@@ -232,10 +231,10 @@ func (l *ledCommand) run(ctx context.Context) error {
 	return nil
 }
 
-// errDone ends the candidacy: the command is not to run again.
+// errDone ends the candidacy: the command must not run again.
 var errDone = errors.New("done")
 
-// logged is whileLeading, with records of its begin and end. errDone is no error there.
+// logged is whileLeading with records of its begin and end. It does not record errDone as an error.
 func (l *ledCommand) logged(ctx, work context.Context) error {
 	done := false
 	err := lockslog.Work(l.app.Logger(), l.elector, func(work context.Context) error {
@@ -251,7 +250,7 @@ func (l *ledCommand) logged(ctx, work context.Context) error {
 	return err
 }
 
-// whileLeading runs the command until leadership ends, or it ended for good.
+// whileLeading runs the command until leadership ends, or the command has ended permanently.
 func (l *ledCommand) whileLeading(ctx, work context.Context) error {
 	l.mu.Lock()
 	l.running = true
@@ -270,7 +269,7 @@ func (l *ledCommand) whileLeading(ctx, work context.Context) error {
 			return &program.ExitError{Code: start.ExitCode, Err: err}
 		case err != nil || result.Stopped:
 			l.code = 0
-			return nil // leadership ended; work's context says so
+			return nil // leadership ended; work's context reports that
 		case result.Interrupted != 0, l.restart == "never", l.restart == "on-failure" && result.ExitCode == 0:
 			return errDone
 		}

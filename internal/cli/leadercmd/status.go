@@ -41,7 +41,7 @@ dead (kubernetes; file, after a reboot), one look takes it for alive: watch sees
 	return cmd
 }
 
-// A leadership is what status and watch say.
+// A leadership is the output of status and watch.
 type leadership struct {
 	Time         *time.Time `json:"time,omitempty"`
 	Key          string     `json:"key"`
@@ -64,7 +64,7 @@ func leadershipOf(election string, h leader.Holder, ok bool) leadership {
 	return l
 }
 
-// same reports whether nothing has changed but the time.
+// same reports whether only the time differs.
 func (l leadership) same(o leadership) bool {
 	return l.Led == o.Led && l.Identity == o.Identity && l.Term == o.Term && l.Detail == o.Detail
 }

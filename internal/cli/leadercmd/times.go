@@ -15,7 +15,7 @@ import (
 // leaderTimes are the times of a node that runs a command.
 type leaderTimes struct{ lease, health, renew, kill time.Duration }
 
-// times are those of the flags, with a lease of that length.
+// times returns the times of the flags, with this lease duration.
 func (r *runCommand) times(flags *pflag.FlagSet, lease time.Duration) leaderTimes {
 	t := leaderTimes{lease, cmp.Or(r.config.RenewInterval, lease/3), cmp.Or(r.config.RenewTimeout, lease/3), child.DefaultKillAfter(lease)}
 	if flags.Changed("kill-after") {
@@ -28,17 +28,17 @@ func (t leaderTimes) signals() time.Duration { return t.lease / child.SignalShar
 
 func (t leaderTimes) clocks() time.Duration { return t.lease / child.ClockShare }
 
-// need is what one slow renewal and the end of the command take together.
+// need is the total time for one slow renewal and the end of the command.
 func (t leaderTimes) need() time.Duration { return t.health + t.renew + t.kill + t.signals() }
 
 func (t leaderTimes) fit() bool { return t.need() < t.lease-t.clocks() }
 
-// fit makes the leader's context end so early that the command is gone when another
-// node can lead. The error names the flags by which it cannot be.
+// fit makes the leader's context end early enough that the command is gone when another node can
+// lead. If that is impossible, the error names the flags.
 func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	t := r.times(flags, r.config.LeaseDuration)
 	r.KillAfter, r.config.LossDrain = t.kill, t.kill+t.signals()
-	if t.fit() || t.lease <= 0 { // which leader.New refuses
+	if t.fit() || t.lease <= 0 { // leader.New refuses such a lease
 		return nil
 	}
 	remedy := "shorten one of them"
@@ -54,7 +54,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 		t.health, t.renew, t.kill, t.signals(), t.need(), t.lease, t.clocks(), t.lease-t.clocks(), remedy)
 }
 
-// longer is the next longer duration that is easy to read.
+// longer returns the next longer duration that is easy to read.
 func longer(d time.Duration) time.Duration {
 	unit := time.Millisecond
 	for d >= 100*unit {

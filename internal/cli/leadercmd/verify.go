@@ -85,7 +85,7 @@ func readFile(name string) ([]*interval, error) {
 	return readIntervals(io.Reader(f))
 }
 
-// verify prints what is proved of each election.
+// verify prints the evidence for each election.
 func verify(app *program.App, elections map[string][]*interval, uncertainty time.Duration) error {
 	proved := true
 	var all []*evidence

@@ -38,7 +38,7 @@ not seen. While the backend cannot be reached it says so on stderr and goes on.`
 	return cmd
 }
 
-// watchLeader ends without an error when ctx does. The first look must succeed.
+// watch prints changes. It ends without an error when ctx ends. The first query must succeed.
 func watch(ctx context.Context, app *program.App, election *Election, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -71,7 +71,7 @@ func watch(ctx context.Context, app *program.App, election *Election, interval t
 	}
 }
 
-// printChange prints one of a stream: json has no form for that but lines.
+// printChange prints one change of a stream. For a stream, json is printed as lines.
 func printChange(app *program.App, l leadership) error {
 	if app.Format() == "json" {
 		return app.PrintLine(l)

@@ -75,7 +75,7 @@ renew", or "lease run" does everything.`,
 	return cmd
 }
 
-// exports is what a shell evaluates.
+// exports returns variables for a shell to evaluate.
 func exports(l *leasehttp.Lease) string {
 	var b strings.Builder
 	for _, v := range append(variables(l.Claim()), shareVariables(l.Share())...) {
@@ -85,7 +85,7 @@ func exports(l *leasehttp.Lease) string {
 	return b.String()
 }
 
-// leaseVariables are of the environment of those who work under a lease.
+// variables returns the environment variables for work under a lease.
 func variables(c lease.Claim) []string {
 	return []string{
 		"PGLATCH_LEASE_NAME=" + c.Name, "PGLATCH_LEASE_OWNER=" + c.Holder, "PGLATCH_LEASE_ID=" + c.ID,
@@ -93,7 +93,7 @@ func variables(c lease.Claim) []string {
 	}
 }
 
-// A claimFlags says which lease is meant.
+// A claimFlags identifies a lease.
 type claimFlags struct {
 	owner, id string
 	token     uint64
@@ -129,7 +129,7 @@ func (c *claimFlags) claim(app *program.App, args []string) (lease.Claim, error)
 	return claim, nil
 }
 
-// A claimCommand is a command about a lease that was acquired.
+// A claimCommand is a command about an acquired lease.
 type claimCommand struct {
 	server lockserver.ClientFlags
 	claimFlags
@@ -140,7 +140,7 @@ func (c *claimCommand) addFlags(f *pflag.FlagSet) {
 	c.claimFlags.addFlags(f)
 }
 
-// run has do ask the server about the claim that the arguments and flags make.
+// run calls do with the claim from the arguments and flags.
 func (c *claimCommand) run(cmd *cobra.Command, app *program.App, args []string, do func(context.Context, *leasehttp.Client, lease.Claim) error) error {
 	claim, err := c.claim(app, args)
 	if err != nil {
@@ -160,7 +160,7 @@ func newRenew(app *program.App) *cobra.Command {
 		ttl time.Duration
 
 		metadata map[string]string
-		empty    bool // the metadata
+		empty    bool // of the metadata
 	)
 	cmd := &cobra.Command{
 		Use:   "renew NAME",

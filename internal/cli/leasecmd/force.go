@@ -69,7 +69,7 @@ not the current one any more.`,
 	return cmd
 }
 
-// freeOr is the error of exit code 3 if err says that nobody has the lock.
+// freeOr returns the error of exit code 3 if err means that the lock is free.
 func freeOr(other, err error) error {
 	stale, ok := errors.AsType[*lease.StaleError](err)
 	if ok && stale.Released || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound) {

@@ -1,4 +1,4 @@
-// Package leasecmd has the command lease, for leases of a lock server.
+// Package leasecmd contains the command lease, for leases of a lock server.
 package leasecmd
 
 import (
@@ -35,7 +35,7 @@ it by the name that acquire prints, such as gpu::slot::0002.
 Exit codes: 0 success, 3 nobody has the lock (get), 69 server or its store unavailable
 or too busy, 75 held by another, 76 the lease is not the current one any more.`
 
-// New makes the command lease.
+// New returns the command lease.
 func New(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease",
@@ -46,7 +46,7 @@ func New(app *program.App) *cobra.Command {
 	return cmd
 }
 
-// LockName is the one argument of most commands.
+// LockName returns the single argument of most commands.
 func LockName(args []string) (string, error) {
 	if len(args) != 1 {
 		return "", program.UsageError("give one NAME of a lock")
@@ -57,7 +57,7 @@ func LockName(args []string) (string, error) {
 	return args[0], nil
 }
 
-// leaseTerms are the flags of those who ask for a lease.
+// terms are the flags for acquiring a lease.
 type terms struct {
 	sharing
 	owner     string
@@ -78,7 +78,7 @@ func (t *terms) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long, also after a release")
 }
 
-// request is what to ask for; errors are of usage.
+// request returns the request; errors are usage errors.
 func (t *terms) request(app *program.App, name string) (lease.AcquireRequest, error) {
 	r := lease.AcquireRequest{
 		Name: name, Holder: ownerName(app, t.owner), TTL: t.ttl, Metadata: t.metadata, LockDelay: t.lockDelay, MinHold: t.minHold,
@@ -97,10 +97,10 @@ func ownerName(app *program.App, flag string) string {
 	if err != nil {
 		host = "unknown"
 	}
-	return host + "-" + strconv.Itoa(os.Getppid()) // of the script: acquire, renew and release are processes of their own
+	return host + "-" + strconv.Itoa(os.Getppid()) // of the script: acquire, renew and release are separate processes
 }
 
-// A leaseDocument has the names of the server's own answers.
+// A document has the field names of the server's own answers.
 type document struct {
 	Lock           string            `json:"lock"`
 	OwnerID        string            `json:"owner_id"`

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A recordDocument has the names of the server's own answers.
+// A recordDocument has the field names of the server's own answers.
 type recordDocument struct {
 	document
 	State         string `json:"state"`

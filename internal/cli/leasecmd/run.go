@@ -44,7 +44,7 @@ else has the lock, 76 the lease was lost, 130 or 143 a signal ended the wait for
 69 the server is unavailable, 125 the command was not started, 126 it is not
 executable, 127 it was not found.`
 
-// A leaseRun is one use of the command lease run.
+// A runCommand is one use of the command lease run.
 type runCommand struct {
 	lockserver.ClientFlags
 	terms
@@ -77,8 +77,8 @@ func newRun(app *program.App) *cobra.Command {
 	return cmd
 }
 
-// fit returns the margin at the end of the lease in which the command is ended. The
-// error names the flags by which too little is left for renewals.
+// fit returns the margin at the end of the lease in which the command is ended. If it leaves too
+// little time for renewals, the error names the flags.
 //
 //	├─ renewals ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
 //	0     context ends, --signal     KILL        gone      --ttl
@@ -143,13 +143,13 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	return r.runUnder(ctx, client, held, (r.ttl-margin)/3, command)
 }
 
-// runUnder runs the command and releases the lease when it has ended. A signal does not
-// end the heartbeat: the command gets it, and ends in its own way.
+// runUnder runs the command and releases the lease when the command has ended. A signal does not
+// end the heartbeat: the command receives it, and ends in its own way.
 func (r *runCommand) runUnder(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
 	signals, stop := child.Listen(ctx)
 	defer stop()
 	release := func() error { return client.ReleaseOnce(context.WithoutCancel(ctx), held) }
-	if ctx.Err() != nil { // the last moment in which a signal did not go to the child
+	if ctx.Err() != nil { // the last moment before the child receives the signals
 		return errors.Join(context.Cause(ctx), release())
 	}
 	work, _ := client.StartHeartbeat(context.WithoutCancel(ctx), held, leasehttp.HeartbeatOptions{Interval: interval})

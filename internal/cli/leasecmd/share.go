@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// A sharing is the flags of those who ask for a lock that several can hold.
+// A sharing is the flags for a lock that several can hold.
 type sharing struct {
 	slots             int
 	shared, exclusive bool
@@ -23,7 +23,7 @@ func (s *sharing) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.exclusive, "exclusive", false, "have the lock alone, while nobody shares it or has a slot; without any of these three flags it is another lock")
 }
 
-// share is what to ask for; errors are of usage.
+// share returns the requested share; errors are usage errors.
 func (s *sharing) share(f *pflag.FlagSet) (lockserver.Share, error) {
 	given := 0
 	for _, name := range []string{"slots", "shared", "exclusive"} {
@@ -40,7 +40,8 @@ func (s *sharing) share(f *pflag.FlagSet) (lockserver.Share, error) {
 	return lockserver.Share{Slots: s.slots, Shared: s.shared, Exclusive: s.exclusive}, nil
 }
 
-// shareVariables are of the environment of those who work under a share of a lock; of no others.
+// shareVariables returns the environment variables for work under a share of a lock, and none for
+// other leases.
 func shareVariables(s shared.Share) []string {
 	if s.Lock == "" {
 		return nil
@@ -48,7 +49,7 @@ func shareVariables(s shared.Share) []string {
 	return []string{"PGLATCH_FENCE=" + strconv.FormatUint(s.Fence, 10), "PGLATCH_SLOT=" + strconv.Itoa(s.Slot)}
 }
 
-// describe says what of a lock a share is; "" = it is an ordinary lease.
+// describe describes a share of a lock; "" = an ordinary lease.
 func describe(s shared.Share) string {
 	switch {
 	case s.Lock == "":

@@ -19,28 +19,28 @@ import (
 const (
 	longPoll = 20 * time.Second
 
-	// shortestPoll is how soon a server is asked again that did not wait, as one of an
-	// earlier version.
+	// shortestPoll is the shortest interval between requests to a server that did not wait, such as
+	// an earlier version.
 	shortestPoll = time.Second
 )
 
 var errNoAnswer = errors.New("no answer in time")
 
-// A watching looks at a lock, and waits for changes of it.
+// A watching queries a lock, and waits for changes of it.
 type watching struct {
 	app    *program.App
 	client *leasehttp.Client
 	name   string
-	failed int // looks one after the other
+	failed int // consecutive failed queries
 }
 
-// next returns what is known of the lock as soon as its version is not the one that is given,
-// nil = at once. It tries again when no server can be used. The time bounds both: in the end
-// what is known is returned, or why that cannot be said; zero = nothing does.
+// next returns the lock's record as soon as its version differs from version; nil = at once. It
+// retries while no server can be used. until bounds both: then next returns the known record, or the
+// reason why there is none. Zero = no bound.
 func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (lease.Record, error) {
 	if !until.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, until.Add(leasehttp.DefaultTimeout), errNoAnswer) // answers are on their way for a while
+		ctx, cancel = context.WithDeadlineCause(ctx, until.Add(leasehttp.DefaultTimeout), errNoAnswer) // an answer may take a while to arrive
 		defer cancel()
 	}
 	for {
@@ -66,11 +66,11 @@ func (w *watching) next(ctx context.Context, version *uint64, until time.Time) (
 		case !until.IsZero():
 			again = min(again, time.Until(until))
 		}
-		_ = pause.For(ctx, again) // the next look tells that ctx ended
+		_ = pause.For(ctx, again) // the next query reports that ctx ended
 	}
 }
 
-// look asks once. A lock of which nothing is known has the version 0.
+// look queries once. An unknown lock has the version 0.
 func (w *watching) look(ctx context.Context, version *uint64, wait time.Duration) (r lease.Record, err error) {
 	if version == nil {
 		r, err = w.client.Get(ctx, w.name)
@@ -86,12 +86,12 @@ func (w *watching) look(ctx context.Context, version *uint64, wait time.Duration
 	return r, err
 }
 
-// isFinal reports whether err is one that a server says of the request, and that time does not mend.
+// isFinal reports whether err is the server's verdict on the request, which a retry cannot change.
 func isFinal(err error) bool {
 	return errors.Is(err, leasehttp.ErrDenied) || errors.Is(err, lease.ErrInvalid)
 }
 
-// fail notes a look that failed, and logs the first of several.
+// fail records a failed query, and logs the first of several.
 func (w *watching) fail(err error) {
 	if w.failed == 0 {
 		w.app.Logger().Warn("the lock server cannot be used: trying again", slog.Any("error", err))
@@ -99,7 +99,7 @@ func (w *watching) fail(err error) {
 	w.failed++
 }
 
-// changed waits for a change of the lock from a version, nil = from what is now.
+// changed waits for a change of the lock since version from; nil = since now.
 func (w *watching) changed(ctx context.Context, from *uint64, wait time.Duration) (lease.Record, error) {
 	until := time.Now().Add(wait)
 	if from == nil {
@@ -116,14 +116,14 @@ func (w *watching) changed(ctx context.Context, from *uint64, wait time.Duration
 	return r, err
 }
 
-// follow prints changes from a version on, nil = what is now, and changes from there, until ctx
-// ends. The first look must succeed.
+// follow prints changes since version from, until ctx ends; nil = the current state, and changes
+// since then. The first query must succeed.
 func (w *watching) follow(ctx context.Context, from *uint64) error {
 	r, err := w.look(ctx, nil, 0)
 	for version := from; ; {
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // this is how it ends
+			return nil //nolint:nilerr // the normal end
 		case err != nil:
 			return lockserver.Error(ctx, err)
 		case version == nil || r.Version != *version:
@@ -137,13 +137,13 @@ func (w *watching) follow(ctx context.Context, from *uint64) error {
 	}
 }
 
-// A changeDocument is one of a stream.
+// A changeDocument is one change of a stream.
 type changeDocument struct {
 	Time time.Time `json:"time"` // when it was seen, by this machine's clock
 	recordDocument
 }
 
-// printChange prints one of a stream: json has no form for that but lines.
+// printChange prints one change of a stream. For a stream, json is printed as lines.
 func printChange(app *program.App, r lease.Record) error {
 	d := changeDocument{time.Now().UTC(), newRecordDocument(r)}
 	if app.Format() == "json" {

@@ -1,4 +1,4 @@
-// Package loadcmd has the command load, which runs the load of package bench/load.
+// Package loadcmd contains the command load, which runs the load of package bench/load.
 package loadcmd
 
 import (
@@ -47,7 +47,7 @@ type loadCommand struct {
 	config   load.Config
 }
 
-// New makes the command load.
+// New returns the command load.
 func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	var l loadCommand
 	cmd := &cobra.Command{

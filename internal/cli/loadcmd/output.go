@@ -12,8 +12,8 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// showProgress writes a line to stderr that tells how far a run is, if that is a
-// terminal, until stop.
+// showProgress writes a line with the progress of a run to stderr, if that is a terminal, until
+// stop.
 func showProgress(app *program.App, run *load.Load, d time.Duration) (stop func()) {
 	if file, ok := app.Stderr.(*os.File); !ok || !program.IsTerminal(file) || app.Quiet() {
 		return func() {}

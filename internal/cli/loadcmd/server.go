@@ -13,12 +13,12 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// server is a client of what to load, and what to do in the end.
+// server returns a client for the server under load, and a function to call at the end.
 func (l *loadCommand) server(ctx context.Context, app *program.App) (*leasehttp.Client, func() error, error) {
 	if len(l.URLs) == 0 && (l.Store != "" || app.Getenv("PGLATCH_LOCK_SERVER") == "") {
 		return l.serve(ctx, app)
 	}
-	l.Resends = -1 // a release that a killed server has done is stale when it is sent again
+	l.Resends = -1 // if a killed server has done a release, the resent one is stale
 	client, err := l.Client(app, 0)
 	if err != nil {
 		return nil, nil, err
@@ -78,7 +78,7 @@ func (l *loadCommand) serve(ctx context.Context, app *program.App) (_ *leasehttp
 	return client, end, nil
 }
 
-// temporaryFile is a SQLite file that remove removes.
+// temporaryFile returns a SQLite file, and a function that removes it.
 func temporaryFile() (file string, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "pglatch-load-")
 	return filepath.Join(dir, "locks.db"), func() error { return os.RemoveAll(dir) }, err

@@ -7,8 +7,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A change is one line of watch. What happened between two looks and left no trace
-// has none.
+// A change is one line of watch. An event between two queries that left no trace has none.
 type change struct {
 	At     time.Time    `json:"at"`     // when the change was seen, by the server's clock
 	Change string       `json:"change"` // "held", "waiting", "released" or "gone" (a waiter that got nothing)
@@ -20,7 +19,7 @@ type claim struct {
 	tag  namespace.Tag
 	pid  uint32
 	mode string
-	// A process id is used again; 0 when hidden.
+	// Process ids are reused; 0 when hidden.
 	session int64
 }
 
@@ -32,8 +31,8 @@ func claimOf(l monitor.Lock) claim {
 	return c
 }
 
-// changes says what is different in now. What ended comes first: a lock is released
-// before another holds it.
+// changes returns the differences in now. Ends come first: a lock is released before another
+// session holds it.
 func changes(before, now monitor.Snapshot) []change {
 	old, current := claims(before), claims(now)
 	var all []change
@@ -58,8 +57,8 @@ func changes(before, now monitor.Snapshot) []change {
 	return all
 }
 
-// claims maps the claims of s to whether they are granted. (A session that holds a
-// lock can wait for it only in the other mode.)
+// claims maps the claims of s to whether they are granted. (A session that holds a lock can wait
+// for it only in the other mode.)
 func claims(s monitor.Snapshot) map[claim]bool {
 	all := make(map[claim]bool, len(s.Locks))
 	for _, l := range s.Locks {

@@ -19,13 +19,13 @@ type keyDocument struct {
 	ClassID  uint32 `json:"classid"`
 	ObjID    uint32 `json:"objid"`
 	ObjSubID uint16 `json:"objsubid"`
-	// Key1, Key2 and Bigint are the key's 64 bits in both forms. Only Form's names
-	// this lock: PostgreSQL keeps the two forms apart.
+	// Key1, Key2 and Bigint are the key's 64 bits in both forms. Only those of Form name this lock:
+	// PostgreSQL keeps the two forms apart.
 	Key1   int32 `json:"key1"`
 	Key2   int32 `json:"key2"`
-	Bigint int64 `json:"bigint,string"` // JSON's numbers are exact to 2⁵³ only
-	// Turnstile is the single key that whoever waits for this one takes first: its
-	// queue is the queue of this one but for the first.
+	Bigint int64 `json:"bigint,string"` // numbers in JSON are exact only up to 2⁵³
+	// Turnstile is the single key that a waiter for this key takes first. Its queue is this key's
+	// queue without the first waiter.
 	Turnstile int64  `json:"turnstile,string"`
 	Lock      string `json:"lock_sql"`
 	Query     string `json:"query_sql"`
@@ -56,7 +56,7 @@ func whereTag(t namespace.Tag) string {
 	return fmt.Sprintf("l.classid = %d AND l.objid = %d AND l.objsubid = %d", t.ClassID, t.ObjID, t.ObjSubID)
 }
 
-// NewKey makes the command key.
+// NewKey returns the command key.
 func NewKey(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key KEY",

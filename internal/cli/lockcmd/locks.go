@@ -1,4 +1,4 @@
-// Package lockcmd has the commands that take advisory locks, and those that show them.
+// Package lockcmd contains the commands that take advisory locks, and those that show them.
 package lockcmd
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A filter says which keys to show, and in which order.
+// A filter selects and sorts the keys to show.
 type filter struct {
 	app        *program.App
 	waiting    bool
@@ -25,7 +25,7 @@ type filter struct {
 	sort       string
 }
 
-// addFilter gives cmd the flags of a filter.
+// addFilter adds the flags of a filter to cmd.
 func addFilter(app *program.App, cmd *cobra.Command, order string) *filter {
 	f := &filter{app: app}
 	app.AddNamespaceFilter(cmd)
@@ -47,7 +47,7 @@ func (f *filter) check() error {
 	return nil
 }
 
-// overview is the filter of the flags, with what an argument of a command selects.
+// overview returns the filter from the flags and from the selection by an argument.
 func (f *filter) overview(s lookup.Selection) overview.Filter {
 	o := s.Filter
 	o.Waiting, o.App, o.LongerThan = f.waiting, f.holder, f.longerThan
@@ -64,7 +64,7 @@ func (f *filter) overview(s lookup.Selection) overview.Filter {
 	return o
 }
 
-// apply returns the keys to show, and leaves their locks in v.
+// apply returns the keys to show, and keeps only their locks in v.
 func (f *filter) apply(v *lookup.View, s lookup.Selection) []*overview.Row {
 	rows := f.overview(s).Apply(v.Rows(s.Known...))
 	overview.Sort(rows, f.sort)

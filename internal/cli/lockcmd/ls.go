@@ -16,16 +16,16 @@ import (
 	"github.com/pglatch/pglatch/monitor"
 )
 
-// A list is what ls says.
+// A list is the output of ls.
 type list struct {
 	monitor.Snapshot
 	Keys   []*overview.Row     `json:"keys"`
 	Silent []introspect.Silent `json:"silent,omitempty"`
-	// Verdicts are what is wrong with --verdicts, also with keys that are not shown.
+	// Verdicts are the current problems with --verdicts, also for keys that are not shown.
 	Verdicts []monitor.Verdict `json:"verdicts,omitempty"`
 }
 
-// NewLs makes the command ls.
+// NewLs returns the command ls.
 func NewLs(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "ls [KEY|PREFIX]",
@@ -89,7 +89,7 @@ table as "keys"; with -o jsonl each line is one lock of one session.`,
 	return cmd
 }
 
-// tellNone says on stderr why the table is empty.
+// tellNone explains on stderr why the table is empty.
 func tellNone(app *program.App, held int) {
 	if held == 0 {
 		app.Logger().Info("no locks are held")

@@ -13,7 +13,7 @@ const requestCodes = `
 Exit codes: 0 a holder accepted it, 3 nobody holds the key, 69 the holder does not answer (it is
 stopped, cut off, or no program that answers), 77 it refuses.`
 
-// NewAsk makes the command ask.
+// NewAsk returns the command ask.
 func NewAsk(app *program.App) *cobra.Command {
 	return newRequest(app, introspect.AskRelease, &cobra.Command{
 		Use:        "ask KEY",
@@ -26,7 +26,7 @@ releases it; "pglatch run --on-ask=term" ends its command.` + requestCodes,
 	})
 }
 
-// NewDump makes the command dump.
+// NewDump returns the command dump.
 func NewDump(app *program.App) *cobra.Command {
 	return newRequest(app, introspect.AskDump, &cobra.Command{
 		Use:   "dump KEY",

@@ -54,7 +54,7 @@ type runCommand struct {
 	onAsk  string
 }
 
-// NewRun makes the command run.
+// NewRun returns the command run.
 func NewRun(app *program.App) *cobra.Command {
 	var r runCommand
 	cmd := &cobra.Command{
@@ -124,8 +124,8 @@ func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) er
 	return r.runUnder(ctx, lock, command)
 }
 
-// fit makes the lock's context end so early that the command is gone when the server can
-// give the lock to another. The error names the flags by which it cannot be.
+// fit makes the lock's context end early enough that the command is gone when the server can grant
+// the lock to another. If that is impossible, the error names the flags.
 //
 //	├─ pings ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
 //	0  context ends, --signal     KILL        gone   --session-ttl
@@ -135,7 +135,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	if !flags.Changed("kill-after") {
 		r.KillAfter = max(min(child.DefaultKillAfter(ttl), most-signals), 0)
 	}
-	if r.onLost == "warn" { // the command is to go on
+	if r.onLost == "warn" { // the command must continue
 		return nil
 	}
 	r.lossDrain = r.KillAfter + signals
@@ -146,7 +146,7 @@ func (r *runCommand) fit(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// runUnder runs the command and releases the lock when it has ended.
+// runUnder runs the command and releases the lock when the command has ended.
 func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
 	signals, stop := child.Listen(ctx)
 	defer stop()
@@ -155,7 +155,7 @@ func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command 
 		signals, forget = termWhenAsked(signals, lock)
 		defer forget()
 	}
-	if ctx.Err() != nil { // the last moment in which a signal did not go to the child
+	if ctx.Err() != nil { // the last moment before the child receives the signals
 		return errors.Join(context.Cause(ctx), lock.Release())
 	}
 	work := lock.Context()
@@ -182,7 +182,7 @@ func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command 
 	return nil
 }
 
-// termWhenAsked adds to signals a TERM for the moment in which the lock is asked for.
+// termWhenAsked adds to signals a TERM when a request for the lock arrives.
 func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os.Signal, forget func()) {
 	merged, done := make(chan os.Signal), make(chan struct{})
 	var merging sync.WaitGroup

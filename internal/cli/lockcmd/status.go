@@ -13,14 +13,14 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A keyStatus is who holds a key and who waits for it.
+// A keyStatus is the holders and waiters of a key.
 type keyStatus struct {
 	Key     string         `json:"key"`
-	Held    bool           `json:"held"` // itself, or a slot of its semaphore
+	Held    bool           `json:"held"` // the key itself, or a slot of its semaphore
 	Holders []monitor.Lock `json:"holders"`
 	Waiters []monitor.Lock `json:"waiters"` // in the order of the queue
 	Server  monitor.Server `json:"server"`
-	// Keys are what the key is used for: a lock or an election, and a semaphore.
+	// Keys are the uses of the key: a lock or an election, and a semaphore.
 	Keys []*overview.Row `json:"keys,omitempty"`
 }
 
@@ -28,7 +28,7 @@ func statusOf(key namespace.Key, v lookup.View) keyStatus {
 	status := keyStatus{Key: key.String(), Holders: []monitor.Lock{}, Waiters: []monitor.Lock{}, Server: v.Server}
 	status.Keys = overview.Filter{Tag: key.Tag()}.Apply(v.Rows(key))
 	for _, r := range status.Keys {
-		r.Key = key.String() // as it was asked for
+		r.Key = key.String() // as the user wrote it
 		status.Held = status.Held || len(r.Holders) > 0
 	}
 	for _, l := range v.Locks {
@@ -43,7 +43,7 @@ func statusOf(key namespace.Key, v lookup.View) keyStatus {
 	return status
 }
 
-// NewStatus makes the command status.
+// NewStatus returns the command status.
 func NewStatus(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "status KEY",

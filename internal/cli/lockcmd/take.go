@@ -22,12 +22,12 @@ type taking struct {
 	shared       bool
 	conflictCode int
 	sessionTTL   time.Duration
-	// As of advisory.Config; no flags.
+	// As in advisory.Config; no flags.
 	lossDrain time.Duration
 	answer    introspect.Config // its Service is lookup.CommandService
 
 	nonblock bool          // one attempt
-	wait     time.Duration // 0 = until it comes
+	wait     time.Duration // 0 = no limit
 }
 
 func (t *taking) addFlags(f *pflag.FlagSet) {
@@ -47,11 +47,11 @@ func (t *taking) check() error {
 	return nil
 }
 
-// leastWait is the time that connecting has, however short --wait is.
+// leastWait is the shortest time limit for connecting, however short --wait is.
 const leastWait = time.Second
 
-// openLocker opens a Locker for one lock. The second connection is for the
-// question who holds it. Connecting is a part of the wait.
+// openLocker opens a Locker for one lock. The second connection is for the query for its holder.
+// Connecting counts as part of the wait.
 func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Locker, error) {
 	cc, err := app.ConnConfig()
 	if err != nil {
@@ -79,8 +79,8 @@ func openLocker(ctx context.Context, app *program.App, t *taking) (*advisory.Loc
 	return l, err
 }
 
-// take takes the lock. The end of ctx ends the wait, but not the lock's context:
-// a child gets the signal that it stands for and ends in its own way.
+// take takes the lock. The end of ctx ends the wait, but not the lock's context: a child receives
+// the corresponding signal and ends in its own way.
 func take(ctx context.Context, app *program.App, t *taking, l *advisory.Locker, key namespace.Key) (*advisory.Lock, error) {
 	parent, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })

@@ -23,7 +23,7 @@ import (
 	"github.com/pglatch/pglatch/introspect"
 )
 
-// A victim is a session that is to be ended, and what ends with it.
+// A victim is a session to terminate, and everything that ends with it.
 type victim struct {
 	PID             uint32             `json:"pid"`
 	ApplicationName string             `json:"application_name"`
@@ -34,7 +34,7 @@ type victim struct {
 	Process         string             `json:"process,omitempty"`
 	Loses           []loss             `json:"loses"`
 	Terminated      bool               `json:"terminated"`
-	process         *introspect.Answer // that has the session
+	process         *introspect.Answer // the process that owns the session
 }
 
 // A loss is a key that a session holds or waits for.
@@ -43,9 +43,9 @@ type loss struct {
 	Kind  string `json:"kind"` // "lock", "semaphore" or "election"
 	Waits bool   `json:"waits,omitempty"`
 	Label string `json:"label,omitempty"`
-	For   string `json:"for,omitempty"` // how long, as text
+	For   string `json:"for,omitempty"` // for how long, as text
 	Note  string `json:"note,omitempty"`
-	// Next is how many wait for it.
+	// Next is the number of waiters.
 	Next int `json:"waiters"`
 }
 
@@ -55,7 +55,7 @@ type termination struct {
 	yes, force, dry bool
 }
 
-// NewTerminate makes the command terminate.
+// NewTerminate returns the command terminate.
 func NewTerminate(app *program.App) *cobra.Command {
 	t := &termination{app: app}
 	cmd := &cobra.Command{
@@ -124,7 +124,7 @@ func (t *termination) run(ctx context.Context, pid uint32) error {
 	}})
 }
 
-// elsewhere says which sessions of a process hold what it holds.
+// elsewhere names the sessions that hold a process's locks.
 func elsewhere(a *introspect.Answer) string {
 	var pids []string
 	for i := range a.Locks {
@@ -138,7 +138,7 @@ func elsewhere(a *introspect.Answer) string {
 	return "those of the process are on backend " + strings.Join(pids, ", ")
 }
 
-// findVictim reads the session of a pid.
+// findVictim reads the session with this pid.
 func findVictim(ctx context.Context, conn *pgx.Conn, pid uint32) (*victim, error) {
 	s := &victim{PID: pid, Loses: []loss{}}
 	var start *time.Time
@@ -157,7 +157,7 @@ func findVictim(ctx context.Context, conn *pgx.Conn, pid uint32) (*victim, error
 	return s, nil
 }
 
-// learn finds what a view has of the session.
+// learn copies a view's data about the session.
 func (s *victim) learn(v lookup.View) {
 	for _, r := range v.Rows() {
 		for _, p := range r.Holders {
@@ -189,7 +189,7 @@ func (s *victim) add(r *overview.Row, p overview.Party, waits bool) {
 	}
 }
 
-// text says what will be lost.
+// text describes what will be lost.
 func (s *victim) text(w *bytes.Buffer) {
 	fmt.Fprintf(w, "backend %d (%s), user %s, %s, in a session since %s", s.PID, program.Printable(s.ApplicationName), program.Printable(s.User), s.State, s.Start.UTC().Format(time.RFC3339))
 	if s.Process != "" {
@@ -217,7 +217,7 @@ func (s *victim) text(w *bytes.Buffer) {
 	}
 }
 
-// confirm shows what will be lost, and asks.
+// confirm shows what will be lost, and asks for confirmation.
 func (t *termination) confirm(s *victim) error {
 	var text bytes.Buffer
 	s.text(&text)
@@ -232,7 +232,7 @@ func (t *termination) confirm(s *victim) error {
 		return program.UsageError("give --yes to end, without a terminal to ask on: %s", strings.ReplaceAll(strings.TrimSpace(text.String()), "\n", ";"))
 	}
 	_, _ = fmt.Fprintf(t.app.Stderr, "%sEnd this session, and all that it holds? Type %d: ", text.String(), s.PID)
-	answer, _ := bufio.NewReader(input).ReadString('\n') // what came is what was said
+	answer, _ := bufio.NewReader(input).ReadString('\n') // the text received so far is the answer
 	if strings.TrimSpace(answer) != strconv.FormatUint(uint64(s.PID), 10) {
 		return program.UsageError("backend %d was left alone", s.PID)
 	}

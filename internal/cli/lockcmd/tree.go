@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A keyNode is a lock for which somebody waits.
+// A keyNode is a lock with waiters.
 type keyNode struct {
 	Key     monitor.Key    `json:"key"`
 	Holders []monitor.Lock `json:"holders"`
@@ -26,21 +26,21 @@ type keyNode struct {
 	tag namespace.Tag
 }
 
-// A waiterNode is a session that waits, and what waits because of it.
+// A waiterNode is a waiting session, and everything that waits because of it.
 type waiterNode struct {
 	Lock  monitor.Lock `json:"lock"`
-	Holds []*keyNode   `json:"holds"` // other locks, for which somebody waits
+	Holds []*keyNode   `json:"holds"` // other locks with waiters
 }
 
 // A forest builds keyNodes. Each lock appears once.
 type forest struct {
 	byKey map[namespace.Tag][]monitor.Lock
-	order []namespace.Tag // of the locks for which somebody waits
+	order []namespace.Tag // of the locks with waiters
 	seen  map[namespace.Tag]bool
 }
 
-// blockingTrees returns the locks for which somebody waits. A root is one whose
-// holders wait for nothing; below a waiter hang the locks that it holds.
+// blockingTrees returns the locks with waiters. The holders of a root lock wait for nothing. Below
+// a waiter are the locks that it holds.
 func blockingTrees(locks []monitor.Lock) []*keyNode {
 	f := forest{byKey: map[namespace.Tag][]monitor.Lock{}, seen: map[namespace.Tag]bool{}}
 	waiting := map[uint32]bool{}
@@ -59,7 +59,7 @@ func blockingTrees(locks []monitor.Lock) []*keyNode {
 			roots = append(roots, f.node(tag))
 		}
 	}
-	for _, tag := range f.order { // what hangs on no root hangs on itself
+	for _, tag := range f.order { // a lock under no root depends on itself
 		if !f.seen[tag] {
 			n := f.node(tag)
 			n.Cycle = true
@@ -82,7 +82,7 @@ func (f *forest) node(tag namespace.Tag) *keyNode {
 	return n
 }
 
-// heldBy returns the locks that a session holds, for which others wait.
+// heldBy returns the locks with waiters that a session holds.
 func (f *forest) heldBy(pid uint32) []*keyNode {
 	nodes := []*keyNode{}
 	for _, tag := range f.order {
@@ -94,7 +94,7 @@ func (f *forest) heldBy(pid uint32) []*keyNode {
 	return nodes
 }
 
-// NewTree makes the command tree.
+// NewTree returns the command tree.
 func NewTree(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tree",
@@ -109,7 +109,7 @@ that the processes' answers show, as "pglatch ls --verdicts" does.`,
 		Args: cobra.NoArgs,
 	}
 	f := addFilter(app, cmd, overview.ByKey)
-	_ = cmd.Flags().MarkHidden("waiting") // always so
+	_ = cmd.Flags().MarkHidden("waiting") // it is always on
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
 			return err
@@ -147,7 +147,7 @@ that the processes' answers show, as "pglatch ls --verdicts" does.`,
 	return cmd
 }
 
-// cyclic reports whether a cycle of waits can be: two keys are waited for.
+// cyclic reports whether a cycle of waits is possible: two keys have waiters.
 func cyclic(v lookup.View) bool {
 	waited := 0
 	for _, r := range v.Rows() {
@@ -158,14 +158,13 @@ func cyclic(v lookup.View) bool {
 	return waited > 1
 }
 
-// A treeText writes trees, with what the processes told of the sessions.
+// A treeText writes trees, with the processes' answers about the sessions.
 type treeText struct {
 	app  *program.App
 	rows map[namespace.Tag]*overview.Row
 }
 
-// write writes a lock and what hangs on it: first stands before its first
-// line, rest before the others.
+// write writes a lock and the tree below it. first precedes its first line, rest the others.
 func (t treeText) write(w *bytes.Buffer, n *keyNode, first, rest string) {
 	text := n.Key.Text
 	if r := t.rows[n.tag]; r != nil && r.Tag == n.tag {
@@ -199,7 +198,7 @@ func (t treeText) session(l monitor.Lock) string {
 	return program.Printable(p.String())
 }
 
-// branches is what stands before item i of n, and before what hangs on it.
+// branches returns the prefix of item i of n, and that of the tree below it.
 func branches(i, n int) (branch, below string) {
 	if i == n-1 {
 		return "└─ ", "   "

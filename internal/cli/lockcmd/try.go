@@ -12,14 +12,14 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// A tryDocument says that the lock was acquired.
+// A tryDocument reports that the lock was acquired.
 type tryDocument struct {
 	Key        string `json:"key"`
 	Shared     bool   `json:"shared"`
 	BackendPID uint32 `json:"backend_pid"`
 }
 
-// NewTry makes the command try.
+// NewTry returns the command try.
 func NewTry(app *program.App) *cobra.Command {
 	t := taking{nonblock: true}
 	var hold time.Duration

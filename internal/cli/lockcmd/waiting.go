@@ -13,11 +13,11 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// tellAfter is how long a command waits for a lock before it says for whom.
+// tellAfter is how long a command waits for a lock before it names the holder.
 const tellAfter = time.Second
 
-// tellWait says on stderr whom a wait is for, once it has lasted for a while. The
-// caller calls stop when the wait is over.
+// tellWait names the holder of the lock on stderr, once a wait has lasted for a while. The caller
+// calls stop when the wait is over.
 func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
@@ -37,7 +37,7 @@ func tellWait(ctx context.Context, app *program.App, key namespace.Key) (stop fu
 	}
 }
 
-// holders are those who hold a key, for people.
+// holders returns the holders of a key as text for people.
 func holders(ctx context.Context, app *program.App, key namespace.Key) string {
 	v, err := lookup.Once(ctx, app)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 const minInterval = 250 * time.Millisecond
 
-// A watcher shows the locks again and again.
+// A watcher shows the locks repeatedly.
 type watcher struct {
 	app      *program.App
 	filter   *filter
@@ -26,7 +26,7 @@ type watcher struct {
 	rows     int
 }
 
-// NewWatch makes the command watch.
+// NewWatch returns the command watch.
 func NewWatch(app *program.App) *cobra.Command {
 	w := &watcher{app: app}
 	cmd := &cobra.Command{
@@ -63,8 +63,8 @@ func (w *watcher) run(cmd *cobra.Command, _ []string) error {
 	}
 	ctx := cmd.Context()
 	if w.app.Format() == "text" && w.app.Terminal() && w.app.Getenv("TERM") != "dumb" {
-		// What it would negotiate is not needed, and its size the terminal's driver knows: tmux 3.3, asked for it, exchanges
-		// width and height. Only on Windows there are no keys without it.
+		// Negotiation is not needed, and the terminal's driver knows the size: tmux 3.3 answers such a query with width
+		// and height exchanged. Only Windows needs it, for its keys.
 		if screen, err := tcell.NewScreen(tcell.OptNegotiation(runtime.GOOS == "windows")); err == nil {
 			return w.onScreen(ctx, screen)
 		}
@@ -95,7 +95,7 @@ func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
 	return watchui.Run(ctx, m, screen, w.app.Colored(), data)
 }
 
-// feed looks again and again.
+// feed queries repeatedly.
 func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- watchui.Data) {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
@@ -141,7 +141,7 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 		case err != nil && first:
 			return interrupted(ctx, err)
 		case err != nil:
-			w.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when this begins and ends
+			w.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when a failure begins and ends
 		default:
 			w.filter.apply(&v, lookup.Selection{})
 			for _, c := range changes(before, v.Snapshot) {
@@ -159,7 +159,7 @@ func (w *watcher) writeChanges(ctx context.Context) error {
 	}
 }
 
-// interrupted is err, unless ctx ended: that is the end that was asked for.
+// interrupted returns err, unless ctx ended: that is the requested end.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

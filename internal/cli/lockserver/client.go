@@ -1,5 +1,5 @@
-// Package lockserver has what commands share that ask a lock server or are one: the flags
-// that name the server and its store, and the errors.
+// Package lockserver contains the common parts of commands that use a lock server or are one: the
+// flags for the server and its store, and the errors.
 package lockserver
 
 import (
@@ -21,17 +21,17 @@ import (
 
 const defaultLockServer = "http://127.0.0.1:8080"
 
-// ClientFlags are the flags that say which lock server to ask, and how.
+// ClientFlags are the flags that select a lock server, and how to connect to it.
 type ClientFlags struct {
 	URLs      []string
 	tokenFile string
 	authority string
 	cert, key string
 	noTLS     bool
-	Resends   int // as of leasehttp.ClientConfig; no flag
+	Resends   int // as in leasehttp.ClientConfig; no flag
 }
 
-// AddFlags adds them.
+// AddFlags adds the flags.
 func (s *ClientFlags) AddFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.URLs, "server", nil, "`URL` of the lock server, or of several that share a store, repeatable (default: PGLATCH_LOCK_SERVER, with commas between, else "+defaultLockServer+")")
 	s.addTokenFlag(f)
@@ -45,8 +45,7 @@ func (s *ClientFlags) addTokenFlag(f *pflag.FlagSet) {
 	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer token, its first line (default: the token in PGLATCH_LOCK_TOKEN)")
 }
 
-// Client returns a client that has not connected yet. margin is that of
-// leasehttp.ClientConfig.
+// Client returns a client that has not connected yet. margin is that of leasehttp.ClientConfig.
 func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp.Client, error) {
 	urls := s.URLs
 	if len(urls) == 0 {
@@ -73,13 +72,13 @@ func (s *ClientFlags) Client(app *program.App, margin time.Duration) (*leasehttp
 	return client, nil
 }
 
-// firstContact is how long a command that waits for a lock without a bound looks for a
-// server: one that restarts is back then, and a wrong address is not waited for.
+// firstContact is how long a command that waits for a lock without a bound tries to reach a server.
+// A restarting server is back by then, and the command does not wait forever for a wrong address.
 const firstContact = 30 * time.Second
 
-// getUntil asks for the lease of a name, at most until then: a server that takes
-// connections and never answers would use up the client's own time, which alone bounds
-// it if until is zero.
+// getUntil queries the lease of a name, at most until then. A server that accepts connections and
+// never answers would otherwise use up the client's own timeout. If until is zero, only that
+// timeout bounds the query.
 func getUntil(ctx context.Context, client *leasehttp.Client, name string, until time.Time) (lease.Record, error) {
 	if until.IsZero() {
 		return client.Get(ctx, name)
@@ -91,8 +90,8 @@ func getUntil(ctx context.Context, client *leasehttp.Client, name string, until 
 
 var errNoAnswer = errors.New("no answer in time")
 
-// Reach finds out whether there is a server that can be used, and tries again until
-// then; once, if until is zero.
+// Reach checks whether a usable server exists, and retries until then. If until is zero, it tries
+// once.
 func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name string, until time.Time) error {
 	for attempt := 0; ; attempt++ {
 		_, err := getUntil(ctx, client, name, until)
@@ -106,7 +105,7 @@ func Reach(ctx context.Context, app *program.App, client *leasehttp.Client, name
 		if attempt == 0 {
 			app.Logger().Warn("the lock server cannot be used: trying again", slog.Duration("for", time.Until(until).Round(time.Second)), slog.Any("error", err))
 		}
-		_ = pause.For(ctx, wait/2+rand.N(wait/2)) // the next attempt tells that ctx ended
+		_ = pause.For(ctx, wait/2+rand.N(wait/2)) // the next attempt reports that ctx ended
 	}
 }
 
@@ -116,14 +115,14 @@ type Wait struct {
 	Wait    time.Duration // if bounded; 0 = one attempt
 }
 
-// A Share says what of a lock that several can hold is asked for; see leasehttp.AcquireOptions.
+// A Share is the requested share of a lock that several can hold; see leasehttp.AcquireOptions.
 // Zero = an ordinary lease.
 type Share struct {
 	Slots             int
 	Shared, Exclusive bool
 }
 
-// Acquire gets a lease, and waits for it, and for the server, as w says.
+// Acquire acquires a lease. It waits for the lease, and for the server, as w says.
 func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.Client, r lease.AcquireRequest, s Share) (*leasehttp.Lease, error) {
 	o := leasehttp.AcquireOptions{
 		Slots: s.Slots, Shared: s.Shared, Exclusive: s.Exclusive,
@@ -146,8 +145,8 @@ func (w Wait) Acquire(ctx context.Context, app *program.App, client *leasehttp.C
 	return client.AcquireWithRetry(ctx, r.Name, r.Holder, o)
 }
 
-// Error gives an error of the lock server its exit code; the interruption of
-// ctx is stronger.
+// Error gives an error of the lock server its exit code. If ctx was interrupted, the interruption
+// counts instead.
 func Error(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -158,7 +157,7 @@ func Error(ctx context.Context, err error) error {
 	}{
 		{leasehttp.ErrDenied, program.ExitRefused},
 		{lease.ErrHeld, program.ExitBusy},
-		{lease.ErrBusy, program.ExitUnavailable}, // so that 75 says that somebody has the lock
+		{lease.ErrBusy, program.ExitUnavailable}, // so that 75 means that the lock is held
 		{lease.ErrStale, program.ExitLost},
 		{lease.ErrExpired, program.ExitLost},
 		{lease.ErrNotFound, program.ExitLost},

@@ -10,8 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// readLines reads a file for wordsOfLines. What editors put before the first word, and nobody sees, would become a part
-// of it.
+// readLines reads a file for wordsOfLines. It removes invisible characters that editors put before the first word.
 func readLines(flag, file string) (string, error) {
 	content, err := os.ReadFile(file)
 	switch {
@@ -25,7 +24,7 @@ func readLines(flag, file string) (string, error) {
 	return string(content), nil
 }
 
-// checkOnce refuses a name that a line has twice: one of the two would count, and nobody knows which.
+// checkOnce refuses a name that occurs twice in a line: only one of them would count, and it is unclear which.
 func checkOnce(flag, file string, number int, words []string) error {
 	var seen []string
 	for _, word := range words {
@@ -38,8 +37,7 @@ func checkOnce(flag, file string, number int, words []string) error {
 	return nil
 }
 
-// wordsOfLines yields the words of each line that has some, and its number. What follows # at
-// the beginning of a word is left out.
+// wordsOfLines yields the words of each non-empty line, and its number. A word that begins with # starts a comment.
 func wordsOfLines(content string) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		number := 0

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// StoreFlags are the flags that say where leases are kept.
+// StoreFlags are the flags that select the store of the leases.
 type StoreFlags struct {
 	Store      string
 	durability string
@@ -24,7 +24,7 @@ type StoreFlags struct {
 	more       []StoreKind
 }
 
-// A StoreKind is one that --store can name beside those of every program.
+// A StoreKind is a kind of store for --store, in addition to those of every program.
 type StoreKind struct {
 	Scheme string // of its URL
 	Usage  string // how to write it
@@ -33,10 +33,10 @@ type StoreKind struct {
 	Open func(ctx context.Context, app *program.App, url string) (*OpenStore, error)
 }
 
-// etcdScheme is of stores that only a program of its own has.
+// etcdScheme is the scheme of stores that only a separate program has.
 const etcdScheme = "etcd"
 
-// AddFlags adds them.
+// AddFlags adds the flags.
 func (s *StoreFlags) AddFlags(f *pflag.FlagSet, more []StoreKind) {
 	s.more = more
 	f.StringVar(&s.Store, "store", "", "`where` leases are kept: "+strings.Join(s.usages(), ", ")+" or postgres (the database of --database-url)")
@@ -52,16 +52,16 @@ func (s *StoreFlags) usages() []string {
 	return all
 }
 
-// An OpenStore is a store that is to be closed. The store is a field and not embedded:
-// what leaseserver finds of it beside lease.Store, its health and how to hand a lock over,
-// would be hidden.
+// An OpenStore is a store to be closed. The store is a field and not embedded. Embedding would hide
+// the methods that leaseserver looks for in addition to lease.Store: its health and the hand-over
+// of a lock.
 type OpenStore struct {
 	Store lease.Store
 	Name  string // for people
 	Close func() error
 }
 
-// Open opens the store; file is the SQLite file where --store is not given.
+// Open opens the store; file is the SQLite file if --store is not given.
 func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*OpenStore, error) {
 	kind, rest, _ := strings.Cut(s.Store, ":")
 	switch s.durability {
@@ -92,14 +92,14 @@ func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*
 	case kind == "postgres" || kind == "postgresql":
 		app.UseDatabase(s.Store, "--store")
 		return s.openPostgres(ctx, app)
-	default: // it may hold a password
+	default: // it may contain a password
 		return nil, program.UsageError("--store is none of %s and postgres", strings.Join(s.usages(), ", "))
 	}
 	return s.openSQLite(ctx, app, file)
 }
 
-// sqliteFile is the file that sqlite:REST names. What other programs read as a host or
-// as no file at all is refused: it would become a file in a place that nobody thinks of.
+// sqliteFile returns the file that sqlite:REST names. It refuses a form that other programs read as
+// a host or as no file at all: the file would be in an unexpected place.
 func sqliteFile(rest string) (string, error) {
 	switch {
 	case rest == ":memory:" || strings.HasPrefix(rest, "file:"):
@@ -157,9 +157,9 @@ func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenS
 	}}, nil
 }
 
-// StateFile is the SQLite file of a server that was given none: locks.db in the
-// directory that systemd made for a service, or in pglatch's own under that where
-// the user's programs keep their state (XDG Base Directory Specification).
+// StateFile is the default SQLite file of a server: locks.db in the directory that systemd created
+// for a service. Otherwise it is in pglatch's own directory below the user's state directory (XDG
+// Base Directory Specification).
 func StateFile(app *program.App) (string, error) {
 	dir, _, _ := strings.Cut(app.Getenv("STATE_DIRECTORY"), ":") // systemd.exec(5)
 	if dir == "" {

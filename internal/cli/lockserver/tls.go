@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// ReadAuthorities reads the certificates of a file, which vouch for others.
+// ReadAuthorities reads a file with certificates of authorities.
 func ReadAuthorities(flag, file string) (*x509.CertPool, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -21,8 +21,8 @@ func ReadAuthorities(flag, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// tls is how a client speaks TLS, nil for Go's defaults. Its certificate is read at each handshake,
-// so that a new one can take its place.
+// tls returns the client's TLS configuration, nil for Go's defaults. Its certificate is read at
+// each handshake, so that it can be replaced.
 func (s *ClientFlags) tls() (*tls.Config, error) {
 	if s.authority == "" && s.cert == "" && s.key == "" {
 		return nil, nil //nolint:nilnil // no configuration, no error

@@ -7,12 +7,12 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// ReadTokens reads the bearer tokens of a file, one a line, and what each is good for:
+// ReadTokens reads a file of bearer tokens, one a line, and the rights of each:
 //
 //	TOKEN [right=hold] [prefix=jobs/] [name=ops] [# what is not read]
 //
-// Instead of a TOKEN, cert-cn:NAME and cert-san:NAME stand for client certificates of that name.
-// nil if there is no file. Its errors quote no token.
+// Instead of a TOKEN, cert-cn:NAME and cert-san:NAME stand for client certificates with that name.
+// Without a file it returns nil. Its errors quote no token.
 func ReadTokens(flag, file string) ([]leaseserver.Token, error) {
 	if file == "" {
 		return nil, nil

@@ -8,11 +8,11 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// ReadTTLPolicies reads the policies of a file, one a line, each with one of these at least:
+// ReadTTLPolicies reads a file of policies, one a line, each with at least one of these:
 //
 //	[prefix=jobs/] [min=1s] [max=10m] [default=30s] [# what is not read]
 //
-// nil if there is no file.
+// Without a file it returns nil.
 func ReadTTLPolicies(flag, file string) ([]leaseserver.TTLPolicy, error) {
 	if file == "" {
 		return nil, nil

@@ -13,11 +13,11 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// untold is how long a wait is short.
+// untold is how long a wait is not reported.
 const untold = time.Second
 
-// tellOfWait logs that a command waits, and who has the lock, unless stop comes before that. share is for one of several
-// leases of the lock.
+// tellOfWait logs that a command waits, and the holder of the lock, unless stop comes first. share is for one of
+// several leases of the lock.
 func tellOfWait(ctx context.Context, app *program.App, client *leasehttp.Client, name string, share bool) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
@@ -44,7 +44,7 @@ func tellOfWait(ctx context.Context, app *program.App, client *leasehttp.Client,
 	}
 }
 
-// holderOf is who has a lock, or the first of several who have.
+// holderOf returns the holder of a lock, or the first of several.
 func holderOf(ctx context.Context, client *leasehttp.Client, name string, share bool) (lease.Record, error) {
 	if !share {
 		return client.Get(ctx, name)

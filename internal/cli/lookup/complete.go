@@ -14,11 +14,11 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// completeWithin bounds what the shell waits for while somebody has pressed TAB.
+// completeWithin is the time limit for a completion after the user has pressed TAB.
 const completeWithin = 1500 * time.Millisecond
 
-// Glance calls look for the shell, which is told of no error: without a database there is
-// nothing to offer.
+// Glance calls look for a completion. The shell receives no error: without a database there are no
+// completions.
 func Glance(cmd *cobra.Command, app *program.App, look func(context.Context)) {
 	if err := app.Resolve(cmd); err != nil {
 		return
@@ -36,17 +36,17 @@ func glance(cmd *cobra.Command, app *program.App) (v View, ok bool) {
 			return
 		}
 		v, err = l.Look(ctx)
-		go l.Close() // the program ends, however long a dead network takes
+		go l.Close() // the program ends, even if a dead network delays Close
 		ok = err == nil
 	})
 	return v, ok
 }
 
-// CompleteKey offers namespaces, and keys that are held or waited for.
+// CompleteKey offers namespaces, and keys with holders or waiters.
 func CompleteKey(app *program.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveDefault // of a command to run: files
+			return nil, cobra.ShellCompDirectiveDefault // part of a command to run: files
 		}
 		v, ok := glance(cmd, app)
 		var all []cobra.Completion
@@ -68,7 +68,7 @@ func CompleteKey(app *program.App) cobra.CompletionFunc {
 	}
 }
 
-// CompletePID offers the sessions that hold something.
+// CompletePID offers the sessions that hold locks.
 func CompletePID(app *program.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -87,7 +87,7 @@ func CompletePID(app *program.App) cobra.CompletionFunc {
 	}
 }
 
-// CompleteNamespace offers the namespaces that processes use, as the flag defines them.
+// CompleteNamespace offers the namespaces that processes use, in the form of the flag.
 func CompleteNamespace(app *program.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		v, _ := glance(cmd, app)
@@ -138,7 +138,7 @@ func describe(r *overview.Row) string {
 	return text
 }
 
-// BeginningWith is what the shell could offer for what is typed. Its words are shown on a terminal.
+// BeginningWith returns the completions for the typed text. Its words are safe for a terminal.
 func BeginningWith(typed string, all []cobra.Completion) []cobra.Completion {
 	var matching []cobra.Completion
 	for _, c := range all {

@@ -9,9 +9,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Key is App.Key for commands that look, and take no lock: a namespace that no setting names is
-// that of the processes that use it. Who takes a lock must not do so: it would be another lock
-// if a process were wrong, and none if nobody answered.
+// Key is App.Key for commands that only read: it takes a namespace without a setting from the
+// processes that use it. A command that takes a lock must not do so. It would take another lock if
+// a process were wrong, and none without an answer.
 func (l *Looker) Key(ctx context.Context, args []string) (namespace.Key, error) {
 	key, err := l.app.Key(args)
 	if !errors.Is(err, namespace.ErrUnknownNamespace) {
@@ -19,7 +19,7 @@ func (l *Looker) Key(ctx context.Context, args []string) (namespace.Key, error) 
 	}
 	v, lookErr := l.Look(ctx)
 	if lookErr != nil {
-		return key, err // what is not known stays unknown
+		return key, err // an unknown namespace stays unknown
 	}
 	if told, parseErr := overview.Namespaces(v.Answers).Parse(args[0]); parseErr == nil {
 		return told, nil
@@ -27,15 +27,14 @@ func (l *Looker) Key(ctx context.Context, args []string) (namespace.Key, error) 
 	return key, err
 }
 
-// A Selection is what an argument KEY or PREFIX names.
+// A Selection is the keys that an argument KEY or PREFIX names.
 type Selection struct {
 	Filter overview.Filter
 	Known  []namespace.Key
 }
 
-// Select reads the argument KEY or PREFIX: a prefix ends with '/', ':' or '*'. What a namespace
-// that nobody knows has is not known, which is an error: nothing shown must mean that nothing
-// is locked.
+// Select parses the argument KEY or PREFIX: a prefix ends with '/', ':' or '*'. An unknown
+// namespace is an error: empty output must mean that nothing is locked.
 func (v View) Select(app *program.App, text string) (Selection, error) {
 	told := overview.Namespaces(v.Answers)
 	if prefix, ok := prefixOf(text); ok {
@@ -50,7 +49,7 @@ func (v View) Select(app *program.App, text string) (Selection, error) {
 	return Selection{overview.Filter{Tag: key.Tag()}, []namespace.Key{key}}, err
 }
 
-// CheckSelection finds what Select refuses whoever answers.
+// CheckSelection returns the errors of Select that do not depend on answers.
 func CheckSelection(app *program.App, text string) error {
 	if _, ok := prefixOf(text); ok {
 		return nil

@@ -1,4 +1,4 @@
-// Package lookup looks at the locks of a database, and asks the processes that use them.
+// Package lookup queries the locks of a database, and asks the processes that use them.
 package lookup
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Looker looks at one database, any number of times. It is for one goroutine.
+// A Looker queries one database, any number of times. Only one goroutine may use it.
 type Looker struct {
 	app     *program.App
 	monitor *monitor.Monitor
-	conn    *pgx.Conn // on which requests are sent; nil = none yet, or it was lost
+	conn    *pgx.Conn // for requests; nil = none yet, or it was lost
 }
 
-// Open makes a Looker, which connects when it first looks. The caller closes it. A logger
-// is told when the database stops answering, and answers again. long is from when on a lock that is
-// held is worth a verdict; 0 = 5 minutes.
+// Open returns a Looker, which connects at its first query. The caller closes it. logger receives when the
+// database stops answering, and answers again. long is the hold time from which a held lock gets a verdict; 0 =
+// 5 minutes.
 func Open(app *program.App, logger *slog.Logger, long time.Duration) (*Looker, error) {
 	cc, err := app.ConnConfig()
 	if err != nil {
@@ -39,7 +39,7 @@ func Open(app *program.App, logger *slog.Logger, long time.Duration) (*Looker, e
 	return &Looker{app: app, monitor: m}, nil
 }
 
-// sameLook is how long what was seen, and what is wrong in it, are of one look.
+// sameLook is how long a snapshot and its verdicts count as one query.
 const sameLook = 100 * time.Millisecond
 
 // Close closes the connections.
@@ -48,22 +48,22 @@ func (l *Looker) Close() {
 	l.disconnect()
 }
 
-// A View is what one look saw.
+// A View is the result of one query.
 type View struct {
 	monitor.Snapshot
-	Verdicts []monitor.Verdict // if it was asked for
+	Verdicts []monitor.Verdict // if requested
 }
 
-// Rows are the keys of a view.
+// Rows returns the keys of a view.
 func (v View) Rows(known ...namespace.Key) []*overview.Row { return overview.Of(v.Snapshot, known...) }
 
-// Look looks once.
+// Look queries once.
 func (l *Looker) Look(ctx context.Context) (View, error) {
 	s, err := l.monitor.Snapshot(ctx)
 	return View{Snapshot: s}, program.Unavailable(ctx, err)
 }
 
-// Judge looks once, and says what is wrong; some of it only if it was wrong before, too.
+// Judge queries once, and returns the current problems. It includes some only if an earlier query saw them too.
 func (l *Looker) Judge(ctx context.Context) (View, error) {
 	verdicts, err := l.monitor.Verdicts(ctx)
 	if err != nil {
@@ -74,13 +74,13 @@ func (l *Looker) Judge(ctx context.Context) (View, error) {
 	return v, err
 }
 
-// What is wrong must have been seen for 1.5 s before some of it is told, by the server's clock.
+// Some problems are reported only after they were seen for 1.5 s, by the server's clock.
 const (
 	observeFor   = 1700 * time.Millisecond
 	observeEvery = 400 * time.Millisecond
 )
 
-// Observe looks for about two seconds, and says what is wrong.
+// Observe queries for about two seconds, and returns the current problems.
 func (l *Looker) Observe(ctx context.Context) (View, error) {
 	for first := (time.Time{}); ; {
 		v, err := l.Judge(ctx)
@@ -103,7 +103,7 @@ func (l *Looker) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// disconnect closes the connection. The server ends the session when the socket closes, if not before.
+// disconnect closes the connection. The server ends the session at the latest when the socket closes.
 func (l *Looker) disconnect() {
 	if l.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -113,12 +113,13 @@ func (l *Looker) disconnect() {
 	}
 }
 
-// Once is one look of a command.
+// Once makes one query for a command.
 func Once(ctx context.Context, app *program.App) (View, error) {
 	return with(ctx, app, 0, (*Looker).Look)
 }
 
-// Observed is Observe of a command. long is from when on a lock that is held is worth a verdict; 0 = 5 minutes.
+// Observed is Observe for a command. long is the hold time from which a held lock gets a verdict; 0 = 5
+// minutes.
 func Observed(ctx context.Context, app *program.App, long time.Duration) (View, error) {
 	return with(ctx, app, long, (*Looker).Observe)
 }
@@ -132,7 +133,7 @@ func with(ctx context.Context, app *program.App, long time.Duration, look func(*
 	return look(l, ctx)
 }
 
-// TellHidden logs what PostgreSQL hides.
+// TellHidden logs which columns PostgreSQL hides.
 func (v View) TellHidden(app *program.App) {
 	if v.Partial {
 		app.Logger().Info("columns are hidden", slog.String("columns", strings.Join(v.Hidden, ",")),
@@ -140,7 +141,7 @@ func (v View) TellHidden(app *program.App) {
 	}
 }
 
-// Primary is an error if the server is a standby: what it has says nothing of the primary's locks.
+// Primary returns an error if the server is a standby: its locks say nothing about the primary's.
 func (v View) Primary() error {
 	if !v.Server.Standby {
 		return nil

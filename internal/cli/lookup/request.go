@@ -15,23 +15,23 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A reply is what a command says that sent a request.
+// A reply is the output of a command that sent a request.
 type reply struct {
 	Key     string                 `json:"key"`
 	Request introspect.RequestKind `json:"request"`
 	Replies []introspect.Reply     `json:"replies"`
-	// Unanswered are holders of whose processes nothing was heard.
+	// Unanswered are holders whose processes did not answer.
 	Unanswered []overview.Party `json:"unanswered,omitempty"`
-	// Gone are those of whom nothing was heard either, and who hold it no more: a process may
-	// end before its answer is on its way.
+	// Gone are holders whose processes did not answer either, and that no longer hold the lock: a process may end
+	// before it sends its answer.
 	Gone []overview.Party `json:"gone,omitempty"`
 
-	before []overview.Party // who held it when the request was sent
+	before []overview.Party // the holders when the request was sent
 }
 
-// Request sends a request about the key of a command's arguments to the processes that hold
-// it, or lead its election, and prints what they say. Exit codes: 0 at least one accepted it, or has
-// released it meanwhile, 3 nobody holds the key, 69 no holder answers, 77 all refused.
+// Request sends a request about the key of a command's arguments to the processes that hold it, or lead its election.
+// It prints their answers. Exit codes: 0 at least one accepted it, or has released it meanwhile, 3 the key has no
+// holder, 69 no holder answers, 77 all refused.
 func Request(ctx context.Context, app *program.App, args []string, r introspect.Request) error {
 	l, err := Open(app, nil, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 		return err
 	}
 	sent, err := l.send(ctx, r)
-	if err != nil && !(len(before) == 0 && errors.Is(err, introspect.ErrQuestion)) { // nobody is there to refuse a name
+	if err != nil && !(len(before) == 0 && errors.Is(err, introspect.ErrQuestion)) { // no process is there to refuse a name
 		return err
 	}
 	all.Replies, all.before = append(all.Replies, sent...), before
@@ -70,18 +70,18 @@ func Request(ctx context.Context, app *program.App, args []string, r introspect.
 	return all.outcome()
 }
 
-// errDeaf says nothing of the holder: it may have heard the request, and have answered.
+// errDeaf implies nothing about the holder: it may have received the request, and have answered.
 var errDeaf = errors.New("no answer came, and this connection goes through a pooler: one that shares server sessions between clients passes no answers on, though the request " +
 	"may have been carried out; connect to PostgreSQL directly, or through a pool in session mode (PgBouncer: pool_mode=session)")
 
-// pooled reports whether a pooler stands between: the session's process is not the one that the connection was told of.
+// pooled reports whether the connection goes through a pooler: its session has another process than announced.
 func (l *Looker) pooled(ctx context.Context) bool {
 	var pid uint32
 	err := l.conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&pid)
 	return err == nil && pid != l.conn.PgConn().PID()
 }
 
-// sendTimeout is more than introspect.Send takes until a candidate is preferred.
+// sendTimeout is longer than introspect.Send takes until a candidate is preferred.
 const sendTimeout = 15 * time.Second
 
 // send connects and sends a request.
@@ -98,7 +98,7 @@ func (l *Looker) send(ctx context.Context, r introspect.Request) ([]introspect.R
 	return replies, program.Unavailable(ctx, err)
 }
 
-// holders are the holders of a key.
+// holders returns the holders of a key.
 func (l *Looker) holders(ctx context.Context, key namespace.Key) ([]overview.Party, error) {
 	v, err := l.Look(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r reply) text(w *bytes.Buffer) {
 // prepared reports whether a holder is a prepared transaction.
 func prepared(p overview.Party) bool { return p.PID == 0 && p.Process == nil }
 
-// backends are the sessions on which a process holds the key: not the one that replied.
+// backends returns the sessions on which a process holds the key. The session that replied is another one.
 func (r reply) backends(p introspect.Process) string {
 	var all []string
 	for _, h := range r.before {
@@ -154,10 +154,11 @@ func (r reply) backends(p introspect.Process) string {
 	return " (backend " + strings.Join(all, ", ") + ")"
 }
 
-// CommandService is how the processes of the command call themselves, whatever its file is called.
+// CommandService is the service name of the command's processes, whatever its file name is.
 const CommandService = "pglatch"
 
-// refusal is why a process refused, in the words of who started it: Go's are no use to who ran "pglatch run".
+// refusal returns why a process refused, in terms for the user who started it: Go's terms do not help a user of
+// "pglatch run".
 func refusal(kind introspect.RequestKind, a introspect.Reply) string {
 	if a.Process.Service != CommandService || !strings.Contains(a.Refused, "Config.Answer.") {
 		return a.Refused
@@ -172,7 +173,7 @@ func refusal(kind introspect.RequestKind, a introspect.Reply) string {
 	return "it is no Go program whose stack would help: look at the command of " + stop
 }
 
-// outcome is the exit code of what was said.
+// outcome returns the exit code for the replies.
 func (r reply) outcome() error {
 	var refused []string
 	for _, a := range r.Replies {

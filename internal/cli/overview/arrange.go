@@ -13,13 +13,13 @@ import (
 // The orders of rows.
 const (
 	ByKey     = "key"
-	ByTrouble = "trouble" // silent holders first, then what others have waited for most together
+	ByTrouble = "trouble" // silent holders first, then by the total of all waits
 	ByHeld    = "held"    // the oldest holds first
 	ByWait    = "wait"    // the oldest waits first
 	ByWaiters = "waiters" // the longest queues first
 )
 
-// Orders are the orders of rows, in the order in which one key press leads to the next.
+// Orders returns the orders of rows, in the sequence of key presses.
 func Orders() []string { return []string{ByTrouble, ByWait, ByWaiters, ByHeld, ByKey} }
 
 // Sort orders rows.
@@ -50,18 +50,18 @@ func number(b bool) int {
 	return 0
 }
 
-// A Filter keeps the rows for which all that it says is true. The zero Filter keeps all.
+// A Filter keeps the rows that meet all its conditions. The zero Filter keeps all.
 type Filter struct {
 	Prefix     string        // of the key
 	Tag        namespace.Tag // of one of its locks; the zero Tag = any
 	App        string        // a part of the name of a holder or a waiter, in any case
 	Text       string        // a part of the key, a name, a label or a note, in any case
-	LongerThan time.Duration // for which it is held, or somebody waits
-	Waiting    bool          // somebody waits
-	Namespaces []string      // names, or numbers, of which one is the key's
+	LongerThan time.Duration // the shortest hold or wait
+	Waiting    bool          // only keys with waiters
+	Namespaces []string      // names, or numbers, one of which is the key's
 }
 
-// Apply returns the rows that are kept.
+// Apply returns the rows that the filter keeps.
 func (f Filter) Apply(rows []*Row) []*Row {
 	kept := make([]*Row, 0, len(rows))
 	for _, r := range rows {
@@ -75,7 +75,7 @@ func (f Filter) Apply(rows []*Row) []*Row {
 func (f Filter) keeps(r *Row) bool {
 	text := r.Key
 	if r.namespace != "" && !strings.Contains(text, "/") {
-		text = r.namespace + "/" + text // its name is not known, but whose it is
+		text = r.namespace + "/" + text // the name of the key is unknown, but its namespace is known
 	}
 	switch {
 	case f.Tag.Valid() && f.Tag != r.Tag && !slices.Contains(r.Tags, f.Tag),
@@ -89,7 +89,7 @@ func (f Filter) keeps(r *Row) bool {
 	return contains(text, f.Text) || f.Text != "" && r.has(f.Text, func(p Party) []string { return []string{p.Name, p.Label, p.Note} })
 }
 
-// Namespaces are the name and the number of the key's namespace, as far as they are known.
+// Namespaces returns the known name and number of the key's namespace.
 func (r *Row) Namespaces() []string {
 	var all []string
 	if name, _, ok := strings.Cut(r.Key, "/"); ok {

@@ -19,30 +19,30 @@ type claim struct {
 	pid uint32
 }
 
-// What a process told of a hold.
+// A told is a process's data about a hold.
 type told struct {
 	introspect.Lock
 	by *introspect.Process
 }
 
-// A builder makes rows.
+// A builder builds rows.
 type builder struct {
 	answers    introspect.Answers
 	rows       []*Row
 	rowOf      map[namespace.Tag]*Row // of each lock of a key
 	semaphores map[string]*Row
-	gates      map[namespace.Tag]*Row // of semaphores, by the lock that their waiters take in turn
+	gates      map[namespace.Tag]*Row // of semaphores, by the turnstile of their waiters
 	names      map[namespace.Tag]string
 	told       map[claim]told
-	classes    map[uint32]namespace.Tag // of elections' further locks
+	classes    map[uint32]namespace.Tag // of the elections' further locks
 	companions []companion
-	processes  map[uint32]*introspect.Process // by the sessions that they told of
+	processes  map[uint32]*introspect.Process // by the sessions that they reported
 }
 
 // maxSlots is the largest number of slots of a semaphore.
 const maxSlots = 1000
 
-// learn reads from answers and known keys which locks belong to which keys.
+// learn determines from answers and known keys which locks belong to which keys.
 func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 	for i := range b.answers.Answers {
 		b.learnAnswer(&b.answers.Answers[i])
@@ -55,7 +55,7 @@ func (b *builder) learn(s monitor.Snapshot, known []namespace.Key) {
 		b.learnSemaphore(k, present)
 	}
 	names := Namespaces(b.answers)
-	for text, r := range b.semaphores { // their gates, whose keys nobody answers with
+	for text, r := range b.semaphores { // their turnstiles, whose keys are in no answer
 		if k, err := names.Parse(text); err == nil {
 			r.Tag = k.Tag()
 			b.learnGate(k, r)
@@ -111,7 +111,7 @@ func (b *builder) learnAnswer(a *introspect.Answer) {
 	}
 	for _, e := range a.Elections {
 		if len(e.Tags) == 0 {
-			continue // it is of no database
+			continue // it is in no database
 		}
 		if e.Session != 0 {
 			b.processes[e.Session] = process
@@ -148,7 +148,7 @@ func (b *builder) learnGate(k namespace.Key, r *Row) {
 	}
 }
 
-// name notes how a process calls a key.
+// name records a process's name for a key.
 func (b *builder) name(tag namespace.Tag, text string) {
 	if known := b.names[tag]; known == "" || Hidden(known) {
 		b.names[tag] = text
@@ -158,7 +158,7 @@ func (b *builder) name(tag namespace.Tag, text string) {
 	}
 }
 
-// row returns the row of a lock, a new one if need be.
+// row returns the row of a lock, and creates it if necessary.
 func (b *builder) row(tag namespace.Tag) *Row {
 	r := b.rowOf[tag]
 	if r == nil {
@@ -190,25 +190,25 @@ func (b *builder) semaphore(text string) *Row {
 func (b *builder) waited(w introspect.Wait) *Row {
 	text := w.Key
 	if Hidden(text) {
-		text = w.Tag.String() // of which there is one
+		text = w.Tag.String() // there is only one
 	}
 	r := b.semaphore(text)
 	r.Key, r.Tag = w.Key, w.Tag
 	return r
 }
 
-// add adds what PostgreSQL has of one session.
+// add adds PostgreSQL's data about one session.
 func (b *builder) add(l monitor.Lock) {
 	p := b.party(l)
 	if r := b.gates[l.Tag]; r != nil {
-		if b.processes[l.PID] == nil { // else its process told of the wait itself
+		if b.processes[l.PID] == nil { // otherwise its process reported the wait
 			r.Waiters = append(r.Waiters, p)
 		}
 		r.Tags = append(r.Tags, l.Tag)
 		return
 	}
 	r := b.row(l.Tag)
-	if r.Tag == l.Tag && r.Key == l.Tag.String() { // nobody told its name, but the viewer may know one
+	if r.Tag == l.Tag && r.Key == l.Tag.String() { // no process named it, but the viewer may know a name
 		r.Key = l.Key.Text
 		if l.Namespace != nil && l.EntityID == nil {
 			r.namespace = *l.Namespace
@@ -222,19 +222,19 @@ func (b *builder) add(l monitor.Lock) {
 		b.companions = append(b.companions, companion{r, l, p})
 	case l.Granted:
 		r.Holders = append(r.Holders, p)
-	case b.processes[l.PID] == nil: // the others told of it themselves, as Waits
+	case b.processes[l.PID] == nil: // the others reported it themselves, as Waits
 		r.Waiters = append(r.Waiters, p)
 	}
 }
 
-// A companion is a session's hold of another lock of an election than that which decides it.
+// A companion is a session's hold of an election's other lock, which does not decide it.
 type companion struct {
 	row   *Row
 	lock  monitor.Lock
 	party Party
 }
 
-// addCompanions adds who holds another lock of an election, and does not lead.
+// addCompanions adds the holders of another lock of an election that do not lead.
 func (b *builder) addCompanions() {
 	for _, c := range b.companions {
 		if _, leads := c.row.Session(c.lock.PID, true); leads || !c.lock.Granted {
@@ -248,7 +248,7 @@ func (b *builder) addCompanions() {
 	}
 }
 
-// PartyOf is one session, as PostgreSQL shows it.
+// PartyOf returns one session, as PostgreSQL shows it.
 func PartyOf(l monitor.Lock) Party {
 	p := Party{
 		Name: l.ApplicationName, PID: l.PID, Shared: l.Mode == "ShareLock", Session: l.BackendStart,
@@ -260,7 +260,7 @@ func PartyOf(l monitor.Lock) Party {
 	return p
 }
 
-// party is one session, and what its process told of it.
+// party returns one session, with its process's data about it.
 func (b *builder) party(l monitor.Lock) Party {
 	p := PartyOf(l)
 	if t, ok := b.told[claim{l.Tag, l.PID}]; ok && l.Granted {
@@ -294,7 +294,7 @@ func notes(l introspect.Lock) string {
 	return strings.Join(all, ", ")
 }
 
-// addWaits adds the waits that processes told of.
+// addWaits adds the waits that processes reported.
 func (b *builder) addWaits() {
 	for i := range b.answers.Answers {
 		a := &b.answers.Answers[i]
@@ -313,7 +313,7 @@ func (b *builder) addWaits() {
 	}
 }
 
-// addElections says how the candidates stand, of whom PostgreSQL knows the leader only.
+// addElections adds the candidates' states. PostgreSQL knows only the leader.
 func (b *builder) addElections() {
 	for i := range b.answers.Answers {
 		a := &b.answers.Answers[i]

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// ProcessName names a process for people.
+// ProcessName returns the name of a process for people.
 func ProcessName(p introspect.Process) string {
 	return p.Service + "@" + p.Host + ":" + strconv.Itoa(p.PID)
 }
@@ -17,8 +17,8 @@ func ProcessName(p introspect.Process) string {
 // Hidden reports whether the process left the entity out of a key's text.
 func Hidden(text string) bool { return strings.HasSuffix(text, "/…") }
 
-// Namespaces are those of the keys that the processes told of. Names that processes use for
-// different numbers, and numbers with several names, are left out: nobody can say whose is meant.
+// Namespaces returns the namespaces of the keys that the processes reported. It omits names that
+// processes use for different numbers, and numbers with several names, because they are ambiguous.
 func Namespaces(a introspect.Answers) *namespace.Set {
 	numbers, names := map[string][]int{}, map[int][]string{}
 	for i := range a.Answers {
@@ -39,11 +39,11 @@ func Namespaces(a introspect.Answers) *namespace.Set {
 			all = append(all, valid)
 		}
 	}
-	set, _ := namespace.NewSet(all...) // they differ
+	set, _ := namespace.NewSet(all...) // they are distinct
 	return set
 }
 
-// keys yields the keys that an answer names.
+// keys yields the keys in an answer.
 func keys(a *introspect.Answer) func(func(string, namespace.Tag) bool) {
 	return func(yield func(string, namespace.Tag) bool) {
 		for _, l := range a.Locks {

@@ -1,5 +1,5 @@
-// Package overview says of each key who holds it and who waits for it: PostgreSQL knows the
-// sessions, and the processes know the names, the times and who waits inside them.
+// Package overview shows the holders and waiters of each key. PostgreSQL knows the sessions. The processes
+// know the names, the times and the waiters inside them.
 package overview
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// A Kind is what a key is used for.
+// A Kind is the use of a key.
 type Kind string
 
 // The kinds of keys.
@@ -23,41 +23,41 @@ const (
 	Shard     Kind = "shard"
 )
 
-// A Row is one key: all that is held of it and waits for it.
+// A Row is one key, with all its holders and waiters.
 type Row struct {
-	Key     string          `json:"key"` // "order/42"; "@12345" if nobody told its name
+	Key     string          `json:"key"` // "order/42"; "@12345" if no process named it
 	Kind    Kind            `json:"kind"`
-	Tag     namespace.Tag   `json:"tag"`             // of an election the one that decides it; of a semaphore its key's
-	Tags    []namespace.Tag `json:"-"`               // of all its locks, as far as PostgreSQL has them
-	Slots   int             `json:"slots,omitempty"` // of a semaphore; 0 = nobody told
+	Tag     namespace.Tag   `json:"tag"`             // of an election, the deciding one; of a semaphore, its key's
+	Tags    []namespace.Tag `json:"-"`               // of all its locks in PostgreSQL
+	Slots   int             `json:"slots,omitempty"` // of a semaphore; 0 = unknown
 	Holders []Party         `json:"holders"`
 	Waiters []Party         `json:"waiters"` // the oldest first
 
-	namespace string // that the key's number belongs to, if its text does not say it
+	namespace string // of the key's number, if its text does not contain it
 }
 
-// A Party is one holder of a key, or one who waits for it.
+// A Party is one holder of a key, or one waiter for it.
 type Party struct {
-	Name string `json:"name"` // "billing@web-3:4711" of a process that answers, else the session's application_name
-	// PID is the session's. 0 = a prepared transaction; of a waiter: none, it waits inside its process.
+	Name string `json:"name"` // "billing@web-3:4711" for a process that answers, otherwise the session's application_name
+	// PID is the session's. 0 = a prepared transaction, or a waiter inside its process.
 	PID    uint32        `json:"pid"`
 	Shared bool          `json:"shared,omitempty"`
 	Age    time.Duration `json:"-"` // of the hold or the wait; "duration" in a document
-	// Exact: the process told the age. A hold is at least as old as it was seen, and PostgreSQL
-	// knows of a wait of pglatch only its present wait step.
+	// Exact: the process reported the age. Otherwise a hold is at least as old as its first sighting, and a
+	// wait of pglatch is only its current wait step.
 	Exact bool          `json:"exact"`
 	Label string        `json:"label,omitempty"`
-	State string        `json:"state,omitempty"` // of the session, as pg_stat_activity has it
+	State string        `json:"state,omitempty"` // of the session, as in pg_stat_activity
 	Note  string        `json:"note,omitempty"`
-	Left  time.Duration `json:"-"` // of a wait, until its time is over
+	Left  time.Duration `json:"-"` // of a wait, until its time limit
 	// Silent: its process listens to questions and does not answer.
 	Silent  bool                `json:"silent,omitempty"`
 	Process *introspect.Process `json:"process,omitempty"`
-	// Session is when the session began; nil if it is hidden.
+	// Session is when the session began; nil if hidden.
 	Session *time.Time `json:"session_start,omitempty"`
 }
 
-// MarshalJSON writes times as documents of the monitor do: in seconds.
+// MarshalJSON writes times as the monitor's documents do: in seconds.
 func (p Party) MarshalJSON() ([]byte, error) {
 	type party Party
 	return json.Marshal(struct {
@@ -67,9 +67,8 @@ func (p Party) MarshalJSON() ([]byte, error) {
 	}{party(p), p.Age.Seconds(), p.Left.Seconds()})
 }
 
-// Of makes the rows of what PostgreSQL has and the processes answered, in the order of the
-// snapshot. Keys that somebody asks for by name are known: their semaphores are found also if
-// no process answers.
+// Of builds the rows from PostgreSQL's data and the processes' answers, in the order of the snapshot. known
+// are keys that the user named: their semaphores are found even if no process answers.
 func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
 	b := builder{
 		answers: s.Answers, rowOf: map[namespace.Tag]*Row{}, semaphores: map[string]*Row{}, gates: map[namespace.Tag]*Row{},
@@ -92,7 +91,7 @@ func Of(s monitor.Snapshot, known ...namespace.Key) []*Row {
 // OldestWait is the longest wait for the key.
 func (r *Row) OldestWait() time.Duration { return oldest(r.Waiters) }
 
-// waited is how long all waiters have waited together: 2,000 of a second count for more than one of a minute.
+// waited is the total of all waits: 2,000 waits of a second count for more than one of a minute.
 func (r *Row) waited() (sum time.Duration) {
 	for _, w := range r.Waiters {
 		sum += max(w.Age, time.Millisecond)
@@ -100,7 +99,7 @@ func (r *Row) waited() (sum time.Duration) {
 	return sum
 }
 
-// OldestHold is the longest hold of the key, as far as it is known.
+// OldestHold is the longest known hold of the key.
 func (r *Row) OldestHold() time.Duration { return oldest(r.Holders) }
 
 func oldest(parties []Party) time.Duration {
@@ -116,7 +115,7 @@ func (r *Row) Silent() bool {
 	return slices.ContainsFunc(r.Holders, func(p Party) bool { return p.Silent })
 }
 
-// Session is the party of one session; of those that hold the key, or of those that wait.
+// Session returns the party of one session: a holder if granted, otherwise a waiter.
 func (r *Row) Session(pid uint32, granted bool) (Party, bool) {
 	parties := r.Waiters
 	if granted {

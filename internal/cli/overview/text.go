@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/legible"
 )
 
-// widest is how many characters of what users named a column shows: a line must not fill the screen.
+// widest is how many characters of a user's text a column shows: a line must not fill the screen.
 const widest = 60
 
 // Header names the columns of Cells.
@@ -18,7 +18,7 @@ func Header() []string {
 	return []string{"KEY", "MODE", "HOLDER", "HELD", "WAITERS", "LONGEST", "PID", "LABEL"}
 }
 
-// Cells are a row as the columns of a table.
+// Cells returns a row as the columns of a table.
 func (r *Row) Cells() []string {
 	holder, held, pid, label := "nobody", "-", "-", ""
 	if len(r.Holders) > 0 {
@@ -38,7 +38,7 @@ func (r *Row) Cells() []string {
 	return []string{legible.Clamp(r.Text(), widest), r.Mode(), legible.Clamp(holder, widest), held, waiters, longest, pid, legible.Clamp(orDash(label), widest)}
 }
 
-// first is the holder that a table shows: a silent one, else the oldest.
+// first returns the holder that a table shows: a silent one, otherwise the oldest.
 func (r *Row) first() Party {
 	return slices.MaxFunc(r.Holders, func(p, o Party) int {
 		if c := number(p.Silent) - number(o.Silent); c != 0 {
@@ -48,7 +48,7 @@ func (r *Row) first() Party {
 	})
 }
 
-// Text is the key, with the namespace that its number belongs to if its name is not known.
+// Text is the key. If its name is unknown, the namespace of its number follows it.
 func (r *Row) Text() string {
 	if r.namespace != "" && !strings.HasPrefix(r.Key, r.namespace+"/") {
 		return r.Key + " of " + r.namespace
@@ -56,7 +56,7 @@ func (r *Row) Text() string {
 	return r.Key
 }
 
-// Mode says how a key is used: "exclusive", "shared", "2 of 3 slots", "election".
+// Mode describes how a key is used: "exclusive", "shared", "2 of 3 slots", "election".
 func (r *Row) Mode() string {
 	switch {
 	case r.Kind == Election || r.Kind == Shard:
@@ -71,7 +71,7 @@ func (r *Row) Mode() string {
 	return "exclusive"
 }
 
-// Who is a party's name, and that it is silent.
+// Who returns a party's name, and notes if it is silent.
 func (p Party) Who() string {
 	name := orDash(p.Name)
 	if p.PID == 0 && p.Process == nil {
@@ -83,10 +83,10 @@ func (p Party) Who() string {
 	return name
 }
 
-// Lasted is how long a party holds, at least, or waits.
+// Lasted returns how long a party has held, at least, or waited.
 func (p Party) Lasted() string {
 	if !p.Exact && p.Age < 100*time.Millisecond {
-		return "-" // seen for the first time; PostgreSQL does not know since when
+		return "-" // seen for the first time; PostgreSQL does not know the start
 	}
 	return p.atLeast()
 }
@@ -98,7 +98,7 @@ func (p Party) atLeast() string {
 	return "≥" + Duration(p.Age)
 }
 
-// Duration is d with two units at most.
+// Duration formats d with two units at most.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
@@ -112,7 +112,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", days, int((d-time.Duration(days)*24*time.Hour)/time.Hour))
 }
 
-// PIDText names a session.
+// PIDText formats the pid of a session.
 func PIDText(pid uint32) string {
 	if pid == 0 {
 		return "prepared" // a prepared transaction holds the lock
@@ -127,7 +127,7 @@ func orDash(s string) string {
 	return s
 }
 
-// String is a party and how it holds or waits, for people.
+// String describes a party and how it holds or waits, for people.
 func (p Party) String() string {
 	var text string
 	switch {

@@ -1,6 +1,5 @@
-// Package program has what all commands share: the streams and the environment, the
-// settings, output in its forms, the database and the key that they name, and the exit
-// statuses, in one table.
+// Package program contains the common parts of all commands: the streams and the environment, the settings, the output
+// formats, the database and the key that they name, and the exit codes, in one table.
 package program
 
 import (
@@ -23,23 +22,23 @@ import (
 type App struct {
 	Stdin  io.Reader
 	Stdout io.Writer // data
-	// Stderr is the raw stream, for children. What pglatch itself has to say goes
-	// through Logger and errors, from which passwords are taken out.
+	// Stderr is the raw stream, for children. pglatch's own messages go through Logger and errors, which remove
+	// passwords.
 	Stderr io.Writer
 	Getenv func(string) string // of pglatch's own variables; pgx reads PG* itself
 
-	Program string // its name, as it stands before errors
+	Program string // its name, as a prefix of errors
 
-	command    *cobra.Command // that runs
+	command    *cobra.Command // the running command
 	settings   settings
 	key1, key2 int32
 	redactor   *redactor
 	logger     *slog.Logger
 	namespaces *namespace.Set
-	connConfig *pgx.ConnConfig // nil until ConnConfig was called
+	connConfig *pgx.ConnConfig // nil until ConnConfig is called
 }
 
-// New returns an App on the streams and the environment of the process.
+// New returns an App with the streams and the environment of the process.
 func New() *App {
 	return &App{
 		Program: "pglatch",
@@ -48,9 +47,8 @@ func New() *App {
 	}
 }
 
-// Report writes what err says to stderr, on one line, and returns the exit code that
-// it means. A signal that ended ctx, which WithSignals made, counts more than an error
-// that follows from it.
+// Report writes err to stderr, on one line, and returns its exit code. If a signal ended ctx, which WithSignals made,
+// the signal has precedence over errors that follow from it.
 func (a *App) Report(ctx context.Context, err error) int {
 	err = a.unreached(interruption(ctx, err))
 	if text := message(err); text != "" {
@@ -62,14 +60,14 @@ func (a *App) Report(ctx context.Context, err error) int {
 // Logger returns the logger to stderr.
 func (a *App) Logger() *slog.Logger { return a.logger }
 
-// Silence discards what would be logged from now on.
+// Silence discards all later log output.
 func (a *App) Silence() { a.logger = slog.New(slog.DiscardHandler) }
 
 // Namespaces returns the namespaces of --namespace or PGLATCH_NAMESPACES, and Plain.
 func (a *App) Namespaces() *namespace.Set { return a.namespaces }
 
-// OneLine makes one line of text that has several, as errors of pgx have. Equal lines become one: pgx tries an address with
-// TLS and without.
+// OneLine joins text of several lines, such as errors of pgx, into one. It merges equal lines: pgx tries an address
+// with TLS and without.
 func OneLine(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -7,27 +7,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Backend is one that --backend can name, of commands that make a T of it.
+// A Backend is a backend for --backend, in commands that make a T from it.
 type Backend[T any] struct {
 	Name string
-	// Flags adds the flags that this backend alone has, and returns what makes a T of
-	// them when they are parsed. It is called for each command.
+	// Flags adds the flags that only this backend has. It returns the function that makes a T from
+	// them after parsing. It is called for each command.
 	Flags func(*pflag.FlagSet) OpenFunc[T]
 }
 
-// An OpenFunc returns what the arguments of a command and its flags name, without I/O
-// to it. Errors are of usage.
+// An OpenFunc returns what a command's arguments and flags name, without contacting it. Errors are
+// usage errors.
 type OpenFunc[T any] func(app *App, args []string) (T, error)
 
 // Backends is the flag --backend of one command, with the flags of each.
 type Backends[T any] struct {
-	name  string // that was chosen
+	name  string // the chosen one
 	names []string
 	open  map[string]OpenFunc[T]
-	owner map[string]string // the backend that alone has a flag
+	owner map[string]string // the backend that owns a flag
 }
 
-// AddFlags adds them. The first of all is the default; what says what lives there.
+// AddFlags adds the flags. The first backend is the default; what names the kind of object in the
+// backends.
 func (b *Backends[T]) AddFlags(cmd *cobra.Command, what string, all []Backend[T]) {
 	b.open, b.owner = make(map[string]OpenFunc[T]), make(map[string]string)
 	for _, backend := range all {
@@ -43,22 +44,22 @@ func (b *Backends[T]) AddFlags(cmd *cobra.Command, what string, all []Backend[T]
 	cmd.Flags().StringVar(&b.name, "backend", b.names[0], "`where` "+what+": "+strings.Join(b.names, ", "))
 }
 
-// Own makes flags that the command has in any case the backend's alone.
+// Own restricts existing flags of the command to this backend.
 func (b *Backends[T]) Own(backend string, flags ...string) {
 	for _, flag := range flags {
 		b.owner[flag] = backend
 	}
 }
 
-// DatabaseFlags are those of every command that say which database.
+// DatabaseFlags returns the flags of every command that select a database.
 func DatabaseFlags() []string {
 	return []string{"database-url", "dsn", "database-url-file", "connect-timeout", "application-name"}
 }
 
-// Name is the backend that the flags name, which may not exist.
+// Name returns the backend that the flags name; it may not exist.
 func (b *Backends[T]) Name() string { return b.name }
 
-// Has reports whether the command has a backend of this name.
+// Has reports whether the command has a backend with this name.
 func (b *Backends[T]) Has(name string) bool { return b.open[name] != nil }
 
 // Open returns what the flags and the arguments name.

@@ -18,8 +18,8 @@ import (
 	"github.com/pglatch/pglatch/internal/sqlstate"
 )
 
-// ConnConfig returns the settings of connections to the database that the flags or
-// the environment name; a copy. Errors are of usage and hold no password.
+// ConnConfig returns a copy of the connection settings for the database that the flags or the environment name. Errors
+// are usage errors and contain no password.
 func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
 	if a.connConfig == nil {
 		text, source, err := a.databaseURL()
@@ -38,8 +38,8 @@ func (a *App) ConnConfig() (*pgx.ConnConfig, error) {
 	return a.connConfig.Copy(), nil
 }
 
-// Connect connects to the database. The session makes no named statements, so that
-// a pooler may stand between. A failure ends the program with 69, a refusal with 77.
+// Connect connects to the database. The session creates no named statements, so that it works through a pooler. A
+// failure ends the program with 69, a refusal with 77.
 func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 	cc, err := a.ConnConfig()
 	if err != nil {
@@ -53,21 +53,20 @@ func (a *App) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Unprepared makes the sessions of cc leave no named statements on the server, and returns cc: a pooler
-// that shares the server's sessions between clients may stand between.
+// Unprepared makes the sessions of cc leave no named statements on the server, and returns cc. They then work through a
+// pooler that shares the server's sessions between clients.
 func Unprepared(cc *pgx.ConnConfig) *pgx.ConnConfig {
 	cc.DefaultQueryExecMode = pgx.QueryExecModeExec
 	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 0
 	return cc
 }
 
-// UseDatabase makes url, which the flag source gave, the database.
+// UseDatabase selects the database url, which comes from the flag source.
 func (a *App) UseDatabase(url, source string) {
 	a.settings.databaseURL, a.settings.databaseSource = url, source
 }
 
-// databaseURL returns what names the database, "" for the PG* variables alone, and
-// where it was found.
+// databaseURL returns the text that names the database, "" for the PG* variables alone, and where it was found.
 func (a *App) databaseURL() (text, source string, err error) {
 	s := a.settings
 	if s.databaseURL != "" {
@@ -97,8 +96,8 @@ func (a *App) named() bool {
 	return err != nil || text != "" || a.Getenv("PGHOST") != "" || a.Getenv("PGSERVICE") != ""
 }
 
-// TryUnnamed returns an error if no database is named, and the local server cannot be used. It is for commands that wait
-// for a database: nothing that they could wait for would name one.
+// TryUnnamed returns an error if no database is named, and the local server cannot be used. It is for commands that
+// wait for a database: waiting would not supply a name.
 func (a *App) TryUnnamed(ctx context.Context) error {
 	if a.named() {
 		return nil
@@ -110,11 +109,11 @@ func (a *App) TryUnnamed(ctx context.Context) error {
 	return err
 }
 
-// ErrNoAnswer is for a connection for which a command had no more time.
+// ErrNoAnswer is the error if a command ran out of time for a connection.
 var ErrNoAnswer = errors.New("PostgreSQL does not answer")
 
-// unreached makes err say what to check, if it is that of a connection that was not made: the settings that name the
-// database, or what to set if none does.
+// unreached adds advice to the error of a failed connection: which of the settings that name the database to check, or
+// which to set if none does.
 func (a *App) unreached(err error) error {
 	connect, failed := errors.AsType[*pgconn.ConnectError](err)
 	silent := errors.Is(err, ErrNoAnswer)
@@ -144,7 +143,7 @@ func (a *App) unreached(err error) error {
 		"or set the PG* variables (the local server was tried: " + OneLine(why.Error()) + ")"}
 }
 
-// An unreachedError says what to do about a connection that was not made. It has the exit code of its cause.
+// An unreachedError adds advice to the error of a failed connection. It has the exit code of its cause.
 type unreachedError struct {
 	cause error
 	text  string
@@ -154,8 +153,7 @@ func (e *unreachedError) Error() string { return e.text }
 
 func (e *unreachedError) Unwrap() error { return e.cause }
 
-// parseDatabaseURL reads the text that was found in source. The error holds no part
-// of it.
+// parseDatabaseURL parses the text from source. The error contains no part of it.
 func parseDatabaseURL(text, source string) (*pgx.ConnConfig, error) {
 	cc, err := pgdsn.Parse(text)
 	if err != nil {

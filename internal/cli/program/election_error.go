@@ -11,8 +11,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// flagNames are the flags of leader run for the fields of the library's Configs, which a
-// user of the command never wrote.
+// flagNames maps fields of the library's Configs to flags of leader run, because a user of the
+// command never wrote the fields.
 var flagNames = strings.NewReplacer(
 	"leader: ", "",
 	"LeaseDuration", "--lease-duration",
@@ -26,8 +26,8 @@ var flagNames = strings.NewReplacer(
 	"Table", "--table",
 )
 
-// ElectionError is an error of an election as the command tells it: with its flags and with
-// the exit code of what is wrong. Others stay as they are.
+// ElectionError rewrites an election's error for the command: with its flags and with the matching
+// exit code. Other errors stay unchanged.
 func ElectionError(err error) error {
 	if wrong, ok := errors.AsType[*leader.ConfigError](err); ok {
 		return &ExitError{ExitUsage, errors.New(flagNames.Replace(wrong.Error()))}

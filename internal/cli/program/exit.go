@@ -18,24 +18,23 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// The exit codes. Those from 64 to 78 are of sysexits.h, those from 125 of timeout(1).
+// The exit codes. Those from 64 to 78 are from sysexits.h, those from 125 from timeout(1).
 const (
 	ExitOK            = 0
-	ExitFree          = 3   // status, ask: nobody holds the lock
+	ExitFree          = 3   // status, ask: the lock has no holder
 	ExitUsage         = 64  // a flag, an argument or a setting
 	ExitUnavailable   = 69  // the database cannot be used, or a holder does not answer
 	ExitInternal      = 70  // internal error, or a check of doctor failed
 	ExitBusy          = 75  // held by another, or the wait timed out
 	ExitLost          = 76  // lock or leadership lost; the child was stopped
-	ExitRefused       = 77  // the database refuses the user, a lock server the token, or a holder what it is asked for: trying again does not help
+	ExitRefused       = 77  // the database refuses the user, a lock server the token, or a holder the request: a retry does not help
 	ExitFailure       = 125 // own failure before the child ran
 	ExitNotExecutable = 126
 	ExitNotFound      = 127
-	ExitSignal        = 128 // and the number of the signal
+	ExitSignal        = 128 // plus the number of the signal
 )
 
-// An ExitError is an error with the exit code that it means. A nil Err, or one
-// with an empty text, prints nothing.
+// An ExitError is an error with its exit code. A nil Err, or one with an empty text, prints nothing.
 type ExitError struct {
 	Code int
 	Err  error
@@ -56,12 +55,13 @@ type SignalError struct{ Signal syscall.Signal }
 
 func (e *SignalError) Error() string { return "ended by signal: " + e.Signal.String() }
 
-// UsageError is an error of the caller's.
+// UsageError returns an error of the caller.
 func UsageError(format string, args ...any) error {
 	return &ExitError{ExitUsage, fmt.Errorf(format, args...)}
 }
 
-// Unavailable is an error of the database, which is a refusal if it says so, or of the signal that ended ctx meanwhile.
+// Unavailable returns a database error, typed as a refusal if it is one, or the error of the signal that ended ctx
+// meanwhile.
 func Unavailable(ctx context.Context, err error) error {
 	var ended *SignalError
 	if err = interruption(ctx, err); err == nil || errors.As(err, &ended) {
@@ -76,8 +76,8 @@ func Unavailable(ctx context.Context, err error) error {
 	return &ExitError{ExitUnavailable, err}
 }
 
-// exitCodes maps conditions to codes; the first that matches counts. A loss wraps
-// what ended the session, and a timeout the end of a context.
+// exitCodes maps conditions to codes; the first match counts. A loss wraps the cause of the session's end, and a
+// timeout the end of a context.
 func exitCodes() []struct {
 	err  error
 	code int
@@ -105,8 +105,8 @@ func exitCodes() []struct {
 	}
 }
 
-// Code returns the exit code of a command's error: that of an *ExitError in it, else
-// of the condition that it matches, else 70.
+// Code returns the exit code of a command's error: that of an *ExitError in it, or of the condition that it matches, or
+// 70.
 func Code(err error) int {
 	var (
 		exit    *ExitError
@@ -139,8 +139,8 @@ func Code(err error) int {
 	return ExitInternal
 }
 
-// message is what is printed of an error. It begins with what is wrong, not with what
-// could not be done because of it: the command says that.
+// message returns the printed text of an error. It begins with the cause, not with the operation that failed: the
+// command names the operation.
 func message(err error) string {
 	if unreached, ok := errors.AsType[*unreachedError](err); ok {
 		return unreached.Error()
@@ -155,7 +155,7 @@ func message(err error) string {
 	return text + advice(err)
 }
 
-// advice is what helps against what a role's own settings do to a statement; "" = nothing to say.
+// advice returns a remedy if a role's own settings disturb a statement; "" = none.
 func advice(err error) string {
 	switch sqlstate.Of(err) {
 	case sqlstate.QueryCanceled:
@@ -166,10 +166,10 @@ func advice(err error) string {
 	return ""
 }
 
-// noTransactions is what PgBouncer says in statement mode. Its code is that of any violation of the protocol.
+// noTransactions is PgBouncer's message in statement mode. Its code is that of any protocol violation.
 const noTransactions = "transaction blocks not allowed in statement pooling mode"
 
-// interruption makes err that of the signal that ended ctx, if this is what err is about.
+// interruption returns the error of the signal that ended ctx, if that caused err.
 func interruption(ctx context.Context, err error) error {
 	var ended *SignalError
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &ended) {

@@ -9,15 +9,15 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// AddKeyFlags gives cmd the flags --key1 and --key2, which Key reads.
+// AddKeyFlags adds the flags --key1 and --key2 to cmd, which Key reads.
 func (a *App) AddKeyFlags(cmd *cobra.Command) {
 	cmd.Flags().Int32Var(&a.key1, "key1", 0, "first int4 of the key, instead of KEY")
 	cmd.Flags().Int32Var(&a.key2, "key2", 0, "second int4 of the key, instead of KEY")
 	cmd.MarkFlagsRequiredTogether("key1", "key2")
 }
 
-// Key returns the key that the arguments of a command name: one KEY, or none
-// beside --key1 and --key2. Leave out what stands after "--". Errors are of usage.
+// Key returns the key that the arguments of a command name: one KEY, or none with --key1 and --key2.
+// Pass no arguments from after "--". Errors are usage errors.
 func (a *App) Key(args []string) (namespace.Key, error) {
 	flags := a.command.Flags().Changed("key1")
 	switch {
@@ -38,11 +38,11 @@ func (a *App) Key(args []string) (namespace.Key, error) {
 	return key, nil
 }
 
-// Plain is the namespace of names that have none, as in "pglatch run nightly-report". A program in Go
-// takes the same lock with namespace.Must(32767, "name").Text("nightly-report").
+// Plain is the namespace of plain names, as in "pglatch run nightly-report". A Go program takes the
+// same lock with namespace.Must(32767, "name").Text("nightly-report").
 var Plain = namespace.Must(namespace.MaxNumber, "name")
 
-// parse reads a KEY, or a plain name, which has the form of a namespace's.
+// parse parses a KEY, or a plain name, which has the form of a namespace's name.
 func (a *App) parse(text string) (namespace.Key, error) {
 	if _, err := namespace.New(1, text); err != nil {
 		return a.namespaces.Parse(text)

@@ -11,14 +11,14 @@ import (
 	"github.com/pglatch/pglatch/internal/legible"
 )
 
-// An Output is a command's data in all its forms.
+// An Output is a command's data in all its formats.
 type Output struct {
 	Document any   // --output json
 	Lines    []any // --output jsonl; nil = Document on one line
 	Text     func(io.Writer) error
 }
 
-// Print writes data to stdout in the form that --output asks for.
+// Print writes data to stdout in the format of --output.
 func (a *App) Print(o Output) error {
 	switch a.settings.output {
 	case "json":
@@ -40,7 +40,7 @@ func (a *App) Print(o Output) error {
 	return o.Text(a.Stdout)
 }
 
-// Text makes an Output.Text of what cannot fail.
+// Text makes an Output.Text from a function that cannot fail.
 func Text(write func(*bytes.Buffer)) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var b bytes.Buffer
@@ -57,7 +57,7 @@ func (a *App) PrintLine(v any) error {
 	return e.Encode(v)
 }
 
-// Lines makes Output.Lines of a list; never nil.
+// Lines makes Output.Lines from a list; never nil.
 func Lines[T any](list []T) []any {
 	all := make([]any, len(list))
 	for i, v := range list {
@@ -83,8 +83,8 @@ func (a *App) Paint(colour, text string) string {
 	return colour + text + plain
 }
 
-// A table is text in columns. Colours are of whole rows: tabwriter would take
-// escape sequences for width.
+// A table is text in columns. Only whole rows have colours: tabwriter would count escape sequences
+// as width.
 type table struct {
 	app     *App
 	rows    []string
@@ -110,12 +110,12 @@ func (t *table) Add(colour string, cells ...string) {
 func (t *table) WriteTo(w *bytes.Buffer) {
 	var aligned bytes.Buffer
 	columns := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	_, _ = io.WriteString(columns, strings.Join(t.rows, "\n")) // a Buffer takes all
+	_, _ = io.WriteString(columns, strings.Join(t.rows, "\n")) // a Buffer accepts everything
 	_ = columns.Flush()
 	for i, line := range strings.Split(aligned.String(), "\n") {
 		fmt.Fprintln(w, t.app.Paint(t.colours[i], strings.TrimRight(line, " ")))
 	}
 }
 
-// Printable keeps what others named from steering the terminal.
+// Printable keeps text from others from controlling the terminal.
 func Printable(s string) string { return legible.Line(s) }

@@ -14,15 +14,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// redacted stands for a password.
+// redacted replaces a password.
 const redacted = "xxxxx"
 
-// minSecret is the shortest password that is looked for in messages: a shorter one is
-// a part of too many words.
+// minSecret is the shortest password to search for in messages: a shorter one is part of too many
+// words.
 const minSecret = 4
 
-// A redactor takes passwords out of messages, which hold none but by mistake. Each
-// Write is one message.
+// A redactor removes passwords from messages, which should contain none. Each Write is one message.
 type redactor struct {
 	to io.Writer
 
@@ -30,8 +29,8 @@ type redactor struct {
 	secrets []string // the longest first
 }
 
-// hide makes the redactor hide the database URL and its password in all the
-// spellings in which messages quote them.
+// hide makes the redactor hide the database URL and its password in all spellings that messages
+// use.
 func (r *redactor) hide(cc *pgx.ConnConfig, text string) {
 	var secrets []string
 	add := func(secret string) {
@@ -39,7 +38,7 @@ func (r *redactor) hide(cc *pgx.ConnConfig, text string) {
 			secrets = append(secrets, secret)
 		}
 	}
-	// A password that is also a name is not hidden: to blot the name out would give it away.
+	// A password that is also a name is not hidden: hiding the name would reveal the password.
 	if p := cc.Password; p != cc.User && p != cc.Database && p != cc.Host {
 		for _, s := range []string{url.QueryEscape(p), url.PathEscape(p), url.User(p).String(), p} {
 			add(quoted(s))
@@ -49,7 +48,7 @@ func (r *redactor) hide(cc *pgx.ConnConfig, text string) {
 	}
 	add(quoted(text))
 	add(text)
-	// The whole is looked for before its parts.
+	// The whole is replaced before its parts.
 	slices.SortStableFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +69,8 @@ func (r *redactor) Write(message []byte) (int, error) {
 	return len(message), nil
 }
 
-// replaceWord replaces a secret where it stands by itself: a password "latch" leaves
-// pglatch as it is.
+// replaceWord replaces a secret where it is a separate word: a password "latch" leaves pglatch
+// unchanged.
 func replaceWord(text, secret string) string {
 	var b strings.Builder
 	last := rune(0)

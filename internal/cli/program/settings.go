@@ -32,10 +32,10 @@ type settings struct {
 	databaseSource string // the flag that databaseURL comes from; "" = --database-url
 }
 
-// annotationFilter marks commands for which --namespace without a number is a filter.
+// annotationFilter marks commands in which --namespace without a number is a filter.
 const annotationFilter = "filter"
 
-// DefaultConnectTimeout bounds connecting to one host where nothing else does.
+// DefaultConnectTimeout bounds connecting to one host if nothing else does.
 const DefaultConnectTimeout = 5 * time.Second
 
 func (s *settings) addFlags(f *pflag.FlagSet) {
@@ -54,7 +54,7 @@ func (s *settings) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.namespaces, "namespace", nil, "`name=number` of a namespace, repeatable; replaces PGLATCH_NAMESPACES; a name alone filters ls, tree and watch")
 }
 
-// Resolve checks the settings and makes what hangs on them.
+// Resolve checks the settings and initializes everything that depends on them.
 func (a *App) Resolve(cmd *cobra.Command) error {
 	a.command = cmd
 	s := &a.settings
@@ -88,7 +88,7 @@ func (s *settings) newLogger(w io.Writer, replace func([]string, slog.Attr) slog
 	level := slog.LevelInfo
 	switch {
 	case s.logLevel != "":
-		_ = level.UnmarshalText([]byte(s.logLevel)) // one of the choices
+		_ = level.UnmarshalText([]byte(s.logLevel)) // one of the allowed values
 	case s.quiet:
 		level = slog.LevelError
 	case s.verbose:
@@ -101,17 +101,16 @@ func (s *settings) newLogger(w io.Writer, replace func([]string, slog.Attr) slog
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Format is the format of data: text, json or jsonl.
+// Format is the output format: text, json or jsonl.
 func (a *App) Format() string { return a.settings.output }
 
-// Quiet reports whether errors only are to be told.
+// Quiet reports whether only errors are printed.
 func (a *App) Quiet() bool { return a.settings.quiet }
 
-// Filtered are the namespaces that a command with AddNamespaceFilter is to show, by name or
-// number; none = all.
+// Filtered returns the namespaces that a command with AddNamespaceFilter shows, by name or number; none = all.
 func (a *App) Filtered() []string { return a.settings.only }
 
-// AddFlags gives the program the flags of every command.
+// AddFlags adds the flags of every command to the program.
 func (a *App) AddFlags(f *pflag.FlagSet) { a.settings.addFlags(f) }
 
 // AddNamespaceFilter makes --namespace without a number a filter of cmd.
@@ -119,7 +118,8 @@ func (a *App) AddNamespaceFilter(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{annotationFilter: "true"}
 }
 
-// inWords logs errors as the command reports them: elections' with its flags, and those of a database with what to check.
+// inWords logs errors as the command reports them: those of elections with its flags, and those of a database with
+// advice.
 func (a *App) inWords(_ []string, attr slog.Attr) slog.Attr {
 	if err, ok := attr.Value.Any().(error); ok {
 		err = a.unreached(ElectionError(err))
@@ -128,7 +128,7 @@ func (a *App) inWords(_ []string, attr slog.Attr) slog.Attr {
 	return attr
 }
 
-// resolveNamespaces reads the definitions of the flag, else those of the environment.
+// resolveNamespaces reads the definitions from the flag, otherwise from the environment.
 func (a *App) resolveNamespaces() error {
 	a.settings.only = nil
 	var definitions []string
@@ -154,13 +154,13 @@ func (a *App) resolveNamespaces() error {
 	if a.namespaces, err = namespace.NewSet(all...); err != nil {
 		return UsageError("%s: %w", source, err)
 	}
-	if with, err := namespace.NewSet(append(all, Plain)...); err == nil { // else its number or name is a program's
+	if with, err := namespace.NewSet(append(all, Plain)...); err == nil { // otherwise a program uses its number or name
 		a.namespaces = with
 	}
 	return nil
 }
 
-// ParseNamespace reads name=number, which source gave.
+// ParseNamespace parses name=number from source.
 func ParseNamespace(source, definition string) (namespace.Namespace, error) {
 	name, number, _ := strings.Cut(definition, "=")
 	n, err := strconv.Atoi(number)
@@ -174,8 +174,7 @@ func ParseNamespace(source, definition string) (namespace.Namespace, error) {
 	return all, nil
 }
 
-// checkFilter refuses filters that cannot match: nothing shown must mean that
-// nothing is locked.
+// checkFilter refuses filters that cannot match: empty output must mean that nothing is locked.
 func (a *App) checkFilter(filters bool) error {
 	for _, name := range a.settings.only {
 		if !filters {
@@ -189,7 +188,7 @@ func (a *App) checkFilter(filters bool) error {
 	return nil
 }
 
-// Colored reports whether text is to have colours.
+// Colored reports whether text has colours.
 func (a *App) Colored() bool {
 	switch a.settings.color {
 	case "always":
@@ -200,7 +199,7 @@ func (a *App) Colored() bool {
 	return a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb" && a.Terminal()
 }
 
-// Terminal reports whether stdout is one.
+// Terminal reports whether stdout is a terminal.
 func (a *App) Terminal() bool {
 	file, ok := a.Stdout.(*os.File)
 	return ok && IsTerminal(file)

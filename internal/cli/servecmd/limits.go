@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// limits bound what clients can ask for.
+// limits bound the requests of clients.
 type limits struct {
 	rate                  float64
 	burst, waiters        int
@@ -27,7 +27,7 @@ func (l *limits) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&l.storeTimeout, "store-timeout", leaseserver.DefaultStoreTimeout, "how long one operation of the store may take")
 }
 
-// set sets them in the configuration of a server.
+// set copies the limits to the configuration of a server.
 func (l *limits) set(c *leaseserver.Config) error {
 	switch {
 	case l.rate < 0, math.IsNaN(l.rate), math.IsInf(l.rate, 0):

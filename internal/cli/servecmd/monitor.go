@@ -89,7 +89,7 @@ func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) 
 	return serveUntil(ctx, listener, handler(m))
 }
 
-// handler has the page, and the list at its path.
+// handler serves the page, and the list at its path.
 func handler(m *monitor.Monitor) http.Handler {
 	page, list := m.Page(), m.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,8 @@ func handler(m *monitor.Monitor) http.Handler {
 	})
 }
 
-// serveUntil serves until ctx ends, and ends what is under way: viewers come back by themselves.
+// serveUntil serves until ctx ends, and then ends current requests: viewers reconnect
+// automatically.
 func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -13,8 +13,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// tls is how the server speaks TLS, nil if it does not: with the certificate that was
-// read last.
+// tls returns the server's TLS configuration, nil without TLS. It uses the certificate that was read last.
 func (s *locksCommand) tls() (*tls.Config, error) {
 	if s.certificate == "" && s.key == "" {
 		return nil, nil //nolint:nilnil // no TLS, no error
@@ -45,8 +44,8 @@ func (s *locksCommand) readCertificate() error {
 	return nil
 }
 
-// readAuthorities lets connections from now on be those of clients that the file vouches for. No
-// session is resumed: that would pass over the change.
+// readAuthorities makes new connections accept only clients that the file's authorities certify. TLS
+// sessions are not resumed: that would bypass the change.
 func (s *locksCommand) readAuthorities() error {
 	pool, err := lockserver.ReadAuthorities("--tls-client-ca", s.clientCA)
 	if err != nil {
@@ -59,11 +58,11 @@ func (s *locksCommand) readAuthorities() error {
 	return nil
 }
 
-// reload reads tokens, policies, certificate and authorities again at each SIGHUP, until ctx ends; then the
-// channel is closed. What is not valid leaves what was.
+// reload rereads tokens, policies, certificate and authorities at each SIGHUP, until ctx ends; then the
+// channel is closed. If a file is not valid, the previous contents stay in use.
 func (s *locksCommand) reload(ctx context.Context, app *program.App, server *leaseserver.Server) <-chan struct{} {
 	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
-	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" { // else a terminal that is closed ends the server
+	if s.tokenFile != "" || s.ttlFile != "" || s.certificate != "" { // otherwise closing the terminal ends the server
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 	go func() {

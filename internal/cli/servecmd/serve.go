@@ -1,4 +1,4 @@
-// Package servecmd has the command serve.
+// Package servecmd contains the command serve.
 package servecmd
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leaseserver"
 )
 
-// New makes the command serve, with stores beside its own.
+// New returns the command serve, with its own stores and the given ones.
 func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -70,7 +70,7 @@ valid, what was is kept.
 Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
 store or the address cannot be used.`
 
-// A serveLocks is one use of the command serve locks.
+// A locksCommand is one use of the command serve locks.
 type locksCommand struct {
 	lockserver.StoreFlags
 	limits              limits
@@ -201,7 +201,7 @@ func (s *locksCommand) listenAt(ctx context.Context, at *socket) (listener net.L
 	return listener, func() error { return nil }, err
 }
 
-// addressOf is what clients give for --server, but for the scheme of TCP.
+// addressOf returns the address for a client's --server, but without the scheme for TCP.
 func addressOf(l net.Listener) string {
 	if l.Addr().Network() == "unix" {
 		return "unix:" + l.Addr().String()
@@ -209,7 +209,7 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// checkExposure says what is missing in terms of flags; leaseserver has the same rule.
+// checkExposure names missing flags; leaseserver has the same rule.
 func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config) error {
 	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() || address.Network() == "unix" {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// socketPath is the path of a Unix socket to listen at; "" for an address.
+// socketPath returns the path of a Unix socket to listen on; "" for an address.
 func socketPath(listen string) string {
 	path, _ := strings.CutPrefix(listen, "unix:")
 	if path == listen {
@@ -27,14 +27,14 @@ func socketPath(listen string) string {
 	return path
 }
 
-// A socket is a Unix socket to listen at. A lock on a file beside it, which stays, keeps other servers
-// from it, so that what is left of one that was killed can be told from one that is there.
+// A socket is a Unix socket to listen on. A lock on a file beside it keeps other servers away; the
+// file stays. The lock distinguishes the socket of a killed server from that of a running one.
 type socket struct {
 	path string
 	mode os.FileMode
 }
 
-// longestSocket is what all systems can bind.
+// longestSocket is the longest path that all systems can bind.
 const longestSocket = 103 // bytes
 
 func (s *locksCommand) socket() (*socket, error) {
@@ -59,8 +59,8 @@ func (s *locksCommand) socket() (*socket, error) {
 	return &socket{path, os.FileMode(mode)}, nil
 }
 
-// listen takes the socket's place, also that of one that nobody listens at any more. free gives
-// it up, after the listener was closed, which removes the socket.
+// listen takes over the socket's path, also from a socket without a listener. Call free after the
+// listener was closed, which removes the socket.
 func (s *socket) listen(ctx context.Context) (listener net.Listener, free func() error, err error) {
 	lock := flock.New(s.path+".lock", flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
@@ -79,7 +79,7 @@ func (s *socket) listen(ctx context.Context) (listener net.Listener, free func()
 	return listener, lock.Unlock, nil
 }
 
-// clear removes the socket of a server that was killed, and nothing else.
+// clear removes only the socket of a killed server.
 func (s *socket) clear(ctx context.Context) error {
 	switch info, err := os.Lstat(s.path); {
 	case errors.Is(err, os.ErrNotExist):

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// listenUnix refuses: file rights would not say who can connect.
+// listenUnix refuses: here file permissions do not control who can connect.
 func listenUnix(context.Context, string, os.FileMode) (net.Listener, error) {
 	return nil, errors.New("sockets are not served on this system: use --listen 127.0.0.1:8080")
 }

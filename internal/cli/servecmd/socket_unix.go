@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// listenUnix makes a socket that is its owner's alone until it has its mode. The file mode creation mask is
-// the whole process's: what else makes a file in this moment must not get rights that it would not have.
+// listenUnix creates a socket that only its owner can use until it has its mode. For that it briefly
+// restricts the umask, which applies to the whole process: other files created at this moment must not
+// get more rights than otherwise.
 func listenUnix(ctx context.Context, path string, mode os.FileMode) (net.Listener, error) {
 	listener, err := bindUnix(ctx, path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// offer are words that the shell can offer, of what was seen of a group.
+// An offer returns the words for a completion, from the state of a group.
 type offer func(shards.Group) []cobra.Completion
 
 func nodes(g shards.Group) (all []cobra.Completion) {
@@ -36,7 +36,7 @@ func names(g shards.Group) (all []cobra.Completion) {
 	return all
 }
 
-// complete makes the shell offer the arguments after the group.
+// complete lets the shell complete the arguments after the group.
 func (f *groupFlags) complete(app *program.App, cmd *cobra.Command, after ...offer) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 || len(args) > len(after) {
@@ -46,7 +46,7 @@ func (f *groupFlags) complete(app *program.App, cmd *cobra.Command, after ...off
 	}
 }
 
-// completion offers words of the group that the first argument names.
+// completion offers words for the group that the first argument names.
 func (f *groupFlags) completion(app *program.App, _ *cobra.Command, all offer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var words []cobra.Completion

@@ -18,7 +18,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// An order is what a command wants of a group.
+// An order is a command's requested state of a group.
 type order struct {
 	wait  time.Duration
 	force bool
@@ -70,7 +70,7 @@ node, 75 it still owned shards when the wait was over.`,
 	return cmd
 }
 
-// drain gives the order, and waits until it is carried out.
+// drain gives the order, and waits until it is executed.
 func (g *group) drain(ctx context.Context, app *program.App, identity string, drain bool, o order) error {
 	seen, err := g.look(ctx)
 	if err != nil {
@@ -100,10 +100,10 @@ func (g *group) drain(ctx context.Context, app *program.App, identity string, dr
 	return app.Print(drained{g.name, identity, drain, m.Owned}.output())
 }
 
-// takes reports whether a node takes shards of others.
+// takes reports whether a node takes over shards.
 func takes(m shards.Member) bool { return !m.Away && !m.Draining && !m.Drained }
 
-// drained is what drain says.
+// A drained is the output of drain.
 type drained struct {
 	Group   string `json:"group"`
 	Node    string `json:"node"`
@@ -125,11 +125,11 @@ func (d drained) output() program.Output {
 	})}
 }
 
-// lookEvery is how often a command looks that waits.
+// lookEvery is the interval between the queries of a waiting command.
 const lookEvery = 500 * time.Millisecond
 
-// until waits until what is seen satisfies check. The order is given: a look that fails, as when the server ends the session, is tried again
-// until the time is over, unless no attempt can succeed.
+// until waits until the group's state satisfies check. The order has been given already. A failed query, as when the
+// server ends the session, is retried until the time is over, unless no retry can succeed.
 func (g *group) until(ctx context.Context, app *program.App, wait time.Duration, check func(shards.Group) error) error {
 	failed := false
 	for end := time.Now().Add(wait); ; {

@@ -14,15 +14,15 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// A group is what a command looks at, and changes.
+// A group is the group that a command reads and changes.
 type group struct {
 	name    string
-	place   string // where it lives, for people
+	place   string // its location, for people
 	backend interface {
 		driver.Observer
 		driver.Operator
 	}
-	fail func(context.Context, error) error // gives an error of the backend its exit code, and nil none
+	fail func(context.Context, error) error // gives an error of the backend its exit code; nil stays nil
 }
 
 // An openFunc returns the group that the first argument of a command names, without I/O.
@@ -38,7 +38,7 @@ type groupFlags struct {
 
 func (f *groupFlags) addFlags(cmd *cobra.Command, own flagsFunc) { f.open = own(cmd.Flags()) }
 
-// with opens the group that the flags and the first of the arguments name, of which there are to be n, and calls do.
+// with opens the group that the flags and the first argument name, and calls do. It expects n arguments.
 func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*group) error) error {
 	if len(args) != n || slices.Contains(args, "") {
 		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
@@ -50,13 +50,13 @@ func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n
 	return do(g)
 }
 
-// look is what is to be seen of the group.
+// look returns the state of the group.
 func (g *group) look(ctx context.Context) (shards.Group, error) {
 	seen, err := shards.Observe(ctx, g.backend)
 	return seen, g.fail(ctx, err)
 }
 
-// member is a node that was seen, or that people said something about.
+// member returns a node that was seen, or that an operator's setting names.
 func (g *group) member(seen shards.Group, identity string) (shards.Member, error) {
 	for _, m := range seen.Members {
 		if m.Identity == identity {
@@ -66,12 +66,12 @@ func (g *group) member(seen shards.Group, identity string) (shards.Member, error
 	return shards.Member{}, unknown("node %q in group %s: it has %s", identity, g.name, some(seen.Members, func(m shards.Member) string { return m.Identity }))
 }
 
-// unknown is the error of what there is not.
+// unknown returns the error for something that does not exist.
 func unknown(format string, args ...any) error {
 	return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no "+format, args...)}
 }
 
-// some are the first of a list, for people.
+// some lists the first of several, for people.
 func some[T any](all []T, name func(T) string) string {
 	const most = 5
 	texts := make([]string, 0, most)

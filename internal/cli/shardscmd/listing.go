@@ -13,20 +13,20 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// A listing is what ls says.
+// A listing is the output of ls.
 type listing struct {
 	Group string `json:"group"`
-	// Certain: the shards are exactly those of the list that all nodes have.
+	// Certain: the shards are exactly those in the common list of all nodes.
 	Certain bool    `json:"certain"`
-	Total   int     `json:"total"` // shards, also those that are not shown
+	Total   int     `json:"total"` // shards, including those that are not shown
 	Owned   int     `json:"owned"`
 	Unowned int     `json:"unowned"`
 	Nodes   []node  `json:"nodes"`
 	Shards  []shard `json:"shards"`
-	// Pins are all, also of shards that nobody has in a list.
+	// Pins are all pins, also of shards in no node's list.
 	Pins map[string]string `json:"pins"`
 
-	short bool // the shards are not asked for
+	short bool // without the shards
 }
 
 type node struct {
@@ -102,7 +102,7 @@ func (l listing) writeNodes(app *program.App, w *bytes.Buffer) {
 	t.WriteTo(w)
 }
 
-// state is what is special about a node.
+// state describes the special state of a node.
 func (n node) state() string {
 	var all []string
 	if n.Away {

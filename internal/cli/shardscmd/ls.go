@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// A filter says which shards to show.
+// A filter selects the shards to show.
 type filter struct {
 	node    string
 	prefix  string
@@ -71,7 +71,7 @@ choose what is shown, and change no exit code.`,
 	cmd.Flags().BoolVar(&f.unowned, "unowned", false, "only shards that nobody owns")
 	cmd.Flags().BoolVar(&f.nodes, "nodes", false, "only the nodes")
 	flags.complete(app, cmd)
-	_ = cmd.RegisterFlagCompletionFunc("node", flags.completion(app, cmd, nodes)) // it is registered once
+	_ = cmd.RegisterFlagCompletionFunc("node", flags.completion(app, cmd, nodes)) // it is registered only once
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func several(seen shards.Group) bool {
 	return len(lists) > 1
 }
 
-// whole is an error of exit code 3 unless each shard that is known is owned.
+// whole returns an error of exit code 3 unless every known shard is owned.
 func (g *group) whole(seen shards.Group) error {
 	free := len(seen.Shards) - seen.Owned()
 	there := slices.ContainsFunc(seen.Members, func(m shards.Member) bool { return !m.Away })

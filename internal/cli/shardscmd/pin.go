@@ -52,11 +52,11 @@ node, or with --remove no pin, 75 another still owned it when the wait was over.
 	return cmd
 }
 
-// pinned is what pin says.
+// A pinned is the output of pin.
 type pinned struct {
 	Group string `json:"group"`
 	Shard string `json:"shard"`
-	Node  string `json:"node,omitempty"` // none = it is not pinned any more
+	Node  string `json:"node,omitempty"` // none = it is no longer pinned
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -126,7 +126,7 @@ func (g *group) unpin(ctx context.Context, app *program.App, name string) error 
 	return app.Print(pinned{Group: g.name, Shard: name}.output())
 }
 
-// shard is one that was seen.
+// shard returns a shard that was seen.
 func (g *group) shard(seen shards.Group, name string) (shards.Seen, error) {
 	i := slices.IndexFunc(seen.Shards, func(s shards.Seen) bool { return s.Name == name })
 	if i < 0 {

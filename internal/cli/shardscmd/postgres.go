@@ -39,7 +39,7 @@ func postgresFlags(f *pflag.FlagSet) openFunc {
 	}
 }
 
-// groupOf is the namespace that is the group, by its name or as name=number.
+// groupOf returns the namespace of the group, given by its name or as name=number.
 func groupOf(app *program.App, text string) (namespace.Namespace, error) {
 	if strings.Contains(text, "=") {
 		return program.ParseNamespace("GROUP", text)

@@ -1,4 +1,4 @@
-// Package shardscmd has the command shards: who owns what, and what people change about it.
+// Package shardscmd contains the command shards: the owners of shards, and operators' changes.
 package shardscmd
 
 import (
@@ -15,7 +15,7 @@ GROUP is the namespace that the nodes share, as in tenant=7, in the database of
 A command takes no part in the group: no node notices it. What drain and pin say is kept
 in the database until it is taken back, also while the node is away.`
 
-// New makes the command shards.
+// New returns the command shards.
 func New(app *program.App) *cobra.Command { return newShards(app, postgresFlags) }
 
 func newShards(app *program.App, own flagsFunc) *cobra.Command {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// hasLiving reports whether a process of the group is more than a zombie: the
-// first process of a container may reap late or never. Without /proc it is true.
+// hasLiving reports whether the group has a process other than zombies: the first process of a
+// container may reap late or never. Without /proc it returns true.
 func hasLiving(group int) bool {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -29,7 +29,7 @@ func hasLiving(group int) bool {
 	return false
 }
 
-// A status is part of what proc_pid_stat(5) tells of a process.
+// A status is a part of proc_pid_stat(5).
 type status struct {
 	state                  rune
 	parent, group, session int
@@ -42,7 +42,7 @@ func readStatus(pid int) status {
 	if err != nil {
 		return s
 	}
-	fields := stat[bytes.LastIndexByte(stat, ')')+1:] // the name before it can hold anything
+	fields := stat[bytes.LastIndexByte(stat, ')')+1:] // the name before it can contain any character
 	if _, err := fmt.Sscanf(string(fields), " %c %d %d %d", &s.state, &s.parent, &s.group, &s.session); err != nil {
 		return status{}
 	}

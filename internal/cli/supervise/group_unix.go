@@ -7,17 +7,17 @@ import (
 	"syscall"
 )
 
-// A group is the process group of a child, which has the child's number.
+// A group is the process group of a child; its id is the child's pid.
 type group struct {
 	id int
-	// changes gets the child's status each time it is stopped, and when it ended.
+	// changes receives the child's status each time it is stopped, and when it ended.
 	changes chan syscall.WaitStatus
 }
 
-// newGroup watches the child, whose last status must be received.
+// newGroup watches the child. The caller must receive its last status.
 func newGroup(child *os.Process) *group {
 	g := &group{id: child.Pid, changes: make(chan syscall.WaitStatus)}
-	_ = child.Release() // os.Process.Wait does not tell of a child that is stopped
+	_ = child.Release() // os.Process.Wait does not report that a child is stopped
 	go func() {
 		for {
 			status := wait(g.id, syscall.WUNTRACED)
@@ -44,18 +44,18 @@ func wait(pid, options int) syscall.WaitStatus {
 	}
 }
 
-// signal sends to every process of the group. One that is gone already is as good.
+// signal sends s to every process of the group. A group that is already gone is not an error.
 func (g *group) signal(s syscall.Signal) {
 	_ = syscall.Kill(-g.id, s)
 }
 
-// ask sends a signal that should end the group, also if it is stopped.
+// ask sends a signal that should end the group, even if the group is stopped.
 func (g *group) ask(s syscall.Signal) {
 	g.signal(s)
 	g.signal(syscall.SIGCONT)
 }
 
-// alive reports whether a process is left in the group of a child that is reaped.
+// alive reports whether the group of a reaped child has processes left.
 func (g *group) alive() bool {
 	if syscall.Kill(-g.id, 0) == syscall.ESRCH {
 		return false
@@ -63,6 +63,6 @@ func (g *group) alive() bool {
 	if hasLiving(g.id) {
 		return true
 	}
-	g.signal(syscall.SIGKILL) // one that a process started that ended during the look
+	g.signal(syscall.SIGKILL) // a process that another one started and left behind during the check
 	return false
 }

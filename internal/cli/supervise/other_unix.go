@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Only Linux tells a child that its parent died.
+// Only Linux notifies a child that its parent died.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// Job control is written for Linux: elsewhere a child does not get the terminal,
-// and Ctrl-Z stops this process alone.
+// Job control exists only on Linux: elsewhere a child does not get the terminal, and Ctrl-Z stops
+// only this process.
 type terminal struct{}
 
 func openTerminal() *terminal                { return nil }

@@ -14,30 +14,30 @@ import (
 	"time"
 )
 
-// The group is looked at this often while it ends, because nobody is told when a
-// process ends that is not its own child. Once it was killed, this long at most.
+// The group is polled at this interval while it ends, because a process is notified only of the end
+// of its own children. After the kill, it is polled at most this long.
 const (
 	lookEvery  = 10 * time.Millisecond
 	lookAtMost = time.Second
 )
 
-// Run starts the command, waits for its end and says how it was. When ctx ends
-// the child's group gets the command's Signal and, KillAfter later, SIGKILL; so
-// does what is left of the group when the child ends by itself.
+// Run starts the command, waits for its end and returns how it ended. When ctx ends, the child's
+// group receives the command's Signal and, KillAfter later, SIGKILL. The same happens to the rest
+// of the group when the child ends on its own.
 //
-// Errors: a *StartError if the child did not start, the cause of ctx if it had
-// ended before. With any error no child was left.
+// Errors: a *StartError if the child did not start, the cause of ctx if it had ended before. After
+// any error no child is left.
 func Run(ctx context.Context, c Command) (Result, error) {
 	c = c.withDefaults()
 	if ctx.Err() != nil {
 		return Result{}, context.Cause(ctx)
 	}
-	// The kernel takes the end of the thread that started the child for the end of
-	// the parent (prctl(2), PR_SET_PDEATHSIG): this one must live as long as the child.
+	// The kernel treats the end of the thread that started the child as the end of the parent
+	// (prctl(2), PR_SET_PDEATHSIG). This thread must live as long as the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	suspends, stop := notifyStop() // before the child runs: Ctrl-Z would stop this process alone
+	suspends, stop := notifyStop() // before the child runs: Ctrl-Z would stop only this process
 	defer stop()
 	term := openTerminal()
 	defer term.close()
@@ -57,7 +57,7 @@ func Run(ctx context.Context, c Command) (Result, error) {
 	return r.result, nil
 }
 
-// start starts the child in its own group.
+// start starts the child in a separate group.
 func (c Command) start() (*group, error) {
 	program := ""
 	if len(c.Args) > 0 {
@@ -92,20 +92,20 @@ type run struct {
 	ctx      context.Context
 	group    *group
 	terminal *terminal
-	suspends <-chan os.Signal // of notifyStop
+	suspends <-chan os.Signal // from notifyStop
 	result   Result
 
 	reaped     bool
 	killed     bool
 	drained    <-chan time.Time // Drain is over
-	kill       <-chan time.Time // time is up
-	look       <-chan time.Time // while others of the group outlive the child
+	kill       <-chan time.Time // the time limit for SIGKILL
+	look       <-chan time.Time // polls while others of the group outlive the child
 	interrupts int
 	warnings   chan func()
 }
 
-// maxWarnings is how many may wait for a log that blocks, which must not keep the
-// group alive. Others are dropped then.
+// maxWarnings is how many warnings may wait for a blocked log, which must not keep the group alive.
+// Further ones are dropped.
 const maxWarnings = 8
 
 func (r *run) warn(log func()) {
@@ -115,7 +115,7 @@ func (r *run) warn(log func()) {
 	}
 }
 
-// log writes the warnings until there are no more.
+// log writes the warnings until the channel is closed.
 func (r *run) log() {
 	for warning := range r.warnings {
 		warning()
@@ -162,7 +162,7 @@ func (r *run) loop() {
 	}
 }
 
-// stop asks the group to end because the context did.
+// stop asks the group to end because the context ended.
 func (r *run) stop() {
 	r.result.Stopped = true
 	r.warn(func() {
@@ -171,8 +171,7 @@ func (r *run) stop() {
 	r.ask()
 }
 
-// ask asks the group to end, and bounds how long it takes, unless that is bounded
-// already.
+// ask asks the group to end, and sets a time limit, unless there already is one.
 func (r *run) ask() {
 	r.group.ask(r.Signal)
 	if r.kill == nil {
@@ -180,7 +179,7 @@ func (r *run) ask() {
 	}
 }
 
-// end kills the group, again and again until the child is reaped.
+// end kills the group, repeatedly until the child is reaped.
 func (r *run) end() {
 	if !r.killed {
 		r.warn(func() { r.Logger.Warn("killing the command") })
@@ -210,8 +209,8 @@ func (r *run) forward(s syscall.Signal) {
 	}
 }
 
-// childEnded reports whether the group is gone too. What the child left behind
-// would go on without what the child was run under.
+// childEnded reports whether the group is gone too. The child's leftover processes would otherwise
+// continue without its lock.
 func (r *run) childEnded(status syscall.WaitStatus) bool {
 	r.reaped = true
 	r.result.ExitCode = status.ExitStatus()
@@ -219,7 +218,7 @@ func (r *run) childEnded(status syscall.WaitStatus) bool {
 		r.result.Signal = status.Signal()
 		r.result.ExitCode = 128 + int(r.result.Signal)
 		if s := r.result.Signal; r.terminal.isLent() && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
-			r.result.Interrupted = cmp.Or(r.result.Interrupted, s) // a key, which the child's group alone gets
+			r.result.Interrupted = cmp.Or(r.result.Interrupted, s) // from the keyboard: only the child's group receives it
 		}
 	}
 	if !r.group.alive() {
@@ -233,7 +232,7 @@ func (r *run) childEnded(status syscall.WaitStatus) bool {
 	return false
 }
 
-// childStopped passes on what the terminal did to the child alone.
+// childStopped propagates a stop by the terminal that affected only the child.
 func (r *run) childStopped(s syscall.Signal) {
 	if r.terminal == nil {
 		return
@@ -249,7 +248,7 @@ func (r *run) childStopped(s syscall.Signal) {
 				return
 			}
 			r.suspend(true)
-		case suspendPends(r.group.id): // Ctrl-Z meanwhile, which SIGCONT would throw away
+		case suspendPends(r.group.id): // Ctrl-Z came meanwhile; SIGCONT would discard it
 			r.suspend(true)
 		default:
 			r.group.signal(syscall.SIGCONT)
@@ -257,10 +256,9 @@ func (r *run) childStopped(s syscall.Signal) {
 	}
 }
 
-// suspend stops the group, and this process with it: nobody would notice the end
-// of the context while the child went on. job says that the rest of this
-// process's own group, such as a pipeline, is to stop too. It returns when this
-// process goes on.
+// suspend stops the group, and this process with it: otherwise the child would continue while the
+// end of the context goes unnoticed. job = the rest of this process's own group, such as a
+// pipeline, must stop too. suspend returns when this process continues.
 func (r *run) suspend(job bool) {
 	r.group.signal(syscall.SIGSTOP)
 	lent := r.terminal.isLent()
@@ -271,7 +269,7 @@ func (r *run) suspend(job bool) {
 	default:
 	}
 	if lent {
-		r.terminal.giveTo(r.group.id) // also when it is to end: its handlers may set the terminal
+		r.terminal.giveTo(r.group.id) // also when it is about to end: its handlers may set the terminal
 	}
 	if r.ctx.Err() != nil && !r.result.Stopped {
 		return // the loop will see it

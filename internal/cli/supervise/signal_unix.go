@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// Notify returns a channel with the signals that a Command should send on: INT,
-// TERM, HUP, QUIT, USR1 and USR2. INT and HUP stay ignored if this process was
-// started to ignore them, as by nohup(1); package signal does not know it of
-// others. It takes effect for the whole process, until stop.
+// Notify returns a channel with the signals that a Command should forward: INT, TERM, HUP, QUIT,
+// USR1 and USR2. INT and HUP stay ignored if this process was started to ignore them, as by
+// nohup(1); package signal cannot detect that for others. Notify affects the whole process, until
+// stop.
 func Notify() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
@@ -25,8 +25,8 @@ func Notify() (signals <-chan os.Signal, stop func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// ParseSignal reads a signal by name or number: TERM, SIGTERM, 15. The names are
-// those of signals that end a program by default.
+// ParseSignal parses a signal name or number: TERM, SIGTERM, 15. The names are those of signals
+// that end a program by default.
 func ParseSignal(text string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 64 {
 		return syscall.Signal(n), nil

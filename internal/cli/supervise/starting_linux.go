@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// goOnUntilStarted lets a child go on that was stopped between fork and exec, until what it
-// returns is called. Ctrl-Z in the moment in which the child is still in this process's group
-// stops it there, and the thread that starts it in vfork(2) with it; this process, which
-// catches the signal, then stops both once the child has started.
+// goOnUntilStarted lets a child continue that was stopped between fork and exec, until the returned
+// function is called. If Ctrl-Z comes while the child is still in this process's group, it stops
+// the child there. It also stops the thread that starts the child, in vfork(2). This process
+// catches the signal, and stops both once the child has started.
 //
 // The runtime does not know that the thread is blocked, and gives the rest of this process no
-// reason to run: so this goroutine runs before the start, and sleeps in the kernel.
+// reason to run. This goroutine therefore runs before the start, and sleeps in the kernel.
 func goOnUntilStarted() (started func()) {
 	var over atomic.Bool
 	ready := make(chan struct{})
@@ -30,10 +30,10 @@ func goOnUntilStarted() (started func()) {
 		}
 	}()
 	<-ready
-	return func() { over.Store(true) } // it ends by itself
+	return func() { over.Store(true) } // the goroutine then ends
 }
 
-// continueUnstarted continues stopped children of this process that are still this program.
+// continueUnstarted continues stopped children of this process that have not called exec yet.
 func continueUnstarted() {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -52,8 +52,7 @@ func continueUnstarted() {
 	}
 }
 
-// isThisProgram reports whether a process has this one's command line, as a child has
-// before exec.
+// isThisProgram reports whether a process has this one's command line, like a child before exec.
 func isThisProgram(pid int) bool {
 	own, err := os.ReadFile("/proc/self/cmdline")
 	if err != nil {

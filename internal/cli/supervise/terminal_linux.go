@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is the controlling one. It is lent to the child's group when this
-// process's group is its foreground group, because only that may read from it
-// (tcsetpgrp(3)). nil = none.
+// A terminal is the controlling terminal. It is lent to the child's group if this process's group is
+// its foreground group, because only the foreground group may read from it (tcsetpgrp(3)). nil = none.
 type terminal struct {
 	file  *os.File
 	own   int // this process's group
-	group int // that it is lent to, 0 = none
+	group int // the group that it is lent to, 0 = none
 }
 
 func openTerminal() *terminal {
@@ -27,8 +26,8 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// isFor reports whether the child is to have the terminal from its start: it has no
-// other input and output. In a pipeline, such as one with a pager, it has to ask.
+// isFor reports whether the child gets the terminal from its start: it has no other input and output.
+// In a pipeline, such as one with a pager, it has to ask.
 func (t *terminal) isFor(c Command) bool {
 	if t == nil || c.CloseStdin {
 		return false
@@ -50,8 +49,7 @@ func (t *terminal) close() {
 	}
 }
 
-// foreground returns the terminal's foreground group, 0 if the file is not the
-// controlling terminal.
+// foreground returns the terminal's foreground group, 0 if the file is not the controlling terminal.
 func (t *terminal) foreground() int {
 	id, err := unix.IoctlGetUint32(int(t.file.Fd()), unix.TIOCGPGRP)
 	if err != nil {
@@ -64,8 +62,7 @@ func (t *terminal) setForeground(group int) error {
 	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group)
 }
 
-// giveTo lends the terminal, if it is this process's to lend, and reports whether
-// the group has it.
+// giveTo lends the terminal, if this process may lend it, and reports whether the group has it.
 func (t *terminal) giveTo(group int) bool {
 	if t == nil {
 		return false
@@ -83,8 +80,8 @@ func (t *terminal) giveTo(group int) bool {
 	return false
 }
 
-// takeBack makes this process's group the foreground one again, unless a shell has
-// made another one that meanwhile. The caller is locked to its thread.
+// takeBack makes this process's group the foreground one again, unless a shell has chosen another one
+// meanwhile. The caller is locked to its thread.
 func (t *terminal) takeBack() {
 	if t == nil || t.group == 0 {
 		return
@@ -94,8 +91,8 @@ func (t *terminal) takeBack() {
 	if id := t.foreground(); id != lent && syscall.Kill(-id, 0) != syscall.ESRCH {
 		return
 	}
-	// A process in the background may do it only while its thread blocks SIGTTOU.
-	// (signal.Ignore would do too, but signal.Reset does not undo it for this signal.)
+	// A background process may do this only while its thread blocks SIGTTOU. (signal.Ignore would work
+	// too, but signal.Reset does not undo it for this signal.)
 	var set, old unix.Sigset_t
 	set.Val[0] = 1 << (unix.SIGTTOU - 1)
 	_ = unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old)
@@ -103,19 +100,18 @@ func (t *terminal) takeBack() {
 	_ = t.setForeground(t.own) // fails when the terminal is gone
 }
 
-// notifyStop returns a channel that gets what would stop this process and not the
-// child: Ctrl-Z, and SIGTTIN if another process of its group reads while the child
-// has the terminal. After stop they are lost: package signal does not restore what
-// they did before.
+// notifyStop returns a channel with the signals that would stop this process and not the child:
+// Ctrl-Z, and SIGTTIN if another process of its group reads while the child has the terminal. After
+// stop these signals have no effect: package signal does not restore their earlier effect.
 func notifyStop() (stopped <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTSTP, syscall.SIGTTIN)
 	return c, func() { signal.Stop(c) }
 }
 
-// stopSelf stops this process, and the rest of its group if job, until somebody
-// lets it go on. It does nothing where nobody would, as the kernel does nothing
-// on Ctrl-Z in an orphaned process group.
+// stopSelf stops this process, and the rest of its group if job, until it is continued. It does
+// nothing if no shell would continue it; the kernel likewise ignores Ctrl-Z in an orphaned process
+// group.
 func stopSelf(job bool) {
 	if orphaned() {
 		return
@@ -128,12 +124,12 @@ func stopSelf(job bool) {
 		self = 0 // its group
 	}
 	if syscall.Kill(self, syscall.SIGSTOP) == nil {
-		<-goOn // this thread may run on for a moment before the stop takes effect
+		<-goOn // this thread may run on briefly before the stop takes effect
 	}
 }
 
-// orphaned reports whether no shell looks after this process's group: its nearest
-// ancestor outside of it is of another session.
+// orphaned reports whether no shell controls this process's group: its nearest ancestor outside of the
+// group is in another session.
 func orphaned() bool {
 	self := readStatus(os.Getpid())
 	for parent := self; parent.parent > 0; {
@@ -145,8 +141,9 @@ func orphaned() bool {
 	return true
 }
 
-// suspendPends reports whether Ctrl-Z waits for a process that is stopped for another reason,
-// as proc_pid_status(5) tells (ShdPnd). When it goes on, the kernel forgets that (signal(7), SIGCONT).
+// suspendPends reports whether Ctrl-Z is pending for a process that is stopped for another reason,
+// according to proc_pid_status(5) (ShdPnd). When the process continues, the kernel discards it
+// (signal(7), SIGCONT).
 func suspendPends(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {

@@ -2,17 +2,17 @@ package watchui
 
 import "github.com/pglatch/pglatch/internal/legible"
 
-// columns are those that a table shows, and how wide they are; 0 = it is left out.
+// columns are the widths of a table's columns; 0 = left out.
 type columns []int
 
-// The columns by their importance: the last are left out first, where the terminal is narrow.
-// The places are those of overview.Header.
+// The columns by their importance: on a narrow terminal the last are left out first. The indexes
+// are those of overview.Header.
 var importance = []int{0, 2, 3, 4, 5, 6, 1, 7}
 
 const gap = 2 // between columns
 
-// fit chooses columns for a width. The first two by importance, which are as long as users make
-// them, give way to the others, down to a bound.
+// fit chooses columns for a width. The first two by importance have the length that users give
+// them. They shrink in favor of the others, down to a bound.
 func fit(cells [][]string, width int) columns {
 	natural := make(columns, len(cells[0]))
 	for _, row := range cells {
@@ -35,7 +35,7 @@ func fit(cells [][]string, width int) columns {
 			free -= need
 		}
 	}
-	for free > 0 { // what is left goes to the key and the holder
+	for free > 0 { // the remaining width goes to the key and the holder
 		before := free
 		for _, i := range []int{key, holder} {
 			if free > 0 && chosen[i] > 0 && chosen[i] < natural[i] {
@@ -70,5 +70,5 @@ func cut(text string, width int) string {
 	return string(runes[:max(width-1, 0)]) + "…"
 }
 
-// printable keeps what others named from steering the terminal.
+// printable keeps text from others from controlling the terminal.
 func printable(s string) string { return legible.Line(s) }

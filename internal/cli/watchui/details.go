@@ -6,14 +6,14 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/overview"
 )
 
-// viewOpen is the selected key, scrolled.
+// viewOpen shows the selected key, scrolled.
 func (m *Model) viewOpen() []Line {
 	all := m.details()
 	m.top = max(min(m.top, len(all)-m.page()-1), 0)
 	return all[m.top:]
 }
 
-// details are the lines about the selected key.
+// details returns the lines about the selected key.
 func (m *Model) details() []Line {
 	r := m.opened()
 	if r == nil {
@@ -40,7 +40,7 @@ func (m *Model) details() []Line {
 	return m.texts(spans...)
 }
 
-// opened is the selected row, of all: the filter may have lost it; nil = it is gone.
+// opened returns the selected row, from all rows, because the filter may hide it; nil = it is gone.
 func (m *Model) opened() *overview.Row {
 	for _, r := range m.data.Rows {
 		if identityOf(r) == m.selected {
@@ -57,7 +57,7 @@ func partySpan(p overview.Party, style Style) Span {
 	return Span{Text: "  " + p.String(), Style: style}
 }
 
-// texts breaks lines that are longer than the screen is wide.
+// texts breaks lines that are longer than the screen width.
 func (m *Model) texts(spans ...Span) []Line {
 	var lines []Line
 	for _, s := range spans {
@@ -73,7 +73,7 @@ func (m *Model) texts(spans ...Span) []Line {
 	return lines
 }
 
-// remedies are the commands for a key, in the order in which to try them.
+// remedies returns the commands for a key, in the order in which to try them.
 func remedies(r *overview.Row) []string {
 	key := r.Key
 	if overview.Hidden(key) {

@@ -1,5 +1,5 @@
-// Package watchui shows keys on a terminal, live: what it shows is a Model, which knows no
-// terminal, and a screen, which draws it.
+// Package watchui shows keys on a terminal, live. A Model holds the contents and knows no terminal;
+// a screen draws it.
 package watchui
 
 import (
@@ -12,38 +12,38 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// Data is what one look saw.
+// Data is the result of one query.
 type Data struct {
 	Database string
 	At       time.Time // by the server's clock
 	Rows     []*overview.Row
 	Silent   []string // processes that listen and do not answer
 	Verdicts []monitor.Verdict
-	Err      error // why nothing was seen; the Model keeps what it had
+	Err      error // why the query failed; the Model keeps its data
 }
 
-// A Model is what is shown, and how. The zero Model is of no size.
+// A Model is the contents and state of the display. The zero Model has no size.
 type Model struct {
 	Interval time.Duration
 	Sort     string
-	Most     int // keys to show; 0 = those that fit
+	Most     int // number of keys to show; 0 = those that fit
 
 	data          Data
 	failing       error
 	width, height int
-	shown         []*overview.Row // what the filter keeps, in order
+	shown         []*overview.Row // the rows that the filter keeps, in order
 	selected      identity        // the cursor stays with its key, wherever that moves
-	top           int             // first line that is shown
+	top           int             // first visible line
 	filter        string
-	typing        bool // the filter
-	open          bool // the selected key
+	typing        bool // editing the filter
+	open          bool // showing the selected key
 }
 
-// An identity is that of a row, from look to look.
+// An identity identifies a row across queries.
 type identity struct {
 	tag  namespace.Tag
 	kind overview.Kind
-	key  string // of a semaphore whose tag nobody told
+	key  string // of a semaphore whose tag no process reported
 }
 
 func identityOf(r *overview.Row) identity {
@@ -54,10 +54,10 @@ func identityOf(r *overview.Row) identity {
 	return i
 }
 
-// Resize says how large the terminal is.
+// Resize sets the size of the terminal.
 func (m *Model) Resize(width, height int) { m.width, m.height = width, height }
 
-// Show takes what a look saw.
+// Show takes over the result of a query.
 func (m *Model) Show(d Data) {
 	m.failing = d.Err
 	if d.Err == nil {
@@ -66,7 +66,8 @@ func (m *Model) Show(d Data) {
 	}
 }
 
-// arrange filters and sorts. Who looks at the first row goes on to do so; another keeps its cursor.
+// arrange filters and sorts. A cursor on the first row stays on the first row; any other stays on
+// its key.
 func (m *Model) arrange() {
 	m.shown = overview.Filter{Text: m.filter}.Apply(m.data.Rows)
 	overview.Sort(m.shown, m.Sort)
@@ -74,14 +75,14 @@ func (m *Model) arrange() {
 		m.shown = m.shown[:min(m.Most, len(m.shown))]
 	}
 	if m.open {
-		return // also if the key is free by now
+		return // even if the key is free by now
 	}
 	if m.selected == (identity{}) || m.cursor() < 0 {
 		m.selectRow(0)
 	}
 }
 
-// cursor is the place of the selected row; -1 = it is not there.
+// cursor is the index of the selected row; -1 = it is not shown.
 func (m *Model) cursor() int {
 	return slices.IndexFunc(m.shown, func(r *overview.Row) bool { return identityOf(r) == m.selected })
 }
@@ -93,8 +94,8 @@ func (m *Model) selectRow(i int) {
 	}
 }
 
-// Press takes a key: its name, as "Up" and "Ctrl+C", or the character. It reports whether the
-// program is to end.
+// Press handles a key: its name, as "Up" and "Ctrl+C", or the character. It reports whether to end
+// the program.
 func (m *Model) Press(key string) (quit bool) {
 	switch {
 	case key == "Ctrl+C":
@@ -129,7 +130,7 @@ func (m *Model) Press(key string) (quit bool) {
 	return false
 }
 
-// edit edits the filter, which acts while it is typed.
+// edit edits the filter, which takes effect at once.
 func (m *Model) edit(key string) {
 	text := []rune(m.filter)
 	switch typed := []rune(key); {
@@ -157,7 +158,7 @@ func (m *Model) pressOpen(key string) {
 	m.top = moved(key, m.top, m.page(), len(m.details()))
 }
 
-// moved is where a key leads from a place.
+// moved returns the index that a key leads to.
 func moved(key string, place, page, end int) int {
 	switch key {
 	case "Up", "k":

@@ -7,9 +7,8 @@ import (
 	"github.com/gdamore/tcell/v3/color"
 )
 
-// Run shows m on a terminal until the user quits or ctx ends. look is called again and again,
-// each time it has returned and m.Interval is over, and gives what to show. Errors are those of
-// the terminal, before anything was shown.
+// Run shows m on a terminal until the user quits or ctx ends. data delivers the results of repeated
+// queries. Errors are those of the terminal, before anything was shown.
 func Run(ctx context.Context, m *Model, screen tcell.Screen, colored bool, data <-chan Data) error {
 	if err := screen.Init(); err != nil {
 		return err
@@ -39,7 +38,7 @@ func Run(ctx context.Context, m *Model, screen tcell.Screen, colored bool, data 
 	}
 }
 
-// keyName is the key as Model.Press takes it.
+// keyName returns the key's name for Model.Press.
 func keyName(e *tcell.EventKey) string {
 	switch e.Key() {
 	case tcell.KeyRune:

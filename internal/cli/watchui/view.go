@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/overview"
 )
 
-// A Style is how text looks.
+// A Style is the appearance of text.
 type Style int
 
 // The styles.
@@ -16,14 +16,14 @@ const (
 	Plain Style = iota
 	Bold
 	Dim
-	Waiting  // somebody waits
-	Trouble  // somebody is silent, or nothing is seen
+	Waiting  // a key with waiters
+	Trouble  // a silent process, or a failed query
 	Selected // the cursor
 )
 
-// A Span is text at a place of a line.
+// A Span is text at a position in a line.
 type Span struct {
-	X, Width int // Width: cells that it may take
+	X, Width int // Width: the most cells that it may use
 	Text     string
 	Style    Style
 }
@@ -31,7 +31,7 @@ type Span struct {
 // A Line is one line of the screen.
 type Line []Span
 
-// String is the line as text.
+// String returns the line as text.
 func (l Line) String() string {
 	var b strings.Builder
 	at := 0
@@ -50,10 +50,10 @@ const (
 	below = 1
 )
 
-// page is how many rows fit.
+// page is the number of rows that fit.
 func (m *Model) page() int { return max(m.height-above-below, 1) }
 
-// View is the screen, as many lines as it has.
+// View returns the lines of the screen, as many as it has.
 func (m *Model) View() []Line {
 	if m.height < above+below+1 || m.width < 20 {
 		return []Line{{{Width: m.width, Text: "too small"}}}
@@ -70,7 +70,7 @@ func (m *Model) View() []Line {
 	return append(lines[:m.height-below], m.footer())
 }
 
-// title says where and when, and what is wrong with that.
+// title shows the place and the time, and problems with them.
 func (m *Model) title() Line {
 	if m.failing != nil {
 		text := fmt.Sprintf("nothing seen since %s: %v", m.data.At.Format(time.TimeOnly), m.failing)
@@ -91,7 +91,7 @@ func (m *Model) title() Line {
 	return line
 }
 
-// trouble is what is wrong, the worst first, and who is silent.
+// trouble returns the problems, the worst first, and the silent processes.
 func (m *Model) trouble() string {
 	var all []string
 	for _, v := range m.data.Verdicts {
@@ -118,7 +118,7 @@ func (m *Model) footer() Line {
 	return Line{{Width: m.width, Text: printable(text), Style: Dim}}
 }
 
-// viewRows is the table, scrolled to the cursor.
+// viewRows shows the table, scrolled to the cursor.
 func (m *Model) viewRows() []Line {
 	cursor := m.cursor()
 	if cursor >= 0 {
