@@ -18,8 +18,8 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// writers saves from several editors at once, all of which stand in line while the
-// first holds the lock, and returns what each found.
+// writers saves from several editors at once, which all queue up while the first holds the
+// lock, and returns the file as each found it.
 func writers(t *testing.T, path string, names ...string) (found map[string]map[string]any) {
 	t.Helper()
 	found = make(map[string]map[string]any)
@@ -31,7 +31,7 @@ func writers(t *testing.T, path string, names ...string) (found map[string]map[s
 				close(inside)
 				<-proceed
 			}
-			order = append(order, name) // the file lock guards these
+			order = append(order, name) // guarded by the file lock
 			found[name] = maps.Clone(config)
 			config[name] = true
 			return nil
@@ -44,7 +44,7 @@ func writers(t *testing.T, path string, names ...string) (found map[string]map[s
 	for _, name := range names[1:] {
 		all.Go(func() { save(name, false) })
 	}
-	select { // long enough for a save that does not wait
+	select { // enough time for a save that does not wait
 	case <-t.Context().Done():
 	case <-time.After(50 * time.Millisecond):
 	}
@@ -80,7 +80,7 @@ func TestThreeWritersAcrossTwoRenamesLoseNothing(t *testing.T) {
 	editor := agents.NewConfigEditor(path)
 	_, err := editor.Merge(nil)
 	require.NoError(t, err)
-	before, err := os.Open(path) // kept open, so that no new file gets its inode
+	before, err := os.Open(path) // kept open, so that no new file reuses its inode
 	require.NoError(t, err)
 	defer before.Close()
 	file, err := before.Stat()

@@ -19,16 +19,16 @@ func (a *App) Worker(name string) *Worker {
 	panic("no worker " + name)
 }
 
-// Summariser returns what summarises turns.
+// Summariser returns the App's Summariser.
 func (a *App) Summariser() *Summariser { return a.summariser }
 
-// Injector returns what injects skills.
+// Injector returns the App's Injector.
 func (a *App) Injector() *Injector { return a.injector }
 
 // Broadcaster returns the registry of connected clients.
 func (a *App) Broadcaster() *Broadcaster { return a.broadcaster }
 
-// DeferredStop is what a stop without an answer starts in the background.
+// DeferredStop is the work that a stop without an answer starts in the background.
 func (a *App) DeferredStop(ctx context.Context, agentID int32, commandID int64) (bool, error) {
 	return a.deferredStop(ctx, agentID, commandID)
 }

@@ -67,8 +67,8 @@ func TestHandoffsInOppositeDirectionsAtTwoReplicasLoseNothing(t *testing.T) {
 	assert.Equal(t, 1, ask[int](a, `SELECT count(*) FROM hooks.commands WHERE state <> 'complete'`), "one agent has the command")
 }
 
-// So it is with the capture of progress: whichever hook comes first has captured a line
-// when the next one looks.
+// The same holds for the capture of progress: when one hook has captured a line, the next
+// hook finds it captured.
 func TestConcurrentHooksCaptureEachLineOfProgressOnce(t *testing.T) {
 	t.Parallel()
 	dsn, dir := pgtest.DSN(t), t.TempDir()

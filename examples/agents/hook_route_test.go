@@ -81,7 +81,7 @@ func TestAllEightHooksTakeTheAgentsLock(t *testing.T) {
 	release := b.hold(x.AgentID)
 	for _, hook := range mutating {
 		var p middleware.ProblemError
-		for tries := 0; tries < 10 && p.Holder == nil; tries++ { // a busy machine does not always say who
+		for tries := 0; tries < 10 && p.Holder == nil; tries++ { // on a busy machine the answer may lack the holder
 			y := <-a.send(hook, agents.Hook{SessionID: "s"})
 			require.Equal(t, http.StatusLocked, y.status, "%s: %s", hook, y.body)
 			y.decode(t, &p)
@@ -91,7 +91,7 @@ func TestAllEightHooksTakeTheAgentsLock(t *testing.T) {
 	}
 	release()
 	for _, hook := range mutating {
-		before := b.Locker().Stats().Acquired // b, because a does not wait for a slow machine
+		before := b.Locker().Stats().Acquired // b, because a's LockTimeout is too short for a slow machine
 		b.call(hook, agents.Hook{SessionID: "s"})
 		assert.Equal(t, before+1, b.Locker().Stats().Acquired, hook)
 	}

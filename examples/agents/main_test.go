@@ -124,7 +124,7 @@ func (r *replica) hold(agentID int32) (release func()) {
 	return func() { assert.NoError(r.t, lock.Release()) }
 }
 
-// stall keeps whoever wants to change the agent's row waiting, in a transaction, until release.
+// stall holds a row lock on the agent in a transaction, so that changes wait until release.
 func (r *replica) stall(agentID int32) (release func()) {
 	r.t.Helper()
 	ctx := context.WithoutCancel(r.t.Context())

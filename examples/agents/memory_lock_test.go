@@ -58,9 +58,9 @@ func memoryLocks(t *testing.T) (types []string) {
 	return types
 }
 
-// The locks that guarded an agent's state in memory (progress capture, reconciling,
-// hand-off) are gone; those of what lives in one process only are there, and work
-// while the agent's lock is held.
+// The locks in memory that guarded an agent's state (progress capture, reconciling, hand-off)
+// are gone. Those for state that lives in one process remain, and work while the agent's lock
+// is held.
 func TestScenario_ExistingInMemoryLocksRetained(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"Broadcaster", "InferenceCache", "RateLimiter", "SessionRegistry", "TokenStore"}, memoryLocks(t))

@@ -27,7 +27,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 		Total int
 		Locks []map[string]any
 	}
-	eventually(t, func() bool { // a waiter is in the server's queue in steps: between two it is not
+	eventually(t, func() bool { // a waiter enters the server's queue in steps and may be missing between two
 		y := a.do(http.MethodGet, "/api/advisory-locks", nil)
 		require.Equal(t, http.StatusOK, y.status, y.body)
 		list.Locks = nil
@@ -35,7 +35,7 @@ func TestScenario_QueryAdvisoryLocks(t *testing.T) {
 		if list.Total != 2 || len(list.Locks) != 2 {
 			return false
 		}
-		since, _ := list.Locks[0]["held_since"].(map[string]any) // without the program's answer, which may be late, it is the server's guess
+		since, _ := list.Locks[0]["held_since"].(map[string]any) // if the program's answer comes late, this is the server's guess
 		return since["source"] == "library"
 	}, "a holder, which says since when, and a waiter")
 	release()

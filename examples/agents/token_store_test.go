@@ -37,7 +37,7 @@ func (r *replica) status(method, path string, headers ...string) int {
 	return response.StatusCode
 }
 
-// routes are one of each kind.
+// routes has one route of each kind.
 var routes = map[string]string{"/api/advisory-locks": http.MethodGet, "/hook/status": http.MethodGet, "/hook/session-start": http.MethodPost}
 
 func TestWithTokensEveryRequestNeedsOne(t *testing.T) {
@@ -80,8 +80,8 @@ func TestTokensAreReplacedWhileTheProgramRuns(t *testing.T) {
 	assert.Equal(t, http.StatusOK, a.status(http.MethodGet, "/hook/status", next))
 }
 
-// An elsewhere is a listener that says it is at an address that others can reach; it has
-// none, so that the test lets nobody in.
+// An elsewhere is a listener that claims an address that other hosts can reach. It does not
+// really have one, so that the test lets nobody in.
 type elsewhere struct{ net.Listener }
 
 func (elsewhere) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 8080} }
@@ -97,7 +97,7 @@ func TestAnAddressThatOthersReachIsRefusedWithoutTokens(t *testing.T) {
 		return listener
 	}
 	open := listen()
-	ctx, cancel := context.WithTimeout(t.Context(), patience) // of a Serve that does not refuse
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // ends a Serve that does not refuse
 	defer cancel()
 	err = app.Serve(ctx, elsewhere{open})
 	require.ErrorContains(t, err, "other hosts can reach 0.0.0.0:8080, and there are no tokens: set Config.Tokens")

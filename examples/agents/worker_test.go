@@ -43,8 +43,8 @@ func TestScenario_BackgroundThreadEncountersLockedAgent(t *testing.T) {
 	assert.Equal(t, "x", ask[string](a, `SELECT session_id FROM hooks.agents WHERE ended_at IS NULL`))
 }
 
-// A constraint trigger that is deferred runs when the transaction commits: there
-// PostgreSQL itself notes which advisory locks are held.
+// A deferred constraint trigger runs at commit. So PostgreSQL itself records which advisory
+// locks are held at that moment.
 const noteCommits = `
 CREATE TABLE hooks.commits (agent_id integer, locks bigint, own boolean);
 CREATE FUNCTION hooks.note_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/demotest"
 )
 
-// The demo itself, which checks its own claims, is run by CI: make demo-cluster ONCE=1.
+// CI runs the demo itself, which checks its own claims: make demo-cluster ONCE=1.
 func TestAClaimFailsWhenClientsIgnoreThatTheirLeasesEnd(t *testing.T) {
 	t.Parallel()
 	output, code := demotest.Play(t, nil, "-once", "-break")

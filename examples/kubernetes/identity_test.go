@@ -56,7 +56,7 @@ func holderOf(t *testing.T) string {
 	return holder
 }
 
-// suffix is what the backend adds, so that no two processes are one.
+// suffix matches what the backend adds, so that no two processes have the same identity.
 const suffix = `_[a-z2-7]{16}$`
 
 func TestTheHolderIsThePod(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// instructions are those of the Containerfile.
+// instructions returns the instructions of the Containerfile.
 func instructions(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := os.ReadFile("Containerfile")
@@ -50,7 +50,7 @@ func TestTheImageIsTheOneThatIsDeployed(t *testing.T) {
 	}
 }
 
-// What is copied into an empty image must run there: without a loader and without libraries.
+// The binary is copied into an empty image and must run there, without a loader and without libraries.
 func TestTheBinaryOfTheImageIsStatic(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "pglatch-example")

@@ -10,27 +10,24 @@ import (
 	"time"
 )
 
-// WorkConns is the size of a node's pool for work. Leadership has one connection
-// more.
+// WorkConns is the size of a node's work pool. Leadership uses one more connection.
 const WorkConns = 15
 
-// A Config says how to open a Node. The zero value of every field but DSN is a good
-// default.
+// A Config configures a Node. The zero value of every field but DSN is a good default.
 type Config struct {
 	// DSN is the PostgreSQL URL or keyword/value string. Required.
 	DSN string
 
-	// Node is this node in logs; its identity has a random suffix too, new for each
+	// Node names this node in logs. Its identity also has a random suffix, new for each
 	// process. "" = the host's name.
 	Node string
 
 	// Mount is the directory that all nodes share, such as an NFS mount with the repositories. Open
-	// fails with a *MountError unless it is a directory in which files can be written, and
-	// something is mounted there. "" = the nodes share none, and nothing is checked.
+	// fails with a *MountError unless it is a mounted directory in which files can be written.
+	// "" = the nodes share none, and nothing is checked.
 	Mount string
 
-	// MountLocal lets Mount be a directory in which nothing is mounted: where all nodes
-	// run on one host.
+	// MountLocal allows a Mount in which nothing is mounted, for nodes that all run on one host.
 	MountLocal bool
 
 	// ScheduleInterval is the time between two runs of a scheduler. 0 = 30 s.
@@ -46,13 +43,13 @@ type Config struct {
 	JobInterval time.Duration
 
 	// HeartbeatInterval is the time between two signs of life. 0 = 5 s. A node that
-	// missed three is taken for dead: its jobs are queued again.
+	// missed three is considered dead: its jobs are queued again.
 	HeartbeatInterval time.Duration
 
-	// LeaseDuration is what a leader that is cut off costs. 0 = 15 s.
+	// LeaseDuration is how long a disconnected leader keeps others out. 0 = 15 s.
 	LeaseDuration time.Duration
 
-	// Logger gets what happens. nil = discard.
+	// Logger receives the node's events. nil = discard.
 	Logger *slog.Logger
 }
 
@@ -76,5 +73,5 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// identity tells this process from every other, also from the same node's last one.
+// identity returns a name that distinguishes this process from every other, also from earlier ones of the same node.
 func (c Config) identity() string { return c.Node + "-" + strings.ToLower(rand.Text()[:8]) }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool is the pool for work.
+// Pool is the work pool.
 func (n *Node) Pool() *pgxpool.Pool { return n.pool }
 
 // Answer bounds the check of a mount.

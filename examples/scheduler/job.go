@@ -15,7 +15,7 @@ type job struct {
 	work     time.Duration
 }
 
-// work does jobs until there are none, or ctx ends.
+// work does jobs until there are none or ctx ends.
 func (n *Node) work(ctx context.Context) error {
 	for {
 		j, err := n.claim(ctx)
@@ -31,8 +31,8 @@ func (n *Node) work(ctx context.Context) error {
 	}
 }
 
-// claim takes the oldest job that nobody has: SKIP LOCKED lets nodes that claim at
-// the same moment take different ones. pgx.ErrNoRows = there is none.
+// claim takes the oldest queued job. SKIP LOCKED gives different jobs to nodes that claim
+// at the same moment. pgx.ErrNoRows = there is none.
 func (n *Node) claim(ctx context.Context) (j job, err error) {
 	err = n.pool.QueryRow(ctx, `UPDATE code.jobs SET state = 'running', node = $1
 		WHERE id = (SELECT id FROM code.jobs WHERE state = 'queued' ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1)
@@ -40,8 +40,8 @@ func (n *Node) claim(ctx context.Context) (j job, err error) {
 	return j, err
 }
 
-// do indexes the repository and finishes the job, unless it is another node's by
-// now: then nothing changes.
+// do indexes the repository and finishes the job. If another node has the job by now, nothing
+// changes.
 func (n *Node) do(ctx context.Context, j job) error {
 	timer := time.NewTimer(j.work)
 	defer timer.Stop()
@@ -57,7 +57,7 @@ func (n *Node) do(ctx context.Context, j job) error {
 	return err
 }
 
-// giveBack lets others have a job that was not finished.
+// giveBack queues an unfinished job again.
 func (n *Node) giveBack(j job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -8,11 +8,11 @@ import (
 	"github.com/pglatch/pglatch/leader/services"
 )
 
-// standForElection makes the elector, and the list of what only the leader runs.
-// Nothing starts.
+// standForElection creates the elector and the list of services that run only on the leader.
+// It starts nothing.
 func (n *Node) standForElection() error {
 	backend, err := postgres.New(postgres.Config{
-		DSN:         n.config.DSN, // a connection of its own, not one of the pool
+		DSN:         n.config.DSN, // a separate connection, not one of the pool
 		Key:         Schedulers,
 		CreateTable: true,
 		Logger:      n.config.Logger,
@@ -39,7 +39,7 @@ func (n *Node) standForElection() error {
 	return err
 }
 
-// leaderOnly is a scheduler that is built on the leader, and nowhere else.
+// leaderOnly specifies a scheduler that is built only on the leader.
 func (n *Node) leaderOnly(name string, schedule scheduleFunc) services.Spec {
 	return services.Spec{Name: name, New: func(context.Context) (services.Service, error) {
 		return n.newScheduler(name, schedule), nil

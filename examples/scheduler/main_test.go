@@ -24,7 +24,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// childDSN makes this program a node in a process of its own.
+// childDSN turns this program into a node in a separate process.
 const childDSN = "PGLATCH_SCHEDULER_CHILD_DSN"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// serveChild is a node until its standard input ends, or it is killed.
+// serveChild runs a node until its standard input ends or it is killed.
 func serveChild(dsn string) {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
@@ -58,7 +58,7 @@ func serveChild(dsn string) {
 // patience bounds what must happen soon on a slow and busy machine.
 const patience = 30 * time.Second
 
-// quick is a config by which things happen in less time than in production.
+// quick returns a config with shorter times than in production.
 func quick(dsn, name string) scheduler.Config {
 	return scheduler.Config{
 		DSN: dsn, Node: name, ScheduleInterval: 20 * time.Millisecond,
@@ -66,7 +66,7 @@ func quick(dsn, name string) scheduler.Config {
 	}
 }
 
-// A diary has the messages that a node logs.
+// A diary collects the messages that a node logs.
 type diary struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -84,7 +84,7 @@ func (d *diary) String() string {
 	return d.text.String()
 }
 
-// count is how many lines have all the texts.
+// count returns the number of lines that contain all the texts.
 func (d *diary) count(texts ...string) (lines int) {
 	for line := range strings.Lines(d.String()) {
 		has := true
@@ -98,7 +98,7 @@ func (d *diary) count(texts ...string) (lines int) {
 	return lines
 }
 
-// A node is one that serves in this process.
+// A node is a scheduler.Node that serves in this process.
 type node struct {
 	*scheduler.Node
 	t    *testing.T
@@ -130,7 +130,7 @@ func serve(t *testing.T, config scheduler.Config) *node {
 	return n
 }
 
-// get asks a node, and returns the status and the body.
+// get sends a request to a node, and returns the status and the body.
 func (n *node) get(path string) (int, string) {
 	n.t.Helper()
 	request, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, n.url+path, http.NoBody)
@@ -144,7 +144,7 @@ func (n *node) get(path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// query must be answered.
+// query sends a query that must succeed.
 func (n *node) query(text string) (reply scheduler.Reply) {
 	n.t.Helper()
 	code, body := n.get("/query?q=" + text)
@@ -185,8 +185,8 @@ func (d *database) exec(sql string, args ...any) {
 	require.NoError(d.t, err)
 }
 
-// holder is the session that holds the election lock: "pid backend_start", and
-// "" if there is none.
+// holder returns the session that holds the election lock, as "pid backend_start", or ""
+// if there is none.
 func (d *database) holder() string {
 	d.t.Helper()
 	number, id, _ := scheduler.Schedulers.Tag().Pair()
@@ -202,7 +202,7 @@ func eventually(t *testing.T, is func() bool, what string, args ...any) {
 	require.Eventually(t, is, patience, 5*time.Millisecond, fmt.Sprintf(what, args...))
 }
 
-// leaderOf returns the node that leads, and the others, when there is one.
+// leaderOf waits for a leader and returns it and the other nodes.
 func leaderOf(t *testing.T, nodes ...*node) (leads *node, others []*node) {
 	t.Helper()
 	eventually(t, func() bool {

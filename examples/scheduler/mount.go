@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// mountTimeout bounds the check: a file server that is away lets every call wait for ever.
+// mountTimeout bounds the check: an unreachable file server blocks every call without a limit.
 const mountTimeout = 10 * time.Second
 
-// What can be wrong with a mount, beside the errors of the file system.
+// The errors of a mount, beside those of the file system.
 var (
 	ErrNotDirectory  = errors.New("it is not a directory")
 	ErrNotMountPoint = errors.New("nothing is mounted there: files would go to the local disk, where other nodes do not see them")
 )
 
-// A MountError says why a node did not start with its Config.Mount.
+// A MountError explains why a node did not start with its Config.Mount.
 type MountError struct {
 	Path string
 	Err  error // ErrNotDirectory, ErrNotMountPoint, fs.ErrNotExist, fs.ErrPermission, context.DeadlineExceeded …
@@ -31,8 +31,8 @@ func (e *MountError) Error() string {
 
 func (e *MountError) Unwrap() error { return e.Err }
 
-// checkMount returns a *MountError if the directory that the nodes share is not there, is no
-// mount point, though it must be one, or cannot be written to and read from.
+// checkMount returns a *MountError if the shared directory is missing, is not a mount point
+// although it must be one, or cannot be written to and read from.
 func (c Config) checkMount(ctx context.Context) error {
 	if c.Mount == "" {
 		return nil
@@ -43,12 +43,12 @@ func (c Config) checkMount(ctx context.Context) error {
 	return nil
 }
 
-// answer waits for what check returns, and 10 s at most.
+// answer returns the error of check, or an error after 10 s.
 func answer(ctx context.Context, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
 	defer cancel()
 	checked := make(chan error, 1)
-	go func() { checked <- check() }() // a call that hangs cannot be interrupted: it ends when it ends
+	go func() { checked <- check() }() // a call that hangs cannot be interrupted, so it may outlive answer
 	select {
 	case err := <-checked:
 		return err
@@ -78,8 +78,8 @@ func (c Config) tryMount() error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 }
 
-// isMountPoint compares the device with that of the parent directory. What it does not tell
-// is a bind mount within one file system.
+// isMountPoint compares the device with that of the parent directory. It cannot detect a bind
+// mount within one file system.
 func isMountPoint(path string, info os.FileInfo) error {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {

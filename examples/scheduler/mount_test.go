@@ -52,7 +52,7 @@ func TestANodeDoesNotStartWithAMountThatCannotBeUsed(t *testing.T) {
 		assert.Equal(t, c.path, mount.Path, name)
 		assert.ErrorContains(t, err, "scheduler: Mount "+c.path+" cannot be used: ", name)
 	}
-	err := open(t.Context(), db.dsn, "/proc", false) // a mount in which nobody can make files
+	err := open(t.Context(), db.dsn, "/proc", false) // a mount in which nobody can create files
 	_, ok := errors.AsType[*scheduler.MountError](err)
 	require.True(t, ok, "%v", err)
 	require.NotErrorIs(t, err, scheduler.ErrNotMountPoint)

@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/leader/services"
 )
 
-// A Node is one process of the program. It must be closed.
+// A Node is one process of the program. Call Close when it is no longer needed.
 type Node struct {
 	config   Config
 	identity string
@@ -19,8 +19,8 @@ type Node struct {
 	services *services.Group
 }
 
-// Open connects, makes the tables if need be, checks Config.Mount, and returns a Node that
-// does nothing yet: see Serve. ctx bounds the call only. Any number of nodes may open at once on
+// Open connects, creates missing tables, checks Config.Mount, and returns a Node that does
+// nothing yet: see Serve. ctx bounds only this call. Any number of nodes may open at once on
 // one database.
 func Open(ctx context.Context, config Config) (*Node, error) {
 	config, err := config.withDefaults()
@@ -41,7 +41,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		n.Close()
 		return nil, err
 	}
-	if err := config.checkMount(ctx); err != nil { // before anything could lead
+	if err := config.checkMount(ctx); err != nil { // before the node could lead
 		n.Close()
 		return nil, err
 	}
@@ -52,10 +52,10 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
-// Identity is this process among the nodes.
+// Identity returns the name of this process among the nodes.
 func (n *Node) Identity() string { return n.identity }
 
-// Elector tells about the node's leadership.
+// Elector returns the node's Elector, which reports its leadership.
 func (n *Node) Elector() *leader.Elector { return n.elector }
 
 // Close closes every connection. Serve must have returned.

@@ -11,8 +11,8 @@ import (
 // Handler returns the node's HTTP interface:
 //
 //	GET  /query?q=text                search, on every node
-//	GET  /leader, /readyz, /livez     as leader.Elector.Handler says
-//	GET  /healthz                     /livez by another name
+//	GET  /leader, /readyz, /livez     as documented at leader.Elector.Handler
+//	GET  /healthz                     an alias of /livez
 func (n *Node) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /query", n.serveQuery)
@@ -50,5 +50,5 @@ func (n *Node) serveQuery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(reply) // if the client has gone, nobody reads this
+	_ = json.NewEncoder(w).Encode(reply) // an error means that the client has gone
 }

@@ -27,7 +27,7 @@ const (
 	scheduled = `SELECT count(DISTINCT scheduler) FROM code.runs WHERE node = $1`
 )
 
-// leaderOnly are the schedulers, in the order of their start.
+// leaderOnly are the schedulers of the leader, in the order of their start.
 var leaderOnly = []string{"refresh", "data_retention", "description_hook", "dependency_map"}
 
 func TestScenario_AC1_OneNodeAcquiresTheSchedulerLeadership(t *testing.T) {
@@ -77,7 +77,7 @@ func TestScenario_AC2_SchedulerServicesAreGatedByLeadership(t *testing.T) {
 	assert.Equal(t, leaderOnly, stopped, "stopped in reverse")
 }
 
-// stoppedIn are the services that a log says have stopped, in order.
+// stoppedIn returns the services that stopped according to a log, in order.
 func stoppedIn(log string) (names []string) {
 	for line := range strings.Lines(log) {
 		_, rest, found := strings.Cut(line, `msg="service stopped"`)
@@ -104,7 +104,7 @@ func TestScenario_AC3_TheLockIsHeldOnAConnectionThatDoesNothingElse(t *testing.T
 
 	pid, _, _ := strings.Cut(holder, " ")
 	assert.Equal(t, []string{a.Identity()}, ask[string](db, `SELECT application_name FROM pg_stat_activity WHERE pid = $1::int`, pid), "it is not one of the pool")
-	eventually(t, func() bool { // but for a ping now and then
+	eventually(t, func() bool { // except for an occasional ping
 		return ask[bool](db, `SELECT state = 'idle' AND xact_start IS NULL FROM pg_stat_activity WHERE pid = $1::int`, pid)[0]
 	}, "a session lock: there is no transaction")
 	assert.Zero(t, ask[int](db, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1::int AND query LIKE '%code.%'`, pid)[0], "nobody works on it")
@@ -125,13 +125,13 @@ func TestScenario_AC3_AnExhaustedPoolCostsNoLeadership(t *testing.T) {
 	assert.NotEmpty(t, db.holder())
 }
 
-// exhaustPool takes all connections for work until the end of the test.
+// exhaustPool takes all connections of the work pool until the end of the test.
 func (n *node) exhaustPool() {
 	n.t.Helper()
 	for range scheduler.WorkConns {
 		c, err := n.Pool().Acquire(n.t.Context())
 		require.NoError(n.t, err)
-		n.t.Cleanup(c.Release) // before the node is stopped
+		n.t.Cleanup(c.Release) // before the node stops
 	}
 }
 
@@ -214,7 +214,7 @@ func TestServicesOfTheLeaderAndOfAllNodes(t *testing.T) {
 		{"dependency map", false, schedules("dependency_map")},
 		{"query serving", true, func(n *node) bool { return len(n.query("repo").Repos) == 50 }},
 		{"job claiming and execution", true, func(n *node) bool {
-			db.exec(`INSERT INTO code.jobs (repo_id, work) SELECT id, interval '20 ms' FROM code.repos LIMIT 1`) // the other node may have done all
+			db.exec(`INSERT INTO code.jobs (repo_id, work) SELECT id, interval '20 ms' FROM code.repos LIMIT 1`) // the other node may have done all others
 			return ask[bool](db, `SELECT EXISTS (SELECT FROM code.jobs WHERE node = $1 AND state = 'done')`, n.Identity())[0]
 		}},
 		{"heartbeat", true, func(n *node) bool {
@@ -272,7 +272,7 @@ func TestASchedulerOfADeposedLeaderCannotWrite(t *testing.T) {
 	db := newDatabase(t)
 	a, b := serve(t, quick(db.dsn, "a")), serve(t, quick(db.dsn, "b"))
 	old, others := leaderOf(t, a, b)
-	term := context.WithoutCancel(old.Elector().Context()) // as seen by somebody who does not look
+	term := context.WithoutCancel(old.Elector().Context()) // as seen by a program that does not check
 	require.NoError(t, old.RunOnce(term), "while it leads")
 	require.NoError(t, old.Elector().StepDown(t.Context()))
 	leaderOf(t, others...)

@@ -12,11 +12,10 @@ import (
 	"github.com/pglatch/pglatch/leader/postgres"
 )
 
-// A scheduleFunc does one run of a scheduler in a guarded transaction.
+// A scheduleFunc is one run of a scheduler in a guarded transaction.
 type scheduleFunc func(ctx context.Context, tx pgx.Tx) error
 
-// A scheduler runs a schedule again and again during one leadership: a
-// services.Service.
+// A scheduler is a services.Service that repeats a schedule during one leadership.
 type scheduler struct {
 	name     string
 	node     string
@@ -36,7 +35,7 @@ func (n *Node) newScheduler(name string, schedule scheduleFunc) *scheduler {
 	return s
 }
 
-// Start starts the runs. They end with ctx: when leadership does.
+// Start starts the runs. They end with ctx, that is, with leadership.
 func (s *scheduler) Start(ctx context.Context) error {
 	go func() {
 		defer close(s.done)
@@ -45,7 +44,7 @@ func (s *scheduler) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop waits for the end of a run that is under way.
+// Stop waits for the current run to end.
 func (s *scheduler) Stop(ctx context.Context) error {
 	select {
 	case <-s.done:
@@ -55,7 +54,7 @@ func (s *scheduler) Stop(ctx context.Context) error {
 	}
 }
 
-// run does one run, and says so in the same transaction. It commits only if the
+// run does one run and records it in the same transaction. It commits only if the
 // term of ctx still leads.
 func (s *scheduler) run(ctx context.Context) error {
 	return postgres.InTx(ctx, s.pool, func(ctx context.Context, tx pgx.Tx) error {
@@ -68,8 +67,8 @@ func (s *scheduler) run(ctx context.Context) error {
 	})
 }
 
-// every calls fn now and then at intervals, until ctx ends. An error is logged, and
-// the next call comes all the same.
+// every calls fn at once and then at intervals, until ctx ends. It logs an error and
+// continues with the next call.
 func every(ctx context.Context, interval time.Duration, log *slog.Logger, fn func(ctx context.Context) error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

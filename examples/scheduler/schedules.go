@@ -15,7 +15,7 @@ func (n *Node) refresh(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// retain deletes what nobody needs any more.
+// retain deletes finished jobs, queries and heartbeats that are older than Config.Retention.
 func (n *Node) retain(ctx context.Context, tx pgx.Tx) error {
 	for _, sql := range []string{
 		`DELETE FROM code.jobs WHERE done_at < now() - $1::interval`,
@@ -37,7 +37,7 @@ func describe(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// mapDependencies brings the map up to date with what the repositories import.
+// mapDependencies updates the dependency map from the repositories' imports.
 func mapDependencies(ctx context.Context, tx pgx.Tx) error {
 	const wanted = `SELECT r.id, o.id FROM code.repos r JOIN code.repos o ON o.name = ANY(r.imports)`
 	if _, err := tx.Exec(ctx, `DELETE FROM code.dependencies WHERE (repo_id, needs) NOT IN (`+wanted+`)`); err != nil {

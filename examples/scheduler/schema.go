@@ -11,21 +11,20 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// What the program locks, by number: numbers are never used again for something
-// else.
+// The kinds of things that the program locks. Never reuse a number for something else.
 var (
 	elections = namespace.Must(1, "election")
 	schemas   = namespace.Must(2, "schema")
 )
 
-// Schedulers is the key of the election for the leader who runs the schedulers.
+// Schedulers is the key of the election: its leader runs the schedulers.
 var Schedulers = elections.ID(1)
 
 //go:embed schema.sql
 var schemaSQL string
 
-// createSchema makes what is missing of the program's tables. CREATE … IF NOT
-// EXISTS fails when two sessions run it at once, so nodes take turns.
+// createSchema creates the program's missing tables. Two sessions that run CREATE … IF NOT
+// EXISTS at once can fail, so nodes take turns.
 func createSchema(ctx context.Context, pool *pgxpool.Pool) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		number, version, _ := schemas.ID(1).Tag().Pair()

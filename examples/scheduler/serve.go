@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// shutdownTimeout is how long running requests may take after the end.
+// shutdownTimeout limits how long requests may still run after ctx ends.
 const shutdownTimeout = 10 * time.Second
 
-// Serve brings the node up, and serves until ctx ends: every node takes part in the
-// election, answers requests on listener, works on jobs, beats and reconciles; the
-// leader runs the schedulers too. At the end leadership is handed over, as soon as
-// the schedulers have stopped, while running requests get 10 s to end.
+// Serve starts the node and serves until ctx ends. Every node takes part in the election,
+// answers requests on listener, works on jobs, sends heartbeats and reconciles. The leader
+// also runs the schedulers. At the end Serve hands leadership over as soon as the schedulers
+// have stopped. Meanwhile running requests get 10 s to end.
 func (n *Node) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup

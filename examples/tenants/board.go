@@ -11,20 +11,20 @@ import (
 	"github.com/pglatch/pglatch/leader/shards"
 )
 
-// A board is who owns what, and what has changed.
+// A board shows each tenant's owner and counts the moves.
 type board struct {
 	names   []string
 	index   map[string]int
-	owners  []string       // of the tenants in their order; "" = nobody
-	counts  map[string]int // of the tenants of nodes that take part
+	owners  []string       // of the tenants, in order; "" = nobody
+	counts  map[string]int // tenants per node that takes part
 	highest leader.Term
 
-	last  []string // that each tenant had
+	last  []string // the last owner of each tenant
 	since []time.Time
-	moves int // of tenants from one node to another, also if nobody owned them meanwhile
+	moves int // of tenants from one node to another, also with nobody in between
 }
 
-// newBoard is for these tenants, which nobody owns.
+// newBoard returns a board of tenants without owners.
 func newBoard(names []string) *board {
 	n := len(names)
 	b := &board{index: map[string]int{}, names: names, owners: make([]string, n), last: make([]string, n), since: make([]time.Time, n)}
@@ -34,7 +34,7 @@ func newBoard(names []string) *board {
 	return b
 }
 
-// see takes in what was seen now.
+// see updates the board from an observation.
 func (b *board) see(g shards.Group) {
 	clear(b.owners)
 	b.counts = map[string]int{}
@@ -58,7 +58,7 @@ func (b *board) see(g shards.Group) {
 	}
 }
 
-// nobodys is how many tenants nobody owns.
+// nobodys returns the number of tenants without an owner.
 func (b *board) nobodys() (n int) {
 	for _, owner := range b.owners {
 		if owner == "" {
@@ -68,7 +68,7 @@ func (b *board) nobodys() (n int) {
 	return n
 }
 
-// even reports whether all is owned by these nodes, as many by each, but for one.
+// even reports whether these nodes own all tenants, in equal parts to within one.
 func (b *board) even(nodes ...string) bool {
 	least, most, total := len(b.owners), 0, 0
 	for _, n := range nodes {
@@ -77,7 +77,7 @@ func (b *board) even(nodes ...string) bool {
 	return total == len(b.owners) && most-least <= 1
 }
 
-// of are the tenants of a node.
+// of returns the tenants of a node.
 func (b *board) of(node string) (owned []string) {
 	for i, owner := range b.owners {
 		if owner == node {
@@ -87,7 +87,7 @@ func (b *board) of(node string) (owned []string) {
 	return owned
 }
 
-// parts are how many tenants each node owns.
+// parts formats how many tenants each node owns.
 func (b *board) parts(name func(node string) string) string {
 	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(b.counts)) {
@@ -96,7 +96,7 @@ func (b *board) parts(name func(node string) string) string {
 	return strings.Join(parts, "  ")
 }
 
-// summary is all in one line.
+// summary formats the whole board in one line.
 func (b *board) summary(name func(node string) string) string {
 	return strings.TrimSpace(fmt.Sprintf("%s  nobody %d   moves %d   highest term %v", b.parts(name), b.nobodys(), b.moves, b.highest))
 }
@@ -106,10 +106,10 @@ var palette = []string{"30;46", "30;43", "30;45", "30;42", "97;44"}
 
 func colourOf(node string) string { return palette[int(node[0]-'A')%len(palette)] }
 
-// fresh is for how long it is to be seen that a tenant has moved.
+// fresh is how long a move stays visible.
 const fresh = time.Second
 
-// rows draws a cell for each tenant: its owner, small if it is new, or a dot for nobody.
+// rows draws a cell per tenant: its owner's letter, lower-case just after a move, or a dot for nobody.
 func (b *board) rows(width int, paint func(colour, text string) string) (rows []string) {
 	for part := range slices.Chunk(b.owners, width) {
 		var row strings.Builder

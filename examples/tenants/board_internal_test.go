@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
 
-// seen is a group whose members A, B and C own what this says, "" being nobody.
+// seen returns a group whose members A, B and C own the shards named in owners; "" is nobody.
 func seen(owners string, terms ...uint64) (g shards.Group) {
 	for _, identity := range []string{"A", "B", "C"} {
 		n := strings.Count(owners, identity)

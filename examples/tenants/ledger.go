@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A ledger is the table in which the tenants' work writes. It knows nothing of locks and leases. n orders
+// A ledger is the table that the tenants' work writes to. It knows nothing of locks and leases. n orders
 // the writes of a tenant: the guard of a new term waits for transactions of the last one.
 type ledger struct{ pool *pgxpool.Pool }
 
@@ -20,10 +20,10 @@ const ledgerSchema = `CREATE TABLE acts (
 	at     timestamptz NOT NULL DEFAULT clock_timestamp()
 )`
 
-// A judgement is what the table shows.
+// A judgement is the content of the table, with its violations.
 type judgement struct {
 	Rows    int
-	Tenants int // with rows
+	Tenants int // that have rows
 	Terms   int // of all tenants
 	Shared  int // terms in which more than one node wrote
 	Stale   int // rows of an old term after one of a new term
@@ -40,14 +40,14 @@ SELECT (SELECT count(*) FROM acts) AS rows, (SELECT count(DISTINCT tenant) FROM 
 	(SELECT count(*) FROM terms) AS terms, (SELECT count(*) FROM terms WHERE nodes > 1) AS shared,
 	(SELECT count(*) FROM acts WHERE term < highest) AS stale, (SELECT count(*) FROM terms WHERE fallen) AS fallen`
 
-// judge finds what must not be.
+// judge counts rows, terms and violations.
 func (l ledger) judge(ctx context.Context) (judgement, error) {
 	rows, _ := l.pool.Query(ctx, judgeSQL)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[judgement])
 }
 
-// gapsSQL has for each term that began since a moment, but the first of a tenant, for how long nobody had
-// written then. Before that moment nothing was wrong, so that time does not count.
+// gapsSQL returns, for each term that began since a moment, how long nobody had written before it. It
+// leaves out each tenant's first term. The time before that moment does not count: nothing was wrong then.
 const gapsSQL = `
 SELECT tenant, node, at - greatest(last, $1) AS gap FROM (
 	SELECT *, lag(at) OVER tenants AS last, max(term) OVER (tenants ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
@@ -57,11 +57,11 @@ SELECT tenant, node, at - greatest(last, $1) AS gap FROM (
 // A gap is the time before a term of a tenant in which nobody worked for it.
 type gap struct {
 	Tenant string
-	Node   string // that works now
+	Node   string // that works for it now
 	Gap    time.Duration
 }
 
-// gaps are those of terms that began since a moment, of some tenants, the shortest first.
+// gaps returns the gaps of some tenants before terms that began since a moment, the shortest first.
 func (l ledger) gaps(ctx context.Context, since time.Time, tenants []string) ([]gap, error) {
 	rows, _ := l.pool.Query(ctx, gapsSQL, since, tenants)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[gap])

@@ -16,20 +16,20 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// How the driver makes a node of this program.
+// The environment variables that turn this program into a node.
 const (
 	nodeVariable   = "PGLATCH_DEMO_NODE" // its name
 	dsnVariable    = "PGLATCH_DEMO_DSN"
-	brokenVariable = "PGLATCH_DEMO_BROKEN" // it does not guard its writes
+	brokenVariable = "PGLATCH_DEMO_BROKEN" // set = the node does not guard its writes
 )
 
-// The times of a node are shorter than in production, so that nobody has to wait for them.
+// Timings of a node, shorter than in production so that the demo does not take long.
 const (
 	lease   = 4 * time.Second
 	look    = lease / 8
 	minStay = time.Second
-	// bound is for how long nobody works for a tenant after a fault: its lease has to end, nodes have to look,
-	// and one that does not take what is its is waited for. A slow machine may add its part.
+	// bound is how long nobody may work for a tenant after a fault. It covers the end of the lease, the nodes' looks, and the
+	// wait for a node that does not take its share. slack is for a slow machine.
 	bound = lease + 3*look + lease/3 + slack
 	slack = 3 * time.Second
 )
@@ -41,7 +41,7 @@ func openBackend(dsn string) (*postgres.Backend, error) {
 	return postgres.New(postgres.Config{DSN: dsn, Namespace: group, CreateTable: true})
 }
 
-// serveNode is the node's whole life. Its log is JSON on stderr.
+// serveNode is the main function of a node. Its log is JSON on stderr.
 func serveNode(name string) error {
 	demokit.EndWithDriver()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -69,7 +69,7 @@ func serveNode(name string) error {
 	return node.Run(ctx, o.work)
 }
 
-// What a node logs.
+// Messages that a node logs.
 const (
 	lost    = "a shard was lost"
 	refused = "a late write was refused"

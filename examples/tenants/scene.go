@@ -33,7 +33,7 @@ func (s *story) started(ctx context.Context) error {
 	return nil
 }
 
-// claimEven claims what settle has waited for.
+// claimEven claims what settle waited for: an even spread.
 func (s *story) claimEven() {
 	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board.parts(s.name))
 }
@@ -45,15 +45,15 @@ type fault struct {
 	took []string
 }
 
-// strike notes the moment of a fault, which takes all tenants of a node unless something else is said.
+// strike records the moment of a fault. Unless the scene changes it, the fault takes all tenants of the node.
 func (s *story) strike(ctx context.Context, node string) (f fault, err error) {
 	f = fault{name: node, took: s.board.of(node)}
 	f.at, err = s.database.Now(ctx)
 	return f, err
 }
 
-// recovered waits until work goes on for all the tenants that a fault took, and claims that it took no longer than
-// it may.
+// recovered waits until work continues for all tenants that a fault took, and claims that this took no longer than
+// allowed.
 func (s *story) recovered(ctx context.Context, f fault) error {
 	var gaps []gap
 	err := s.await(ctx, "work for the tenants of node "+f.name, func() (_ bool, err error) {
@@ -76,7 +76,7 @@ func (s *story) recovered(ctx context.Context, f fault) error {
 	return nil
 }
 
-// killed shows that ownership does not outlive its process.
+// killed shows that ownership does not outlive the owner's process.
 func (s *story) killed(ctx context.Context) error {
 	f, err := s.strike(ctx, "B")
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *story) killed(ctx context.Context) error {
 	return nil
 }
 
-// joined shows what a new node costs the others.
+// joined shows the effect of a new node on the others.
 func (s *story) joined(ctx context.Context) error {
 	f, err := s.strike(ctx, "D")
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *story) joined(ctx context.Context) error {
 	return nil
 }
 
-// terminated shows that half of a node's tenants do not depend on one connection.
+// terminated shows that half of a node's tenants do not depend on any one connection.
 func (s *story) terminated(ctx context.Context) error {
 	f, err := s.strike(ctx, "A")
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *story) terminated(ctx context.Context) error {
 	return s.recovered(ctx, f)
 }
 
-// drained shows a node that is to be left alone.
+// drained shows a node that gives up its tenants and gets none.
 func (s *story) drained(ctx context.Context) error {
 	f, err := s.strike(ctx, "D")
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *story) drained(ctx context.Context) error {
 	return nil
 }
 
-// stopped shows what only a guard can do: the node cannot know that time has passed.
+// stopped shows what only a guard can do: a stopped node cannot know that time has passed.
 func (s *story) stopped(ctx context.Context) error {
 	f, err := s.strike(ctx, "C")
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *story) stopped(ctx context.Context) error {
 	return nil
 }
 
-// left shows a stop in good order.
+// left shows a clean stop.
 func (s *story) left(ctx context.Context) error {
 	f, err := s.strike(ctx, "A")
 	if err != nil {
@@ -257,12 +257,12 @@ func (s *story) left(ctx context.Context) error {
 	return nil
 }
 
-// count is how often a node has logged something.
+// count returns how often a node has logged a message.
 func count(n *node, size int, text string) int {
 	return len(n.Log.Entries(size, demokit.Message(text)))
 }
 
-// judged says what came of it, by the table alone.
+// judged claims the results from the table alone.
 func (s *story) judged(ctx context.Context) error {
 	j, err := s.ledger.judge(ctx)
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *story) judged(ctx context.Context) error {
 	return nil
 }
 
-// counted adds how often a claim was found wrong.
+// counted appends the number of violations of a claim.
 func counted(text string, wrong int) string {
 	if wrong == 0 {
 		return text

@@ -14,17 +14,17 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
-// A story is what the scenes play on.
+// A story is the state that the scenes share.
 type story struct {
 	*demokit.Narrator
 	broken bool
 
 	database *demokit.Database
 	ledger   ledger
-	backend  *postgres.Backend // to look and to drain as people do: the driver is no node
+	backend  *postgres.Backend // to observe and drain from outside: the driver is not a node
 	board    *board
-	nodes    map[string]*node // that run
-	gone     []*node          // whose processes have ended
+	nodes    map[string]*node // running
+	gone     []*node          // processes that have ended
 }
 
 // A node is a process that works for tenants.
@@ -64,19 +64,19 @@ func (s *story) start(ctx context.Context, name string) error {
 	return nil
 }
 
-// name is a node's, in the colour of its tenants.
+// name returns a node's name in the colour of its tenants.
 func (s *story) name(node string) string { return s.Paint(colourOf(node), node) }
 
-// forget is for a node whose process has ended.
+// forget removes a node whose process has ended.
 func (s *story) forget(n *node) {
 	delete(s.nodes, n.Name)
 	s.gone = append(s.gone, n)
 }
 
-// taking are the names of the nodes that take part.
+// taking returns the names of the nodes that take part.
 func (s *story) taking() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
-// show looks who owns what now, and draws it.
+// show observes the owners and draws them.
 func (s *story) show(ctx context.Context) error {
 	seen, err := shards.Observe(ctx, s.backend)
 	if err != nil {
@@ -88,10 +88,10 @@ func (s *story) show(ctx context.Context) error {
 	return nil
 }
 
-// pause is the time between two looks.
+// pause is the time between two observations.
 const pause = 100 * time.Millisecond
 
-// await shows who owns what until something is so.
+// await draws the owners until is reports true.
 func (s *story) await(ctx context.Context, what string, is func() (bool, error)) error {
 	return demokit.Await(ctx, what, func() (bool, error) {
 		if err := s.show(ctx); err != nil {
@@ -105,7 +105,7 @@ func (s *story) await(ctx context.Context, what string, is func() (bool, error))
 	})
 }
 
-// settle waits until all is owned by these nodes, by each as much.
+// settle waits until these nodes own all tenants, in equal parts to within one.
 func (s *story) settle(ctx context.Context, nodes ...string) error {
 	what := "all tenants to be spread over " + strings.Join(nodes, ", ")
 	err := s.await(ctx, what, func() (bool, error) { return s.board.even(nodes...), nil })
@@ -115,7 +115,7 @@ func (s *story) settle(ctx context.Context, nodes ...string) error {
 	return nil
 }
 
-// Close ends everything that was started.
+// Close ends everything that Open and the scenes started.
 func (s *story) Close() (err error) {
 	for _, n := range s.nodes {
 		err = errors.Join(err, n.Kill())
@@ -126,7 +126,7 @@ func (s *story) Close() (err error) {
 	return err
 }
 
-// Scenes are the promises.
+// Scenes returns one scene for each promise.
 func (s *story) Scenes() []demokit.Scene {
 	stopped := demokit.Scene{Title: "kill -STOP past the lease, and kill -CONT: C goes on writing", Play: s.stopped}
 	judged := demokit.Scene{Title: "What the table shows", Play: s.judged}
@@ -145,12 +145,12 @@ func (s *story) Scenes() []demokit.Scene {
 	}
 }
 
-// Logs are those of the nodes.
+// Logs returns the ends of the nodes' logs.
 func (s *story) Logs() string {
 	return demokit.Logs(slices.AppendSeq(s.gone, maps.Values(s.nodes))...)
 }
 
-// Stay shows who owns what, until ctx ends.
+// Stay draws the owners until ctx ends.
 func (s *story) Stay(ctx context.Context) {
 	s.Say("kill what you like, and see; Ctrl-C ends it")
 	for _, name := range s.taking() {
@@ -165,7 +165,7 @@ func (s *story) Stay(ctx context.Context) {
 	s.Printf("\n")
 }
 
-// terminate ends the connection of a node that carries the most tenants.
+// terminate terminates the connection of a node that carries the most tenants.
 func (s *story) terminate(ctx context.Context, node string) (pid int, err error) {
 	err = s.database.Pool.QueryRow(ctx, `SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid)
 		WHERE datname = current_database() AND application_name = $1 AND locktype = 'advisory' AND granted GROUP BY pid ORDER BY count(*) DESC LIMIT 1`, node).Scan(&pid)

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/leader/shards/postgres"
 )
 
-// How many tenants there are, and how often each one's work writes.
+// The number of tenants, and how often each one's work writes.
 const (
 	tenants = 300
 	every   = 2 * time.Second
@@ -33,13 +33,13 @@ func tenantNames() []string {
 // An office works for the tenants that its node owns.
 type office struct {
 	node    string
-	pool    *pgxpool.Pool // to write with: what is owned is carried by other connections
+	pool    *pgxpool.Pool // for writes: other connections carry the ownership
 	guarded bool
 	log     *slog.Logger
 }
 
-// work is that of one tenant. When ctx ends it writes once more, as work does that looked at its
-// context a moment before. If that is too late, it is the guard that must see it.
+// work is one tenant's work. When ctx ends it writes once more, like work that checked its context
+// a moment before. If that write is too late, the guard must refuse it.
 func (o *office) work(ctx context.Context, s shards.Shard) error {
 	for {
 		over := ctx.Err() != nil

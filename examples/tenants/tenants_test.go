@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// The demo itself, which checks its own claims, is run by CI: make demo-shards ONCE=1.
+// CI runs the demo itself, which checks its own claims: make demo-shards ONCE=1.
 func TestAClaimFailsWhenWritesAreNotGuarded(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()

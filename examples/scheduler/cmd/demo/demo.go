@@ -11,12 +11,12 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// A demo is what the scenes play on.
+// A demo is the state that the scenes share.
 type demo struct {
 	*demokit.Narrator
 	database *demokit.Database
 	nodes    []*node
-	leader   *node // as the scenes before left it
+	leader   *node // as the previous scenes left it
 	follower *node
 	client   http.Client
 }
@@ -43,7 +43,7 @@ func (d *demo) Open(ctx context.Context) (err error) {
 	return err
 }
 
-// Close ends everything that was started.
+// Close ends everything that Open and the scenes started.
 func (d *demo) Close() (err error) {
 	for _, n := range d.nodes {
 		err = errors.Join(err, n.Kill())
@@ -55,7 +55,7 @@ func (d *demo) Close() (err error) {
 	return err
 }
 
-// Scenes are the promises.
+// Scenes returns one scene for each promise.
 func (d *demo) Scenes() []demokit.Scene {
 	return []demokit.Scene{
 		{Title: "Two nodes start: one of them runs the schedulers", Play: d.elect},
@@ -66,7 +66,7 @@ func (d *demo) Scenes() []demokit.Scene {
 	}
 }
 
-// Logs are those of the nodes.
+// Logs returns the ends of the nodes' logs.
 func (d *demo) Logs() string { return demokit.Logs(d.nodes...) }
 
 // Stay shows the leader until ctx ends.
@@ -79,13 +79,13 @@ func (d *demo) Stay(ctx context.Context) {
 	d.Printf("\n")
 }
 
-// one returns one value of the database.
+// one returns a single value from the database.
 func one[T any](ctx context.Context, d *demo, sql string, args ...any) (T, error) {
 	rows, _ := d.database.Pool.Query(ctx, sql, args...)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 }
 
-// status asks a node, and returns the status of its answer.
+// status sends a request to a node and returns the HTTP status.
 func (d *demo) status(ctx context.Context, n *node, path string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+path, http.NoBody)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *demo) status(ctx context.Context, n *node, path string) (int, error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// awaitLog returns an entry of a node's log when it has come.
+// awaitLog waits for an entry in a node's log and returns it.
 func (d *demo) awaitLog(ctx context.Context, n *node, size int, text string) (demokit.Entry, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demokit.Patience, fmt.Errorf("waited too long for %q in the log of %s", text, n.Name))
 	defer cancel()

@@ -4,9 +4,9 @@
 //	go run ./examples/scheduler/cmd/demo         # and stay until Ctrl-C
 //	go run ./examples/scheduler/cmd/demo -once   # exit 1 if a claim fails
 //
-// It starts PostgreSQL, or uses the server of PGLATCH_TEST_DATABASE_URL in a
-// database of its own, and starts itself again as the nodes. All of them listen on
-// loopback addresses, and are gone at the end.
+// It starts PostgreSQL, or creates a database of its own on the server of
+// PGLATCH_TEST_DATABASE_URL, and starts itself again as the nodes. All of them listen on
+// loopback addresses and are gone when it ends.
 package main
 
 import (

@@ -12,21 +12,21 @@ import (
 	"github.com/pglatch/pglatch/examples/scheduler"
 )
 
-// How the driver makes a node of this program.
+// The environment variable that turns this program into a node.
 const (
 	nodeVariable = "PGLATCH_DEMO_NODE" // its name
 	dsnVariable  = "PGLATCH_DEMO_DSN"
 )
 
-// What nodes do in less time than they would in production, so that nobody has to
-// wait for it. The lease is as it would be.
+// Timings of the nodes, shorter than in production so that the demo does not take long. The
+// lease has its production length.
 const (
 	scheduleInterval  = 100 * time.Millisecond
 	jobInterval       = 20 * time.Millisecond
 	heartbeatInterval = 200 * time.Millisecond
 )
 
-// serveNode is the node's whole life. Its log is JSON on stderr.
+// serveNode is the main function of a node. Its log is JSON on stderr.
 func serveNode(name string) error {
 	demokit.EndWithDriver()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -34,7 +34,7 @@ func serveNode(name string) error {
 	node, err := scheduler.Open(ctx, scheduler.Config{
 		DSN:               os.Getenv(dsnVariable),
 		Node:              name,
-		Mount:             os.TempDir(), // what both nodes share on this host
+		Mount:             os.TempDir(), // shared by both nodes on this host
 		MountLocal:        true,
 		ScheduleInterval:  scheduleInterval,
 		JobInterval:       jobInterval,
@@ -52,7 +52,7 @@ func serveNode(name string) error {
 	return node.Serve(ctx, listener)
 }
 
-// What a node logs.
+// Messages that a node logs.
 const (
 	skipping       = "not leader, skipping scheduler startup"
 	acquired       = "acquired leadership, starting schedulers"
@@ -62,5 +62,5 @@ const (
 	requeued       = "jobs_requeued"
 )
 
-// schedulers are what only the leader runs, in the order of their start.
+// schedulers are the services that run only on the leader, in the order of their start.
 var schedulers = []string{"refresh", "data_retention", "description_hook", "dependency_map"}

@@ -8,13 +8,13 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// lease is how long a leader that is cut off would keep others out.
+// lease is how long a disconnected leader would keep others out.
 const lease = 15 * time.Second
 
-// large is how long a job takes that is there when its node is killed.
+// large is the duration of the jobs that are there when their node is killed.
 const large = 3 * time.Second
 
-// killed shows that leadership does not outlive its process.
+// killed shows that leadership does not outlive the leader's process.
 func (d *demo) killed(ctx context.Context) error {
 	if err := d.queue(ctx, "large-", 2, large); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *demo) killed(ctx context.Context) error {
 	return nil
 }
 
-// claimTerms claims what the guard of each run sees to.
+// claimTerms claims what the guard of each run ensures: no run of an old term comes after one of a new term.
 func (d *demo) claimTerms(ctx context.Context) error {
 	var terms, back int
 	err := d.database.Pool.QueryRow(ctx, `SELECT count(DISTINCT term), count(*) FILTER (WHERE term < last)
@@ -77,7 +77,7 @@ func (d *demo) claimTerms(ctx context.Context) error {
 	return nil
 }
 
-// restarted shows that a node that comes back does not disturb the leader.
+// restarted shows that a restarted node does not disturb the leader.
 func (d *demo) restarted(ctx context.Context) (err error) {
 	size := d.leader.Log.Size()
 	if d.follower, err = d.start(ctx, "A"); err != nil {
@@ -95,7 +95,7 @@ func (d *demo) restarted(ctx context.Context) (err error) {
 	return nil
 }
 
-// terminated shows the order of a stop, and what it costs.
+// terminated shows the order of a clean stop, and how long the hand-over takes.
 func (d *demo) terminated(ctx context.Context) error {
 	old, heir := d.leader, d.follower
 	size := heir.Log.Size()
@@ -134,5 +134,5 @@ func (d *demo) terminated(ctx context.Context) error {
 	return d.claimTerms(ctx)
 }
 
-// precise writes a short duration with a tenth of a millisecond.
+// precise formats a short duration to a tenth of a millisecond.
 func precise(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }

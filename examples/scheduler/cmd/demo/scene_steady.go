@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/examples/internal/demokit"
 )
 
-// elect shows that one of two nodes leads, and what the other does not do.
+// elect shows that one of two nodes leads, and which work the other one leaves out.
 func (d *demo) elect(ctx context.Context) (err error) {
 	if d.leader, err = d.start(ctx, "A"); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *demo) elect(ctx context.Context) (err error) {
 	return d.claimSteady(ctx)
 }
 
-// claimSteady claims what is so whenever nothing happens.
+// claimSteady claims what holds between faults.
 func (d *demo) claimSteady(ctx context.Context) error {
 	before, err := one[int](ctx, d, `SELECT count(*) FROM code.runs`)
 	if err != nil {
@@ -77,10 +77,10 @@ func (d *demo) claimSteady(ctx context.Context) error {
 	return nil
 }
 
-// serveAll shows what does not depend on leadership.
+// serveAll shows the work that does not depend on leadership.
 func (d *demo) serveAll(ctx context.Context) error {
 	const repos, queries = 40, 20
-	const work = 100 * time.Millisecond // so that a node that is slow to begin has some of them
+	const work = 100 * time.Millisecond // so that a node that begins late still gets some of them
 	d.Say("%d queries to A and B in turn", queries)
 	for i := range queries {
 		code, err := d.status(ctx, []*node{d.leader, d.follower}[i%2], "/query?q=repo")
@@ -123,14 +123,14 @@ func (d *demo) serveAll(ctx context.Context) error {
 	return nil
 }
 
-// queue makes repositories, and a job for each.
+// queue creates repositories and a job for each.
 func (d *demo) queue(ctx context.Context, name string, count int, work time.Duration) error {
 	_, err := d.database.Pool.Exec(ctx, `WITH r AS (INSERT INTO code.repos (name) SELECT $1 || n FROM generate_series(1, $2) n RETURNING id)
 		INSERT INTO code.jobs (repo_id, work) SELECT id, $3 FROM r`, name, count, work)
 	return err
 }
 
-// byNode asks a number of A and of B.
+// byNode runs a query that returns a number, once for A and once for B.
 func (d *demo) byNode(ctx context.Context, sql string) (n [2]int, err error) {
 	for i, name := range []string{"A-%", "B-%"} {
 		if n[i], err = one[int](ctx, d, sql, name); err != nil {
@@ -140,7 +140,7 @@ func (d *demo) byNode(ctx context.Context, sql string) (n [2]int, err error) {
 	return n, nil
 }
 
-// awaitRuns waits until so many schedulers have run on a process.
+// awaitRuns waits until this many schedulers have run on a node.
 func (d *demo) awaitRuns(ctx context.Context, n *node, schedulers int) error {
 	return demokit.Await(ctx, "the schedulers of "+n.Name, func() (bool, error) {
 		ran, err := one[int](ctx, d, `SELECT count(DISTINCT scheduler) FROM code.runs WHERE term = (SELECT max(term) FROM code.runs) AND node LIKE $1`, n.Name+"-%")
@@ -148,10 +148,10 @@ func (d *demo) awaitRuns(ctx context.Context, n *node, schedulers int) error {
 	})
 }
 
-// count is how often a node logged something.
+// count returns how often a node logged a message.
 func (d *demo) count(n *node, text string) int { return len(n.Log.Entries(0, demokit.Message(text))) }
 
-// services are those that a node logged a message about, in order.
+// services returns the services for which a node logged a message, in order.
 func (d *demo) services(n *node, text string) (names []string) {
 	for _, e := range n.Log.Entries(0, demokit.Message(text)) {
 		names = append(names, e.Service)
@@ -159,7 +159,7 @@ func (d *demo) services(n *node, text string) (names []string) {
 	return names
 }
 
-// show draws lines of a node's log.
+// show prints lines of a node's log.
 func (d *demo) show(n *node, texts ...string) {
 	for _, e := range n.Log.Entries(0, func(e demokit.Entry) bool { return slices.Contains(texts, e.Message) }) {
 		line := fmt.Sprintf("%s  %s  %s %s", e.Time.Format("15:04:05.000"), n.Name, e.Message, e.Service)

@@ -1,4 +1,4 @@
-// Command scheduler runs one node. Start as many as you like on one database:
+// Command scheduler runs one node. Start any number of nodes on one database:
 //
 //	DATABASE_URL=postgres://… go run ./examples/scheduler/cmd/scheduler -listen 127.0.0.1:8080
 package main
