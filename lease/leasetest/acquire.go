@@ -142,7 +142,7 @@ var delayCases = []testCase{
 		old := s.acquire(r)
 		record := s.expire("job")
 		require.Equal(s, lease.Expired, record.State)
-		if record.AvailableIn > 0 { // else this machine slept through the delay
+		if record.AvailableIn > 0 { // else this machine was paused for the whole delay
 			require.LessOrEqual(s, record.AvailableIn, s.h.TTL)
 		}
 		next := s.succeed(request("job", "a"))

@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// forgeries are claims like c that do not match it, and what does not match.
+// forgeries returns claims like c that do not match it, by the mismatch.
 func forgeries(c lease.Claim) map[lease.StaleError]lease.Claim {
 	holder, id, below, above, all := c, c, c, c, c
 	holder.Holder += "x"
@@ -181,7 +181,7 @@ var releaseCases = []testCase{
 		l := s.releasedInTime(s.brief("job", "a"))
 		s.unchanged(func() { s.release(l.Claim) })
 		s.sweep(lease.SweepRequest{})
-		s.eventually(func() bool { // also when its time would have been over
+		s.eventually(func() bool { // even after its time would have been over
 			s.release(l.Claim)
 			probe, err := s.store.Acquire(s.Context(), s.brief("clock", "a"))
 			return err == nil && probe.AcquiredAt.After(l.ExpiresAt)

@@ -13,20 +13,20 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Contention is a crowd of clients that fight for a few names: they acquire,
-// some of them twice with one idempotency key, renew, release, release once more, or
-// let their lease expire and then try to renew and to release it.
+// A Contention is a crowd of clients that compete for a few names. They acquire, some of them twice
+// with one idempotency key, renew, release, and release again. Or they let their lease expire and
+// then try to renew and to release it.
 type Contention struct {
-	Clients    int           // at once; 0 = 50
+	Clients    int           // concurrent; 0 = 50
 	Names      int           // 0 = 3: contended-0, contended-1, …
 	Operations int           // of each client, at least; 0 = 60
-	Overlap    int           // calls on one name at a time, at most: what it costs to check them grows steeply; 0 = 8
+	Overlap    int           // maximum concurrent calls on one name: the cost of the check grows steeply with it; 0 = 8
 	TTL        time.Duration // the longest; 0 = 60 ms
 	Sweep      bool          // sweep all the while, forgetting at once
 }
 
-// Run returns when all clients are done, or ctx has ended. store makes a client's
-// store, which usually records in a History.
+// Run returns when all clients are done, or ctx has ended. store returns a client's store, which
+// usually records in a History.
 func (c Contention) Run(ctx context.Context, store func(client int) lease.Store) {
 	c.Clients = cmp.Or(c.Clients, 50)
 	c.Names = cmp.Or(c.Names, 3)
@@ -66,13 +66,13 @@ type fighter struct {
 	store  lease.Store
 	holder string
 	rooms  []chan struct{} // for calls, by name
-	room   chan struct{}   // that of the present name
+	room   chan struct{}   // the one of the present name
 	done   int             // operations
 }
 
 func (f *fighter) ttl() time.Duration { return lease.MinTTL + rand.N(f.TTL-lease.MinTTL) }
 
-// turn tries to get a lease, and does one of the things that clients do with it.
+// turn tries to get a lease, and performs one of the usual client actions.
 func (f *fighter) turn(ctx context.Context) {
 	name := rand.N(f.Names)
 	f.room = f.rooms[name]
@@ -121,7 +121,7 @@ func (f *fighter) call(operation func()) {
 	operation()
 }
 
-// pause waits and reports whether ctx still runs.
+// pause waits, and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

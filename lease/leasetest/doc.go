@@ -1,16 +1,16 @@
-// Package leasetest has a lease.Store in memory, for tests of programs that use
-// leases, and the conformance suite that every lease.Store passes.
+// Package leasetest has a lease.Store in memory, for tests of programs that use leases, and the
+// conformance suite that every lease.Store passes.
 //
 //	store := leasetest.NewStore()
 //
-// It measures time with package time alone and starts no goroutine, so it also works
-// inside a bubble of testing/synctest, where a lease of an hour ends at once.
+// It measures time only with package time and starts no goroutine. So it also works inside a bubble
+// of testing/synctest, where a lease of an hour ends at once.
 //
-// A store of one's own is tested by one call:
+// To test your own store, call:
 //
 //	leasetest.Run(t, leasetest.Harness{New: func(t *testing.T) lease.Store { … }})
 //
-// A History records what clients of any store were answered, also while servers die and
-// answers are lost, and checks it against the model of a lease. Clients in other processes and languages
-// write down Operations for it.
+// A History records the answers that clients of any store got, even while servers die and answers
+// are lost. It checks them against the model of a lease. Clients in other processes and languages
+// write Operations for it.
 package leasetest

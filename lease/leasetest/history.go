@@ -15,14 +15,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// ErrIllegal is what Check returns of a history that no correct store brings about.
+// ErrIllegal is the error of Check for a history that no correct store can produce.
 var ErrIllegal = errors.New("leasetest: illegal history")
 
-// A History records what clients were answered about leases: those of this process by
-// Client, or others by Add. It is for names that nobody had a lease on before and all of
-// whose operations it records, but for sweeps; LockDelay and MinHold are beyond it. An
-// error that is none of package lease's is a call that may or may not have had an effect,
-// then or later; many of them make Check slow. All methods are safe for concurrent use.
+// A History records the answers that clients got about leases: clients of this process by Client,
+// or others by Add. It is for names that nobody had a lease on before, and it must record all their
+// operations, except sweeps. It does not support LockDelay and MinHold. A call with an error from
+// outside package lease may or may not have had an effect, then or later. Many such calls make
+// Check slow. All methods are safe for concurrent use.
 type History struct {
 	start time.Time
 
@@ -33,15 +33,15 @@ type History struct {
 	counted Counts
 }
 
-// Counts are of what a History has seen.
+// Counts are the calls that a History has seen.
 type Counts struct {
 	Granted int // leases, each once
-	Refused int // acquisitions, because somebody had the lease
-	Ended   int // renewals and releases of leases that had expired or were another's
-	Unknown int // calls that had an error which is none of package lease's
+	Refused int // acquires, because another client had the lease
+	Ended   int // renewals and releases of leases that had expired or belonged to another client
+	Unknown int // calls that had an error from outside package lease
 }
 
-// A trust is when a client counted on one lease, on the History's clock.
+// A trust is the time in which a client trusted one lease, on the History's clock.
 type trust struct {
 	claim    lease.Claim
 	from     time.Duration
@@ -49,8 +49,8 @@ type trust struct {
 	released time.Duration // the first call that released it; 0 = none
 }
 
-// A loss is that a client was refused what it trusted until later; none if it had begun to
-// release it.
+// A loss is a refusal of a lease that its client still trusted. It is none if the client had begun
+// to release it.
 type loss struct {
 	of        *trust
 	at, until time.Duration
@@ -69,21 +69,21 @@ func NewHistory() *History {
 	return &History{start: time.Now(), trusts: make(map[string]*trust)}
 }
 
-// Client returns a store that does as store does and records it.
+// Client returns a store that behaves like store and records its calls.
 func (h *History) Client(store lease.Store) lease.Store { return recorder{store, h} }
 
-// Counts returns what was seen until now.
+// Counts returns the counts so far.
 func (h *History) Counts() Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.counted
 }
 
-// Check returns nil if a correct store can have given all answers: exclusive
-// ownership by the store's clock and by the clients' trust, strictly rising tokens, no
-// lease refused that its client could still trust, and all in an order that agrees
-// with when calls were made and answered. It returns an error that matches ErrIllegal if not,
-// and another if the checker found no answer within limit.
+// Check returns nil if a correct store can have given all answers. It checks exclusive ownership by
+// the store's clock and by the clients' trust, and strictly rising tokens. No lease may be refused
+// that its client could still trust, and the order must agree with the times of calls and answers.
+// If the history is illegal, the error matches ErrIllegal. If the checker found no answer within
+// limit, it is another error.
 func (h *History) Check(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +128,8 @@ func (h *History) overlapsLocked() []error {
 
 func (h *History) now() time.Duration { return time.Since(h.start) }
 
-// record notes a call that was made at began and answered now, with what the client trusts then until a moment.
+// record records a call that began at began and was answered now. until is the end of the client's
+// trust.
 func (h *History) record(c call, began, now, until time.Duration, l lease.Lease, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,7 +151,7 @@ func (h *History) record(c call, began, now, until time.Duration, l lease.Lease,
 	}
 	op := porcupine.Operation{Input: c, Call: int64(began), Output: a, Return: int64(now)}
 	if a.lost {
-		op.Return = math.MaxInt64 // it may yet have an effect
+		op.Return = math.MaxInt64 // it may still have an effect
 	}
 	h.ops = append(h.ops, op)
 }
@@ -178,7 +179,7 @@ func (h *History) refusedLocked(c call, now time.Duration, err error) {
 	}
 }
 
-// releasing notes that a claim is about to be released.
+// releasing records that a claim is about to be released.
 func (h *History) releasing(c lease.Claim, began time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +188,7 @@ func (h *History) releasing(c lease.Claim, began time.Duration) {
 	}
 }
 
-// trusted is until when a client of this process trusts a lease that it asked for at began.
+// trusted returns until when a client of this process trusts a lease that it requested at began.
 func trusted(began time.Duration, l lease.Lease) time.Duration {
 	return began + l.Remaining - l.Remaining/10
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// badTexts are no names of anything, badNames none of locks.
+// badTexts are invalid for any text field, badNames only for names of locks.
 var (
 	badTexts = []string{"", strings.Repeat("n", lease.MaxName+1), "a\x00b", "a\nb", "a\x7f", "a\u0085b", "\xff", "a\xc3", "\xed\xa0\x80"}
 	badNames = append(slices.Clip(badTexts), ".", "..", "../job", "a/./b", "a/..")
 )
 
-// requireInvalid checks that err names field, if it can be told.
+// requireInvalid checks that err names field.
 func requireInvalid(s *suite, err error, field string) {
 	s.Helper()
 	var invalid *lease.InvalidError
@@ -28,7 +28,7 @@ func requireInvalid(s *suite, err error, field string) {
 	require.NotEmpty(s, invalid.Remedy)
 }
 
-// badAcquires are requests with one bad field, by its name.
+// badAcquires returns requests with one bad field, by its name.
 func badAcquires() map[string][]lease.AcquireRequest {
 	bad := map[string][]lease.AcquireRequest{}
 	add := func(field string, change func(*lease.AcquireRequest)) {
@@ -70,7 +70,7 @@ func badAcquires() map[string][]lease.AcquireRequest {
 	return bad
 }
 
-// badClaims are claims like c with one bad part, by its name.
+// badClaims returns claims like c with one bad part, by its name.
 func badClaims(c lease.Claim) map[string][]lease.Claim {
 	bad := map[string][]lease.Claim{}
 	add := func(field string, change func(*lease.Claim)) {
@@ -126,7 +126,7 @@ var invalidCases = []testCase{
 			requireInvalid(s, err, "Name")
 		}
 		var err error
-		for _, text := range badTexts[1:] { // none is good
+		for _, text := range badTexts[1:] { // none is valid
 			for field, r := range map[string]lease.ListRequest{"After": {After: text}, "Prefix": {Prefix: text}} {
 				for _, err = range s.store.List(s.Context(), r) {
 				}

@@ -26,7 +26,7 @@ var lookCases = []testCase{
 	{"get: a name is HELD, then EXPIRED, after a sweep FREE", func(s *suite) {
 		l := s.acquire(s.brief("job", "a"))
 		held := s.get("job")
-		if held.State == lease.Held { // else this machine slept
+		if held.State == lease.Held { // else this machine was paused
 			require.Positive(s, held.Remaining)
 			require.LessOrEqual(s, held.Remaining, s.h.TTL)
 			require.LessOrEqual(s, held.AvailableIn, s.h.TTL)
@@ -97,7 +97,7 @@ var lookCases = []testCase{
 		}
 		for record, err := range list {
 			require.NoError(s, err)
-			s.release(record.Claim) // a list holds no lock that this needs
+			s.release(record.Claim) // List holds no lock that Release needs
 			seen = append(seen, record.Name)
 		}
 		require.Len(s, seen, n+2)

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A listener is one that hears messages.
+// A listener receives messages.
 type listener struct {
 	s     *suite
 	end   context.CancelFunc
@@ -23,7 +23,7 @@ type listener struct {
 	all []string
 }
 
-// messenger is a store as one, or the case is skipped if it is none.
+// messenger returns a store as a lease.Messenger, or skips the case if it is none.
 func (s *suite) messenger(store lease.Store) lease.Messenger {
 	s.Helper()
 	m, ok := store.(lease.Messenger)
@@ -33,7 +33,8 @@ func (s *suite) messenger(store lease.Store) lease.Messenger {
 	return m
 }
 
-// another is one more store on the data of the first; the same one if there is no way to get it.
+// another returns one more store on the data of the first; the same one if the harness cannot open
+// another.
 func (s *suite) another() lease.Store {
 	s.Helper()
 	if s.h.Another == nil {
@@ -42,7 +43,7 @@ func (s *suite) another() lease.Store {
 	return s.h.Another(s.T, s.store)
 }
 
-// listen returns when it listens, and ends it with the test.
+// listen returns when it listens, and registers its end with the test.
 func (s *suite) listen(m lease.Messenger) *listener {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
@@ -68,7 +69,7 @@ func (s *suite) listen(m lease.Messenger) *listener {
 	return l
 }
 
-// until returns what was heard when a message was.
+// until returns the messages received up to and including message.
 func (l *listener) until(message string) []string {
 	l.s.Helper()
 	var heard []string

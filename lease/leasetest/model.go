@@ -10,8 +10,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// rounding is by how much the Remaining of a lease that went through a protocol may
-// be off.
+// rounding is the tolerance for the Remaining of a lease that went through a protocol.
 const rounding = 2 * time.Millisecond
 
 // A verb is an operation of a Store that a History records.
@@ -23,32 +22,31 @@ const (
 	release verb = "release"
 )
 
-// A call is what a client asked for.
+// A call is a client's request.
 type call struct {
 	verb  verb
 	claim lease.Claim // of an acquire: name and holder
 	key   string
 }
 
-// An answer is what came back.
+// An answer is the result of a call.
 type answer struct {
 	lease lease.Lease
 	err   error // nil, or of package lease
 	lost  bool  // the outcome is unknown
 }
 
-// stored is what the model takes to be stored of one name.
+// A stored is the model's state of one name.
 type stored struct {
-	claim   lease.Claim // its Token is the greatest that is known of
+	claim   lease.Claim // its Token is the greatest known one
 	key     string
 	held    bool      // not released; it may have expired
-	hidden  bool      // id and token are not known: the answer was lost
-	expires time.Time // zero = not known
+	hidden  bool      // id and token are unknown: the answer was lost
+	expires time.Time // zero = unknown
 }
 
-// model is a lease as lease.Store describes it. Expiry is no operation that a client
-// sees: the times that the store tells stand for it. Where an answer was lost, both
-// outcomes are followed up.
+// model is a lease as lease.Store describes it. Clients do not see expiry as an operation: the
+// times in the store's answers stand for it. If an answer was lost, both outcomes are followed.
 func model() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Partition: partition,
@@ -85,8 +83,8 @@ func partition(history []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// step returns what may be stored after a call that was answered with a; nothing if
-// that answer cannot be.
+// step returns the possible states after a call that was answered with a; none if that answer is
+// impossible.
 func (b stored) step(c call, a answer) []stored {
 	switch {
 	case a.lost:
@@ -118,7 +116,7 @@ func (b stored) step(c call, a answer) []stored {
 	return []stored{b}
 }
 
-// granted is the outcome of an acquisition that was answered.
+// granted is the outcome of an acquire that was answered.
 func (b stored) granted(c call, l lease.Lease) []stored {
 	if l.Name != c.claim.Name || l.Holder != c.claim.Holder {
 		return nil
@@ -131,7 +129,7 @@ func (b stored) granted(c call, l lease.Lease) []stored {
 	return []stored{{claim: l.Claim, key: c.key, held: true, expires: l.ExpiresAt}}
 }
 
-// either is both outcomes of a call whose answer was lost.
+// either returns both outcomes of a call whose answer was lost.
 func (b stored) either(c call) []stored {
 	states := []stored{b}
 	switch {
@@ -175,7 +173,7 @@ func (b stored) matches(c lease.Claim) bool {
 	return b.claim == c
 }
 
-// reveal is b with a claim that matches.
+// reveal returns b with a claim that matches.
 func (b stored) reveal(c lease.Claim) stored {
 	b.claim, b.hidden = c, false
 	return b

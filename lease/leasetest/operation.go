@@ -8,9 +8,9 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// An Operation is a call of a client that runs in another process, as one in another
-// language, which writes it down as a line of JSON. Times are nanoseconds of one clock that all
-// clients read, such as CLOCK_MONOTONIC.
+// An Operation is a call of a client in another process, such as one in another language, which
+// writes it as a line of JSON. Times are nanoseconds of one clock that all clients read, such as
+// CLOCK_MONOTONIC.
 type Operation struct {
 	Verb    string `json:"op"` // acquire, renew or release
 	Lock    string `json:"lock"`
@@ -27,8 +27,9 @@ type Operation struct {
 	Outcome string `json:"outcome"`
 	HeldBy  string `json:"held_by"` // of lock-held
 
-	// Sendings of the request. If there were several, one that was not answered may have been carried out, or be
-	// yet: a release whose first answer was lost can be called stale by another server.
+	// Sendings is how often the request was sent. If there were several, an unanswered one may have
+	// been carried out, or may still be: a release whose first answer was lost can be stale at
+	// another server.
 	Sendings int `json:"sendings"`
 
 	// Of what was answered.
@@ -36,13 +37,14 @@ type Operation struct {
 	ExpiresAt   time.Time `json:"expires_at"`
 	RemainingMS int64     `json:"ttl_remaining_ms"`
 
-	// TrustedUntil is how long the client counts on the lease after this answer, if nothing else comes.
+	// TrustedUntil is the end of the client's trust in the lease after this answer, if no other
+	// answer comes.
 	TrustedUntil int64 `json:"trusted_until_ns"`
 }
 
 var errNoAnswer = errors.New("no answer")
 
-// outcomes are the errors that a client in another language has been told.
+// outcomes are the errors that a client in another language can get.
 var outcomes = map[string]func(o *Operation) error{
 	"ok":              func(*Operation) error { return nil },
 	"lock-held":       func(o *Operation) error { return &lease.HeldError{Name: o.Lock, Holder: o.HeldBy} },
@@ -54,8 +56,9 @@ var outcomes = map[string]func(o *Operation) error{
 	"store-not-ready": func(*Operation) error { return lease.ErrBusy },
 }
 
-// Add records an operation, those of a client in their order. All of a History are recorded
-// in this way, or none. The error is of an Operation that cannot be, such as a verb that is none.
+// Add records an operation. Add those of a client in their order. All operations of a History must
+// be recorded by Add, or none. The error reports an invalid Operation, such as one with an unknown
+// verb.
 func (h *History) Add(o Operation) error {
 	c := call{verb: verb(o.Verb), claim: o.claim(), key: o.Key}
 	switch {

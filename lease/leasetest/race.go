@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// checkLimit is for the checker of histories: no answer is a failure.
+// checkLimit bounds the checker of histories: no answer is a failure.
 const checkLimit = time.Minute
 
 var raceCases = []testCase{

@@ -30,8 +30,8 @@ var (
 // NewStore makes an empty Store.
 func NewStore() *Store { return &Store{rows: make(map[string]rules.Row)} }
 
-// begin starts an operation. The time it returns is the wall clock's alone, as that
-// of a store which keeps times.
+// begin starts an operation. The returned time is only the wall clock's, like that of a store that
+// keeps times.
 func (s *Store) begin(ctx context.Context, invalid error) (now time.Time, err error) {
 	if invalid != nil {
 		return now, invalid

@@ -11,29 +11,29 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Harness says how to test an implementation of lease.Store.
+// A Harness configures the test of a lease.Store implementation.
 type Harness struct {
-	// New makes an empty store, and leaves its end to t.Cleanup. Required.
+	// New makes an empty store, and registers its end with t.Cleanup. Required.
 	New func(t *testing.T) lease.Store
 
-	// Reopen ends store as abruptly as it can bear without losing what it has
-	// acknowledged, and returns a store on the same data. nil = not durable.
+	// Reopen ends store as abruptly as it can without losing acknowledged data, and returns a store
+	// on the same data. nil = not durable.
 	Reopen func(t *testing.T, store lease.Store) lease.Store
 
-	// Another opens one more store on the data of store, and leaves its end to t.Cleanup: for
-	// what those who share a store hear of each other. nil = the one store alone.
+	// Another opens one more store on the data of store, and registers its end with t.Cleanup. It
+	// is for the messages between stores on the same data. nil = the one store alone.
 	Another func(t *testing.T, store lease.Store) lease.Store
 
-	// TTL is that of leases which the suite lets expire. It should be several times
-	// longer than a call can take on a busy machine. 0 = 200 ms.
+	// TTL is the TTL of leases that the suite lets expire. It should be several times longer than a
+	// call can take on a busy machine. 0 = 200 ms.
 	TTL time.Duration
 
-	// Precision is to how much the store's answers are exact, as a protocol that counts
-	// in milliseconds is not. 0 = a microsecond.
+	// Precision is how exact the store's answers are. A protocol that counts in milliseconds is
+	// less exact. 0 = a microsecond.
 	Precision time.Duration
 
-	// Race is the crowd of the case that checks a history; it always sweeps. For a store
-	// whose calls take long, fewer Operations.
+	// Race is the crowd of the case that checks a history; it always sweeps. For a store with slow
+	// calls, use fewer Operations.
 	Race Contention
 }
 
@@ -58,7 +58,7 @@ type testCase struct {
 	run  func(s *suite)
 }
 
-// A suite is one test case at work on one store.
+// A suite runs one test case on one store.
 type suite struct {
 	*testing.T
 	h     Harness
@@ -68,15 +68,15 @@ type suite struct {
 // long is a TTL that does not end while the suite runs.
 const long = time.Hour
 
-// bound is how long anything may take that should come soon.
+// bound is the maximum duration of anything that should come soon.
 func (s *suite) bound() time.Duration { return 20*s.h.TTL + 10*time.Second }
 
-// request asks for a lease that lasts.
+// request returns a request for a lease that lasts.
 func request(name, holder string) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: name, Holder: holder, TTL: long}
 }
 
-// brief asks for a lease that expires soon.
+// brief returns a request for a lease that expires soon.
 func (s *suite) brief(name, holder string) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: name, Holder: holder, TTL: s.h.TTL}
 }
@@ -103,7 +103,7 @@ func (s *suite) refused(r lease.AcquireRequest) lease.HeldError {
 	return *held
 }
 
-// succeed acquires as soon as it can be done.
+// succeed acquires as soon as possible.
 func (s *suite) succeed(r lease.AcquireRequest) lease.Lease {
 	s.Helper()
 	var l lease.Lease
@@ -187,7 +187,7 @@ func (s *suite) sweep(r lease.SweepRequest) lease.SweepResult {
 	return result
 }
 
-// forget sweeps until n names are forgotten, which must have ended.
+// forget sweeps until n names are forgotten. Their leases must have ended.
 func (s *suite) forget(n int) {
 	s.Helper()
 	s.eventually(func() bool {
@@ -209,7 +209,7 @@ func (s *suite) eventually(condition func() bool, message string, args ...any) {
 	}
 }
 
-// unchanged checks that f leaves what is stored of job as it is.
+// unchanged checks that f does not change the stored state of job.
 func (s *suite) unchanged(f func()) {
 	s.Helper()
 	before := s.get("job")
@@ -217,7 +217,7 @@ func (s *suite) unchanged(f func()) {
 	requireSame(s, before, s.get("job"))
 }
 
-// requireSame compares what does not change by itself.
+// requireSame compares the parts that do not change by themselves.
 func requireSame(s *suite, before, after lease.Record) {
 	s.Helper()
 	require.Equal(s, before.Version, after.Version)
@@ -235,7 +235,7 @@ func requireSameLease(s *suite, want, got lease.Lease) {
 	}
 }
 
-// requireStale checks that err is a *lease.StaleError with these facts.
+// requireStale checks that err is a *lease.StaleError with these details.
 func requireStale(s *suite, err error, want lease.StaleError) {
 	s.Helper()
 	var stale *lease.StaleError
