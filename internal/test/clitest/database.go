@@ -27,8 +27,8 @@ func Execute(t *testing.T, conn *pgx.Conn, sql string) {
 	require.NoError(t, err)
 }
 
-// WaitFor makes conn wait in a statement until the end of the test, and returns
-// when it stands in the server's queue.
+// WaitFor makes conn wait in a statement until the end of the test, and returns when conn is in the
+// server's queue.
 func WaitFor(t *testing.T, dsn string, conn *pgx.Conn, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func WaitFor(t *testing.T, dsn string, conn *pgx.Conn, sql string) {
 	require.NoError(t, look.Close(t.Context()))
 }
 
-// Holders are the sessions of the database that hold advisory locks.
+// Holders returns the pids of the database's sessions that hold advisory locks.
 func Holders(t *testing.T, conn *pgx.Conn) []int {
 	t.Helper()
 	rows, err := conn.Query(context.Background(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
@@ -64,13 +64,13 @@ func Holders(t *testing.T, conn *pgx.Conn) []int {
 	return pids
 }
 
-// RequireFree waits until nothing is locked. A session that was killed takes a moment to end.
+// RequireFree waits until no lock is held. A killed session takes a moment to end.
 func RequireFree(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	Eventually(t, func() bool { return len(Holders(t, conn)) == 0 }, func() string { return "something stays locked" })
 }
 
-// RequireWaiting waits until a session stands in the queue for a lock.
+// RequireWaiting waits until a session is in the queue for a lock.
 func RequireWaiting(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	Eventually(t, func() bool {

@@ -1,5 +1,5 @@
-// Package clitest runs the program pglatch as a process in tests: its commands, and what
-// they take, hold and leave behind.
+// Package clitest runs the program pglatch as a process in tests. It checks its commands, and the
+// locks that they take, hold and leave behind.
 package clitest
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// name is the program's: the test's own executable is the program if it is called by it.
+// name is the program's name: under this name the test's own executable acts as the program.
 const name = "pglatch"
 
 // Binary is the path of the program, while Main runs the tests.
 var Binary string
 
-// Main runs the tests of a package that runs the program, and exits. The program is the
-// test's own executable, so that no package has to link another.
+// Main runs the tests of a package that runs the program, and exits. The program is the test's own
+// executable, so that no package has to link a second one.
 func Main(m *testing.M) {
 	if filepath.Base(os.Args[0]) == name {
 		os.Exit(cli.Main(cli.Options{}))
@@ -35,7 +35,7 @@ func Main(m *testing.M) {
 	}))
 }
 
-// MainOf is Main with the program as its users have it: that of the package command, which it builds.
+// MainOf is Main with the released form of the program: the package command, which MainOf builds.
 func MainOf(m *testing.M, command string) {
 	os.Exit(with(m, func() error { return gobuild.Program(context.Background(), command, Binary) }))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lives reports whether a process is more than a zombie.
+// Lives reports whether a process exists and is not a zombie.
 func Lives(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, fields, _ := strings.Cut(string(stat), ") ")
@@ -43,8 +43,8 @@ func (p *Program) Number(name string) int {
 	return n
 }
 
-// HeedInterrupts makes programs heed SIGINT although the test was started to ignore
-// it, as a shell does with what it runs in the background.
+// HeedInterrupts makes programs react to SIGINT even if the test was started to ignore it, as a
+// shell does with background processes.
 func HeedInterrupts(t *testing.T) {
 	t.Helper()
 	c := make(chan os.Signal, 1)
@@ -53,10 +53,10 @@ func HeedInterrupts(t *testing.T) {
 	}
 }
 
-// Family is a command that starts a child of its own and tells both pids.
+// Family is a command that starts a child and prints both pids.
 const Family = "sleep 300 & echo $$ $!; wait"
 
-// Pids waits until Family has said so often what runs, and returns its last words.
+// Pids waits until Family has printed pids so many times, and returns the last ones.
 func (p *Program) Pids(times int) []int {
 	p.t.Helper()
 	lines := regexp.MustCompile(`(?m)^(\d+) (\d+)$`)

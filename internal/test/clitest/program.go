@@ -18,17 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience bounds what must happen soon on a slow and busy machine.
+// Patience is the time limit for short events on a slow and busy machine.
 const Patience = 30 * time.Second
 
-// environ is the environment of a test's program: that of the test without what
-// names a database or changes the output, and env ("NAME=value").
+// environ is the environment of a test's program: that of the test without variables that name a
+// database or change the output, plus env ("NAME=value").
 func environ(env []string) []string {
 	inherited := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return strings.HasPrefix(name, "PG") || slices.Contains([]string{"DATABASE_URL", "NO_COLOR", "TERM"}, name)
 	})
-	inherited = append(inherited, "GORACE=atexit_sleep_ms=0") // or each run takes a second more
+	inherited = append(inherited, "GORACE=atexit_sleep_ms=0") // otherwise each run takes a second longer
 	return append(inherited, env...)
 }
 
@@ -43,7 +43,7 @@ func Run(t *testing.T, env []string, args ...string) (stdout, stderr string, cod
 	return p.Stdout.String(), p.Stderr.String(), code
 }
 
-// A Program is one that runs. It is killed at the end of the test.
+// A Program is a running program. It is killed at the end of the test.
 type Program struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -57,7 +57,7 @@ func Start(t *testing.T, env []string, args ...string) *Program {
 	return StartCommand(t, env, Binary, args...)
 }
 
-// StartCommand starts another program in its place, such as one that starts it.
+// StartCommand starts another program instead, such as one that starts the program.
 func StartCommand(t *testing.T, env []string, name string, args ...string) *Program {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
@@ -65,7 +65,7 @@ func StartCommand(t *testing.T, env []string, name string, args ...string) *Prog
 	return start(t, cmd)
 }
 
-// start starts cmd, and keeps what it writes where it does not say where that goes.
+// start starts cmd, and captures the output that is not redirected yet.
 func start(t *testing.T, cmd *exec.Cmd) *Program {
 	t.Helper()
 	p := &Program{t: t, cmd: cmd, Done: make(chan struct{})}
@@ -73,7 +73,7 @@ func start(t *testing.T, cmd *exec.Cmd) *Program {
 		p.cmd.Stdout = &p.Stdout
 	}
 	p.cmd.Stderr = &p.Stderr
-	p.cmd.WaitDelay = Patience // a grandchild may keep the streams
+	p.cmd.WaitDelay = Patience // a grandchild may keep the streams open
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.Done)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pseudoTerminal makes one: file is the end that the user has, tty the program's.
+// pseudoTerminal creates a pseudo-terminal: file is the user's end, tty the program's.
 func pseudoTerminal(t *testing.T) (file, tty *os.File) {
 	t.Helper()
 	file, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

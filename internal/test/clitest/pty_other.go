@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pseudoTerminal skips the test: each system makes them in its own way, and this is written for Linux.
+// pseudoTerminal skips the test: each system creates them differently, and this code is for Linux.
 func pseudoTerminal(t *testing.T) (file, tty *os.File) {
 	t.Helper()
 	t.Skip("terminals are made on Linux only")

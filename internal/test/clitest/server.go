@@ -22,8 +22,7 @@ func Serve(t *testing.T, env []string, args ...string) (*Program, string) {
 	return p, regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.Stderr.String())[1]
 }
 
-// LockServer serves a store in the test's process, and returns the environment in
-// which the program asks it.
+// LockServer serves a store in the test's process, and returns the environment with which the program uses it.
 func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Server, []string) {
 	t.Helper()
 	server, err := leaseserver.New(leaseserver.Config{Store: store})
@@ -33,15 +32,15 @@ func LockServer(t *testing.T, store lease.Store, more ...string) (*httptest.Serv
 	return s, append(more, "PGLATCH_LOCK_SERVER="+s.URL)
 }
 
-// Reserve returns an address at which the programs of the test can listen, one after the other. Until the test ends, no other
-// program gets its port by chance: a socket has it that does not listen.
+// Reserve returns an address on which the programs of the test can listen, one after the other. Until the test ends, a
+// socket that does not listen keeps its port, so that no other program gets it.
 func Reserve(t *testing.T) string {
 	t.Helper()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	unix.CloseOnExec(socket)
 	t.Cleanup(func() { _ = unix.Close(socket) })
-	require.NoError(t, unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)) // as every listener of Go has it
+	require.NoError(t, unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)) // as every listener of Go sets it
 	require.NoError(t, unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	address, err := unix.Getsockname(socket)
 	require.NoError(t, err)
@@ -59,7 +58,7 @@ type LeaseAnswer struct {
 	Metadata       map[string]string
 }
 
-// SilentHost is an address where connections are accepted, and nobody ever answers.
+// SilentHost is an address that accepts connections and never answers.
 func SilentHost(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -68,5 +67,5 @@ func SilentHost(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// Nowhere is a database that is not there.
+// Nowhere is a database that does not exist.
 const Nowhere = "postgres://u:s3cret@127.0.0.1:1/d"

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Terminal is a program on a terminal of its own: a pseudo-terminal of the kernel, and an
-// emulator that knows what the user sees.
+// A Terminal is a program on its own terminal: a pseudo-terminal of the kernel, and an emulator that holds what the
+// user sees.
 type Terminal struct {
 	*Program
 	t        *testing.T
-	file     *os.File // the end of the pseudo-terminal that the user has
+	file     *os.File // the user's end of the pseudo-terminal
 	emulator vt.MockTerm
 
 	mu            sync.Mutex
@@ -34,15 +34,15 @@ func StartOnTerminal(t *testing.T, env []string, width, height int, args ...stri
 	return startOnTerminal(t, func(says []byte) []byte { return says }, env, width, height, args...)
 }
 
-// StartOnTmux is StartOnTerminal with one that answers as tmux 3.3 does: asked for its size (CSI 18 t), it exchanges
-// width and height.
+// StartOnTmux is StartOnTerminal with a terminal that answers like tmux 3.3: to a query for its size (CSI 18 t) it
+// returns width and height exchanged.
 func StartOnTmux(t *testing.T, env []string, width, height int, args ...string) *Terminal {
 	t.Helper()
 	right, wrong := fmt.Sprintf("\x1b[8;%d;%dt", height, width), fmt.Sprintf("\x1b[8;%d;%dt", width, height)
 	return startOnTerminal(t, func(says []byte) []byte { return bytes.ReplaceAll(says, []byte(right), []byte(wrong)) }, env, width, height, args...)
 }
 
-// startOnTerminal passes what the terminal says through says.
+// startOnTerminal passes the terminal's output through says.
 func startOnTerminal(t *testing.T, says func([]byte) []byte, env []string, width, height int, args ...string) *Terminal {
 	t.Helper()
 	file, tty := pseudoTerminal(t)
@@ -59,7 +59,7 @@ func startOnTerminal(t *testing.T, says func([]byte) []byte, env []string, width
 	return x
 }
 
-// connect passes on what the program and the emulator say to each other.
+// connect transfers data between the program and the emulator.
 func (x *Terminal) connect(says func([]byte) []byte) {
 	var passing sync.WaitGroup
 	passing.Go(func() {
@@ -69,7 +69,7 @@ func (x *Terminal) connect(says func([]byte) []byte) {
 			if err != nil {
 				return
 			}
-			x.mu.Lock() // who looks sees all of it
+			x.mu.Lock() // so that an observer sees all of it
 			_, _ = x.emulator.Write(part[:n])
 			_ = x.emulator.Drain()
 			x.mu.Unlock()
@@ -94,7 +94,7 @@ func (x *Terminal) connect(says func([]byte) []byte) {
 	})
 }
 
-// Resize changes the size; the kernel tells the program.
+// Resize changes the size; the kernel notifies the program.
 func (x *Terminal) Resize(width, height int) {
 	x.t.Helper()
 	x.mu.Lock()
@@ -111,7 +111,7 @@ func (x *Terminal) Types(text string) {
 	require.NoError(x.t, err)
 }
 
-// Lines are what the user sees, without the spaces at the ends of lines.
+// Lines returns the lines that the user sees, without trailing spaces.
 func (x *Terminal) Lines() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +131,7 @@ func (x *Terminal) Lines() []string {
 	return lines
 }
 
-// Shows waits until condition holds of what the user sees.
+// Shows waits until condition holds for the lines that the user sees.
 func (x *Terminal) Shows(condition func(lines []string) bool) []string {
 	x.t.Helper()
 	var lines []string

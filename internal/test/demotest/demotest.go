@@ -15,7 +15,8 @@ import (
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 )
 
-// Play builds the demo in this directory and runs it to its end. It returns what it said, and its exit code.
+// Play builds the demo in this directory and runs it to its end. It returns the demo's output and its exit
+// code.
 func Play(t *testing.T, env []string, args ...string) (output string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// A Child is a candidate at work, in its own process.
+// A Child is a running candidate, in a separate process.
 type Child struct {
 	Job
 	observer   net.Conn
@@ -24,7 +24,7 @@ type Child struct {
 }
 
 func newChild(ctx context.Context, job Job) (*Child, error) {
-	if job.Observer == "" { // it only uses the log
+	if job.Observer == "" { // it uses only the log
 		return &Child{Job: job}, nil
 	}
 	observer, err := new(net.Dialer).DialContext(ctx, "udp4", job.Observer)
@@ -34,9 +34,8 @@ func newChild(ctx context.Context, job Job) (*Child, error) {
 	return &Child{Job: job, observer: observer}, nil
 }
 
-// Stand takes part in the election of a backend with an Elector. also, if it is not nil,
-// is called for each term with the leader's context, beside the operations, and returns
-// when that has ended.
+// Stand joins the election of a backend with an Elector. If also is not nil, it is called for each
+// term with the leader's context, beside the operations. Stand waits for it.
 func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(leading context.Context)) error {
 	config := c.Config(backend)
 	config.Callbacks = c.callbacks()
@@ -44,7 +43,7 @@ func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(lea
 	if err != nil {
 		return err
 	}
-	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads to the end of the process
+	go c.Obey(ctx, e.StepDown, e.Shutdown) // reads until the process ends
 	return e.Run(ctx, func(ctx context.Context) error {
 		var wg sync.WaitGroup
 		wg.Go(func() { c.Lead(ctx, leader.TermOfContext(ctx)) })
@@ -56,7 +55,7 @@ func (c *Child) Stand(ctx context.Context, backend leader.Backend, also func(lea
 	})
 }
 
-// callbacks say what happens.
+// callbacks report events to the parent.
 func (c *Child) callbacks() leader.Callbacks {
 	return leader.Callbacks{
 		OnAcquired:  func(term leader.Term) { c.Say("acquired", term) },
@@ -73,15 +72,15 @@ func (c *Child) callbacks() leader.Callbacks {
 	}
 }
 
-// Say tells the parent what happened, in one line: see the package for the words.
+// Say reports an event to the parent, in one line: see the package documentation for the words.
 func (c *Child) Say(words ...any) { say(words...) }
 
-// say joins the lines of its words: that of a joined error has several.
+// say joins the lines of its words: the text of a joined error has several.
 func say(words ...any) {
 	_, _ = fmt.Fprintln(os.Stdout, strings.ReplaceAll(strings.TrimSuffix(fmt.Sprintln(words...), "\n"), "\n", "; "))
 }
 
-// Obey does what the parent says, until it says no more.
+// Obey executes the parent's commands, until there are no more.
 func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) error) {
 	for scanner := bufio.NewScanner(os.Stdin); scanner.Scan(); {
 		ctx, cancel := context.WithTimeout(ctx, Patience)
@@ -99,8 +98,8 @@ func (c *Child) Obey(ctx context.Context, stepDown, stop func(context.Context) e
 	}
 }
 
-// Lead is the work of a leader: until its context ends it looks at it, and tells the
-// observer.
+// Lead is the work of a leader: until its context ends, it checks the context, and sends operations
+// to the observer.
 func (c *Child) Lead(ctx context.Context, term leader.Term) {
 	if c.Stubborn {
 		leading := ctx
@@ -122,7 +121,7 @@ func (c *Child) Lead(ctx context.Context, term leader.Term) {
 	}
 }
 
-// overrun goes on after the end of a term with operations that only the fence may refuse.
+// overrun continues after the end of a term with operations that only the fence may refuse.
 func (c *Child) overrun(leading context.Context, term leader.Term) {
 	<-leading.Done()
 	for began := time.Now(); time.Since(began) < defiance; Pause(context.Background(), rand.N(5*time.Millisecond)) {
@@ -132,11 +131,10 @@ func (c *Child) overrun(leading context.Context, term leader.Term) {
 
 func (c *Child) send(op operation) {
 	op.node, op.pid = c.Node, os.Getpid()
-	_, _ = c.observer.Write(op.encode()) // one that is lost was never done
+	_, _ = c.observer.Write(op.encode()) // a lost one counts as never done
 }
 
-// Outlasting returns ctx, or for a reckless node one that ends when ctx has been over
-// for a while.
+// Outlasting returns ctx. For a reckless node it returns a context that ends some time after ctx.
 func (c *Child) Outlasting(ctx context.Context) context.Context {
 	if !c.Reckless {
 		return ctx
@@ -146,7 +144,7 @@ func (c *Child) Outlasting(ctx context.Context) context.Context {
 	return longer
 }
 
-// Pause waits, and reports whether ctx still runs.
+// Pause waits, and reports whether ctx has not ended.
 func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

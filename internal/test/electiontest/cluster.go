@@ -20,42 +20,42 @@ const (
 	seedVariable = "PGLATCH_SEED" // repeats the faults of a run
 )
 
-// A Setup is where an election lives, and what can happen there.
+// A Setup is the location of an election, and the faults that can occur there.
 type Setup struct {
-	// Least and Most are how many nodes play.
+	// Least and Most bound the number of nodes.
 	Least, Most int
 	// Join prepares a node: the Role and Settings of its Job, and its Proxy.
 	Join func(n *Node)
-	// Faults happen to leaders, each as often as the others.
+	// Faults hit leaders, each as often as the others.
 	Faults []Fault
-	// Also are those that can happen to another node at the same time. Its bounds are
-	// added: that node may have just begun to lead.
+	// Also are the faults that can hit another node at the same time. Their bounds are added: that node may have just
+	// begun to lead.
 	Also []Fault
-	// Free reports that nothing is held, after all nodes have stopped. nil = not known.
+	// Free reports that no lock is held, after all nodes have stopped. nil = unknown.
 	Free func() bool
 }
 
-// A Cluster is a setup, and the nodes that stand for election there.
+// A Cluster is a setup, and its candidate nodes.
 type Cluster struct {
 	T      *testing.T
 	Random *rand.Rand
-	Nodes  []*Node // of the game
+	Nodes  []*Node // of the current game
 
 	setup    Setup
 	observer *observer
-	last     leader.Term       // of games before
-	woken    map[int]time.Time // nodes that were stopped
-	late     []string          // operations that nothing excuses
+	last     leader.Term       // of earlier games
+	woken    map[int]time.Time // when suspended nodes were continued
+	late     []string          // operations without an excuse
 
 	events, counts map[string]int
 	stats          map[string]*faultStats // by fault
-	rounds, slow   int                    // slow took longer than the bound without generosity
+	rounds, slow   int                    // slow rounds took longer than the bound without generosity
 }
 
-// faultStats is what rounds of one fault came to.
+// faultStats is the result of the rounds with one fault.
 type faultStats struct {
 	count, survived int
-	longest         time.Duration // until somebody led again
+	longest         time.Duration // until another node led
 	overlap         time.Duration // of late operations
 }
 
@@ -68,8 +68,8 @@ func NewCluster(t *testing.T, s Setup) *Cluster {
 	}
 }
 
-// NewRandom returns a source whose seed is logged, and can be set: see PGLATCH_SEED. In the short form it is always the same, so that
-// a run repeats, and in the long form a new one.
+// NewRandom returns a source whose seed is logged, and can be set: see PGLATCH_SEED. In the short form the seed is
+// always the same, so that a run repeats. In the long form it is new.
 func NewRandom(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(number(t, seedVariable, soak.Size(t, 1, int(time.Now().UnixNano()&0xffffffff))))
@@ -77,13 +77,13 @@ func NewRandom(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// Rounds is how many rounds are played.
+// Rounds is the number of rounds to play.
 func Rounds(t *testing.T) int {
 	t.Helper()
 	return soak.Size(t, 12, 200)
 }
 
-// number is a variable's value.
+// number returns a variable's value.
 func number(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -95,8 +95,7 @@ func number(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// Open starts a game of n nodes, whose jobs set may change, and waits until all take
-// part.
+// Open starts a game of n nodes, whose jobs set may change, and waits until all take part.
 func (c *Cluster) Open(n int, set func(*Job)) {
 	c.T.Helper()
 	c.observer.begin("")
@@ -115,7 +114,7 @@ func (c *Cluster) Open(n int, set func(*Job)) {
 	c.last = c.observer.awaitTerm(c.T, c.last).term
 }
 
-// Close ends a game: all nodes stop in good order, and nothing is held.
+// Close ends a game: all nodes stop in good order, and no lock is held.
 func (c *Cluster) Close() {
 	c.T.Helper()
 	c.observer.begin(retired)
@@ -139,13 +138,13 @@ func (c *Cluster) Close() {
 	c.last = c.observer.begin("").term
 }
 
-// Count is the sum of what nodes of closed games counted under a name.
+// Count returns the total that nodes of closed games counted under a name.
 func (c *Cluster) Count(name string) int { return c.counts[name] }
 
-// Late tells of operations that nothing excuses.
+// Late returns the operations without an excuse.
 func (c *Cluster) Late() []string { return c.late }
 
-// tallyOf returns that of a fault.
+// statsOf returns the statistics of a fault.
 func (c *Cluster) statsOf(fault string) *faultStats {
 	if c.stats[fault] == nil {
 		c.stats[fault] = new(faultStats)
@@ -153,7 +152,7 @@ func (c *Cluster) statsOf(fault string) *faultStats {
 	return c.stats[fault]
 }
 
-// check looks at what was late until now.
+// check evaluates the late operations so far.
 func (c *Cluster) check() {
 	c.T.Helper()
 	operations, faulty := c.observer.drain()
@@ -167,12 +166,12 @@ func (c *Cluster) check() {
 	}
 }
 
-// stall is how long after a look no act comes but that of a process that was stopped between them.
+// stall: an act later than this after its check means that the process was stopped in between.
 const stall = 50 * time.Millisecond
 
-// excused reports whether an operation may be late: see Fault.Notice. A process can
-// be stopped between its last look at its context and the act: by a signal, or for a while by a
-// machine that is too busy. That last look was before anybody else led.
+// excused reports whether an operation may be late: see Fault.Notice. A process can be stopped between its last check
+// of its context and the act: by a signal, or for a while by a machine that is too busy. In that case the check was
+// before any other node led.
 func (c *Cluster) excused(l lateOperation) bool {
 	woken := c.woken[l.node]
 	if l.looked.Before(woken) && l.at.After(woken) {

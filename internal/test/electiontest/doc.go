@@ -1,32 +1,31 @@
-// Package electiontest checks elections among processes that are killed, stopped,
-// cut off and told to go, on any backend of leader. Candidates are child processes
-// of the test; operations are checked where they arrive, at an observer outside of all of
-// them, never by what a candidate believes. It needs Linux: the kernel tells when an
-// operation arrived.
+// Package electiontest checks elections among processes that are killed, stopped, cut off and asked to
+// resign, on any backend of leader. Candidates are child processes of the test. Operations are checked
+// where they arrive, at an observer outside of all candidates, never by what a candidate believes. The
+// package needs Linux: the kernel reports when an operation arrived.
 //
 // # The checks
 //
-// A leader acts every millisecond or so: it looks at its context, and sends the
-// observer a datagram with its term. The observer has two checks about each.
+// A leader acts about every millisecond: it checks its context, and sends the observer a datagram with
+// its term. The observer makes two checks of each datagram.
 //
-//   - An operation is late if it arrives after the first operation of a later term. Nothing excuses
-//     it, but for one that a process was about to do when it was stopped by a signal
-//     (it looked before it was woken) or by a busy machine (it looked before anybody else led, 50 ms
-//     or more ago), and what a Fault states as its Notice.
+//   - An operation is late if it arrives after the first operation of a later term. A Fault's Notice can
+//     excuse it. So can a stop of the process just before the operation: by a signal (the last check of
+//     the context was before it was woken), or by a busy machine (the check was before any other node
+//     led, 50 ms or more ago). Nothing else excuses it.
 //   - The fence accepts an operation unless it has seen a greater term. An accepted operation is stale if
-//     another has been accepted since that leader's last: none may be, whatever the
-//     fault. Stubborn leaders go on for a second after their context ended with operations that are
-//     meant for the fence alone.
+//     another leader's operation has been accepted since that leader's last. None may be stale, whatever
+//     the fault. Stubborn leaders continue for a second after their context ended, with operations that
+//     are only for the fence.
 //
-// Beside these, terms rise, one term has one leader, another leads within the bound of
-// the fault, events come in the order that package leader promises, and nothing is
-// held when all have stopped. Controls, with leaders that do not look at their context and
-// a fence that is open, must be found guilty: see Control.
+// In addition, terms rise, one term has one leader, another node leads within the bound of the fault,
+// events come in the order that package leader guarantees, and no lock is held when all have stopped.
+// Controls have leaders that do not check their context and an open fence. The checks must find their
+// errors: see Control.
 //
 // # How to write a setup
 //
-// A test binary says in TestMain which roles its children can play. A role makes a
-// backend from the settings of its job and stands for election with it:
+// In TestMain a test binary declares the roles of its children. A role makes a backend from the settings
+// of its job and joins the election with it:
 //
 //	func TestMain(m *testing.M) {
 //		electiontest.Main(map[string]electiontest.Role{"file": standOnFile}) // exits in a child
@@ -37,8 +36,8 @@
 //		return c.Stand(ctx, file.NewBackend(c.Settings["path"]), nil)
 //	}
 //
-// A test describes the setup, which is where the election lives, what can go
-// wrong there and how soon another leads then, and plays:
+// A test describes the setup: the location of the election, the faults that can occur there, and how soon
+// another node then leads. Then it plays:
 //
 //	func TestOneLeadsWhateverHappens(t *testing.T) {
 //		path := filepath.Join(t.TempDir(), "leader.json")
@@ -57,16 +56,15 @@
 //		})
 //	}
 //
-// Each Fault has two bounds: what passes before another can lead on the
-// fastest machine, such as the lease, and what the machine's speed decides, which may
-// take twenty times as long before a test fails. A setup whose nodes reach a server puts
-// a faultproxy before it for each node, with Node.Through, and can then be CutOff.
-// What happens to the server is an Outage of the setup's own. Its Strike stops the
-// server and starts it again; it is Survivable if the leader may go on leading.
+// Each Fault has two bounds. The first is the time before another node can lead on the fastest machine,
+// such as the lease. The second depends on the machine's speed, and may take twenty times as long before
+// a test fails. If nodes reach a server, the setup puts a faultproxy in front of it for each node, with
+// Node.Through; the nodes can then be CutOff. A fault of the server is the setup's own Outage. Its Strike
+// stops the server and starts it again. It is Survivable if the leader may continue to lead.
 //
-// Candidates that are no leader.Elector play a role too: it calls Child.Say with the
-// events of the log below, Child.Act while it leads, and Child.Obey. A Fault that they
-// promise nothing for does not Fit them.
+// Candidates that are not a leader.Elector play a role too. The role calls Child.Say with the events of
+// the log below, Child.Act while it leads, and Child.Obey. A Fault without guarantees for such candidates
+// does not Fit them.
 //
 //	acquired TERM    recovered TERM    released TERM    lost TERM [error]
 //	follows          somebody else leads

@@ -9,41 +9,41 @@ import (
 	"github.com/pglatch/pglatch/internal/test/faultproxy"
 )
 
-// A Fault is what happens to a leader in a round.
+// A Fault is an incident that hits a leader in a round.
 type Fault struct {
 	Name string
 
-	// Strike makes it happen to a node. undo makes it good, once there is a successor.
-	// It must not be nil.
+	// Strike applies the fault to a node. undo repairs it, once there is a successor. undo must not
+	// be nil.
 	Strike func(c *Cluster, n *Node) (undo func())
 
-	// Outage: it happens to all nodes, and is over when Strike returns, from when on the
-	// bounds are counted.
+	// Outage: the fault hits all nodes, and is over when Strike returns; the bounds count from then
+	// on.
 	Outage bool
 
-	// Survivable: the leader may go on leading, so that no successor is waited for.
+	// Survivable: the leader may continue to lead, so the round does not wait for a successor.
 	Survivable bool
 
-	// Fits says for which candidates anything is promised then. nil = for all.
+	// Fits reports for which candidates there is a guarantee. nil = for all.
 	Fits func(Job) bool
 
-	// Fixed is how long after it another leads at the latest, but for what the machine's
-	// speed decides, which is Quick: that may take much longer before a test fails.
+	// Fixed is the longest time until another node leads, without the part that depends on the
+	// machine's speed. That part is Quick: it may take much longer before a test fails.
 	Fixed, Quick time.Duration
 
-	// Notice is how long a leader may act after its successor's first act. A context
-	// ends before others can lead, if it is the leader who decides or a lease that ends,
-	// so that it is 0; but a server that ends a leadership tells the leader after the fact.
+	// Notice is how long a leader may act after its successor's first act. If the leader decides,
+	// or a lease ends, the context ends before others can lead, so Notice is 0. A server that ends
+	// a leadership notifies the leader only afterwards.
 	Notice time.Duration
 }
 
-// bound is how long after the fault another leads at the latest, on a machine that is
-// slower by a factor.
+// bound is the longest time from the fault until another node leads, on a machine that is slower by
+// a factor.
 func (f Fault) bound(noise int) time.Duration { return f.Fixed + time.Duration(noise)*f.Quick }
 
 func (f Fault) fits(j Job) bool { return f.Fits == nil || f.Fits(j) }
 
-// Killed is kill -9. The process is started again.
+// Killed is kill -9. The process is restarted.
 func Killed(fixed, quick time.Duration) Fault {
 	return Fault{Name: "killed", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.Kill()
@@ -64,7 +64,7 @@ func Suspended(fixed, quick time.Duration) Fault {
 	}}
 }
 
-// CutOff is a silent cut of a node's Proxy: nothing arrives, and nobody is told.
+// CutOff is a silent cut of a node's Proxy: no data arrives, and no end is notified.
 func CutOff(fixed, quick time.Duration) Fault {
 	return Fault{Name: "cut off", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.Proxy.Set(faultproxy.Hold)
@@ -72,7 +72,7 @@ func CutOff(fixed, quick time.Duration) Fault {
 	}}
 }
 
-// Deposed is a leader that steps down.
+// Deposed makes a leader step down.
 func Deposed(fixed, quick time.Duration) Fault {
 	return Fault{Name: "deposed", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.tell(tellStepDown)
@@ -80,7 +80,7 @@ func Deposed(fixed, quick time.Duration) Fault {
 	}}
 }
 
-// Retired is a process that stops in good order, and is started again.
+// Retired makes a process stop in good order; it is restarted.
 func Retired(fixed, quick time.Duration) Fault {
 	return Fault{Name: retired, Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.tell(tellStop)

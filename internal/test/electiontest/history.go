@@ -11,12 +11,12 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// An operation is one thing that a leader does to the outside world.
+// An operation is one act of a leader in the outside world.
 type operation struct {
 	node, pid int
 	term      leader.Term
-	n         uint64    // of the term, from 1; 0 = after its end, for the fence alone
-	looked    time.Time // when its node looked at its context the last time before
+	n         uint64    // within the term, from 1; 0 = after its end, only for the fence
+	looked    time.Time // when its node last checked its context
 	at        time.Time // when it arrived, by the kernel's clock
 }
 
@@ -38,18 +38,18 @@ func decodeOperation(b []byte, at time.Time) operation {
 	}
 }
 
-// A leadership is a term as the observer saw it.
+// A leadership is the observer's view of a term.
 type leadership struct {
 	term       leader.Term
 	node, pid  int
 	began      time.Time // its first operation
 	last       time.Time // its last, so far
 	operations int
-	sent       uint64 // operations, as far as is known
+	sent       uint64 // number of known operations
 	after      string // the fault during which it began
 }
 
-// A late operation came after the first one of a later term.
+// A lateOperation came after the first one of a later term.
 type lateOperation struct {
 	operation
 	successor leadership
@@ -62,15 +62,15 @@ func (l lateOperation) String() string {
 		l.node, l.term, l.by(), l.successor.node, l.successor.term, l.successor.after, l.at.Sub(l.looked))
 }
 
-// A fence is what receives operations and compares terms: it accepts none below the
-// greatest that it has seen. Its checker does not compare terms.
+// A fence receives operations and compares terms: it accepts none below the greatest that it has
+// seen. Its checker does not compare terms.
 type fence struct {
 	open    bool // accepts everything: the control
 	highest leader.Term
 
 	accepted, refused int
 	last              writer          // of the last accepted operation
-	over              map[writer]bool // writers after whom others came
+	over              map[writer]bool // writers that were followed by others
 	stale             []string
 }
 

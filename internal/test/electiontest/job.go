@@ -12,36 +12,36 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// The times of all candidates, and of tests.
+// The time settings of all candidates, and of tests.
 const (
 	Lease        = time.Second
-	RenewTimeout = Lease / 3 // what 0 means
+	RenewTimeout = Lease / 3 // the default
 	Retry        = 200 * time.Millisecond
 	RetryAtMost  = Retry * 12 / 10 // with its jitter
 
 	Patience = 60 * time.Second // how long a test waits for an event
 
-	defiance = time.Second // how long stubborn and reckless nodes go on
+	defiance = time.Second // how long stubborn and reckless nodes continue
 )
 
-const jobVariable = "PGLATCH_TEST_JOB" // set in the environment of a child: its job
+const jobVariable = "PGLATCH_TEST_JOB" // a child's environment variable with its job
 
-// A Job is what a child process is told to do, through its environment.
+// A Job is a child process's task, from its environment.
 type Job struct {
-	Role     string            `json:"role"` // of those given to Main
+	Role     string            `json:"role"` // one of the roles passed to Main
 	Node     int               `json:"node"`
 	Settings map[string]string `json:"settings"` // what the role needs
 	Observer string            `json:"observer"`
 	Grace    time.Duration     `json:"grace"` // ReconnectGrace
-	// Stubborn nodes go on after the end of their term with what is fenced.
+	// Stubborn nodes continue fenced operations after the end of their term.
 	Stubborn bool `json:"stubborn"`
-	// Busy nodes look at their context all the time.
+	// Busy nodes check their context all the time.
 	Busy bool `json:"busy"`
-	// Reckless nodes do not look at their context.
+	// Reckless nodes do not check their context.
 	Reckless bool `json:"reckless"`
 }
 
-// Config is that of the job's Elector on a backend.
+// Config is the configuration of the job's Elector on a backend.
 func (j Job) Config(backend leader.Backend) leader.Config {
 	return leader.Config{
 		Name: "election", Backend: backend, Identity: j.Identity(),
@@ -50,15 +50,14 @@ func (j Job) Config(backend leader.Backend) leader.Config {
 	}
 }
 
-// Identity tells this process from others.
+// Identity identifies this process.
 func (j Job) Identity() string { return fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()) }
 
-// A Role is how a child takes part in an election, until it is told to stop or ctx
-// ends.
+// A Role is how a child takes part in an election, until it is asked to stop or ctx ends.
 type Role func(ctx context.Context, c *Child) error
 
-// Main plays a role and exits if this process is a child; else it does nothing. To be
-// called first in TestMain.
+// Main plays a role and exits if this process is a child. Otherwise it does nothing. Call it first
+// in TestMain.
 func Main(roles map[string]Role) {
 	text := os.Getenv(jobVariable)
 	if text == "" {

@@ -11,11 +11,11 @@ import (
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
-// A log is what the processes of a node said.
+// A log is the output of a node's processes.
 type log struct {
 	mu      sync.Mutex
 	changed chan struct{}
-	said    map[string]int // lines by first word
+	said    map[string]int // number of lines by first word
 	ended   bool
 
 	leads   bool        // acquired, and not yet released or lost
@@ -47,7 +47,7 @@ func (l *log) notifyLocked() {
 	l.changed = make(chan struct{})
 }
 
-// add takes a line, and checks the order of events.
+// add adds a line, and checks the order of events.
 func (l *log) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +59,7 @@ func (l *log) add(line string) {
 	l.notifyLocked()
 }
 
-// judgeLocked returns what is wrong about a line.
+// checkLocked returns what is wrong with a line.
 func (l *log) checkLocked(word, rest string) (wrong string) {
 	led := l.leads
 	switch word {
@@ -97,7 +97,7 @@ func (l *log) checkLocked(word, rest string) (wrong string) {
 	return ""
 }
 
-// riseLocked notes a term and reports whether it is later than the one before.
+// riseLocked records a term and reports whether it is later than the previous one.
 func (l *log) riseLocked(text string) bool {
 	term, err := driver.ParseTerm(text)
 	rises := err == nil && term.Compare(l.term) > 0

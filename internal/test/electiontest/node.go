@@ -21,28 +21,28 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// What a parent tells its children.
+// A parent's commands to its children.
 const (
 	tellStepDown = "step down"
 	tellStop     = "stop"
 )
 
-// A Node is a candidate in a process of its own.
+// A Node is a candidate in a separate process.
 type Node struct {
 	Job   Job
-	Proxy *faultproxy.Proxy // its way to the server; nil = there is none
-	// Prefix is put before the command line, and has to exec it, as "ip netns exec x" does.
+	Proxy *faultproxy.Proxy // its connection to the server; nil = none
+	// Prefix precedes the command line. It must exec the command, as "ip netns exec x" does.
 	Prefix []string
 
 	t       *testing.T
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	stopped chan struct{} // closed when the process has said its last
+	stopped chan struct{} // closed when the output of the process has ended
 	log     *log
 }
 
-// Through puts a proxy of the node's own before the server of a URL, and returns the
-// URL by which the node reaches it.
+// Through puts a new proxy for the node in front of the server of a URL, and returns the URL by
+// which the node reaches it.
 func (n *Node) Through(server string) string {
 	n.t.Helper()
 	u, err := url.Parse(server)
@@ -55,23 +55,22 @@ func (n *Node) Through(server string) string {
 	return through
 }
 
-// NewNode makes a node that no game knows of. Its process is not started.
+// NewNode returns a node outside of any game. Its process is not started.
 func NewNode(t *testing.T, job Job) *Node {
 	t.Helper()
 	return &Node{t: t, Job: job, log: newLog()}
 }
 
-// Start starts the process, after the one before has ended. It is killed at the end of
-// the test.
+// Start starts the process, after the previous one has ended. It is killed at the end of the test.
 func (n *Node) Start() {
 	n.t.Helper()
 	text, err := json.Marshal(n.Job)
 	require.NoError(n.t, err)
 	line := append(slices.Clone(n.Prefix), os.Args[0])
 	n.cmd = exec.CommandContext(n.t.Context(), line[0], line[1:]...)
-	// The race detector's second of sleep at an exit would be the longest part of many.
+	// The race detector's second of sleep at exit would dominate many tests.
 	n.cmd.Env = append(os.Environ(), jobVariable+"="+string(text), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	if n.Job.Busy { // on one processor, where nothing runs beside the goroutine that looks
+	if n.Job.Busy { // on one processor, where no other goroutine runs beside the one that checks
 		n.cmd.Env = append(n.cmd.Env, "GOMAXPROCS=1")
 	}
 	n.cmd.Stderr = os.Stderr
@@ -104,7 +103,7 @@ func (n *Node) Signal(s os.Signal) {
 	require.NoError(n.t, n.cmd.Process.Signal(s))
 }
 
-// Kill ends the process as kill -9 does.
+// Kill ends the process like kill -9.
 func (n *Node) Kill() {
 	n.t.Helper()
 	n.Signal(syscall.SIGKILL)
@@ -152,43 +151,41 @@ func (n *Node) Said(words ...string) (count int) {
 	return count
 }
 
-// Counted is the sum of what the node's processes counted under a name.
+// Counted returns the total that the node's processes counted under a name.
 func (n *Node) Counted(name string) int {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
 	return n.log.counts[name]
 }
 
-// Faulty returns the lines of the node's log that must not be.
+// Faulty returns the forbidden lines of the node's log.
 func (n *Node) Faulty() []string {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
 	return slices.Clone(n.log.faulty)
 }
 
-// PID is that of the node's last process.
+// PID is the process id of the node's last process.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 
-// Term is the last that the node said.
+// Term is the node's last reported term.
 func (n *Node) Term() leader.Term {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
 	return n.log.term
 }
 
-// LastError is the last that the node said.
+// LastError is the node's last reported error.
 func (n *Node) LastError() string {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
 	return n.log.failure
 }
 
-// standing counts how often the node found that somebody else leads, or began to
-// lead.
+// standing counts how often the node found another leader, or began to lead.
 func (n *Node) standing() int { return n.Said("follows", "acquired", "recovered") }
 
-// awaitStanding waits until the node takes part again: see standing. A leader has
-// nothing more to say.
+// awaitStanding waits until the node takes part again: see standing. A leader reports nothing more.
 func (n *Node) awaitStanding(before int, leads func(node int) bool) {
 	n.t.Helper()
 	timeout := time.After(Patience)

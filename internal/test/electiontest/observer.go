@@ -14,8 +14,8 @@ import (
 	"github.com/pglatch/pglatch/leader"
 )
 
-// An observer receives the operations of all nodes in one queue of the kernel, in the order
-// in which they happen.
+// An observer receives the operations of all nodes in one queue of the kernel, in the order in
+// which they occur.
 type observer struct {
 	queue *Queue
 
@@ -24,7 +24,7 @@ type observer struct {
 	during      string        // the fault of this round
 	leaderships []leadership  // by term
 	late        []lateOperation
-	faulty      []string // what must not be, whatever happens
+	faulty      []string // errors under any circumstances
 	fence       fence
 }
 
@@ -64,8 +64,7 @@ func (o *observer) see(op operation) {
 	}
 }
 
-// begin says which fault comes now, and returns the leadership that it meets, the
-// latest.
+// begin records the current fault, and returns the leadership that it hits, the latest.
 func (o *observer) begin(fault string) leadership {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +78,7 @@ func (o *observer) openFence() {
 	o.fence.open = true
 }
 
-// leads reports whether a node is the last that began to lead.
+// leads reports whether a node is the latest that began to lead.
 func (o *observer) leads(node int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +93,7 @@ func (o *observer) latestLocked() leadership {
 	return o.leaderships[len(o.leaderships)-1]
 }
 
-// awaitTerm waits for the first operation of a term after another.
+// awaitTerm waits for the first operation of a later term.
 func (o *observer) awaitTerm(t *testing.T, after leader.Term) leadership {
 	t.Helper()
 	timeout := time.After(Patience)
@@ -113,7 +112,7 @@ func (o *observer) awaitTerm(t *testing.T, after leader.Term) leadership {
 	}
 }
 
-// awaitOperation waits for an operation of the latest term after a moment.
+// awaitOperation waits for an operation of the latest term after a given time.
 func (o *observer) awaitOperation(t *testing.T, after time.Time) (last leadership) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -125,7 +124,7 @@ func (o *observer) awaitOperation(t *testing.T, after time.Time) (last leadershi
 	return last
 }
 
-// drain takes what was late, and what is wrong in any case.
+// drain returns and clears the late operations, and the other errors.
 func (o *observer) drain() (operations []lateOperation, faulty []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,7 +133,7 @@ func (o *observer) drain() (operations []lateOperation, faulty []string) {
 	return operations, faulty
 }
 
-// verdict is that of the fence.
+// verdict returns the result of the fence.
 func (o *observer) verdict() (accepted, refused int, stale []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

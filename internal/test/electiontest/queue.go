@@ -12,15 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Queue receives the datagrams of all nodes on a socket of loopback, in the order in which they
-// arrive at the kernel, each with the kernel's time.
+// A Queue receives the datagrams of all nodes on a loopback socket, in the order in which they arrive at the
+// kernel, each with the kernel's time.
 type Queue struct {
 	conn *net.UDPConn
 	done chan struct{}
 }
 
-// NewQueue opens a queue of datagrams of one size, until the end of the test. see is called for each, by one
-// goroutine.
+// NewQueue opens a queue of datagrams of one size, until the end of the test. One goroutine calls see for
+// each.
 func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *Queue {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -29,7 +29,7 @@ func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(fd uintptr) {
 		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_TIMESTAMPNS, 1)
-		// Root may have a long queue; anybody else has what the system allows.
+		// Root may have a long queue; other users get what the system allows.
 		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 8<<20)
 	}))
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *
 	return q
 }
 
-// Address is where datagrams are sent to.
+// Address is the destination for datagrams.
 func (q *Queue) Address() string { return q.conn.LocalAddr().String() }
 
 func (q *Queue) receive(size int, see func([]byte, time.Time)) {
@@ -61,7 +61,7 @@ func (q *Queue) receive(size int, see func([]byte, time.Time)) {
 	}
 }
 
-// arrival is the kernel's timestamp.
+// arrival returns the kernel's timestamp.
 func arrival(control []byte) time.Time {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {

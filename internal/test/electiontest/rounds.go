@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// perGame is how many rounds the same nodes play.
+// perGame is the number of rounds with the same nodes.
 const perGame = 5
 
-// Play plays the rounds that Rounds says on a setup, and checks: no term
-// outlives its end, whatever happens to leaders, and somebody leads again soon.
+// Play plays Rounds rounds on a setup. It checks that no term outlives its end, whatever hits
+// leaders, and that a node soon leads again.
 func Play(t *testing.T, s Setup) *Cluster {
 	t.Helper()
 	c := NewCluster(t, s)
@@ -42,8 +42,8 @@ func Play(t *testing.T, s Setup) *Cluster {
 	return c
 }
 
-// Control plays rounds of a fault with leaders that do not look at their context, and
-// an open fence: both checkers must find what they look for.
+// Control plays rounds of a fault with leaders that do not check their context, and with an open
+// fence: both checkers must find errors.
 func Control(t *testing.T, s Setup, f Fault) {
 	t.Helper()
 	c := NewCluster(t, s)
@@ -60,7 +60,7 @@ func Control(t *testing.T, s Setup, f Fault) {
 	t.Logf("control: %d stale operations accepted by an open fence, such as: %s", len(stale), stale[0])
 }
 
-// draw takes a fault that fits the leader from a bag, in which each is once.
+// draw takes a fault that fits the leader from a bag that contains each fault once.
 func (c *Cluster) draw(bag *[]Fault) Fault {
 	leads := c.Nodes[c.observer.begin("").node].Job
 	i := slices.IndexFunc(*bag, func(f Fault) bool { return f.fits(leads) })
@@ -75,8 +75,8 @@ func (c *Cluster) draw(bag *[]Fault) Fault {
 	return f
 }
 
-// Round makes a fault happen to the leader and waits until there is a new one, and
-// the old one is back.
+// Round applies a fault to the leader and waits until there is a new leader, and the old one is
+// back.
 func (c *Cluster) Round(f Fault) {
 	c.T.Helper()
 	<-time.After(time.Duration(c.Random.Int64N(int64(200 * time.Millisecond))))
@@ -121,8 +121,8 @@ func (c *Cluster) Round(f Fault) {
 		len(c.Nodes), before.node, before.term, f.Name, cmp.Or(also.Name, "well"), after.node, took.Round(time.Millisecond))
 }
 
-// strikeAnother makes a fault happen, sometimes, to one that follows, or has just
-// begun to lead. Its bounds are the longest of all that can happen.
+// strikeAnother sometimes applies a fault to a node that follows, or has just begun to lead. Its
+// bounds are the longest of all possible faults.
 func (c *Cluster) strikeAnother(leads int) (f Fault, n *Node, undo func()) {
 	if len(c.Nodes) <= 2 || len(c.setup.Also) == 0 || c.Random.IntN(3) != 0 {
 		return f, nil, func() {}
@@ -139,7 +139,7 @@ func (c *Cluster) strikeAnother(leads int) (f Fault, n *Node, undo func()) {
 	return f, n, undo
 }
 
-// note counts a round.
+// note records a round.
 func (c *Cluster) note(f Fault, before, after leadership, took time.Duration, bound func(int) time.Duration) {
 	c.T.Helper()
 	assert.LessOrEqual(c.T, took, bound(20), "until somebody led again: %s", f.Name)

@@ -1,5 +1,5 @@
-// Package faultproxy is a TCP proxy that loses, delays and resets what it
-// carries, for tests of what happens when a network does.
+// Package faultproxy is a TCP proxy that loses, delays and resets its connections' data, for tests of
+// network faults.
 package faultproxy
 
 import (
@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// A Mode is what a Proxy does with the bytes that it carries.
+// A Mode is a Proxy's treatment of the bytes that it carries.
 type Mode uint8
 
-// The modes of a Proxy. Held bytes, and the end of a connection, are delivered
-// when the mode allows it again, as after a healed partition of a network.
+// The modes of a Proxy. Held bytes, and the end of a connection, are delivered when the mode allows it
+// again, as after a healed network partition.
 const (
 	Pass Mode = iota
 	Hold
-	HoldToServer // only what the client sends is held
-	HoldToClient // only what the server sends is held
+	HoldToServer // holds only the client's data
+	HoldToClient // holds only the server's data
 )
 
 // A Proxy carries TCP connections to one server. It is safe for concurrent use.
@@ -50,7 +50,7 @@ func New(ctx context.Context, target string) (*Proxy, error) {
 	return p, nil
 }
 
-// URL returns a connection URL with the proxy in the place of the server.
+// URL returns a connection URL with the proxy instead of the server.
 func (p *Proxy) URL(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Proxy) Set(mode Mode) {
 	p.changed = make(chan struct{})
 }
 
-// Delay delays all that is read from now on; 0 ends it.
+// Delay delays all data that is read from now on; 0 ends the delay.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *Proxy) Delay(d time.Duration) {
 func (p *Proxy) Reset() { p.reset(func(net.Conn) bool { return true }) }
 
 // ResetServer resets the server's ends of all connections, as a firewall can. The clients' ends follow when
-// the mode lets them hear of it.
+// the mode allows it.
 func (p *Proxy) ResetServer() {
 	p.reset(func(conn net.Conn) bool { return conn.RemoteAddr().String() == p.target })
 }
@@ -96,7 +96,7 @@ func (p *Proxy) reset(which func(net.Conn) bool) {
 	}
 }
 
-// Close ends all connections and blocks until nothing of the proxy is left.
+// Close ends all connections and blocks until all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	p.cancel()
 	_ = p.listener.Close()

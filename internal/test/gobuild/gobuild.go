@@ -1,5 +1,5 @@
-// Package gobuild compiles the programs that tests run with the flags of the test itself, so that go test and they share
-// what is compiled.
+// Package gobuild compiles programs for tests with the flags of the test itself, so that they share compiled packages
+// with go test.
 package gobuild
 
 import (
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Command returns a go build that has the race detector if this test has it.
+// Command returns a go build command with the race detector if this test has it.
 func Command(ctx context.Context, args ...string) *exec.Cmd {
 	if race {
 		args = slices.Insert(args, 0, "-race")

@@ -6,7 +6,7 @@ import (
 )
 
 // WriteExecutable writes a program, or a script, that the test then runs. No child of this process starts meanwhile:
-// between its fork and its exec a child would keep the file open for writing, and to run the file would fail with
+// between its fork and its exec a child would keep the file open for writing. Running the file would then fail with
 // "text file busy" (https://github.com/golang/go/issues/22315).
 func WriteExecutable(path string, content []byte) error {
 	syscall.ForkLock.RLock()

@@ -11,15 +11,15 @@ import (
 )
 
 // patience is how long goroutines may take to end after the tests. Those of other libraries (a closed connection of
-// net/http, a request of gocron's) end by themselves, on a busy machine seconds later; one that leaked never ends.
+// net/http, a request of gocron's) end on their own, on a busy machine seconds later. A leaked one never ends.
 const patience = 15 * time.Second
 
-// Main runs the tests of a package, fails if goroutines remain, and exits. The options are goleak's, for what the package
-// cannot end.
+// Main runs the tests of a package, fails if goroutines remain, and exits. The options are goleak's, for goroutines
+// that the package cannot end.
 func Main(m *testing.M, options ...goleak.Option) { os.Exit(Check(m.Run(), options...)) }
 
-// Check returns the exit code of tests that ended with code: that, or 1 if they passed and goroutines remain. A test that
-// failed leaves goroutines, and a report about them would hide the failure.
+// Check returns the exit code for tests that ended with code: code itself, or 1 if they passed and goroutines remain. A
+// failed test leaves goroutines, and a report about them would hide the failure.
 func Check(code int, options ...goleak.Option) int {
 	if code != 0 {
 		return code

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package netns makes networks of network namespaces, for tests of what happens when one loses all that it
-// carries, and nobody is told. It needs root.
+// Package netns creates networks of network namespaces, for tests of a network that silently loses all its data. It
+// needs root.
 package netns
 
 import (
@@ -20,15 +20,15 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// A Network is a client, a router and a server in network namespaces of their own.
+// A Network is a client, a router and a server, each in a network namespace.
 type Network struct{ Client, Router, Server string }
 
 const serverAddr = "10.99.2.2"
 
-// networks counts those of this process, for their names.
+// networks counts this process's networks, for their names.
 var networks atomic.Int64
 
-// New makes a network that is removed at the end of the test.
+// New creates a network that is removed at the end of the test.
 func New(t *testing.T) Network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -74,7 +74,7 @@ func New(t *testing.T) Network {
 	return n
 }
 
-// StartServer starts PostgreSQL in the server's namespace. Its DSN leads there from the client's; local leads there from
+// StartServer starts PostgreSQL in the server's namespace. Its DSN is for the client's namespace; local is the DSN for
 // the namespace of this process.
 func (n Network) StartServer(t *testing.T) (server *pgserver.Server, local string) {
 	t.Helper()
@@ -82,8 +82,7 @@ func (n Network) StartServer(t *testing.T) (server *pgserver.Server, local strin
 	return server, fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", server.SocketDir(), server.Port())
 }
 
-// Forward heals the network, or makes a black hole of it: nothing is refused, and
-// nothing arrives.
+// Forward heals the network, or turns it into a black hole that refuses nothing and delivers nothing.
 func (n Network) Forward(t *testing.T, on bool) {
 	t.Helper()
 	value := "0"

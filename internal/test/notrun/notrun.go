@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Skip skips a test and says why, in words that gotest prints. In CI, where every test must run, it fails the test.
+// Skip skips a test with the reason why, in words that gotest prints. In CI, where every test must run, it fails the
+// test.
 func Skip(tb testing.TB, why string) {
 	tb.Helper()
 	end := tb.Skipf
@@ -17,7 +18,8 @@ func Skip(tb testing.TB, why string) {
 	end("NOT RUN: %s: %s", tb.Name(), why)
 }
 
-// Program returns the path of a program, by the first of its names that this machine has. Without one it skips the test.
+// Program returns the path of a program, by the first of names that exists on this machine. Without one it skips the
+// test.
 func Program(tb testing.TB, why string, names ...string) (path string) {
 	tb.Helper()
 	for _, name := range names {

@@ -1,5 +1,5 @@
-// Package overlap cuts a node off that runs a command, and sees whether the command goes on
-// when that of the next node runs.
+// Package overlap cuts off a node that runs a command, and checks whether the command still runs when the next node's
+// command does.
 package overlap
 
 import (
@@ -23,20 +23,20 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// Patience bounds what must happen soon on a slow and busy machine.
+// Patience is the time limit for short events on a slow and busy machine.
 const Patience = 60 * time.Second
 
 // Lease is the lease of the elections whose leader is cut off.
 const Lease = 5 * time.Second
 
-// A Pair is two nodes of which one at a time may run its command. The commands ignore
-// TERM and note their operations, in the order in which they happen, in one file. The network of the first goes through the proxy.
+// A Pair is two nodes, only one of which may run its command at a time. The commands ignore TERM and record their
+// operations, in the order in which they occur, in one file. The network of the first node goes through the proxy.
 type Pair struct {
 	*testing.T
 	dsn        string
 	operations string
 	proxy      *faultproxy.Proxy
-	Old        bool                      // with the times that did not fit
+	Old        bool                      // uses the times that did not fit
 	join       func(d *Pair, dsn string) // starts a node with d.start
 }
 
@@ -52,7 +52,7 @@ func New(t *testing.T, join func(d *Pair, dsn string)) *Pair {
 	return d
 }
 
-// Deaf is a command that ignores TERM and notes its operations.
+// Deaf is a command that ignores TERM and records its operations.
 func (d *Pair) Deaf() supervise.Command {
 	return supervise.Command{
 		Args:       []string{"/bin/sh", "-c", `trap "" TERM; while :; do echo $$ >> ` + d.operations + `; sleep 0.01; done`},
@@ -60,13 +60,13 @@ func (d *Pair) Deaf() supervise.Command {
 	}
 }
 
-// Start starts what runs commands, and ends it and them at the end of the test.
+// Start runs run, which runs commands, and ends it and the commands at the end of the test.
 func (d *Pair) Start(run func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var node sync.WaitGroup
 	node.Go(func() { run(ctx) })
 	d.Cleanup(func() {
-		for _, pid := range d.all() { // which a signal of the program would have reached
+		for _, pid := range d.all() { // a signal of the program would have reached them
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
 		cancel()
@@ -74,7 +74,7 @@ func (d *Pair) Start(run func(ctx context.Context)) {
 	})
 }
 
-// all are the commands that acted, by their process ids, in the order of the operations.
+// all returns the process ids of the commands that acted, in the order of the operations.
 func (d *Pair) all() (operations []int) {
 	d.Helper()
 	data, err := os.ReadFile(d.operations)
@@ -98,8 +98,8 @@ func (d *Pair) eventually(condition func() bool, what string) {
 	require.Eventually(d, condition, Patience, 5*time.Millisecond, what)
 }
 
-// cut cuts the first node off and returns how many operations it did after its successor's
-// first. late is by how much a goroutine that was due had to wait meanwhile, at most.
+// cut cuts the first node off and returns how many operations it did after its successor's first. late is the longest
+// time that a due goroutine had to wait meanwhile.
 func (d *Pair) cut() (overlap int, late time.Duration) {
 	d.Helper()
 	url, err := d.proxy.URL(d.dsn)
@@ -135,8 +135,7 @@ func (d *Pair) cut() (overlap int, late time.Duration) {
 	return overlap, lateness()
 }
 
-// measureLateness measures, until the returned function is called, how long a timer
-// that is due has to wait for a processor.
+// measureLateness measures, until worst is called, how long a due timer waits for a processor.
 func measureLateness() (worst func() time.Duration) {
 	quit, result := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -157,13 +156,13 @@ func measureLateness() (worst func() time.Duration) {
 	return func() time.Duration { close(quit); return <-result }
 }
 
-// RequireNone cuts nodes off until the machine was not too busy to judge it.
+// RequireNone cuts nodes off until an attempt in which the machine was not too busy for a verdict.
 func RequireNone(t *testing.T, join func(d *Pair, dsn string)) {
 	t.Helper()
 	for range 5 {
 		overlap, late := 0, time.Duration(0)
 		t.Run("cut", func(t *testing.T) { overlap, late = New(t, join).cut() })
-		if overlap > 0 && late > Lease/child.ClockShare/4 { // the kernel had signals to deliver meanwhile, too
+		if overlap > 0 && late > Lease/child.ClockShare/4 { // the kernel also had to deliver signals meanwhile
 			t.Logf("%d operations overlap, and this machine was too busy to run what was due for %v: beginning again", overlap, late)
 			continue
 		}

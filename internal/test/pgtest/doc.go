@@ -1,5 +1,5 @@
-// Package pgtest gives tests a real PostgreSQL and each test a database of its own, because PostgreSQL's
-// advisory locks are shared by everything in one database.
+// Package pgtest gives tests a real PostgreSQL and a separate database each, because all sessions of one database
+// share PostgreSQL's advisory locks.
 //
 // A package of tests calls [Main] from its TestMain, and each test calls [DSN]:
 //
@@ -10,9 +10,9 @@
 //		conn, err := pgx.Connect(t.Context(), pgtest.DSN(t))
 //		...
 //
-// The server is that of PGLATCH_TEST_DATABASE_URL or TEST_DATABASE_URL, where only databases named pglatch_test_*
-// are made and dropped; without them one of package pgserver, started at the first DSN and removed at the end.
-// A test that stops, kills or configures its server takes one of its own from [StartServer].
-// Without any PostgreSQL the tests fail, and say how to get one; they are never skipped, except what is [Long],
-// in the short form of the tests.
+// The server is that of PGLATCH_TEST_DATABASE_URL or TEST_DATABASE_URL. There, only databases named
+// pglatch_test_* are created and dropped. Without these variables it is a server of package pgserver, started at
+// the first DSN and removed at the end. A test that stops, kills or configures its server takes a separate one
+// from [StartServer]. Without any PostgreSQL the tests fail, and say how to get one. They are never skipped,
+// except [Long] tests in the short form of the tests.
 package pgtest

@@ -17,13 +17,13 @@ var databases atomic.Int64
 // timeout bounds one step of preparation on a slow and busy machine, including a download.
 const timeout = 5 * time.Minute
 
-// shortDatabases is how many databases a package gets in the short form of the tests: a pass through
-// PostgreSQL, in a time that does not grow with the tests.
+// shortDatabases is how many databases a package gets in the short form of the tests: the tests with
+// PostgreSQL then take a time that does not grow with their number.
 const shortDatabases = 10
 
-// DSN is the URL of an empty database that only this test uses. It is dropped at the end of the test, with
-// whatever connections are left. Without a PostgreSQL the test fails. In the short form of the tests, go test
-// -short, the first ten calls of a package get one, and what comes later is skipped.
+// DSN is the URL of an empty database that only this test uses. It is dropped at the end of the test, even
+// with open connections. Without a PostgreSQL the test fails. In the short form of the tests, go test -short,
+// the first ten calls of a package get one, and tests with later calls are skipped.
 func DSN(tb testing.TB) string {
 	tb.Helper()
 	if databases.Add(1) > shortDatabases {

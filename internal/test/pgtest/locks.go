@@ -9,9 +9,9 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// CountLocks counts the advisory locks of a connection's database, granted and waited for.
-// The turnstiles of the keys, and of all keys that are locked, are not counted as granted:
-// whoever waits for one waits for its key.
+// CountLocks counts the advisory locks of a connection's database, granted and waited for. It does
+// not count as granted the turnstiles of the keys, and of all locked keys: a waiter for a turnstile
+// waits for its key.
 func CountLocks(ctx context.Context, conn *pgx.Conn, keys ...namespace.Key) (granted, waiting int, err error) {
 	rows, err := conn.Query(ctx, `SELECT classid::int8, objid::int8, objsubid, granted FROM pg_locks
 		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)

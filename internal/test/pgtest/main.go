@@ -12,12 +12,12 @@ import (
 )
 
 // Main runs the tests of a package, removes the package's server, fails if goroutines remain, and exits.
-// The options are goleak's, for what the package cannot end.
+// The options are goleak's, for goroutines that the package cannot end.
 func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(Run(m, options...))
 }
 
-// Run is Main without the exit: it returns the exit code, for a package that has more to remove.
+// Run is Main without the exit: it returns the exit code, for a package with further cleanup.
 func Run(m *testing.M, options ...goleak.Option) int {
 	soak.Repeatable()
 	code := m.Run()

@@ -13,12 +13,12 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// shared is the one server of this test binary. The process is the scope here: TestMain and the tests of a
+// shared is the one server of this test binary. Its scope is the process: TestMain and the tests of a
 // package have nothing else in common.
 var shared sharedServer
 
-// A sharedServer is opened by the first test that needs it, so that a package or a fuzz worker that needs no
-// database starts none.
+// A sharedServer is opened by the first test that needs it. A package or a fuzz worker without a database
+// starts none.
 type sharedServer struct {
 	mu     sync.Mutex
 	opened bool

@@ -1,3 +1,3 @@
-// Package seams reads docs/seams.md, the table of what meets what, and holds it to the tests of the tree: each that
-// it names exists, is not always skipped, and passed in a run.
+// Package seams reads docs/seams.md, the table of feature combinations, and compares it with the tests of the tree.
+// Each test in the table must exist, must not always be skipped, and must have passed in a run.
 package seams

@@ -10,8 +10,8 @@ import (
 
 const module = "github.com/pglatch/pglatch/"
 
-// Unproved returns the tests of the cells that did not pass in a run, by the results that command gotest wrote. A
-// test that passed once proves its cell, also if another run skipped it.
+// Unproved returns the tests of the cells that did not pass in a run, according to the results of command gotest.
+// A test that passed once proves its cell, even if another run skipped it.
 func Unproved(cells []Cell, results io.Reader) (tests []string, err error) {
 	last := map[string]string{}
 	lines := bufio.NewScanner(results)

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Surroundings are what each feature meets beside the other features.
+// Surroundings are what each feature is combined with, apart from the other features.
 var Surroundings = []string{
 	"poolers", "standby", "promotion", "two clients", "two databases", "two versions", "hostile role", "old schema", "stopped process", "slow server", "resend",
 }
 
-// A Cell says what holds a feature where it meets something.
+// A Cell lists the tests of a feature in one combination.
 type Cell struct {
 	Feature, Meets string
-	Cannot         bool     // the two cannot meet; the tests are of the refusal
+	Cannot         bool     // the two cannot be combined; the tests check the refusal
 	Tests          []string // "advisory.TestName", by the directory of the package
 }
 
@@ -52,7 +52,8 @@ func Read(r io.Reader) (features []string, cells []Cell, err error) {
 	return features, cells, lines.Err()
 }
 
-// Missing returns the pairs that have no cell: each feature meets all surroundings, and each feature after it.
+// Missing returns the pairs without a cell: each feature needs one for all surroundings, and for each feature
+// after it.
 func Missing(features []string, cells []Cell) (pairs []string) {
 	for i, f := range features {
 		for _, meets := range slices.Concat(Surroundings, features[i+1:]) {

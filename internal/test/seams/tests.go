@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Tests returns the tests of the tree below root, in all modules and whatever their build tags: "advisory.TestName",
-// by the directory of the package. The value says that the test begins with a skip, so that it never runs.
+// Tests returns the tests of the tree below root, in all modules and with any build tags: "advisory.TestName", by
+// the directory of the package. The value is true if the test begins with a skip, so that it never runs.
 func Tests(root string) (map[string]bool, error) {
 	tests := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -40,7 +40,7 @@ func Tests(root string) (map[string]bool, error) {
 	return tests, err
 }
 
-// skips reports whether a statement of the function itself, not one in a condition, skips it.
+// skips reports whether a statement of the function itself, outside of any condition, skips it.
 func skips(f *ast.FuncDecl) bool {
 	for _, s := range f.Body.List {
 		e, ok := s.(*ast.ExprStmt)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// AwaitMessages waits until a lock that is released at one server wakes who waits at another,
-// which never looks by itself.
+// AwaitMessages waits until the release of a lock at one server wakes a waiter at another, which
+// never polls.
 func AwaitMessages(tb testing.TB, from, to Peer) {
 	tb.Helper()
 	const wait = 3 * time.Second // at its end it asks once more

@@ -13,8 +13,8 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// NewPeers are servers that know of each other, one on each of the stores, and what they say,
-// which is heard through another one.
+// NewPeers returns servers that know of each other, one on each of the stores. heard receives their
+// messages, through another messenger.
 func NewPeers(tb testing.TB, poll time.Duration, through lease.Messenger, stores ...lease.Store) (peers []Peer, heard *Tap) {
 	tb.Helper()
 	heard = NewTap(tb, through)
@@ -26,8 +26,8 @@ func NewPeers(tb testing.TB, poll time.Duration, through lease.Messenger, stores
 	return peers, heard
 }
 
-// RequireOneLine requires that those who wait at two servers, which do not look by themselves, are
-// served in the order in which they came.
+// RequireOneLine requires that waiters at two servers, which do not poll, are served in the order
+// in which they came.
 func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
 	t.Helper()
 	held, err := peers[0].Client.Acquire(t.Context(), Ask("job", "holder"))
@@ -57,8 +57,8 @@ func RequireOneLine(t *testing.T, peers []Peer, heard *Tap) {
 	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
 }
 
-// RequireNoLine is the control: servers on stores that are hidden behind a Spy, which is no
-// lease.Messenger, tell each other nothing.
+// RequireNoLine is the control: servers on stores behind a Spy, which is not a lease.Messenger,
+// send each other no messages.
 func RequireNoLine(t *testing.T, one, other lease.Store) {
 	t.Helper()
 	asked := make(chan struct{}, 2)
@@ -78,8 +78,8 @@ func RequireNoLine(t *testing.T, one, other lease.Store) {
 	assert.GreaterOrEqual(t, <-waited, wait)
 }
 
-// HandOvers passes one lock to and fro between two servers, b.N times. Each time is from when a
-// client asks one to release it until the client that waits at the other has it.
+// HandOvers passes one lock back and forth between two servers, b.N times. Each time is from a
+// client's request to release it at one until the client that waits at the other has it.
 func HandOvers(b *testing.B, peers []Peer, heard *Tap) (times []time.Duration) {
 	b.Helper()
 	held, err := peers[0].Client.Acquire(b.Context(), Ask("job", "first"))
@@ -103,7 +103,7 @@ func HandOvers(b *testing.B, peers []Peer, heard *Tap) (times []time.Duration) {
 	return times
 }
 
-// ReportTimes reports the median and the 99th percentile, whose names begin with what.
+// ReportTimes reports the median and the 99th percentile, with names that begin with what.
 func ReportTimes(b *testing.B, what string, times []time.Duration) {
 	b.Helper()
 	slices.Sort(times)

@@ -20,16 +20,16 @@ import (
 type Peer struct {
 	Server *leaseserver.Server
 	Client *leasehttp.Client
-	Stop   context.CancelFunc // what it hears and says
+	Stop   context.CancelFunc // stops its messages
 }
 
-// NewPeer starts one that looks by itself each poll, never if that is negative.
+// NewPeer starts a peer that polls at this interval, never if it is negative.
 func NewPeer(tb testing.TB, store lease.Store, poll time.Duration) Peer {
 	tb.Helper()
 	return NewPeerOf(tb, leaseserver.Config{Store: store, PollInterval: poll})
 }
 
-// NewPeerOf starts one.
+// NewPeerOf starts a peer.
 func NewPeerOf(tb testing.TB, c leaseserver.Config) Peer {
 	tb.Helper()
 	server, h := Serve(tb, c)
@@ -41,14 +41,14 @@ func NewPeerOf(tb testing.TB, c leaseserver.Config) Peer {
 	return Peer{server, Client(tb, h, leasehttp.ClientConfig{}), cancel}
 }
 
-// A Tap hears what the servers of a store say.
+// A Tap receives the messages of a store's servers.
 type Tap struct {
 	tb  testing.TB
 	mu  sync.Mutex
 	all map[string]bool
 }
 
-// NewTap returns when it listens.
+// NewTap returns a Tap when it listens.
 func NewTap(tb testing.TB, m lease.Messenger) *Tap {
 	tb.Helper()
 	x := &Tap{tb: tb, all: make(map[string]bool)}
@@ -91,7 +91,7 @@ func (x *Tap) Await(kind string, n int) {
 	}, Bound, time.Millisecond, "%s", kind)
 }
 
-// awaitOrder waits until so many servers have heard of so many who wait: each says that with its key clock.
+// awaitOrder waits until this many servers know of this many waiters: each reports that with its key clock.
 func (x *Tap) awaitOrder(servers int, waiters uint64) {
 	x.tb.Helper()
 	require.Eventually(x.tb, func() bool {

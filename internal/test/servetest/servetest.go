@@ -25,10 +25,10 @@ const (
 	// Long is a TTL that does not end while a test runs.
 	Long = time.Hour
 
-	// Bound is how long anything may take that should come soon.
+	// Bound is the time limit for short events.
 	Bound = 20 * time.Second
 
-	// Token is one that a server may have.
+	// Token is a valid token for a server.
 	Token = "0123456789abcdef"
 )
 
@@ -38,7 +38,7 @@ func Serve(tb testing.TB, c leaseserver.Config) (*leaseserver.Server, *httptest.
 	if c.Store == nil {
 		c.Store = leasetest.NewStore()
 	}
-	if c.Registry == nil { // the server's own has the process, too, which takes long to gather
+	if c.Registry == nil { // the server's own has the process metrics too, which take long to gather
 		c.Registry = prometheus.NewRegistry()
 	}
 	s, err := leaseserver.New(c)
@@ -48,7 +48,7 @@ func Serve(tb testing.TB, c leaseserver.Config) (*leaseserver.Server, *httptest.
 	return s, h
 }
 
-// Client is a client of a server, or of the one that its config names.
+// Client returns a client of a server, or of the one that its config names.
 func Client(tb testing.TB, h *httptest.Server, c leasehttp.ClientConfig) *leasehttp.Client {
 	tb.Helper()
 	if h != nil {
@@ -60,12 +60,12 @@ func Client(tb testing.TB, h *httptest.Server, c leasehttp.ClientConfig) *leaseh
 	return cl
 }
 
-// Trust is how a client trusts a server's certificate.
+// Trust returns the TLS configuration of a client that trusts a server's certificate.
 func Trust(h *httptest.Server) *tls.Config {
 	return h.Client().Transport.(*http.Transport).TLSClientConfig
 }
 
-// Ask is a request for a lease that lasts.
+// Ask returns a request for a long lease.
 func Ask(name, holder string) lease.AcquireRequest {
 	return lease.AcquireRequest{Name: name, Holder: holder, TTL: Long}
 }
@@ -90,7 +90,7 @@ func Metric(tb testing.TB, s *leaseserver.Server, name string, labels ...string)
 	return sum
 }
 
-// Waiters is the gauge of requests that wait.
+// Waiters returns the gauge of waiting requests.
 func Waiters(tb testing.TB, s *leaseserver.Server) int {
 	tb.Helper()
 	return int(Metric(tb, s, "lock_waiters"))
@@ -102,14 +102,14 @@ func AwaitWaiters(tb testing.TB, s *leaseserver.Server, n int) {
 	require.Eventually(tb, func() bool { return Waiters(tb, s) == n }, Bound, time.Millisecond)
 }
 
-// A Spy counts what a store is asked, and answers with its error if it has one.
+// A Spy counts the requests to a store, and answers with its error if it has one.
 type Spy struct {
 	lease.Store
 
 	Acquires atomic.Int64
 	Err      error
-	Before   func() // an acquire; nil = nothing
-	After    func() // an acquire; nil = nothing
+	Before   func() // called before an acquire; nil = nothing
+	After    func() // called after an acquire; nil = nothing
 }
 
 // Acquire counts.

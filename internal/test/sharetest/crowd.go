@@ -18,7 +18,7 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// A Stay is the time in which somebody could trust a share.
+// A Stay is the time in which a client could rely on a share.
 type Stay struct {
 	Exclusive  bool
 	Slot       int
@@ -26,8 +26,8 @@ type Stay struct {
 	From, Till time.Time
 }
 
-// Check returns what is wrong with stays: more than slots at once, or somebody beside one
-// who is alone. It returns the most who were there at once, too.
+// Check returns what is wrong with stays: more than slots at once, or a second stay during an
+// exclusive one. It also returns the largest number of simultaneous stays.
 func Check(stays []Stay, slots int) (most int, wrong error) {
 	type event struct {
 		at    time.Time
@@ -66,23 +66,22 @@ func Check(stays []Stay, slots int) (most int, wrong error) {
 	return most, wrong
 }
 
-// A Crowd asks for a lock again and again, for a slot or the whole, and releases it, or lets
-// it expire.
+// A Crowd repeatedly requests a lock, a slot or the whole, and releases it, or lets it expire.
 type Crowd struct {
 	Clients int
-	Turns   int // of each
+	Turns   int // of each client
 	Slots   int
 	TTL     time.Duration
-	Writers bool // some ask for the whole lock
+	Writers bool // some request the whole lock
 }
 
-// A Client asks for a share, and ends it.
+// A Client requests a share, and ends it.
 type Client interface {
 	Acquire(ctx context.Context, r shared.Request, wait time.Duration) (shared.Share, error)
 	Release(ctx context.Context, c lease.Claim) error
 }
 
-// Run returns when all are done.
+// Run returns when all clients are done.
 func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client) []Stay {
 	tb.Helper()
 	var mu sync.Mutex
@@ -112,7 +111,7 @@ func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client
 						stay.Till = now
 					}
 					_ = cl.Release(ctx, share.Claim)
-				} // else it dies with it
+				} // otherwise the stay ends with its lease
 				mu.Lock()
 				stays = append(stays, stay)
 				mu.Unlock()

@@ -1,4 +1,4 @@
-// Package sharetest is the suite that shares of locks pass on every store.
+// Package sharetest is the conformance suite for shares of locks on every store.
 package sharetest
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/pglatch/pglatch/lease/shared"
 )
 
-// A Harness says how to test shares of locks.
+// A Harness sets how to test shares of locks.
 type Harness struct {
-	// New makes an empty store, and leaves its end to t.Cleanup.
+	// New creates an empty store, and registers its end with t.Cleanup.
 	New func(t *testing.T) lease.Store
 
-	// TTL is that of leases which the suite lets expire.
+	// TTL is the TTL of leases that the suite lets expire.
 	TTL time.Duration
 }
 
 const (
 	long  = time.Hour
-	bound = time.Minute // for what comes soon
+	bound = time.Minute // for short events
 )
 
 // Run runs the suite.
@@ -46,7 +46,7 @@ func Run(t *testing.T, h Harness) { //nolint:thelper // it is the test
 			t.Parallel()
 			store := h.New(t)
 			s := &suite{T: t, store: store, ttl: h.TTL}
-			s.locker = s.newLocker(bound) // a request that this machine holds up keeps the gate
+			s.locker = s.newLocker(bound) // a request that this machine delays keeps the gate
 			run(s)
 		})
 	}
@@ -124,7 +124,7 @@ func (s *suite) await(got <-chan shared.Share) shared.Share {
 	}
 }
 
-// awaitGate waits until somebody keeps the gate for the whole lock.
+// awaitGate waits until a request keeps the gate for the whole lock.
 func (s *suite) awaitGate() {
 	s.Helper()
 	require.Eventually(s, func() bool {

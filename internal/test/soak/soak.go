@@ -1,4 +1,4 @@
-// Package soak sizes the tests that repeat something: races, rounds of faults, histories.
+// Package soak sets the size of tests that repeat something: races, rounds of faults, histories.
 package soak
 
 import (
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Variable selects the long form of all of them, if it is 1. make soak sets it.
+// Variable selects the long form of all of these tests, if it is 1. make soak sets it.
 const Variable = "PGLATCH_SOAK"
 
 // Size returns short, or long in the long form.

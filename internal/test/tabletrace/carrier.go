@@ -6,7 +6,7 @@ import (
 	"github.com/pglatch/pglatch/internal/locktable"
 )
 
-// carrierEvent is what a carrier does or reports on a connection. It may do only what it was commanded.
+// carrierEvent handles an action or report of a carrier on a connection. The carrier may do only what it was commanded.
 func (p *replayer) carrierEvent(l *line, r Record) {
 	n, t := l.node, p.table
 	switch r.Kind {
@@ -50,7 +50,7 @@ func (p *replayer) carrierEvent(l *line, r Record) {
 	}
 }
 
-// useEvent is for what the carrier does with a session that is its to use.
+// useEvent handles a carrier's use of a session that it owns.
 func (p *replayer) useEvent(l *line, r Record) {
 	switch r.Kind {
 	case locktable.EventTake:
@@ -82,7 +82,7 @@ func (p *replayer) useEvent(l *line, r Record) {
 	}
 }
 
-// begin is for the next step of a goroutine that waits.
+// begin handles the next step of a waiting goroutine.
 func (p *replayer) begin(l *line, r Record, s locktable.Step) {
 	l.step, l.stepping = s, s.Kind == locktable.WaitFor || s.Kind == locktable.TryAny
 	l.attending = s.Kind != locktable.Leave
@@ -94,8 +94,8 @@ func (p *replayer) begin(l *line, r Record, s locktable.Step) {
 	}
 }
 
-// asks demands that a session can be asked for an operation: PostgreSQL lets it in again to a lock that it has, and warns about one
-// that it has not.
+// asks checks that an operation is legal on a session: PostgreSQL grants a lock again to the session that has it, and
+// warns about the release of one that it does not have.
 func (p *replayer) asks(l *line, r Record, o *locktable.Op) {
 	switch {
 	case o.Kind == locktable.Unlock:

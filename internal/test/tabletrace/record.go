@@ -1,5 +1,6 @@
-// Package tabletrace records the events of a Locker's lock table and replays them on a second table. A trace is accepted if the second
-// table returns the same commands, if the carrier did only what the table commanded, and if no session was asked for a lock that it has.
+// Package tabletrace records the events of a Locker's lock table and replays them on a second table. It accepts a trace
+// if the second table returns the same commands, the carrier did only what the table commanded, and no session was
+// asked for a lock that it has.
 package tabletrace
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/internal/locktable"
 )
 
-// A Record is one event. Connections, requests and holders have numbers.
+// A Record is one event. Connections, requests and holders are numbers.
 type Record struct {
 	locktable.Event // without pointers
 
@@ -20,10 +21,10 @@ type Record struct {
 	commands              string // of EventCommands
 }
 
-// A caller is what a request, or a holder, says of itself.
+// A caller is the parameters of a request, or of a holder.
 type caller struct {
 	request locktable.Request // its parameters
-	around  []int             // the holders that the caller has already, the last one first; -1 = one of another table
+	around  []int             // the holders that the caller already has, the last one first; -1 = one of another table
 	slotOf  locktable.Tag
 }
 
@@ -38,13 +39,14 @@ type recorder struct {
 	take    func(Record)
 }
 
-// record has take called with each record of a table, under the mutex of its carrier.
+// record makes a table pass each record to take, under the mutex of its carrier.
 func record(t *locktable.Table, take func(Record)) {
 	r := &recorder{numbers: make(map[any]int), take: take}
 	t.Record(func(e locktable.Event) { r.event(t, e) })
 }
 
-// number is that of an object, which it does not keep from being collected; fresh = the object stands for something new from now on.
+// number returns the number of an object, and does not keep it from being collected; fresh = the object is reused for
+// something new.
 func number[T any](r *recorder, of *T, fresh bool) int {
 	p := weak.Make(of)
 	if _, ok := r.numbers[p]; !ok || fresh {
@@ -93,7 +95,7 @@ func (r *recorder) callerOf(t *locktable.Table, of *locktable.Request) caller {
 	return c
 }
 
-// text is what a table commands.
+// text formats a table's commands.
 func (r *recorder) text(commands []locktable.Command) string {
 	var b strings.Builder
 	for i := range commands {

@@ -10,18 +10,18 @@ import (
 	"github.com/pglatch/pglatch/internal/locktable"
 )
 
-// A replayer is a second table, which is told what a first one was, and the books of what its carrier may do.
+// A replayer is a second table that receives the events of a first one, and the record of what its carrier may do.
 type replayer struct {
-	recorder // numbers what the second table commands
+	recorder // numbers the objects in the second table's commands
 
 	table    *locktable.Table
-	other    *locktable.Table // whose holders stand for those of all other tables
+	other    *locktable.Table // its holders stand for those of all other tables
 	conns    map[int]*line
-	requests map[int]*locktable.Request // that are not settled
+	requests map[int]*locktable.Request // unsettled requests
 	holders  map[int]*locktable.Holder
-	timers   map[timer]int // that were commanded and have not gone off
+	timers   map[timer]int // commanded timers that have not fired
 	events   int
-	err      error // the first thing that is wrong
+	err      error // the first error
 }
 
 type timer struct {
@@ -30,7 +30,7 @@ type timer struct {
 	pool bool
 }
 
-// A line is a connection, and what its carrier was commanded and has not done.
+// A line is a connection, and the commands that its carrier has not executed yet.
 type line struct {
 	node      *locktable.Conn
 	dialing   bool
@@ -41,11 +41,11 @@ type line struct {
 	stepping  bool
 	lent      bool
 	closing   bool
-	gone      bool                   // there is nothing left, but perhaps the goroutine that waits
+	gone      bool                   // everything has ended, except perhaps the waiting goroutine
 	has       map[locktable.Tag]bool // the locks of its session
 }
 
-// errTrace is what is wrong with a trace.
+// errTrace means that a trace is invalid.
 var errTrace = errors.New("the trace is not accepted")
 
 func newReplayer(of *locktable.Table) *replayer {
@@ -62,14 +62,14 @@ func (p *replayer) wrong(format string, args ...any) {
 	}
 }
 
-// feed tells the table the next event. After a first error it does nothing.
+// feed replays the next event. After a first error it does nothing.
 func (p *replayer) feed(r Record) {
 	if p.err != nil {
 		return
 	}
 	p.events++
 	defer func() {
-		if v := recover(); v != nil { // a trace of another table leads anywhere
+		if v := recover(); v != nil { // an invalid trace can cause any panic
 			p.wrong("%v: panic: %v", r, v)
 		}
 	}()
@@ -80,7 +80,7 @@ func (p *replayer) feed(r Record) {
 		switch l := p.conns[r.conn]; {
 		case l != nil:
 			p.carrierEvent(l, r)
-		case r.Kind != locktable.EventEnd && r.Kind != locktable.EventVerified && r.Kind != locktable.EventRested: // these may be about one that has just gone
+		case r.Kind != locktable.EventEnd && r.Kind != locktable.EventVerified && r.Kind != locktable.EventRested: // these may concern a connection that has just gone
 			p.wrong("%v: there is no such connection", r)
 		}
 	case r.request != 0 && r.Kind != locktable.EventRelease:
@@ -95,7 +95,7 @@ func (p *replayer) feed(r Record) {
 	}
 }
 
-// commands compares what both tables command, and books it.
+// commands compares the commands of both tables, and records them.
 func (p *replayer) commands(r Record) {
 	commands := p.table.Commands()
 	if text := p.text(commands); text != r.commands {
@@ -147,17 +147,17 @@ func (p *replayer) lineOf(n *locktable.Conn) *line {
 	return l
 }
 
-// used reports whether somebody uses the session.
+// used reports whether the session is in use.
 func (l *line) used() bool { return l.driving || l.batch != nil || l.attending || l.lent }
 
-// goes books that nothing is left of a connection.
+// goes records that a connection has ended completely.
 func (p *replayer) goes(l *line) {
 	if l.gone = true; !l.attending {
 		delete(p.conns, l.node.Number())
 	}
 }
 
-// went books that a timer went off.
+// went records that a timer fired.
 func (p *replayer) went(kind locktable.Kind, tag locktable.Tag, pool bool) {
 	t := timer{kind, tag, pool}
 	if p.timers[t] == 0 {
@@ -198,12 +198,12 @@ func (p *replayer) tableEvent(r Record) {
 	}
 }
 
-// callerEvent is for Enter, Withdraw and AnswerIsDue.
+// callerEvent handles Enter, Withdraw and AnswerIsDue.
 func (p *replayer) callerEvent(r Record) {
 	if r.Kind != locktable.EventEnter {
 		q := p.requests[r.request]
 		switch {
-		case q == nil && r.Kind == locktable.EventWithdraw: // it was settled in the same moment
+		case q == nil && r.Kind == locktable.EventWithdraw: // it was settled at the same moment
 		case q == nil:
 		case r.Kind == locktable.EventWithdraw:
 			_ = p.table.Withdraw(q, r.At)
@@ -223,7 +223,7 @@ func (p *replayer) callerEvent(r Record) {
 	}
 }
 
-// holder returns the one with a number, which is new if nobody named it before.
+// holder returns the holder with a number, and creates it if the number is new.
 func (p *replayer) holder(n int) *locktable.Holder {
 	h := p.holders[n]
 	if h == nil {
@@ -234,7 +234,7 @@ func (p *replayer) holder(n int) *locktable.Holder {
 	return h
 }
 
-// around makes the chain of the holders that a caller has.
+// around builds the chain of the holders that a caller has.
 func (p *replayer) around(numbers []int) (first *locktable.Holder) {
 	for _, n := range slices.Backward(numbers) {
 		var h *locktable.Holder
@@ -267,7 +267,7 @@ func (p *replayer) holderEvent(r Record) {
 	}
 }
 
-// quiet demands that nothing is left when the table was closed: nobody waits, and nothing that was commanded is undone.
+// quiet checks that a closed table has nothing left: no waiters, and no commands to execute.
 func (p *replayer) quiet() error {
 	switch {
 	case p.err != nil:

@@ -17,7 +17,7 @@ type Trace struct {
 	records []Record
 }
 
-// Of notes all events of a table, which must be new. It is for traces of which something is then left out.
+// Of records all events of a table, which must be new. It is for traces from which events are then removed.
 func Of(t *locktable.Table) *Trace {
 	trace := &Trace{of: t}
 	record(t, func(r Record) {
@@ -28,15 +28,15 @@ func Of(t *locktable.Table) *Trace {
 	return trace
 }
 
-// Records are the events until now.
+// Records returns the events so far.
 func (t *Trace) Records() []Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.records)
 }
 
-// Replay tells another table the same, but for the events with the given indexes. The error is nil if the trace is accepted, as that of a table
-// that was closed, with nothing left.
+// Replay replays the events on another table, except those with the given indexes. The error is nil if the trace is
+// accepted, as that of a closed table with nothing left.
 func (t *Trace) Replay(without ...int) error {
 	p := newReplayer(t.of)
 	for i, r := range t.Records() {
@@ -47,10 +47,10 @@ func (t *Trace) Replay(without ...int) error {
 	return p.quiet()
 }
 
-// mostEvents bounds the memory of a watch: after so many events of a table the rest is not looked at.
+// mostEvents bounds the memory of a watch: after this many events of a table the rest is ignored.
 const mostEvents = 200_000
 
-// A watch replays tables while they are at work.
+// A watch replays tables while they are in use.
 type watch struct {
 	mu     sync.Mutex
 	tables []*watched
@@ -62,7 +62,7 @@ type watched struct {
 	closed, over bool
 }
 
-// Main runs the tests of a package while all tables are watched, and returns the exit code.
+// Main runs the tests of a package while it watches all tables, and returns the exit code.
 func Main(run func() int) int {
 	var w watch
 	locktable.WatchAll(w.add)
@@ -96,7 +96,8 @@ func (w *watch) add(t *locktable.Table) {
 	})
 }
 
-// err reports what was wrong with the traces of all tables, and counts tables and events. A table that was closed must have nothing left.
+// err returns the errors in the traces of all tables, and counts tables and events. A closed table must have nothing
+// left.
 func (w *watch) err() (tables, events int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,4 +1,4 @@
-// Command gotest runs go test with its arguments, and tells how far it is:
+// Command gotest runs go test with its arguments, and reports the progress:
 //
 //	go run ./internal/test/cmd/gotest -race ./...
 //
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(code)
 }
 
-// recorded calls run with the file of the results, to which several of these commands may append at once.
+// recorded calls run with the results file. Several of these commands may append to it at once.
 func recorded(name string, run func(results io.Writer) (int, error)) (code int, err error) {
 	if name == "" {
 		return run(io.Discard)
@@ -53,14 +53,14 @@ func recorded(name string, run func(results io.Writer) (int, error)) (code int, 
 	return code, err
 }
 
-// run passes signals on, and ends when go test has.
+// run forwards signals, and ends when go test has ended.
 func run(program string, args []string, out, results io.Writer, quiet time.Duration) (code int, err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	first := 0
 	if len(args) > 1 && args[0] == "-C" {
-		first = 2 // which stands before all other flags
+		first = 2 // it must precede all other flags
 	}
 	cmd := exec.Command(program, slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])...) //nolint:noctx // the signals end it
 	cmd.Stderr = os.Stderr

@@ -18,13 +18,14 @@ type event struct {
 	Elapsed float64
 }
 
-// notRun is in the reason of a test that could not be run on this machine. Others are skipped by choice.
+// notRun marks a test that cannot run on this machine. Other tests are skipped by choice.
 const notRun = "NOT RUN"
 
-// dataRace begins the report of the race detector, which stands in the output of any test that ran then.
+// dataRace begins the race detector's report, which appears in the output of any test that ran at that
+// time.
 const dataRace = "WARNING: DATA RACE"
 
-// A progress is what go test has said so far.
+// A progress is the current state of go test.
 type progress struct {
 	out     io.Writer
 	results io.Writer // a line for each test
@@ -37,12 +38,12 @@ type progress struct {
 type suite struct {
 	start  time.Time
 	since  map[string]time.Time        // the tests that run, or wait for their turn
-	output map[string]*strings.Builder // of what has not passed; "" is the package
+	output map[string]*strings.Builder // of tests that have not passed; "" is the package
 }
 
 func (p *progress) print(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
 
-// see takes an event, and reports whether it printed something.
+// see processes an event, and reports whether it printed something.
 func (p *progress) see(e event, now time.Time) (printed bool) {
 	switch s := p.suite(e, now); e.Action {
 	case "build-output":
@@ -71,7 +72,7 @@ func (p *progress) see(e event, now time.Time) (printed bool) {
 			p.print("%s", text)
 			printed = true
 		}
-		if e.Action != "fail" && (text == nil || !strings.Contains(text.String(), dataRace)) { // a race can be that of another test
+		if e.Action != "fail" && (text == nil || !strings.Contains(text.String(), dataRace)) { // the race can be in another test
 			delete(s.output, e.Test)
 		}
 	}
@@ -91,8 +92,8 @@ func (p *progress) suite(e event, now time.Time) *suite {
 	return p.running[e.Package]
 }
 
-// end prints the end of a package: one line, and of one that failed all output
-// except that of the tests that passed.
+// end prints the end of a package: one line. For a failed package it also prints all output except that
+// of the tests that passed.
 func (p *progress) end(e event, s *suite) {
 	delete(p.running, e.Package)
 	p.done++
@@ -114,7 +115,7 @@ func (p *progress) end(e event, s *suite) {
 	}
 }
 
-// tell says what runs.
+// tell prints which tests run.
 func (p *progress) tell(now time.Time) {
 	p.print("...   after %.0fs: %d packages done", now.Sub(p.start).Seconds(), p.done)
 	if len(p.running) == 0 {
@@ -130,8 +131,8 @@ func (p *progress) tell(now time.Time) {
 	p.print("\n")
 }
 
-// longest is the test that runs for the longest time; one with subtests that run
-// only waits for them.
+// longest returns the test that has run for the longest time. It skips tests that only wait for their
+// subtests.
 func (s *suite) longest() (test string) {
 	for name, since := range s.since {
 		if (test == "" || since.Before(s.since[test])) && !s.waits(name) {

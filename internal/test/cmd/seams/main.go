@@ -3,7 +3,7 @@
 //	PGLATCH_TEST_RESULTS=results make test integration
 //	go run ./internal/test/cmd/seams results
 //
-// It prints those that did not, and ends with 1 then. It runs in the root of the tree.
+// It prints the tests that did not, and then exits with 1. It runs in the root of the tree.
 package main
 
 import (

@@ -6,7 +6,7 @@ type restriction struct {
 	why  string
 }
 
-// onlyIn has the tests that say something about one mode, by their names.
+// onlyIn lists the tests of one mode only, by their names.
 var onlyIn = map[string]restriction{
 	"TestNestedLocksOnAFullPoolFailAtOnce": {Dedicated, "multiplexed, an inner lock needs no connection of its own"},
 	"TestAFullPoolIsNotCalledAHeldLock":    {Dedicated, "multiplexed, a lock on another key needs no connection of its own"},

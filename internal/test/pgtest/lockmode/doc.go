@@ -1,5 +1,5 @@
-// Package lockmode is the one table of the modes of an advisory.Locker, for tests. What a test asserts of locks
-// holds in every mode, or the table says where it does not, and why:
+// Package lockmode is the one table of the modes of an advisory.Locker, for tests. A test's assertions about
+// locks hold in every mode, or the table says where they do not, and why:
 //
 //	func TestIt(t *testing.T) {
 //		t.Parallel()

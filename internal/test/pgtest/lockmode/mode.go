@@ -10,13 +10,14 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// A Mode says what sessions a Locker has.
+// A Mode sets how a Locker uses sessions.
 type Mode struct {
 	Name         string // of the subtests
 	LocksPerConn int    // advisory.Config.LocksPerConn
 }
 
-// The modes. Two locks, so that a test meets keys on one session and on several.
+// The modes. Multiplexed has two locks per connection, so that a test has keys on one session and
+// on several.
 var (
 	Dedicated   = Mode{Name: "dedicated", LocksPerConn: 1}
 	Multiplexed = Mode{Name: "multiplexed", LocksPerConn: 2}
@@ -25,7 +26,7 @@ var (
 // All are the modes in which a test runs.
 var All = []Mode{Dedicated, Multiplexed}
 
-// Run runs a test in each mode, side by side. The short form of the tests has one.
+// Run runs a test in each mode, in parallel. The short form of the tests has one mode.
 func Run(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	for i, m := range modes(t) {
@@ -39,7 +40,7 @@ func Run(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// InTurn runs a test in one mode after the other, for what measures or aims.
+// InTurn runs a test in one mode after the other, for measurements and exact timing.
 func InTurn(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	for _, m := range modes(t) {
@@ -47,7 +48,7 @@ func InTurn(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// modes are those of a test that has no mode yet.
+// modes returns the modes of a test that has no mode yet.
 func modes(t *testing.T) []Mode {
 	t.Helper()
 	if only, ok := onlyIn[t.Name()]; ok {
@@ -56,7 +57,7 @@ func modes(t *testing.T) []Mode {
 	return All
 }
 
-// Of is the mode of a test that Run or InTurn runs.
+// Of returns the mode of a test that Run or InTurn runs.
 func Of(tb testing.TB) Mode {
 	tb.Helper()
 	m, ok := of(tb.Name())
@@ -66,7 +67,7 @@ func Of(tb testing.TB) Mode {
 
 func of(test string) (Mode, bool) {
 	for word := range strings.SplitSeq(test, "/") {
-		word, _, _ = strings.Cut(word, "#") // the second of a name is name#01
+		word, _, _ = strings.Cut(word, "#") // the second subtest with a name is name#01
 		for _, m := range All {
 			if m.Name == word {
 				return m, true
@@ -76,15 +77,15 @@ func of(test string) (Mode, bool) {
 	return Mode{}, false
 }
 
-// Named is the mode of that name, which a process got from its parent.
+// Named returns the mode with that name, which a process got from its parent.
 func Named(name string) (m Mode, ok bool) { return of(name) }
 
-// Config is a Locker's configuration in the mode, with as many connections for
-// waits as it had for locks.
+// Config returns a Locker's configuration in the mode, with as many connections for waits as it had
+// for locks.
 func (m Mode) Config(config advisory.Config) advisory.Config {
 	config.LocksPerConn = m.LocksPerConn
 	if config.MaxConns > 0 && m.LocksPerConn > 1 {
-		config.MaxConns++ // the one that new locks go to
+		config.MaxConns++ // the connection for new locks
 	}
 	return config
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// An account is whom the server runs as: PostgreSQL refuses to run as root.
+// An account is the user that the server runs as: PostgreSQL refuses to run as root.
 type account struct {
 	name     string
 	uid, gid int
@@ -36,8 +36,8 @@ func serverAccount() (account, error) {
 	return account{}, errors.New("pgserver: PostgreSQL refuses to run as root and there is no user postgres or nobody: run as another user")
 }
 
-// command is exec.Command as the account, in a session of its own (so that Ctrl-C does not reach it), with an
-// environment free of the caller's PG* variables.
+// command is exec.Command as the account, in a separate session (so that Ctrl-C does not reach it), without
+// the caller's PG* variables.
 func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// unpack writes the folder native of an npm archive to dir, which it makes, and the symbolic links that npm
-// archives cannot hold and pg-symlinks.json lists. Nothing is written outside dir.
+// unpack writes the folder native of an npm archive to dir, which it creates. npm archives cannot contain
+// symbolic links, so it also creates those that pg-symlinks.json lists. It writes nothing outside dir.
 func unpack(archive []byte, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -51,7 +51,7 @@ func unpack(archive []byte, dir string) error {
 	}
 }
 
-// writeFile gives every user the rights to read, whatever the umask: the server may run as another user.
+// writeFile gives every user read permission, whatever the umask: the server may run as another user.
 func writeFile(root *os.Root, name string, content io.Reader, executable bool) error {
 	parent := path.Dir(name)
 	if err := root.MkdirAll(parent, 0o755); err != nil {

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// makeDir makes the directory that holds data, run (the Unix socket) and server.log. It is in memory if it can be.
-// Otherwise, as root, it is in /tmp, and so it is when the socket's path would be longer than the 103 bytes that
-// every system takes.
+// makeDir creates the directory that contains data, run (the Unix socket) and server.log. It is in memory if
+// possible. Otherwise it is in /tmp if the process is root, or if the socket's path would exceed the 103 bytes
+// that every system accepts.
 func makeDir(as account) (string, error) {
 	base := os.TempDir()
 	if as.drop || len(base) > 55 {
@@ -28,7 +28,7 @@ func makeDir(as account) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, os.Chmod(dir, 0o755) //nolint:gosec // the server's user must pass through
+	return dir, os.Chmod(dir, 0o755) //nolint:gosec // the server's user must be able to traverse it
 }
 
 func (s *Server) initdb(ctx context.Context) error {
@@ -70,7 +70,7 @@ func appendFile(path, text string) error {
 	return f.Close()
 }
 
-// freePort is a port below the ranges that Linux and macOS give to outgoing connections, so that none of
+// freePort returns a port below the ranges that Linux and macOS use for outgoing connections, so that none of
 // those takes it while the server is down.
 func freePort(ctx context.Context, host string) (int, error) {
 	var lastErr error

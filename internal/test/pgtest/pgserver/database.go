@@ -50,8 +50,8 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 	return nil
 }
 
-// objectInUse is the SQLSTATE after FORCE has waited 5 s, in vain, for the end of the disconnected clients' processes. On a busy
-// machine they take longer.
+// objectInUse is the SQLSTATE when FORCE has waited 5 s in vain for the end of the disconnected clients' processes. On
+// a busy machine they take longer.
 const objectInUse = "55006"
 
 func execute(ctx context.Context, dsn, sql string) error {
@@ -74,7 +74,7 @@ func withDatabase(dsn, name string) (string, error) {
 	}
 	u.Path = "/" + name
 	query := u.Query()
-	query.Del("dbname") // it would win over the path
+	query.Del("dbname") // it would override the path
 	query.Del("database")
 	u.RawQuery = query.Encode()
 	return u.String(), nil

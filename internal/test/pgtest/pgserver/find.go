@@ -40,7 +40,7 @@ func Find(ctx context.Context, major int) (Installation, error) {
 	return f.find(ctx)
 }
 
-// A finder looks for an installation. Its fields are what a test replaces.
+// A finder looks for an installation. A test can replace its fields.
 type finder struct {
 	major    int // 0 is any
 	as       account
@@ -51,7 +51,7 @@ type finder struct {
 	goos     string
 	lookPath func(string) (string, error)
 	run      func(ctx context.Context, dir string, env []string, name string, args ...string) error
-	out      io.Writer // what is fetched is said here
+	out      io.Writer // receives messages about the fetch
 }
 
 func (f finder) find(ctx context.Context) (Installation, error) {

@@ -90,7 +90,7 @@ func (s *Server) startLocked(ctx context.Context) error {
 	}
 }
 
-// obstructed reports whether a log tells of remains of an earlier server, which go by themselves.
+// obstructed reports whether a log mentions remains of an earlier server, which disappear on their own.
 func obstructed(log string) bool {
 	for _, s := range []string{"Address already in use", "Is another", "pre-existing shared memory block"} {
 		if strings.Contains(log, s) {

@@ -11,7 +11,7 @@ import (
 // LogPath is the file with everything that the server writes to its log. Close removes it.
 func (s *Server) LogPath() string { return filepath.Join(s.dir, "server.log") }
 
-// LogOffset is the present length of the log in bytes.
+// LogOffset is the current length of the log in bytes.
 func (s *Server) LogOffset() (int64, error) {
 	info, err := os.Stat(s.LogPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -23,8 +23,8 @@ func (s *Server) LogOffset() (int64, error) {
 	return info.Size(), nil
 }
 
-// LogSince is what was added to the log after offset, an earlier LogOffset.
-// Each line that a client caused has "user@database/application_name" after the time and the process id.
+// LogSince returns the log after offset, an earlier LogOffset. Each line that a client caused has
+// "user@database/application_name" after the time and the process id.
 func (s *Server) LogSince(offset int64) (string, error) {
 	f, err := os.Open(s.LogPath())
 	if err != nil {

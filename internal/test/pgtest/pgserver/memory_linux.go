@@ -9,8 +9,8 @@ const (
 	enoughMemory = 4 << 30
 )
 
-// inMemory is a directory that is kept in memory and has room for servers, or empty. To make a database is to make
-// 300 files, which costs a file system on a disk about a third of a second of a processor.
+// inMemory is a directory in memory with room for servers, or empty. Creating a database means creating 300 files.
+// On a disk's file system that costs about a third of a second of a processor.
 func inMemory() string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(memoryDir, &fs); err != nil || fs.Type != tmpfs || fs.Bavail*uint64(fs.Bsize) < enoughMemory {

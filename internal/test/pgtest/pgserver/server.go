@@ -26,10 +26,9 @@ type Server struct {
 	closed bool
 }
 
-// Start finds PostgreSQL, makes a cluster and starts it.
-// On success the server accepts connections and the caller must Close it.
-// On failure nothing is left behind, and the error says how to get a PostgreSQL if there is none.
-// The end of ctx ends the attempt; it does not stop a server that has started.
+// Start finds PostgreSQL, creates a cluster and starts it. On success the server accepts connections and the
+// caller must Close it. On failure nothing is left behind, and the error says how to get a PostgreSQL if
+// there is none. The end of ctx ends the attempt; it does not stop a server that has started.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -52,7 +51,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// newServer makes the directory and its watchdog; there is no data in it yet.
+// newServer creates the directory and its watchdog; the directory has no data yet.
 func newServer(opts Options, install Installation) (*Server, error) {
 	as, err := serverAccount()
 	if err != nil {
@@ -74,7 +73,7 @@ func newServer(opts Options, install Installation) (*Server, error) {
 }
 
 // Close stops the server with [Immediate] if it runs, and removes its directory. A second Close does nothing.
-// On failure it says what was left behind.
+// On failure the error says what was left behind.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *Server) Port() int { return s.port }
 // SocketDir is the directory of the Unix socket.
 func (s *Server) SocketDir() string { return filepath.Join(s.dir, "run") }
 
-// Installation says which programs the server runs.
+// Installation is the installation whose programs the server runs.
 func (s *Server) Installation() Installation { return s.install }
 
 // Version is the server's version, such as "15.18".

@@ -62,7 +62,7 @@ func (s *Server) backup(ctx context.Context, target string) error {
 		s.create(filepath.Join(target, "standby.signal"), strings.NewReader("")))
 }
 
-// copyData copies the data directory but for what belongs to the running server. Files may vanish meanwhile.
+// copyData copies the data directory without the running server's own files. Files may vanish meanwhile.
 func (s *Server) copyData(target string) error {
 	return filepath.WalkDir(s.dataDir(), func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

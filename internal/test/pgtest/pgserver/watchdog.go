@@ -28,7 +28,7 @@ fi
 rm -rf "$dir"
 `
 
-// A watchdog outlives this process for as long as it takes to clean up.
+// A watchdog outlives this process until it has cleaned up.
 type watchdog struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
@@ -53,7 +53,7 @@ func (w *watchdog) watch(pid int) error {
 	return err
 }
 
-// clean lets the watchdog do its work and waits for it.
+// clean makes the watchdog clean up and waits for it.
 func (w *watchdog) clean() error {
 	if err := w.pipe.Close(); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package service runs programs beside PostgreSQL for tests.
+// Package service runs programs other than PostgreSQL for tests.
 package service
 
 import (
@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// account is whom a program runs as that refuses to be root; nil is this
-// process's own user.
+// account is the user for a program that refuses to run as root; nil is this process's own user.
 func account(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,8 +33,8 @@ func account(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-// Dir returns a temporary directory with files that belong to whom the programs run as: this
-// process's user, or postgres or nobody if that is root.
+// Dir returns a temporary directory with files that belong to the programs' user: this process's
+// user, or postgres or nobody if that is root.
 func Dir(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	return ownedDir(t, account(t), files)
@@ -43,7 +42,7 @@ func Dir(t *testing.T, files map[string][]byte) string {
 
 func ownedDir(t *testing.T, as *syscall.Credential, files map[string][]byte) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pglatch-service") //nolint:usetesting // t.TempDir is out of the account's reach
+	dir, err := os.MkdirTemp("", "pglatch-service") //nolint:usetesting // the account cannot reach t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	own := func(path string) {

@@ -2,5 +2,5 @@ package service
 
 import "syscall"
 
-// dieWithParent has a child killed when this process is.
+// dieWithParent makes the kernel kill a child when this process dies.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

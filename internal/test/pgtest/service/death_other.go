@@ -4,5 +4,5 @@ package service
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux tells a child that its parent died.
+// dieWithParent does nothing: only Linux notifies a child that its parent died.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -24,10 +24,10 @@ import (
 // patience is how long a program may take to be ready.
 const patience = 60 * time.Second
 
-// PgBouncer runs a PgBouncer before the server until the end of the test and returns the
+// PgBouncer runs a PgBouncer in front of the server until the end of the test and returns the
 // connection string that goes through it. settings are lines of the section [pgbouncer] of its
-// configuration, such as "pool_mode=transaction". Without the program the test says that it
-// did not run, and is skipped; in CI it fails.
+// configuration, such as "pool_mode=transaction". Without the program the test reports that it did
+// not run, and is skipped; in CI it fails.
 func PgBouncer(t *testing.T, server *pgserver.Server, settings ...string) (dsn string) {
 	t.Helper()
 	program := findPgBouncer(t)

@@ -1,5 +1,5 @@
-// Package statements counts the different statements that a server receives. A value in a statement's text
-// makes another statement of it, in pg_stat_statements and in what drivers prepare.
+// Package statements counts the distinct statements that a server receives. A value in a statement's text makes
+// it another statement, for pg_stat_statements and for drivers that prepare.
 package statements
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// A Server logs all statements, and counts them with pg_stat_statements if it has that.
+// A Server logs all statements, and counts them with pg_stat_statements if available.
 type Server struct {
 	*pgserver.Server
 	counts bool
@@ -37,7 +37,7 @@ func Start(t *testing.T) *Server {
 	return s
 }
 
-// A Counter counts the statements in one database since its begin.
+// A Counter counts the statements in one database since its creation.
 type Counter struct {
 	DSN    string
 	admin  *pgx.Conn
@@ -62,7 +62,7 @@ func (s *Server) Count(t *testing.T) *Counter {
 	return c
 }
 
-// Reset forgets what was counted.
+// Reset clears the counts.
 func (c *Counter) Reset(t *testing.T) {
 	t.Helper()
 	var err error
@@ -74,7 +74,8 @@ func (c *Counter) Reset(t *testing.T) {
 	}
 }
 
-// Entries is how many entries pg_stat_statements has for the project's statements; ok = the server has it.
+// Entries returns the number of pg_stat_statements' entries for the project's statements; ok = the server has
+// it.
 func (c *Counter) Entries(t *testing.T) (n int, ok bool) {
 	t.Helper()
 	if !c.server.counts {
@@ -86,8 +87,8 @@ func (c *Counter) Entries(t *testing.T) (n int, ok bool) {
 	return n, true
 }
 
-// Texts are the project's statements in the log with their constants left out, as pg_stat_statements leaves them
-// out, which keeps the whole text of a DO block; and how often each was sent.
+// Texts returns the project's statements in the log and how often each was sent. Constants are omitted as in
+// pg_stat_statements, which keeps the whole text of a DO block.
 func (c *Counter) Texts(t *testing.T) map[string]int {
 	t.Helper()
 	log, err := c.server.LogSince(c.from)
@@ -101,7 +102,7 @@ func (c *Counter) Texts(t *testing.T) map[string]int {
 	return distinct(ours)
 }
 
-// Prepared is how many statements the session of conn has prepared.
+// Prepared returns how many statements the session of conn has prepared.
 func Prepared(t *testing.T, conn *pgx.Conn) (n int) {
 	t.Helper()
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements", pgx.QueryExecModeSimpleProtocol).Scan(&n))
@@ -114,8 +115,8 @@ var (
 	block    = regexp.MustCompile(`(?s)DO \$pglatch\$.*\$pglatch\$`)
 )
 
-// distinct counts the project's statements among the entries of a log: those that name pg_catalog or what is
-// called pglatch, which tests' own do not, and the few that open a connection.
+// distinct counts the project's statements among the entries of a log: those that name pg_catalog or pglatch,
+// which tests' own statements do not, and the few that open a connection.
 func distinct(entries []string) map[string]int {
 	statements := map[string]int{}
 	for _, entry := range entries {

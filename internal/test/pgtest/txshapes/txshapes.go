@@ -1,5 +1,5 @@
-// Package txshapes has what programs pass where a transaction is wanted: transactions
-// of all kinds, and what has the methods of one and is none.
+// Package txshapes contains values that programs pass as a transaction: transactions of all kinds,
+// and values that only have the methods of one.
 package txshapes
 
 import (
@@ -28,7 +28,7 @@ type SQLTx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// What programs and libraries wrap around pools and transactions.
+// Wrappers of programs and libraries around pools and transactions.
 type (
 	wrappedDB   struct{ *sql.DB }
 	wrappedConn struct{ *sql.Conn }
@@ -37,7 +37,8 @@ type (
 	wrappedPgx  struct{ pgx.Tx }
 )
 
-// A libraryTx is of a library with placeholders of its own, to which $1 is none.
+// A libraryTx is the transaction of a library with its own placeholders, which does not recognize
+// $1.
 type libraryTx struct{ *sql.Tx }
 
 var errPlaceholders = errors.New("arguments for a statement without placeholders")
@@ -56,7 +57,7 @@ func (tx libraryTx) QueryContext(ctx context.Context, query string, args ...any)
 	return tx.Tx.QueryContext(ctx, query)
 }
 
-// A Base is the ways to a database, for a test.
+// A Base is the set of connections to a database, for a test.
 type Base struct {
 	*testing.T
 	Pool *pgxpool.Pool
@@ -88,7 +89,7 @@ func InEveryMode(t *testing.T, dsn func(testing.TB) string, test func(b Base, ds
 	}
 }
 
-// Each runs a test with each of the shapes, which it ends.
+// Each runs a test with each of the shapes, and ends the shape.
 func (b Base) Each(shapes map[string]func(Base) any, test func(t *testing.T, name string, tx any)) {
 	b.Helper()
 	for name, shape := range shapes {
@@ -100,7 +101,7 @@ func (b Base) Each(shapes map[string]func(Base) any, test func(t *testing.T, nam
 	}
 }
 
-// Exec sends a statement with one of the shapes.
+// Exec sends a statement through one of the shapes.
 func Exec(ctx context.Context, tx any, statement string) (err error) {
 	if tx, ok := tx.(PgxTx); ok {
 		_, err = tx.Exec(ctx, statement)
@@ -110,7 +111,7 @@ func Exec(ctx context.Context, tx any, statement string) (err error) {
 	return err
 }
 
-// None are what has the methods of a transaction and is none.
+// None are values with the methods of a transaction that are not one.
 var None = map[string]func(b Base) any{
 	"*pgxpool.Pool":              func(b Base) any { return b.Pool },
 	"struct{*pgxpool.Pool}":      func(b Base) any { return wrappedPool{b.Pool} },
@@ -127,7 +128,7 @@ var None = map[string]func(b Base) any{
 // ReadOnly is the name of a read-only transaction.
 const ReadOnly = "a read-only transaction"
 
-// Begun are what is in a transaction.
+// Begun are values in a transaction.
 var Begun = map[string]func(b Base) any{
 	"pgx.Tx":                 func(b Base) any { return b.pgxTx() },
 	"struct{pgx.Tx}":         func(b Base) any { return wrappedPgx{b.pgxTx()} },
