@@ -42,11 +42,11 @@
 // # Who wakes a job
 //
 //	a job of the key ends                     at once; it is fetched when River next fetches (Config.FetchCooldown)
-//	it ended before the snooze was stored     the process that snoozed looks again, after 50 ms and then ever more seldom
+//	it ended before the snooze was stored     the process that snoozed checks again, after 50 ms and then less and less often
 //	the holder died, or is no job of River    the same, within Config.Watch of the key being free
 //	the process that snoozed died too         a job that ends, or the end of the snooze, at most Config.Snooze
 //	a notification is lost, or River polls    River's own poll (river.Config.FetchPollInterval)
-//	the queue is paused                       others are woken; it goes on when it is resumed, or at the end of the snooze
+//	the queue is paused                       other jobs are woken; its jobs continue when it is resumed, or at the end of the snooze
 //
 // # What it does not guarantee
 //
