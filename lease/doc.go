@@ -91,16 +91,16 @@
 // # When things go wrong
 //
 //	the holder dies                        the lease expires; the name can be granted
-//	the lease expires while it works       the token fences its late writes off; Renew says *ExpiredError or *StaleError
-//	a renewal arrives late                 refused: *ExpiredError, or *StaleError if another has the lease
-//	a release arrives late                 refused in the same way; what the successor has is untouched
+//	the lease expires while it works       the token fences its late writes off; Renew returns *ExpiredError or *StaleError
+//	a renewal arrives late                 refused: *ExpiredError, or *StaleError if a successor has the lease
+//	a release arrives late                 refused in the same way; the successor's lease is untouched
 //	two acquire at once                    one gets the lease, the other *HeldError
 //	the answer to an acquire is lost       with an idempotency key the same request gets the same lease; else it expires
-//	the answer to a release is lost        releasing once more is no error
-//	an acquire is delivered once more      the same lease while it is current; later a lease that nobody uses, until it expires
+//	the answer to a release is lost        a repeated release is no error
+//	an acquire is delivered again          the same lease while it is current; later an unused lease, until it expires
 //	the client's clock is wrong            no effect: it is not used
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
-//	the store's clock jumps back           leases last a little longer, as the store says; what was reported as expired stays so; tokens still rise
+//	the store's clock jumps back           leases last a little longer, as the store documents; reported expiries stay so; tokens still rise
 //	the store is busy                      *BusyError: nothing was done, try again
 //	the store is not set up, or closed     ErrNotReady, ErrClosed: nothing was done
 //	the store cannot be reached            an error from outside this package: the outcome is unknown

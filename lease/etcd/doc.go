@@ -111,12 +111,12 @@
 // # What is stored
 //
 //	<prefix><name>\x00    the record: holder, id, token, metadata, times; until a Sweep forgets it
-//	<prefix><name>\x00h   while the lease goes on
+//	<prefix><name>\x00h   while the lease lasts
 //	<prefix><name>\x00d   while LockDelay is not over: the TTL and the delay from the last renewal
 //	<prefix><name>\x00k   while MinHold is not over
 //	<prefix><name>\x00l   while MaxLifetime is not over
 //	<prefix>\x00era       the era
-//	<prefix>\x00messages  what lock servers said last to each other
+//	<prefix>\x00messages  the lock servers' last messages
 //
 // A lease ends without a Sweep. Sweep counts leases and forgets names. It reads all names, so the
 // more names there are, the less often it should run (serve locks --sweep-interval). The Store
@@ -136,13 +136,13 @@
 //	a member dies, or is cut off           the others serve; after the leader's death when they have elected one: about a second
 //	no majority                            *lease.BusyError, or an unknown outcome, after Config.Timeout
 //	the store is with the minority         the same: it reads nothing old
-//	a member is stopped and goes on        the others serve; what it did not hear of it hears
-//	the leader's clock runs fast or slow   a tenth, as Trust allows for, is no harm; wall clocks take no part
-//	etcd has no space (NOSPACE alarm)      *lease.BusyError, or an unknown outcome; Health says so; leases end as they do,
-//	                                       and go on as long as they are renewed, though each renewal fails: compact, defragment, disarm
+//	a member is stopped and resumes        the others serve; it catches up
+//	the leader's clock runs fast or slow   a tenth, as Trust allows for, does no harm; wall clocks are not used
+//	etcd has no space (NOSPACE alarm)      *lease.BusyError, or an unknown outcome; Health says so; leases end as usual,
+//	                                       and last as long as they are renewed, though each renewal fails: compact, defragment, disarm
 //	too many requests for etcd             *lease.BusyError
-//	a wrong certificate, ours or theirs    *lease.BusyError: nobody can be reached
-//	a user's token has ended               a new one is got, and nothing is noticed
+//	a wrong certificate, ours or theirs    *lease.BusyError: no member can be reached
+//	a user's token has expired             the client gets a new one silently
 //	a wrong password, no right             ErrDenied, which is lease.ErrNotReady
 //	the store is closed                    lease.ErrClosed
 package etcd

@@ -27,7 +27,7 @@
 // until one of these happens:
 //
 //	no answer, or one that was cut off       it goes on with the next server, in the same call, with the same
-//	502, 503, 504; a problem of type         idempotency key, and stays there: what was granted is granted once
+//	502, 503, 504; a problem of type         idempotency key, and stays there: a lease is granted only once
 //	store-unavailable, store-not-ready,
 //	lock-busy-retry or internal; any other
 //	answer that no lock server gives
@@ -66,16 +66,16 @@
 // # What gets lost
 //
 //	the answer to an acquire     the client sends the request again, with its idempotency key: the same lease
-//	the answer to a renewal      the client sends it again: it is prolonged once more
-//	the answer to a release      the client sends it again, with its idempotency key: it succeeds, also when
-//	                             another has the lock since; the server knows its last 4,096 releases, until it ends.
+//	the answer to a renewal      the client sends it again: the lease is prolonged once more
+//	the answer to a release      the client sends it again, with its idempotency key: it succeeds, even if
+//	                             another has the lock since; the server remembers its last 4,096 releases, until it ends.
 //	                             Another server does not: there it is *lease.StaleError if another has the lock since
 //	the way to a waiting client  the client sends the request again, with its idempotency key, while the first
 //	                             sending still waits: both get the same lease
 //	a waiting client             its place; a lease that was granted in that moment is given back if the
 //	                             request had no idempotency key, else it expires
 //	the server                   waiters, not leases; a client's heartbeat goes on with another, or until it is back, or the lease ends
-//	a client's clock             plays no part: it trusts a lease by its monotonic clock, from before it asked
-//	time, while a machine is     the work's context ends at the first look at its Err; its Done and contexts
-//	suspended                    made from it after an Interval at most
+//	a client's wall clock        is not used: the client trusts a lease by its monotonic clock, from before it asked
+//	time, while a machine is     the work's context ends at the first call of its Err; its Done and contexts
+//	suspended                    derived from it end after an Interval at most
 package leasehttp

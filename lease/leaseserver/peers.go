@@ -21,12 +21,12 @@ import (
 // order, and so have the same queue of waiters for each lock:
 //
 //	hello SERVER                    it listens from now on, and does not know who waits
-//	alive SERVER [DIGEST CLOCK]     each second: what the others should know of its waiters
+//	alive SERVER [DIGEST CLOCK]     each second, with a digest of its waiters that the others should know
 //	wait  SERVER NUMBER LOCK        a request waits there
-//	still SERVER NUMBER KEY LOCK    the same, and where it stands: for those who missed it
+//	still SERVER NUMBER KEY LOCK    the same, and its place: for servers that missed it
 //	leave SERVER NUMBER LOCK        it does not wait any more
 //	free  SERVER NUMBER LOCK        the lock is free, and the turn of that request
-//	again SERVER                    somebody does not know who waits there
+//	again SERVER                    another server does not know who waits there
 //	gone  SERVER                    it does not listen any more
 //
 // If a server has missed messages, because they were lost or it took their sender for dead, it

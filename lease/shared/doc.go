@@ -82,10 +82,10 @@
 // # When things go wrong
 //
 //	a holder dies                            its slot can be taken when its lease has expired
-//	a request dies at the gate               nobody else is let in until its lease of the gate expires: Config.GateTTL
+//	a request dies at the gate               others wait until its lease of the gate expires: Config.GateTTL
 //	an exclusive request gives up            without an IdempotencyKey it lets others in at once, else after Config.GateTTL: it may be sent again
 //	the answer is lost                       with an IdempotencyKey the same request gets the same share, perhaps with a greater Fence; else it expires
-//	… and an exclusive request waits         the request waits behind it, and what it had got expires
+//	… and an exclusive request waits         the request waits behind it, and the share it had got expires
 //	a request is paused at the gate          its slot is given back, or got again: no caller has received it
 //	the store's clock jumps forward          leases end early, while clients trust them: the Fence tells them
 package shared

@@ -83,22 +83,22 @@
 //
 //	another program has the file locked    *lease.BusyError after Config.BusyTimeout; Stats.Busy counts it
 //	too many requests wait (65,536)        *lease.BusyError; Stats.Busy counts it
-//	the disk is full                       *lease.BusyError that is ErrFull; work goes on when there is space
-//	the file cannot be written             ErrReadOnly; work goes on when it can
+//	the disk is full                       *lease.BusyError that is ErrFull; work resumes when there is space
+//	the file cannot be written             ErrReadOnly; work resumes when it can
 //	reading or writing fails               ErrIO: whether the transaction was kept is unknown; the file is opened anew
-//	a sync fails                           ErrIO, to readers too: whether the transaction was kept is unknown; work goes on
-//	                                       when all that was not moved yet is written again and synced
-//	the system dropped what a sync did     ErrIO that is lease.ErrBroken, until the process ends: what was acknowledged is kept
+//	a sync fails                           ErrIO, to readers too: whether the transaction was kept is unknown; work resumes
+//	                                       when all data not yet moved into the file is written again and synced
+//	the system dropped what a sync did     ErrIO that is lease.ErrBroken, until the process ends: acknowledged changes are kept
 //	not write
 //	the file is damaged, a table is gone   ErrCorrupt, from Open, which reads all of it up to 32 MB, or from then on
-//	the WAL is lost, cut or damaged        what it had is forgotten; tokens rise all the same; Open warns, unless it was cut
-//	                                       at its end, which nothing shows
+//	the WAL is lost, cut or damaged        its content is forgotten; tokens rise all the same; Open warns, unless it was cut
+//	                                       at its end, which cannot be detected
 //	another program reads during Open      *lease.BusyError after Config.BusyTimeout, if it keeps the WAL from being moved
 //	the file is lost, path.lock is there   ErrCorrupt: remove path.lock too to begin anew
 //	another Store has the file             ErrInUse
-//	the file is of something else          ErrForeign, and it is left as it is
+//	the file belongs to something else     ErrForeign; it stays unchanged
 //	the directory does not exist           ErrMissing
-//	the context ends                       its cause: what was not begun is dropped, the rest may still happen
-//	the process is killed                  what was answered is kept; the next Open needs nothing, and skips up to a million tokens
-//	the store is closed                    ErrClosed; what was accepted before is answered first
+//	the context ends                       its cause: requests not yet begun are dropped, others may still take effect
+//	the process is killed                  answered changes are kept; the next Open needs no repair, and skips up to a million tokens
+//	the store is closed                    ErrClosed; earlier requests are answered first
 package sqlite

@@ -12,7 +12,7 @@ import (
 
 // A tick has two names. The names of a job's ticks sort in the order of time:
 //
-//	once/JOB@TICK      the lease of who runs it
+//	once/JOB@TICK      the lease of the node that runs it
 //	once/JOB@TICK/end  how it ended
 const (
 	tickLayout = "2006-01-02T15:04:05.000000Z"
