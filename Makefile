@@ -1,39 +1,39 @@
-# Every target works on a machine with Go and make, and PostgreSQL or npm, with which it is fetched into a cache.
+# Every target works on a machine with Go, make, and PostgreSQL or npm. With npm, PostgreSQL is downloaded into a cache.
 GO     ?= go
-# The paths of a build are not in what it makes, so that a clone, and a program outside, share what was compiled. go test does not
-# vet: that analyzes every dependency too, and make lint vets.
+# -trimpath keeps build paths out of compiled packages, so that clones and programs outside share the build cache. go test does not
+# vet: that would analyze every dependency too, and make lint vets.
 export GOFLAGS := $(GOFLAGS) -trimpath -vet=off
 WITHPG := $(GO) run ./internal/test/cmd/withpg --
-# go test, with a line for each package that has ended and one every ten seconds about what runs.
+# go test that prints a line for each finished package. After ten silent seconds it names the running tests.
 GOTEST := $(GO) run ./internal/test/cmd/gotest
 TOOL   := $(GO) tool -modfile=tools/go.mod
 # The race detector needs a C compiler.
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
-# Modules of their own, because of what they need, those that take longest first. tools/cmd/release/modules.go says which are published.
+# Nested modules, separate because of their dependencies, the slowest first. tools/cmd/release/modules.go lists the published ones.
 NESTED := leader/kubernetes adapters/clientgolock lease/etcd adapters/riverlock integration/interop adapters/gooselock adapters/migratelock \
 	adapters/gocronlock adapters/cronlock observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 \
 	middleware/grpcv1 middleware/connectv1 examples/kubernetes integration/libraries
-# The same, without the race detector: what they compile is large, and others of these need it too. make test runs internal/locktable
-# beside them: its explorations have one goroutine.
+# Nested modules that are tested without the race detector: their dependencies are large, and modules of this list share them. make test
+# also runs internal/locktable with them: its explorations have one goroutine.
 NESTED_PLAIN := bench examples/cluster observe/prometheus/integration
-# Beside these, where a test needs much more than what it tests.
+# Also linted: modules of tests that need many more dependencies than the code under test.
 LINTED := $(NESTED) $(NESTED_PLAIN) leader/kubernetes/integration lease/etcd/integration monitor/browsertest
-# The packages whose tests take longest begin first; go test leaves out that they come twice.
+# The packages with the slowest tests start first. go test ignores that they are listed twice.
 SLOW := ./docs ./advisory ./lease/postgres ./lease/sqlite ./leader/postgres ./internal/pgsession ./clients ./middleware ./monitor ./lease/leaseserver \
 	./internal/test/pgtest/pgserver
-# What fails in a recipe between these two does not keep the rest from running.
+# Between TRY and TRY_END, a recipe continues after a failed command and fails at the end.
 TRY     := @failed=; try() { printf '%s\n' "$$*"; "$$@" || failed="$$failed $$*;"; };
 TRY_END := ; [ -z "$$failed" ] || { echo "FAILED:$$failed"; exit 1; }
-# Tests wait for servers and processes most of the time, so that more of them run at once than there are processors.
+# Tests wait for servers and processes most of the time, so more of them run at once than there are processors.
 AT_ONCE := -p 3 -parallel 3
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Built and then run in the place of the shell, because make calls the end of "go run"
-# after Ctrl-C an error.
+# Builds the demo and replaces the shell with it: when "go run" ends after Ctrl-C, make
+# reports an error.
 run_demo = $(GO) build $(2) -o $(CURDIR)/bin/$(notdir $@) $(1) && exec bin/$(notdir $@) $(if $(ONCE),-once)
 
 .PHONY: demo
@@ -71,7 +71,7 @@ test: ## run all tests on a real PostgreSQL, with the race detector; what fails 
 test-short: ## run what takes no long time, without the race detector: for while one works
 	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/test/pgtest -e /internal/test/cmd -e /examples/)
 
-# The packages that send SQL; the others know no server's version.
+# The packages that send SQL. The others do not depend on the server's version.
 SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres/... ./lease/postgres ./monitor ./once/postgres ./leader/shards/postgres/...
 
 .PHONY: test-servers
@@ -117,7 +117,7 @@ integration-deps:
 	@if ! ruby -e 'require "active_record"; require "pg"' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ruby-activerecord ruby-pg >/dev/null; fi
 
-# The packages whose tests have a long form.
+# Packages whose tests have a long form.
 SOAKED := ./internal/pgsession ./advisory ./leader ./leader/shards ./lease/sqlite ./lease/postgres ./lease/leaseserver
 
 .PHONY: soak
@@ -162,7 +162,7 @@ lint: ## lint with the pinned linter, which vets too
 	$(TRY) try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \
 		try env -C $$m $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run -c $(CURDIR)/.golangci.yml ./...; done $(TRY_END)
 
-# What programs can be made of; the rest is for tests and demos, which want Unix.
+# Packages that programs are built from. The others are for tests and demos, which need Unix.
 PRODUCTION = $$($(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/test/ -e /examples/)
 
 .PHONY: platforms
