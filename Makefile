@@ -158,8 +158,8 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./internal/cli/leadercmd
 
 .PHONY: lint
-lint: ## lint with the pinned linter, which vets too
-	$(TRY) try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \
+lint: ## lint with the pinned linter, which vets too, and look for sentences that are hard to read
+	$(TRY) try $(GO) run -C tools ./cmd/prose ..; try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \
 		try env -C $$m $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run -c $(CURDIR)/.golangci.yml ./...; done $(TRY_END)
 
 # Packages that programs are built from. The others are for tests and demos, which need Unix.
