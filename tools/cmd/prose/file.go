@@ -114,24 +114,16 @@ func ofComment(line int, group *ast.CommentGroup) (all []paragraph) {
 		}
 		now = paragraph{}
 	}
-	list := false
 	for i, c := range strings.Split(group.Text(), "\n") {
 		trimmed := strings.TrimSpace(c)
-		indented := strings.HasPrefix(c, "\t") || strings.HasPrefix(c, " ")
-		item := indented && (strings.HasPrefix(trimmed, "- ") || len(trimmed) > 2 && trimmed[0] >= '0' && trimmed[0] <= '9' && trimmed[1] == '.')
+		item := strings.HasPrefix(c, " ") && (strings.HasPrefix(trimmed, "- ") || len(trimmed) > 2 && trimmed[0] >= '0' && trimmed[0] <= '9' && trimmed[1] == '.')
 		switch {
-		case trimmed == "", strings.HasPrefix(c, "# "):
+		case trimmed == "", strings.HasPrefix(c, "# "), strings.HasPrefix(c, "\t"): // a tab begins a line of code
 			finish()
 			continue
 		case item:
 			finish()
-			list = true
 			trimmed = strings.TrimLeft(trimmed, "-0123456789. ")
-		case indented && !list:
-			finish()
-			continue
-		case !indented:
-			list = false
 		}
 		if now.text == "" {
 			now.line = line + i
