@@ -257,8 +257,6 @@
 //
 // # What it needs
 //
-// It needs:
-//
 //   - PostgreSQL 14 or later with PL/pgSQL, and a database in UTF-8.
 //   - The schema pglatch_lease, made by Store.Migrate, pglatch or a migration with Schema.
 //   - USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables, and EXECUTE on its
@@ -269,14 +267,12 @@
 //     until its commit, of which a Store has at most 1,024. By default the table has 6,400 (manual,
 //     max_locks_per_transaction).
 //
-// most; by default the table has 6,400 (manual, max_locks_per_transaction).
 // A Sweep from time to time, by any number of processes, keeps the table small. It finds due names
 // by an index that renewals do not touch, and reads the kept count of leases. After 10 ms it begins
-// no further transaction and sets SweepResult.More if there may be more. With three million names,
+// no further transaction and says so in SweepResult.More. With three million names,
 // of which 300,000 have expired, half of the sweeps take up to 30 ms on a busy machine with two
 // cores.
-// which 300,000 have expired, half of the sweeps take up to 30 ms on a busy machine with two cores.
+//
 // A long transaction, such as a dump, keeps pages from being cleaned up. Operations on a name that
 // changes often then read such pages over and over: end such transactions.
-// over and over by operations on a name that changes often: end such transactions.
 package postgres
