@@ -1,3 +1,3 @@
-// Package incident has a drill: faults are injected into a running fleet of processes, and whoever is
-// on call must be told what is wrong.
+// Package incident is a drill. It injects faults into a running fleet of processes, and checks that the
+// tools of the person on call name each fault.
 package incident

@@ -17,9 +17,9 @@ func WithAdvisoryLock(name string, prefix int64) namespace.Key {
 	return namespace.Pair(int32(crc32.ChecksumIEEE([]byte(name))&0x7fffffff), int32(prefix&0x7fffffff))
 }
 
-// GoodJob is the key of the Ruby gem good_job, with its hash md5, for a text: for a job
-// "good_jobs-" and the job's id (in some versions its active_job_id), for another record the name of its table,
-// a hyphen and the value of the column that it locks.
+// GoodJob is the key of the Ruby gem good_job, with its hash md5, for a text. The text of a job is
+// "good_jobs-" and the job's id (in some versions its active_job_id). That of another record is the name of its
+// table, a hyphen and the value of the column that the gem locks.
 func GoodJob(lockableKey string) namespace.Key {
 	sum := md5.Sum([]byte(lockableKey)) //nolint:gosec // see above
 	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])))
