@@ -35,12 +35,12 @@ type Config struct {
 	// too.
 	Wait time.Duration
 
-	// ReadAhead is the length in bytes up to which the body of an HTTP/1.1 request is read, and
-	// kept for the handler, before the request waits for the lock. The server detects that a client
-	// has left only after the end of the body. Each waiting request keeps at most that much memory.
-	// These bodies are not read ahead: a longer one, one of unknown length (chunked), and one that
-	// the client holds back until 100 Continue. If their client has left, the handler runs all the
-	// same, and detects it when it reads the body. 0 = 64 KiB; negative = never.
+	// ReadAhead is the number of bytes up to which the body of an HTTP/1.1 request is read before
+	// the request waits for the lock. The body is kept for the handler. The server detects that a
+	// client has left only after the end of the body. Each waiting request keeps at most that much
+	// memory. These bodies are not read ahead: a longer one, one of unknown length (chunked), and
+	// one that the client holds back until 100 Continue. If their client has left, the handler runs
+	// all the same, and detects it when it reads the body. 0 = 64 KiB; negative = never.
 	ReadAhead int
 
 	// Shared takes the lock in shared mode: it excludes only exclusive holders.

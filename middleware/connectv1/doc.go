@@ -20,7 +20,7 @@
 // # What a call gets
 //
 //	the lock                      the handler; its context is that of the lock
-//	the lock is held              aborted, RetryInfo; with Config.ShowHolder, who holds it
+//	the lock is held              aborted, RetryInfo; with Config.ShowHolder, the holder
 //	the lock was lost             aborted, no RetryInfo, reason LOCK_LOST, whatever the handler returned
 //	no connection, PostgreSQL     unavailable, RetryInfo
 //	no or an invalid entity       invalid_argument

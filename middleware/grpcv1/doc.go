@@ -17,7 +17,7 @@
 // # What a call gets
 //
 //	the lock                      the handler; its context is that of the lock
-//	the lock is held              Aborted, RetryInfo; with Config.ShowHolder, who holds it
+//	the lock is held              Aborted, RetryInfo; with Config.ShowHolder, the holder
 //	the lock was lost             Aborted, no RetryInfo, reason LOCK_LOST, whatever the handler returned
 //	no connection, PostgreSQL     Unavailable, RetryInfo
 //	no or an invalid entity       InvalidArgument
