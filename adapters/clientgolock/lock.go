@@ -136,10 +136,10 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
-// Update does one of these: it renews the lease of this candidate, takes over a lease that was free at the
-// last Get, or, if the record names no holder, releases the lease. The error matches apierrors.IsConflict if
-// another candidate has, or had, the lease since; then nothing has changed. Releasing a lease that is over
-// gives a *lease.StaleError and no conflict, because client-go would repeat the release.
+// Update renews the lease of this candidate, or takes over a lease that was free at the last Get. If the
+// record names no holder, Update releases the lease. The error matches apierrors.IsConflict if another
+// candidate has, or had, the lease since; then nothing has changed. Releasing a lease that is over gives a
+// *lease.StaleError and no conflict, because client-go would repeat the release.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.update(ctx, record)
 	switch {

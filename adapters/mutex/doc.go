@@ -14,9 +14,9 @@
 //	the holder dies         the key expires: after 8 s in redsync,    free at once; after SessionTTL if
 //	                        30 s in Gitea                             the network went silent
 //	work takes longer       gone, unless it is extended in time       held as long as the session lives
-//	the lock is lost        nobody is told; Extend and Unlock say so  Context ends; they say so too
+//	the lock is lost        silent; only Extend and Unlock report it  Context ends; they report it too
 //	ctx ends, then unlock   UnlockContext fails, the key stays        released all the same
-//	somebody else has it    32 tries, 50 to 250 ms apart              a queue, for the Locker's Wait
+//	another holder has it   32 tries, 50 to 250 ms apart              a queue, for the Locker's Wait
 //
 // There is no Lock method without an error, and therefore no sync.Locker. A lock in a database can
 // fail, and a caller without the error would continue without the lock.

@@ -30,14 +30,14 @@
 //
 // # What it guarantees
 //
-//   - One job of a key runs at a time, in all processes and queues, and no other program that takes
-//     the key through pglatch, within the limits that package advisory states.
+//   - One job of a key runs at a time, in all processes and queues. It also excludes every other
+//     program that takes the key through pglatch. The limits are those of package advisory.
 //   - The context of a job ends when its lock is lost, with a *advisory.LostError as its cause. The
 //     attempt then fails with that error, even if the job returned nil, because another job may
 //     have run meanwhile. River retries it as after any error.
 //   - A panic releases the lock, and wakes the next job.
-//   - A job that did not get its lock has not run, and has used no attempt, even if PostgreSQL was
-//     out of reach or the Locker had no free connection.
+//   - A job that did not get its lock has not run, and has used no attempt. This holds even if
+//     PostgreSQL was out of reach or the Locker had no free connection.
 //
 // # Who wakes a job
 //
