@@ -51,8 +51,8 @@ type Config struct {
 	ClientAddr bool
 
 	// NoQuestions stops the monitor from asking the processes (package introspect). Without their answers
-	// hashed keys have no names, waiters inside processes and deadlocks across processes are invisible, and
-	// times count from the first query that saw the lock.
+	// hashed keys have no names. Waiters inside processes and deadlocks across processes are invisible. Times
+	// count from the first query that saw the lock.
 	NoQuestions bool
 
 	// Record is the interval of queries while there are no viewers. It lets Page show the last hour, and makes

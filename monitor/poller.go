@@ -26,7 +26,7 @@ type flight struct {
 	snapshot Snapshot
 	err      error
 	ended    time.Time
-	picture  *incident.Picture // nil if nobody asked for verdicts
+	picture  *incident.Picture // nil if no viewer asked for verdicts
 	verdicts []incident.Verdict
 	past     incident.Past
 
@@ -48,11 +48,11 @@ func (f *flight) fresh(minInterval time.Duration) bool {
 	}
 }
 
-// Snapshot returns the locks of the database, as seen by a query that began at the time of the
-// call, was running, or ended less than Config.MinInterval before. Any number of callers share a
-// query and its error. The end of ctx ends this caller's wait, with its cause, and not the query.
-// Other errors mean that the database did not answer; they contain no password. The next call tries
-// again, with a new connection if the old one was lost.
+// Snapshot returns the locks of the database, as one query saw them. The query began at the time of
+// the call, was already running, or ended less than Config.MinInterval before. Any number of
+// callers share a query and its error. The end of ctx ends this caller's wait, with its cause, and
+// not the query. Other errors mean that the database did not answer; they contain no password. The
+// next call tries again, with a new connection if the old one was lost.
 func (m *Monitor) Snapshot(ctx context.Context) (Snapshot, error) {
 	f, err := m.look(ctx)
 	if err != nil {

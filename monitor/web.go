@@ -13,8 +13,8 @@ import (
 const pageEvery = time.Second
 
 // Page returns a handler for a web page, to mount at any path that ends in a slash, stripped or not. The page
-// shows which keys are held and since when, the waiters and whom they wait for, elections, leases, the events of
-// the last hour, and what is wrong (Verdict).
+// shows which keys are held and since when, and which waiters wait for whom. It also shows elections, leases,
+// the events of the last hour, and what is wrong (Verdict).
 //
 //	http.Handle("/locks/", m.Page())
 //

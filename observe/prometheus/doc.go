@@ -41,14 +41,14 @@
 //	leader_election_state{name,state}                  1 for the state in which the Elector is
 //	leader_election_term_era{name}, _term_number{name} the last term in which this process led
 //	leader_election_leading_since_timestamp_seconds{name}
-//	leader_election_attempt_failures_total{name}       without those in which somebody else leads
-//	leader_election_drains_exceeded_total{name}        work that went on: a successor could overlap with it
+//	leader_election_attempt_failures_total{name}       excluding attempts while another node leads
+//	leader_election_drains_exceeded_total{name}        work that continued: a successor could overlap with it
 //
 // Shards, by the name of their group, in this process:
 //
 //	pglatch_shards_owned{name}, pglatch_shard_sessions{name}, _members{name}  now
 //	pglatch_shard_transitions_total{name,to}           to: acquired, released, lost
-//	pglatch_shard_moves_total{name}                    given up to even out
+//	pglatch_shard_moves_total{name}                    given up for an even distribution
 //	pglatch_shard_work_failures_total{name}, _given_away_total{name}
 //	pglatch_shard_looks_total{name}, _refusals_total{name}, _backend_errors_total{name}
 //
