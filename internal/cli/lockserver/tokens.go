@@ -9,7 +9,7 @@ import (
 
 // ReadTokens reads a file of bearer tokens, one a line, and the rights of each:
 //
-//	TOKEN [right=hold] [prefix=jobs/] [name=ops] [# what is not read]
+//	TOKEN [right=hold] [prefix=jobs/] [name=ops] [# comment]
 //
 // Instead of a TOKEN, cert-cn:NAME and cert-san:NAME stand for client certificates with that name.
 // Without a file it returns nil. Its errors quote no token.

@@ -10,7 +10,7 @@ import (
 
 // ReadTTLPolicies reads a file of policies, one a line, each with at least one of these:
 //
-//	[prefix=jobs/] [min=1s] [max=10m] [default=30s] [# what is not read]
+//	[prefix=jobs/] [min=1s] [max=10m] [default=30s] [# comment]
 //
 // Without a file it returns nil.
 func ReadTTLPolicies(flag, file string) ([]leaseserver.TTLPolicy, error) {

@@ -1,6 +1,7 @@
-// Package memory is a server of advisory locks in memory, with the rules of PostgreSQL: locks
-// belong to sessions and end with them, there are two modes and one queue for each key in order of
-// arrival, and a try does not overtake waiters. Package advisorytest makes it available to users.
+// Package memory is a server of advisory locks in memory, with the rules of PostgreSQL. Locks
+// belong to sessions and end with them. There are two modes, and one queue for each key in order of
+// arrival. A try does not overtake waiters. Package advisorytest makes the server available to
+// users.
 package memory
 
 import (

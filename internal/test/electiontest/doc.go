@@ -67,9 +67,9 @@
 // does not Fit them.
 //
 //	acquired TERM    recovered TERM    released TERM    lost TERM [error]
-//	follows          somebody else leads
+//	follows          another node leads
 //	error TEXT       stopped [error]
-//	count NAME N     adds to what Cluster.Count tells
+//	count NAME N     adds N to Cluster.Count(NAME)
 //	failed TEXT      and everything else fails the test
 //
 // 12 rounds are played, and 200 in the long form (see internal/test/soak); PGLATCH_SEED repeats the

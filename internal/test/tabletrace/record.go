@@ -1,6 +1,6 @@
 // Package tabletrace records the events of a Locker's lock table and replays them on a second table. It accepts a trace
-// if the second table returns the same commands, the carrier did only what the table commanded, and no session was
-// asked for a lock that it has.
+// if the second table returns the same commands and the carrier did only what the table commanded. Also, no session may
+// have been asked for a lock that it has.
 package tabletrace
 
 import (
