@@ -11,9 +11,9 @@ import (
 // lease: renew it next. As with any Lease, Trust computes with its Remaining. The caller must know
 // that the previous process has ended, because both would have the same token.
 //
-// Adopt returns *StaleError if another lease is the current or last one or this one was released,
-// *ExpiredError if it is the last one and its time is over, and *NotFoundError if the store does
-// not know the name.
+// Adopt returns *StaleError if another lease is the current or last one, or if this one was
+// released. It returns *ExpiredError if it is the last one and its time is over, and *NotFoundError
+// if the store does not know the name.
 func Adopt(ctx context.Context, s Store, name, holder, id string) (Lease, error) {
 	if err := (Claim{Name: name, Holder: holder, ID: id, Token: 1}).Validate(); err != nil {
 		return Lease{}, err

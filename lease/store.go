@@ -19,12 +19,13 @@ type Store interface {
 	Acquire(ctx context.Context, r AcquireRequest) (Lease, error)
 	// Renew prolongs a lease to TTL from now, or to the end of its MaxLifetime. It never shortens
 	// the lease, and can change its metadata. It returns *StaleError if the claim is not the
-	// current one, *ExpiredError if it is but its time was over, and *NotFoundError if the store
-	// does not know the name.
+	// current one, and *ExpiredError if it is but its time was over. It returns *NotFoundError if
+	// the store does not know the name.
 	Renew(ctx context.Context, r RenewRequest) (Lease, error)
 	// Release ends a lease. To release the last released lease again is no error. It returns
-	// *StaleError if the claim is neither the current nor the last one, *ExpiredError if it is one of
-	// them but its time was already over, and *NotFoundError if the store does not know the name.
+	// *StaleError if the claim is neither the current nor the last one, and *ExpiredError if it is
+	// one of them but its time was already over. It returns *NotFoundError if the store does not
+	// know the name.
 	Release(ctx context.Context, c Claim) error
 	// Get returns the record of one name. It returns *NotFoundError if the store does not know the
 	// name.

@@ -38,7 +38,7 @@ func ExampleRunner_Do() {
 	// node b ran it: false - it is RAN by a
 }
 
-// A process that starts runs what nobody ran while it was away.
+// At its start, a process runs the ticks that nobody ran during its absence.
 func ExampleRunner_Missed() {
 	ctx := context.Background()
 	runner, err := once.New(once.Config{Store: leased.New(leasetest.NewStore()), Window: 6 * time.Hour})

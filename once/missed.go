@@ -9,8 +9,8 @@ import (
 // maxTicks is how many ticks of a window Missed can check.
 const maxTicks = 100_000
 
-// Missed returns the ticks of a job that are in the window and that nobody has run: because no node
-// was alive, because the run died, or because it was given back. The oldest is first.
+// Missed returns the ticks of a job that are in the window and that nobody has run. No node was
+// alive, the run died, or the tick was given back. The oldest is first.
 //
 // next is the job's schedule, like Next of the schedules of robfig/cron. It returns the first tick
 // after a time, or the zero time if there is none. It receives times in time.Local, whatever the

@@ -39,11 +39,11 @@
 //   - A new leader of the cluster starts all etcd leases anew. Leases, delays and lifetimes last
 //     longer then, by no more than their whole time. They are never shorter: if the leader changed
 //     between the count and the transaction, the lease is counted again.
-//   - If a leader was stopped, or its machine or disk hung, then when it resumes it ends all leases
+//   - A leader can be stopped, or its machine or disk can hang. When it resumes, it ends the leases
 //     that are over by its own count, whatever the next leader has renewed (etcd issue 15247,
 //     partly fixed in etcd 3.7). So the first renewal in each term of etcd's leaders replaces the
-//     etcd leases of the lease, its LockDelay and MaxLifetime by new ones, which no earlier leader
-//     counts. That costs one more message for each, once in a term. A lease that was not renewed
+//     etcd leases of the lease, its LockDelay and MaxLifetime. No earlier leader counts the new
+//     ones. That costs one more message for each, once in a term. A lease that was not renewed
 //     since ends when its last renewal said, at the earliest; Get can report a longer time.
 //   - AcquiredAt, ExpiresAt and the times that Sweep uses come from the writer's wall clock. They
 //     are moved so that the times of one name never contradict each other.
@@ -63,8 +63,8 @@
 //   - the ids of its members: --force-new-cluster, after which the survivor may lack data that it
 //     had missed; and any change of the membership, which costs an era and nothing else
 //   - the difference between the length of the log and the number of revisions, which never falls
-//     in one history: a snapshot that was restored under the same names, addresses and token has a
-//     new, short log
+//     in one history (a snapshot restored under the same names, addresses and token has a new,
+//     short log)
 //   - the greatest revision that this process has seen, if the cluster's is less
 //
 // The other stores detect the new era at their first acquire that is refused because of it, and
@@ -81,6 +81,7 @@
 //
 // In the first two cases, restore with etcdutl snapshot restore --bump-revision 1000000000
 // --mark-compacted.
+//
 // # What it does not guarantee
 //
 //   - lease/postgres.Guard has no counterpart: no transaction elsewhere waits for etcd. The token
@@ -95,9 +96,9 @@
 // # Several lock servers
 //
 // A Store is a lease.Messenger. Lock servers of one cluster notify each other which requests wait,
-// and that a lock is free, and serve all waiters of a lock in one order. lease/postgres, whose
-// servers do the same over LISTEN and NOTIFY, says how far that order holds. Send is a put of one
-// key, and listeners watch it: all receive all puts in the order of their revisions.
+// and that a lock is free. They serve all waiters of a lock in one order. Servers on lease/postgres
+// do the same over LISTEN and NOTIFY; its documentation says how far that order holds. Send is a
+// put of one key, and listeners watch it: all receive all puts in the order of their revisions.
 //
 //   - If a member dies or a connection ends, no message is lost: the watch continues at another
 //     member where it stopped. It cannot if the history was compacted meanwhile, the cluster was

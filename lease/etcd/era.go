@@ -189,8 +189,8 @@ func (s *Store) identity(ctx context.Context, h *etcdserverpb.ResponseHeader) (e
 }
 
 // surplus returns how much longer than the number of revisions the log of a member is that knows a
-// revision. Each entry of the log makes one revision at most, so the surplus never falls, except in
-// a cluster that was restored from a snapshot: its log begins anew.
+// revision. Each entry of the log makes one revision at most, so the surplus never falls. The
+// exception is a cluster that was restored from a snapshot: its log begins anew.
 func (s *Store) surplus(ctx context.Context, revision int64) (int64, error) {
 	for {
 		r, err := etcdserverpb.NewMaintenanceClient(s.client.ActiveConnection()).Status(ctx, &etcdserverpb.StatusRequest{})

@@ -54,11 +54,11 @@ func ParseRight(text string) (Right, error) {
 type Token struct {
 	Secret string // 16 random bytes at least; "" = Certificate stands for it
 
-	// Certificate is cn:NAME, for the common name of a certificate's subject, or san:NAME, for one
-	// of its DNS names, IP addresses, URIs and email addresses; the NAME * matches any. If several
-	// tokens match, the first one counts. A request with a bearer token has only that token's
-	// rights, and none of its certificate. Only certificates that were verified in the handshake
-	// count, as Config.TLS says by ClientAuth.
+	// Certificate is cn:NAME or san:NAME; the NAME * matches any. cn is the common name of a
+	// certificate's subject. san is one of its DNS names, IP addresses, URIs and email addresses.
+	// If several tokens match, the first one counts. A request with a bearer token has only that
+	// token's rights, and none of its certificate. Only certificates that were verified in the
+	// handshake count, as Config.TLS says by ClientAuth.
 	Certificate string
 
 	Right  Right  // zero = Admin

@@ -113,9 +113,9 @@
 // like for a request that does not wait, for at most StoreTimeout. So a store that is silent or
 // refuses leads to 503, never to lock-held.
 //
-// If one request is sent several times, with one owner and one idempotency key, each sending waits
-// in a place of its own, and all get the lease that one of them gets. If another server on the same
-// store granted it, they detect it within PollInterval.
+// Several sendings of one request have one owner and one idempotency key. Each waits in a place of
+// its own, and all get the lease that one of them gets. If another server on the same store granted
+// it, they detect it within PollInterval.
 //
 // Requests that do not wait bypass the queue.
 //
@@ -129,10 +129,9 @@
 // carry no time, so the clocks of servers do not matter. If messages are lost or late:
 //
 //   - A lock still has one holder: the store decides that, and no message does.
-//   - If a lock is free and a request waits for it, the request is sent to the store within 1.5
-//     times PollInterval, because the first waiter of each server checks that often. Do not use
-//     PollInterval < 0 with several servers: a lost notification then stays lost until the lease
-//     expires.
+//   - If a lock is free and a request waits for it, a server asks the store within 1.5 times
+//     PollInterval. The first waiter of each server checks that often. Do not use PollInterval < 0
+//     with several servers: a lost notification then stays lost until the lease expires.
 //   - A message that could not be sent is sent again. A lost one is detected by a digest: each
 //     second, every server sends a digest of what the others should know about it. A server that
 //     knows something else asks for the details. Waiters then have the same places as before. The
@@ -161,11 +160,11 @@
 // # Watching
 //
 // A GET with ?wait= waits for a change. It is answered with the current record as soon as the
-// version differs from ?index=, and in any case after the time. index is 0 if it is left out or the
-// lock is unknown. A change by this server is answered at once. A change by another server is
-// answered when that server notifies this one, or after a PollInterval. An expiry is answered when
-// a sweep found it. However many requests watch a lock, a change costs one read of the store.
-// MaxWaiters requests can watch at a time, in addition to those that wait for locks.
+// version differs from ?index=, and in any case after the time. If it is left out, index is 0; so
+// is the version of an unknown lock. A change by this server is answered at once. A change by
+// another server is answered when that server notifies this one, or after a PollInterval. An expiry
+// is answered when a sweep found it. However many requests watch a lock, a change costs one read of
+// the store. MaxWaiters requests can watch at a time, in addition to those that wait for locks.
 //
 // # Locks that several hold
 //
@@ -184,11 +183,11 @@
 // waits behind one that needs more free slots. A waiter is notified of a slot that was released
 // through this server or, on a lease.Messenger, another; else it checks each PollInterval. If the
 // lock is taken, a request that does not wait is answered at once; else it waits behind others for
-// at most a second. If a request with an idempotency key is sent again, the new sending gets the
-// share that an earlier one got, at whichever server, although others wait between them. It checks
-// after PollInterval, then after twice that time, and so on, and when it is refused. If a request
-// with mode exclusive and an idempotency key gave up, it keeps others out for 5 s, because it can
-// come back.
+// at most a second. If a request with an idempotency key is sent again, the new sending gets an
+// earlier one's share, at whichever server, although others wait between them. It checks after
+// PollInterval, then after twice that time, and so on, and when it is refused. If a request with
+// mode exclusive and an idempotency key gave up, it keeps others out for 5 s, because it can come
+// back.
 //
 // # Who may ask
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
-// Who may do what is the program's to say: here, everybody may look, and one user may hold.
+// The program decides the rights of each request: here, everybody may read, and one user may hold.
 func ExampleConfig_authorize() {
 	server, err := leaseserver.New(leaseserver.Config{
 		Store: leasetest.NewStore(),

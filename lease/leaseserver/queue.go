@@ -13,9 +13,9 @@ import (
 )
 
 // A queue makes requests wait for locks, first come, first served. Per lock, only the first waiter
-// asks the store: when a release through this server wakes it, when the current lease must have
-// expired, and each poll interval, to detect changes by other programs. Before a poll, it checks
-// whether asking can help.
+// asks the store. It asks when a release through this server wakes it, and when the current lease
+// must have expired. It also asks each poll interval, to detect changes by other programs. Before a
+// poll, it checks whether asking can help.
 type queue struct {
 	meter   *meter
 	peers   *peers

@@ -62,8 +62,8 @@
 //     in every mode of the protocol. A Sweep is several. Only the server's clock counts; it is read
 //     when the name's row is locked.
 //   - If four statements of the Store are in flight, the acquires and releases that arrive
-//     meanwhile go out together in the next statement, and share its commit. An operation that has
-//     to wait for a row for more than a millisecond does not delay the others: it is tried again
+//     meanwhile go out together in the next statement, and share its commit. If an operation has to
+//     wait for a row for more than a millisecond, it does not delay the others. It is tried again
 //     alone, on a connection of its own.
 //   - Every acknowledged change is on the server's disk, whatever the default of
 //     synchronous_commit. off and local become on for the transaction, which with synchronous
@@ -143,8 +143,8 @@
 //     corrected, time goes on from where it was, ahead of the clock. Only people see that, because
 //     clients use Remaining. When a clock that was set back is corrected, leases end early, as
 //     whenever it is set forward.
-//   - To bring the store's time back to the clock's, when no lease is needed any more: SELECT
-//     setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
+//   - To bring the store's time back to the clock's, when no lease is needed any more:
+//     SELECT setval('pglatch_lease.clock_shift', 0), setval('pglatch_lease.clock_mark', 0).
 //
 // A refusal by a Guard is kept with the next flush of the server's WAL, within a second by default.
 // Answers of a standby, in a read-only transaction, or to a role without UPDATE are not kept.
@@ -163,8 +163,8 @@
 //     after pg_upgrade or the restoration of a dump
 //
 // So tokens rise even if the promoted standby had missed the last ones. An era has room for a
-// trillion tokens. JavaScript, and JSON readers like it, keep the tokens of 8,192 eras exactly. The terms of
-// package leader have fewer and larger eras, and are different from these tokens.
+// trillion tokens. JavaScript, and JSON readers like it, keep the tokens of 8,192 eras exactly. The
+// terms of package leader have fewer and larger eras, and are not such tokens.
 //
 // # When a standby is promoted
 //
@@ -198,7 +198,7 @@
 // # Who waits at which lock server
 //
 // A Store is a lease.Messenger. Lock servers of one database notify each other over LISTEN and
-// NOTIFY, on the channel pglatch_lease, which clients wait for a lock, and that it is free.
+// NOTIFY, on the channel pglatch_lease: which clients wait for a lock, and that it is free.
 // PostgreSQL delivers the messages to all listeners in the order in which their transactions
 // committed (manual, NOTIFY). So all servers have the same queue for each name. A lock that is
 // released at one server goes to the first waiter, at whichever server it waits, in milliseconds.

@@ -25,7 +25,7 @@ func ExampleGuard() {
 			return err
 		})
 		if errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) {
-			return nil // whoever has the lease now does it
+			return nil // the new holder of the lease does it
 		}
 		return err
 	}

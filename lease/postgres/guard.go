@@ -40,10 +40,11 @@ const (
 // If the claim is not the current one, Guard returns *lease.StaleError, *lease.ExpiredError or
 // *lease.NotFoundError, and the transaction is aborted: it cannot write any more. After
 // *lease.BusyError, such as a serialization failure, the whole transaction may be tried again. In
-// REPEATABLE READ and SERIALIZABLE, *lease.BusyError also says that the lease was granted, renewed
-// or released after the transaction's snapshot was taken, so Guard is best the first statement.
-// Guard returns *lease.InvalidError if the transaction is read-only, and lease.ErrNotReady if the
-// schema is missing or was made by an older version. Any other error is the driver's.
+// REPEATABLE READ and SERIALIZABLE, *lease.BusyError can also say that the lease changed after the
+// transaction's snapshot was taken: it was granted, renewed or released. So Guard is best the first
+// statement. Guard returns *lease.InvalidError if the transaction is read-only, and
+// lease.ErrNotReady if the schema is missing or was made by an older version. Any other error is
+// the driver's.
 //
 // Call Guard outside of savepoints, because a rollback to a savepoint older than the guard undoes
 // the guard.

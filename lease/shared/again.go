@@ -69,8 +69,8 @@ func (q *request) earlier(ctx context.Context) *Share {
 	return nil
 }
 
-// standAtGate waits for the gate. From time to time, and ever less often, it checks whether an
-// earlier sending has got a slot, because the keeper of the gate may wait for that slot.
+// standAtGate waits for the gate. Ever less often, it checks whether an earlier sending has got a
+// slot, because the keeper of the gate may wait for that slot.
 func (q *request) standAtGate(r lease.AcquireRequest, wait time.Duration) (l lease.Lease, err error) {
 	if q.IdempotencyKey == "" || q.Exclusive {
 		return q.acquireWait(q.ctx, r, wait)

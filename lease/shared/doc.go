@@ -76,8 +76,8 @@
 //     the greatest of a writer. It refuses a write below the first, and a read below the second.
 //   - A resource that belongs to one slot, such as a device, keeps the greatest Token of the slot,
 //     and refuses those below.
-//   - Among several clients that have slots of one lock at once, no number says which one is stale:
-//     a later one is granted while the earlier one is current.
+//   - Among several clients that have slots of one lock at once, no number says which one is stale.
+//     A later one is granted while the earlier one is current.
 //
 // # When things go wrong
 //

@@ -25,7 +25,7 @@ type Config struct {
 	Store lease.Store
 
 	// GateTTL is how long other requests are kept out after a request died while it asked for the
-	// lock, and after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
+	// lock. It is also the time after an exclusive request with an IdempotencyKey gave up. 0 = 5 s.
 	GateTTL time.Duration
 
 	// PollInterval is how often a waiting request polls, in addition to when a lease must have

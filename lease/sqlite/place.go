@@ -15,8 +15,8 @@ type place struct {
 }
 
 // releasedLate is how long a released name may wait for a sweep. So the release of a lease of a few
-// minutes need not move the name, which took a seventh of the time of a cycle on a new name. With a
-// longer Retention, this does not delay its removal.
+// minutes need not move the name. That move took a seventh of the time of a cycle on a new name.
+// With a longer Retention, this does not delay its removal.
 const releasedLate = 5 * time.Minute
 
 // placeFor returns the place of a name whose row an operation has changed.

@@ -84,8 +84,8 @@ func (s *Store) Get(ctx context.Context, name string) (lease.Record, error) {
 }
 
 // storeExpiry stores the time before any answer says that a lease has expired, unless a later time
-// is stored already, because the store may be opened again with an earlier clock. So each expiry
-// costs at most one transaction, which other requests share.
+// is stored already. The reason: the store may be opened again with an earlier clock. So each
+// expiry costs at most one transaction, which other requests share.
 func (s *Store) storeExpiry(ctx context.Context, now time.Time, rows ...*record) error {
 	stored := moment(s.seen.Load())
 	for _, row := range rows {

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/once/postgres"
 )
 
-// That the day was closed, and that the tick was run, are committed together.
+// The work and the run of the tick are committed together.
 func ExampleDoTx() {
 	closeTheDay := func(ctx context.Context, pool *pgxpool.Pool, tick time.Time) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

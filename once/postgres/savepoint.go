@@ -17,9 +17,9 @@ type savepoint struct {
 	name string
 }
 
-// savepoints are the numbers in use in this process. Each is part of one savepoint's name, because
-// the work of a tick can run other ticks in its transaction, and ROLLBACK TO goes back to the last
-// savepoint of a name. The lowest free number is used, because pg_stat_statements keeps each name.
+// savepoints are the numbers in use in this process. Each is part of one savepoint's name. The work
+// of a tick can run other ticks in its transaction, and ROLLBACK TO goes back to the last savepoint
+// of a name. The lowest free number is used, because pg_stat_statements keeps each name.
 var savepoints struct {
 	mu   sync.Mutex
 	used []bool
