@@ -119,7 +119,7 @@ func (w *watch) forget(key namespace.Key, asked time.Time) {
 	}
 }
 
-// idle reports whether there is nothing to watch, and if so that the goroutine has ended.
+// idle reports whether there is nothing to watch. If so, it records that the goroutine has ended.
 func (w *watch) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

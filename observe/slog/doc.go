@@ -9,7 +9,7 @@
 // Locks: long waits, long holds and losses. Attributes: key, label, waited, held, reason, error.
 //
 //	INFO "lock acquired after a wait"  waited at least Config.Slow
-//	INFO "lock not acquired"           waited as long, in vain
+//	INFO "lock not acquired"           failed after a wait as long
 //	INFO "lock held for long"          released after Config.Long
 //	WARN "lock lost"                   reason is advisory.LossData.Reason
 //
