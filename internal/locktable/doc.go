@@ -11,7 +11,7 @@
 // A Key is this process's state of one lock. It exists while a request holds or wants the lock.
 //
 //	Free      no operation is under way
-//	Asking    the server is asked for it, or will be when its connection is there
+//	Asking    it is requested from the server, or will be when its connection is ready
 //	Starved   no connection has room for it
 //	Pausing   it is briefly not requested, because connections died under it, or it is tried as a slot
 //	Waiting   another process holds it, and this one waits: at the server, or polling

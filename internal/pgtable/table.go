@@ -26,7 +26,7 @@ func Quote(table string) string {
 	return pgx.Identifier{schema, name}.Sanitize()
 }
 
-// createAttempts is how often a creation is tried that lost a race.
+// createAttempts is how often a creation is tried if it loses a race.
 const createAttempts = 5
 
 // Create runs SQL that creates missing objects. Several processes may run it at a time.

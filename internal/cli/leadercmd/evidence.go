@@ -76,7 +76,7 @@ func examine(election string, all []*interval, uncertainty time.Duration) *evide
 			}
 			e.compare(a, b)
 			if a.Ended == nil {
-				break // all that follow are apart too
+				break // the same holds for all that follow
 			}
 		}
 	}

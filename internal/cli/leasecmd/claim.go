@@ -160,7 +160,7 @@ func newRenew(app *program.App) *cobra.Command {
 		ttl time.Duration
 
 		metadata map[string]string
-		empty    bool // of the metadata
+		empty    bool // clears the metadata
 	)
 	cmd := &cobra.Command{
 		Use:   "renew NAME",

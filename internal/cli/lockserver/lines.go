@@ -10,7 +10,8 @@ import (
 	"github.com/pglatch/pglatch/internal/cli/program"
 )
 
-// readLines reads a file for wordsOfLines. It removes invisible characters that editors put before the first word.
+// readLines reads a file for wordsOfLines. It refuses a byte order mark, which editors add invisibly: the mark
+// would become part of the first word.
 func readLines(flag, file string) (string, error) {
 	content, err := os.ReadFile(file)
 	switch {

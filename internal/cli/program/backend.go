@@ -27,8 +27,8 @@ type Backends[T any] struct {
 	owner map[string]string // the backend that owns a flag
 }
 
-// AddFlags adds the flags. The first backend is the default; what names the kind of object in the
-// backends.
+// AddFlags adds the flags. The first backend is the default. what completes the usage of --backend,
+// as in "leadership lives".
 func (b *Backends[T]) AddFlags(cmd *cobra.Command, what string, all []Backend[T]) {
 	b.open, b.owner = make(map[string]OpenFunc[T]), make(map[string]string)
 	for _, backend := range all {

@@ -59,8 +59,8 @@ func (s *locksCommand) socket() (*socket, error) {
 	return &socket{path, os.FileMode(mode)}, nil
 }
 
-// listen takes over the socket's path, also from a socket without a listener. Call free after the
-// listener was closed, which removes the socket.
+// listen takes over the socket's path, also from a socket without a listener. free gives the path
+// up. Call free after the listener was closed, which removes the socket.
 func (s *socket) listen(ctx context.Context) (listener net.Listener, free func() error, err error) {
 	lock := flock.New(s.path+".lock", flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
 	locked, err := lock.TryLock()
