@@ -9,9 +9,9 @@
 //	})
 //
 // A lock around a job does not do that. If a job is shorter than the difference between the nodes'
-// clocks, each node in turn finds the lock free and runs it. This package claims a tick: the job's
-// name and the scheduled time. The nodes agree on it, whatever their clocks say. A tick that has
-// run stays run.
+// clocks, each node in turn finds the lock free and runs the job. This package claims a tick: the
+// job's name and the scheduled time. The nodes agree on it, whatever their clocks say. A tick that
+// has run stays run.
 //
 // A Store keeps the claims. once/postgres keeps them in a table, where work and claim can also be
 // one transaction. once/leased keeps them in any lease.Store, such as a lock server's. For
@@ -51,8 +51,8 @@
 //   - That a tick is run at all. A caller must call Do for it in its Window: a scheduler, or after
 //     an outage a caller of Missed.
 //   - Order: a run of a tick may begin during the run of the tick before.
-//   - A store's clock that nobody sets. If it is set forward, a run's claim ends while the run
-//     trusts it, as with any lease. And if a store forgets ticks, such as a standby that missed the
+//   - That the store's clock is never set. If it is set forward, a run's claim ends while the run
+//     trusts it, as with any lease. If a store forgets ticks, such as a standby that missed the
 //     last commits, they may be run again.
 //
 // # After a deploy or an outage

@@ -133,9 +133,9 @@
 //     PollInterval. The first waiter of each server checks that often. Do not use PollInterval < 0
 //     with several servers: a lost notification then stays lost until the lease expires.
 //   - A message that could not be sent is sent again. A lost one is detected by a digest: each
-//     second, every server sends a digest of what the others should know about it. A server that
-//     knows something else asks for the details. Waiters then have the same places as before. The
-//     same holds after a lost connection, a fail-over of the store, or the silence of a server.
+//     second, every server sends a digest of what the others should know about it. A server whose
+//     view differs asks for the details. Waiters then have the same places as before. The same
+//     holds after a lost connection, a fail-over of the store, or the silence of a server.
 //   - A server that sends, and for five seconds does not receive its own messages, listens on a new
 //     connection.
 //
@@ -146,10 +146,10 @@
 //   - While a lock is free: it is on its way to another server, or a lease has expired. Requests
 //     that ask the store then, such as new ones and the first of every server, can come between.
 //   - With a server that does not receive the others' messages, or whose messages they do not
-//     receive. Behind some poolers messages are not possible, or its version has none. Each server
-//     then serves its own waiters first, from one to the next. Waiters of other servers check each
-//     PollInterval, and get the lock if it is free at that moment. They can wait for as long as any
-//     request waits here.
+//     receive. The reason can be a pooler that makes messages impossible, or a version without
+//     messages. Each server then serves its own waiters first, from one to the next. Waiters of
+//     other servers check each PollInterval, and get the lock if it is free at that moment. They
+//     can wait for as long as any request waits here.
 //
 // If there are other servers, a request that waits costs at most three messages: it waits, it is
 // its turn, it has left. A request that gets the lock without waiting costs none. In addition, each
