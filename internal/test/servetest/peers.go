@@ -20,7 +20,7 @@ import (
 type Peer struct {
 	Server *leaseserver.Server
 	Client *leasehttp.Client
-	Stop   context.CancelFunc // stops its messages
+	Stop   context.CancelFunc // stops receiving and sending its messages
 }
 
 // NewPeer starts a peer that polls at this interval, never if it is negative.
