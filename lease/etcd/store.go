@@ -311,7 +311,7 @@ func (s *Store) Release(ctx context.Context, claim lease.Claim) error {
 	})
 }
 
-// release decides a claim. The change is empty if the lease was released before.
+// release decides a claim. The needs of the change is false if the lease was released before.
 func (s *Store) release(v *view, claim lease.Claim) (*change, error) {
 	next, err := rules.Release(v.row, v.now(s.config.Wall()), claim)
 	c := &change{v: v, row: next, needs: err == nil && next.Version != v.row.Version}
