@@ -15,8 +15,8 @@ import (
 	"github.com/pglatch/pglatch/lease/etcd/integration/etcdtest"
 )
 
-// startEtcd starts an etcd with one member in this process, which calls fsync
-// before it acknowledges.
+// startEtcd starts an etcd with one member in this process. It calls fsync before it
+// acknowledges.
 func startEtcd(b *testing.B) (address string) {
 	b.Helper()
 	address, stop, err := etcdtest.Serve(etcdtest.Member{Dir: b.TempDir()})
@@ -25,7 +25,7 @@ func startEtcd(b *testing.B) (address string) {
 	return address
 }
 
-// startCluster starts members in processes of their own, which do the same.
+// startCluster starts members as separate processes. They too call fsync before they acknowledge.
 func startCluster(b *testing.B, size int) []*etcdtest.Process {
 	b.Helper()
 	members, err := etcdtest.StartCluster(b.Context(), b.TempDir(), size)
@@ -45,11 +45,11 @@ func addresses(members []*etcdtest.Process) (all []string) {
 	return all
 }
 
-// etcdConnections is how many connections gave etcd most cycles per second.
+// etcdConnections is the number of connections with which etcd made most cycles per second.
 const etcdConnections = 4
 
-// newEtcd gives each worker a session of its own, as a process of its own would
-// have, on one of the connections.
+// newEtcd gives each worker its own session, as a separate process would have, on one of
+// the connections.
 func newEtcd(b *testing.B, workers int, addresses ...string) contender {
 	b.Helper()
 	clients := make([]*clientv3.Client, min(etcdConnections, workers))
@@ -76,7 +76,7 @@ func newEtcd(b *testing.B, workers int, addresses ...string) contender {
 	return c
 }
 
-// BenchmarkLeaseOnEtcd measures cycles of acquire and release through a lock server in this
+// BenchmarkLeaseOnEtcd measures acquire and release cycles through a lock server in this
 // process on an etcd cluster, and of etcd's own lock on the same members, in turns of two seconds.
 func BenchmarkLeaseOnEtcd(b *testing.B) {
 	for _, members := range []int{1, 3} {
@@ -85,7 +85,7 @@ func BenchmarkLeaseOnEtcd(b *testing.B) {
 		require.NoError(b, err)
 		b.Cleanup(func() { require.NoError(b, store.Close()) })
 		for _, clients := range []int{1, 8, 80} {
-			b.Run(fmt.Sprintf("members=%d/clients=%d", members, clients), func(b *testing.B) { // whose server ends then, and is no other's peer
+			b.Run(fmt.Sprintf("members=%d/clients=%d", members, clients), func(b *testing.B) { // at whose end its server ends, so that it is no other's peer
 				contenders := []contender{newEtcd(b, clients, addresses...), newLockServer(b, "lockserver", clients, store)}
 				for _, load := range loads {
 					b.Run(load.name, func(b *testing.B) { takeTurns(b, contenders, load.hot) })

@@ -25,14 +25,14 @@ import (
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// The schemes of stores on which a lease is the leadership.
+// The URL schemes of stores on which a lease is the leadership.
 const (
 	leaseScheme = "lease-postgres"
 	etcdScheme  = "etcd"
 )
 
-// grounds are where elections are held. open returns the URL by which a process finds
-// its backend.
+// grounds are the places of elections. open returns the URL by which a process finds its
+// backend.
 var grounds = []struct {
 	name  string
 	local bool // there is no network to cut
@@ -45,8 +45,7 @@ var grounds = []struct {
 	{name: "leased-etcd", open: startMembers},
 }
 
-// newBackend makes the backend that a URL names. shut is to be called after its last
-// use.
+// newBackend creates the backend that a URL names. Call shut after its last use.
 func newBackend(target string) (backend leader.Backend, shut func(), err error) {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -93,7 +92,7 @@ func noFile(b *testing.B) string {
 	return "file://" + filepath.Join(b.TempDir(), "leader.json")
 }
 
-// serveSQLite is a lock server on SQLite, with its durable setting.
+// serveSQLite serves a lock server on SQLite, with its durable setting.
 func serveSQLite(b *testing.B) string {
 	b.Helper()
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
@@ -113,14 +112,14 @@ func serveSQLite(b *testing.B) string {
 	return "http://" + listener.Addr().String()
 }
 
-// startMembers is an etcd cluster of three, of which candidates know one member, so that a
-// proxy can cut them off.
+// startMembers starts an etcd cluster of three members. Candidates know only one member, so
+// that a proxy can cut them off.
 func startMembers(b *testing.B) string {
 	b.Helper()
 	return etcdScheme + "://" + strings.TrimPrefix(startCluster(b, 3)[0].Address, "http://")
 }
 
-// migrateLeases makes the schema of leases in a database.
+// migrateLeases creates the lease schema in a database.
 func migrateLeases(b *testing.B) string {
 	b.Helper()
 	dsn := pgtest.DSN(b)

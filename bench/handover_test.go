@@ -17,12 +17,11 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// handoverLease is the lease of all leaders here. Their other times are the defaults
-// for it.
+// handoverLease is the lease of all leaders here. Their other times are its defaults.
 const handoverLease = time.Second
 
 // BenchmarkHandover measures from the end of one leadership to OnAcquired of the
-// next leader, which waits when it happens.
+// next leader, which is already waiting then.
 func BenchmarkHandover(b *testing.B) {
 	b.Setenv(leaseEnv, handoverLease.String())
 	for _, g := range grounds {
@@ -40,7 +39,7 @@ func BenchmarkHandover(b *testing.B) {
 	b.Run("peer=poll-2s", peerPoll)
 }
 
-// graceful counts from the call of Shutdown.
+// graceful measures from the call of Shutdown.
 func graceful(b *testing.B, target string) {
 	b.Helper()
 	old := newNode(b, target, handoverLease)
@@ -58,7 +57,7 @@ func graceful(b *testing.B, target string) {
 	g.report(b)
 }
 
-// killed counts from the kill -9 of a leader that is another process.
+// killed measures from the kill -9 of a leader in another process.
 func killed(b *testing.B, target string) {
 	b.Helper()
 	var g gauge
@@ -75,8 +74,8 @@ func killed(b *testing.B, target string) {
 	g.report(b)
 }
 
-// awaitFollowing waits until the node waits for leadership, and then for any moment
-// between two renewals of the leader, and two looks of one that polls.
+// awaitFollowing waits until the node waits for leadership. Then it waits until a random moment
+// between two renewals of the leader, or between two polls of a node that polls.
 func (n *node) awaitFollowing() {
 	<-n.refused
 	<-time.After(100*time.Millisecond + rand.N(handoverLease/3))
@@ -96,7 +95,7 @@ func startLeader(b *testing.B, target string) *exec.Cmd {
 	return child
 }
 
-// terminated counts from the pg_terminate_backend of the leader's session.
+// terminated measures from the pg_terminate_backend of the leader's session.
 func terminated(b *testing.B) {
 	dsn := pgtest.DSN(b)
 	conn := connect(b, dsn)
@@ -117,11 +116,11 @@ func terminated(b *testing.B) {
 	g.report(b)
 }
 
-// silentCut counts from the moment at which nothing arrives any more.
+// silentCut measures from the moment at which no more data arrives.
 func silentCut(b *testing.B, target string) {
 	b.Helper()
 	var g gauge
-	var stops gauge // until the cut leader's context ended
+	var stops gauge // until the context of the cut leader ended
 	for b.Loop() {
 		proxy, through := newProxy(b, target)
 		old := newNode(b, through, handoverLease)

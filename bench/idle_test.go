@@ -19,8 +19,8 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// BenchmarkIdle measures what a leader and a follower cost while nothing happens,
-// with the default times, over half a minute.
+// BenchmarkIdle measures the idle cost of a leader and of a follower, with the default times,
+// over half a minute.
 func BenchmarkIdle(b *testing.B) {
 	for _, role := range []string{"leader", "follower"} {
 		b.Run(role, func(b *testing.B) {
@@ -66,8 +66,8 @@ func idle(b *testing.B, role string) {
 	n.stop(b)
 }
 
-// BenchmarkIdleAnswers measures what it costs ten Lockers with a lock each that their process answers
-// questions, while nobody asks.
+// BenchmarkIdleAnswers measures the cost of being ready to answer questions, for ten Lockers
+// with a lock each, while no questions come.
 func BenchmarkIdleAnswers(b *testing.B) {
 	for _, off := range []bool{true, false} {
 		b.Run(fmt.Sprintf("off=%t", off), func(b *testing.B) {
@@ -110,7 +110,7 @@ func idleAnswers(b *testing.B, off bool) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// statements counts what a backend was sent, in the server's log.
+// statements counts, in the server's log, the statements that a backend received.
 func statements(log string, pid int) (n int) {
 	for line := range strings.Lines(log) {
 		if strings.Contains(line, fmt.Sprintf("[%d]", pid)) && (strings.Contains(line, "LOG:  statement:") || strings.Contains(line, "LOG:  execute ")) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// workers is how many clients there are at once.
+// workers is the number of concurrent clients.
 const workers = 80
 
 // A cycler acquires a lock, calls held, and releases it. Each worker has its own.
@@ -23,19 +23,19 @@ type cycler func(ctx context.Context, lock string, held func()) error
 type contender struct {
 	name     string
 	cycles   []cycler
-	requests func() float64 // to acquire, that its server has answered; nil = not counted
+	requests func() float64 // acquire requests that its server has answered; nil = not counted
 }
 
-// A spell is what one system did in a time.
+// A spell is the result of one system in a turn.
 type spell struct {
 	perSecond float64
 	p50, p99  float64 // milliseconds of a cycle
-	cpu       float64 // microseconds of this process, for each cycle
-	requests  float64 // to acquire, for each grant
+	cpu       float64 // microseconds of this process, per cycle
+	requests  float64 // acquire requests per grant
 }
 
-// measure lets the workers of one system cycle for a time. hot: all on one lock,
-// which is checked to exclude; else each on its own.
+// measure makes the workers of one system cycle for a time. If hot is true, all use one lock,
+// whose exclusion is checked. Otherwise each worker uses its own lock.
 func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 	b.Helper()
 	var (
@@ -88,10 +88,10 @@ func measure(b *testing.B, c contender, hot bool, d time.Duration) spell {
 	return s
 }
 
-// BenchmarkLease measures cycles of acquire and release by 80 clients in the process
-// of their server: pglatch's on SQLite and on PostgreSQL, and etcd's lock, all of
-// which sync to the disk before they acknowledge. The systems take turns of two
-// seconds. Ratios are of cycles per second, the median over all turns.
+// BenchmarkLease measures acquire and release cycles of 80 clients in the process of their
+// server: pglatch's on SQLite and on PostgreSQL, and etcd's lock. All of them sync to disk
+// before they acknowledge. The systems take turns of two seconds. Ratios compare cycles per
+// second, as the median over all turns.
 func BenchmarkLease(b *testing.B) {
 	contenders := []contender{newEtcd(b, workers, startEtcd(b)), newSQLite(b), newPostgres(b)}
 	for _, load := range loads {
@@ -101,12 +101,12 @@ func BenchmarkLease(b *testing.B) {
 	}
 }
 
-// takeTurns measures each of some systems in turn, and compares them.
+// takeTurns measures the systems in turn and compares them.
 func takeTurns(b *testing.B, contenders []contender, hot bool) {
 	b.Helper()
 	spells := make([][]spell, len(contenders))
 	for _, c := range contenders {
-		measure(b, c, hot, turn/4) // connections, caches
+		measure(b, c, hot, turn/4) // opens connections and fills caches
 	}
 	for b.Loop() {
 		for i, c := range contenders {
@@ -116,7 +116,7 @@ func takeTurns(b *testing.B, contenders []contender, hot bool) {
 	compare(b, contenders, spells)
 }
 
-// loads are which locks the workers of a benchmark want.
+// loads says which locks the workers of a benchmark use.
 var loads = []struct {
 	name string
 	hot  bool
@@ -124,8 +124,7 @@ var loads = []struct {
 
 const turn = 2 * time.Second
 
-// compare reports the medians, and how those of pglatch stand to etcd's, which is
-// the first.
+// compare reports the medians, and the ratios of pglatch's to etcd's, which is the first.
 func compare(b *testing.B, contenders []contender, spells [][]spell) {
 	b.Helper()
 	median := func(system int, of func(spell) float64) float64 {

@@ -21,8 +21,8 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// BenchmarkLeaseGap measures for how long none of eight clients gets a lease after kill -9: of
-// the lock server that all of them use, which is started again at once, and of etcd's leader.
+// BenchmarkLeaseGap measures for how long none of eight clients gets a lease after a kill -9: of
+// the lock server that all of them use, which restarts at once, and of etcd's leader.
 func BenchmarkLeaseGap(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "pglatch-etcd")
 	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "./cmd/pglatch-etcd")
@@ -52,7 +52,7 @@ func BenchmarkLeaseGap(b *testing.B) {
 	})
 }
 
-// killServers kills the first server and starts it again, then the next one.
+// killServers repeatedly kills the server in use and restarts it.
 func killServers(b *testing.B, servers []*lockServer) {
 	b.Helper()
 	c := newCrowd(b, servers)
@@ -61,14 +61,14 @@ func killServers(b *testing.B, servers []*lockServer) {
 		used := c.at(servers)
 		g.add(c.gap(func() {
 			used.kill()
-			used.start(b) // with another one, the clients need not wait for it
+			used.start(b) // if there is another server, the clients need not wait for this one
 		}))
 		used.awaitReady(b)
 	}
 	g.report(b)
 }
 
-// A lockServer is a process at an address that stays the same.
+// A lockServer is a lock server process at a fixed address.
 type lockServer struct {
 	program, url string
 	args         []string
@@ -114,13 +114,13 @@ func (s *lockServer) awaitReady(b *testing.B) {
 	})
 }
 
-// eventually polls until something is so.
+// eventually polls until is reports true.
 func eventually(b *testing.B, is func() bool) {
 	b.Helper()
 	require.Eventually(b, is, time.Minute, 10*time.Millisecond)
 }
 
-// A crowd is clients that acquire and release a lock each, all the time.
+// A crowd is a set of clients that each acquire and release a lock all the time.
 type crowd struct {
 	b    *testing.B
 	host atomic.Pointer[string] // of the server that was asked last
@@ -131,10 +131,10 @@ type crowd struct {
 	grants  int
 }
 
-// crowded is how many clients a crowd has.
+// crowded is the number of clients in a crowd.
 const crowded = 8
 
-// newCrowd starts the clients, which ask the servers in one order, and end with the benchmark.
+// newCrowd starts the clients. They ask the servers in the same order, and end with the benchmark.
 func newCrowd(b *testing.B, servers []*lockServer) *crowd {
 	b.Helper()
 	c := &crowd{b: b}
@@ -152,7 +152,7 @@ func newCrowd(b *testing.B, servers []*lockServer) *crowd {
 			for ctx.Err() == nil {
 				l, err := client.AcquireWithRetry(ctx, fmt.Sprintf("gap-%d", w), "worker", leasehttp.AcquireOptions{MaxWait: -1})
 				if err != nil {
-					continue // the benchmark has ended, or lacks grants
+					continue // the benchmark has ended, or is short of grants
 				}
 				c.granted()
 				_ = client.ReleaseOnce(ctx, l)
@@ -180,7 +180,7 @@ func (n noting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// at is the server that the clients use.
+// at returns the server that the clients use.
 func (c *crowd) at(servers []*lockServer) *lockServer {
 	for _, s := range servers {
 		if s.url == "http://"+*c.host.Load() {
@@ -199,7 +199,7 @@ func (c *crowd) granted() {
 	c.last = now
 }
 
-// await waits for so many grants from now on.
+// await waits for this many further grants.
 func (c *crowd) await(more int) {
 	c.b.Helper()
 	c.mu.Lock()
@@ -212,8 +212,8 @@ func (c *crowd) await(more int) {
 	})
 }
 
-// gap does something, and returns the longest time without a grant from then until there were
-// many again.
+// gap calls do, and returns the longest time without a grant from then until there were
+// many grants again.
 func (c *crowd) gap(do func()) time.Duration {
 	c.b.Helper()
 	c.mu.Lock()
@@ -226,7 +226,7 @@ func (c *crowd) gap(do func()) time.Duration {
 	return c.longest
 }
 
-// ask asks one member what it knows; nil if it does not answer.
+// ask returns the status of one member, or nil if it does not answer.
 func ask(b *testing.B, m *etcdtest.Process) *clientv3.StatusResponse {
 	b.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Address}, Logger: zap.NewNop()})
@@ -241,7 +241,7 @@ func ask(b *testing.B, m *etcdtest.Process) *clientv3.StatusResponse {
 	return answer
 }
 
-// awaitLeader returns the member that leads.
+// awaitLeader waits for a leading member and returns it.
 func awaitLeader(b *testing.B, members []*etcdtest.Process) (leader *etcdtest.Process) {
 	b.Helper()
 	eventually(b, func() bool {
@@ -256,7 +256,7 @@ func awaitLeader(b *testing.B, members []*etcdtest.Process) (leader *etcdtest.Pr
 	return leader
 }
 
-// awaitEqual waits until all members have what each has now.
+// awaitEqual waits until all members have reached the newest of their current revisions.
 func awaitEqual(b *testing.B, members []*etcdtest.Process) {
 	b.Helper()
 	var newest int64

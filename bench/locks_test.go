@@ -45,7 +45,7 @@ func TestLocksMeasuresPglatchBesideTheLoopByHand(t *testing.T) {
 		for _, field := range []string{"workload", "system", "workers", "ops_per_s", "p50_us", "p99_us", "connections", "rss_bytes", "ratio_to_handwritten"} {
 			assert.Contains(t, r, field)
 		}
-		if r["not_run"] != nil { // there is no server with 1,000 connections
+		if r["not_run"] != nil { // no server with 1,000 connections
 			assert.Contains(t, []any{"hold", "beside"}, r["workload"], r)
 			assert.NotEqual(t, "pglatch-mux1", r["system"], r)
 			continue

@@ -20,7 +20,7 @@ import (
 	"github.com/pglatch/pglatch/lease/sqlite"
 )
 
-// newSQLite is a lock server on SQLite, with its durable setting.
+// newSQLite returns a lock server on SQLite, with its durable setting.
 func newSQLite(b *testing.B) contender {
 	b.Helper()
 	store, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "locks.db"), sqlite.Config{})
@@ -29,7 +29,7 @@ func newSQLite(b *testing.B) contender {
 	return newLockServer(b, "sqlite", workers, store)
 }
 
-// newPostgres is a lock server on a PostgreSQL with the defaults of durability.
+// newPostgres returns a lock server on a PostgreSQL with the default durability.
 func newPostgres(b *testing.B) contender {
 	b.Helper()
 	server := pgtest.StartServer(b, pgserver.Options{Settings: map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}})
@@ -45,8 +45,8 @@ func newPostgres(b *testing.B) contender {
 	return newLockServer(b, "postgres", workers, store)
 }
 
-// newLockServer serves a store, and lets workers wait in line by one client,
-// which keeps a connection for each.
+// newLockServer serves a store. Its workers wait in line through one client, which keeps a
+// connection for each.
 func newLockServer(b *testing.B, name string, workers int, store lease.Store) contender {
 	b.Helper()
 	server, err := leaseserver.New(leaseserver.Config{Store: store})
@@ -77,7 +77,7 @@ func newLockServer(b *testing.B, name string, workers int, store lease.Store) co
 	return c
 }
 
-// acquires is how many requests to acquire a server has answered.
+// acquires returns how many acquire requests a server has answered.
 func acquires(b *testing.B, server *leaseserver.Server) (n float64) {
 	b.Helper()
 	families, err := server.Registry.Gather()

@@ -17,15 +17,15 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// childEnv makes the test binary a leader that lives until it is killed, leaseEnv
-// sets its lease.
+// childEnv turns the test binary into a leader that lives until it is killed. leaseEnv sets
+// its lease.
 const (
 	childEnv = "PGLATCH_BENCH_LEADER"
 	leaseEnv = "PGLATCH_BENCH_LEASE"
 )
 
 func TestMain(m *testing.M) {
-	etcdtest.Main() // if this process is a member
+	etcdtest.Main() // does not return if this process is a member
 	if target := os.Getenv(childEnv); target != "" {
 		if err := lead(context.Background(), target); err != nil {
 			fmt.Println("error:", err)
@@ -43,13 +43,13 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// lead is the child: it says when it leads.
+// lead is the child's main function. It prints a line when it leads.
 func lead(ctx context.Context, target string) error {
 	backend, _, err := newBackend(target)
 	if err != nil {
 		return err
 	}
-	ttl, _ := time.ParseDuration(os.Getenv(leaseEnv)) // else the default
+	ttl, _ := time.ParseDuration(os.Getenv(leaseEnv)) // unset = the default
 	elector, err := leader.New(leader.Config{Name: "bench", Backend: backend, LeaseDuration: ttl})
 	if err != nil {
 		return err
@@ -63,16 +63,16 @@ func lead(ctx context.Context, target string) error {
 
 var election = namespace.Pair(7, 100)
 
-// A node is an elector and the moments at which it got leadership.
+// A node is an elector with the times at which it acquired leadership.
 type node struct {
 	*leader.Elector
 	acquired chan time.Time
-	lost     chan time.Time // by its context
-	refused  chan struct{}  // it has found that another leads
+	lost     chan time.Time // when its context ended
+	refused  chan struct{}  // it has found that another node leads
 }
 
-// newNode starts a node that is shut down at the end of the benchmark. Its lease
-// is ttl; 0 = the default.
+// newNode starts a node and shuts it down at the end of the benchmark. Its lease is ttl;
+// 0 = the default.
 func newNode(b *testing.B, target string, ttl time.Duration) *node {
 	b.Helper()
 	backend, shut, err := newBackend(target)
@@ -104,13 +104,13 @@ func (n *node) stop(b *testing.B) {
 	require.NoError(b, n.Shutdown(context.Background()))
 }
 
-// awaitWaiter waits until somebody waits for the election's lock in PostgreSQL.
+// awaitWaiter waits until a session waits for the election's lock in PostgreSQL.
 func awaitWaiter(b *testing.B, conn *pgx.Conn) {
 	b.Helper()
 	await(b, conn, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND objid = 100 AND objsubid = 2 AND NOT granted")
 }
 
-// await waits until a query says true.
+// await waits until a query returns true.
 func await(b *testing.B, conn *pgx.Conn, sql string) {
 	b.Helper()
 	require.Eventually(b, func() bool {

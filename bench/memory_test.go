@@ -21,15 +21,14 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// The leases that BenchmarkLeaseMemory stores, and the memory that they may take.
+// The number of leases that BenchmarkLeaseMemory stores, and the limit of their memory.
 const (
 	storedLeases = 100_000
 	memoryBound  = 200 << 20
 )
 
-// BenchmarkLeaseMemory measures the memory of "pglatch serve locks", on SQLite, when
-// it holds 100,000 leases that 64 clients acquired: what is resident then, and the
-// most that ever was.
+// BenchmarkLeaseMemory measures the memory of "pglatch serve locks" on SQLite when it holds
+// 100,000 leases that 64 clients acquired: the resident memory then, and its peak.
 func BenchmarkLeaseMemory(b *testing.B) {
 	for b.Loop() {
 		url, pid := serveLocks(b)
@@ -60,7 +59,7 @@ func BenchmarkLeaseMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// serveLocks starts the program, which ends with the benchmark.
+// serveLocks starts the program. It ends with the benchmark.
 func serveLocks(b *testing.B) (url string, pid int) {
 	b.Helper()
 	dir := b.TempDir()

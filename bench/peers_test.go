@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// peerPglock is cirello.io/pglock with a lease of one second: from Release to the
+// peerPglock measures cirello.io/pglock with a lease of one second, from Release to the
 // waiting client's Acquire.
 func peerPglock(b *testing.B) {
 	dsn := pgtest.DSN(b)
@@ -42,7 +42,7 @@ func peerPglock(b *testing.B) {
 			}
 			acquired <- time.Now()
 		}()
-		<-time.After(100 * time.Millisecond) // it shows nowhere that it waits
+		<-time.After(100 * time.Millisecond) // its waiting is not visible anywhere
 		began := time.Now()
 		require.NoError(b, a.Release(old))
 		g.add((<-acquired).Sub(began))
@@ -52,7 +52,7 @@ func peerPglock(b *testing.B) {
 	g.report(b)
 }
 
-// peerPoll is the usual loop: pg_try_advisory_lock every two seconds.
+// peerPoll measures the usual loop: pg_try_advisory_lock every two seconds.
 func peerPoll(b *testing.B) {
 	dsn := pgtest.DSN(b)
 	a, c := connect(b, dsn), connect(b, dsn)
@@ -71,7 +71,7 @@ func peerPoll(b *testing.B) {
 			}
 			acquired <- time.Now()
 		}()
-		phase = (phase + 370*time.Millisecond) % (2 * time.Second) // releases fall anywhere between two polls
+		phase = (phase + 370*time.Millisecond) % (2 * time.Second) // spreads the releases over the time between two polls
 		<-time.After(50*time.Millisecond + phase)
 		began := time.Now()
 		_, err := a.Exec(context.Background(), "SELECT pg_advisory_unlock(1)")

@@ -20,7 +20,7 @@ func readText(t *testing.T, path string) string {
 	return string(text)
 }
 
-// cells are those of the first row of a Markdown table that begins with a text.
+// cells returns the cells of the first Markdown table row that begins with a text.
 func cells(t *testing.T, text, begins string) []string {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -34,7 +34,7 @@ func cells(t *testing.T, text, begins string) []string {
 
 var throughput = regexp.MustCompile(`^([0-9,]+)(?: \(([0-9.]+)×?\))?$`)
 
-// parse reads a cell: cycles per second, and the ratio with its unit in the last place, 0 if there is none.
+// parse reads a cell: cycles per second, the ratio, and the unit of its last digit, 0 if there is no ratio.
 func parse(t *testing.T, cell string) (cycles string, ratio, unit float64) {
 	t.Helper()
 	m := throughput.FindStringSubmatch(cell)
@@ -51,7 +51,7 @@ func parse(t *testing.T, cell string) (cycles string, ratio, unit float64) {
 func TestTheFiguresOfTheDocsAreThoseOfTheResults(t *testing.T) {
 	t.Parallel()
 	page, results := readText(t, "../docs/performance.md"), readText(t, "results/latest.md")
-	columns := []int{0, 2, 3, 5, 7, 8} // of the results: those that the page shows
+	columns := []int{0, 2, 3, 5, 7, 8} // those columns of the results that the page shows
 	for row, system := range map[string]string{
 		"by hand": "by hand: pgxpool", "bsm/redislock": "bsm/redislock", "cirello.io/pglock": "cirello.io/pglock", "etcd concurrency": "etcd concurrency |",
 		"**pglatch, a connection per lock**": "**pglatch, dedicated**", "**pglatch, all on 1 connection**": "**pglatch, multiplexed on 1**",
@@ -105,11 +105,11 @@ func TestTheWordsOfTheDocsAreThoseOfTheResults(t *testing.T) {
 		return all
 	}
 	says := func(words string) {
-		assert.True(t, strings.Contains(page, words), "the page does not say %q", words) // not all of it in the failure
+		assert.True(t, strings.Contains(page, words), "the page does not say %q", words) // prints the missing words, not the whole page
 	}
 	dedicated, one := ratios("pglatch, dedicated"), ratios("pglatch, multiplexed on 1")
 	least, most := dedicated[0], dedicated[0]
-	for _, ratio := range dedicated[:4] { // with random keys
+	for _, ratio := range dedicated[:4] { // those with random keys
 		least, most = min(least, ratio), max(most, ratio)
 	}
 	says(fmt.Sprintf("pglatch makes %.1f to %.1f of the loop's cycles", least, most))

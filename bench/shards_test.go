@@ -21,14 +21,14 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// shardNodes is how many nodes there are, ownedEnv makes the test binary one of them: its system, and the DSN.
+// shardNodes is the number of nodes. ownedEnv turns the test binary into one of them; its value is the system and the DSN.
 const (
 	shardNodes = 3
 	ownedEnv   = "PGLATCH_BENCH_SHARDS"
 )
 
-// BenchmarkShards measures ownership of shards, spread over three nodes, and beside it what people do
-// today. Times are the defaults: a lease of 15 s.
+// BenchmarkShards measures the ownership of shards spread over three nodes, beside the usual
+// alternatives. Times are the defaults: a lease of 15 s.
 func BenchmarkShards(b *testing.B) {
 	for _, s := range spreaders {
 		b.Run(s.title(), func(b *testing.B) {
@@ -51,22 +51,22 @@ func BenchmarkShards(b *testing.B) {
 type spreader struct {
 	name   string
 	shards int
-	keeps  bool // who has a shard keeps it, so that who comes first has all
+	keeps  bool // an owner keeps its shards, so that the first node has all
 	setup  string
 
-	// run takes part until ctx ends, with work for each owned shard.
+	// run takes part until ctx ends, and calls work for each owned shard.
 	run func(ctx context.Context, dsn string, shards int, work func(ctx context.Context, shard int)) error
 }
 
 func (s spreader) title() string { return fmt.Sprintf("%s/shards=%d", s.name, s.shards) }
 
-// A board has what happens to shards in this process.
+// A board records the shards' ownership in this process.
 type board struct {
 	mu      sync.Mutex
 	owned   int
 	changed chan struct{}
-	over    map[int]time.Time // when the work on a shard returned the last time
-	gaps    gauge             // until the next began
+	over    map[int]time.Time // when the work on a shard last returned
+	gaps    gauge             // from then until its next work began
 }
 
 func newBoard() *board { return &board{changed: make(chan struct{}, 1), over: make(map[int]time.Time)} }
@@ -99,14 +99,14 @@ func (o *board) count() int {
 	return o.owned
 }
 
-// await waits until so many shards are owned, those of another process included.
+// await waits until this many shards are owned, including those of another process.
 func (o *board) await(b *testing.B, n int, others func() int) {
 	b.Helper()
 	timeout := time.After(5 * time.Minute)
 	for o.count()+others() < n {
 		select {
 		case <-o.changed:
-		case <-time.After(10 * time.Millisecond): // the others
+		case <-time.After(10 * time.Millisecond): // polls the other process
 		case <-timeout:
 			require.Fail(b, "not all shards are owned", "%d and %d of %d", o.count(), others(), n)
 		}
@@ -127,7 +127,7 @@ func (s spreader) server(b *testing.B) *pgserver.Server {
 	return server
 }
 
-// join starts a node, which leave ends in good order.
+// join starts a node. leave stops it cleanly.
 func (s spreader) join(b *testing.B, dsn string, work func(context.Context, int)) (leave func()) {
 	b.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -139,8 +139,8 @@ func (s spreader) join(b *testing.B, dsn string, work func(context.Context, int)
 	})
 }
 
-// life measures: three nodes that start at once, until all is owned; what they cost while
-// nothing happens; and one that leaves.
+// life measures three things: three nodes that start at once, until all shards are owned; the
+// idle cost of the nodes; and a node that leaves.
 func (s spreader) life(b *testing.B) {
 	b.Helper()
 	server := s.server(b)
@@ -158,7 +158,7 @@ func (s spreader) life(b *testing.B) {
 	o.await(b, s.shards, nobody)
 	b.ReportMetric(time.Since(began).Seconds(), "settle-s")
 	s.idle(b, server, conn)
-	<-time.After(10 * time.Second) // each session has read its settings
+	<-time.After(10 * time.Second) // time for each session to read its settings
 	least, most := int64(s.shards), int64(0)
 	for i := range parts {
 		least, most = min(least, parts[i].Load()), max(most, parts[i].Load())
@@ -181,20 +181,20 @@ func (s spreader) life(b *testing.B) {
 	}
 }
 
-// idle reports what half a minute costs each node in which nothing happens.
+// idle reports the cost per node of half a minute without events.
 func (s spreader) idle(b *testing.B, server *pgserver.Server, conn *pgx.Conn) {
 	b.Helper()
 	for _, sql := range []string{"ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()"} {
 		_, err := conn.Exec(b.Context(), sql)
 		require.NoError(b, err)
 	}
-	defer func() { // what comes then is not slower for it
+	defer func() { // so that logging does not slow down the measurements after it
 		_, err := conn.Exec(b.Context(), "ALTER SYSTEM RESET log_statement")
 		require.NoError(b, err)
 		_, err = conn.Exec(b.Context(), "SELECT pg_reload_conf()")
 		require.NoError(b, err)
 	}()
-	<-time.After(10 * time.Second) // what evens out has done so, and each session has read its settings
+	<-time.After(10 * time.Second) // time to even out, and for each session to read its settings
 	const written = "SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::float8 FROM pg_stat_user_tables"
 	ask := func(sql string) (n float64) {
 		require.NoError(b, conn.QueryRow(b.Context(), sql).Scan(&n))
@@ -225,7 +225,7 @@ func (s spreader) killed(b *testing.B) {
 		defer s.join(b, server.DSN(""), o.work)()
 	}
 	o.await(b, s.shards, owns)
-	<-time.After(3 * time.Second) // what evens out has done so
+	<-time.After(3 * time.Second) // time to even out
 	orphans := owns()
 	struck := time.Now()
 	require.NoError(b, child.Process.Kill())
@@ -236,7 +236,7 @@ func (s spreader) killed(b *testing.B) {
 	_ = child.Wait() // killed
 }
 
-// child starts a node in a process of its own, which says how much it owns.
+// child starts a node in a separate process. owns returns how many shards it owns.
 func (s spreader) child(b *testing.B, dsn string) (child *exec.Cmd, owns func() int) {
 	b.Helper()
 	child = exec.CommandContext(context.Background(), os.Args[0])
@@ -258,7 +258,7 @@ func (s spreader) child(b *testing.B, dsn string) (child *exec.Cmd, owns func() 
 	return child, func() int { return int(last.Load()) }
 }
 
-// ownShards is the child.
+// ownShards is the child's main function.
 func ownShards(ctx context.Context, job string) error {
 	title, dsn, _ := strings.Cut(job, " ")
 	i := slices.IndexFunc(spreaders, func(s spreader) bool { return s.title() == title })
@@ -272,7 +272,7 @@ func ownShards(ctx context.Context, job string) error {
 	return s.run(ctx, dsn, s.shards, o.work)
 }
 
-// shardHeap measures the heap of a node for each shard that it owns, without the stacks of work.
+// shardHeap measures a node's heap per owned shard, without the stacks of the work.
 func shardHeap(b *testing.B) {
 	s := spreaders[0]
 	for b.Loop() {

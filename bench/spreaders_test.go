@@ -18,7 +18,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// What is measured. An Elector has a connection for itself, so that there are fewer of them.
+// spreaders are the measured systems. An Elector has its own connection, so there are fewer of them.
 var spreaders = []spreader{
 	{name: "pglatch", shards: 10_000, run: runShards},
 	{name: "pglatch", shards: 1000, run: runShards},
@@ -46,7 +46,7 @@ func runShards(ctx context.Context, dsn string, n int, work func(context.Context
 	})
 }
 
-// runElectors is an election for each shard.
+// runElectors runs an election for each shard.
 func runElectors(ctx context.Context, dsn string, n int, work func(context.Context, int)) error {
 	var all sync.WaitGroup
 	errs := make([]error, n)
@@ -69,8 +69,8 @@ func runElectors(ctx context.Context, dsn string, n int, work func(context.Conte
 	return errors.Join(errs...)
 }
 
-// An ownership table as people write it: each owner renews its rows, and takes rows of nobody, or whose
-// owner has not renewed them for a lease, up to its fair part.
+// The usual ownership table: each owner renews its rows. It takes rows without an owner, and
+// rows whose owner has not renewed them for a lease, up to its fair share.
 const (
 	tableSQL = `
 CREATE TABLE ownership (shard int PRIMARY KEY, owner text, seen timestamptz);
@@ -90,7 +90,7 @@ INSERT INTO ownership SELECT n FROM generate_series(0, $N - 1) AS n;
 	tableLeaveSQL = `WITH gone AS (DELETE FROM node WHERE name = $1) UPDATE ownership SET owner = NULL WHERE owner = $1`
 )
 
-// runTable does not give up what is too much: who comes late gets what is free.
+// runTable does not give up excess rows: a late node gets only free ones.
 func runTable(ctx context.Context, dsn string, n int, work func(context.Context, int)) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Command locks compares pglatch with its peers: the same work for all, in turns, in
+// Command locks compares pglatch with its peers: all do the same work, in turns, in
 // one run. It starts the servers that it needs.
 //
 //	go run ./cmd/locks            # all, in about 15 minutes
 //	go run ./cmd/locks -quick     # one short round
 //
 // It prints Markdown and writes latest.json, latest.md and latest.svg into -out. The
-// exit code is 1 if a system of pglatch failed, or two holders had one key.
+// exit code is 1 if a pglatch system failed or one key had two holders.
 package main
 
 import (
@@ -39,19 +39,19 @@ func main() {
 	}
 }
 
-// role does what this process is for.
+// role runs the role that this process was started for.
 func role(ctx context.Context) error {
 	switch r := os.Getenv(worker.RoleEnv); r {
 	case "":
 		return bench(ctx)
-	case worker.Role: // its end is that of its input, so that Ctrl-C cannot cut a measurement in two
+	case worker.Role: // it ends with its input, so that Ctrl-C cannot cut a measurement in two
 		return worker.Serve(context.WithoutCancel(ctx), os.Stdin, os.Stdout)
 	default:
 		return servers.Keep(ctx, system.Server(r), os.Stdin, os.Stdout)
 	}
 }
 
-// The flags.
+// options are the values of the flags.
 type options struct {
 	quick              bool
 	systems, workloads string
@@ -60,7 +60,7 @@ type options struct {
 	out, dsn           string
 }
 
-// quickly are the values of -quick.
+// The values for -quick.
 const (
 	quickRounds   = 1
 	quickDuration = 200 * time.Millisecond
@@ -98,7 +98,7 @@ func names() (all []string) {
 	return all
 }
 
-// choose returns those of all that a flag names, in the order of all.
+// choose returns the elements of all that a flag names, in the order of all.
 func choose(flagName, value string, all []string) ([]string, error) {
 	if value == "" {
 		return all, nil
@@ -163,7 +163,7 @@ func bench(ctx context.Context) (err error) {
 	return failed(r.Rows, systems)
 }
 
-// newReport looks at the machine before it is loaded.
+// newReport describes the machine before it is under load.
 func newReport(p *plan.Plan) *report.Report {
 	versions := map[string]string{}
 	for server, version := range p.Servers.Versions {
@@ -176,7 +176,7 @@ func newReport(p *plan.Plan) *report.Report {
 	return r
 }
 
-// failed is an error if a system of ours did not do its work.
+// failed returns an error if a pglatch system did not do its work.
 func failed(rows report.Rows, systems []system.System) error {
 	var errs []error
 	for _, r := range rows {

@@ -1,4 +1,4 @@
-// Package exclusion catches two holders of one lock, also in two processes.
+// Package exclusion detects two holders of one lock, also in different processes.
 package exclusion
 
 import (
@@ -10,20 +10,20 @@ import (
 	"unsafe"
 )
 
-// ErrTwoHolders says that somebody was inside while somebody else held the same key.
+// ErrTwoHolders reports that two holders had the same key at once.
 var ErrTwoHolders = errors.New("TWO HOLDERS of one key")
 
 const slots = 1 << 14
 
-// A Table notes who is inside, in memory that all processes share which opened its
-// file. It costs two atomic operations for each lock. A holder whose slot is taken
-// by another key is not checked: with 512 holders of random keys, one in 32.
+// A Table records the current holders in memory shared by all processes that opened its
+// file. It costs two atomic operations per lock. A holder whose slot is taken by another
+// key is not checked: with 512 holders of random keys, that is one in 32.
 type Table struct {
 	memory []byte
-	slots  *[slots]atomic.Uint32 // key + 1 of who is inside; 0 = nobody
+	slots  *[slots]atomic.Uint32 // key + 1 of the holder; 0 = none
 }
 
-// Create makes the file of a table, for Open.
+// Create creates the file of a table, for Open.
 func Create(path string) error {
 	return os.WriteFile(path, make([]byte, slots*4), 0o600)
 }
@@ -45,8 +45,8 @@ func Open(path string) (*Table, error) {
 // Close unmaps the table.
 func (t *Table) Close() error { return syscall.Munmap(t.memory) }
 
-// Enter is called by a holder of key, which must be below 2³² - 1, as its first
-// act. noted says whether it must Leave. The error is ErrTwoHolders.
+// Enter records a holder of key, which must be below 2³² - 1. The holder must call it first.
+// noted reports whether the holder must call Leave. The error is ErrTwoHolders.
 func (t *Table) Enter(key uint32) (noted bool, err error) {
 	slot := t.slot(key)
 	if slot.CompareAndSwap(0, key+1) {
@@ -58,7 +58,7 @@ func (t *Table) Enter(key uint32) (noted bool, err error) {
 	return false, nil
 }
 
-// Leave is called by a noted holder as its last act. The error is ErrTwoHolders.
+// Leave removes a noted holder, as its last action. The error is ErrTwoHolders.
 func (t *Table) Leave(key uint32) error {
 	if !t.slot(key).CompareAndSwap(key+1, 0) {
 		return fmt.Errorf("%w (%d)", ErrTwoHolders, key)

@@ -1,4 +1,4 @@
-// Package gauge measures durations without keeping each of them.
+// Package gauge measures durations without storing each of them.
 package gauge
 
 import (
@@ -7,7 +7,7 @@ import (
 )
 
 // A Histogram counts durations in buckets that are 3 % wide. The zero value is
-// empty. It is not safe for concurrent use: each worker has its own, to Merge.
+// empty. It is not safe for concurrent use: give each worker its own, and Merge them.
 type Histogram struct {
 	counts [buckets]uint32
 	n      uint64
@@ -32,14 +32,14 @@ func bucket(ns uint64) int {
 	return octave*perOctave + int(ns>>octave)
 }
 
-// middle is the duration in the middle of a bucket.
+// middle returns the duration in the middle of a bucket.
 func middle(b int) time.Duration {
 	octave := max(b/perOctave-1, 0)
 	low := uint64(b-octave*perOctave) << octave
 	return time.Duration(low + (uint64(1)<<octave)/2)
 }
 
-// Merge adds what another histogram counted.
+// Merge adds the counts of another histogram.
 func (h *Histogram) Merge(other *Histogram) {
 	for i, c := range other.counts {
 		h.counts[i] += c
@@ -48,13 +48,13 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.max = max(h.max, other.max)
 }
 
-// Count is how many durations were added.
+// Count returns how many durations were added.
 func (h *Histogram) Count() uint64 { return h.n }
 
-// Max is the longest duration, exactly; 0 if there is none.
+// Max returns the exact longest duration, or 0 if there is none.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// At is the quantile q, 0 to 1; 0 if there is no duration.
+// At returns the quantile q, 0 to 1, or 0 if there is no duration.
 func (h *Histogram) At(q float64) time.Duration {
 	rank := uint64(q * float64(h.n))
 	var below uint64

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Median is the middle value, the upper of two; zero if there is none. values are
-// left as they are.
+// Median returns the middle value, the upper one of two, or zero if there is none. It does
+// not change values.
 func Median[T cmp.Ordered](values []T) T {
 	if len(values) == 0 {
 		var zero T

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// wire is a histogram between two processes: only the buckets that counted.
+// wire is the form of a histogram between two processes: only the non-empty buckets.
 type wire struct {
 	Counts map[int]uint32 `json:"counts"`
 	Max    time.Duration  `json:"max_ns"`
 }
 
-// MarshalJSON writes the buckets that counted.
+// MarshalJSON writes the non-empty buckets.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	w := wire{Counts: map[int]uint32{}, Max: h.max}
 	for b, c := range h.counts {

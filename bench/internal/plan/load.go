@@ -16,10 +16,10 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// A team is the processes of one system in a cell.
+// A team is the set of one system's processes in a cell.
 type team struct {
 	system    system.System
-	beside    int // locks that it holds meanwhile
+	beside    int // locks that it holds during the load
 	processes []*worker.Process
 	rounds    [][]workload.Sample // of each process
 	cost      worker.Cost
@@ -27,8 +27,8 @@ type team struct {
 	err       error
 }
 
-// warmUp is the longest time that a system works before it is measured, to make
-// connections and fill caches.
+// warmUp is the longest time that a system works before the measurement, to open connections
+// and fill caches.
 const warmUp = 250 * time.Millisecond
 
 // measure runs all systems in turn, round by round.
@@ -70,7 +70,7 @@ func (p *Plan) measure(ctx context.Context, c cell) (report.Rows, error) {
 	return rows, nil
 }
 
-// noLoad is why a system has no part in a cell, "" if it has.
+// noLoad returns the reason why a system takes no part in a cell, or "".
 func (p *Plan) noLoad(s system.System, c cell) string {
 	switch {
 	case p.missing(s) != "":
@@ -88,7 +88,7 @@ func (p *Plan) noLoad(s system.System, c cell) string {
 	return ""
 }
 
-// fit tells whether the team can go on.
+// fit reports whether the team can continue.
 func (t *team) fit() bool { return t.notRun == "" && t.err == nil }
 
 func (t *team) start(ctx context.Context, p *Plan, c cell) {
@@ -96,7 +96,7 @@ func (t *team) start(ctx context.Context, p *Plan, c cell) {
 		env := p.env(t.system, i)
 		env.Workers, env.Sentinel = c.load.Workers, t.system.Ours
 		if t.beside > 0 {
-			env.Locks = t.beside + 2*c.load.Workers // with the sentinel
+			env.Locks = t.beside + 2*c.load.Workers // including the sentinel
 		}
 		process, err := worker.Start(ctx, worker.Open{System: t.system.Name, Env: env, Table: p.Table})
 		if err != nil {
@@ -119,7 +119,7 @@ func (t *team) start(ctx context.Context, p *Plan, c cell) {
 	t.rounds = nil
 }
 
-// run lets the processes work at the same time.
+// run runs the load in all processes at the same time.
 func (t *team) run(l workload.Load) {
 	samples := make([]workload.Sample, len(t.processes))
 	errs := make([]error, len(t.processes))
@@ -131,7 +131,7 @@ func (t *team) run(l workload.Load) {
 	t.rounds, t.err = append(t.rounds, samples), errors.Join(errs...)
 }
 
-// finish asks for the cost, and that the guards were on.
+// finish collects the cost, and checks that the guards were on.
 func (t *team) finish() {
 	if !t.fit() {
 		return
@@ -147,7 +147,7 @@ func (t *team) finish() {
 
 func (t *team) close() {
 	for _, process := range t.processes {
-		_ = process.Close() // what counts was answered
+		_ = process.Close() // all results are already here
 	}
 }
 

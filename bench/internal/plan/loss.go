@@ -9,14 +9,14 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/worker"
 )
 
-// The locks that are lost in a round: each on a connection, or all on few.
+// The locks that are lost in a round: one per connection, or all on a few.
 var (
 	lossesPerLock = []int{64}
 	lossesShared  = []int{1000, 10_000}
 )
 
-// losses measures pglatch alone. The others notice at their next statement, or have
-// no session to lose.
+// losses measures pglatch alone. The other systems notice a loss at their next statement, or
+// have no session to lose.
 func (p *Plan) losses(ctx context.Context) (report.Rows, error) {
 	var rows report.Rows
 	for _, s := range p.Systems {
@@ -38,7 +38,7 @@ func (p *Plan) losses(ctx context.Context) (report.Rows, error) {
 	return rows, nil
 }
 
-// loss lets a system lose n locks in each round. The error is the end of ctx.
+// loss makes a system lose n locks in each round. It returns an error only when ctx ends.
 func (p *Plan) loss(ctx context.Context, s system.System, n int) (report.Row, error) {
 	r := report.Row{Workload: report.Loss, System: s.Name, Workers: 1, Locks: n}
 	all := new(gauge.Histogram)
@@ -64,6 +64,6 @@ func (p *Plan) lose(ctx context.Context, s system.System, n int) (*gauge.Histogr
 	if err != nil {
 		return nil, err
 	}
-	defer process.Close() //nolint:errcheck // what counts was answered
+	defer process.Close() //nolint:errcheck // all results are already here
 	return process.Lose(n)
 }

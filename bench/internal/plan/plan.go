@@ -1,4 +1,4 @@
-// Package plan lets every system do the same work, in turns.
+// Package plan runs the same work on every system, in turns.
 package plan
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// A Plan says what to measure.
+// A Plan specifies the measurements.
 type Plan struct {
 	Systems   []system.System
 	Workloads []string // names of package report
@@ -27,7 +27,7 @@ type Plan struct {
 	Log     io.Writer // for progress
 }
 
-// poolSize is the size of every system's pool of connections, in each process.
+// poolSize is the size of every system's connection pool, in each process.
 const poolSize = 64
 
 // besideLocks are held beside a load.
@@ -38,12 +38,12 @@ type cell struct {
 	workload  string
 	load      workload.Load // of each process
 	processes int
-	beside    []int // locks that it holds meanwhile: a team for each number; none = 0
+	beside    []int // locks held meanwhile, a team for each number; none = 0
 }
 
 func (c cell) workers() int { return c.load.Workers * c.processes }
 
-// cells are the loads of a workload, for one turn.
+// cells returns the loads of a workload, each for one turn.
 func (p *Plan) cells(name string) []cell {
 	load := func(keys workload.Keys, workers int) cell {
 		return cell{name, workload.Load{Keys: keys, Workers: workers, Duration: p.Duration}, 1, nil}
@@ -53,7 +53,7 @@ func (p *Plan) cells(name string) []cell {
 		return []cell{load(workload.Random, 1), load(workload.Random, 8), load(workload.Random, 64), load(workload.Random, 512)}
 	case report.Hot:
 		return []cell{load(workload.Hot, 8), load(workload.Hot, 64), load(workload.Hot, 512)}
-	case report.TwoProcesses: // longer, because fairness is between spells of many milliseconds: 10 s in all rounds
+	case report.TwoProcesses: // longer, because fairness alternates between spells of many milliseconds: 10 s in all rounds
 		return []cell{{name, workload.Load{Keys: workload.Hot, Workers: 32, Duration: p.Duration * 5 / 2, Waits: true}, 2, nil}}
 	case report.Zipf:
 		return []cell{{name, workload.Load{Keys: workload.Zipf, Workers: 64, Duration: p.Duration, Waits: true, Work: true}, 1, nil}}
@@ -65,8 +65,8 @@ func (p *Plan) cells(name string) []cell {
 	return nil
 }
 
-// Run measures everything. The error is ErrTwoHolders or the end of ctx: what goes
-// wrong with one system is in its rows.
+// Run measures everything. It returns only ErrTwoHolders or the end of ctx as an error: the
+// failure of a single system is in its rows.
 func (p *Plan) Run(ctx context.Context) (report.Rows, error) {
 	var rows report.Rows
 	for _, name := range p.Workloads {
@@ -88,7 +88,7 @@ func (p *Plan) Run(ctx context.Context) (report.Rows, error) {
 	return rows, nil
 }
 
-// special are the workloads that are no loads.
+// special runs the workloads that are not loads.
 func (p *Plan) special(ctx context.Context, name string) (rows report.Rows, err error) {
 	switch name {
 	case report.Hold:
@@ -107,7 +107,7 @@ func (p *Plan) special(ctx context.Context, name string) (rows report.Rows, err 
 	return rows, nil
 }
 
-// env is what a client is told.
+// env returns the Env of a client.
 func (p *Plan) env(s system.System, number int) system.Env {
 	return system.Env{
 		Addresses: p.Servers.Addresses, PIDs: p.Servers.PIDs, Conns: poolSize, Idle: time.Duration(len(p.Systems)) * p.Duration,
@@ -115,14 +115,14 @@ func (p *Plan) env(s system.System, number int) system.Env {
 	}
 }
 
-// missing is why a system cannot run at all, "" if it can.
+// missing returns the reason why a system cannot run at all, or "".
 func (p *Plan) missing(s system.System) string { return p.Servers.Missing[s.Needs] }
 
 func (p *Plan) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.Log, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...) // progress only
 }
 
-// turns is the order of the systems in a round: each begins once.
+// turns returns the order of the systems in a round: each system begins once.
 func turns[T any](all []T, round int) []T {
 	if len(all) == 0 {
 		return nil

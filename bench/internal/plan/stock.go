@@ -14,14 +14,14 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// The times that taking many locks may need, and how often it is measured.
+// The time limit for taking many locks, and how often this is measured.
 const (
 	stockBound  = time.Minute
 	stockRounds = 3
-	largeStock  = 100_000 // and more: measured once
+	largeStock  = 100_000 // from this number on, measured only once
 )
 
-// stock lets each system take and hold n locks, in a process of its own each time.
+// stock makes each system take and hold n locks, each time in a new process.
 func (p *Plan) stock(ctx context.Context, n int) (report.Rows, error) {
 	rounds := min(p.Rounds, stockRounds)
 	if n >= largeStock {
@@ -59,7 +59,7 @@ func (p *Plan) stock(ctx context.Context, n int) (report.Rows, error) {
 	return rows, nil
 }
 
-// noStock is why a system cannot hold n locks, "" if it can.
+// noStock returns the reason why a system cannot hold n locks, or "".
 func (p *Plan) noStock(s system.System, n int) string {
 	switch {
 	case p.missing(s) != "":
@@ -90,11 +90,11 @@ func (p *Plan) hold(ctx context.Context, s system.System, n int) (got workload.S
 	if err == nil && s.Ours {
 		got.Released, err = process.Drop()
 	}
-	process.Kill() // the release of the others' is no part of it
+	process.Kill() // the release by the other systems is not measured
 	return got, cost, errors.Join(err, p.gone(ctx, env.Tag))
 }
 
-// gone waits until PostgreSQL has noticed that a client has gone.
+// gone waits until PostgreSQL has noticed that a client is gone.
 func (p *Plan) gone(ctx context.Context, tag string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stockBound, errors.New("the sessions of the last client do not end"))
 	defer cancel()

@@ -7,19 +7,19 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/system"
 )
 
-// A Figure is one that is to be reached.
+// A Figure is a performance goal and its result.
 type Figure struct {
 	Text     string  `json:"figure"`
 	System   string  `json:"system"`
 	Goal     float64 `json:"goal"`
-	AtMost   bool    `json:"at_most,omitempty"` // else at least
+	AtMost   bool    `json:"at_most,omitempty"` // otherwise at least
 	Got      float64 `json:"got"`
-	Ceiling  float64 `json:"ceiling,omitempty"` // what batches without any guard reach; 0 = not measured
+	Ceiling  float64 `json:"ceiling,omitempty"` // throughput of batches without any guard; 0 = not measured
 	Measured bool    `json:"measured"`
 	Pass     bool    `json:"pass"`
 }
 
-// Judge compares the rows with the figures to reach.
+// Judge compares the rows with the goals.
 func (rows Rows) Judge() []Figure {
 	var all []Figure
 	all = append(all, rows.throughput()...)
@@ -27,13 +27,13 @@ func (rows Rows) Judge() []Figure {
 	return append(all, rows.stocks()...)
 }
 
-// a figure that was measured or not.
+// figure returns a Figure for a result that was measured or not.
 func figure(text, of string, goal float64, atMost bool, got float64, measured bool) Figure {
 	pass := measured && (atMost && got <= goal || !atMost && got >= goal)
 	return Figure{Text: text, System: of, Goal: goal, AtMost: atMost, Got: got, Measured: measured, Pass: pass}
 }
 
-// faster is the ratio of throughputs of two systems.
+// faster compares two systems by the ratio of their throughputs.
 func (rows Rows) faster(text, workload string, workers int, of, than string, goal float64) Figure {
 	a, okA := rows.find(workload, of, workers, 0)
 	b, okB := rows.find(workload, than, workers, 0)
@@ -89,7 +89,7 @@ func (rows Rows) stocks() []Figure {
 	for _, goal := range []struct {
 		of      string
 		locks   int
-		seconds float64 // 0 = as long as it takes
+		seconds float64 // 0 = no limit
 		conns   float64
 		bytes   float64
 	}{{system.Multiplexed1, 10_000, 1, 2, 1023}, {system.Multiplexed1, 100_000, 1, 2, 800}, {system.Multiplexed2, 1_000_000, 0, 8, 800}} {

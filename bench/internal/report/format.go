@@ -30,7 +30,7 @@ func line(b *strings.Builder, cells ...string) {
 	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// number writes 1234567 as 1,234,567.
+// number formats 1234567 as 1,234,567.
 func number(f float64) string {
 	s := strconv.FormatFloat(math.Round(f), 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -39,7 +39,7 @@ func number(f float64) string {
 	return s
 }
 
-// decimal writes a number with the digits that matter.
+// decimal formats a number with its significant digits.
 func decimal(f float64) string {
 	switch {
 	case f >= 100 || f == math.Trunc(f):
@@ -53,7 +53,7 @@ func decimal(f float64) string {
 
 func percent(f float64) string { return fmt.Sprintf("%.0f %%", 100*f) }
 
-// duration writes microseconds.
+// duration formats microseconds.
 func duration(us float64) string {
 	d := time.Duration(us * float64(time.Microsecond))
 	switch {

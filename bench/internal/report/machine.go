@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Machine is where and with what was measured.
+// A Machine describes the hardware and software of a run.
 type Machine struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -20,7 +20,7 @@ type Machine struct {
 	Versions map[string]string `json:"versions"`
 }
 
-// peers are the modules whose versions are told.
+// peers returns the modules whose versions are reported.
 func peers() []string {
 	return []string{
 		"github.com/jackc/pgx/v5", "cirello.io/pglock", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4",
@@ -28,7 +28,7 @@ func peers() []string {
 	}
 }
 
-// ThisMachine looks around. servers are the versions of the servers.
+// ThisMachine describes this machine. servers are the versions of the servers.
 func ThisMachine(servers map[string]string) Machine {
 	m := Machine{
 		CPU: after("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
@@ -45,7 +45,7 @@ func ThisMachine(servers map[string]string) Machine {
 	return m
 }
 
-// after returns what stands behind a name and a colon in a file of /proc.
+// after returns the text after a name and a colon in a file of /proc.
 func after(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A Report is one run.
+// A Report is the result of one run.
 type Report struct {
 	Machine  Machine       `json:"machine"`
 	Rounds   int           `json:"rounds"`

@@ -17,7 +17,7 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/system"
 )
 
-// rows are a run in which a machine was slow in the second of three rounds.
+// rows returns a run whose machine was slow in the second of three rounds.
 func rows() report.Rows {
 	return report.Rows{
 		{Workload: report.Random, System: system.HandWritten, Workers: 64, OpsPerS: 100, Rounds: []float64{100, 10, 110}},

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The plot has a panel for each of six loads, two beside each other, with a bar
-// for each system, on a logarithmic scale.
+// The plot has a panel for each of six loads, in two columns, with a bar for each system,
+// on a logarithmic scale.
 const (
 	panelWidth  = 440
 	nameWidth   = 150
@@ -46,7 +46,7 @@ text { font: 11px system-ui, sans-serif; fill: #24292f }
 </style>
 `
 
-// SVG is the plot of the throughputs, readable on light and dark ground.
+// SVG returns the plot of the throughputs, readable on light and dark backgrounds.
 func (r *Report) SVG() string {
 	most := 10.0 * leastOnAxis
 	for _, row := range r.Rows {

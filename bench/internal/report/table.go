@@ -28,7 +28,7 @@ func columns() []column {
 	}
 }
 
-// Markdown is the report for people.
+// Markdown returns the report for readers.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	m := r.Machine
@@ -53,7 +53,7 @@ func (r *Report) Markdown() string {
 	return b.String()
 }
 
-// loads is a table with a line for each system and a column for each load.
+// loads writes a table with a row per system and a column per load.
 func (r *Report) loads(b *strings.Builder, title string, cell func(Row) string) {
 	var present []column
 	for _, c := range columns() {
@@ -103,7 +103,7 @@ func (r *Report) stocks(b *strings.Builder) {
 	}, "taken in", "given back in", "connections", "Go heap for each", "client RSS", "server memory")
 }
 
-// seconds shows a time that was measured or not.
+// seconds formats a time that was measured or not.
 func seconds(s float64) string {
 	if s == 0 {
 		return ""
@@ -123,7 +123,7 @@ func (r *Report) losses(b *strings.Builder) {
 	}, "p50", "p99", "maximum")
 }
 
-// details is a table with a line for each row of a workload.
+// details writes a table with a line per row of a workload.
 func (r *Report) details(b *strings.Builder, workload, title string, cells func(Row) []string, heads ...string) {
 	var lines [][]string
 	locks := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Workload == workload && row.Locks > 0 })
@@ -180,7 +180,7 @@ func (r *Report) figures(b *strings.Builder) {
 	}
 }
 
-// missing says why what was not run was not.
+// missing writes why systems were not run.
 func (r *Report) missing(b *strings.Builder) {
 	var reasons []string
 	where := map[string][]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/worker"
 )
 
-// A keeper is this program again, in a process that runs one server and ends it when
-// the bench closes the pipe, or dies.
+// A keeper is this program again, in a process that runs one server. It ends the server when
+// the bench closes the pipe or dies.
 type keeper struct {
 	running
 
@@ -23,7 +23,7 @@ type keeper struct {
 	in  io.Closer
 }
 
-// running is the first line of a keeper.
+// running is the first line that a keeper prints.
 type running struct {
 	Address string `json:"address"`
 	PID     int    `json:"pid"` // of the server
@@ -31,7 +31,7 @@ type running struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// startUp bounds the start of a server, its installation included.
+// startUp limits the start of a server, including its installation.
 const startUp = 3 * time.Minute
 
 func startKeeper(ctx context.Context, server system.Server) (*keeper, error) {
@@ -39,7 +39,7 @@ func startKeeper(ctx context.Context, server system.Server) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), self) // a killed one would leave its server
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), self) // killing the keeper would leave its server behind
 	cmd.Env = append(os.Environ(), worker.RoleEnv+"="+string(server))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -73,7 +73,7 @@ func (k *keeper) Close() error {
 	return k.cmd.Wait()
 }
 
-// Keep is the keeper's process: it runs a server until in ends.
+// Keep is the main function of a keeper: it runs a server until in ends.
 func Keep(ctx context.Context, server system.Server, in io.Reader, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "pglatch-bench-")
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 )
 
-// settings leave room for 1,000 locks on a connection each, and for 1,000,000 locks.
-// Whether it syncs is of no concern to advisory locks; to locks in tables it is, and
-// the server's default here, not to, flatters them.
+// settings leave room for 1,000 locks on one connection each, and for 1,000,000 locks in all.
+// Syncing to disk does not affect advisory locks, but it affects locks in tables. The server's
+// default here is not to sync, which flatters them.
 var settings = map[string]string{"max_connections": "1200", "max_locks_per_transaction": "1024"}
 
-// Limits are what a PostgreSQL server has room for.
+// Limits are the capacities of a PostgreSQL server.
 type Limits struct {
-	Connections int // that clients can have
+	Connections int // available to clients
 	Locks       int
 }
 
-// spareConnections stay free for those that look.
+// spareConnections stay free for sessions that observe.
 const spareConnections = 20
 
-// postgres starts a server, or makes a database on the given one.
+// postgres starts a server, or creates a database on the given one.
 func (s *Set) postgres(ctx context.Context, dsn string) error {
 	if dsn == "" {
 		server, err := pgserver.Start(ctx, pgserver.Options{Settings: settings})
@@ -70,7 +70,7 @@ type dropper struct {
 
 func (d dropper) Close() error { return pgserver.DropDatabase(d.ctx, d.admin, d.database) }
 
-// pgbench looks for the program beside PostgreSQL's others and where Debian puts it.
+// pgbench looks for the program beside PostgreSQL's other programs and in Debian's directories.
 func (s *Set) pgbench(ctx context.Context) {
 	var candidates []string
 	if installation, err := pgserver.Find(ctx, 0); err == nil {
@@ -79,7 +79,7 @@ func (s *Set) pgbench(ctx context.Context) {
 	if path, err := exec.LookPath("pgbench"); err == nil {
 		candidates = append(candidates, path)
 	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench") // the pattern is right
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench") // the pattern is well formed
 	slices.Reverse(found)
 	for _, path := range append(candidates, found...) {
 		out, err := exec.CommandContext(ctx, path, "--version").Output()

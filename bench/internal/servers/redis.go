@@ -14,8 +14,7 @@ import (
 	"syscall"
 )
 
-// startRedis starts a Redis of its own on a free port of the loopback, which keeps
-// nothing on the disk.
+// startRedis starts a new Redis on a free loopback port. It stores nothing on disk.
 func startRedis(ctx context.Context, dir string) (running, func() error, error) {
 	program, err := findRedis(ctx)
 	if err != nil {
@@ -26,7 +25,7 @@ func startRedis(ctx context.Context, dir string) (running, func() error, error) 
 		return running{}, nil, err
 	}
 	cmd := exec.Command(program, "--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no", "--maxclients", "4000") //nolint:noctx // stop ends it
-	cmd.Args[0] = "redis-server"                                                                                                                  // which the program goes by
+	cmd.Args[0] = "redis-server"                                                                                                                  // the program acts by this name
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                                                                         // Ctrl-C does not reach it
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -38,7 +37,7 @@ func startRedis(ctx context.Context, dir string) (running, func() error, error) 
 	lines := bufio.NewReader(out)
 	var rest sync.WaitGroup
 	stop := func() error {
-		_ = cmd.Process.Kill() // nothing is kept
+		_ = cmd.Process.Kill() // there is nothing to save
 		rest.Wait()
 		_ = cmd.Wait() // killed
 		return nil
@@ -69,9 +68,9 @@ func redisReady(lines *bufio.Reader) (version string, err error) {
 	}
 }
 
-// findRedis finds the server, or installs Debian's package of it as root. That is
-// redis-tools: its redis-check-rdb is the server under another name, and it starts
-// no service, as the package redis-server would.
+// findRedis finds the server or, as root, installs Debian's package of it. That is
+// redis-tools: its redis-check-rdb is the server under another name. Unlike the package
+// redis-server, it starts no service.
 func findRedis(ctx context.Context) (string, error) {
 	for _, name := range []string{"redis-server", "redis-check-rdb"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -96,7 +95,7 @@ func findRedis(ctx context.Context) (string, error) {
 	return exec.LookPath("redis-check-rdb")
 }
 
-// freePort is a port that nobody listens on now.
+// freePort returns a port that is free now.
 func freePort(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")

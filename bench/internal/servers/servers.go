@@ -1,4 +1,4 @@
-// Package servers starts what the compared systems run on: one file for each.
+// Package servers starts the servers of the compared systems, with one source file for each.
 package servers
 
 import (
@@ -16,15 +16,14 @@ type Set struct {
 	Addresses map[system.Server]string
 	PIDs      map[system.Server]int
 	Versions  map[system.Server]string
-	Missing   map[system.Server]string // why a server is not there, and the remedy
+	Missing   map[system.Server]string // the reason why a server is missing, and the remedy
 	Limits    Limits                   // of PostgreSQL
 
 	closers []io.Closer
 }
 
-// Start starts the servers that are needed. A server other than PostgreSQL that
-// cannot be had is Missing. dsn is a PostgreSQL server to use; "" starts one. The
-// caller must Close the set.
+// Start starts the needed servers. An unavailable server other than PostgreSQL is Missing.
+// dsn is a PostgreSQL server to use; "" starts one. The caller must Close the set.
 func Start(ctx context.Context, dsn string, needed map[system.Server]bool) (*Set, error) {
 	s := &Set{
 		Addresses: map[system.Server]string{}, PIDs: map[system.Server]int{},

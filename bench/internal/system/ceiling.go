@@ -11,30 +11,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A ceiling is the least that a program can do to take and release locks on one connection:
-// batches, and a lock that passes on inside the process. It has no watch, no ping, no
-// deadline and no compared pid, its waits end with nothing but the lock, and it is in nobody's queue. What a library
-// does beside is measured against it.
+// A ceiling does the least work that takes and releases locks on one connection: batches, and
+// a lock that passes on inside the process. It has no watch, no ping, no deadline and no
+// compared pid. Its waits end only with the lock, and it joins no queue. The overhead of a
+// library is measured against it.
 type ceiling struct {
 	env  Env
 	conn *pgconn.PgConn
 
 	mu      sync.Mutex
-	driven  bool // somebody sends batches
+	driven  bool // one worker sends batches
 	pending []*ask
 	asked   atomic.Int32      // how many wait in pending
-	keys    map[uint32][]*ask // that are held, and who waits for them
+	keys    map[uint32][]*ask // held keys, with their waiters
 	asks    []ask             // one for each worker
 
-	batch  []*ask // of who drives
+	batch  []*ask // of the worker that sends
 	arrays [2][]byte
 }
 
-// An ask is what a worker waits for.
+// An ask is the request that a worker waits for.
 type ask struct {
 	key    uint32
 	unlock bool
-	done   chan bool // false: it drives
+	done   chan bool // false = the worker sends the next batch
 	err    error
 }
 
@@ -96,7 +96,7 @@ func (c *ceiling) Cycle(_ context.Context, worker int, key uint32, held func()) 
 	return c.ask(a, true)
 }
 
-// ask has the server asked, under mu, which it gives up.
+// ask gets a request to the server. The caller holds mu; ask unlocks it.
 func (c *ceiling) ask(a *ask, unlock bool) error {
 	a.unlock, a.err = unlock, nil
 	c.pending = append(c.pending, a)
@@ -109,7 +109,7 @@ func (c *ceiling) ask(a *ask, unlock bool) error {
 		c.mu.Lock()
 	}
 	c.driven = true
-	if len(c.batch) > 1 { // those of the last batch come, too
+	if len(c.batch) > 1 { // yields, so that the workers of the last batch can join
 		c.mu.Unlock()
 		most, crowd := int32(0), int32(len(c.batch))
 		for yields := 0; yields < 30 && most < crowd && most < 64; yields++ {
@@ -140,7 +140,7 @@ func (c *ceiling) ask(a *ask, unlock bool) error {
 
 var errRefused = errors.New("somebody else has the lock")
 
-// send has the batch done.
+// send executes the batch.
 func (c *ceiling) send() error {
 	binaryFormat := []int16{1}
 	if len(c.batch) == 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// databaseSQL is the loop on one connection of database/sql, for which all workers
-// stand in line.
+// databaseSQL is the hand-written loop on one connection of database/sql, for which all
+// workers queue up.
 type databaseSQL struct {
 	env Env
 	db  *sql.DB
@@ -29,7 +29,7 @@ func (d *databaseSQL) Cycle(ctx context.Context, _ int, key uint32, held func())
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // it goes back to the pool
+	defer conn.Close() //nolint:errcheck // returns it to the pool
 	if _, err := conn.ExecContext(ctx, lockSQL, keySpace, key); err != nil {
 		return err
 	}

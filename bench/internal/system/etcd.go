@@ -13,11 +13,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdConnections is how many connections gave etcd most cycles per second.
+// etcdConnections is the number of connections with which etcd made most cycles per second.
 const etcdConnections = 4
 
-// etcdClient has a session for each worker, because one session does not exclude
-// itself, on a few connections.
+// etcdClient has a session for each worker, on a few connections: a session does not exclude
+// itself.
 type etcdClient struct {
 	pid      int
 	clients  []*clientv3.Client
@@ -83,7 +83,7 @@ func (c *etcdClient) Footprint(context.Context) (Footprint, error) {
 	return Footprint{Connections: len(c.clients), PIDs: []int{c.pid}}, nil
 }
 
-// Close revokes the sessions' leases, and with them what is still locked.
+// Close revokes the sessions' leases and thereby releases all remaining locks.
 func (c *etcdClient) Close() error {
 	errs := make([]error, len(c.sessions))
 	var all sync.WaitGroup

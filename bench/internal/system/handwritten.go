@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// handWritten is the loop that one would write: a pool, two statements, no watch.
+// handWritten is the usual hand-written loop: a pool, two statements, no watch.
 type handWritten struct {
 	env  Env
 	pool *pgxpool.Pool

@@ -17,8 +17,8 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/gauge"
 )
 
-// pgBench lets PostgreSQL's own load generator send the two statements, prepared: as
-// fast as they go one at a time on a connection. Nothing checks its exclusion.
+// pgBench makes PostgreSQL's own load generator send the two statements, prepared, as fast as
+// one at a time per connection allows. Nothing checks its exclusion.
 type pgBench struct {
 	env         Env
 	connections int
@@ -35,8 +35,8 @@ const (
 
 var pgbenchTPS = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)`)
 
-// Run starts a pgbench, for whole seconds. A worker is a connection, and there are no
-// more of them than in the others' pools.
+// Run runs a pgbench for whole seconds. Each worker is a connection, and their number is
+// limited to the pool size of the other systems.
 func (p *pgBench) Run(ctx context.Context, workers int, hot bool, d time.Duration) (float64, *gauge.Histogram, error) {
 	p.connections = min(workers, p.env.Conns)
 	dir, err := os.MkdirTemp("", "pglatch-pgbench-")
@@ -53,7 +53,7 @@ func (p *pgBench) Run(ctx context.Context, workers int, hot bool, d time.Duratio
 		return 0, nil, err
 	}
 	seconds := int(math.Ceil(d.Seconds()))
-	if p.connections > 8 { // its clock runs while it connects
+	if p.connections > 8 { // its clock also runs while it connects
 		seconds++
 	}
 	cmd := exec.CommandContext(ctx, p.env.Addresses[PGBenchTools], "-n", "-M", "prepared", "-f", file,

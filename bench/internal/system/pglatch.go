@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// pglatches are the modes of this project.
+// pglatches returns the modes of this project.
 func pglatches() []System {
 	return []System{
 		{Name: Dedicated, Title: "**pglatch, dedicated**", Needs: Postgres, Ours: true, PerLock: true, Open: pglatchOpener(0)},
@@ -20,20 +20,20 @@ func pglatches() []System {
 	}
 }
 
-// ttl lets a session outlive the time between two turns, after half of it, and makes a ping
-// go out in most of them.
+// ttl makes a session survive the time between two turns, which is less than half of it. It
+// makes a ping go out in most turns.
 func (p *pglatchClient) ttl() time.Duration { return max(3*time.Second, p.env.Idle*5/2) }
 
-// mostOnOne is how many locks a connection may carry.
+// mostOnOne is the largest number of locks on one connection.
 const mostOnOne = 1 << 17
 
-// cycling is how many workers take one lock each, at most.
+// cycling is the largest number of workers that take one lock each.
 const cycling = 512
 
-// sentinelKey is a key of this process alone: loads use those below 2³⁰.
+// sentinelKey returns a key that only this process uses: loads use keys below 2³⁰.
 func sentinelKey() int64 { return 1<<30 + int64(os.Getpid())%(1<<30) }
 
-// pglatchClient is a Locker.
+// pglatchClient is a client on a Locker.
 type pglatchClient struct {
 	env       Env
 	multiplex int // connections that carry all locks; 0 = one for each lock
@@ -73,7 +73,7 @@ func (p *pglatchClient) config() advisory.Config {
 		}
 		return config
 	}
-	config.LocksPerConn = min(max(p.env.Locks+1, cycling)/p.multiplex+1, mostOnOne) // with the sentinel
+	config.LocksPerConn = min(max(p.env.Locks+1, cycling)/p.multiplex+1, mostOnOne) // including the sentinel
 	return config
 }
 
@@ -97,7 +97,7 @@ func (p *pglatchClient) Guards(ctx context.Context) error {
 		s, guards := p.locker.Stats(), p.sessions.Stats()
 		grants := s.Acquired - s.HandOvers // by the server
 		if p.multiplex > 0 {
-			grants = s.Batches // which one answer grants
+			grants = s.Batches // granted by one answer
 		}
 		switch {
 		case s.Lost > 0:

@@ -13,7 +13,7 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/gauge"
 )
 
-// Lose ends one session after the other, when all are watched.
+// Lose ends one session after the other, once all are watched.
 func (p *pglatchClient) Lose(ctx context.Context, n int) (*gauge.Histogram, error) {
 	admin, err := pgx.Connect(ctx, p.env.Addresses[Postgres])
 	if err != nil {
@@ -40,7 +40,7 @@ func (p *pglatchClient) Lose(ctx context.Context, n int) (*gauge.Histogram, erro
 	return h, nil
 }
 
-// watched waits until sessions are under watch.
+// watched waits until this many sessions are watched.
 func (p *pglatchClient) watched(ctx context.Context, sessions int) error {
 	poll := time.NewTicker(time.Millisecond)
 	defer poll.Stop()
@@ -54,7 +54,7 @@ func (p *pglatchClient) watched(ctx context.Context, sessions int) error {
 	return nil
 }
 
-// lose ends a session that carries locks, and adds the time of each.
+// lose ends a session that carries locks, and adds the time of each lock.
 func lose(ctx context.Context, admin *pgx.Conn, pid uint32, locks []*advisory.Lock, h *gauge.Histogram) error {
 	told := make([]time.Time, len(locks))
 	errs := make([]error, len(locks))

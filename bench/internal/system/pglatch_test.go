@@ -41,7 +41,7 @@ func TestTheGuardsOfPglatchAreProvenOrTheirAbsenceIsFound(t *testing.T) {
 		assert.Len(t, cost.PIDs, cost.Connections, name)
 		assert.Positive(t, cost.Connections, name)
 
-		off := open(t, name, system.Env{}) // holds nothing, so that nothing is pinged
+		off := open(t, name, system.Env{}) // holds no lock, so that it sends no pings
 		require.NoError(t, off.Cycle(t.Context(), 0, 1, func() {}))
 		guarded, ok = off.(system.Guarded)
 		require.True(t, ok)

@@ -12,16 +12,16 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// pglockClient keeps locks as rows. Who finds a lock held waits for a whole lease,
-// so that a short one is better for it here. Heartbeats are off, which makes it
-// faster: with them each grant sends one at once, and each release cancels it.
+// pglockClient stores locks as rows. A client that finds a lock held waits for a whole lease,
+// so a short lease helps it here. Heartbeats are off, which makes it faster: with them each
+// grant would send one at once, and each release would cancel it.
 type pglockClient struct {
 	env    Env
 	db     *sql.DB
 	client *pglock.Client
 }
 
-// pglockLease is longer than anything here holds a lock that others wait for.
+// pglockLease is longer than any contended lock is held here.
 const pglockLease = time.Second
 
 func openPglock(ctx context.Context, env Env) (Client, error) {
@@ -49,8 +49,8 @@ func openPglock(ctx context.Context, env Env) (Client, error) {
 	return &pglockClient{env, db, client}, nil
 }
 
-// connectAll fills a pool: an acquisition of pglock fails when its statement takes
-// longer than the lease, the connecting included.
+// connectAll fills a pool in advance. An acquisition of pglock fails when its statement,
+// including the time to connect, takes longer than the lease.
 func connectAll(ctx context.Context, db *sql.DB, n int) error {
 	conns := make([]*sql.Conn, n)
 	errs := make([]error, n)

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Sessions is the footprint of a client whose connections carry a tag as their
+// Sessions returns the footprint of a client whose connections carry a tag as their
 // application_name.
 func Sessions(ctx context.Context, dsn, tag string) (Footprint, error) {
 	conn, err := pgx.Connect(ctx, dsn)
@@ -26,7 +26,7 @@ func Sessions(ctx context.Context, dsn, tag string) (Footprint, error) {
 	return Footprint{Connections: len(pids), PIDs: pids}, nil
 }
 
-// tagged is a connection's settings with the tag in them.
+// tagged returns a connection config with the tag in it.
 func tagged(env Env) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(env.Addresses[Postgres])
 	if err != nil {

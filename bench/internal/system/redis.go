@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// dialRedis makes the client that both of Redis's locks go through.
+// dialRedis creates the client that both Redis locks use.
 func dialRedis(env Env) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: env.Addresses[Redis], ClientName: env.Tag, PoolSize: env.Conns})
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redislockClient is one SET NX in a script, and one script to release. Who finds a
-// lock held asks again after retryAfter.
+// redislockClient takes a lock with one SET NX in a script and releases it with another script.
+// A client that finds a lock held asks again after retryAfter.
 type redislockClient struct {
 	env    Env
 	redis  *redis.Client
 	client *redislock.Client
 }
 
-// retryAfter is how long a waiter for a lock in Redis waits before it asks again:
-// the libraries' defaults, not at all and 50 to 250 ms, do worse here.
+// retryAfter is the pause before a waiter for a lock in Redis asks again. The libraries'
+// defaults (no retry, and 50 to 250 ms) do worse here.
 const retryAfter = time.Millisecond
 
 func openRedislock(_ context.Context, env Env) (Client, error) {

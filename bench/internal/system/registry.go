@@ -1,6 +1,6 @@
 package system
 
-// The names of systems that figures are about.
+// The names of systems that the goals refer to.
 const (
 	HandWritten  = "handwritten"
 	RedisLock    = "redislock"

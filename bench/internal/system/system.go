@@ -1,5 +1,5 @@
-// Package system makes the same two acts, take a lock and give it back, out of each
-// of the compared systems: one file for each.
+// Package system gives each compared system the same two operations, take a lock and release
+// it, with one source file for each.
 package system
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/gauge"
 )
 
-// A Server is what a system needs to run.
+// A Server is a server program that a system needs.
 type Server string
 
 // The servers.
@@ -19,7 +19,7 @@ const (
 	Redis        Server = "Redis"
 	Etcd         Server = "etcd"
 	EtcdNoFsync  Server = "etcd without fsync"
-	PGBenchTools Server = "pgbench" // with PostgreSQL
+	PGBenchTools Server = "pgbench" // part of PostgreSQL
 )
 
 // A System is one way to take locks.
@@ -29,28 +29,28 @@ type System struct {
 	Needs Server
 	Ours  bool // pglatch: its guards are asserted
 
-	// PerLock: each held lock needs a connection of its own.
+	// PerLock: each held lock needs its own connection.
 	PerLock bool
-	// LoadOnly: it runs loads on random keys and on one key, and nothing else.
+	// LoadOnly: it runs only loads on random keys and on one key.
 	LoadOnly bool
-	// MaxStock is how many locks it may be asked to hold at one time; 0 = 100,000.
+	// MaxStock is the largest number of locks that it is asked to hold at once; 0 = 100,000.
 	MaxStock int
-	// Stock is why it cannot hold many locks, "" if it can.
+	// Stock is the reason why it cannot hold many locks, or "".
 	Stock string
 
 	Open func(context.Context, Env) (Client, error)
 }
 
-// An Env says where the servers are and what a client is to do.
+// An Env has the addresses of the servers and the parameters of a client.
 type Env struct {
 	Addresses map[Server]string // DSN, host:port, or the path of pgbench
-	PIDs      map[Server]int    // of servers that cannot be asked for it
-	Tag       string            // names the client's connections, one client only
-	Workers   int               // that call Cycle
+	PIDs      map[Server]int    // of servers that do not report it themselves
+	Tag       string            // identifies the connections of this client
+	Workers   int               // workers that call Cycle
 	Conns     int               // size of a pool
-	Locks     int               // to be held at once, at most
-	Idle      time.Duration     // about the time between two turns
-	Sentinel  bool              // pglatch: hold a lock all the time, so that something is watched and pinged
+	Locks     int               // the largest number held at once
+	Idle      time.Duration     // approximate time between two turns
+	Sentinel  bool              // pglatch: hold one lock all the time, so that there is a session to watch and ping
 }
 
 // A Client takes locks. Its methods return when ctx ends.
@@ -58,49 +58,48 @@ type Client interface {
 	// Cycle takes the lock on key, calls held, and releases the lock. A worker,
 	// numbered from 0, makes one call at a time.
 	Cycle(ctx context.Context, worker int, key uint32, held func()) error
-	// Footprint tells what the client costs now.
+	// Footprint returns the client's current cost.
 	Footprint(ctx context.Context) (Footprint, error)
 	// Close releases everything.
 	Close() error
 }
 
-// A Footprint is the connections of a client, and the server's processes for them.
+// A Footprint counts a client's connections and the memory of the server's processes for them.
 type Footprint struct {
 	Connections int
 	PIDs        []int
 }
 
-// A Held is a lock until its release.
+// A Held is a lock that has not been released.
 type Held interface{ Release() error }
 
-// A Holder takes locks that stay.
+// A Holder takes locks and keeps them.
 type Holder interface {
-	// Take takes the lock on key, and holds it until the release or Close.
+	// Take takes the lock on key and holds it until its release or Close.
 	Take(ctx context.Context, key uint32) (Held, error)
 }
 
-// A Guarded client watches its locks, and proves it.
+// A Guarded client watches its locks and can prove it.
 type Guarded interface {
 	// Guards blocks until the counters of the guards have risen since Open: watched
 	// sessions, answered pings, compared backend pids. It fails if a lock was lost.
 	Guards(ctx context.Context) error
 	// Lose takes n locks, ends their sessions at the server, and returns for each
-	// lock the time until its holder knew.
+	// lock the time until its holder knew of the loss.
 	Lose(ctx context.Context, n int) (*gauge.Histogram, error)
 }
 
-// A Runner brings workers of its own.
+// A Runner brings its own workers.
 type Runner interface {
-	// Run lets workers cycle on random keys, or on one hot key.
+	// Run makes workers cycle on random keys, or on one hot key.
 	Run(ctx context.Context, workers int, hot bool, d time.Duration) (opsPerSecond float64, latencies *gauge.Histogram, err error)
 }
 
-// errLoadOnly: a client that brings workers of its own was asked for a cycle.
+// errLoadOnly means that Cycle was called on a client that brings its own workers.
 var errLoadOnly = errors.New("this system runs whole loads only")
 
-// keySpace is the first key of the two-integer form of the locks in PostgreSQL.
+// keySpace is the first key of PostgreSQL's locks with two integers.
 const keySpace = 1
 
-// leaseTime is the time to live that systems with leases get. Nothing here holds a
-// lock for longer.
+// leaseTime is the TTL for systems with leases. No lock is held for longer here.
 const leaseTime = time.Minute

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// resident reads a line of /proc/PID/status, in bytes; 0 where there is none: proc(5).
+// resident returns a field of /proc/PID/status in bytes, or 0 if there is none: proc(5).
 func resident(pid, field string) int64 {
 	text, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {

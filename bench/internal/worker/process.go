@@ -15,13 +15,13 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// RoleEnv tells a process of this program that it is not the bench itself.
+// RoleEnv is set in processes of this program that are not the bench itself.
 const RoleEnv = "PGLATCH_BENCH_ROLE"
 
 // Role is the role of a worker.
 const Role = "worker"
 
-// A Process is a worker seen from the bench. Its calls are made one at a time.
+// A Process is a worker seen from the bench. Make only one call at a time.
 type Process struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -29,8 +29,8 @@ type Process struct {
 	dec *json.Decoder
 }
 
-// Start starts this program again, as a worker. The caller must Close it. The end
-// of ctx kills it.
+// Start starts this program again, as a worker. The caller must Close it. When ctx ends, the
+// worker is killed.
 func Start(ctx context.Context, o Open) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -57,13 +57,13 @@ func Start(ctx context.Context, o Open) (*Process, error) {
 	return p, nil
 }
 
-// The bounds of what has no duration of its own.
+// Time limits of calls that have no duration of their own.
 const (
 	setUp  = time.Minute
 	finish = 20 * time.Second
 )
 
-// call waits for the worker, which keeps the bound.
+// call sends a request and waits for the worker, which enforces the time limit.
 func (p *Process) call(r request) (reply, error) {
 	var a reply
 	if err := p.enc.Encode(r); err != nil {
@@ -90,7 +90,7 @@ func (p *Process) Run(l workload.Load) (workload.Sample, error) {
 	return *a.Sample, nil
 }
 
-// Hold takes n locks within a bound and keeps them until Close.
+// Hold takes n locks within the time limit and keeps them until Close.
 func (p *Process) Hold(n int, bound time.Duration) (workload.Stock, error) {
 	a, err := p.call(request{Hold: n, Bound: bound})
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Process) Hold(n int, bound time.Duration) (workload.Stock, error) {
 	return *a.Stock, nil
 }
 
-// Drop gives back what is held and returns the seconds that it took.
+// Drop releases the held locks and returns how many seconds that took.
 func (p *Process) Drop() (seconds float64, err error) {
 	a, err := p.call(request{Drop: true, Bound: setUp})
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *Process) Lose(n int) (*gauge.Histogram, error) {
 	return a.Losses, err
 }
 
-// Finish tells the cost, and fails if the guards of pglatch were not on.
+// Finish returns the cost, and fails if the guards of pglatch were not on.
 func (p *Process) Finish() (Cost, error) {
 	a, err := p.call(request{Finish: true, Bound: finish})
 	if a.Cost == nil {
@@ -123,7 +123,7 @@ func (p *Process) Finish() (Cost, error) {
 	return *a.Cost, err
 }
 
-// Close ends the worker and waits for it, not for ever.
+// Close ends the worker and waits a limited time for it.
 func (p *Process) Close() error {
 	if err := p.in.Close(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (p *Process) Close() error {
 	return nil
 }
 
-// Kill kills the worker and waits for it. What it held is left to the servers.
+// Kill kills the worker and waits for it. Its locks are left to the servers.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait() // killed

@@ -1,5 +1,5 @@
-// Package worker is a client of a system in a process of its own, so that its memory
-// and its garbage collector are its own: what the bench calls, and what serves it.
+// Package worker runs a client of a system in a separate process, with its own memory and
+// garbage collector. It has the calls of the bench and the code that serves them.
 package worker
 
 import (
@@ -10,22 +10,22 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// An Open says which client to be.
+// An Open says which client to run.
 type Open struct {
 	System string     `json:"system"`
 	Env    system.Env `json:"env"`
 	Table  string     `json:"table"` // file of the exclusion table
 }
 
-// A request is one line to the worker: one of its fields is set.
+// A request is one line to the worker, with one of its fields set.
 type request struct {
 	Open   *Open          `json:"open,omitempty"`
 	Load   *workload.Load `json:"load,omitempty"`
 	Hold   int            `json:"hold,omitempty"` // locks
-	Drop   bool           `json:"drop,omitempty"` // what is held
+	Drop   bool           `json:"drop,omitempty"` // release the held locks
 	Lose   int            `json:"lose,omitempty"` // locks
 	Finish bool           `json:"finish,omitempty"`
-	Bound  time.Duration  `json:"bound_ns"` // of the work
+	Bound  time.Duration  `json:"bound_ns"` // time limit of the work
 }
 
 // A reply is one line from the worker.
@@ -35,10 +35,10 @@ type reply struct {
 	Losses *gauge.Histogram `json:"losses,omitempty"`
 	Cost   *Cost            `json:"cost,omitempty"`
 	Error  string           `json:"error,omitempty"`
-	Broken bool             `json:"broken,omitempty"` // the error is two holders of one key
+	Broken bool             `json:"broken,omitempty"` // the error is ErrTwoHolders
 }
 
-// A Cost is what a client takes, in its process and at its server.
+// A Cost is the resource use of a client, in its process and at its server.
 type Cost struct {
 	Connections int   `json:"connections"`
 	RSSBytes    int64 `json:"rss_bytes"`    // of the process

@@ -13,16 +13,16 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// A served worker has one client.
+// A served is the state of a worker: its client and its held locks.
 type served struct {
 	kind   system.System
 	client system.Client // nil until opened
 	table  *exclusion.Table
-	held   []system.Held // kept reachable
+	held   []system.Held // must stay reachable
 }
 
-// Serve is the worker's process: it answers requests until in ends, and closes its
-// client.
+// Serve is the main function of a worker: it answers requests until in ends, and then closes
+// its client.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	w := new(served)
 	defer w.close()
@@ -93,7 +93,7 @@ func (w *served) open(ctx context.Context, o Open) (err error) {
 	return err
 }
 
-// finish tells what the client costs, and has the guards of ours proven.
+// finish returns the client's cost, and makes a pglatch client prove its guards.
 func (w *served) finish(ctx context.Context) (a reply, err error) {
 	footprint, err := w.client.Footprint(ctx)
 	if err != nil {
@@ -109,8 +109,8 @@ func (w *served) finish(ctx context.Context) (a reply, err error) {
 	return a, err
 }
 
-// close ends the client. Its errors come too late for anybody: what counts was
-// answered, and the servers are thrown away.
+// close ends the client. It ignores errors: all results have been sent, and the servers are
+// thrown away.
 func (w *served) close() {
 	if w.client != nil {
 		_ = w.client.Close()

@@ -13,15 +13,15 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/system"
 )
 
-// A Stock is locks that are held at one time.
+// A Stock is the result of holding many locks at once.
 type Stock struct {
 	Locks     int     `json:"locks"`
 	Seconds   float64 `json:"seconds"`    // to take them all
-	HeapBytes int64   `json:"heap_bytes"` // that they take in this process
-	Released  float64 `json:"released"`   // seconds to give them all back; 0 = that was not measured
+	HeapBytes int64   `json:"heap_bytes"` // of these locks, in this process
+	Released  float64 `json:"released"`   // seconds to release them all; 0 = not measured
 }
 
-// Takers is how many goroutines take the locks.
+// Takers is the number of goroutines that take the locks.
 const Takers = 512
 
 // Hold takes n locks and keeps them until the client's Close. keep must stay
@@ -30,7 +30,7 @@ func Hold(ctx context.Context, holder system.Holder, n int) (s Stock, keep []sys
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	keep = make([]system.Held, n)
-	first := rand.Uint32N(randomKeys) // what the run before left behind is not waited for
+	first := rand.Uint32N(randomKeys) // so that locks left by the previous run cause no waits
 	before := heap()
 	began := time.Now()
 	var next, taken atomic.Int64
@@ -56,7 +56,7 @@ func Hold(ctx context.Context, holder system.Holder, n int) (s Stock, keep []sys
 	return s, keep, nil
 }
 
-// Release gives back what Hold took, and returns the seconds that it took.
+// Release releases what Hold took, and returns how many seconds that took.
 func Release(keep []system.Held) (seconds float64, err error) {
 	began := time.Now()
 	var next atomic.Int64
@@ -73,10 +73,10 @@ func Release(keep []system.Held) (seconds float64, err error) {
 	return time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-// heap is the live heap.
+// heap returns the size of the live heap.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one finalized
+	runtime.GC() // frees what the first run finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

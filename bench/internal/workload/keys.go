@@ -2,14 +2,14 @@ package workload
 
 import "math/rand/v2"
 
-// Keys say which locks a load takes.
+// Keys selects the locks of a load.
 type Keys string
 
 // The kinds of keys.
 const (
-	Random Keys = "random" // of 2³⁰: nobody waits
-	Hot    Keys = "hot"    // one for all
-	Zipf   Keys = "zipf"   // of 1,000, the i-th with a weight of 1/i^1.1
+	Random Keys = "random" // of 2³⁰ keys: no waits
+	Hot    Keys = "hot"    // the same key for all
+	Zipf   Keys = "zipf"   // of 1,000 keys, the i-th with a weight of 1/i^1.1
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 	zipfS      = 1.1
 )
 
-// picker chooses keys for one worker.
+// picker returns a function that chooses keys for one worker.
 func (k Keys) picker() func() uint32 {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	switch k {

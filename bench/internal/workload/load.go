@@ -1,4 +1,4 @@
-// Package workload is the work that every system gets: one file for each kind.
+// Package workload is the work of every system, with one source file for each kind.
 package workload
 
 import (
@@ -12,26 +12,26 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/system"
 )
 
-// A Load lets workers take and release locks for a time.
+// A Load makes workers take and release locks for some time.
 type Load struct {
 	Keys     Keys          `json:"keys"`
 	Workers  int           `json:"workers"`
 	Duration time.Duration `json:"duration_ns"`
 
-	// Waits measures from the request to the grant; else the whole cycle is measured.
+	// Waits measures from the request to the grant instead of the whole cycle.
 	Waits bool `json:"waits"`
 	// Work holds one lock in ten for a millisecond.
 	Work bool `json:"work"`
 }
 
-// A Sample is what one system did of a Load.
+// A Sample is the result of one system under a Load.
 type Sample struct {
 	OpsPerSecond float64          `json:"ops_per_s"`
 	Latencies    *gauge.Histogram `json:"latencies"`
 }
 
-// grace is how long a cycle may go on after the end of the load. What waits for
-// longer is canceled, and its wait counts as long as it was.
+// grace is how long a cycle may continue after the end of the load. Longer waits are canceled,
+// and count with the time that they had lasted.
 const grace = 2 * time.Second
 
 // Run runs the load. The error is the first of a worker, or exclusion.ErrTwoHolders. The
@@ -60,10 +60,10 @@ func (l Load) Run(ctx context.Context, client system.Client, table *exclusion.Ta
 		s.Latencies.Merge(&w.latencies)
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errOver) {
-		return s, cause // the first error: it canceled the other workers
+		return s, cause // the first error, which canceled the other workers
 	}
 	return s, nil
 }
 
-// errOver: the load is over.
+// errOver ends the load when its time is over.
 var errOver = errors.New("the load is over")

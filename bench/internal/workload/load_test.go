@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/bench/internal/workload"
 )
 
-// local is a system without a server: mutexes.
+// local is a system of mutexes, without a server.
 type local struct {
 	system.Client
 

@@ -19,11 +19,11 @@ type worker struct {
 	cancel context.CancelCauseFunc // ends the whole load
 	pick   func() uint32
 
-	began     time.Time     // of its work; other times are since then, which costs half a look at the clock
+	began     time.Time     // of its work; other times count from then, which halves the cost of reading the clock
 	key       uint32        // of the cycle
 	granted   time.Duration // of the cycle, if waits are measured; 0 = not yet
 	cycles    int
-	ops       float64 // before the end; a cycle across it counts in part
+	ops       float64 // within the load's time; a cycle across its end counts in part
 	latencies gauge.Histogram
 	err       error
 }
@@ -32,7 +32,7 @@ func newWorker(l Load, number int, client system.Client, table *exclusion.Table,
 	return &worker{load: l, number: number, client: client, table: table, cancel: cancel, pick: l.Keys.picker()}
 }
 
-// run works for the load's time from now on: a machine that is busy may let it begin after the others.
+// run works for the load's duration from now on: on a busy machine it may begin after the others.
 func (w *worker) run(ctx context.Context) {
 	w.began = time.Now()
 	end := w.load.Duration
@@ -60,16 +60,16 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// fail notes an error that is not the end of the load.
+// fail records an error, except the end of the load.
 func (w *worker) fail(ctx context.Context, err error) {
 	if errors.Is(context.Cause(ctx), errOver) {
 		return
 	}
 	w.err = errors.Join(w.err, err)
-	w.cancel(w.err) // does nothing if another worker failed before
+	w.cancel(w.err) // no effect if another worker failed before
 }
 
-// held is what the holder does: it looks whether it is alone, and works.
+// held runs under the lock: it checks the exclusion, and works.
 func (w *worker) held() {
 	if w.load.Waits {
 		w.granted = time.Since(w.began)
