@@ -1,4 +1,4 @@
-// Command pglatch looks at and takes PostgreSQL advisory locks:
+// Command pglatch inspects and takes PostgreSQL advisory locks:
 //
 //	pglatch --namespace agent=1 status agent/42
 package main

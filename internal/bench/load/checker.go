@@ -9,7 +9,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// A Violation is a promise that was not kept.
+// A Violation is a broken promise.
 type Violation struct {
 	Invariant string `json:"invariant"` // exclusive, token, lost, expired, release, fence
 	Lock      string `json:"lock"`
@@ -18,19 +18,19 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Invariant + ": " + v.Lock + ": " + v.What }
 
-// A heldLease is a lease as its client sees it.
+// A heldLease is a lease as its client knows it.
 type heldLease struct {
 	lease.Claim
 	asked   time.Time     // when the request was sent
-	granted time.Time     // when it was answered
+	granted time.Time     // when the answer arrived
 	until   time.Time     // trusted until then; guarded by its lock's mu
-	lasts   time.Duration // as the answer said: a store may give more than was asked for
+	lasts   time.Duration // as the answer said: a store may grant more than the request asked for
 }
 
-// marginPart is what clocks that run at different rates are allowed: one in so many.
+// marginPart allows for clocks that run at different rates: one part in marginPart.
 const marginPart = 10
 
-// A checker sees everything that clients do, and the resource that they write to.
+// A checker observes all actions of clients, and is the resource that they write to.
 type checker struct {
 	locks  []lockChecker
 	fenced bool
@@ -41,15 +41,15 @@ type checker struct {
 	violations []Violation
 }
 
-// A lockChecker is what is known of one lock.
+// A lockChecker is the observed state of one lock.
 type lockChecker struct {
 	*checker
 	mu     sync.Mutex
-	holder *heldLease // nil = nobody who is known of
-	high   uint64     // the highest token that was seen
+	holder *heldLease // nil = no known holder
+	high   uint64     // the highest token so far
 	tokens map[uint64]bool
 
-	// The resource, and who wrote to it last.
+	// The resource: its highest token, and the lease that last wrote to it.
 	lastSeen uint64
 	writer   *heldLease
 }
@@ -76,15 +76,15 @@ func (c *checker) found() []Violation {
 	return c.violations
 }
 
-// floor is asked for before a lease is: the lease's token must be greater.
+// floor returns the highest token so far. A lease requested after this call must have a greater one.
 func (l *lockChecker) floor() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.high
 }
 
-// The tokens of a lock that are remembered: a smaller one that repeats is below the
-// floor of all requests but those that took this many grants.
+// tokensKept is how many tokens of a lock are remembered. A smaller token that repeats is below the
+// floor of all requests, except those that took this many grants.
 const tokensKept = 1 << 15
 
 // granted checks a new lease.
@@ -140,7 +140,7 @@ func (l *lockChecker) refused(t *heldLease, err error) {
 	}
 }
 
-// done is called before a lease is released, or when its client takes it for expired.
+// done ends a lease for the checker, before its release or when its client considers it expired.
 func (l *lockChecker) done(t *heldLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,8 +149,8 @@ func (l *lockChecker) done(t *heldLease) {
 	}
 }
 
-// write writes to the resource, which accepts a token that is not smaller than the
-// last, and checks what came of it.
+// write writes to the resource, which accepts a token that is not smaller than the last, and
+// checks the result.
 func (l *lockChecker) write(t *heldLease) (accepted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

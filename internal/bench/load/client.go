@@ -10,14 +10,14 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// The parts of ordinary leases on which a client does more than write and release.
+// The fractions of ordinary leases on which a client does more than write and release.
 const (
 	renewing = 0.2  // renews once
-	forging  = 0.05 // tries to release with claims that are not the current one
-	doubling = 0.05 // releases once more
+	forging  = 0.05 // tries to release with wrong claims
+	doubling = 0.05 // releases a second time
 )
 
-// afterError is how long a client waits after an error that says nothing of it.
+// afterError is the pause after an error that says nothing about the lease.
 const afterError = 100 * time.Millisecond
 
 // A client takes one lease after the other.
@@ -60,14 +60,14 @@ func (c *client) use(ctx context.Context, lock int) {
 	c.release(ctx, l, t)
 }
 
-// keep holds a lease for longer than its time, with heartbeats.
+// keep holds a lease beyond its TTL, with heartbeats.
 func (c *client) keep(ctx context.Context, lock int) {
 	t := c.acquire(ctx, lock, c.name)
 	if t == nil {
 		return
 	}
 	l := &c.checker.locks[lock]
-	for range 5 { // a third of the time each
+	for range 5 { // a third of the TTL each
 		_ = pause.For(ctx, c.config.TTL/3)
 		if !c.renew(ctx, l, t) {
 			return
@@ -77,8 +77,8 @@ func (c *client) keep(ctx context.Context, lock int) {
 	c.release(ctx, l, t)
 }
 
-// expire lets a lease expire, has a successor write, and then does all that a
-// client might do that does not know it yet.
+// expire lets a lease expire and a successor write. Then it does everything that the old client
+// might do before it knows of the expiry.
 func (c *client) expire(ctx context.Context, lock int) {
 	old := c.acquire(ctx, lock, c.name)
 	if old == nil {
@@ -93,7 +93,7 @@ func (c *client) expire(ctx context.Context, lock int) {
 	l.done(old)
 	c.meter.count(Expired)
 	if chance(0.5) {
-		c.stale(ctx, old) // perhaps before anybody took over
+		c.stale(ctx, old) // possibly before there is a successor
 	}
 	next := c.acquire(ctx, lock, c.name+"-next")
 	if next == nil {
@@ -102,16 +102,16 @@ func (c *client) expire(ctx context.Context, lock int) {
 	c.write(l, next)
 	c.write(l, old)
 	c.stale(ctx, old)
-	if c.renew(ctx, l, next) { // what old did must not have touched it
+	if c.renew(ctx, l, next) { // the old client's attempts must not have affected it
 		c.release(ctx, l, next)
 	}
 }
 
-// overtime is how long a store may keep a lease for longer than it said. etcd's does, which counts whole
-// seconds, and ends leases some time after theirs.
+// overtime is how long a store may keep a lease beyond the time that it reported. etcd does so: it counts
+// whole seconds, and ends leases some time after their end.
 const overtime = 10 * time.Second
 
-// over waits until the store says that a lease has ended whose time is over. Until then its holder may renew it.
+// over waits until the store reports the end of a lease whose time is over. Until then its holder may renew it.
 func (c *client) over(ctx context.Context, old *heldLease) bool {
 	for end := time.Now().Add(overtime); ctx.Err() == nil; {
 		r, err := c.config.Locks.Get(ctx, old.Name)
@@ -151,7 +151,7 @@ func (c *client) forge(ctx context.Context, t *heldLease) {
 	}
 }
 
-// mustRefuse checks the answer to a claim that is not the current one.
+// mustRefuse checks the answer to a claim that is not current.
 func (c *client) mustRefuse(ctx context.Context, invariant string, t *heldLease, what string, counted Count, err error) {
 	switch {
 	case err == nil:

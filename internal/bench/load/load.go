@@ -1,18 +1,18 @@
-// Package load drives a store of leases with many clients at once, and checks while
-// it runs whether the store keeps what leases promise:
+// Package load drives a store of leases with many clients at once, and checks during the
+// run whether the store keeps the promises of leases:
 //
 //   - at most one client has a lease of a lock at a time;
 //   - the tokens of a lock rise strictly;
-//   - a lease that was renewed in time is not lost, one whose time is over cannot be
+//   - a lease that was renewed in time is not lost, and an expired one cannot be
 //     renewed or released;
-//   - nobody can release a lease with a claim that is not the current one;
-//   - a resource that checks tokens accepts no write of a lease that another has
-//     superseded, and refuses none of the current one.
+//   - only the current claim can release a lease;
+//   - a resource that checks tokens accepts no write of a lease that another one has
+//     superseded, and refuses no write of the current lease.
 //
-// The checker knows only what clients see, and reports only what cannot be
-// explained by answers that were slow: a lease is taken for held from the answer
-// that granted it until its client begins to release it or nine tenths of its time
-// have passed since the request was sent.
+// The checker knows only what clients see. It reports only violations that slow answers
+// cannot explain. A lease counts as held from the answer that granted it until its client
+// begins to release it, or until nine tenths of its time have passed since the request was
+// sent.
 package load
 
 import (
@@ -25,27 +25,27 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// Locks is what is driven.
+// Locks is the store to drive.
 type Locks interface {
-	// Acquire may wait. Until a moment the lease may be acted on, whenever the answer is
-	// read.
+	// Acquire may wait. The client may act on the lease until the returned moment, whenever it
+	// reads the answer.
 	Acquire(ctx context.Context, r lease.AcquireRequest) (l lease.Lease, until time.Time, err error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
 	Release(ctx context.Context, c lease.Claim) error
 	Get(ctx context.Context, name string) (lease.Record, error)
 }
 
-// A Config says what to do.
+// A Config configures a Load.
 type Config struct {
 	Locks     Locks
 	Clients   int
-	Names     int           // how many locks there are
+	Names     int           // number of locks
 	TTL       time.Duration // of each lease
-	Hold      time.Duration // how long a lease is held at least
-	Heartbeat float64       // part of the leases that is held beyond TTL with heartbeats, 0 to 1
-	Expire    float64       // part of the leases that is left to expire, 0 to 1
+	Hold      time.Duration // least time that a lease is held
+	Heartbeat float64       // fraction of the leases that is held beyond TTL with heartbeats, 0 to 1
+	Expire    float64       // fraction of the leases that is left to expire, 0 to 1
 
-	// Unfenced makes the resource accept every write: the checker must notice.
+	// Unfenced makes the resource accept every write. The checker must detect that.
 	Unfenced bool
 }
 
@@ -57,7 +57,7 @@ type Load struct {
 	prefix  string
 }
 
-// New returns a Load. The names of its locks are its own.
+// New returns a Load, whose locks have unique names.
 func New(c Config) *Load {
 	l := &Load{config: c, prefix: fmt.Sprintf("load-%08x", rand.Uint32())}
 	l.checker = newChecker(c.Names, !c.Unfenced)
@@ -67,7 +67,7 @@ func New(c Config) *Load {
 	return l
 }
 
-// Run runs all clients until ctx ends, or a promise was broken.
+// Run runs all clients until ctx ends or a promise is broken.
 func (l *Load) Run(ctx context.Context) Report {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (l *Load) Run(ctx context.Context) Report {
 	return l.report(time.Since(began))
 }
 
-// Progress returns what was done so far.
+// Progress returns the counts so far.
 func (l *Load) Progress() Progress {
 	p := Progress{Violations: len(l.checker.found())}
 	for _, m := range l.meters {
@@ -97,7 +97,7 @@ func (l *Load) Progress() Progress {
 	return p
 }
 
-// A Progress counts.
+// A Progress has the counts of a Load.
 type Progress struct {
 	Leases, Expired, Held, Errors int
 	Violations                    int

@@ -16,7 +16,7 @@ import (
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
-// A store is what the tests break.
+// A store is the part of a lease store that the tests break.
 type store interface {
 	Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error)
 	Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error)
@@ -32,7 +32,7 @@ func (s locks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease
 	return l, lease.Trust(sent, l, 0).Time(), err
 }
 
-// config makes most leases those on which something can go wrong.
+// config uses most leases in ways in which something can go wrong.
 func config(store store) load.Config {
 	return load.Config{Locks: locks{store}, Clients: 16, Names: 4, TTL: 100 * time.Millisecond, Heartbeat: 0.05, Expire: 0.1}
 }
@@ -44,8 +44,8 @@ func run(t *testing.T, c load.Config, d time.Duration) load.Report {
 	return load.New(c).Run(ctx)
 }
 
-// runUntil repeats a run in which nothing is accused until all of these happened in one: a machine that is busy may
-// not get as far in its time.
+// runUntil repeats a run until all of these have happened in one run. No run may report a violation. A busy machine may not
+// get as far in its time.
 func runUntil(t *testing.T, c load.Config, d time.Duration, happened func(load.Counts) []int) (r load.Report) {
 	t.Helper()
 	for range 10 {
@@ -86,7 +86,7 @@ func TestAnswersThatClientsReadLateAreNoViolations(t *testing.T) {
 	assert.Positive(t, r.Counts.StaleWrites)
 }
 
-// sleepy has clients that read some answers when the lease has long expired.
+// sleepy delays some answers until long after the lease has expired.
 type sleepy struct{ load.Locks }
 
 func (s sleepy) sleep() {
@@ -150,7 +150,7 @@ func TestErrorsAreNoViolations(t *testing.T) {
 	assert.Error(t, r.Err)
 }
 
-// halfTokens gives every token twice.
+// halfTokens grants every token twice.
 type halfTokens struct{ *leasetest.Store }
 
 func (s *halfTokens) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -162,7 +162,7 @@ func (s *halfTokens) Acquire(ctx context.Context, r lease.AcquireRequest) (lease
 	return l, err
 }
 
-// real is the claim that the store knows.
+// real returns the claim that the store knows.
 func (s *halfTokens) real(c lease.Claim) lease.Claim {
 	id, shown := c.ID, c.Token
 	if _, err := fmt.Sscanf(id[26:], "/%d", &c.Token); err == nil && (c.Token+1)/2 == shown {
@@ -180,7 +180,7 @@ func (s *halfTokens) Release(ctx context.Context, c lease.Claim) error {
 	return s.Store.Release(ctx, s.real(c))
 }
 
-// twoStores asks a second store when the first says no.
+// twoStores asks a second store when the first one refuses.
 type twoStores struct{ a, b *leasetest.Store }
 
 func (s twoStores) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -207,7 +207,7 @@ func (s twoStores) Release(ctx context.Context, c lease.Claim) error {
 	return err
 }
 
-// anybody lets any claim release.
+// anybody allows a release with any claim.
 type anybody struct{ *leasetest.Store }
 
 func (s anybody) Release(ctx context.Context, c lease.Claim) error {
@@ -218,7 +218,7 @@ func (s anybody) Release(ctx context.Context, c lease.Claim) error {
 	return s.Store.Release(ctx, r.Claim)
 }
 
-// undead renews what has expired.
+// undead renews expired leases.
 type undead struct{ *leasetest.Store }
 
 func (s undead) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, error) {
@@ -229,7 +229,7 @@ func (s undead) Renew(ctx context.Context, r lease.RenewRequest) (lease.Lease, e
 	return l, err
 }
 
-// hasty keeps leases for half the time that it says.
+// hasty keeps leases for half the time that it reports.
 type hasty struct{ *leasetest.Store }
 
 func (s hasty) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {
@@ -253,7 +253,7 @@ func (s clinging) Release(_ context.Context, c lease.Claim) error {
 	return &lease.StaleError{Name: c.Name, Token: true}
 }
 
-// lossy loses the answers of every tenth operation, and is busy at some others.
+// lossy loses the answer of every tenth operation, and reports that it is busy at some others.
 type lossy struct{ *leasetest.Store }
 
 var errLost = errors.New("connection reset")
@@ -304,14 +304,14 @@ func (s twoStores) Get(ctx context.Context, name string) (lease.Record, error) {
 	return s.a.Get(ctx, name)
 }
 
-// A store may keep a lease for longer than was asked for, and than it says, as etcd's does.
+// A store may keep a lease for longer than requested, and than it reports, as etcd does.
 func TestAStoreThatGivesMoreTimeIsNotAccused(t *testing.T) {
 	t.Parallel()
 	r := runUntil(t, config(generous{leasetest.NewStore()}), 3*time.Second, func(c load.Counts) []int { return []int{c.StaleRenewals} })
 	assert.Positive(t, r.Counts.StaleRenewals)
 }
 
-// generous keeps leases for longer than it says, and says more than was asked for.
+// generous keeps leases for longer than it reports, and reports more than requested.
 type generous struct{ *leasetest.Store }
 
 func (s generous) Acquire(ctx context.Context, r lease.AcquireRequest) (lease.Lease, error) {

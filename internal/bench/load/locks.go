@@ -18,6 +18,6 @@ func (s serverLocks) Acquire(ctx context.Context, r lease.AcquireRequest) (lease
 	if err != nil {
 		return lease.Lease{}, time.Time{}, err
 	}
-	now := time.Now() // before Remaining is asked for: this may be stopped in between
+	now := time.Now() // before Remaining: the process may be stopped in between
 	return l.Last(), now.Add(l.Remaining()), nil
 }

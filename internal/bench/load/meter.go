@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// An Operation is one whose latency is measured.
+// An Operation is an operation whose latency is measured.
 type Operation int
 
-// The operations. That of Acquire counts from the first attempt to the grant.
+// The operations. Acquire is measured from the first attempt to the grant.
 const (
 	Acquire Operation = iota
 	Renew
@@ -17,28 +17,28 @@ const (
 	operations
 )
 
-// A Count is something that is counted.
+// A Count is a kind of event that is counted.
 type Count int
 
-// What is counted.
+// The counted events.
 const (
-	Held          Count = iota // acquisitions that are to be tried again
-	Busy                       // operations that the store had no time for
+	Held          Count = iota // acquisitions to retry
+	Busy                       // operations that the store was too busy for
 	Failed                     // operations of unknown outcome
 	Expired                    // leases whose time ended before their release
-	Writes                     // fenced writes that were accepted
-	StaleWrites                // and refused
-	StaleRenewals              // that were refused
-	StaleReleases              // that were refused
+	Writes                     // accepted writes to the fenced resource
+	StaleWrites                // refused writes
+	StaleRenewals              // refused renewals
+	StaleReleases              // refused releases
 	counts
 )
 
-// A meter is that of one client.
+// A meter holds the measurements of one client.
 type meter struct {
 	mu        sync.Mutex
 	latencies [operations]histogram
 	counts    [counts]int
-	err       error // the last
+	err       error // the latest
 }
 
 func newMeter() *meter { return &meter{} }
@@ -70,15 +70,15 @@ type histogram struct {
 
 const precision = 5
 
-// bucket: the values below 2^precision have one each, each power of two above has
-// 2^precision.
+// bucket returns the index of a duration's bucket. Each value below 2^precision has its own, and
+// each power of two above has 2^precision buckets.
 func bucket(d time.Duration) int {
 	v := uint64(max(d, 0)) //nolint:gosec // not negative
 	exponent := max(bits.Len64(v)-precision-1, 0)
 	return exponent<<precision + int(v>>exponent) //nolint:gosec // below 2^(precision+1)
 }
 
-// middle is a value in the middle of a bucket.
+// middle returns the value in the middle of a bucket.
 func middle(b int) time.Duration {
 	exponent := max(b>>precision-1, 0)
 	return time.Duration(b-exponent<<precision)<<exponent + time.Duration(1)<<exponent/2
@@ -98,10 +98,10 @@ func (h *histogram) merge(o *histogram) {
 	h.longest = max(h.longest, o.longest)
 }
 
-// Count is how many durations there are.
+// Count returns the number of durations.
 func (h *histogram) Count() int { return h.count }
 
-// quantile is the duration that a part p of all do not exceed, to about 2 %.
+// quantile returns the duration that a fraction p does not exceed, to about 2 %.
 func (h *histogram) quantile(p float64) time.Duration {
 	rank := int(p * float64(h.count))
 	for b, n := range h.buckets {

@@ -27,6 +27,6 @@ func TestQuantilesAreWithinTwoPercent(t *testing.T) {
 	}
 	var none histogram
 	assert.Zero(t, none.quantile(0.5))
-	none.add(-1) // a clock that was set back
+	none.add(-1) // the clock was set back
 	assert.Zero(t, none.quantile(0.5))
 }

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A Report says how a run went.
+// A Report is the result of a run.
 type Report struct {
 	Elapsed    time.Duration
 	Operations []Measured
 	Counts     Counts
 	Violations []Violation
-	Err        error // one of those whose outcome is unknown
+	Err        error // one of the errors of unknown outcome
 }
 
-// Measured is one operation.
+// Measured are the measurements of one operation.
 type Measured struct {
 	Operation              string
 	Count                  int
@@ -22,7 +22,7 @@ type Measured struct {
 	P50, P95, P99, Longest time.Duration
 }
 
-// Counts are of all clients.
+// Counts are the totals of all clients.
 type Counts struct {
 	Held          int `json:"held"`
 	Busy          int `json:"busy"`

@@ -11,7 +11,7 @@ import (
 	"github.com/pglatch/pglatch/lease"
 )
 
-// acquire takes a lease; nil if ctx ended first.
+// acquire takes a lease, or returns nil if ctx ended first.
 func (c *client) acquire(ctx context.Context, lock int, holder string) *heldLease {
 	l := &c.checker.locks[lock]
 	began := time.Now()
@@ -33,7 +33,7 @@ func (c *client) acquire(ctx context.Context, lock int, holder string) *heldLeas
 	return nil
 }
 
-// renew reports whether the lease goes on.
+// renew reports whether the lease continues.
 func (c *client) renew(ctx context.Context, l *lockChecker, t *heldLease) bool {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -74,7 +74,7 @@ func (c *client) release(ctx context.Context, l *lockChecker, t *heldLease) {
 		c.failed(ctx, err)
 		return
 	}
-	if chance(doubling) { // no error, unless somebody has it now; never an end of theirs
+	if chance(doubling) { // no error unless another client has the lock now, and its lease must not end
 		if err := c.config.Locks.Release(ctx, t.Claim); err != nil && !refusal(err) {
 			c.failed(ctx, err)
 		}
@@ -106,7 +106,7 @@ func (c *client) failed(ctx context.Context, err error) {
 	_ = pause.For(ctx, wait)
 }
 
-// refusal reports whether the store says that a claim is not the current one.
+// refusal reports whether the store refused a claim because it is not current.
 func refusal(err error) bool {
 	return errors.Is(err, lease.ErrStale) || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound)
 }

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// apidiff says what the exported API of each published module lost and got since a commit.
+// apidiff prints how the exported API of each published module changed since a commit.
 func apidiff(ctx context.Context, r *repository, base string, w io.Writer) error {
 	commit, err := r.git(ctx, "rev-parse", "--verify", "--quiet", base+"^{commit}")
 	if err != nil {
@@ -58,7 +58,7 @@ func apidiff(ctx context.Context, r *repository, base string, w io.Writer) error
 	return nil
 }
 
-// compare says what changed in one module.
+// compare returns the changes of one module.
 func (r *repository) compare(ctx context.Context, old *repository, module, dir string) (string, error) {
 	tool := func(in *repository, args ...string) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "-modfile=" + r.path("tools", "go.mod"), "apidiff", "-m"}, args...)...)

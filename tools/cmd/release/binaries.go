@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// platforms are those for which pglatch is built, unless some are named.
+// platforms are the default platforms of pglatch.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// binaries builds pglatch of HEAD for platforms into a directory, without cgo, so that it
-// needs no library of the system; the same commit makes the same files. Its version is the
-// tag of HEAD, or one made of the commit. It builds in a clone, in which nothing is changed.
+// binaries builds pglatch of HEAD for platforms into a directory. It builds without cgo, so that
+// the programs need no system library. The same commit yields the same files. Their version is
+// the tag of HEAD, or one made from the commit. It builds in a clone without changes.
 func binaries(ctx context.Context, r *repository, out string, on []string) error {
 	began := time.Now()
 	out, err := filepath.Abs(out)
@@ -47,7 +47,7 @@ func binaries(ctx context.Context, r *repository, out string, on []string) error
 	})
 }
 
-// binary builds pglatch for one platform, and runs what runs here.
+// binary builds pglatch for one platform, and runs it if this machine can.
 func binary(ctx context.Context, r *repository, out, platform string) (name string, content []byte, err error) {
 	system, processor, _ := strings.Cut(platform, "/")
 	name = "pglatch-" + system + "-" + processor

@@ -9,11 +9,11 @@ import (
 
 const unreleased = "## Unreleased"
 
-// errNothing is that a release would have nothing to say.
+// errNothing means that nothing is unreleased, so a release would be empty.
 var errNothing = errors.New("CHANGELOG.md says nothing of this version: nothing is unreleased")
 
-// releaseChangelog makes the section of a version of what is unreleased. A changelog that has such
-// a section, and nothing unreleased, stays as it is.
+// releaseChangelog turns the unreleased section into the section of a version. A changelog that
+// already has such a section, and nothing unreleased, stays unchanged.
 func releaseChangelog(content, version string, day time.Time) (string, error) {
 	head, rest, found := strings.Cut(content, unreleased+"\n")
 	if !found {

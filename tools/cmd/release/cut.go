@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// trialVersion is one that no release will have.
+// trialVersion is a version that no release will have.
 const trialVersion = "v0.0.0-trial"
 
-// A candidate is a release in a clone: nothing of it is anywhere else.
+// A candidate is a release that exists only in a clone.
 type candidate struct {
 	*repository
 	version   string
@@ -23,9 +23,9 @@ type candidate struct {
 	commit    string   // a child of changelog, whose modules require each other in this version
 }
 
-// cut makes a release if programs outside can use it: else nothing is changed. The branch
-// gets a commit for the CHANGELOG; the commit with the tags, in which published modules
-// have no replace directives, is beside it. Nothing is pushed.
+// cut makes a release if programs outside can use it, and otherwise changes nothing. The branch
+// gets a commit for the CHANGELOG. The tagged commit, in which published modules have no replace
+// directives, is not on the branch. cut pushes nothing.
 func cut(ctx context.Context, r *repository, version string, now time.Time) error {
 	if err := checkVersion(version); err != nil {
 		return err
@@ -58,7 +58,7 @@ func cut(ctx context.Context, r *repository, version string, now time.Time) erro
 	})
 }
 
-// trial does what cut does with a version of its own, and keeps nothing.
+// trial does the same as cut, with trialVersion, and keeps nothing.
 func trial(ctx context.Context, r *repository, now time.Time) error {
 	if err := r.clean(ctx); err != nil {
 		fmt.Println("NOTE: this tries HEAD;", err)
@@ -72,7 +72,7 @@ func trial(ctx context.Context, r *repository, now time.Time) error {
 	})
 }
 
-// inClone calls f with a clone, and a directory that is removed with it.
+// inClone calls f with a clone and a directory, and then removes both.
 func (r *repository) inClone(ctx context.Context, f func(clone *repository, dir string) error) error {
 	dir, err := os.MkdirTemp("", "pglatch-release-")
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *repository) inClone(ctx context.Context, f func(clone *repository, dir 
 	return f(clone, dir)
 }
 
-// prepare makes the commits and tags.
+// prepare creates the commits and tags.
 func prepare(ctx context.Context, clone *repository, version string, now time.Time) (*candidate, error) {
 	c := &candidate{repository: clone, version: version}
 	dirs, err := clone.moduleDirs(ctx, "HEAD")
@@ -133,14 +133,14 @@ func (c *candidate) writeChangelog(ctx context.Context, now time.Time) error {
 		c.changelog, err = c.git(ctx, "rev-parse", "HEAD")
 		return err
 	}
-	if err := os.WriteFile(name, []byte(changed), 0o644); err != nil { //nolint:gosec // as git has it
+	if err := os.WriteFile(name, []byte(changed), 0o644); err != nil { //nolint:gosec // the mode that git uses
 		return err
 	}
 	c.changelog, err = c.repository.commit(ctx, "changelog: "+c.version)
 	return err
 }
 
-// tryOut publishes the candidate in a directory, and uses it from outside.
+// tryOut publishes the candidate in a directory and uses it from outside.
 func (c *candidate) tryOut(ctx context.Context, dir string) error {
 	began := time.Now()
 	proxy := filepath.Join(dir, "proxy")
@@ -157,7 +157,7 @@ func (c *candidate) tryOut(ctx context.Context, dir string) error {
 	return o.use(ctx)
 }
 
-// take gets the commits and tags of a candidate.
+// take fetches the commits and tags of a candidate.
 func (r *repository) take(ctx context.Context, c *candidate) error {
 	fetch := []string{"fetch", "--quiet", "--no-tags", c.dir, c.changelog}
 	push := []string{"git push --atomic origin HEAD"}

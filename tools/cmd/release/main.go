@@ -1,5 +1,5 @@
-// Command release makes releases of this repository's modules, and tries them as a program
-// outside would use them. Run it through make: release, release-trial, apidiff, binaries.
+// Command release makes releases of this repository's modules, and tests them like a program
+// outside that uses them. Run it through make: release, release-trial, apidiff, binaries.
 package main
 
 import (
@@ -77,7 +77,7 @@ func listModules(ctx context.Context, r *repository) error {
 	return nil
 }
 
-// say tells what goes on, and since how many seconds.
+// say prints the progress, with the seconds since began.
 func say(began time.Time, format string, args ...any) {
 	fmt.Printf("%4.0fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 }

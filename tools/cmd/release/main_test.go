@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// day is when the tests' releases are made.
+// day is the date of the tests' releases.
 var day = time.Date(2026, 12, 24, 12, 0, 0, 0, time.UTC)
 
 const fixtureModule = "github.com/example/fixture"
 
-// fixture is a repository of a library with a program, an adapter that needs it, another one
-// that needs both, and tests of their own.
+// fixture creates a repository with a library and a program, an adapter that needs the library, an
+// adapter that needs both, and tests of their own.
 func fixture(t *testing.T) *repository {
 	t.Helper()
 	r := &repository{dir: t.TempDir(), module: fixtureModule}
@@ -87,7 +87,7 @@ func (r *repository) mustCommit(t *testing.T, message string) string {
 	return commit
 }
 
-// offline lets the go command ask nobody: what the fixture needs is its own.
+// offline keeps the go command off the network: the fixture needs only its own modules.
 func offline(t *testing.T) {
 	t.Helper()
 	t.Setenv("GOPROXY", "off")
@@ -119,7 +119,7 @@ func TestEachModuleIsEitherPublishedOrNot(t *testing.T) {
 	require.False(t, matches(otherDirs, publishedToo), "or it is in both, and an error")
 }
 
-// What a release writes and publishes is what the modules of this repository need.
+// A release writes and publishes what the modules of this repository require.
 func TestEachModuleIsCalledByItsDirectoryAndRequiresOnlyPublishedOnes(t *testing.T) {
 	t.Parallel()
 	r, err := openRepository(t.Context(), ".")
@@ -177,7 +177,7 @@ func TestARelease(t *testing.T) {
 	})
 }
 
-// refused makes sure that a release is refused and leaves nothing behind.
+// refused requires that a release is refused and leaves nothing behind.
 func refused(t *testing.T, r *repository, version, why string) {
 	t.Helper()
 	before := r.mustGit(t, "rev-parse", "HEAD")
@@ -220,7 +220,7 @@ func TestAReleaseIsRefused(t *testing.T) {
 	})
 	t.Run("if it does not compile outside of the repository", func(t *testing.T) {
 		r := fixture(t)
-		// A directory with a go.mod of its own is in no other module's archive.
+		// A module's archive leaves out directories with their own go.mod.
 		r.write(t, "thing/go.mod", "module "+fixtureModule+"/thing\n\ngo 1.26.0\n")
 		r.write(t, "thing/thing.go", "package thing\n\nconst Name = \"thing\"\n")
 		r.mustCommit(t, "a part that is left out")

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Each module of the repository, by its directory, is in one of these two lists, whose
-// patterns are those of path.Match: this is the one place that says what is published.
-// A module that is in none, or in both, fails the tests and every release.
+// Each module of the repository, by its directory, is in one of these two lists of path.Match
+// patterns. Only this file says which modules are published. If a module is in neither list, or
+// in both, the tests and every release fail.
 var (
 	publishedDirs = []string{
 		".",
@@ -18,7 +18,7 @@ var (
 		"middleware/*",
 		"observe/*",
 	}
-	// For tests and development alone: they keep their replace directives.
+	// Only for tests and development. They keep their replace directives.
 	otherDirs = []string{
 		"bench",
 		"examples/*",
@@ -36,7 +36,7 @@ func matches(patterns []string, dir string) bool {
 	})
 }
 
-// sortModules divides the directories of modules by the two lists.
+// sortModules divides modules, by their directories, into the two lists.
 func sortModules(dirs []string) (published, others []string, err error) {
 	for _, dir := range dirs {
 		switch in, out := matches(publishedDirs, dir), matches(otherDirs, dir); {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// outside is the world outside of the repository: programs that get our modules from a
-// module proxy, others from the machine's, and know no replace directive and no workspace.
+// outside simulates users of a release: their programs get our modules from a module proxy and
+// others from the machine's, and know no replace directives and no workspace.
 type outside struct {
 	*candidate
 	dir, proxy string
@@ -34,8 +34,8 @@ func newOutside(ctx context.Context, c *candidate, dir, proxy string, began time
 		return nil, err
 	}
 	o := &outside{candidate: c, dir: dir, proxy: proxy, began: began}
-	// What the machine has downloaded has the form of a proxy too. Our own modules come
-	// before it, into a cache that is removed: a version is tried as often as is needed.
+	// The machine's download cache has the form of a proxy too. Our own modules come before it, into
+	// a cache that is removed, so that the same version can be tried repeatedly.
 	o.env = append(os.Environ(),
 		"GOPROXY=file://"+proxy+",file://"+machine.GOMODCACHE+"/cache/download,"+machine.GOPROXY,
 		"GOMODCACHE="+filepath.Join(dir, "modcache"), "GOBIN="+filepath.Join(dir, "bin"),
@@ -77,7 +77,7 @@ func (o *outside) use(ctx context.Context) error {
 	return o.sameFromTags(ctx)
 }
 
-// consistent reads what a user gets as go.mod.
+// consistent checks the go.mod that a user gets.
 func (o *outside) consistent(ctx context.Context, dir string) error {
 	content, err := o.git(ctx, "show", o.commit+":"+path.Join(dir, "go.mod"))
 	if err != nil {
@@ -98,7 +98,7 @@ func (o *outside) consistent(ctx context.Context, dir string) error {
 	return nil
 }
 
-// packages are those that programs outside can import, and the programs that they can install.
+// packages returns the packages that programs outside can import, and the programs that they can install.
 func (o *outside) packages(ctx context.Context, dir string) (packages, programs []string, err error) {
 	out, err := o.run(ctx, o.path(dir), nil, "go", "list", "-find", "-f", "{{if .GoFiles}}{{.Name}} {{.ImportPath}}{{end}}", "./...")
 	if err != nil {
@@ -118,8 +118,8 @@ func (o *outside) packages(ctx context.Context, dir string) (packages, programs 
 	return packages, programs, nil
 }
 
-// importAll builds and runs a program that imports packages of one module, and looks
-// which modules the program is made of.
+// importAll builds and runs a program that imports packages of one module, and checks which
+// modules the program contains.
 func (o *outside) importAll(ctx context.Context, dir string, packages []string) error {
 	program := filepath.Join(o.dir, "outside", filepath.FromSlash(dir), "program")
 	if err := os.MkdirAll(program, 0o755); err != nil { //nolint:gosec // nothing secret
@@ -153,7 +153,7 @@ func (o *outside) importAll(ctx context.Context, dir string, packages []string) 
 	return o.madeOf(ctx, filepath.Join(program, "program"))
 }
 
-// madeOf fails if a program has a module of ours in another version, or a replaced one.
+// madeOf fails if a program contains a module of ours in another version, or a replaced one.
 func (o *outside) madeOf(ctx context.Context, program string) error {
 	out, err := o.run(ctx, o.dir, nil, "go", "version", "-m", program)
 	if err != nil {
@@ -188,8 +188,8 @@ func (o *outside) install(ctx context.Context, program string) error {
 	return err
 }
 
-// sameFromTags fails if the go command makes something else of the tags than the archives
-// that were tried, whose sums the release contains.
+// sameFromTags fails if the go command's archives of the tags differ from the tested archives,
+// whose sums the release contains.
 func (o *outside) sameFromTags(ctx context.Context) error {
 	env := []string{
 		"GOPROXY=direct", "GOMODCACHE=" + filepath.Join(o.dir, "direct"), "GIT_CONFIG_COUNT=1",

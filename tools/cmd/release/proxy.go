@@ -16,7 +16,7 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// archive writes what the go command makes of a module at a commit or tree.
+// archive writes the go command's archive of a module at a commit or tree.
 func (r *repository) archive(w io.Writer, revision, dir, version string) error {
 	subdir := dir
 	if dir == "." {
@@ -25,7 +25,7 @@ func (r *repository) archive(w io.Writer, revision, dir, version string) error {
 	return zip.CreateFromVCS(w, module.Version{Path: r.modulePath(dir), Version: version}, r.dir, revision, subdir)
 }
 
-// sums are the lines of go.sum for a module at a commit or tree.
+// sums returns the lines of go.sum for a module at a commit or tree.
 func (r *repository) sums(revision, dir, version string) ([]string, error) {
 	file, err := os.CreateTemp("", "pglatch-release-*.zip")
 	if err != nil {
@@ -58,8 +58,8 @@ func goModSum(content []byte) (string, error) {
 	})
 }
 
-// writeProxy adds a module at a commit to a directory that has the form of the module
-// proxy's protocol (Go Modules Reference, "GOPROXY protocol"), for GOPROXY=file://.
+// writeProxy adds a module at a commit to a directory with the layout of the module proxy
+// protocol (Go Modules Reference, "GOPROXY protocol"), for GOPROXY=file://.
 func (r *repository) writeProxy(ctx context.Context, proxy, commit, dir, version string) error {
 	escaped, err := module.EscapePath(r.modulePath(dir))
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// A repository is a working tree of git.
+// A repository is a git working tree.
 type repository struct {
 	dir    string
-	module string // of its root: every other module's path is this and its directory
+	module string // path of the root module; the path of every other module is this and its directory
 }
 
 func openRepository(ctx context.Context, dir string) (*repository, error) {
@@ -42,10 +42,10 @@ func (r *repository) path(elements ...string) string {
 	return filepath.Join(append([]string{r.dir}, elements...)...)
 }
 
-// modulePath is the path of the module in a directory.
+// modulePath returns the path of the module in a directory.
 func (r *repository) modulePath(dir string) string { return path.Join(r.module, dir) }
 
-// tag is the name that the go command looks for: a module in a directory has a prefix.
+// tag returns the tag that the go command looks for. The tag of a module in a directory has a prefix.
 func tag(dir, version string) string {
 	if dir == "." {
 		return version
@@ -53,16 +53,16 @@ func tag(dir, version string) string {
 	return dir + "/" + version
 }
 
-// git returns what git printed, without the newline at its end.
+// git returns git's output without the trailing newline.
 func (r *repository) git(ctx context.Context, args ...string) (string, error) {
 	out, err := output(exec.CommandContext(ctx, "git", append([]string{"-C", r.dir}, args...)...))
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// quiet is how long a command runs without a word.
+// quiet is how long a command may run before output reports that it still runs.
 const quiet = 10 * time.Second
 
-// output returns what a command prints. Its error has what the command said. While the command runs, output says so.
+// output returns a command's output. An error contains that output and stderr. While the command runs, output prints that it does.
 func output(cmd *exec.Cmd) ([]byte, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -75,7 +75,7 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, nil
 }
 
-// every calls tell after each period until stop is called, with the time since the beginning.
+// every calls tell after each period, with the time since the start, until stop is called.
 func every(period time.Duration, tell func(time.Duration)) (stop func()) {
 	began, done, ended := time.Now(), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -97,7 +97,7 @@ func every(period time.Duration, tell func(time.Duration)) (stop func()) {
 	}
 }
 
-// moduleDirs are the directories of all modules of a commit.
+// moduleDirs returns the directories of all modules of a commit.
 func (r *repository) moduleDirs(ctx context.Context, commit string) (dirs []string, err error) {
 	files, err := r.git(ctx, "ls-tree", "-r", "--name-only", "--full-tree", commit)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *repository) moduleDirs(ctx context.Context, commit string) (dirs []stri
 	return dirs, nil
 }
 
-// clean fails if something is not committed.
+// clean fails if there are uncommitted changes.
 func (r *repository) clean(ctx context.Context) error {
 	status, err := r.git(ctx, "status", "--porcelain")
 	if err == nil && status != "" {
@@ -120,7 +120,7 @@ func (r *repository) clean(ctx context.Context) error {
 	return err
 }
 
-// untagged fails if one of the tags is there.
+// untagged fails if one of the tags exists.
 func (r *repository) untagged(ctx context.Context, tags []string) error {
 	for _, tag := range tags {
 		switch out, err := r.git(ctx, "tag", "--list", tag); {
@@ -133,7 +133,7 @@ func (r *repository) untagged(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// clone makes a copy in which commits and tags can be made, of HEAD alone.
+// clone clones HEAD alone. Commits and tags can be made in the clone.
 func (r *repository) clone(ctx context.Context, dir string) (*repository, error) {
 	if _, err := r.git(ctx, "clone", "--quiet", "--no-checkout", "--no-tags", r.dir, dir); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (r *repository) clone(ctx context.Context, dir string) (*repository, error)
 	}
 	c := &repository{dir: dir, module: r.module}
 	settings := [][]string{
-		{"fetch", "--quiet", "--no-tags", "origin", head}, // of a worktree or a detached HEAD it was not cloned
+		{"fetch", "--quiet", "--no-tags", "origin", head}, // git clone does not fetch the HEAD of a worktree or a detached HEAD
 		{"checkout", "--quiet", "--detach", head},
 	}
 	for key, fallback := range map[string]string{"user.name": "release", "user.email": "release@localhost"} {
@@ -166,7 +166,7 @@ func (r *repository) clone(ctx context.Context, dir string) (*repository, error)
 	return c, nil
 }
 
-// commit commits everything, and returns the commit.
+// commit commits all changes and returns the commit.
 func (r *repository) commit(ctx context.Context, message string) (string, error) {
 	if _, err := r.git(ctx, "add", "--all"); err != nil {
 		return "", err

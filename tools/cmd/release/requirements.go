@@ -12,7 +12,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// A requirer is a module of ours, and what it requires of ours.
+// A requirer is a module of ours, with its requirements of ours.
 type requirer struct {
 	dir, path string
 	file      *modfile.File
@@ -74,8 +74,8 @@ func inOrder(modules []*requirer) ([]*requirer, error) {
 	return done, nil
 }
 
-// require writes the version into a module: its requirements of ours, without replace
-// directives if it is published. sums are the lines of go.sum for what it requires.
+// require writes the version into a module's requirements of ours, and removes replace directives
+// if the module is published. sums are the lines of go.sum for these requirements.
 func (m *requirer) require(r *repository, version string, sums map[string][]string) error {
 	for _, path := range m.ours {
 		if err := m.file.AddRequire(path, version); err != nil {
@@ -97,7 +97,7 @@ func (m *requirer) require(r *repository, version string, sums map[string][]stri
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(r.path(m.dir, "go.mod"), content, 0o644); err != nil { //nolint:gosec // as git has it
+	if err := os.WriteFile(r.path(m.dir, "go.mod"), content, 0o644); err != nil { //nolint:gosec // the mode that git uses
 		return err
 	}
 	if !m.published || len(m.ours) == 0 {
@@ -120,12 +120,12 @@ func (m *requirer) addSums(name string, sums map[string][]string) error {
 	}
 	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 	slices.Sort(lines)
-	return os.WriteFile(name, []byte(strings.Join(slices.Compact(lines), "\n")+"\n"), 0o644) //nolint:gosec // as git has it
+	return os.WriteFile(name, []byte(strings.Join(slices.Compact(lines), "\n")+"\n"), 0o644) //nolint:gosec // the mode that git uses
 }
 
-// setRequirements writes the version into all modules. What a published module requires
-// of ours is in its go.sum with the hash of the archive that everybody will get: so they
-// are written one after the other, each after those it requires.
+// setRequirements writes the version into all modules. The go.sum of a published module has the
+// archive hashes of the modules of ours that it requires. So the modules are written one after
+// the other, each after those that it requires.
 func (r *repository) setRequirements(ctx context.Context, dirs []string, version string) error {
 	modules, err := r.requirers(dirs)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// checkVersion fails if a version cannot be that of a release of these modules.
+// checkVersion fails if a version cannot be a release of these modules.
 func checkVersion(version string) error {
 	major := semver.Major(version)
 	switch {
@@ -21,7 +21,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// latest is the highest version of the tags, "" without any.
+// latest returns the highest version among the tags, or "".
 func latest(tags []string) (version string) {
 	for _, tag := range tags {
 		if checkVersion(tag) == nil && (version == "" || semver.Compare(tag, version) > 0) {
