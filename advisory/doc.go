@@ -17,9 +17,9 @@
 //
 // # What it does not guarantee
 //
-// A lock outside the transaction that it protects cannot be airtight. The server can end a
-// session before the holder detects it. In between, two callers can act as holders of the lock.
-// How long that lasts depends on what the holder receives:
+// A lock outside the transaction that it protects cannot be airtight. The server can end the
+// holder's session and free the lock before the holder detects that. In between, two callers can
+// act as holders of the lock. How long that lasts depends on what the holder receives:
 //
 //   - The end of the connection, because the server or a firewall closes it: the holder detects
 //     the loss after about a millisecond. At the very beginning of a hold, which is not watched
@@ -28,66 +28,67 @@
 //     while the network is silent. The server frees the lock at once. The holder's context ends
 //     at its deadline, which is up to nine tenths of Config.SessionTTL away.
 //   - Nothing, because the network is silent in both directions: the holder's context ends
-//     before the server frees the lock. Only work that checks its context stops.
+//     before the server frees the lock. Two callers overlap only if the work ignores its context.
 //
 // If no late write may win, take the lock inside the transaction, with LockTx.
 //
 // The package does not work on a standby, which has a lock space of its own. It does not work
-// behind a transaction pooler either, because that shares sessions between clients. Open
-// detects and rejects both. Locks are per database. A promoted standby has none of the old
-// primary's locks, so other processes can take them there. A holder that is cut off from the
-// promotion still believes in its own lock meanwhile.
+// behind a transaction pooler either, because that shares sessions between clients. Open detects
+// and rejects both. Locks are per database. A promoted standby has none of the old primary's locks,
+// so other processes can take them there. Meanwhile, a holder that still reaches only the old
+// primary believes in its own lock.
 //
 // # What it guarantees
 //
 //   - An exclusive lock has one holder at a time, among all processes that use the same key in
-//     the same database, in any language. The exceptions are those above.
+//     the same database, in any language. The exceptions are listed above.
 //   - A holder that loses its lock is notified: its context ends, with a *LostError as the
 //     cause. That takes milliseconds if the end of the connection reaches the holder and a
 //     processor is free. If nothing reaches it any more, its context ends before
 //     Config.SessionTTL is over.
-//   - After the process was stopped or its machine suspended, the first check finds a lost
-//     lock. The checks are Lock.Lost, and Err and Done of Lock.Context. Err of a context that
-//     context.WithValue derived from it is one too. A context that context.WithCancel,
-//     WithTimeout or an errgroup derived cannot check the clock: a timer cancels it. The timer
-//     also wakes a goroutine that is blocked in a receive. After a stop, that takes until the
-//     Go runtime runs the timer: a millisecond; some 200 ms were measured with all processors
-//     busy. After a suspension it takes up to 0.2 s longer.
+//   - If a lock was lost while the process was stopped or its machine suspended, the first check
+//     detects the loss. Checks are Lock.Lost, Err and Done of Lock.Context, and Err of a context
+//     that context.WithValue derived from it. A context that context.WithCancel, WithTimeout or
+//     an errgroup derived cannot check the clock: a timer cancels it. The timer also wakes a
+//     goroutine that is blocked in a receive. After a stop, the Go runtime runs the timer within
+//     a millisecond; some 200 ms were measured with all processors busy. After a suspension it
+//     takes up to 0.2 s longer.
 //   - If Release, Do or DoOrSkip returns nil, the server had not ended the session when the
 //     lock was given back. Most releases ask the server. Two kinds do not: a hand-off inside
-//     the process, and the release of a reader that other readers outlast. They check whether
-//     the server has sent anything, and ask it if so. Such a check is at most 100 µs old and
-//     cannot see a message in transit. So a loss in the last 100 µs, plus the latency from the
-//     server to this process, can go unnoticed. If the network has gone silent, the bound is
-//     the session's deadline, which comes before SessionTTL is over.
+//     the process, and the release of a reader while other readers keep the lock. They check
+//     whether the server has sent anything, and ask it if so. Such a check is at most 100 µs
+//     old and cannot see a message in transit. So a loss in the last 100 µs, plus the latency
+//     from the server to this process, can go unnoticed. If the network has gone silent, a loss
+//     can go unnoticed until the session's deadline, which comes before SessionTTL is over.
 //   - If a process died, was stopped or was cut off, its lock becomes free for others. That
 //     happens at once if the server receives the end of the connection, otherwise after
 //     Config.SessionTTL.
-//   - Nothing is left behind. After an error, a timeout, a cancellation or a panic, PostgreSQL
-//     has no lock of ours without a handle. No connection returns to the pool while it has, or
-//     may have, a lock.
-//   - A waiter gets the lock or a typed error within its timeout. A canceled waiter gets its
-//     cause at once (after 100 ms if the server is silent). Waiters of one process are served
-//     in order.
-//   - Across processes, one waiter at a time waits for a key, or several readers together. That
-//     waiter holds the key's turnstile, a second lock. The others queue for the turnstile in
-//     PostgreSQL, in steps of a second at most. No reader enters while a writer holds the
-//     turnstile. An exclusive request that finds the key free between two wait steps of the
-//     waiter can pass it. A process that hands the lock off internally gives it back after
-//     Config.HandOverBudget. Transactions (LockTx) wait in the same queue.
+//   - Nothing is left behind. After an error, a timeout, a cancellation or a panic, the Locker
+//     keeps no lock at the server for which no caller has a Lock. No connection returns to the
+//     pool while it has, or may have, a lock.
+//   - A waiter gets the lock or a typed error within its timeout. A canceled waiter gets the
+//     cause of its context at once (after 100 ms if the server is silent). Waiters of one
+//     process are served in order.
+//   - Of all processes, one waiter at a time waits for a key itself, or several readers together.
+//     That waiter holds the key's turnstile, a second lock. The others queue for the turnstile in
+//     PostgreSQL, in steps of a second at most. No reader gets the key while a writer holds the
+//     turnstile. Order is not strict: an exclusive request passes the waiter if it finds the key
+//     free between two of the waiter's steps. A process that hands a lock off internally gives it
+//     back after Config.HandOverBudget. Transactions (LockTx) wait in the same queue.
 //   - Waits disturb nothing else. A wait blocks no CREATE INDEX CONCURRENTLY for longer than a
 //     wait step, holds no old snapshot, and writes nothing to the server's log. (A transaction
-//     that waits in LockTx has a snapshot, as transactions do.) The exception is a canceled
-//     wait. PostgreSQL signals a cancel request twice, and the second signal can arrive after
-//     the wait has ended. Then the server logs "canceling statement due to user request", after
-//     one in 5,000 canceled waits on a busy machine. It has no other effect.
+//     that waits in LockTx has a snapshot, as transactions do.) A canceled wait can cause a log
+//     line: up to version 17, PostgreSQL sends two signals for a cancel request, and the second
+//     can arrive after the wait has ended. Then the server logs "canceling statement due to user
+//     request". On a busy machine, this happened in one of 20,000 canceled waits. It has no other
+//     effect.
 //   - All keys share the same statements: pg_stat_statements gets some 30 entries.
 //
 // # How it works
 //
-// A held lock is one connection of the Locker's own pool. Nothing else happens on that
-// connection, unless many locks share a few (see below). The server ends a session that is
-// silent for SessionTTL. Pings keep it alive, and the holder's deadline comes before the
+// A held lock takes one connection of the Locker's own pool. Nothing else happens on that
+// connection, unless many locks share few connections (see below). The server ends a session that
+// is silent for SessionTTL. Pings keep it alive, and the holder's deadline comes before the
 // server's.
 //
 //	Acquire ──▶ local queue of the key ──▶ first: try ──▶ wait in steps ──▶ held
@@ -95,18 +96,18 @@
 //	                     ▲                                    hand-over inside │ Release
 //	                     └──────────────────────────────────── the process ◀───┴──▶ unlocked
 //
-// Only the first waiter of a process for a key uses a connection. Readers of one process share
-// one lock at the server. Every HandOverBudget, a new reader first asks the server whether a
-// writer waits.
+// Only the first waiter of a process for a key uses a connection. Readers of one process share one
+// lock at the server. If the last such question is older than HandOverBudget, a new reader first
+// asks the server whether a writer waits.
 //
-// A released lock passes to the next waiter of the same process without a round trip, for
-// 10 ms. Then other processes get their turn. Before each hand-off the Locker checks the
-// socket. PostgreSQL tells its client why a session ends before it releases the session's locks
-// (PostgreSQL manual, "Message Flow", Termination). The kernel closes the connection of a
-// backend that was killed. If anything has arrived that does not answer a statement, the Locker
-// does not hand the lock off. It releases the lock at the server, whose answer says whether the
-// lock was held. If it was not, the holder gets its *LostError and the waiter queues at the
-// server.
+// For HandOverBudget (10 ms by default), a released lock passes to the next waiter of the same
+// process without a round trip. Then other processes get their turn. Before each hand-off the
+// Locker checks the socket. PostgreSQL tells its client why a session ends before it releases the
+// session's locks (PostgreSQL manual, "Message Flow", Termination). The kernel closes the
+// connection of a backend that was killed. If anything has arrived that does not answer a
+// statement, the Locker does not hand the lock off. It releases the lock at the server, whose
+// answer says whether the lock was held. If it was not, the holder gets its *LostError and the
+// waiter queues at the server.
 //
 // Some sockets cannot be checked: all on Windows, and those that the caller's own DialFunc
 // makes if they are neither a *net.TCPConn nor a *net.UnixConn. There the Locker always asks
@@ -115,10 +116,10 @@
 // # How long a request waits
 //
 // A request ends with its context or after one duration, whichever comes first. The duration is
-// Config.Wait, or Options.Wait in its place. For LockTx it is TxOptions.Wait. It covers
-// everything that the request needs, such as a free connection. The error is a *TimeoutError,
-// which matches the context's error only if a deadline ended the wait. A canceled request
-// returns the cause of its context.
+// Config.Wait, or Options.Wait in its place. For LockTx it is TxOptions.Wait. It covers everything
+// that the request needs, such as a free connection. The error is a *TimeoutError. It matches the
+// cause of the context only if the context's deadline ended the wait. A canceled request returns
+// the cause of its context.
 //
 // # Many locks on few connections
 //
@@ -126,8 +127,8 @@
 // connection that has room. If none has, the Locker makes another one. Tries and releases that
 // arrive while a statement is under way go out together in the next, so one round trip serves
 // many callers. A single try or release is the same plain statement as with one lock per
-// connection. Guarantees, errors and methods are the same, and Lockers of any K exclude each
-// other. The differences:
+// connection. Guarantees, errors and methods are the same, and Lockers with different K exclude
+// each other. The differences:
 //
 //   - A connection that ends takes all its locks with it, K at most. pg_terminate_backend on
 //     one session ends them all. A holder that checks its lock learns of the loss at its first
@@ -138,43 +139,42 @@
 //     so it holds up nobody. A lock that is won there stays there until it is released. The
 //     Locker never moves it: a move is a release and an acquisition, and another process could
 //     take the lock in between.
-//   - An idle connection that carries locks can wait for other keys. A release on it then takes
-//     some milliseconds longer, because it interrupts the wait. A new lock for which no
-//     connection has room interrupts a wait too.
-//   - With more keys than connections to wait on, the keys take turns of up to 900 ms. Each is
-//     also tried every 50 to 400 ms. In this case no key keeps its turnstile.
+//   - A wait for another key can use an idle connection that carries locks. A release on that
+//     connection then takes some milliseconds longer, because it interrupts the wait. A new lock
+//     for which no connection has room interrupts a wait too.
+//   - If more keys are waited for than connections are available, the keys take turns of up to
+//     900 ms. Each is also tried every 50 to 400 ms. In this case no key keeps its turnstile.
 //   - The Locker has a limit of its own, MaxLocks, beside MaxConns × LocksPerConn. A process
 //     that fills the server's lock table leaves no room for anybody, not even for a login or a
 //     query.
-//   - The first 5 ms after each statement on a connection are not watched. With one lock per
-//     connection, only the first 5 ms of a hold are not.
-//   - AcquireAll and AcquireSlot share connections with other locks. If AcquireAll had to wait
-//     for some of its keys, those live on other connections than the rest. The end of any of
-//     these connections is the loss of the Lock. Its other keys are given back when it is
-//     released.
+//   - The connection is not watched in the first 5 ms after each statement on it. With one lock
+//     per connection, only the first 5 ms of a hold are not watched.
+//   - Locks of AcquireAll and AcquireSlot share connections with other locks. After AcquireAll
+//     had to wait for a key, its keys can be on several connections. If any of these ends, the
+//     whole Lock is lost. The keys on the others are given back when the Lock is released.
 //
 // # When things go wrong
 //
 //	the server ends the session      context ends at once, cause *LostError; Release returns it
 //	a reset reaches only the server  lock free at once; context ends before SessionTTL is over
-//	the network goes silent          context ends before SessionTTL is over, by LossDrain earlier; lock free after SessionTTL
-//	the process is stopped           lock free after SessionTTL; context found ended on waking
+//	the network goes silent          context ends before SessionTTL is over, and earlier by LossDrain; lock free after SessionTTL
+//	the process is stopped           lock free after SessionTTL; context found ended at its first check
 //	the process is killed            lock free at once
 //	somebody holds the lock          *TimeoutError, *HeldError or ran = false; the errors name the holder and since when
 //	the same context holds it        ErrReentrant at once; the outer lock stays held
 //	goroutines wait in a circle      ErrDeadlock at once in one process; across processes with
 //	                                 Config.BreakDeadlocks within seconds, else *TimeoutError;
 //	                                 transactions (LockTx) after deadlock_timeout, 1 s by default;
-//	                                 readers of one key form a circle only if a writer stands between them
-//	two Lockers of one process       on one database they know of each other: re-entrance and circles through both are
-//	                                 detected at once, except a circle in which a reader waits behind a writer of another Locker
+//	                                 readers of one key form a circle only if a writer waits between them
+//	two Lockers of one process       if they use one database, re-entrance and circles through both are detected at
+//	                                 once, except a circle in which a reader waits behind a writer of the other Locker
 //	no connection is free            ErrPoolExhausted, at once if the caller holds locks
 //	a standby is promoted            locks on the old primary are lost, and the Locker goes on at the promoted server
-//	an old primary comes back        ErrOtherServer, an ErrUnavailable, unless another host of the DSN is the right one
+//	an old primary comes back        ErrOtherServer, which matches ErrUnavailable, unless another host of the DSN is the right one
 //	the database moves (pg_upgrade)  ErrOtherServer until the Locker is closed and another is opened
 //	the server is down               ErrUnavailable, for waits too; the Locker recovers by itself
 //	the server refuses the client    ErrRefused, for waits too: a password, role, database, right, login trigger or
-//	                                 certificate; it stays until somebody changes something
+//	                                 certificate; retries fail until somebody fixes the cause
 //	the server's lock table is full  ErrLockTableFull, also at the Locker's own limit
-//	the Locker is closed             ErrClosed for waits; a loss for holders
+//	the Locker is closed             ErrClosed for waiters; holders lose their locks, with ErrClosed as the cause
 package advisory

@@ -14,7 +14,7 @@ import (
 // A Locker takes locks on a connection pool of its own. It is safe for concurrent use, and so are
 // its copies. Several Lockers of one process on one database know each other's locks: if a context
 // carries a lock, all of them reject its key as re-entrant. The zero Locker, which Open did not
-// make, is closed.
+// make, behaves like a closed one.
 type Locker struct {
 	core    *core
 	options Options
@@ -65,10 +65,10 @@ func (l *Locker) With(options Options) *Locker {
 	return &Locker{core: l.core, options: options}
 }
 
-// Close ends the Locker and blocks until nothing of it is left. Waits end with ErrClosed. Locks
-// that are still held are lost, with ErrClosed as the cause of their contexts: release them first.
-// Close is idempotent. When it returns, the Logger and the Tracer have received all losses, unless
-// such a report itself called Close.
+// Close ends the Locker and blocks until nothing of it is left. Waits end with ErrClosed. Release
+// all locks before: locks that are still held are lost, with ErrClosed as the cause. Close is
+// idempotent. When it returns, the Logger and the Tracer have received all losses, unless such a
+// report itself called Close.
 func (l *Locker) Close() {
 	if l.core != nil {
 		l.core.close()
@@ -78,9 +78,9 @@ func (l *Locker) Close() {
 // Do runs fn under the lock on key, after a wait of at most the Locker's Wait. The context that fn
 // gets ends when the lock is lost. Do releases the lock when fn returns or panics.
 //
-// If Acquire fails, Do returns its error and fn did not run. Otherwise Do returns fn's error. If
-// the lock was lost before fn returned, Do joins a *LostError to it: somebody else may have held
-// the lock meanwhile. A nil fn is a *ConfigError, and nothing is locked.
+// If Do gets no lock, it returns an error of Acquire, and fn did not run. Otherwise Do returns fn's
+// error. If the lock was lost before fn returned, Do joins a *LostError to fn's error: somebody
+// else may have held the lock meanwhile. A nil fn is a *ConfigError, and nothing is locked.
 func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) error {
 	if err := checkWork(fn); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (l *Locker) Do(ctx context.Context, key namespace.Key, fn func(ctx context.
 
 // DoOrSkip is Do without a wait. If somebody else holds the key, or the context already carries a
 // lock on it, DoOrSkip returns false and no error, and fn did not run. Stats.Skips and
-// Stats.ReentrantSkips count the two cases separately. AcquireData.Err of a Tracer has a *HeldError
-// or an ErrReentrant. ran reports whether fn ran.
+// Stats.ReentrantSkips count the two cases separately. A Tracer sees them as a *HeldError and an
+// ErrReentrant in AcquireData.Err. ran reports whether fn ran.
 func (l *Locker) DoOrSkip(ctx context.Context, key namespace.Key, fn func(ctx context.Context) error) (ran bool, err error) {
 	if err := checkWork(fn); err != nil {
 		return false, err
@@ -136,11 +136,11 @@ func (l *Lock) run(fn func(ctx context.Context) error) (err error) {
 // Acquire waits for the lock on key, at most for the Locker's Wait, and returns it. The caller must
 // Release it.
 //
-// ctx bounds the wait, and the lock's context descends from it. The end of ctx does not release the
-// lock. A caller whose ctx ends gets the cause at once. The request is cleared away in the
-// background, and nothing stays locked. Errors: *TimeoutError, ErrReentrant, ErrDeadlock,
-// ErrPoolExhausted, namespace.ErrInvalidKey, ErrUnavailable, ErrRefused, ErrLockTableFull,
-// ErrClosed, and the cause of ctx.
+// ctx bounds the wait, and the lock's context descends from it. If ctx ends during the wait, the
+// caller gets the cause at once. The request is cleared away in the background, and nothing stays
+// locked. If ctx ends later, the lock stays held until its Release. Errors: *TimeoutError,
+// ErrReentrant, ErrDeadlock, ErrPoolExhausted, namespace.ErrInvalidKey, ErrUnavailable, ErrRefused,
+// ErrLockTableFull, ErrClosed, and the cause of ctx.
 func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	r, err := l.request(ctx, key)
 	if err != nil {
@@ -150,9 +150,9 @@ func (l *Locker) Acquire(ctx context.Context, key namespace.Key) (*Lock, error) 
 }
 
 // TryAcquire takes the lock on key if it is free now. Otherwise the error is a *HeldError that
-// names the holder. To find the holder costs one query, or nothing if the pool has no connection to
-// spare. TryAcquire waits only for a connection of the lock pool, at most for the Locker's Wait.
-// Other errors are those of Acquire.
+// names the holder. To find the holder costs one query. If the pool has no connection to spare, the
+// query is left out, and the error names no holder. TryAcquire waits only for a connection of the
+// lock pool, at most for the Locker's Wait. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, key namespace.Key) (*Lock, error) {
 	return l.try(ctx, key, true)
 }

@@ -37,8 +37,8 @@ type SQLTx interface {
 // LockTx takes the locks on keys in a transaction of the caller, until that ends. PostgreSQL
 // releases them with the commit or rollback, in the same instant in which the changes become
 // visible. They exclude, and are excluded by, every other lock on the keys in the same database.
-// LockTx needs no Locker, and there is no handle to release. It works through poolers in any mode.
-// A rollback to a savepoint that is older than a lock releases the lock.
+// LockTx needs no Locker, and there is no handle to release. It works through poolers in session
+// and transaction mode. A rollback to a savepoint that is older than a lock releases the lock.
 //
 // LockTx asks the server whether there is a transaction. The type of tx does not matter: a
 // connection on which BEGIN was sent is a transaction, and a transaction in which COMMIT was sent
