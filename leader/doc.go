@@ -20,7 +20,8 @@
 // # What it does not guarantee
 //
 // A node's view of its own leadership is as old as the last answer from the backend. Work that does not check
-// its context can therefore continue after a successor has begun. Work stops in time in two cases:
+// its context can therefore continue after a successor has begun. Work that does check it stops in time in
+// two cases:
 //
 //   - Leadership is given up: work returns first, then the lock is released.
 //   - The backend stops answering: the context ends before the lease can.
@@ -28,29 +29,30 @@
 // If the server itself ends a leader's session, the successor may learn of it first. The two then overlap
 // while the notice is under way, about a millisecond, unless Config.SettleDelay makes the successor wait.
 //
-// A process that is stopped and resumes finds its context ended at the first check. Whatever it does before
-// that check still happens. IsLeader, and Err of work's context, check the clock. Done, and contexts derived
-// from work's context, follow when a timer has run. After a suspend of the machine that takes up to
-// RenewInterval or RenewTimeout.
+// A process that is stopped past its deadline and resumes finds its context ended at the first check.
+// Whatever it does before that check still happens. IsLeader and Err of work's context check the clock. Done,
+// and contexts derived from work's context, do not: a timer ends them. After a suspend of the machine, that
+// takes up to RenewInterval or RenewTimeout.
 //
 // Where no late write may win, guard the write: leader/postgres has Guard and InTx for transactions, and a
 // Term is a fencing token for everything else.
 //
 // # Start, Run, and who ends it
 //
-// Run(ctx, work) takes part until ctx ends or work returns.
+// Run(ctx, work) takes part until ctx ends, or until work returns of itself. If work returns because
+// leadership was lost, Run goes on and calls it again in the node's next term.
 //
 // Start(ctx) is for programs whose framework starts and stops components (fx, run groups, a main with hooks).
-// Its ctx bounds the start only, as in those frameworks. Shutdown ends the Elector. A ctx that ends after
-// Start has returned has no effect; fx cancels its start context in this way. See the example of Start.
-// Package services starts and stops services that run only on the leader.
+// Its ctx bounds the start only, as in those frameworks. Shutdown ends the Elector. The end of ctx after
+// Start has returned has no effect: fx, for example, cancels its start context then. See the example of
+// Start. Package services starts and stops services that run only on the leader.
 //
-// Start waits for the first attempt. Start and Run return its error if it is permanent, that is, no attempt
-// can succeed until somebody fixes the cause: a wrong password, a missing database or table, missing rights.
-// The error matches ErrPermanent, and its text begins with the cause. With Config.KeepTrying the node retries
-// instead. So does a node that has led, or has followed for a lease. The reason for failed attempts is logged
-// as a warning, at once for each new reason and then each minute. The first success after failures is logged
-// too.
+// Start waits for the first attempt. An error is permanent if no attempt can succeed until somebody fixes the
+// cause: a wrong password, a missing database or table, missing rights. After a permanent error the Elector
+// stops, and Start or Run returns an error that matches ErrPermanent and names the election and the cause.
+// Two kinds of nodes retry instead: those with Config.KeepTrying, and those that have led, or followed for a
+// lease. The reason for failed attempts is logged as a warning, at once for each new reason and then each
+// minute. The first success after failures is logged too.
 //
 // # What it guarantees
 //
@@ -81,12 +83,12 @@
 //	                                  led by another, grace over
 //
 // The table in machine.go makes every decision. With LeadOnce, transitions to Follower after a leadership or
-// an error lead to Stopped instead. So does a failed first attempt if its error is permanent.
+// an error lead to Stopped instead. So does a permanent error, unless the node retries (see above).
 //
 // In Reconnecting the node does not lead: its context has ended, because it does not hold the lock. If it
 // leads again within ReconnectGrace and no other term came between, it reports Recovered instead of Lost and
-// Acquired, and Run calls work again. A backend without terms cannot detect that, so it never recovers: it
-// always reports Lost, then Acquired.
+// Acquired, and Run calls work again. Without terms a node cannot know whether another term came between, so
+// it always reports Lost, then Acquired.
 //
 // # Callbacks
 //
@@ -95,16 +97,16 @@
 // for transitions: in a callback they block until their ctx ends. Use Resign, or a goroutine. Events delivers
 // the same events to readers that start later or read only for a time, and never waits for its readers.
 //
-// Work must not call Shutdown or StepDown and wait, because they wait for work. If Run started the Elector,
-// work gives up leadership by returning. Otherwise it calls Resign.
+// Work must not call Shutdown or StepDown, because they wait for work to return. If Run started the Elector,
+// work gives up leadership by returning. If Start did, work calls Resign.
 //
 // # Who leads
 //
 // Leader asks the backend; on PostgreSQL the backend opens a connection for the query. LeaderSeen returns the
-// leader that this node saw last, and when, without I/O. OnNewLeader is called when another identity leads. A
-// follower looks for the leader when its attempt is refused. Its information is therefore as old as Retry's
-// delay (2 s by default) plus a RenewTimeout. That suits logs, dashboards and redirecting requests. Do not
-// use it to decide whether a node may write.
+// leader that this node saw last, and when, without I/O. OnNewLeader is called when another identity leads.
+// LeaderSeen and OnNewLeader can be late by Retry's delay (2 s by default) plus a RenewTimeout, because a
+// follower looks for the leader only when its attempt is refused. That suits logs, dashboards and redirecting
+// requests. Do not use it to decide whether a node may write.
 //
 // # The times
 //
@@ -118,7 +120,7 @@
 // margin. With the defaults (15 s, 5 s, 5 s, 1.5 s) a leader that is cut off stops 12 s after its last good
 // renewal at the latest. Another node leads at most 15 s after it, plus the time that its backend needs.
 //
-// MaxRenewFailures can end leadership sooner. It never extends it past the deadline
+// MaxRenewFailures can end leadership before the deadline, but never extends leadership past it
 // (docs/adr/0013-the-local-deadline-comes-first.md).
 //
 // # Other libraries' names
@@ -147,13 +149,13 @@
 //	renewals fail                                context ends LossDrain before the lease can
 //	the process is stopped, then resumes         context found ended at the first check; Lost
 //	work ignores its context, on a stop          released after DrainTimeout, or as KeepUntilDrained says
-//	work ignores its context, after a loss       the node stands for election again when work has returned
+//	work ignores its context, after a loss       the node stands for election again only when work has returned
 //	a release fails                              Released and Error; the node goes on as a follower
 //	an attempt fails                             AcquireFailed and Error; each new reason logged, and repeated each minute; retried after Retry's delay
-//	the first attempt fails permanently          Stopped; Start, Run and WaitForLeadership return an error that matches ErrPermanent
+//	... with a permanent error                   Stopped, unless the node retries (see Start); Start, Run and WaitForLeadership return an error that matches ErrPermanent
 //	Retry allows no further attempt              Stopped; Run and WaitForLeadership return ErrGaveUp
 //	a callback panics                            logged and reported to OnError
 //	a callback takes more than a second          logged with its name; renewal goes on, transitions wait
-//	work panics                                  the panic is the caller's, as in any function; Run first shuts down an Elector that it started
+//	work panics                                  the panic goes on to Run's caller; Run first shuts down an Elector that it started
 //	attempts come without a pause                after a few they are 50 ms apart, whatever Retry or the backend says
 package leader

@@ -12,7 +12,7 @@ const (
 	refused                    // somebody else leads
 	pending                    // the attempt is not finished and continues
 	failed                     // the attempt failed: nobody knows who leads
-	hopeless                   // the first attempt failed with a permanent error
+	hopeless                   // the attempt failed with a permanent error, and no earlier success makes it worth another
 	renewed                    // a renewal succeeded
 	renewFailed                // a renewal failed, and there is time for another; or it succeeded, and an audit found a problem
 	lost                       // leadership is gone or cannot be renewed in time

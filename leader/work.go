@@ -17,8 +17,8 @@ import (
 //   - work returns of itself: with work's error. An Elector that Start started goes on to lead without work.
 //   - ctx ends: with nil, or with work's error if that is not its context's error.
 //   - the Elector stops: with nil after Shutdown. If it stopped of itself, the error matches ErrGaveUp. It
-//     stops of itself if its first attempt fails with a permanent error, among other cases; see
-//     Config.KeepTrying.
+//     stops of itself if an attempt fails with a permanent error, unless the node has led or followed for a lease,
+//     among other cases; see Config.KeepTrying.
 //
 // If the Elector was not started, Run starts it, treats the end of ctx as a request to stop, and shuts it
 // down before it returns.

@@ -1,6 +1,6 @@
-// Package lease defines fenced leases: exclusive rights with an end. They are for clients that
-// cannot keep a database session open, such as other languages, short jobs, and processes behind a
-// transaction pooler.
+// Package lease defines fenced leases: exclusive rights that expire unless renewed. They are for
+// clients that cannot keep a database session open, such as other languages, short jobs, and
+// processes behind a transaction pooler.
 //
 //	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: "nightly-report", Holder: "worker-1", TTL: 30 * time.Second})
 //	if errors.Is(err, lease.ErrHeld) {
@@ -26,21 +26,21 @@
 //
 // Safety:
 //
-//   - S1, exclusive ownership: at any time, by the store's clock, at most one lease of a name has
-//     not ended.
+//   - S1, exclusive ownership: at any time, by the store's clock, at most one lease of a name is
+//     unexpired and unreleased.
 //   - S2, monotonic fencing: each lease of a name has a greater token than all before it. Tokens
 //     keep rising across releases, expiries, restarts, and sweeps that forget the name. If the
 //     protected resource accepts only token >= the greatest it has seen, a stale writer cannot
 //     overwrite what a later holder wrote.
-//   - S3, safe renewal and release: they must match holder, id and token. So the holder of a lease
-//     that has ended cannot prolong or end its successor's lease.
+//   - S3, safe renewal and release: a request must match the lease's holder, id and token. So the
+//     holder of a lease that has ended cannot prolong or end its successor's lease.
 //
 // Liveness:
 //
-//   - L1, progress by expiry: the name of a client that died can be granted once its lease has
-//     expired and its LockDelay, if it asked for one, is over. No sweep needs to have run.
-//   - L2, bounded retry: a refused caller learns how long the name can be kept, and when to try
-//     again. That time is jittered, so that a herd spreads, and at most a second.
+//   - L1, progress by expiry: if a client died, its name can be granted again once its lease has
+//     expired and the LockDelay that it asked for, if any, is over. No sweep needs to have run.
+//   - L2, bounded retry: a refused caller learns how long the name may stay unavailable, and after
+//     what delay to retry. The delay is a second at most, and random, so that retries spread out.
 //
 // # What it does not guarantee
 //
@@ -49,15 +49,15 @@
 // token. In PostgreSQL, the Guard of lease/postgres does.
 //
 // A store grants in no particular order and keeps no record of waiters. A layer in front of the
-// store can do that, such as the lock server's long polls. If the store is a Messenger, several
-// servers in front of it keep one order together. A store is as available and as durable as the one
-// place where it keeps its data.
+// store can queue them, such as the lock server's long polls. If the store is a Messenger, several
+// servers in front of it keep one order together. A store is only as available and as durable as
+// the place where it keeps its data.
 //
 // # When to trust a lease
 //
 // The store's clock decides when a lease ends. The client's clock may be off by hours, so a client
 // never compares ExpiresAt with its own clock. Instead, it reads its monotonic clock before it
-// sends a request. It trusts the lease until that moment + Remaining - a margin for clocks of
+// sends a request. From that moment, it trusts the lease for Remaining, less a margin for clocks of
 // different rates. Trust computes this:
 //
 //	sent := lease.Now()
@@ -85,8 +85,8 @@
 //	                       │ EXPIRED │
 //	                       └─────────┘
 //
-// MinHold after a release and LockDelay after an expiry keep a name from being granted although
-// nobody has a lease. Record.AvailableIn says for how long.
+// After a release MinHold, and after an expiry LockDelay, can keep a name from being granted
+// although nobody has a lease on it. Record.AvailableIn says for how long.
 //
 // # When things go wrong
 //
@@ -95,13 +95,14 @@
 //	a renewal arrives late                 refused: *ExpiredError, or *StaleError if a successor has the lease
 //	a release arrives late                 refused in the same way; the successor's lease is untouched
 //	two acquire at once                    one gets the lease, the other *HeldError
-//	the answer to an acquire is lost       with an idempotency key the same request gets the same lease; else it expires
+//	the answer to an acquire is lost       with an idempotency key, the same request gets the same lease; without one, the lease expires unused
 //	the answer to a release is lost        a repeated release is no error
-//	an acquire is delivered again          the same lease while it is current; later an unused lease, until it expires
+//	an acquire is delivered twice          with an idempotency key, the same lease while it is current; without one, *HeldError;
+//	                                       after the first lease has ended, a second one that nobody uses, until it expires
 //	the client's clock is wrong            no effect: it is not used
 //	the store's clock jumps forward        leases end early, while clients trust them: tokens still fence
-//	the store's clock jumps back           leases last a little longer, as the store documents; reported expiries stay so; tokens still rise
+//	the store's clock jumps back           leases last longer (see the store's package); a lease reported as expired stays expired; tokens still rise
 //	the store is busy                      *BusyError: nothing was done, try again
 //	the store is not set up, or closed     ErrNotReady, ErrClosed: nothing was done
-//	the store cannot be reached            an error from outside this package: the outcome is unknown
+//	the store cannot be reached            an error that this package does not define: the outcome is unknown
 package lease

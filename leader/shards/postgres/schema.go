@@ -24,7 +24,8 @@ const (
 //
 //   - Nodes: SELECT, INSERT and UPDATE on table; SELECT, INSERT, UPDATE and DELETE on table_member; SELECT on
 //     table_order
-//   - Roles that pin and drain: INSERT, UPDATE and DELETE on table_order
+//   - Roles that pin and drain: SELECT, INSERT, UPDATE and DELETE on table_order; for "pglatch shards" also
+//     SELECT on the other two
 //   - Transactions with a Guard: SELECT and UPDATE on table
 //
 // A shard has one permanent row. If the row is deleted, the shard's terms begin again.
