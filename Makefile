@@ -57,7 +57,7 @@ demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop n
 	@$(call run_demo,./examples/tenants)
 
 .PHONY: test
-test: ## run all tests on a real PostgreSQL, with the race detector; what fails does not keep the rest from running
+test: ## run all tests on a real PostgreSQL, with the race detector; after a failure the others still run
 	@$(if $(RACE),,echo "NOTE: no C compiler, so the race detector is off")
 	@echo "== compile, each package by name; the first time it takes minutes"
 	$(GO) build -v $(RACE) ./...
@@ -68,19 +68,19 @@ test: ## run all tests on a real PostgreSQL, with the race detector; what fails 
 	$(TRY_END)
 
 .PHONY: test-short
-test-short: ## run what takes no long time, without the race detector: for while one works
+test-short: ## run the short tests without the race detector, for use while you work
 	$(WITHPG) $(GOTEST) -short -timeout 5m $$($(GO) list ./... | grep -v -e /internal/test/pgtest -e /internal/test/cmd -e /examples/)
 
 # The packages that send SQL. The others do not depend on the server's version.
 SERVED := ./namespace ./internal/pgsession ./introspect ./advisory ./leader/postgres/... ./lease/postgres ./monitor ./once/postgres ./leader/shards/postgres/...
 
 .PHONY: test-servers
-test-servers: ## run the tests of what sends SQL on the oldest and the newest PostgreSQL, without the race detector; ON="14 18"
+test-servers: ## run the tests of the packages that send SQL on the oldest and newest PostgreSQL, without the race detector; ON="14 18"
 	$(TRY) for v in $(or $(ON),14 18); do \
 		try env PGLATCH_PG_VERSION=$$v $(WITHPG) $(GOTEST) -shuffle=on $(AT_ONCE) -timeout 20m $(SERVED); done $(TRY_END)
 
 .PHONY: test-browser
-test-browser: browser-deps ## look at the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
+test-browser: browser-deps ## check the monitor's page with a real Chromium, and axe-core from npm; pictures in PGLATCH_ARTIFACTS
 	$(WITHPG) $(GOTEST) -C monitor/browsertest -timeout 10m -count=1 ./...
 
 .PHONY: browser-deps
@@ -158,7 +158,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./internal/cli/leadercmd
 
 .PHONY: lint
-lint: ## lint with the pinned linter, which vets too, and look for sentences that are hard to read
+lint: ## lint and vet with the pinned linter, and look for sentences that are hard to read
 	$(TRY) try $(GO) run -C tools ./cmd/prose ..; try $(TOOL) golangci-lint run ./...; for m in $(LINTED); do \
 		try env -C $$m $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run -c $(CURDIR)/.golangci.yml ./...; done $(TRY_END)
 
@@ -166,14 +166,14 @@ lint: ## lint with the pinned linter, which vets too, and look for sentences tha
 PRODUCTION = $$($(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/test/ -e /examples/)
 
 .PHONY: platforms
-platforms: ## compile everything for macOS, and for Windows what is not for tests; with the flags of make binaries, whose packages it takes
+platforms: ## compile everything for macOS, and all but the test packages for Windows; shares flags and packages with make binaries
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 GOFLAGS=-trimpath $(GO) vet ./...
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 GOFLAGS=-trimpath $(GO) build $(PRODUCTION)
 
 RELEASE := $(GO) run -C tools ./cmd/release -C ..
 
 .PHONY: release
-release: ## make a release's commits and tags, if programs outside can use it; pushes nothing; VERSION=v0.x.y
+release: ## make a release's commits and tags if programs outside can use it; pushes nothing; VERSION=v0.x.y
 	$(RELEASE) cut "$(VERSION)"
 
 .PHONY: release-trial
@@ -181,9 +181,9 @@ release-trial: ## make a release of HEAD in a clone, compile and install it from
 	$(RELEASE) trial
 
 .PHONY: apidiff
-apidiff: ## what the exported API lost and got since a commit; BASE=commit
+apidiff: ## show how the exported API changed since a commit; BASE=commit
 	$(RELEASE) apidiff "$(BASE)"
 
 .PHONY: binaries
-binaries: ## static binaries of pglatch at HEAD in dist/, for six platforms or ON="linux/amd64 darwin/arm64"
+binaries: ## build static binaries of pglatch at HEAD in dist/, for six platforms or ON="linux/amd64 darwin/arm64"
 	$(RELEASE) binaries "$(CURDIR)/dist" $(ON)

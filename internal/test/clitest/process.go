@@ -56,7 +56,7 @@ func HeedInterrupts(t *testing.T) {
 // Family is a command that starts a child and prints both pids.
 const Family = "sleep 300 & echo $$ $!; wait"
 
-// Pids waits until Family has printed pids so many times, and returns the last ones.
+// Pids waits until Family has printed its pids this many times, and returns the last ones.
 func (p *Program) Pids(times int) []int {
 	p.t.Helper()
 	lines := regexp.MustCompile(`(?m)^(\d+) (\d+)$`)

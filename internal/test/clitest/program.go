@@ -107,14 +107,14 @@ func (p *Program) Signal(s os.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s), "stdout: %s\nstderr: %s", p.Stdout.String(), p.Stderr.String())
 }
 
-// Saying waits until text stands in o, which is p.stdout or p.stderr.
+// Saying waits until o, which is p.stdout or p.stderr, contains text.
 func (p *Program) Saying(o *output, text string) {
 	p.t.Helper()
 	Eventually(p.t, func() bool { return strings.Contains(o.String(), text) },
 		func() string { return text + "\nstdout: " + p.Stdout.String() + "\nstderr: " + p.Stderr.String() })
 }
 
-// Eventually waits until condition holds, and fails with what after a while.
+// Eventually waits until condition holds. After Patience it fails with the text of what.
 func Eventually(t *testing.T, condition func() bool, what func() string) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
@@ -146,7 +146,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// Decode reads one document of JSON, strictly.
+// Decode decodes one JSON document, strictly.
 func Decode[T any](t *testing.T, text string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
@@ -156,7 +156,7 @@ func Decode[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
-// DecodeLines reads a document on each line.
+// DecodeLines decodes one document per line.
 func DecodeLines[T any](t *testing.T, text string) (all []T) {
 	t.Helper()
 	s := bufio.NewScanner(strings.NewReader(text))

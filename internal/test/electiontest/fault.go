@@ -64,7 +64,7 @@ func Suspended(fixed, quick time.Duration) Fault {
 	}}
 }
 
-// CutOff is a silent cut of a node's Proxy: no data arrives, and no end is notified.
+// CutOff is a silent cut of a node's Proxy: no data arrives, and neither end is notified.
 func CutOff(fixed, quick time.Duration) Fault {
 	return Fault{Name: "cut off", Fixed: fixed, Quick: quick, Strike: func(_ *Cluster, n *Node) func() {
 		n.Proxy.Set(faultproxy.Hold)

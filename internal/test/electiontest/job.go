@@ -50,7 +50,7 @@ func (j Job) Config(backend leader.Backend) leader.Config {
 	}
 }
 
-// Identity identifies this process.
+// Identity returns a name that distinguishes this process from others.
 func (j Job) Identity() string { return fmt.Sprintf("node-%d-%d", j.Node, os.Getpid()) }
 
 // A Role is how a child takes part in an election, until it is asked to stop or ctx ends.

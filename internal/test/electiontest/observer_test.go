@@ -24,7 +24,7 @@ func newRecorder() *recorder {
 	return &recorder{&observer{changed: make(chan struct{}), fence: fence{over: make(map[writer]bool)}}, time.Unix(1, 0)}
 }
 
-// record has a node act in a term; n = 0 is an operation for the fence alone.
+// record makes a node act in a term; n = 0 is an operation only for the fence.
 func (r *recorder) record(node int, term, n uint64) {
 	r.now = r.now.Add(time.Millisecond)
 	r.see(decodeOperation(operation{node: node, pid: 100 + node, term: leader.Term{Era: 1, N: term}, n: n, looked: r.now}.encode(), r.now))
@@ -52,7 +52,7 @@ func TestAnActInDefianceIsForTheFenceAlone(t *testing.T) {
 	t.Parallel()
 	r := newRecorder()
 	r.record(1, 1, 1)
-	r.record(1, 1, 0) // nobody leads yet: it may
+	r.record(1, 1, 0) // no other node leads yet, so this is allowed
 	r.record(2, 2, 1)
 	r.record(1, 1, 0)
 	operations, _ := r.drain()

@@ -1,4 +1,4 @@
-// Package imports_test counts what a program gets with an import of this library.
+// Package imports_test counts the packages that an import of this library adds to a program.
 package imports_test
 
 import (
@@ -16,8 +16,8 @@ import (
 
 const module = "github.com/pglatch/pglatch"
 
-// linked lists the packages of others, and their modules, that a program of one import
-// compiles. The program is in a module of its own, as a user's is.
+// linked lists the packages of others, and their modules, that a program with one import
+// compiles. The program is in a separate module, like a user's.
 func linked(t *testing.T, path string) (packages, modules []string) {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
@@ -62,7 +62,7 @@ func readFile(t *testing.T, name string) string {
 	return string(content)
 }
 
-// Our own module is not counted. pgx, its three, google/uuid and three of golang.org/x are eight.
+// The eight are pgx, its three, google/uuid and three of golang.org/x. Our own module does not count.
 func TestALockFromPostgreSQLCompilesEightModulesOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{
@@ -89,7 +89,7 @@ func TestARouterIsCompiledWithItsAdapterOnly(t *testing.T) { // the control of t
 	}
 }
 
-// The clock that goes on while a machine is suspended needs golang.org/x/sys/unix.
+// The clock that continues while a machine is suspended needs golang.org/x/sys/unix.
 func TestAProgramWithTheLeaseClientLinksTheStandardLibraryAndOurPackagesOnly(t *testing.T) {
 	t.Parallel()
 	packages, _ := linked(t, module+"/lease/leasehttp")
@@ -119,7 +119,7 @@ func TestNoPackageOfTheLibraryLinksTesting(t *testing.T) {
 	assert.NotEmpty(t, found, "the control: the suites link it")
 }
 
-// An adapter has no rules of its own: what it would need more lines for belongs into the core.
+// An adapter has no rules of its own: code beyond this limit belongs in the core.
 func TestARoutersModuleIsFiftyLinesOfCodeAtMost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"echov5/echo.go", "ginv1/gin.go", "fiberv3/fiber.go", "grpcv1/grpc.go", "connectv1/connect.go"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/pglatch/pglatch/internal/test/notrun"
 )
 
-// A recorder is a test that only notes how it ended.
+// A recorder is a test that only records how it ended.
 type recorder struct {
 	testing.TB
 	ended string

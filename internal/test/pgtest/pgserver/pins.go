@@ -13,7 +13,7 @@ type pin struct {
 
 func (p pin) spec() string { return "@embedded-postgres/" + p.platform + "@" + p.version }
 
-// platform is the suffix of the package for this machine.
+// platform returns the suffix of the package for this machine.
 func platform() string {
 	arch := runtime.GOARCH
 	if arch == "amd64" {
