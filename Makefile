@@ -166,7 +166,7 @@ lint: ## lint and vet with the pinned linter, and look for sentences that are ha
 PRODUCTION = $$($(GO) list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v -e /internal/test/ -e /examples/)
 
 .PHONY: platforms
-platforms: ## compile everything for macOS, and all but the test packages for Windows; shares flags and packages with make binaries
+platforms: ## compile everything for macOS, and all but tests and demos for Windows; uses the flags of make binaries, and shares its compiled packages
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 GOFLAGS=-trimpath $(GO) vet ./...
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 GOFLAGS=-trimpath $(GO) build $(PRODUCTION)
 
