@@ -77,7 +77,8 @@ func newEtcd(b *testing.B, workers int, addresses ...string) contender {
 }
 
 // BenchmarkLeaseOnEtcd measures acquire and release cycles through a lock server in this
-// process on an etcd cluster, and of etcd's own lock on the same members, in turns of two seconds.
+// process on an etcd cluster. It compares them with etcd's own lock on the same members, in
+// turns of two seconds.
 func BenchmarkLeaseOnEtcd(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		addresses := addresses(startCluster(b, members))

@@ -21,8 +21,8 @@ import (
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// BenchmarkLeaseGap measures for how long none of eight clients gets a lease after a kill -9: of
-// the lock server that all of them use, which restarts at once, and of etcd's leader.
+// BenchmarkLeaseGap measures how long no client of eight gets a lease after a kill -9: of the lock
+// server that all of them use, which restarts at once, and of etcd's leader.
 func BenchmarkLeaseGap(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "pglatch-etcd")
 	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "./cmd/pglatch-etcd")

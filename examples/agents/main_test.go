@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// patience bounds what must happen soon on a slow and busy machine.
+// patience limits waits for quick events on a slow and busy machine.
 const patience = 30 * time.Second
 
 // A replica is the program, with its HTTP interface, in this process.
@@ -42,7 +42,7 @@ func start(t *testing.T, config agents.Config) *replica {
 	return &replica{app, t, server}
 }
 
-// An answer is what came back for a request.
+// An answer is the response to a request.
 type answer struct {
 	status int
 	body   string

@@ -55,7 +55,7 @@ func serveChild(dsn string) {
 	}
 }
 
-// patience bounds what must happen soon on a slow and busy machine.
+// patience limits waits for quick events on a slow and busy machine.
 const patience = 30 * time.Second
 
 // quick returns a config with shorter times than in production.

@@ -31,8 +31,8 @@ func (e *MountError) Error() string {
 
 func (e *MountError) Unwrap() error { return e.Err }
 
-// checkMount returns a *MountError if the shared directory is missing, is not a mount point
-// although it must be one, or cannot be written to and read from.
+// checkMount returns a *MountError if the shared directory is missing, if it must be a mount
+// point and is not, or if it cannot be written to and read from.
 func (c Config) checkMount(ctx context.Context) error {
 	if c.Mount == "" {
 		return nil

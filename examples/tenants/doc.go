@@ -9,7 +9,7 @@
 // term owns the tenant. When the context of the work ends, the work writes once more, like a program that checked
 // its context a moment before. After a clean hand-over the tenant is still its own. Otherwise the guard refuses.
 //
-// Then a node is killed with kill -9, one joins, a connection is terminated, a node drains, one is stopped past its
+// Then a node is killed with kill -9, one joins, one loses a connection, and one drains. One is stopped past its
 // lease and resumes, and one leaves cleanly. All the time the terminal shows which node owns which tenant, as the
 // nodes themselves report. At the end only the table decides: one writer in each term, no row of an old term after
 // one of a new term, and for how long nobody worked for a tenant.

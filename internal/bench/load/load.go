@@ -11,8 +11,7 @@
 //
 // The checker knows only what clients see. It reports only violations that slow answers
 // cannot explain. A lease counts as held from the answer that granted it until its client
-// begins to release it, or until nine tenths of its time have passed since the request was
-// sent.
+// begins to release it. It counts no longer than nine tenths of its time from when the request was sent.
 package load
 
 import (

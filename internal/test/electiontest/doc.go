@@ -17,8 +17,8 @@
 //     the fault. Stubborn leaders continue for a second after their context ended, with operations that
 //     are only for the fence.
 //
-// In addition, terms rise, one term has one leader, another node leads within the bound of the fault,
-// events come in the order that package leader guarantees, and no lock is held when all have stopped.
+// In addition, terms rise, one term has one leader, and another node leads within the bound of the fault.
+// Events come in the order that package leader guarantees, and no lock is held when all have stopped.
 // Controls have leaders that do not check their context and an open fence. The checks must find their
 // errors: see Control.
 //

@@ -12,7 +12,7 @@ import (
 // never polls.
 func AwaitMessages(tb testing.TB, from, to Peer) {
 	tb.Helper()
-	const wait = 3 * time.Second // at its end it asks once more
+	const wait = 3 * time.Second // at its end it tries once more
 	require.Eventually(tb, func() bool {
 		held, err := from.Client.Acquire(tb.Context(), Ask("message", "holder"))
 		if err != nil {

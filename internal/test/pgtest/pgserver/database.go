@@ -19,8 +19,8 @@ func (s *Server) CreateDatabase(ctx context.Context) (dsn string, err error) {
 	return CreateDatabase(ctx, s.DSN(""))
 }
 
-// CreateDatabase makes an empty database with a new name on the server of admin, a connection string whose
-// user may create databases, and returns the same connection string for the new database.
+// CreateDatabase creates an empty database with a new name on the server of admin, and returns the same connection
+// string for the new database. admin is a connection string whose user may create databases.
 func CreateDatabase(ctx context.Context, admin string) (dsn string, err error) {
 	name := fmt.Sprintf("pglatch_test_%d_%s", os.Getpid(), strings.ToLower(rand.Text()[:10]))
 	if err := execute(ctx, admin, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" TEMPLATE template0"); err != nil {

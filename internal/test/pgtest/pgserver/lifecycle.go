@@ -154,7 +154,7 @@ func (s *Server) Kill() error {
 }
 
 // Signal sends a signal to the postmaster, such as SIGHUP to reload its configuration or SIGSTOP to suspend it.
-// (The backends go on running when the postmaster is suspended.)
+// (The backends continue to run while the postmaster is suspended.)
 func (s *Server) Signal(signal os.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 )
 
 // watchdogScript reads the postmaster's process id, one line for each start and 0 for each stop, until the
-// pipe closes. Then it stops what still runs, frees the System V segment of a server that was killed (its
-// id is in the seventh line of postmaster.pid), and removes the directory.
+// pipe closes. Then it stops the processes that still run and frees the System V segment of a killed server,
+// whose id is in the seventh line of postmaster.pid. Finally it removes the directory.
 const watchdogScript = `
 trap '' HUP INT TERM
 pid=0
