@@ -21,7 +21,7 @@ func NewInjector(pool *pgxpool.Pool, skills func(context.Context, *Agent) (strin
 
 // Inject returns the skills for an agent that has none yet, and records that it has them. It
 // returns "" if the agent received them before or has ended, or if there are none. Callers
-// hold the agent's lock. A caller may have forgotten it, or have read the agent before it
+// hold the agent's lock. A caller may have forgotten the lock, or have read the agent before it
 // waited for the lock. So the current row counts, locked until the commit.
 //
 // Skills are given at most once: an agent that does not receive the answer does without them.

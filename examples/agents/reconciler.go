@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// reconciler turns transcript lines that came without a hook into turns.
+// reconciler makes turns of the transcript lines that came without a hook.
 func (a *App) reconciler() *Worker {
 	return a.worker("transcript_reconciler", func(ctx context.Context, tx pgx.Tx, agent *Agent, newest *Command) ([]int64, error) {
 		lines, err := a.transcripts.lines(agent)

@@ -13,7 +13,7 @@ func addTurn(ctx context.Context, tx pgx.Tx, c *Command, actor, text string) (id
 	return id, err
 }
 
-// catchUp turns the new lines of the agent's transcript into turns and returns their ids.
+// catchUp makes turns of the new lines of the agent's transcript and returns their ids.
 func catchUp(ctx context.Context, tx pgx.Tx, a *Agent, c *Command, lines []string) (turns []int64, err error) {
 	if c == nil || len(lines) <= a.TranscriptLines {
 		return nil, nil
