@@ -1,5 +1,5 @@
-// Package loopback tells what comes from the same machine, for servers that answer
-// nobody else unless they are told whom.
+// Package loopback recognizes requests from the same machine, for servers that answer
+// no others unless their configuration names them.
 package loopback
 
 import (

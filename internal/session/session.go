@@ -143,8 +143,8 @@ type Status struct {
 // handed over a million times in a second.
 const VerifiedFor = 100 * time.Microsecond
 
-// An Op is one operation: a try, a wait, a try of the first free one of several tags in exclusive mode, an unlock, a
-// pass, a ping, or a query for the holder of a lock.
+// An Op is one operation: a try, a wait, an unlock, a pass, a ping, or a query for the holder of a lock. A try can
+// be of the first free one of several tags, in exclusive mode.
 type Op struct {
 	Tag    namespace.Tag
 	Mode   Mode

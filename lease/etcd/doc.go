@@ -62,9 +62,8 @@
 //     addresses
 //   - the ids of its members: --force-new-cluster, after which the survivor may lack data that it
 //     had missed; and any change of the membership, which costs an era and nothing else
-//   - the difference between the length of the log and the number of revisions, which never falls
-//     in one history (a snapshot restored under the same names, addresses and token has a new,
-//     short log)
+//   - the difference between the length of the log and the number of revisions. It never falls in one
+//     history. A snapshot restored under the same names, addresses and token has a new, short log
 //   - the greatest revision that this process has seen, if the cluster's is less
 //
 // The other stores detect the new era at their first acquire that is refused because of it, and

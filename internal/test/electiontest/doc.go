@@ -9,9 +9,9 @@
 // its term. The observer makes two checks of each datagram.
 //
 //   - An operation is late if it arrives after the first operation of a later term. A Fault's Notice can
-//     excuse it. So can a stop of the process just before the operation: by a signal (the last check of
-//     the context was before it was woken), or by a busy machine (the check was before any other node
-//     led, 50 ms or more ago). Nothing else excuses it.
+//     excuse it. So can a stop of the process just before the operation. If a signal stopped it, the last
+//     check of the context was before it was woken. If a busy machine did, the check was before any
+//     other node led, 50 ms or more ago. Nothing else excuses it.
 //   - The fence accepts an operation unless it has seen a greater term. An accepted operation is stale if
 //     another leader's operation has been accepted since that leader's last. None may be stale, whatever
 //     the fault. Stubborn leaders continue for a second after their context ended, with operations that
