@@ -77,6 +77,7 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			require.NoError(t, earStore.Health(t.Context()), "it knows the schema, so that LISTEN is its listener's last statement")
 			b := servetest.NewPeer(t, eared{newStore(t, dsn), earStore}, -1)
 			servetest.AwaitMessages(t, a, b)
+			servetest.AwaitMessages(t, b, a)
 			held, err := a.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 			require.NoError(t, err)
 			var wg sync.WaitGroup
