@@ -136,6 +136,7 @@ func TestAFaultInTheMiddleOfAcquireAllGivesEverythingBack(t *testing.T) {
 		}
 		p = w.beginAll(w.Context(), a, 1, 2, 3)
 		require.ErrorIs(w, (<-p).err, advisory.ErrUnavailable)
+		synctest.Wait() // no try is on its way any more
 		f.onTry = nil
 		w.release(w.now(w.beginAll(w.Context(), a, 1, 2, 3)))
 	})

@@ -69,7 +69,7 @@ func TestAProcessSaysWhatItHoldsAndWhatWaitsInIt(t *testing.T) {
 	t.Parallel()
 	for _, locksPerConn := range []int{1, 100} {
 		dsn := pgtest.DSN(t)
-		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: locksPerConn, Answer: introspect.Config{Service: "billing"}})
+		locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, LocksPerConn: locksPerConn, Wait: 5 * time.Minute, Answer: introspect.Config{Service: "billing"}})
 		require.NoError(t, err)
 		defer locker.Close()
 		named := namespace.Must(12, "invoice")
@@ -152,7 +152,7 @@ func TestAWaitIsAsOldAsItsCallAndNotAsItsWaitStep(t *testing.T) {
 	defer holder.Close()
 	lock, err := holder.Acquire(t.Context(), agents.ID(1))
 	require.NoError(t, err)
-	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn})
+	locker, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, Wait: advisory.NoTimeout})
 	require.NoError(t, err)
 	defer locker.Close()
 	waits, cancel := context.WithCancel(t.Context())
