@@ -100,6 +100,7 @@ func TestAWaiterInheritsTheWaitOfTheOneBeforeIt(t *testing.T) {
 		rival := w.beginAcquire(w.Context(), c, 1)
 		cancel()
 		require.ErrorIs(w, (<-leaver).err, context.Canceled)
+		synctest.Wait() // until the heir waits in the leaver's place
 		assert.Equal(w, 2, w.server.Waiters(entity(1)))
 		w.release(first)
 		lock := w.now(heir) // its process kept its place before the rival

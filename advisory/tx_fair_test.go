@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -136,7 +137,7 @@ func TestLockersReadersDoNotPassATransactionThatWaitsAsAWriter(t *testing.T) {
 			if err == nil {
 				err = lock.Release()
 			}
-			return err != nil
+			return errors.Is(err, advisory.ErrHeld)
 		})
 		late := make(chan *advisory.Lock, 1)
 		queued := started(func() error {
