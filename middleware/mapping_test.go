@@ -55,6 +55,23 @@ func keyError(err error) func(*testing.T, *advisory.Locker, *middleware.Config) 
 	}
 }
 
+// A deadline is a context whose deadline passes when over is closed.
+type deadline struct {
+	context.Context
+	over <-chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.over }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 var rows = []row{
 	{
 		name: "held until the wait ran out", prepare: held,
@@ -84,11 +101,16 @@ var rows = []row{
 			held(t, l, c)
 			c.Wait = advisory.NoTimeout
 		},
-		ctx: func(t *testing.T, _ *advisory.Locker) context.Context {
+		ctx: func(t *testing.T, l *advisory.Locker) context.Context {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(t.Context(), short)
-			t.Cleanup(cancel)
-			return ctx
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				for t.Context().Err() == nil && l.Stats().Waiting == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}()
+			return deadline{context.WithoutCancel(t.Context()), over}
 		},
 		status: 423, kind: middleware.TypeBusy, retryAfter: "1",
 	},

@@ -140,9 +140,10 @@ func TestRequestsForOneEntityNeverOverlap(t *testing.T) {
 				inside.Add(-1)
 				ok(w, r)
 			}
+			patient := advisory.Config{DSN: dsn, Wait: advisory.NoTimeout} // the last request waits for all others
 			replicas := []http.Handler{
-				build(t, byPath(open(t, advisory.Config{DSN: dsn})), handler),
-				build(t, byPath(open(t, advisory.Config{DSN: dsn})), handler),
+				build(t, byPath(open(t, patient)), handler),
+				build(t, byPath(open(t, patient)), handler),
 			}
 			var all sync.WaitGroup
 			for i := range requests {
