@@ -1,6 +1,7 @@
 package file_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -132,10 +133,16 @@ func freeze(ctx context.Context, b *file.Backend, act func(string, leader.Term))
 	return 0
 }
 
+// stoppable is the file that a member of an election makes when it is ready for SIGTERM.
+func stoppable(acts string, pid int) string { return fmt.Sprint(acts, ".", pid) }
+
 // elect takes part in an election, and acts every few milliseconds while it leads.
 func elect(ctx context.Context, b *file.Backend, act func(string, leader.Term)) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
+	if err := os.WriteFile(stoppable(os.Getenv(childActs), os.Getpid()), nil, 0o600); err != nil {
+		return fail(err)
+	}
 	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: electLease})
 	if err != nil {
 		return fail(err)
@@ -205,6 +212,7 @@ func actsOf(t *testing.T, path string) []act {
 		return nil
 	}
 	require.NoError(t, err)
+	data = data[:bytes.LastIndexByte(data, '\n')+1] // the end of a line that is being written may not be there yet
 	var acts []act
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)

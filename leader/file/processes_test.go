@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -171,6 +172,10 @@ func TestTheLeaderIsKilledAndStopped(t *testing.T) {
 	e.leader()
 	t.Log("last term:", e.last)
 	for _, p := range e.nodes {
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(stoppable(e.acts, p.Process.Pid))
+			return err == nil
+		}, patience, time.Millisecond)
 		p.signal(t, syscall.SIGTERM)
 	}
 	for _, p := range e.nodes {
