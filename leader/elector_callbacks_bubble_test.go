@@ -92,6 +92,7 @@ func TestSeveralCallbacksOfAnEventAreCalledInOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, e.Start(t.Context()))
 		require.NoError(t, e.WaitForLeadership(t.Context()))
+		synctest.Wait() // until it has seen itself lead
 		require.NoError(t, e.Shutdown(t.Context()))
 		assert.Equal(t, []string{
 			"acquired 1", "acquired 2", "acquired 3", "error 1 (true)", "error 2 (true)", "error 3 (true)",
