@@ -70,6 +70,9 @@ func TestTermsRiseThoughADatabaseIsReplacedByACopyOfBefore(t *testing.T) {
 	admin.exec("CREATE DATABASE app")
 	dsn := server.DSN("app")
 	nextTerm(t, dsn)
+	admin.eventually(func() bool { // a template is in nobody's use, and a session that was closed ends soon
+		return one[int](admin, "SELECT count(*) FROM pg_stat_activity WHERE datname = 'app'") == 0
+	})
 	admin.exec("CREATE DATABASE copy TEMPLATE app")
 	before := later(t, dsn)
 	admin.exec("DROP DATABASE app WITH (FORCE)")

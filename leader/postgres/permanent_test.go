@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 	"github.com/pglatch/pglatch/internal/test/pgtest/pgserver"
 	"github.com/pglatch/pglatch/leader"
@@ -41,7 +42,7 @@ func strictServer(t *testing.T) (address string) {
 		if err == nil {
 			_ = conn.Close(t.Context())
 		}
-		return err != nil
+		return sqlstate.Of(err) == "28P01" // another error says nothing of the file
 	}, patience, time.Millisecond)
 	return address
 }
