@@ -135,7 +135,7 @@ func answering(b *testing.B, dsn string, processes int) {
 	}
 	conn := dial(b, dsn)
 	for listeners := 0; listeners < processes; {
-		err := conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pglatch answers: %' AND state = 'idle' AND query !~ 'set_config'`).Scan(&listeners)
+		err := conn.QueryRow(b.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pglatch answers: %' AND state = 'idle' AND query ~ '^LISTEN '`).Scan(&listeners)
 		require.NoError(b, err)
 	}
 }
