@@ -15,7 +15,7 @@ import (
 
 func TestALockTableThatFillsNamesWhoFillsIt(t *testing.T) {
 	t.Parallel()
-	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20", "max_prepared_transactions": "0"}})
+	server := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_locks_per_transaction": "10", "max_connections": "20", "max_prepared_transactions": "0", "autovacuum": "off"}})
 	dsn := server.DSN("postgres")
 	hoarder := connect(t, dsn, "hoarder")
 	run(t, hoarder, "SELECT pg_advisory_lock(5, n) FROM generate_series(1, 170) AS n")
