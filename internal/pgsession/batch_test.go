@@ -267,6 +267,9 @@ func TestABatchOnASessionThatTheServerEndsIsALoss(t *testing.T) {
 	trip(t, s, 2, "pg_sleep(30) IS NULL")
 	ops := []*session.Op{try(pairOf(1), session.Exclusive), try(pairOf(2), session.Exclusive)}
 	require.ErrorIs(t, s.Do(ops, time.Millisecond), session.ErrPending)
+	require.Eventually(t, func() bool { // a server that has not read the batch resets the connection, and its words are gone
+		return admin.exec("SELECT coalesce(wait_event, '') FROM pg_stat_activity WHERE pid = " + format(s.PID()))[0] == "PgSleep"
+	}, patience, time.Millisecond)
 	admin.terminate(s.PID())
 	err := s.Do(nil, 0)
 	require.ErrorIs(t, err, session.ErrLost)

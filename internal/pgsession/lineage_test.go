@@ -52,7 +52,8 @@ func TestASessionOnAHigherTimelineComesWhenTheOwnersOfTheOlderOnesKnow(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPool(t, pgtest.DSN(t), func(c *Config) { c.LossDrain = row.drained })
+			dsn := pgtest.DSN(t)
+			p, judge := newPool(t, dsn, func(c *Config) { c.LossDrain = row.drained }), connect(t, dsn)
 			s := take(t, p, pairKey)
 			promoted(p, s)
 			if row.off {
@@ -77,7 +78,7 @@ func TestASessionOnAHigherTimelineComesWhenTheOwnersOfTheOlderOnesKnow(t *testin
 			require.NotNil(t, next)
 			defer next.Close(false)
 			assert.GreaterOrEqual(t, time.Since(known), row.drained)
-			require.Eventually(t, func() bool { return connect(t, p.config.ConnConfig.ConnString()).locks(s.PID()) == "0" }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return judge.locks(s.PID()) == "0" }, patience, time.Millisecond)
 		})
 	}
 }

@@ -56,7 +56,7 @@ func passwordServer(t *testing.T) *pgserver.Server {
 		if err == nil {
 			_ = conn.Close(t.Context())
 		}
-		return err != nil
+		return sqlstate.Of(err) == "28P01"
 	}, time.Minute, 20*time.Millisecond)
 	return server
 }
