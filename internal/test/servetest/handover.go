@@ -2,6 +2,7 @@ package servetest
 
 import (
 	"context"
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ func AwaitMessages(tb testing.TB, from, to Peer) {
 	tb.Helper()
 	const wait = 3 * time.Second // at its end it tries once more
 	require.Eventually(tb, func() bool {
-		held, err := from.Client.Acquire(tb.Context(), Ask("message", "holder"))
+		name := "message-" + rand.Text() // a try that fails can leave its lock held
+		held, err := from.Client.Acquire(tb.Context(), Ask(name, "holder"))
 		if err != nil {
 			return false
 		}
@@ -22,7 +24,7 @@ func AwaitMessages(tb testing.TB, from, to Peer) {
 		done := make(chan time.Duration)
 		go func() {
 			began := time.Now()
-			l, err := to.Client.AcquireWait(context.WithoutCancel(tb.Context()), Ask("message", "waiter"), wait)
+			l, err := to.Client.AcquireWait(context.WithoutCancel(tb.Context()), Ask(name, "waiter"), wait)
 			took := time.Since(began)
 			if err == nil {
 				_ = to.Client.Release(context.WithoutCancel(tb.Context()), l.Claim)
