@@ -220,22 +220,24 @@ func TestAGuardThatComesLateRefusesWhatIsNotTheCurrentLeaseInEveryIsolationLevel
 	for what, c := range schedules {
 		for _, level := range levels { // one after the other: they wait for each other's waiters
 			name := what + ", " + string(level)
-			j := newJudge(t, dsn)
-			s := newSchedule(t, j, open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience }), level, name)
-			c.run(t, s)
-			guard, written := s.lateWrite()
-			want := c.old
-			if level == pgx.ReadCommitted {
-				want = c.present
-			}
-			assert.Equal(t, want, answerOf(guard), "%s: %v", name, guard)
-			assert.Equal(t, want == passes, written, name)
-			assert.Equal(t, want == passes, one[int](j, "SELECT count(*) FROM report WHERE written_by = $1", name) == 1, name)
-			if want == retry { // the whole transaction, tried again, hears the truth
-				s.late = j.beginAt(level)
-				guard, _ = s.lateWrite()
-				assert.Equal(t, c.present, answerOf(guard), "%s, tried again: %v", name, guard)
-			}
+			t.Run(name, func(t *testing.T) { // at whose end its connections close
+				j := newJudge(t, dsn)
+				s := newSchedule(t, j, open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience }), level, name)
+				c.run(t, s)
+				guard, written := s.lateWrite()
+				want := c.old
+				if level == pgx.ReadCommitted {
+					want = c.present
+				}
+				assert.Equal(t, want, answerOf(guard), "%v", guard)
+				assert.Equal(t, want == passes, written)
+				assert.Equal(t, want == passes, one[int](j, "SELECT count(*) FROM report WHERE written_by = $1", name) == 1)
+				if want == retry { // the whole transaction, tried again, hears the truth
+					s.late = j.beginAt(level)
+					guard, _ = s.lateWrite()
+					assert.Equal(t, c.present, answerOf(guard), "tried again: %v", guard)
+				}
+			})
 		}
 	}
 }
