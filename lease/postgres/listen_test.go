@@ -72,14 +72,20 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn, ears, lose := lose(t)
-			a := servetest.NewPeer(t, newStore(t, dsn), -1)
-			earStore := open(t, ears, nil)
-			require.NoError(t, earStore.Health(t.Context()), "it knows the schema, so that LISTEN is its listener's last statement")
+			store, earStore := newStore(t, dsn), open(t, ears, nil)
+			for _, s := range []*postgres.Store{store, earStore} {
+				require.NoError(t, s.Health(t.Context()), "it knows the schema, so that LISTEN is its listener's last statement")
+			}
+			a := servetest.NewPeer(t, store, -1)
 			b := servetest.NewPeer(t, eared{newStore(t, dsn), earStore}, -1)
 			servetest.AwaitMessages(t, a, b)
 			servetest.AwaitMessages(t, b, a)
 			held, err := a.Client.Acquire(t.Context(), servetest.Ask("job", "holder"))
 			require.NoError(t, err)
+			asked := func(p servetest.Peer) float64 {
+				return servetest.Metric(t, p.Server, "lock_op_latency_ms", `"acquire"`)
+			}
+			beforeA, beforeB := asked(a), asked(b)
 			var wg sync.WaitGroup
 			for i, p := range []servetest.Peer{b, a, b} {
 				wg.Go(func() {
@@ -91,6 +97,8 @@ func TestServersHearEachOtherAgainAfterALostConnection(t *testing.T) {
 			}
 			servetest.AwaitWaiters(t, a.Server, 1)
 			servetest.AwaitWaiters(t, b.Server, 2)
+			require.Eventually(t, func() bool { return asked(a) > beforeA && asked(b) > beforeB }, patience, time.Millisecond,
+				"the first waiter of each server has the store's answer")
 			lose()
 			servetest.AwaitMessages(t, a, b)
 			servetest.AwaitMessages(t, b, a)
