@@ -35,7 +35,7 @@ var mutants = []mutant{
 		"two shared, aged",
 	}, {
 		"the answer about the turnstile wakes nobody", "grant.go",
-		"// also with a budget of nothing\n\t}\n\tk.advance()", "// also with a budget of nothing\n\t}",
+		"\t}\n\tk.advance()\n}\n\n// pollPause", "\t}\n}\n\n// pollPause",
 		"reader and try",
 	}, {
 		"a shut turnstile is not looked at again", "grant.go",
@@ -115,7 +115,7 @@ var mutants = []mutant{
 		"two exclusive",
 	}, {
 		"a loss wakes nobody that waits", "holder.go",
-		"if k.table != nil { // else it is forgotten already", "if k.table == nil {",
+		"if k.table != nil {", "if k.table == nil {",
 		"two exclusive",
 	}, {
 		"operations that were not sent are forgotten when their connection ends", "holder.go",
