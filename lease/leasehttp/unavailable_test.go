@@ -21,13 +21,16 @@ import (
 	"github.com/pglatch/pglatch/lease/leasetest"
 )
 
-// nobody is an address where nobody listens.
+// nobody is an address where nobody listens until the end of the test: it is that of the client's side of a connection.
 func nobody(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return "http://" + listener.Addr().String()
+	t.Cleanup(func() { assert.NoError(t, listener.Close()) })
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	return "http://" + conn.LocalAddr().String()
 }
 
 func TestWhatWasNotSentIsNotOfUnknownOutcome(t *testing.T) {
