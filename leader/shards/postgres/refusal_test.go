@@ -153,7 +153,7 @@ func TestAStandbyIsRefusedUntilItIsPromotedAndTermsRise(t *testing.T) {
 	}
 	require.NoError(t, primary.Stop(t.Context(), pgserver.Immediate))
 	replica.exec("SELECT pg_wal_replay_resume()")
-	require.True(t, one[bool](replica, "SELECT pg_promote()"))
+	require.True(t, one[bool](replica, "SELECT pg_promote(wait => false)")) // a wait in the server would hold a snapshot
 	replica.eventually(func() bool { return !one[bool](replica, "SELECT pg_is_in_recovery()") })
 	after := claim(t, open(t, b, "b"), "1")["1"]
 	assert.Equal(t, 1, after.Compare(before), "%v follows %v", after, before)

@@ -27,7 +27,8 @@ func lookBesideAClaim(t *testing.T, j judge, a, b driver.Session) (seen driver.V
 		_, err := a.Claim(context.WithoutCancel(t.Context()), []string{"1"})
 		claimed <- err
 	}()
-	for one[int](j, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 0 && len(claimed) == 0 {
+	pid := postgres.PIDOf(a)
+	for one[int](j, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $1", pid) == 0 && len(claimed) == 0 {
 	}
 	seen, err = b.Look(t.Context(), 0)
 	require.NoError(t, err)
