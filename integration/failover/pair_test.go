@@ -49,6 +49,10 @@ func newPair(t *testing.T, synchronousCommit string) *pair {
 		p.exec(p.primary, "SELECT pg_reload_conf()")
 		p.eventually(p.primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
 		p.eventually(p.primary, "SELECT current_setting('synchronous_standby_names') = 'standby'")
+		// The checkpointer tells all sessions of the setting. It has read the setting before it begins the second checkpoint.
+		for range 2 {
+			p.exec(p.primary, "CHECKPOINT")
+		}
 	}
 	return p
 }
@@ -98,7 +102,7 @@ func (p *pair) eventually(server *pgserver.Server, sql string) {
 // stopStreaming suspends the sender of the primary: the standby gets nothing from here on.
 func (p *pair) stopStreaming() {
 	p.t.Helper()
-	sender := one[int32](p, p.primary, "SELECT pid FROM pg_stat_replication")
+	sender := one[int32](p, p.primary, "SELECT pid FROM pg_stat_replication WHERE application_name = 'standby'") // a base backup has senders too
 	require.NoError(p.t, syscall.Kill(int(sender), syscall.SIGSTOP))
 }
 
@@ -106,7 +110,7 @@ func (p *pair) stopStreaming() {
 func (p *pair) caughtUp() {
 	p.t.Helper()
 	now := one[string](p, p.primary, "SELECT pg_current_wal_lsn()::text")
-	p.eventually(p.primary, "SELECT replay_lsn >= '"+now+"' FROM pg_stat_replication")
+	p.eventually(p.primary, "SELECT replay_lsn >= '"+now+"' FROM pg_stat_replication WHERE application_name = 'standby'")
 }
 
 // promote makes a primary of the standby, and returns when it takes writes.
