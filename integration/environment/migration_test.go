@@ -100,7 +100,7 @@ func TestAWaiterDoesNotKeepAnOldSnapshot(t *testing.T) {
 		plainPID := plain.PgConn().PID()
 		var pid uint32
 		require.True(t, poll(func() bool {
-			return work.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE application_name = 'waiter' AND wait_event = 'advisory'").Scan(&pid) == nil
+			return work.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'waiter' AND wait_event = 'advisory'").Scan(&pid) == nil
 		}))
 		var old, plainOld string
 		require.True(t, poll(func() bool { old = snapshot(t, work, pid); return old != "" }))
