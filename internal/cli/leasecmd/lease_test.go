@@ -155,6 +155,7 @@ func TestLeaseRunsExcludeEachOther(t *testing.T) {
 	_, _, code = clitest.Run(t, env, "lease", "run", "job", "-w", "8s", "-E", "42", "--", "true")
 	assert.Equal(t, 42, code, "heartbeats keep the lease")
 	waiting := clitest.Start(t, env, "lease", "run", "job", "--", "echo", "never")
+	waiting.Saying(&waiting.Stderr, `msg="waiting for the lock" lock=job held_by=`)
 	next := clitest.Start(t, env, "lease", "run", "job", "--", "echo", "mine")
 	next.Saying(&next.Stderr, `msg="waiting for the lock" lock=job held_by=`)
 	share := clitest.Start(t, env, "lease", "run", "--slots", "1", "pool", "-c", clitest.Family)
