@@ -58,7 +58,7 @@ func TestLeaderRunLogsEveryTransitionUntilInterruptedAndExitsWithZero(t *testing
 	t.Parallel()
 	dsn := migrated(t)
 	node := clitest.Start(t, clitest.At(dsn), "leader", "run", "--key1", "7", "--key2", "100", "--id", "node-a")
-	node.Saying(&node.Stderr, "lock_acquired")
+	node.Saying(&node.Stderr, "state.from=acquiring state.to=leader")
 	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "leader", "status", "7:100", "-o", "json")
 	require.Zero(t, code, stderr)
 	status := clitest.Decode[map[string]any](t, stdout)
