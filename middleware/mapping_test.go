@@ -107,7 +107,7 @@ var rows = []row{
 			go func() {
 				defer close(over)
 				for t.Context().Err() == nil && l.Stats().Waiting == 0 {
-					time.Sleep(time.Millisecond)
+					<-time.After(time.Millisecond)
 				}
 			}()
 			return deadline{context.WithoutCancel(t.Context()), over}

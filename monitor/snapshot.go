@@ -113,11 +113,11 @@ type HeldSince struct {
 type Source string
 
 const (
-	// SourceLibrary: Config.HeldSince reported when the lock was taken, by the clock of this process.
+	// SourceLibrary says that Config.HeldSince reported when the lock was taken, by the clock of this process.
 	SourceLibrary Source = "library"
-	// SourceProcess: the process that holds the lock reported for how long it had held it.
+	// SourceProcess says that the process that holds the lock reported for how long it had held it.
 	SourceProcess Source = "process"
-	// SourceFirstSeen: the Monitor first saw the lock then, and in every query since. Or its session, idle at the first
+	// SourceFirstSeen says that the Monitor first saw the lock then, and in every query since. Or its session, idle at the first
 	// query, had done nothing since then. The lock may have been taken any time before. Between two queries it may have
 	// been released and taken again.
 	SourceFirstSeen Source = "first_seen"
