@@ -84,7 +84,7 @@ type Config struct {
 
 	// Wait bounds a request for a lock, with everything that it needs: a connection of the pool,
 	// attempts to connect to any number of hosts, and the checks of a new connection. When the time
-	// is over, the Locker asks the server who holds the lock. A silent server delays the error by
+	// is over, the Locker queries the server for the holder. A silent server delays the error by
 	// half a second at most. 0 = 15 s; NoTimeout = until the context ends.
 	Wait time.Duration
 

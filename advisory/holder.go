@@ -10,7 +10,7 @@ import (
 	"github.com/pglatch/pglatch/namespace"
 )
 
-// askTimeout bounds the question who holds a lock, because the answer is a courtesy. A silent
+// askTimeout bounds the query for the holder of a lock, because the answer is a courtesy. A silent
 // server delays an error by this time.
 const askTimeout = 250 * time.Millisecond
 

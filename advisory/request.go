@@ -20,7 +20,7 @@ type request struct {
 	slots    []namespace.Key // any one of which is enough; nil = it is for the key itself
 	deadline time.Time       // zero = none
 	ended    <-chan struct{} // closed when its caller cancels it; nil = never
-	explain  bool            // if a try fails, ask who holds the key
+	explain  bool            // if a try fails, query for the holder of the key
 	abroad   []*Lock         // locks that the caller holds with other Lockers on the database
 	partial  []namespace.Key // keys that it has already and will hold together with this one
 	start    time.Time

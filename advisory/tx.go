@@ -122,7 +122,7 @@ type txLock struct {
 // If the context of a statement reaches its deadline, the driver ends the connection, and the
 // transaction with it.
 const (
-	beforeDeadline = 100 * time.Millisecond // a wait ends this long before ctx's deadline, to leave time to ask who holds the key
+	beforeDeadline = 100 * time.Millisecond // a wait ends this long before ctx's deadline, to leave time for a query for the holder
 	afterDeadline  = 2 * time.Second        // how long after ctx's deadline a late statement may still be answered
 )
 

@@ -45,7 +45,7 @@ type entry struct {
 
 type useFunc func(ctx context.Context, t *testing.T, s site) error
 
-// entries are all uses, in the order of the rows of CONTRIBUTING's table.
+// entries are all uses, in the order of the rows of the table in docs/seams.md.
 var entries = []entry{
 	{"Acquire", withLocker(func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
 		return l.Acquire(ctx, agents.ID(1))

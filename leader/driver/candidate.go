@@ -14,7 +14,8 @@ type Candidate interface {
 	//
 	//   - That candidate leads.
 	//   - Another term has begun.
-	//   - The present leader has gone, and no other candidate wants to follow, for a second at most.
+	//   - The present leader has gone, and no other candidate comes: after 0.6 s if the backend is a Contest
+	//     and finds none, otherwise after 3 s.
 	//
 	// If the identity is its own, it tries at once.
 	StandBack(identity string)

@@ -288,8 +288,7 @@ func (r *run) sight(o *session) {
 		})
 }
 
-// stop gives up all sessions if no look has succeeded for a LookInterval and looks fail with a permanent
-// error. The tables of the group, or the rights on them, are then gone. Work would otherwise continue
+// stop gives up all sessions if looks have failed with a permanent error for half a LookInterval. The tables of the group, or the rights on them, are then gone. Work would otherwise continue
 // although all its guards are refused.
 func (r *run) stop(cause error) {
 	if r.blind.IsZero() {

@@ -1,5 +1,5 @@
--- The schema of package lease/postgres, version 3. It can be run again, and beside
--- running programs, those of earlier versions too.
+-- The schema of package lease/postgres. It can be run again, and beside running programs,
+-- those of earlier versions too.
 CREATE SCHEMA IF NOT EXISTS pglatch_lease;
 
 -- One row, of what is common to all names.
