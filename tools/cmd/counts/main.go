@@ -1,0 +1,108 @@
+// Command counts prints the size of the repository in its working directory: lines of Go by class, test files and modules.
+//
+//	go run -C tools ./cmd/counts ..
+//
+// A class is the product, its tests, or what surrounds them: test helpers, conformance suites, examples, tools and the bench. Only files
+// that Git knows count. A line of code is a line with a token other than a comment.
+package main
+
+import (
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+)
+
+// aroundTests matches directories of helpers, suites, examples, tools and the bench.
+var aroundTests = regexp.MustCompile(`^(internal/test|internal/bench|bench|examples|tools|integration|cmd/internal/child)(/|$)|(test|testdata|integration)(/|$)`)
+
+type class struct {
+	name               string
+	files, lines, code int
+}
+
+type counts struct {
+	product, around, tests class
+	modules                int
+}
+
+func main() {
+	dir := "."
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	c, err := count(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "counts:", err)
+		os.Exit(1)
+	}
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "\tfiles\tlines\tlines of code\t")
+	for _, class := range []class{c.product, c.around, c.tests} {
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t\n", class.name, class.files, class.lines, class.code)
+	}
+	out.Flush()
+	fmt.Println("modules:", c.modules)
+}
+
+// count reads all files of a repository that Git knows.
+func count(dir string) (counts, error) {
+	c := counts{product: class{name: "product"}, around: class{name: "helpers, suites, examples, bench"}, tests: class{name: "tests"}}
+	list, err := exec.Command("git", "-C", dir, "ls-files", "*.go", "*go.mod").Output()
+	if err != nil {
+		return c, err
+	}
+	for name := range strings.Lines(string(list)) {
+		name = strings.TrimSpace(name)
+		if strings.HasSuffix(name, "go.mod") {
+			c.modules++
+			continue
+		}
+		source, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return c, err
+		}
+		in := c.classOf(name)
+		in.files++
+		in.lines += strings.Count(string(source), "\n")
+		in.code += linesOfCode(source)
+	}
+	return c, nil
+}
+
+func (c *counts) classOf(name string) *class {
+	switch {
+	case strings.HasSuffix(name, "_test.go"):
+		return &c.tests
+	case aroundTests.MatchString(filepath.ToSlash(filepath.Dir(name))):
+		return &c.around
+	}
+	return &c.product
+}
+
+// linesOfCode counts the lines that have a token. The lines of a raw string all count.
+func linesOfCode(source []byte) int {
+	files := token.NewFileSet()
+	file := files.AddFile("", -1, len(source))
+	var s scanner.Scanner
+	s.Init(file, source, nil, 0)
+	lines := map[int]bool{}
+	for {
+		at, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF:
+			return len(lines)
+		case tok == token.SEMICOLON && text == "\n":
+			continue
+		}
+		first := file.Line(at)
+		for line := range 1 + strings.Count(text, "\n") {
+			lines[first+line] = true
+		}
+	}
+}
