@@ -37,7 +37,9 @@ func newLeaseServer(t *testing.T) electiontest.Setup {
 				WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
 			require.NoError(c.T, err)
 		}),
-		bounced("server restarted", func(c *electiontest.Cluster) { restart(c, server) }),
+		bounced("server restarted", func(c *electiontest.Cluster) {
+			require.NoError(c.T, server.RestartAnyhow(context.WithoutCancel(c.T.Context()), c.Random))
+		}),
 		down("server down",
 			func(c *electiontest.Cluster) { require.NoError(c.T, server.Kill()) },
 			func(c *electiontest.Cluster) {

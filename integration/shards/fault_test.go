@@ -3,97 +3,68 @@
 package shards
 
 import (
+	"context"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
-	"github.com/pglatch/pglatch/internal/test/faultproxy"
 )
 
-// A fault is what happens in a round.
+// A fault is what happens in a round. Its bounds are those of the time until each shard is owned again.
 type fault struct {
-	name string
+	electiontest.Fault
 
 	victim *electiontest.Node // nil = any
 
-	// strike makes it happen to a node. undo makes it good, once all shards are owned again.
-	strike func(g *game, victim *electiontest.Node) (undo func())
-
 	// owned waits until all shards are owned again. nil = all that the victim owned have new owners.
-	owned func(g *game, before map[int]tenure, struck time.Time)
-
-	// outage: it happens to all nodes, and is over when strike returns, from when on the bound counts.
-	outage bool
-
-	// fixed is how long after it each shard is owned again at the latest, but for what the machine's
-	// speed decides, which is quick: that may take much longer before a test fails.
-	fixed, quick time.Duration
-
-	// notice is how long an owner may act after its successor's first operation: see electiontest.Fault.
-	notice time.Duration
+	owned func(before map[int]judge.Tenure, struck time.Time)
 }
-
-func (f fault) bound(noise int) time.Duration { return f.fixed + time.Duration(noise)*f.quick }
 
 // noticeBound is how long after its successor's first operation a node may act whose session the
 // server has ended: it is told in about a millisecond. 5 ms × 20, for machines that have other work.
 const noticeBound = 20 * 5 * time.Millisecond
 
-// faults are all that there are; their bounds are those that docs/shards.md states. A server that hears nothing ends a
+// allFaults are all that there are; their bounds are those that docs/shards.md states. A server that hears nothing ends a
 // session after a lease, and after another one a guarded transaction that was stopped half way.
-var faults = []fault{
-	{name: "killed", quick: attempt, strike: kill},
-	{name: "suspended", fixed: 2 * lease, quick: attempt, strike: suspend},
-	{name: "cut off", fixed: 2 * lease, quick: attempt, strike: cut},
-	{name: "terminated", quick: attempt, notice: noticeBound, strike: terminate, owned: awaitCarried},
-	{name: "restarted", quick: 3 * attempt, notice: noticeBound, outage: true, strike: restart},
-	{name: "deployed", fixed: stay, quick: 4 * attempt, outage: true, strike: deploy, owned: awaitList},
-	{name: "two fleets", fixed: stay, quick: 4 * attempt, outage: true, strike: halfDeploy, owned: awaitPeace},
-}
-
-func faultNamed(name string) (fault, bool) {
-	for _, f := range faults {
-		if f.name == name {
-			return f, true
-		}
+func (g *game) allFaults() []fault {
+	noticed := func(name string, quick time.Duration, strike func() func()) electiontest.Fault {
+		return electiontest.Fault{Name: name, Quick: quick, Notice: noticeBound, Unnoticed: 1, Strike: by(strike)}
 	}
-	return fault{}, false
-}
-
-// kill is kill -9. The process is started again.
-func kill(_ *game, n *electiontest.Node) func() {
-	n.Kill()
-	return n.Start
-}
-
-// suspend is SIGSTOP for longer than the lease, then SIGCONT.
-func suspend(g *game, n *electiontest.Node) func() {
-	began := time.Now()
-	n.Signal(syscall.SIGSTOP)
-	return func() {
-		<-time.After(time.Until(began.Add(lease + time.Duration(g.random.Int64N(int64(lease/2))))))
-		g.woken[n.Job.Node] = time.Now()
-		n.Signal(syscall.SIGCONT)
+	outage := func(f electiontest.Fault) electiontest.Fault {
+		f.Outage = true
+		return f
+	}
+	return []fault{
+		{Fault: electiontest.Killed(0, attempt)},
+		{Fault: electiontest.Suspended(2*lease, attempt)},
+		{Fault: electiontest.CutOff(2*lease, attempt)},
+		{Fault: noticed("terminated", attempt, g.terminate), owned: g.awaitCarried},
+		{Fault: outage(noticed("restarted", 3*attempt, g.restart))},
+		{Fault: electiontest.Fault{Name: "deployed", Fixed: stay, Quick: 4 * attempt, Outage: true, Strike: by(g.deploy)}, owned: g.awaitList},
+		{Fault: electiontest.Fault{Name: "two fleets", Fixed: stay, Quick: 4 * attempt, Outage: true, Strike: by(g.halfDeploy)}, owned: g.awaitPeace},
 	}
 }
 
-// cut is silent: nothing arrives, and nobody is told.
-func cut(_ *game, n *electiontest.Node) func() {
-	n.Proxy.Set(faultproxy.Hold)
-	return func() { n.Proxy.Set(faultproxy.Pass) }
+// by makes a strike of one that chooses its victim by itself.
+func by(strike func() func()) func(*electiontest.Cluster, *electiontest.Node) func() {
+	return func(*electiontest.Cluster, *electiontest.Node) func() { return strike() }
+}
+
+func (g *game) faultNamed(name string) fault {
+	return g.faults[slices.IndexFunc(g.faults, func(f fault) bool { return f.Name == name })]
 }
 
 // terminate is pg_terminate_backend of one of the sessions that carry shards, whoever has it. A shard is a lock that is not shared.
-func terminate(g *game, _ *electiontest.Node) func() {
-	all, err := g.ledger.sessions()
-	require.NoError(g.t, err)
+func (g *game) terminate() func() {
+	all, err := g.sessions()
+	require.NoError(g.T, err)
 	var ended int32
-	require.NoError(g.t, g.ledger.pool.QueryRow(g.t.Context(), `SELECT pid, shards FROM (SELECT pid, count(*) AS shards FROM pg_locks
+	require.NoError(g.T, g.Pool.QueryRow(g.T.Context(), `SELECT pid, shards FROM (SELECT pid, count(*) AS shards FROM pg_locks
 		WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' GROUP BY pid HAVING count(*) > 5 ORDER BY random() LIMIT 1) AS one
 		WHERE pg_terminate_backend(pid)`).Scan(&ended, &g.carried), "nobody carries shards")
 	g.others = slices.DeleteFunc(all, func(pid int32) bool { return pid == ended })
@@ -102,42 +73,43 @@ func terminate(g *game, _ *electiontest.Node) func() {
 
 // awaitCarried waits until the shards of the session that was terminated are owned again: those of the node's other session work on.
 // They are half of the node's after a claim, and as many as it happens to be after moves.
-func awaitCarried(g *game, before map[int]tenure, struck time.Time) {
+func (g *game) awaitCarried(before map[int]judge.Tenure, struck time.Time) {
 	// The shards that were taken away; one that was moved since was not.
-	lost := func(latest map[int]tenure) (n int) {
+	lost := func(latest map[int]judge.Tenure) (n int) {
 		for shard, was := range before {
-			if latest[shard].term != was.term && was.last.After(struck.Add(-lease)) {
+			if latest[shard].Term != was.Term && was.Last.After(struck.Add(-lease)) {
 				n++
 			}
 		}
 		return n
 	}
-	g.await("the shards of a session to be owned again", func(latest map[int]tenure, since time.Time) string {
+	g.await("the shards of a session to be owned again", func(latest map[int]judge.Tenure, since time.Time) string {
 		if _, missing := g.parts(latest, since); missing > 0 || lost(latest) < g.carried {
 			return fmt.Sprintf("%d are not, and %d of %d were lost", missing, lost(latest), g.carried)
 		}
 		return ""
 	})
-	n := lost(g.observer.latest())
-	left, err := g.ledger.sessions()
-	require.NoError(g.t, err)
+	n := lost(g.Terms.Latest())
+	left, err := g.sessions()
+	require.NoError(g.T, err)
 	if slices.ContainsFunc(g.others, func(pid int32) bool { return !slices.Contains(left, pid) }) {
-		g.t.Log("another session ended in this round, by its lease: the machine is busy")
+		g.T.Log("another session ended in this round, by its lease: the machine is busy")
 		return
 	}
-	assert.LessOrEqual(g.t, n, g.carried+listed/len(g.nodes)/4, "more was lost than the session carried, and a few that moved")
+	assert.LessOrEqual(g.T, n, g.carried+listed/len(g.Nodes)/4, "more was lost than the session carried, and a few that moved")
 }
 
-// restart is the server, and with it all sessions.
-func restart(g *game, _ *electiontest.Node) func() {
-	g.restartServer()
+// restart restarts the server, which ends all sessions.
+func (g *game) restart() func() {
+	require.NoError(g.T, g.server.RestartAnyhow(context.WithoutCancel(g.T.Context()), g.Random))
+	g.Pool.Reset()
 	return func() {}
 }
 
 // deploy stops one node after the other in good order, and starts it with another list.
-func deploy(g *game, _ *electiontest.Node) func() {
+func (g *game) deploy() func() {
 	g.first = shifted - g.first
-	for _, n := range g.nodes {
+	for _, n := range g.Nodes {
 		g.deployTo(n)
 	}
 	return func() {}
@@ -150,8 +122,8 @@ func (g *game) deployTo(n *electiontest.Node) {
 }
 
 // awaitList waits until all shards of the list are worked on.
-func awaitList(g *game, _ map[int]tenure, _ time.Time) {
-	g.await("the shards of a list to be owned", func(latest map[int]tenure, since time.Time) string {
+func (g *game) awaitList(map[int]judge.Tenure, time.Time) {
+	g.await("the shards of a list to be owned", func(latest map[int]judge.Tenure, since time.Time) string {
 		if parts, missing := g.parts(latest, since); missing > 0 {
 			return fmt.Sprintf("they own %v, and nobody %d", parts, missing)
 		}
@@ -160,31 +132,31 @@ func awaitList(g *game, _ map[int]tenure, _ time.Time) {
 }
 
 // halfDeploy gives half of the nodes another list, and later the rest.
-func halfDeploy(g *game, _ *electiontest.Node) func() {
+func (g *game) halfDeploy() func() {
 	g.first = shifted - g.first
-	half := len(g.nodes) / 2
-	for _, n := range g.nodes[:half] {
+	half := len(g.Nodes) / 2
+	for _, n := range g.Nodes[:half] {
 		g.deployTo(n)
 	}
 	return func() {
-		for _, n := range g.nodes[half:] {
+		for _, n := range g.Nodes[half:] {
 			g.deployTo(n)
 		}
 	}
 }
 
 // awaitPeace waits until the shards of both lists are owned, each by a node that knows it, and looks whether they stay.
-func awaitPeace(g *game, _ map[int]tenure, _ time.Time) {
-	wrong := func(latest map[int]tenure, since time.Time) string {
+func (g *game) awaitPeace(map[int]judge.Tenure, time.Time) {
+	wrong := func(latest map[int]judge.Tenure, since time.Time) string {
 		missing, strangers := 0, 0
 		for shard := range listed + shifted {
 			r := latest[shard]
-			if !r.last.After(since) || r.pid != g.nodes[r.node].PID() {
+			if !r.Last.After(since) || r.PID != g.Nodes[r.Node].PID() {
 				missing++
 				continue
 			}
 			first := 0
-			_, _ = fmt.Sscan(g.nodes[r.node].Job.Settings[settingFirst], &first)
+			_, _ = fmt.Sscan(g.Nodes[r.Node].Job.Settings[settingFirst], &first)
 			if shard < first || shard >= first+listed {
 				strangers++
 			}
@@ -199,7 +171,7 @@ func awaitPeace(g *game, _ map[int]tenure, _ time.Time) {
 	began := time.Now()
 	<-time.After(2 * stay)
 	g.await("the shards of two lists to stay owned", wrong)
-	for shard, all := range g.observer.since(began) {
-		assert.LessOrEqual(g.t, len(all), 2, "shard %d moves to and fro between two fleets", shard)
+	for shard, all := range g.Terms.Since(began) {
+		assert.LessOrEqual(g.T, len(all), 2, "shard %d moves to and fro between two fleets", shard)
 	}
 }

@@ -4,20 +4,16 @@ package shards
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"os"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/electiontest"
+	"github.com/pglatch/pglatch/internal/test/ledgertest"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 )
@@ -26,7 +22,6 @@ import (
 const (
 	settingDSN      = "dsn"      // of the shards, through a proxy
 	settingWork     = "work"     // of the transactions, straight to the server
-	settingObserver = "observer" // its network and address
 	settingFirst    = "first"    // the first shard of the list
 	settingNodes    = "nodes"    // how many there are
 	settingTrusting = "trusting" // not empty = membership decides, not locks
@@ -36,23 +31,18 @@ const (
 const (
 	pauseAtMost = 120 * time.Millisecond
 	writesEvery = 10 * time.Millisecond
-	defiance    = time.Second
 	defiant     = 16 // one shard of so many
 )
 
 // An owner is a child that works on the shards that it owns.
 type owner struct {
 	*electiontest.Child
-	observer net.Conn
-	work     *pgxpool.Pool
-	turn     chan struct{} // has a value when a transaction is due
-	defying  sync.WaitGroup
-
-	refused, committed, hidden, writes atomic.Int64
+	writer ledgertest.Writer
+	turn   chan struct{} // has a value when a transaction is due
 
 	mu      sync.Mutex
 	working map[string]bool
-	owned   map[string]leader.Term // by the events
+	owned   map[string]*judge.Events
 }
 
 // own is the role.
@@ -67,14 +57,12 @@ func own(ctx context.Context, child *electiontest.Child) error {
 		return err
 	}
 	defer work.Close()
-	network, address, _ := strings.Cut(child.Settings[settingObserver], " ")
-	observer, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err != nil {
-		return err
-	}
 	c := &owner{
-		Child: child, observer: observer, work: work, turn: make(chan struct{}),
-		working: make(map[string]bool), owned: make(map[string]leader.Term),
+		Child: child, turn: make(chan struct{}), working: make(map[string]bool), owned: make(map[string]*judge.Events),
+		writer: ledgertest.Writer{Pool: work, Node: fmt.Sprint(child.Node), Slow: 20 * time.Millisecond},
+	}
+	if !c.Reckless {
+		c.writer.InTx = inTx
 	}
 	node, err := c.node()
 	if err != nil {
@@ -84,8 +72,7 @@ func own(ctx context.Context, child *electiontest.Child) error {
 	go c.Obey(ctx, nil, func(context.Context) error { stop(); return nil }) // reads to the end of the process
 	go c.pace(running)
 	err = node.Run(running, c.tend)
-	c.defying.Wait()
-	c.tell()
+	c.writer.Close(c.Say)
 	return err
 }
 
@@ -109,29 +96,28 @@ func (c *owner) node() (*shards.Node, error) {
 
 // callbacks check the order of events.
 func (c *owner) callbacks() shards.Callbacks {
-	ends := func(word string) func(shards.Shard) {
+	see := func(event string) func(shards.Shard) {
 		return func(s shards.Shard) {
-			if c.owned[s.Name] != s.Term {
-				c.Say("failed:", word, s.Name, s.Term, "but it owns", c.owned[s.Name])
+			if c.owned[s.Name] == nil {
+				c.owned[s.Name] = new(judge.Events)
 			}
-			delete(c.owned, s.Name)
+			if wrong := c.owned[s.Name].See(event, s.Term); wrong != "" {
+				c.Say("failed:", event, s.Name, s.Term, wrong)
+			}
 		}
 	}
-	lost := ends("lost")
+	lost := see("lost")
 	return shards.Callbacks{
-		OnAcquired: func(s shards.Shard) {
-			if term, ok := c.owned[s.Name]; ok {
-				c.Say("failed: acquired", s.Name, s.Term, "but it owns", term)
-			}
-			c.owned[s.Name] = s.Term
-		},
-		OnReleased:   ends("released"),
+		OnAcquired:   see("acquired"),
+		OnReleased:   see("released"),
 		OnLost:       func(s shards.Shard, _ error) { lost(s) },
 		OnWorkFailed: func(s shards.Shard, err error) { c.Say("failed: work of", s.Name, err) },
 		OnError:      func(err error) { c.Say("error", err) },
 		OnStopped: func(err error) {
-			if len(c.owned) > 0 {
-				c.Say("failed: stopped, but it owns", len(c.owned))
+			for name, events := range c.owned {
+				if wrong := events.See("stopped", leader.Term{}); wrong != "" {
+					c.Say("failed: stopped", name, wrong)
+				}
 			}
 			c.Say("stopped", err)
 		},
@@ -143,26 +129,22 @@ func (c *owner) tend(owned context.Context, s shards.Shard) error {
 	c.enter(s)
 	defer c.leave(s)
 	if rand.IntN(defiant) == 0 && c.Stubborn {
-		c.defying.Go(func() { c.defy(owned, s) })
+		c.writer.Defy(owned, s.Name, s.Term, 100*time.Millisecond, nil)
 	}
-	term, shard := int64(s.Term.Uint64()), shardOf(s.Name)
 	announced := false
 	ctx := c.Outlasting(owned)
-	for {
+	for n := uint64(1); ; n++ {
 		looked := time.Now()
 		if ctx.Err() != nil {
 			return nil
 		}
-		c.send(operation{node: c.Node, shard: shard, term: s.Term, looked: looked})
+		c.Send(judge.Operation{Key: shardOf(s.Name), Term: s.Term, N: n, Looked: looked})
 		if !announced { // from here on no older term may write, not only from the first write on
-			_, err := c.work.Exec(ctx, announceSQL, shard, term)
-			announced = err == nil
+			announced = c.writer.Announce(ctx, s.Name, s.Term) == nil
 		}
 		select {
 		case <-c.turn:
-			if err := c.write(owned, s); err == nil {
-				c.writes.Add(1)
-			}
+			_ = c.writer.Write(owned, s.Name, s.Term)
 		case <-ctx.Done():
 		case <-time.After(pauseAtMost/4 + rand.N(pauseAtMost*3/4)):
 		}
@@ -185,11 +167,6 @@ func (c *owner) leave(s shards.Shard) {
 	delete(c.working, s.Name)
 }
 
-func (c *owner) send(op operation) {
-	op.pid = os.Getpid()
-	_, _ = c.observer.Write(op.encode()) // one that is lost was never done
-}
-
 // pace lets one shard after the other write.
 func (c *owner) pace(ctx context.Context) {
 	nodes := 0
@@ -208,51 +185,4 @@ func (c *owner) pace(ctx context.Context) {
 		case c.turn <- struct{}{}:
 		}
 	}
-}
-
-// write is one transaction, guarded unless the node is reckless.
-func (c *owner) write(ctx context.Context, s shards.Shard) error {
-	return c.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, writeSQL, shardOf(s.Name), int64(s.Term.Uint64()), c.Node)
-		if rand.IntN(4) == 0 { // the longer it is under way, the more can happen meanwhile
-			electiontest.Pause(ctx, rand.N(20*time.Millisecond))
-		}
-		return err
-	})
-}
-
-func (c *owner) inTx(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
-	if !c.Reckless {
-		return inTx(ctx, c.work, fn)
-	}
-	ctx = context.WithoutCancel(ctx)
-	return pgx.BeginFunc(ctx, c.work, func(tx pgx.Tx) error { return fn(ctx, tx) })
-}
-
-// defy goes on with transactions after the end of a term: with its context, and without.
-func (c *owner) defy(ctx context.Context, s shards.Shard) {
-	<-ctx.Done()
-	for begin := time.Now(); time.Since(begin) < defiance; electiontest.Pause(context.Background(), rand.N(100*time.Millisecond)) {
-		count(c.write(ctx, s), &c.committed, &c.refused)
-		// Here the context does not tell, only the server can. It lets the transaction pass as long
-		// as the session is not ended, and nobody else owns the shard.
-		count(c.write(context.WithoutCancel(ctx), s), &c.hidden, &c.refused)
-	}
-}
-
-func count(err error, committed, refused *atomic.Int64) {
-	switch {
-	case err == nil:
-		committed.Add(1)
-	case errors.Is(err, leader.ErrNotLeader):
-		refused.Add(1)
-	}
-}
-
-// tell says what was counted.
-func (c *owner) tell() {
-	c.Say("count writes", c.writes.Load())
-	c.Say("count refused", c.refused.Load())
-	c.Say("count committed", c.committed.Load())
-	c.Say("count hidden", c.hidden.Load())
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/leader"
 )
 
@@ -27,7 +28,8 @@ func newChild(ctx context.Context, job Job) (*Child, error) {
 	if job.Observer == "" { // it uses only the log
 		return &Child{Job: job}, nil
 	}
-	observer, err := new(net.Dialer).DialContext(ctx, "udp4", job.Observer)
+	network, address, _ := strings.Cut(job.Observer, " ")
+	observer, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (c *Child) Lead(ctx context.Context, term leader.Term) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.send(operation{term: term, n: n, looked: looked})
+		c.Send(judge.Operation{Term: term, N: n, Looked: looked})
 		next := time.Millisecond + rand.N(time.Millisecond)
 		for c.Busy && time.Since(looked) < next && ctx.Err() == nil {
 		}
@@ -125,13 +127,14 @@ func (c *Child) Lead(ctx context.Context, term leader.Term) {
 func (c *Child) overrun(leading context.Context, term leader.Term) {
 	<-leading.Done()
 	for began := time.Now(); time.Since(began) < defiance; Pause(context.Background(), rand.N(5*time.Millisecond)) {
-		c.send(operation{term: term})
+		c.Send(judge.Operation{Term: term})
 	}
 }
 
-func (c *Child) send(op operation) {
-	op.node, op.pid = c.Node, os.Getpid()
-	_, _ = c.observer.Write(op.encode()) // a lost one counts as never done
+// Send sends an operation of this node to the observer.
+func (c *Child) Send(op judge.Operation) {
+	op.Node, op.PID = c.Node, os.Getpid()
+	_, _ = c.observer.Write(op.Encode()) // a lost one counts as never done
 }
 
 // Outlasting returns ctx. For a reckless node it returns a context that ends some time after ctx.

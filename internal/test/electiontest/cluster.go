@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/soak"
 	"github.com/pglatch/pglatch/leader"
 )
@@ -39,13 +40,14 @@ type Setup struct {
 type Cluster struct {
 	T      *testing.T
 	Random *rand.Rand
-	Nodes  []*Node // of the current game
+	Nodes  []*Node      // of the current game
+	Terms  *judge.Terms // the operations of all games
 
-	setup    Setup
-	observer *observer
-	last     leader.Term       // of earlier games
-	woken    map[int]time.Time // when suspended nodes were continued
-	late     []string          // operations without an excuse
+	setup Setup
+	queue *queue
+	last  leader.Term       // of earlier games
+	woken map[int]time.Time // when suspended nodes were continued
+	late  []string          // operations without an excuse
 
 	events, counts map[string]int
 	stats          map[string]*faultStats // by fault
@@ -62,8 +64,10 @@ type faultStats struct {
 // NewCluster opens a setup that is closed at the end of the test.
 func NewCluster(t *testing.T, s Setup) *Cluster {
 	t.Helper()
+	terms := judge.NewTerms()
 	return &Cluster{
-		T: t, Random: NewRandom(t), setup: s, observer: newObserver(t),
+		T: t, Random: NewRandom(t), Terms: terms, setup: s,
+		queue: newQueue(t, judge.OperationSize, func(b []byte, at time.Time) { terms.See(judge.Decode(b, at)) }),
 		woken: make(map[int]time.Time), events: make(map[string]int), counts: make(map[string]int), stats: make(map[string]*faultStats),
 	}
 }
@@ -98,26 +102,32 @@ func number(t *testing.T, variable string, otherwise int) int {
 // Open starts a game of n nodes, whose jobs set may change, and waits until all take part.
 func (c *Cluster) Open(n int, set func(*Job)) {
 	c.T.Helper()
-	c.observer.begin("")
+	c.Start(n, set)
+	for _, node := range c.Nodes {
+		node.awaitStanding(0, c.leads)
+	}
+	c.last = c.awaitTerm(c.last).Term
+}
+
+// Start starts a game of n nodes, whose jobs set may change.
+func (c *Cluster) Start(n int, set func(*Job)) {
+	c.T.Helper()
+	c.Terms.During("")
 	c.Nodes = nil
 	clear(c.woken)
 	for i := range n {
-		node := NewNode(c.T, Job{Node: i, Observer: c.observer.address()})
-		set(&node.Job)
+		node := NewNode(c.T, Job{Node: i, Observer: "udp4 " + c.queue.address()})
 		c.setup.Join(node)
+		set(&node.Job)
 		node.Start()
 		c.Nodes = append(c.Nodes, node)
 	}
-	for _, node := range c.Nodes {
-		node.awaitStanding(0, c.observer.leads)
-	}
-	c.last = c.observer.awaitTerm(c.T, c.last).term
 }
 
 // Close ends a game: all nodes stop in good order, and no lock is held.
 func (c *Cluster) Close() {
 	c.T.Helper()
-	c.observer.begin(retired)
+	c.Terms.During(retired)
 	for _, node := range c.Nodes {
 		node.tell(tellStop)
 	}
@@ -134,8 +144,31 @@ func (c *Cluster) Close() {
 	if c.setup.Free != nil {
 		require.Eventually(c.T, c.setup.Free, Patience, time.Millisecond, "something is held")
 	}
-	c.check()
-	c.last = c.observer.begin("").term
+	c.Check()
+	c.last = c.latest().Term
+}
+
+// latest returns the latest leadership of an election.
+func (c *Cluster) latest() judge.Tenure { return c.Terms.Latest()[0] }
+
+// leads reports whether a node is the latest that began to lead.
+func (c *Cluster) leads(node int) bool {
+	r := c.latest()
+	return !r.Term.IsZero() && r.Node == node
+}
+
+// awaitTerm waits for the first operation of a later term.
+func (c *Cluster) awaitTerm(after leader.Term) judge.Tenure {
+	c.T.Helper()
+	require.Eventually(c.T, func() bool { return c.latest().Term.Compare(after) > 0 }, Patience, time.Millisecond, "nobody leads after term %v", after)
+	return c.latest()
+}
+
+// awaitOperation waits for an operation of the latest term after a given time.
+func (c *Cluster) awaitOperation(after time.Time) judge.Tenure {
+	c.T.Helper()
+	require.Eventually(c.T, func() bool { return c.latest().Last.After(after) }, Patience, time.Millisecond, "nobody leads")
+	return c.latest()
 }
 
 // Count returns the total that nodes of closed games counted under a name.
@@ -143,6 +176,9 @@ func (c *Cluster) Count(name string) int { return c.counts[name] }
 
 // Late returns the operations without an excuse.
 func (c *Cluster) Late() []string { return c.late }
+
+// Overlap is the longest time by which an operation was late that followed a fault.
+func (c *Cluster) Overlap(fault string) time.Duration { return c.statsOf(fault).overlap }
 
 // statsOf returns the statistics of a fault.
 func (c *Cluster) statsOf(fault string) *faultStats {
@@ -152,14 +188,14 @@ func (c *Cluster) statsOf(fault string) *faultStats {
 	return c.stats[fault]
 }
 
-// check evaluates the late operations so far.
-func (c *Cluster) check() {
+// Check evaluates the operations so far.
+func (c *Cluster) Check() {
 	c.T.Helper()
-	operations, faulty := c.observer.drain()
-	assert.Empty(c.T, faulty)
-	for _, l := range operations {
-		t := c.statsOf(l.successor.after)
-		t.overlap = max(t.overlap, l.by())
+	late, shared := c.Terms.Drain()
+	assert.Empty(c.T, shared)
+	for _, l := range late {
+		t := c.statsOf(l.Successor.After)
+		t.overlap = max(t.overlap, l.By())
 		if !c.excused(l) {
 			c.late = append(c.late, l.String())
 		}
@@ -172,17 +208,17 @@ const stall = 50 * time.Millisecond
 // excused reports whether an operation may be late: see Fault.Notice. A process can be stopped between its last check
 // of its context and the act: by a signal, or for a while by a machine that is too busy. In that case the check was
 // before any other node led.
-func (c *Cluster) excused(l lateOperation) bool {
-	woken := c.woken[l.node]
-	if l.looked.Before(woken) && l.at.After(woken) {
+func (c *Cluster) excused(l judge.Late) bool {
+	woken := c.woken[l.Node]
+	if l.Looked.Before(woken) && l.At.After(woken) {
 		return true
 	}
-	if l.looked.Before(l.successor.began) && l.at.Sub(l.looked) > stall {
+	if l.Looked.Before(l.Successor.Began) && l.At.Sub(l.Looked) > stall {
 		return true
 	}
 	for _, f := range c.setup.Faults {
-		if f.Name == l.successor.after {
-			return l.by() <= f.Notice
+		if f.Name == l.Successor.After {
+			return l.By() <= f.Notice || l.Nth <= f.Unnoticed
 		}
 	}
 	return false

@@ -63,7 +63,7 @@
 // stops the server and starts it again. It is Survivable if the leader may continue to lead.
 //
 // Candidates that are not a leader.Elector play a role too. The role calls Child.Say with the events of
-// the log below, Child.Act while it leads, and Child.Obey. A Fault without guarantees for such candidates
+// the log below, Child.Lead while it leads, and Child.Obey. A Fault without guarantees for such candidates
 // does not Fit them.
 //
 //	acquired TERM    recovered TERM    released TERM    lost TERM [error]

@@ -35,11 +35,15 @@ type Fault struct {
 	// or a lease ends, the context ends before others can lead, so Notice is 0. A server that ends
 	// a leadership notifies the leader only afterwards.
 	Notice time.Duration
+
+	// Unnoticed is how many operations of a term may come even later than Notice allows: on a busy machine a node gets
+	// its notice late.
+	Unnoticed int
 }
 
-// bound is the longest time from the fault until another node leads, on a machine that is slower by
+// Bound is the longest time from the fault until another node leads, on a machine that is slower by
 // a factor.
-func (f Fault) bound(noise int) time.Duration { return f.Fixed + time.Duration(noise)*f.Quick }
+func (f Fault) Bound(noise int) time.Duration { return f.Fixed + time.Duration(noise)*f.Quick }
 
 func (f Fault) fits(j Job) bool { return f.Fits == nil || f.Fits(j) }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 )
@@ -18,9 +19,8 @@ type log struct {
 	said    map[string]int // number of lines by first word
 	ended   bool
 
-	leads   bool        // acquired, and not yet released or lost
-	term    leader.Term // the last
-	failure string      // the last error
+	events  judge.Events
+	failure string // the last error
 	faulty  []string
 	counts  map[string]int
 }
@@ -32,7 +32,7 @@ func newLog() *log {
 func (l *log) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leads, l.ended = false, false
+	l.events.Leads, l.ended = false, false
 }
 
 func (l *log) end() {
@@ -54,33 +54,25 @@ func (l *log) add(line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	l.said[word]++
 	if wrong := l.checkLocked(word, rest); wrong != "" {
-		l.faulty = append(l.faulty, fmt.Sprintf("%s, after term %v: %s", line, l.term, wrong))
+		l.faulty = append(l.faulty, fmt.Sprintf("%s, after term %v: %s", line, l.events.Term, wrong))
 	}
 	l.notifyLocked()
 }
 
 // checkLocked returns what is wrong with a line.
 func (l *log) checkLocked(word, rest string) (wrong string) {
-	led := l.leads
 	switch word {
-	case "acquired":
-		l.leads = true
-		if led || !l.riseLocked(rest) {
-			return "leads already, or the term does not rise"
+	case "acquired", "recovered", "released", "lost":
+		term := l.events.Term // if the line has none
+		if text, _, _ := strings.Cut(rest, " "); text != "" {
+			var err error
+			if term, err = driver.ParseTerm(text); err != nil {
+				return err.Error()
+			}
 		}
-	case "recovered":
-		if !led || !l.riseLocked(rest) {
-			return "did not lead, or the term does not rise"
-		}
-	case "released", "lost":
-		l.leads = false
-		if !led {
-			return "did not lead"
-		}
+		return l.events.See(word, term)
 	case "stopped":
-		if led {
-			return "leads still"
-		}
+		return l.events.See(word, leader.Term{})
 	case "count":
 		var name string
 		var n int
@@ -95,12 +87,4 @@ func (l *log) checkLocked(word, rest string) (wrong string) {
 		return "?"
 	}
 	return ""
-}
-
-// riseLocked records a term and reports whether it is later than the previous one.
-func (l *log) riseLocked(text string) bool {
-	term, err := driver.ParseTerm(text)
-	rises := err == nil && term.Compare(l.term) > 0
-	l.term = term
-	return rises
 }

@@ -172,7 +172,7 @@ func (n *Node) PID() int { return n.cmd.Process.Pid }
 func (n *Node) Term() leader.Term {
 	n.log.mu.Lock()
 	defer n.log.mu.Unlock()
-	return n.log.term
+	return n.log.events.Term
 }
 
 // LastError is the node's last reported error.
@@ -191,7 +191,7 @@ func (n *Node) awaitStanding(before int, leads func(node int) bool) {
 	timeout := time.After(Patience)
 	for {
 		n.log.mu.Lock()
-		changed, ended, believes := n.log.changed, n.log.ended, n.log.leads
+		changed, ended, believes := n.log.changed, n.log.ended, n.log.events.Leads
 		n.log.mu.Unlock()
 		if n.standing() > before || believes && leads(n.Job.Node) {
 			return

@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Queue receives the datagrams of all nodes on a loopback socket, in the order in which they arrive at the
+// A queue receives the datagrams of all nodes on a loopback socket, in the order in which they arrive at the
 // kernel, each with the kernel's time.
-type Queue struct {
+type queue struct {
 	conn *net.UDPConn
 	done chan struct{}
 }
 
-// NewQueue opens a queue of datagrams of one size, until the end of the test. One goroutine calls see for
+// newQueue opens a queue of datagrams of one size, until the end of the test. One goroutine calls see for
 // each.
-func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *Queue {
+func newQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *queue {
 	t.Helper()
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *
 		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 8<<20)
 	}))
 	require.NoError(t, err)
-	q := &Queue{conn: conn, done: make(chan struct{})}
+	q := &queue{conn: conn, done: make(chan struct{})}
 	go q.receive(size, see)
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -42,10 +42,10 @@ func NewQueue(t *testing.T, size int, see func(datagram []byte, at time.Time)) *
 	return q
 }
 
-// Address is the destination for datagrams.
-func (q *Queue) Address() string { return q.conn.LocalAddr().String() }
+// address is the destination for datagrams.
+func (q *queue) address() string { return q.conn.LocalAddr().String() }
 
-func (q *Queue) receive(size int, see func([]byte, time.Time)) {
+func (q *queue) receive(size int, see func([]byte, time.Time)) {
 	defer close(q.done)
 	b, control := make([]byte, 2*size), make([]byte, 256)
 	for {

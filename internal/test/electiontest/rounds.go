@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/internal/judge"
 )
 
 // perGame is the number of rounds with the same nodes.
@@ -33,7 +35,7 @@ func Play(t *testing.T, s Setup) *Cluster {
 		c.Close()
 	}
 	c.summary()
-	_, refused, stale := c.observer.verdict()
+	_, refused, stale := c.Terms.Fenced()
 	assert.Empty(t, c.late, "operations in a term, after the first operation of a later one")
 	assert.Empty(t, stale, "accepted by the fence")
 	if rounds >= 20 {
@@ -47,13 +49,13 @@ func Play(t *testing.T, s Setup) *Cluster {
 func Control(t *testing.T, s Setup, f Fault) {
 	t.Helper()
 	c := NewCluster(t, s)
-	c.observer.openFence()
+	c.Terms.OpenFences()
 	c.Open(max(s.Least, 3), func(j *Job) { j.Stubborn, j.Reckless = true, true })
 	var stale []string
 	for round := 0; len(c.late) == 0 || len(stale) == 0; round++ {
 		require.Less(t, round, 20, "nothing went wrong: the checkers see nothing")
 		c.Round(f)
-		_, _, stale = c.observer.verdict()
+		_, _, stale = c.Terms.Fenced()
 	}
 	c.Close()
 	t.Logf("control: %d operations too late, such as: %s", len(c.late), c.late[0])
@@ -62,7 +64,7 @@ func Control(t *testing.T, s Setup, f Fault) {
 
 // draw takes a fault that fits the leader from a bag that contains each fault once.
 func (c *Cluster) draw(bag *[]Fault) Fault {
-	leads := c.Nodes[c.observer.begin("").node].Job
+	leads := c.Nodes[c.latest().Node].Job
 	i := slices.IndexFunc(*bag, func(f Fault) bool { return f.fits(leads) })
 	if i < 0 {
 		for _, j := range c.Random.Perm(len(c.setup.Faults)) {
@@ -80,29 +82,29 @@ func (c *Cluster) draw(bag *[]Fault) Fault {
 func (c *Cluster) Round(f Fault) {
 	c.T.Helper()
 	<-time.After(time.Duration(c.Random.Int64N(int64(200 * time.Millisecond))))
-	before := c.observer.begin(f.Name)
-	affected := []*Node{c.Nodes[before.node]}
+	before := c.Terms.During(f.Name)[0]
+	affected := []*Node{c.Nodes[before.Node]}
 	if f.Outage {
 		affected = c.Nodes
 	}
 	began := time.Now()
-	undo := f.Strike(c, c.Nodes[before.node])
-	bound := f.bound
-	also, other, undoAlso := c.strikeAnother(before.node)
+	undo := f.Strike(c, c.Nodes[before.Node])
+	bound := f.Bound
+	also, other, undoAlso := c.strikeAnother(before.Node)
 	if other != nil {
 		affected = append(slices.Clone(affected), other)
-		bound = func(noise int) time.Duration { return f.bound(noise) + also.bound(noise) }
+		bound = func(noise int) time.Duration { return f.Bound(noise) + also.Bound(noise) }
 	}
 	if f.Outage {
 		began = time.Now()
 	}
-	var after leadership
+	var after judge.Tenure
 	if f.Survivable {
-		after = c.observer.awaitOperation(c.T, began)
+		after = c.awaitOperation(began)
 	} else {
-		after = c.observer.awaitTerm(c.T, before.term)
+		after = c.awaitTerm(before.Term)
 	}
-	took := max(after.began.Sub(began), 0)
+	took := max(after.Began.Sub(began), 0)
 	standing := make([]int, len(affected))
 	for i, node := range affected {
 		standing[i] = node.standing()
@@ -110,15 +112,15 @@ func (c *Cluster) Round(f Fault) {
 	undo()
 	undoAlso()
 	for i, node := range affected {
-		node.awaitStanding(standing[i], c.observer.leads)
+		node.awaitStanding(standing[i], c.leads)
 	}
 	c.note(f, before, after, took, bound)
 	if other == nil {
 		c.statsOf(f.Name).longest = max(c.statsOf(f.Name).longest, took)
 	}
-	c.check()
+	c.Check()
 	c.T.Logf("%d nodes: node %d, term %v, %s (another: %s); node %d leads after %v",
-		len(c.Nodes), before.node, before.term, f.Name, cmp.Or(also.Name, "well"), after.node, took.Round(time.Millisecond))
+		len(c.Nodes), before.Node, before.Term, f.Name, cmp.Or(also.Name, "well"), after.Node, took.Round(time.Millisecond))
 }
 
 // strikeAnother sometimes applies a fault to a node that follows, or has just begun to lead. Its
@@ -140,13 +142,13 @@ func (c *Cluster) strikeAnother(leads int) (f Fault, n *Node, undo func()) {
 }
 
 // note records a round.
-func (c *Cluster) note(f Fault, before, after leadership, took time.Duration, bound func(int) time.Duration) {
+func (c *Cluster) note(f Fault, before, after judge.Tenure, took time.Duration, bound func(int) time.Duration) {
 	c.T.Helper()
 	assert.LessOrEqual(c.T, took, bound(20), "until somebody led again: %s", f.Name)
 	c.rounds++
 	t := c.statsOf(f.Name)
 	t.count++
-	if after.term == before.term {
+	if after.Term == before.Term {
 		t.survived++
 	}
 	if took > bound(1) {
@@ -155,15 +157,15 @@ func (c *Cluster) note(f Fault, before, after leadership, took time.Duration, bo
 }
 
 func (c *Cluster) summary() {
-	terms, operations, lost := c.observer.total()
-	accepted, refused, stale := c.observer.verdict()
+	terms, operations, lost := c.Terms.Total()
+	accepted, refused, stale := c.Terms.Fenced()
 	c.T.Logf("%d rounds, %d terms, %d operations (%d more were lost on the way)", c.rounds, terms, operations, lost)
 	c.T.Logf("fence: %d operations accepted, %d of them stale, %d refused", accepted, len(stale), refused)
 	c.T.Logf("events: %v; counts: %v", c.events, c.counts)
 	for _, f := range c.setup.Faults {
 		t := c.statsOf(f.Name)
 		c.T.Logf("%-14s %3d times (%d survived): led again after %8v at most (bound %v), late operations by %v at most", f.Name, t.count,
-			t.survived, t.longest.Round(time.Millisecond), f.bound(1), t.overlap.Round(10*time.Microsecond))
+			t.survived, t.longest.Round(time.Millisecond), f.Bound(1), t.overlap.Round(10*time.Microsecond))
 	}
 	if c.slow > 0 {
 		c.T.Logf("NOTE: %d takeovers took longer than their bound", c.slow)

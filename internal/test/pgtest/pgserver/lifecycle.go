@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"syscall"
@@ -132,6 +133,18 @@ func (s *Server) Restart(ctx context.Context, mode StopMode) error {
 		return err
 	}
 	return s.startLocked(ctx)
+}
+
+// RestartAnyhow restarts the server in one of three ways: Fast, Immediate or after Kill.
+func (s *Server) RestartAnyhow(ctx context.Context, random *rand.Rand) error {
+	switch random.IntN(3) {
+	case 0:
+		return s.Restart(ctx, Fast)
+	case 1:
+		return s.Restart(ctx, Immediate)
+	default:
+		return errors.Join(s.Kill(), s.Start(ctx))
+	}
 }
 
 // Kill ends the postmaster and every process of the server with SIGKILL, as a power cut would, and waits
