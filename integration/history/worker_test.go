@@ -16,17 +16,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/namespace"
 )
 
 var agents = namespace.Must(1, "agent")
 
 const (
-	keys          = 8
-	workers       = 64 // of each Locker
-	lockers       = 2  // of each process
-	holdFor       = 3 * time.Millisecond
-	maxOperations = 20_000 // of one key, what the checker can do in its time
+	keys    = 8
+	workers = 64 // of each Locker
+	lockers = 2  // of each process
+	holdFor = 3 * time.Millisecond
 )
 
 // A job is what a process is told to do, through its environment.
@@ -48,11 +48,11 @@ type job struct {
 
 // A report is what a process tells when it is done.
 type report struct {
-	Events     []event `json:"events"`
-	InTx       int64   `json:"in_tx"`  // increments of counter_tx that were committed
-	Client     int64   `json:"client"` // read-modify-writes of counter_client that were written
-	Lost       int64   `json:"lost"`
-	Unexpected string  `json:"unexpected"`
+	Holds      []judge.Hold
+	InTx       int64  `json:"in_tx"`  // increments of counter_tx that were committed
+	Client     int64  `json:"client"` // read-modify-writes of counter_client that were written
+	Lost       int64  `json:"lost"`
+	Unexpected string `json:"unexpected"`
 	// Failures are how often the expected errors came.
 	Failures map[string]int64 `json:"failures"`
 }
@@ -62,7 +62,6 @@ type fighter struct {
 	job     job
 	work    *pgxpool.Pool
 	lockers [lockers]atomic.Pointer[advisory.Locker]
-	nextID  atomic.Int64
 
 	stall atomic.Pointer[stall] // the last one
 
@@ -70,7 +69,7 @@ type fighter struct {
 	report report
 }
 
-// A stall is a time, as in events, in which the process, or most of it, did not run.
+// A stall is a time, as of holds, in which the process, or most of it, did not run.
 type stall struct{ began, ended int64 }
 
 // watch notes stalls until ctx ends.
@@ -99,9 +98,9 @@ func (f *fighter) detectedFrom(now int64) int64 {
 func (f *fighter) heldAll() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	held := make(map[int64]bool)
-	for _, e := range f.report.Events {
-		held[e.Key] = true
+	held := make(map[string]bool)
+	for _, h := range f.report.Holds {
+		held[h.Key] = true
 	}
 	return len(held) == keys
 }
@@ -196,7 +195,6 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 		stop := time.AfterFunc(rand.N(20*time.Millisecond), cancel)
 		defer stop.Stop()
 	}
-	id := f.job.Process<<40 | f.nextID.Add(1)
 	call := monotonic()
 	lock, err := f.acquire(wait, i, key)
 	granted := monotonic()
@@ -207,19 +205,22 @@ func (f *fighter) hold(ctx context.Context, i int, key int64) {
 	}
 	_ = f.client(context.WithoutCancel(ctx), key)
 	<-time.After(holdFor)
-	end := event{Key: key, Hold: id, Call: monotonic()}
+	ending := monotonic()
 	if lock != nil {
-		end.Call = max(call, f.detectedFrom(end.Call))
+		ending = max(call, f.detectedFrom(ending))
 		if err := lock.Release(); err != nil {
-			end.Call = call // it may have ended as soon as the server had granted it
+			ending = call // it may have ended as soon as the server had granted it
 			f.lost()
 			f.expect(err)
 		}
 	}
-	end.Return = monotonic()
+	hold := judge.Hold{
+		Key: agents.ID(key).String(), Who: fmt.Sprintf("%d-%d", f.job.Process, i),
+		Begin: judge.Moment{Earliest: call, Latest: granted}, End: judge.Moment{Earliest: ending, Latest: monotonic()},
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.report.Events = append(f.report.Events, event{Key: key, Hold: id, Acquire: true, Call: call, Return: granted}, end)
+	f.report.Holds = append(f.report.Holds, hold)
 }
 
 func (f *fighter) acquire(ctx context.Context, i int, key int64) (*advisory.Lock, error) {

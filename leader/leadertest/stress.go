@@ -1,39 +1,34 @@
 package leadertest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/leader/driver"
 )
 
 // stressRounds is the number of leaderships in a stress test.
 const stressRounds = 100
 
-// A spell is a period in which a node could rely on leadership.
-type spell struct {
-	who      string
-	from, to time.Time
-	term     driver.Term
-}
-
-// spells are collected from many nodes.
+// spells are the times in which nodes could rely on leadership.
 type spells struct {
-	mu  sync.Mutex
-	all []spell
+	began time.Time
+	mu    sync.Mutex
+	all   []judge.Hold
 }
 
-func (ss *spells) add(v spell) (enough bool) {
+func (ss *spells) add(who string, term driver.Term, from, to time.Time) (enough bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.all = append(ss.all, v)
+	ss.all = append(ss.all, judge.Hold{
+		Who: who, Token: term.Uint64(), Begin: judge.At(int64(from.Sub(ss.began))), End: judge.At(int64(to.Sub(ss.began))),
+	})
 	return len(ss.all) >= stressRounds
 }
 
@@ -41,7 +36,7 @@ var stressCases = []testCase{
 	{"under concurrent attempts there are never two leaders", func(s *suite) {
 		ctx, cancel := context.WithTimeout(s.Context(), 4*s.bound())
 		defer cancel()
-		var held spells
+		held := spells{began: time.Now()}
 		var nodes sync.WaitGroup
 		for i := range 5 {
 			b := s.backend()
@@ -49,12 +44,7 @@ var stressCases = []testCase{
 		}
 		nodes.Wait()
 		require.GreaterOrEqual(s, len(held.all), stressRounds, "the election stands still")
-		slices.SortFunc(held.all, func(a, b spell) int { return a.from.Compare(b.from) })
-		for i, b := range held.all[1:] {
-			a := held.all[i]
-			require.False(s, b.from.Before(a.to), "%+v and %+v lead at a time", a, b)
-			require.True(s, a.term.IsZero() || cmp.Less(a.term.Uint64(), b.term.Uint64()), "%v after %v", b.term, a.term)
-		}
+		require.NoError(s, judge.Holds(held.all, 1))
 	}},
 }
 
@@ -91,20 +81,20 @@ func (s *suite) compete(ctx context.Context, enough func(), b driver.Backend, id
 			cancel()
 			continue
 		}
-		v := spell{who: identity, from: time.Now()}
+		from, term := time.Now(), driver.Term{}
 		if termer != nil {
-			v.term = termer.Term()
+			term = termer.Term()
 		}
 		if round%3 == 0 {
 			if err := s.renew(b, identity); !m.excuse(err) {
 				assert.NoError(s, err)
 			}
 		}
-		v.to = time.Now()
-		if latest := asked.Add(s.ttl); v.to.After(latest) {
-			v.to = latest // busy machine: the node could rely on no more
+		to := time.Now()
+		if latest := asked.Add(s.ttl); to.After(latest) {
+			to = latest // busy machine: the node could rely on no more
 		}
-		if held.add(v) {
+		if held.add(identity, term, from, to) {
 			enough()
 		}
 		if err := b.Release(context.WithoutCancel(ctx), identity); !m.excuse(err) {

@@ -1,17 +1,16 @@
 package leasetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/lease"
 )
 
@@ -44,6 +43,7 @@ type Counts struct {
 // A trust is the time in which a client trusted one lease, on the History's clock.
 type trust struct {
 	claim    lease.Claim
+	asked    time.Duration
 	from     time.Duration
 	until    time.Duration
 	released time.Duration // the first call that released it; 0 = none
@@ -87,7 +87,10 @@ func (h *History) Counts() Counts {
 func (h *History) Check(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	faults := h.overlapsLocked()
+	var faults []error
+	if err := judge.Holds(h.holdsLocked(), 1); err != nil {
+		faults = append(faults, fmt.Errorf("%w: %w", ErrIllegal, err))
+	}
 	for _, l := range h.losses {
 		if l.of.released == 0 || l.of.released > l.at {
 			faults = append(faults, fmt.Errorf("%w: a lease was lost with %v to go: %w", ErrIllegal, l.until-l.at, l.err))
@@ -102,28 +105,17 @@ func (h *History) Check(limit time.Duration) error {
 	return errors.Join(faults...)
 }
 
-// overlapsLocked finds clients that trusted leases of one name at one time.
-func (h *History) overlapsLocked() []error {
-	byName := map[string][]*trust{}
+// holdsLocked returns the times in which clients trusted leases.
+func (h *History) holdsLocked() (holds []judge.Hold) {
 	for _, t := range h.trusts {
 		if t.from < t.end() {
-			byName[t.claim.Name] = append(byName[t.claim.Name], t)
+			holds = append(holds, judge.Hold{
+				Key: t.claim.Name, Who: t.claim.Holder, Token: t.claim.Token,
+				Begin: judge.Moment{Earliest: int64(t.asked), Latest: int64(t.from)}, End: judge.At(int64(t.end())),
+			})
 		}
 	}
-	var faults []error
-	for _, trusts := range byName {
-		slices.SortFunc(trusts, func(a, b *trust) int { return cmp.Compare(a.from, b.from) })
-		last := trusts[0]
-		for _, t := range trusts[1:] {
-			if t.from < last.end() {
-				faults = append(faults, fmt.Errorf("%w: two leases at once: %+v and %+v", ErrIllegal, last.claim, t.claim))
-			}
-			if t.end() > last.end() {
-				last = t
-			}
-		}
-	}
-	return faults
+	return holds
 }
 
 func (h *History) now() time.Duration { return time.Since(h.start) }
@@ -137,7 +129,7 @@ func (h *History) record(c call, began, now, until time.Duration, l lease.Lease,
 	a.lease.Metadata = nil // so that answers can be compared
 	switch {
 	case err == nil:
-		h.answeredLocked(c, now, until, l)
+		h.answeredLocked(c, began, now, until, l)
 	case errors.Is(err, lease.ErrBusy), errors.Is(err, lease.ErrInvalid):
 		return // nothing was done
 	case errors.Is(err, lease.ErrHeld):
@@ -156,7 +148,7 @@ func (h *History) record(c call, began, now, until time.Duration, l lease.Lease,
 	h.ops = append(h.ops, op)
 }
 
-func (h *History) answeredLocked(c call, now, until time.Duration, l lease.Lease) {
+func (h *History) answeredLocked(c call, began, now, until time.Duration, l lease.Lease) {
 	if c.verb == release {
 		return
 	}
@@ -165,7 +157,7 @@ func (h *History) answeredLocked(c call, now, until time.Duration, l lease.Lease
 		if c.verb == acquire {
 			h.counted.Granted++
 		}
-		t = &trust{claim: l.Claim, from: now}
+		t = &trust{claim: l.Claim, asked: began, from: now}
 		h.trusts[l.ID] = t
 	}
 	t.until = max(t.until, until)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/internal/test/sharetest"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/leasetest"
@@ -65,10 +66,6 @@ func ask(holder string, slots int) shared.Request {
 	return shared.Request{AcquireRequest: lease.AcquireRequest{Name: "job", Holder: holder, TTL: time.Minute}, Slots: slots}
 }
 
-func stay(s shared.Share, exclusive bool) sharetest.Stay {
-	return sharetest.Stay{Exclusive: exclusive, Slot: s.Slot, From: time.Now(), Till: lease.Trust(s.Asked, s.Lease, 0).Time()}
-}
-
 func TestWithoutTheGateAReaderIsBesideAWriter(t *testing.T) { // the control of the suite
 	t.Parallel()
 	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot == 0 }})
@@ -78,22 +75,20 @@ func TestWithoutTheGateAReaderIsBesideAWriter(t *testing.T) { // the control of 
 	require.NoError(t, err)
 	reader, err := l.Acquire(t.Context(), ask("reader", 0), 0)
 	require.NoError(t, err)
-	_, wrong := sharetest.Check([]sharetest.Stay{stay(writer, true), stay(reader, false)}, shared.MaxSlots)
-	assert.ErrorContains(t, wrong, "is beside")
+	assert.ErrorContains(t, judge.Holds([]judge.Hold{sharetest.Hold(writer, true), sharetest.Hold(reader, false)}, shared.MaxSlots), "is beside")
 }
 
 func TestWithoutSlotsThereAreMoreThanN(t *testing.T) { // the control of the suite
 	t.Parallel()
 	l := locker(t, broken{leasetest.NewStore(), func(slot int) bool { return slot > 0 }})
-	var stays []sharetest.Stay
+	var holds []judge.Hold
 	for range 3 {
 		s, err := l.Acquire(t.Context(), ask("a", 2), 0)
 		require.NoError(t, err)
-		stays = append(stays, stay(s, false))
+		holds = append(holds, sharetest.Hold(s, false))
 	}
-	most, wrong := sharetest.Check(stays, 2)
-	assert.Equal(t, 3, most)
-	assert.ErrorContains(t, wrong, "3 are inside, of 2")
+	require.NoError(t, judge.Holds(holds, 3))
+	assert.ErrorContains(t, judge.Holds(holds, 2), "is beside")
 }
 
 func TestNamesOfSlotsAreReadAsTheyAreMade(t *testing.T) {

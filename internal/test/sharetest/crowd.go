@@ -1,12 +1,10 @@
 package sharetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -15,57 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pglatch/pglatch/internal/judge"
 	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
 	"github.com/pglatch/pglatch/lease/shared"
 )
-
-// A Stay is the time in which a client could rely on a share.
-type Stay struct {
-	Exclusive  bool
-	Slot       int
-	Fence      uint64
-	From, Till time.Time
-}
-
-// Check returns what is wrong with stays: more than slots at once, or a second stay during an
-// exclusive one. It also returns the largest number of simultaneous stays.
-func Check(stays []Stay, slots int) (most int, wrong error) {
-	type event struct {
-		at    time.Time
-		begin bool
-		stay  *Stay
-	}
-	var events []event
-	for i := range stays {
-		if stays[i].From.Before(stays[i].Till) {
-			events = append(events, event{stays[i].From, true, &stays[i]}, event{stays[i].Till, false, &stays[i]})
-		}
-	}
-	slices.SortStableFunc(events, func(a, b event) int {
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
-		}
-		return cmp.Compare(map[bool]int{true: 1}[a.begin], map[bool]int{true: 1}[b.begin]) // ends first
-	})
-	inside := map[*Stay]bool{}
-	for _, e := range events {
-		if !e.begin {
-			delete(inside, e.stay)
-			continue
-		}
-		inside[e.stay] = true
-		most = max(most, len(inside))
-		for other := range inside {
-			if other != e.stay && (other.Exclusive || e.stay.Exclusive) {
-				wrong = cmp.Or(wrong, fmt.Errorf("%+v is beside %+v", *e.stay, *other))
-			}
-		}
-		if len(inside) > slots {
-			wrong = cmp.Or(wrong, fmt.Errorf("%d are inside, of %d", len(inside), slots))
-		}
-	}
-	return most, wrong
-}
 
 // A Crowd repeatedly requests a lock, a slot or the whole, and releases it, or lets it expire.
 type Crowd struct {
@@ -82,11 +34,30 @@ type Client interface {
 	Release(ctx context.Context, c lease.Claim) error
 }
 
-// Run returns when all clients are done.
-func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client) []Stay {
+// A Remote is the client of a lock server.
+type Remote struct{ *leasehttp.Client }
+
+// Acquire implements Client.
+func (r Remote) Acquire(ctx context.Context, request shared.Request, wait time.Duration) (shared.Share, error) {
+	return r.AcquireShare(ctx, request, wait)
+}
+
+var epoch = time.Now()
+
+// Hold is the time for which a client could rely on a share, from now on.
+func Hold(share shared.Share, exclusive bool) judge.Hold {
+	till := lease.Trust(share.Asked, share.Lease, 0).Time()
+	return judge.Hold{
+		Key: share.Lock, Who: share.Holder, Exclusive: exclusive, Begin: judge.At(int64(time.Since(epoch))), End: judge.At(int64(till.Sub(epoch))),
+	}
+}
+
+// Run returns when all clients are done. It checks that there were never too many, nor anybody beside a writer, and returns
+// how many shares they had.
+func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client) (shares int) {
 	tb.Helper()
 	var mu sync.Mutex
-	var stays []Stay
+	var holds []judge.Hold
 	var wg sync.WaitGroup
 	for i := range c.Clients {
 		wg.Go(func() {
@@ -105,22 +76,23 @@ func (c Crowd) Run(ctx context.Context, tb testing.TB, client func(i int) Client
 					assert.True(tb, errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrBusy), "%v", err)
 					continue
 				}
-				till := lease.Trust(share.Asked, share.Lease, 0).Time()
-				stay := Stay{Exclusive: r.Exclusive, Slot: share.Slot, Fence: share.Fence, From: time.Now(), Till: till}
+				hold := Hold(share, r.Exclusive)
 				if rand.N(4) > 0 {
-					if now := time.Now(); now.Before(till) {
-						stay.Till = now
-					}
+					hold.End = judge.At(min(hold.End.Earliest, int64(time.Since(epoch))))
 					_ = cl.Release(ctx, share.Claim)
-				} // otherwise the stay ends with its lease
-				mu.Lock()
-				stays = append(stays, stay)
-				mu.Unlock()
+				} // otherwise it ends with its lease
+				if hold.Begin.Latest < hold.End.Earliest {
+					mu.Lock()
+					holds = append(holds, hold)
+					mu.Unlock()
+				}
 			}
 		})
 	}
 	wg.Wait()
-	return stays
+	require.NoError(tb, judge.Holds(holds, c.Slots))
+	require.NotEmpty(tb, holds)
+	return len(holds)
 }
 
 type local struct {
@@ -135,8 +107,5 @@ func (l local) Acquire(ctx context.Context, r shared.Request, wait time.Duration
 func testCrowd(s *suite) {
 	crowd := Crowd{Clients: 8, Turns: 6, Slots: 3, TTL: s.ttl, Writers: true}
 	hasty := s.newLocker(s.ttl) // some lose the gate
-	stays := crowd.Run(s.Context(), s, func(int) Client { return local{hasty, s.store} })
-	_, wrong := Check(stays, crowd.Slots)
-	require.NoError(s, wrong)
-	assert.NotEmpty(s, stays)
+	crowd.Run(s.Context(), s, func(int) Client { return local{hasty, s.store} })
 }
