@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,8 +53,6 @@ func child(task string) int {
 	switch b := file.NewBackend(os.Getenv(childPath)); task {
 	case "contend":
 		return contend(ctx, b, act)
-	case "elect":
-		return elect(ctx, b, act)
 	case "freeze":
 		return freeze(ctx, b, act)
 	}
@@ -130,36 +127,6 @@ func freeze(ctx context.Context, b *file.Backend, act func(string, leader.Term))
 		return fail(err)
 	}
 	act(fmt.Sprint("won=", ok), b.Term())
-	return 0
-}
-
-// stoppable is the file that a member of an election makes when it is ready for SIGTERM.
-func stoppable(acts string, pid int) string { return fmt.Sprint(acts, ".", pid) }
-
-// elect takes part in an election, and acts every few milliseconds while it leads.
-func elect(ctx context.Context, b *file.Backend, act func(string, leader.Term)) int {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer stop()
-	if err := os.WriteFile(stoppable(os.Getenv(childActs), os.Getpid()), nil, 0o600); err != nil {
-		return fail(err)
-	}
-	e, err := leader.New(leader.Config{Name: "test", Backend: b, LeaseDuration: electLease})
-	if err != nil {
-		return fail(err)
-	}
-	err = e.Run(ctx, func(ctx context.Context) error {
-		term := leader.TermOfContext(ctx)
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for n := 0; ctx.Err() == nil || os.Getenv(childOff) != "" && n < 1000; n++ {
-			act("act", term)
-			<-tick.C
-		}
-		return nil
-	})
-	if err != nil {
-		return fail(err)
-	}
 	return 0
 }
 

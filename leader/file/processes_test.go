@@ -2,16 +2,12 @@ package file_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/leader"
-	"github.com/pglatch/pglatch/leader/file"
 )
 
 // contention starts eight processes that lead in turns.
@@ -73,122 +69,4 @@ func TestOfEightProcessesOneLeadsControl(t *testing.T) {
 	contention(t, acts, childOff+"=1") // each takes a lock of its own
 	await(t, acts, "two leaders", func(act) bool { return len(overlaps(actsOf(t, acts), false)) > 0 })
 	t.Log(overlaps(actsOf(t, acts), false)[0])
-}
-
-// electLease is that of the elections between processes.
-const electLease = time.Second
-
-// An election is held by eight processes.
-type election struct {
-	*testing.T
-	path, acts string
-	env        []string
-	nodes      map[string]process
-	stops      map[string]int // of a node that was stopped and went on
-	last       leader.Term
-}
-
-func newElection(t *testing.T, env ...string) *election {
-	t.Helper()
-	e := &election{T: t, path: newPath(t), acts: filepath.Join(t.TempDir(), "acts"), env: env, nodes: make(map[string]process), stops: make(map[string]int)}
-	for range 8 {
-		e.join()
-	}
-	return e
-}
-
-func (e *election) join() {
-	p := spawn(e.T, e.path, e.acts, "elect", e.env...)
-	e.nodes[p.pid] = p
-}
-
-// leader is the process that acted last.
-func (e *election) leader() process {
-	e.Helper()
-	await(e.T, e.acts, "a leader", func(act) bool { return true })
-	acts := actsOf(e.T, e.acts)
-	last := acts[len(acts)-1]
-	e.last = last.term
-	return e.nodes[last.pid]
-}
-
-// succeeded waits for an act of a later term.
-func (e *election) succeeded() {
-	e.Helper()
-	await(e.T, e.acts, "a leader after term "+e.last.String(), func(a act) bool { return a.term.Compare(e.last) > 0 })
-}
-
-// kill ends the leader, and another process takes its place.
-func (e *election) kill() {
-	e.Helper()
-	p := e.leader()
-	p.kill(e.T)
-	delete(e.nodes, p.pid)
-	e.join()
-	e.succeeded()
-}
-
-// stop stops the leader until another has acted, and lets both go on for a while.
-func (e *election) stop() {
-	e.Helper()
-	p := e.leader()
-	p.signal(e.T, syscall.SIGSTOP)
-	e.succeeded()
-	e.stops[p.pid]++
-	before := len(actsOf(e.T, e.acts))
-	p.signal(e.T, syscall.SIGCONT)
-	await(e.T, e.acts, "that work goes on", func(act) bool { return len(actsOf(e.T, e.acts)) > before+50 })
-}
-
-// faults are acts of a term after the first act of a later one. A process that was
-// stopped, or had to wait for a busy machine, may have looked at its context just
-// before: it has one for each stop, and one more.
-func (e *election) faults() (faults []string) {
-	last := leader.Term{}
-	stale := make(map[string]int)
-	for _, a := range actsOf(e.T, e.acts) {
-		if a.term.Compare(last) >= 0 {
-			last = a.term
-			continue
-		}
-		if stale[a.pid]++; stale[a.pid] > e.stops[a.pid]+1 {
-			faults = append(faults, fmt.Sprintf("%v after term %v", a, last))
-		}
-	}
-	return faults
-}
-
-func TestTheLeaderIsKilledAndStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("not in the short form of the tests")
-	}
-	t.Parallel()
-	e := newElection(t)
-	for range 3 {
-		e.kill()
-		e.stop()
-	}
-	require.Empty(t, e.faults())
-	e.leader()
-	t.Log("last term:", e.last)
-	for _, p := range e.nodes {
-		require.Eventually(t, func() bool {
-			_, err := os.Stat(stoppable(e.acts, p.Process.Pid))
-			return err == nil
-		}, patience, time.Millisecond)
-		p.signal(t, syscall.SIGTERM)
-	}
-	for _, p := range e.nodes {
-		require.NoError(t, p.Wait())
-	}
-	_, ok, err := file.NewBackend(e.path).Leader(t.Context())
-	require.NoError(t, err)
-	require.False(t, ok)
-}
-
-func TestTheLeaderIsKilledAndStoppedControl(t *testing.T) {
-	t.Parallel()
-	e := newElection(t, childOff+"=1") // work does not look at its context
-	e.stop()
-	await(t, e.acts, "work after the end of its term", func(act) bool { return len(e.faults()) > 0 })
 }
