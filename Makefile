@@ -11,7 +11,7 @@ TOOL   := $(GO) tool -modfile=tools/go.mod
 RACE   := $(shell command -v "$$($(GO) env CC)" >/dev/null 2>&1 && echo -race)
 VERSIONS := 14 15 16 17 18
 # Nested modules, separate because of their dependencies, the slowest first. tools/cmd/release/modules.go lists the published ones.
-NESTED := leader/kubernetes adapters/clientgolock lease/etcd adapters/riverlock integration/interop adapters/gooselock adapters/migratelock \
+NESTED := leader/kubernetes adapters/clientgolock lease/etcd cmd/pglatch-kubernetes cmd/pglatch-etcd adapters/riverlock integration/interop adapters/gooselock adapters/migratelock \
 	adapters/gocronlock adapters/cronlock observe/prometheus observe/otel tools middleware/echov5 middleware/ginv1 middleware/fiberv3 \
 	middleware/grpcv1 middleware/connectv1 examples/kubernetes integration/libraries
 # Nested modules that are tested without the race detector: their dependencies are large, and modules of this list share them. make test
@@ -155,7 +155,7 @@ fuzz: ## fuzz the decoders of keys, bodies and records, and the ledger of leases
 	$(GO) test -run '^$$' -fuzz FuzzStrict -fuzztime 20s ./lease/leaseserver
 	$(GO) test -run '^$$' -fuzz FuzzAnswers -fuzztime 20s ./lease/leasehttp
 	$(GO) test -run '^$$' -fuzz FuzzRecord -fuzztime 20s ./leader/file
-	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./internal/cli/leadercmd
+	$(GO) test -run '^$$' -fuzz FuzzReadIntervals -fuzztime 20s ./cmd/internal/leadercmd
 
 .PHONY: lint
 lint: ## lint and vet with the pinned linter, and look for sentences that are hard to read

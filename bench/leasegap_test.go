@@ -25,8 +25,7 @@ import (
 // server that all of them use, which restarts at once, and of etcd's leader.
 func BenchmarkLeaseGap(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "pglatch-etcd")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "./cmd/pglatch-etcd")
-	build.Dir = "../lease/etcd"
+	build := exec.CommandContext(b.Context(), "go", "build", "-C", "../cmd/pglatch-etcd", "-o", program, ".")
 	output, err := build.CombinedOutput()
 	require.NoError(b, err, "%s", output)
 

@@ -22,7 +22,7 @@ import (
 // patience bounds what a test waits for on a slow and busy machine.
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) { clitest.Main(m) }
+func TestMain(m *testing.M) { clitest.MainOf(m, "../cmd/pglatch") }
 
 // A language has a client and a worker that uses it.
 type language struct{ name, program, worker string }

@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/pglatch/pglatch/internal/cli"
+	"github.com/pglatch/pglatch/cmd/internal/cli"
 )
 
 func main() {

@@ -22,7 +22,7 @@ const patience = 60 * time.Second
 
 var agents = namespace.Must(1, "agent")
 
-func TestMain(m *testing.M) { clitest.Main(m) }
+func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }
 
 // open opens a Locker of the test's mode that is closed at the end of the test.
 func open(t *testing.T, config advisory.Config) *advisory.Locker {

@@ -22,7 +22,7 @@ import (
 // patience bounds what a test waits for on a slow and busy machine.
 const patience = 2 * time.Minute
 
-func TestMain(m *testing.M) { clitest.Main(m) }
+func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }
 
 // A pair is a primary and a standby that streams from it.
 type pair struct {

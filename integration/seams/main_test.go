@@ -12,4 +12,4 @@ import (
 // patience is how long a use may take.
 const patience = 60 * time.Second
 
-func TestMain(m *testing.M) { clitest.Main(m) }
+func TestMain(m *testing.M) { clitest.MainOf(m, "../../cmd/pglatch") }

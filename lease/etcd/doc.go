@@ -7,7 +7,7 @@
 //	defer store.Close()
 //	l, err := store.Acquire(ctx, lease.AcquireRequest{Name: "nightly-report", Holder: "worker-1", TTL: time.Minute})
 //
-// The program pglatch-etcd, in cmd, serves such a store to other languages: pglatch-etcd serve
+// The program pglatch-etcd serves such a store to other languages: pglatch-etcd serve
 // locks --store etcd://a:2379,b:2379,c:2379. Any number of these servers can share one cluster.
 //
 // # What it guarantees

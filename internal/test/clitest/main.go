@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pglatch/pglatch/internal/cli"
 	"github.com/pglatch/pglatch/internal/test/gobuild"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
@@ -20,11 +19,11 @@ const name = "pglatch"
 // Binary is the path of the program, while Main runs the tests.
 var Binary string
 
-// Main runs the tests of a package that runs the program, and exits. The program is the test's own
-// executable, so that no package has to link a second one.
-func Main(m *testing.M) {
+// Main runs the tests of a package of the commands, and exits. The program is the test's own executable,
+// so that the package need not link a second one. There, main is the program's main function.
+func Main(m *testing.M, main func() int) {
 	if filepath.Base(os.Args[0]) == name {
-		os.Exit(cli.Main(cli.Options{}))
+		os.Exit(main())
 	}
 	os.Exit(with(m, func() error {
 		self, err := os.Executable()
@@ -35,7 +34,7 @@ func Main(m *testing.M) {
 	}))
 }
 
-// MainOf is Main with the released form of the program: the package command, which MainOf builds.
+// MainOf is Main with the released form of the program. It builds the package in the directory command.
 func MainOf(m *testing.M, command string) {
 	os.Exit(with(m, func() error { return gobuild.Program(context.Background(), command, Binary) }))
 }

@@ -116,11 +116,7 @@ func (r *restricted) stand(t *testing.T, binary string) (cmd *exec.Cmd, resign i
 }
 
 func TestTheRoleOfDeployIsWhatAnElectionNeeds(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "pglatch-kubernetes")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "..", "-o", binary, "./cmd/pglatch-kubernetes")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	binary := command(t)
 	role := object[rbacv1.Role](t, "election.yaml", "Role")
 	clean := func(t *testing.T) {
 		t.Helper()

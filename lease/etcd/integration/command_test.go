@@ -28,8 +28,7 @@ import (
 func TestTheCommandServesACluster(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "pglatch-etcd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/pglatch-etcd")
-	build.Dir = ".."
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../cmd/pglatch-etcd", "-o", program, ".")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 

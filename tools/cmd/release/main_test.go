@@ -19,8 +19,24 @@ var day = time.Date(2026, 12, 24, 12, 0, 0, 0, time.UTC)
 
 const fixtureModule = "github.com/example/fixture"
 
-// fixture creates a repository with a library and a program, an adapter that needs the library, an
-// adapter that needs both, and tests of their own.
+// program says its version.
+const program = `package main
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	_ "github.com/example/fixture/thing"
+)
+
+func main() {
+	info, _ := debug.ReadBuildInfo()
+	fmt.Println("thing version", info.Main.Version)
+}
+`
+
+// fixture creates a repository with a library and a program, a program that is a module of its own, an adapter
+// that needs the library, an adapter that needs both, and tests of their own.
 func fixture(t *testing.T) *repository {
 	t.Helper()
 	r := &repository{dir: t.TempDir(), module: fixtureModule}
@@ -30,18 +46,9 @@ func fixture(t *testing.T) *repository {
 	write("go.mod", "module "+fixtureModule+"\n\ngo 1.26.0\n")
 	write("thing/thing.go", "package thing\n\nconst Name = \"thing\"\n")
 	write("internal/hidden/hidden.go", "package hidden\n")
-	write("cmd/thing/main.go", `package main
-
-import (
-	"fmt"
-	"runtime/debug"
-)
-
-func main() {
-	info, _ := debug.ReadBuildInfo()
-	fmt.Println("thing version", info.Main.Version)
-}
-`)
+	write("cmd/thing/main.go", program)
+	write("cmd/thing-two/go.mod", nested("cmd/thing-two", "../..", ""))
+	write("cmd/thing-two/main.go", program)
 	write("adapters/one/go.mod", nested("adapters/one", "../..", ""))
 	write("adapters/one/one.go", "package one\n\nimport \""+fixtureModule+"/thing\"\n\nconst Name = thing.Name\n")
 	write("adapters/two/go.mod", nested("adapters/two", "../..", "adapters/one"))
@@ -148,7 +155,7 @@ func TestARelease(t *testing.T) {
 	require.NoError(t, cut(t.Context(), r, "v0.1.0", day))
 
 	t.Run("has a tag for each published module, beside the branch", func(t *testing.T) {
-		assert.Equal(t, "adapters/one/v0.1.0\nadapters/two/v0.1.0\nv0.1.0", r.mustGit(t, "tag", "--list"))
+		assert.Equal(t, "adapters/one/v0.1.0\nadapters/two/v0.1.0\ncmd/thing-two/v0.1.0\nv0.1.0", r.mustGit(t, "tag", "--list"))
 		assert.Equal(t, first, r.mustGit(t, "rev-parse", "v0.1.0~2"))
 		assert.Equal(t, r.mustGit(t, "rev-parse", "HEAD"), r.mustGit(t, "rev-parse", "v0.1.0~1"))
 		assert.Equal(t, "main", r.mustGit(t, "branch", "--show-current"))
@@ -228,12 +235,14 @@ func TestAReleaseIsRefused(t *testing.T) {
 		otherDirs = append(otherDirs, "thing")
 		refused(t, r, "v0.1.0", "a program that imports")
 	})
-	t.Run("if its program does not tell the version", func(t *testing.T) {
-		r := fixture(t)
-		r.write(t, "cmd/thing/main.go", "package main\n\nfunc main() {}\n")
-		r.mustCommit(t, "a silent program")
-		refused(t, r, "v0.1.0", "--version says")
-	})
+	for _, dir := range []string{"cmd/thing", "cmd/thing-two"} {
+		t.Run("if the program "+dir+" does not tell the version", func(t *testing.T) {
+			r := fixture(t)
+			r.write(t, dir+"/main.go", "package main\n\nfunc main() {}\n")
+			r.mustCommit(t, "a silent program")
+			refused(t, r, "v0.1.0", "--version says")
+		})
+	}
 }
 
 func TestAReleaseThatWasNotPreparedCannotBeUsed(t *testing.T) {

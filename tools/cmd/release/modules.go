@@ -13,6 +13,7 @@ var (
 	publishedDirs = []string{
 		".",
 		"adapters/*",
+		"cmd/*",
 		"leader/kubernetes",
 		"lease/etcd",
 		"middleware/*",

@@ -106,12 +106,11 @@ func (o *outside) packages(ctx context.Context, dir string) (packages, programs 
 	}
 	for line := range strings.Lines(out) {
 		name, path, _ := strings.Cut(strings.TrimSpace(line), " ")
-		rest := strings.TrimPrefix(path, o.modulePath(dir)+"/")
 		switch {
 		case slices.Contains(strings.Split(path, "/"), "internal"):
 		case name != "main":
 			packages = append(packages, path)
-		case strings.HasPrefix(rest, "cmd/"):
+		case strings.HasPrefix(path, o.module+"/cmd/"):
 			programs = append(programs, path)
 		}
 	}

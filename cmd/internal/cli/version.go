@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+)
+
+// A Version identifies a build and its source.
+type Version struct {
+	Version  string `json:"version"` // of the module; "(devel)" for a build outside of it
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"` // of the revision
+	Modified bool   `json:"modified"`       // the tree had changes
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func buildVersion() Version {
+	v := Version{Version: "(devel)"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Go = info.GoVersion
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	var system, architecture string
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		case "GOOS":
+			system = s.Value
+		case "GOARCH":
+			architecture = s.Value
+		}
+	}
+	v.Platform = system + "/" + architecture
+	return v
+}
+
+func newVersion(app *program.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := buildVersion()
+			return app.Print(program.Output{Document: v, Text: program.Text(func(w *bytes.Buffer) {
+				revision := v.Revision
+				if v.Modified {
+					revision += " with changes"
+				}
+				fmt.Fprintln(w, strings.Join(strings.Fields(app.Program+" "+v.Version+" "+revision+" "+v.Go+" "+v.Platform), " "))
+			})})
+		},
+	}
+}

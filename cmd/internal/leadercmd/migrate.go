@@ -1,0 +1,63 @@
+package leadercmd
+
+import (
+	"bytes"
+	"cmp"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/leader/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+// NewMigrate returns the command migrate.
+func NewMigrate(app *program.App) *cobra.Command {
+	var (
+		e      postgresElection
+		show   bool
+		newEra bool
+	)
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Make the table that elections count their terms in",
+		Long: `Make the table that elections count their terms in, unless it is there, add the
+columns that one of an older version lacks, and say which it was. Candidates need
+SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
+tools.
+
+After the server was restored from a copy of before a promotion, or where its clock went
+back, run it with --new-era before candidates start: terms then go on above all that were
+counted. Other restores are noticed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			backend, err := e.backend(app, namespace.Pair(0, 0)) // all elections share one table
+			if err != nil {
+				return err
+			}
+			if show {
+				sql := postgres.Schema(e.table)
+				return app.Print(program.Output{
+					Document: map[string]string{"sql": sql},
+					Text:     program.Text(func(b *bytes.Buffer) { b.WriteString(sql + ";\n") }),
+				})
+			}
+			did, err := migration(cmd.Context(), app, cmp.Or(e.table, postgres.DefaultTable), backend.Migrate)
+			if err != nil {
+				return err
+			}
+			if newEra {
+				if did.NewEra, err = backend.NewEra(cmd.Context()); err != nil {
+					return program.Unavailable(cmd.Context(), err)
+				}
+				app.Logger().Info("a new era has begun", slog.String("table", e.table), slog.Int64("elections", did.NewEra))
+			}
+			return app.Print(did.output())
+		},
+	}
+	cmd.Flags().StringVar(&e.table, "table", postgres.DefaultTable, "`table` that counts the terms")
+	cmd.Flags().BoolVar(&newEra, "new-era", false, "raise the era of all elections of the table as well, after a restore that the server does not tell of")
+	cmd.Flags().BoolVar(&show, "show-sql", false, "print the SQL, connect to nothing")
+	return cmd
+}

@@ -1,0 +1,36 @@
+package leadercmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/introspect"
+)
+
+func newResign(app *program.App) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "resign KEY",
+		Short: "Ask the leader to let another node lead",
+		Long: `Ask the leader of an election on postgres to resign: its work is drained, then another
+candidate leads. A program that takes part allows it with Config.Answer.AllowResign, "pglatch
+leader run" with --allow-resign.
+
+With --to the other candidates stand back until the named one leads. A name that no candidate
+has is refused, and nobody resigns. If that candidate is there and does not answer, because it is
+stopped or cut off, any other may lead next, and the answer says so.
+
+Exit codes: 0 the leader accepted it, 3 nobody leads, 69 the leader does not answer (it is
+stopped, cut off, or no program that answers), 77 it refuses,
+64 somebody leads, and no candidate has the name of --to.`,
+		Example: "  pglatch leader resign 100:1\n  pglatch leader resign order/nightly --to web-3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return lookup.Request(cmd.Context(), app, args, introspect.Request{Kind: introspect.AskResign, To: to})
+		},
+	}
+	app.AddKeyFlags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "`node` that is to lead next, by its identity, if it can")
+	_ = cmd.RegisterFlagCompletionFunc("to", lookup.CompleteNode(app))
+	return cmd
+}

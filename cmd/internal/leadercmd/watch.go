@@ -1,0 +1,80 @@
+package leadercmd
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+)
+
+func newWatch(app *program.App, more []Backend) *cobra.Command {
+	var (
+		flags    electionFlags
+		interval time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "watch NAME",
+		Short: "Print who leads, and every change, until interrupted",
+		Long: `Print who leads, and every change, until interrupted. With --output json or jsonl
+each is a line. It looks every --interval: what begins and ends between two looks is
+not seen. While the backend cannot be reached it says so on stderr and goes on.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval <= 0 {
+				return program.UsageError("--interval is %v: use a positive duration", interval)
+			}
+			election, err := flags.election(app, cmd, args)
+			if err != nil {
+				return err
+			}
+			defer election.close()
+			return watch(cmd.Context(), app, election, interval)
+		},
+	}
+	flags.addFlags(app, cmd, more)
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	return cmd
+}
+
+// watch prints changes. It ends without an error when ctx ends. The first query must succeed.
+func watch(ctx context.Context, app *program.App, election *Election, interval time.Duration) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var last *leadership
+	for {
+		holder, ok, err := election.Backend.Leader(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && last == nil:
+			return program.Unavailable(ctx, err)
+		case err != nil:
+			app.Logger().Warn("looking for the leader failed", slog.Any("error", err))
+		default:
+			now := time.Now()
+			l := leadershipOf(election.Name, holder, ok)
+			l.Time = &now
+			if last == nil || !last.same(l) {
+				if err := printChange(app, l); err != nil {
+					return err
+				}
+				last = &l
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// printChange prints one change of a stream. For a stream, json is printed as lines.
+func printChange(app *program.App, l leadership) error {
+	if app.Format() == "json" {
+		return app.PrintLine(l)
+	}
+	return app.Print(l.output())
+}

@@ -1,0 +1,90 @@
+package leasecmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+// A forcedDocument is the lease that was ended.
+type forcedDocument struct {
+	document
+	LockDelayMS int64 `json:"lock_delay_ms"`
+}
+
+func newForceRelease(app *program.App) *cobra.Command {
+	var (
+		server  lockserver.ClientFlags
+		request leasehttp.ForceReleaseRequest
+	)
+	cmd := &cobra.Command{
+		Use:   "force-release NAME",
+		Short: "End the lease of another, as an admin",
+		Long: `End the lease of another, and print which it was. It takes a token with the right
+admin, and the server logs who did it, and why.
+
+What is ended is the lease that there is when the command begins, or that of
+--fencing-token; never one that comes after it. It does not stop the holder, which goes on until its next
+renewal is refused: let what the lock protects refuse its fencing token. If the
+holder asked for a lock delay, the lock is kept from everybody for it.
+
+Exit codes: 0 ended, 3 nobody has the lock, 69 server or its store unavailable or too
+busy, or the right is missing, 75 the lock is kept for a lock delay, 76 the lease is
+not the current one any more.`,
+		Example: "  pglatch lease force-release nightly-report --reason 'its host is gone'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := LockName(args)
+			if err != nil {
+				return err
+			}
+			if request.Name = name; request.Reason == "" {
+				return program.UsageError("give --reason, for the server's log")
+			}
+			client, err := server.Client(app, 0)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			ctx := cmd.Context()
+			ended, delay, err := client.ForceRelease(ctx, request)
+			if err != nil {
+				return freeOr(lockserver.Error(ctx, err), err)
+			}
+			return printForced(app, ended, delay)
+		},
+	}
+	f := cmd.Flags()
+	server.AddFlags(f)
+	f.StringVar(&request.Reason, "reason", "", "`text` that says why, for the server's log")
+	f.StringVar(&request.ID, "lease-id", "", "`id` of the lease that is to end")
+	f.Uint64Var(&request.Token, "fencing-token", 0, "of the lease that is to end (default: that of the current one)")
+	return cmd
+}
+
+// freeOr returns the error of exit code 3 if err means that the lock is free.
+func freeOr(other, err error) error {
+	stale, ok := errors.AsType[*lease.StaleError](err)
+	if ok && stale.Released || errors.Is(err, lease.ErrExpired) || errors.Is(err, lease.ErrNotFound) {
+		return &program.ExitError{Code: program.ExitFree, Err: err}
+	}
+	return other
+}
+
+func printForced(app *program.App, ended lease.Lease, delay time.Duration) error {
+	return app.Print(program.Output{Document: forcedDocument{newDocument(ended), delay.Milliseconds()}, Text: program.Text(func(w *bytes.Buffer) {
+		fmt.Fprintf(w, "ended the lease of %s on %s: fencing token %d, %v were left",
+			program.Printable(ended.Holder), program.Printable(ended.Name), ended.Token, ended.Remaining.Round(time.Millisecond))
+		if delay > 0 {
+			fmt.Fprintf(w, "; its lock delay keeps the lock for %v", delay.Round(time.Millisecond))
+		}
+		fmt.Fprintln(w)
+	})})
+}

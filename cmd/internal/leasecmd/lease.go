@@ -1,0 +1,130 @@
+// Package leasecmd contains the command lease, for leases of a lock server.
+package leasecmd
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/shared"
+)
+
+const help = `Take, keep and give back leases of a lock server ("pglatch serve locks").
+
+The server is that of --server or PGLATCH_LOCK_SERVER, else http://127.0.0.1:8080.
+Several that share a store can be given, with commas between: when one cannot be
+used, the next one is. The bearer token is in the file of --auth-token-file, or in
+PGLATCH_LOCK_TOKEN.
+
+A lease ends when it is released, or when its time is over. Its fencing token is
+greater than those of all leases of the lock before: hand it on with every write, and
+let the resource refuse a token lower than one that it has seen.
+
+With --slots n a lock has n holders at once; with --shared any number, and with
+--exclusive one that shares it with nobody. The lease is then of a slot: renew and release
+it by the name that acquire prints, such as gpu::slot::0002.
+
+Exit codes: 0 success, 3 nobody has the lock (get), 69 server or its store unavailable
+or too busy, 75 held by another, 76 the lease is not the current one any more.`
+
+// New returns the command lease.
+func New(app *program.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lease",
+		Short: "Take, keep and give back leases of a lock server",
+		Long:  help,
+	}
+	cmd.AddCommand(newAcquire(app), newRenew(app), newAdopt(app), newRelease(app), newGet(app), newList(app), newRun(app), newForceRelease(app))
+	return cmd
+}
+
+// LockName returns the single argument of most commands.
+func LockName(args []string) (string, error) {
+	if len(args) != 1 {
+		return "", program.UsageError("give one NAME of a lock")
+	}
+	if err := lease.ValidateName(args[0]); err != nil {
+		return "", program.UsageError("NAME: %w", err)
+	}
+	return args[0], nil
+}
+
+// terms are the flags for acquiring a lease.
+type terms struct {
+	sharing
+	owner     string
+	ttl       time.Duration
+	metadata  map[string]string
+	lockDelay time.Duration
+	minHold   time.Duration
+}
+
+const defaultLeaseTTL = 15 * time.Second
+
+func (t *terms) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&t.owner, "owner", "", "`name` of who asks (default: PGLATCH_LEASE_OWNER, else host name and process id)")
+	f.DurationVar(&t.ttl, "ttl", defaultLeaseTTL, "how long the lease lasts unless it is renewed")
+	f.StringToStringVar(&t.metadata, "metadata", nil, "`key=value` kept with the lease for people to see, repeatable")
+	f.DurationVar(&t.lockDelay, "lock-delay", 0, "keep the lock from others for this long if the lease expires")
+	t.sharing.addFlags(f)
+	f.DurationVar(&t.minHold, "min-hold", 0, "keep the lock from others for this long, also after a release")
+}
+
+// request returns the request; errors are usage errors.
+func (t *terms) request(app *program.App, name string) (lease.AcquireRequest, error) {
+	r := lease.AcquireRequest{
+		Name: name, Holder: ownerName(app, t.owner), TTL: t.ttl, Metadata: t.metadata, LockDelay: t.lockDelay, MinHold: t.minHold,
+	}
+	if err := r.Validate(); err != nil {
+		return r, &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	return r, nil
+}
+
+func ownerName(app *program.App, flag string) string {
+	if owner := cmp.Or(flag, app.Getenv("PGLATCH_LEASE_OWNER")); owner != "" {
+		return owner
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "-" + strconv.Itoa(os.Getppid()) // of the script: acquire, renew and release are separate processes
+}
+
+// A document has the field names of the server's own answers.
+type document struct {
+	Lock           string            `json:"lock"`
+	OwnerID        string            `json:"owner_id"`
+	LeaseID        string            `json:"lease_id,omitempty"`
+	FencingToken   uint64            `json:"fencing_token"`
+	AcquiredAt     time.Time         `json:"acquired_at,omitzero"`
+	ExpiresAt      time.Time         `json:"expires_at,omitzero"`
+	TTLRemainingMS int64             `json:"ttl_remaining_ms"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+	ShareOf        string            `json:"share_of,omitempty"`
+	Slot           int               `json:"slot,omitempty"`
+	Fence          uint64            `json:"fence,omitempty"`
+}
+
+func newDocument(l lease.Lease) document {
+	lock, slot, _ := shared.ParseName(l.Name)
+	return document{l.Name, l.Holder, l.ID, l.Token, l.AcquiredAt.UTC(), l.ExpiresAt.UTC(), l.Remaining.Milliseconds(), l.Metadata, lock, slot, 0}
+}
+
+func printLease(app *program.App, verb string, l lease.Lease, s shared.Share) error {
+	d := newDocument(l)
+	d.Fence = s.Fence
+	return app.Print(program.Output{Document: d, Text: program.Text(func(w *bytes.Buffer) {
+		fmt.Fprintf(w, "%s %s for %v: owner %s, lease id %s, fencing token %d%s\n",
+			verb, program.Printable(l.Name), l.Remaining.Round(time.Millisecond), program.Printable(l.Holder), program.Printable(l.ID), l.Token, describe(s))
+	})})
+}

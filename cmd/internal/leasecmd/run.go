@@ -1,0 +1,176 @@
+package leasecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/child"
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/cmd/internal/supervise"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/leasehttp"
+)
+
+const runHelp = `Run a command under a lease that heartbeats keep, and end with its exit code.
+
+The command runs in a process group of its own, as under "pglatch run". When the
+lease cannot be kept, the group is ended before the lease can expire: it gets
+--signal early enough for KILL, --kill-after later, to be in time. Nobody else can have
+the lock until then, if this machine goes on running. If it does not (it sleeps, or
+pglatch is stopped), the group is ended as soon as it does, which may be too late:
+against that, resources must check the fencing token.
+
+The lease is released when the command has ended.
+
+The command finds in its environment:
+  PGLATCH_LOCK_HELD=true, PGLATCH_LEASE_NAME, PGLATCH_LEASE_OWNER, PGLATCH_LEASE_ID and
+  PGLATCH_FENCING_TOKEN. PGLATCH_LOCK_TOKEN, with which it could take and release every
+  lock, is not there. With --slots, --shared and --exclusive PGLATCH_FENCE, which rises over all
+  holders of the lock, and PGLATCH_SLOT, 0 for the whole lock; PGLATCH_FENCING_TOKEN rises
+  over the leases of that slot then.
+
+A server that cannot be reached, or whose store cannot be used, is tried again as long
+as --wait says; without --wait for 30s at first, and without end while waiting in line.
+
+Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
+else has the lock, 76 the lease was lost, 130 or 143 a signal ended the wait for it,
+69 the server is unavailable, 125 the command was not started, 126 it is not
+executable, 127 it was not found.`
+
+// A runCommand is one use of the command lease run.
+type runCommand struct {
+	lockserver.ClientFlags
+	terms
+	child.Flags
+	nonblock     bool
+	wait         time.Duration
+	conflictCode int
+}
+
+func newRun(app *program.App) *cobra.Command {
+	var r runCommand
+	cmd := &cobra.Command{
+		Use:     "run NAME -- COMMAND [ARGUMENT...]",
+		Short:   "Run a command under a lease",
+		Long:    runHelp,
+		Example: "  pglatch lease run nightly-report -- ./report\n  pglatch lease run -n deploy --ttl 30s -c 'make deploy'\n  pglatch lease run --slots 3 gpu -- ./train",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.run(cmd, app, args)
+		},
+	}
+	f := cmd.Flags()
+	r.ClientFlags.AddFlags(f)
+	r.terms.addFlags(f)
+	r.Flags.AddFlags(f)
+	child.DescribeKillAfter(f, "ttl")
+	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
+	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time; also for a server that cannot be used (default: wait as long as it takes)")
+	f.IntVarP(&r.conflictCode, "conflict-exit-code", "E", program.ExitBusy, "exit `code` when somebody else has the lock")
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
+	return cmd
+}
+
+// fit returns the margin at the end of the lease in which the command is ended. If it leaves too
+// little time for renewals, the error names the flags.
+//
+//	├─ renewals ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
+//	0     context ends, --signal     KILL        gone      --ttl
+func (r *runCommand) fit(flags *pflag.FlagSet) (margin time.Duration, err error) {
+	if !flags.Changed("kill-after") {
+		r.KillAfter = child.DefaultKillAfter(r.ttl)
+	}
+	signals, clocks := max(r.ttl/child.SignalShare, child.ShortestSignals), r.ttl/child.ClockShare
+	margin = r.KillAfter + signals + clocks
+	if most := 2 * r.ttl / 3; margin > most && r.ttl >= lease.MinTTL {
+		return 0, program.UsageError("--kill-after %v + %v for the signals to act + %v for clocks of different rates = %v, which must be %v at most, two thirds of --ttl %v, "+
+			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --ttl", r.KillAfter, signals, clocks, margin, most, r.ttl)
+	}
+	return margin, nil
+}
+
+// run acquires the lease and runs the command under it.
+func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) error {
+	f := cmd.Flags()
+	margin, err := r.fit(f)
+	if err != nil {
+		return err
+	}
+	args, command, err := r.Command(cmd, app, args)
+	if err != nil {
+		return err
+	}
+	if len(command.Args) == 0 {
+		return program.UsageError("give the command to run after --, or with -c")
+	}
+	name, err := LockName(args)
+	if err != nil {
+		return err
+	}
+	request, err := r.request(app, name)
+	if err != nil {
+		return err
+	}
+	share, err := r.share(f)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.conflictCode < 0 || r.conflictCode > 255:
+		return program.UsageError("--conflict-exit-code is %d: use 0 to 255", r.conflictCode)
+	case r.wait < 0:
+		return program.UsageError("--wait is %v: use a positive duration, or 0s for one attempt", r.wait)
+	}
+	client, err := r.Client(app, margin)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := cmd.Context()
+	held, err := lockserver.Wait{Bounded: r.nonblock || f.Changed("wait"), Wait: r.wait}.Acquire(ctx, app, client, request, share)
+	switch {
+	case errors.Is(err, lease.ErrHeld) && ctx.Err() == nil:
+		return &program.ExitError{Code: r.conflictCode, Err: err}
+	case err != nil:
+		return lockserver.Error(ctx, err)
+	}
+	return r.runUnder(ctx, client, held, (r.ttl-margin)/3, command)
+}
+
+// runUnder runs the command and releases the lease when the command has ended. A signal does not
+// end the heartbeat: the command receives it, and ends in its own way.
+func (r *runCommand) runUnder(ctx context.Context, client *leasehttp.Client, held *leasehttp.Lease, interval time.Duration, command supervise.Command) error {
+	signals, stop := child.Listen(ctx)
+	defer stop()
+	release := func() error { return client.ReleaseOnce(context.WithoutCancel(ctx), held) }
+	if ctx.Err() != nil { // the last moment before the child receives the signals
+		return errors.Join(context.Cause(ctx), release())
+	}
+	work, _ := client.StartHeartbeat(context.WithoutCancel(ctx), held, leasehttp.HeartbeatOptions{Interval: interval})
+	command.Signals = signals
+	command.Env = child.WithoutLockToken(child.Env(append(append(variables(held.Claim()), shareVariables(held.Share())...), "PGLATCH_LOCK_HELD=true")...))
+	result, err := supervise.Run(work, command)
+	lost := context.Cause(work)
+	releaseErr := release()
+	start, notStarted := errors.AsType[*supervise.StartError](err)
+	switch {
+	case notStarted:
+		return &program.ExitError{Code: start.ExitCode, Err: err}
+	case result.Stopped || err != nil:
+		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was stopped: %w", lost)}
+	case errors.Is(releaseErr, lease.ErrStale), errors.Is(releaseErr, lease.ErrExpired), errors.Is(releaseErr, lease.ErrNotFound):
+		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, releaseErr)}
+	case releaseErr != nil:
+		command.Logger.Warn("the lease was not released: it ends when its time is over", slog.Any("error", releaseErr))
+	}
+	if result.ExitCode != 0 {
+		return &program.ExitError{Code: result.ExitCode}
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package lockcmd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/test/clitest"
+	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+var orders = namespace.Must(2, "order")
+
+// openLocker makes this process one that answers as the service billing.
+func openLocker(t *testing.T, dsn string, answer introspect.Config) *advisory.Locker {
+	t.Helper()
+	answer.Service = "billing"
+	l, err := advisory.Open(t.Context(), advisory.Config{DSN: dsn, ApplicationName: "billing-app", Answer: answer})
+	require.NoError(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// until runs the program until its output matches, and returns that. Its environment says
+// nothing of namespaces. A look waits half a second for the answers of processes: a busy process is late at times.
+func until(t *testing.T, dsn, pattern string, args ...string) string {
+	t.Helper()
+	match := regexp.MustCompile(pattern)
+	stdout, _, _ := untilGood(t, dsn, func(stdout, _ string, _ int) bool { return match.MatchString(stdout) }, args...)
+	return stdout
+}
+
+// untilCode is until for an exit code.
+func untilCode(t *testing.T, dsn string, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, _ = untilGood(t, dsn, func(_, _ string, code int) bool { return code == want }, args...)
+	return stdout, stderr
+}
+
+// untilGood is until for all that a program leaves behind.
+func untilGood(t *testing.T, dsn string, good func(stdout, stderr string, code int) bool, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	clitest.Eventually(t, func() bool {
+		stdout, stderr, code = clitest.Run(t, clitest.At(dsn), args...)
+		return good(stdout, stderr, code)
+	}, func() string { return fmt.Sprintf("%s: exit %d\n%s%s", args, code, stdout, stderr) })
+	return stdout, stderr, code
+}
+
+func TestTheListShowsWhatProcessesTellOfTextKeys(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	billing := openLocker(t, dsn, introspect.Config{})
+	key, err := orders.Text("o-9f3c")
+	require.NoError(t, err)
+	_, err = billing.With(advisory.Options{Label: "nightly"}).Acquire(t.Context(), key)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer func() { cancel(); waiting.Wait() }()
+	for range 3 { // one of them waits at the server
+		waiting.Go(func() { _, _ = billing.Acquire(ctx, key) })
+	}
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	me := fmt.Sprintf("billing@%s:%d", host, os.Getpid())
+	line := `(?m)^order/o-9f3c +exclusive +` + regexp.QuoteMeta(me) + ` +[\d.ms]+ +3 +[\d.ms]+ +\d+ +nightly$`
+	until(t, dsn, line, "ls")
+	until(t, dsn, line, "ls", "order/")
+	until(t, dsn, line, "ls", "order/o-9f3c")
+	until(t, dsn, line, "ls", "--app", "BILLING@", "--longer-than", "300ms", "--waiting")
+	assert.NotContains(t, until(t, dsn, "KEY", "ls", "order/o-9*", "--app", "shop"), "o-9")
+
+	text := until(t, dsn, "(?s)is held by "+regexp.QuoteMeta(me)+"(.*is waited for by "+regexp.QuoteMeta(me)+"){3}", "status", "order/o-9f3c") // a busy process can answer too late
+	assert.Contains(t, text, "order/o-9f3c is held by "+me+", backend ")
+	assert.Contains(t, text, "label nightly")
+	assert.Equal(t, 3, strings.Count(text, "is waited for by "+me), text)
+
+	child := clitest.Start(t, clitest.At(dsn), "run", "--namespace", "order=2", "order/o-9f3c", "--", "true")
+	until(t, dsn, `(?m)^order/o-9f3c .* 4 `, "ls")
+	child.Signal(syscall.SIGINT)
+	child.Wait()
+
+	for args, want := range map[string]string{
+		"ls agent/":       `unknown namespace "agent", and no process that answers uses it`,
+		"ls agent/1":      "say its number with --namespace",
+		"status agent/1":  "say its number with --namespace",
+		"try order/1":     "say its number with --namespace", // a lock is not taken by hearsay
+		"run order/1 -- ": "give the command",
+	} {
+		_, stderr, code := clitest.Run(t, clitest.At(dsn), strings.Fields(args)...)
+		assert.Equal(t, program.ExitUsage, code, args)
+		assert.Contains(t, stderr, want)
+	}
+}
+
+func TestASemaphoreWhoseSlotsAreTakenIsNotFree(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	for _, answers := range []bool{true, false} {
+		billing := openLocker(t, dsn, introspect.Config{Off: !answers})
+		key := orders.ID(map[bool]int64{true: 1, false: 2}[answers])
+		for range 2 {
+			_, err := billing.AcquireSlot(t.Context(), key, 2)
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = billing.AcquireSlot(ctx, key, 2) })
+		taken := map[bool]string{true: "2 of 2 slots taken", false: "2 slots taken"}[answers]
+		env := clitest.At(dsn, "PGLATCH_NAMESPACES=order=2")
+		clitest.Eventually(t, func() bool {
+			stdout, _, code := clitest.Run(t, env, "status", key.String())
+			return code == 0 && strings.Contains(stdout, key.String()+" is a semaphore: "+taken) && strings.Contains(stdout, "is waited for by")
+		}, func() string { return taken })
+		if answers {
+			until(t, dsn, `(?m)^order/1 +2 of 2 slots +billing@.* and 1 more +[\d.ms]+ +1 `, "ls")
+		}
+		cancel()
+		waiting.Wait()
+	}
+}
+
+func TestAHolderThatWasStoppedIsSilent(t *testing.T) {
+	pgtest.Long(t)
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	child := clitest.Start(t, clitest.At(dsn), "run", "--session-ttl", "1h", "--application-name", "stuck", "2:7", "-c", "echo runs; exec sleep 600")
+	child.Saying(&child.Stdout, "runs")
+	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
+	child.Signal(syscall.SIGSTOP)
+	text := until(t, dsn, `(?m)^2:7 +exclusive +stuck \(silent\)`, "ls")
+	assert.Contains(t, text, "silent: stuck, which listens on backend ")
+	until(t, dsn, "silent: its process does not answer", "status", "2:7")
+	text = until(t, dsn, `(?m)^warning holder-silent: stuck holds 1 key and has not answered for `, "ls", "--verdicts")
+	assert.Contains(t, text, "docs/incidents.md#holder-silent")
+	stdout, _, _ := clitest.Run(t, clitest.At(dsn), "ls", "--verdicts", "-o", "json")
+	verdicts := clitest.Decode[struct{ Verdicts []monitor.Verdict }](t, stdout).Verdicts
+	require.NotEmpty(t, verdicts)
+	assert.Equal(t, "holder-silent", verdicts[0].Name)
+	child.Signal(syscall.SIGCONT)
+	until(t, dsn, `(?m)^2:7 +exclusive +(pglatch|lockcmd.test)@\S+:`, "ls")
+}
+
+func TestHiddenEntitiesAreShownAsHidden(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	billing := openLocker(t, dsn, introspect.Config{HideEntities: true})
+	_, err := billing.With(advisory.Options{Label: "secret"}).Acquire(t.Context(), orders.ID(42))
+	require.NoError(t, err)
+	text := until(t, dsn, `(?m)^order/… +exclusive +billing@`, "ls")
+	assert.NotContains(t, text, "secret")
+	assert.NotContains(t, text, "42 ")
+	until(t, dsn, `held by billing@`, "status", "order/42") // who knows it may ask
+}
+
+// The caller waits on another session than the one that holds: PostgreSQL sees no cycle.
+func TestTreeNamesADeadlockAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	other := clitest.Connect(t, dsn, "other")
+	clitest.Execute(t, other, "SELECT pg_advisory_lock(2, 2)")
+	l := openLocker(t, dsn, introspect.Config{})
+	first, err := l.Acquire(t.Context(), orders.ID(1))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(first.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = l.Acquire(ctx, orders.ID(2))
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	until(t, dsn, `order/2 .* 1 `, "ls")
+	stdout, stderr, code := clitest.Run(t, clitest.At(dsn), "tree")
+	require.Zero(t, code, stderr)
+	assert.NotContains(t, stdout, "deadlock", "control: one waits for the other")
+
+	clitest.WaitFor(t, dsn, other, "SELECT pg_advisory_lock(2, 1)")
+	until(t, dsn, `critical deadlock order/\d, order/\d: Deadlock`, "tree")
+	var d struct{ Deadlocks []monitor.Verdict }
+	clitest.Eventually(t, func() bool { // between two wait steps, and before the process answers, no cycle is seen
+		stdout, _, _ = clitest.Run(t, clitest.At(dsn), "tree", "--json")
+		d = clitest.Decode[struct{ Deadlocks []monitor.Verdict }](t, stdout)
+		return len(d.Deadlocks) > 0
+	}, func() string { return stdout })
+	require.Len(t, d.Deadlocks, 1)
+	assert.Len(t, d.Deadlocks[0].Evidence, 2)
+}

@@ -1,0 +1,134 @@
+package lockcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/overview"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/introspect"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// A list is the output of ls.
+type list struct {
+	monitor.Snapshot
+	Keys   []*overview.Row     `json:"keys"`
+	Silent []introspect.Silent `json:"silent,omitempty"`
+	// Verdicts are the current problems with --verdicts, also for keys that are not shown.
+	Verdicts []monitor.Verdict `json:"verdicts,omitempty"`
+}
+
+// NewLs returns the command ls.
+func NewLs(app *program.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "ls [KEY|PREFIX]",
+		Short:      "List the keys that are locked: who holds them, since when, who waits",
+		SuggestFor: []string{"list", "locks", "ps"},
+		Long: `List the advisory locks of the database: one line for each key that is held or
+waited for, those of semaphores and elections too. A PREFIX ends with '/', ':' or '*'.
+
+Processes that use pglatch tell what PostgreSQL does not know: names, labels, since when a
+lock is held, who waits inside them and for how long. Of others there is what PostgreSQL
+shows: "≥" stands before times that may be longer. "silent" is a process that listens to
+questions and does not answer: it was stopped, or is cut off.
+
+With -o json the document is the one that the web monitor serves, and the lines of the
+table as "keys"; with -o jsonl each line is one lock of one session.`,
+		Example: `  pglatch ls                         # all keys
+  pglatch ls order/                  # those of a namespace
+  pglatch ls --longer-than 5m --sort wait
+  pglatch ls --verdicts              # and what is wrong
+  pglatch ls --app billing --waiting`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	f := addFilter(app, cmd, overview.ByKey)
+	verdicts := cmd.Flags().Bool("verdicts", false, "look for two seconds, and say what is wrong (docs/incidents.md); --longer-than says what is long")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		for _, text := range args {
+			if err := lookup.CheckSelection(app, text); err != nil {
+				return err
+			}
+		}
+		look := lookup.Once
+		if *verdicts {
+			look = func(ctx context.Context, app *program.App) (lookup.View, error) {
+				return lookup.Observed(ctx, app, f.longerThan)
+			}
+		}
+		v, err := look(cmd.Context(), app)
+		if err != nil {
+			return err
+		}
+		v.TellHidden(app)
+		var selected lookup.Selection
+		if len(args) == 1 {
+			if selected, err = v.Select(app, args[0]); err != nil {
+				return err
+			}
+		}
+		held := len(v.Locks)
+		rows := f.apply(&v, selected)
+		if len(rows) == 0 && app.Format() == "text" && !v.Server.Standby {
+			tellNone(app, held)
+		}
+		return errors.Join(app.Print(program.Output{
+			Document: list{v.Snapshot, rows, v.Answers.Silent, v.Verdicts}, Lines: program.Lines(v.Locks),
+			Text: program.Text(func(w *bytes.Buffer) { writeRows(app, w, rows, v) }),
+		}), v.Primary())
+	}
+	return cmd
+}
+
+// tellNone explains on stderr why the table is empty.
+func tellNone(app *program.App, held int) {
+	if held == 0 {
+		app.Logger().Info("no locks are held")
+		return
+	}
+	app.Logger().Info("locks are held, and none of them is shown: see the arguments", slog.Int("locks", held))
+}
+
+// writeRows writes keys as a table.
+func writeRows(app *program.App, w *bytes.Buffer, rows []*overview.Row, v lookup.View) {
+	t := app.NewTable(overview.Header()...)
+	for _, r := range rows {
+		colour := ""
+		switch {
+		case r.Silent():
+			colour = program.Red
+		case len(r.Waiters) > 0:
+			colour = program.Yellow
+		}
+		t.Add(colour, r.Cells()...)
+	}
+	t.WriteTo(w)
+	for _, s := range v.Answers.Silent {
+		fmt.Fprintf(w, "%s\n", app.Paint(program.Red, fmt.Sprintf("silent: %s, which listens on backend %d", program.Printable(s.ApplicationName), s.Session)))
+	}
+	for _, verdict := range v.Verdicts {
+		writeVerdict(app, w, verdict)
+	}
+}
+
+func writeVerdict(app *program.App, w *bytes.Buffer, v monitor.Verdict) {
+	colour := map[string]string{"critical": program.Red, "warning": program.Yellow}[v.Severity]
+	title := v.Severity + " " + v.Name
+	if v.Key != "" {
+		title += " " + v.Key
+	}
+	fmt.Fprintf(w, "\n%s: %s\n", app.Paint(colour, program.Printable(title)), program.Printable(v.Text))
+	for _, evidence := range v.Evidence {
+		fmt.Fprintf(w, "  %s\n", program.Printable(evidence))
+	}
+	fmt.Fprintf(w, "  → %s (%s)\n", program.Printable(v.Advice), v.Doc)
+}

@@ -1,0 +1,217 @@
+package lockcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/pglatch/pglatch/internal/session"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/cmd/internal/child"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/cmd/internal/supervise"
+)
+
+const runHelp = `Run a command while a lock is held, and end with its exit code.
+
+The command runs in a process group of its own. It gets the INT, TERM, HUP, QUIT,
+USR1 and USR2 that pglatch gets; a second INT kills the group. The lock is released
+when the command has ended. What it leaves behind in its group, such as a job in the
+background, is ended first; a daemon that is to stay must leave the group (setsid).
+
+When the lock is lost, the group gets --signal and, after --kill-after, KILL. If it is
+because nothing is heard of the server any more, both are over before --session-ttl is,
+when the server gives the lock to the next. If the server itself ended the session, the
+next holder need not wait for that. If pglatch is killed with KILL, the kernel kills
+the command (on Linux), but not the command's own children.
+
+The command finds in its environment:
+  PGLATCH_LOCK_HELD=true, PGLATCH_KEY, PGLATCH_BACKEND_PID,
+  PGLATCH_KEY1 and PGLATCH_KEY2 for a key that is a pair.
+
+Other people can ask for the lock (pglatch ask). With --on-ask=term the command gets TERM
+then, as if pglatch had got it.
+
+Exit codes: the command's own, or 128+n if signal n ended it; 75 (or -E) somebody
+else has the lock, 76 it was lost, 130 or 143 a signal ended the wait for it, 69 the
+database is unavailable, 77 it refuses the user or there is no such database,
+125 the command was not started, 126 it is not executable, 127 it was not found.`
+
+// A runCommand is one use of the command run.
+type runCommand struct {
+	taking
+	child.Flags
+	onLost string
+	onAsk  string
+}
+
+// NewRun returns the command run.
+func NewRun(app *program.App) *cobra.Command {
+	var r runCommand
+	cmd := &cobra.Command{
+		Use:        "run KEY -- COMMAND [ARGUMENT...]",
+		Short:      "Run a command under a lock",
+		SuggestFor: []string{"lock", "exec", "with"},
+		Long:       runHelp,
+		Example:    "  pglatch run 1:42 -- make deploy\n  pglatch run -n --namespace order=2 order/9f3c -c 'bill && ship'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return r.run(cmd, app, args)
+		},
+	}
+	app.AddKeyFlags(cmd)
+	r.addFlags(cmd)
+	return cmd
+}
+
+func (r *runCommand) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	r.taking.addFlags(f)
+	r.Flags.AddFlags(f)
+	child.DescribeKillAfter(f, "session-ttl")
+	f.BoolVarP(&r.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
+	f.DurationVarP(&r.wait, "wait", "w", 0, "fail if the lock does not come within this time, connecting included (default: wait as long as it takes)")
+	f.StringVar(&r.onLost, "on-lost", "kill", "what to do when the lock is lost: kill the command, or warn and let it go on")
+	f.StringVar(&r.onAsk, "on-ask", "ignore", `what to do when "pglatch ask" asks for the lock: ignore it, which says that it is refused, or send the command term`)
+	cmd.MarkFlagsMutuallyExclusive("nonblock", "wait")
+}
+
+// run takes the lock and runs the command under it.
+func (r *runCommand) run(cmd *cobra.Command, app *program.App, args []string) error {
+	if err := r.fit(cmd.Flags()); err != nil {
+		return err
+	}
+	args, command, err := r.Command(cmd, app, args)
+	if err != nil {
+		return err
+	}
+	if len(command.Args) == 0 {
+		return program.UsageError("give the command to run after --, or with -c")
+	}
+	key, err := app.Key(args)
+	if err != nil {
+		return err
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	if r.onLost != "kill" && r.onLost != "warn" {
+		return program.UsageError("--on-lost is %q: use kill or warn", r.onLost)
+	}
+	if r.onAsk != "ignore" && r.onAsk != "term" {
+		return program.UsageError("--on-ask is %q: use ignore or term", r.onAsk)
+	}
+	r.answer.AllowAsk = r.onAsk == "term"
+	r.nonblock = r.nonblock || r.wait == 0 && cmd.Flags().Changed("wait")
+	ctx := cmd.Context()
+	locker, err := openLocker(ctx, app, &r.taking)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	lock, err := take(ctx, app, &r.taking, locker, key)
+	if err != nil {
+		return err
+	}
+	return r.runUnder(ctx, lock, command)
+}
+
+// fit makes the lock's context end early enough that the command is gone when the server can grant
+// the lock to another. If that is impossible, the error names the flags.
+//
+//	├─ pings ──────┬─ --kill-after ─┬─ signals ─┬─ clocks ─┤
+//	0  context ends, --signal     KILL        gone   --session-ttl
+func (r *runCommand) fit(flags *pflag.FlagSet) error {
+	ttl := cmp.Or(r.sessionTTL, session.DefaultTTL)
+	signals, most := max(ttl/child.SignalShare, child.ShortestSignals), session.MaxLossDrain(ttl)
+	if !flags.Changed("kill-after") {
+		r.KillAfter = max(min(child.DefaultKillAfter(ttl), most-signals), 0)
+	}
+	if r.onLost == "warn" { // the command must continue
+		return nil
+	}
+	r.lossDrain = r.KillAfter + signals
+	if r.lossDrain > most && ttl >= session.MinTTL {
+		return program.UsageError("--kill-after %v + %v for the signals to act = %v, which must be %v at most with --session-ttl %v, "+
+			"or the command can go on when another has the lock: shorten --kill-after, or lengthen --session-ttl", r.KillAfter, signals, r.lossDrain, most, ttl)
+	}
+	return nil
+}
+
+// runUnder runs the command and releases the lock when the command has ended.
+func (r *runCommand) runUnder(ctx context.Context, lock *advisory.Lock, command supervise.Command) error {
+	signals, stop := child.Listen(ctx)
+	defer stop()
+	if r.onAsk == "term" {
+		var forget func()
+		signals, forget = termWhenAsked(signals, lock)
+		defer forget()
+	}
+	if ctx.Err() != nil { // the last moment before the child receives the signals
+		return errors.Join(context.Cause(ctx), lock.Release())
+	}
+	work := lock.Context()
+	if r.onLost == "warn" {
+		work = context.WithoutCancel(ctx)
+	}
+	command.Signals = signals
+	command.Env = lockEnv(lock)
+	result, err := supervise.Run(work, command)
+	lost := lock.Release()
+	start, notStarted := errors.AsType[*supervise.StartError](err)
+	switch {
+	case notStarted:
+		return &program.ExitError{Code: start.ExitCode, Err: err}
+	case err != nil:
+		return err // lost before the start
+	case result.Stopped:
+		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command was stopped: %w", context.Cause(work))}
+	case lost != nil && r.onLost == "kill":
+		return &program.ExitError{Code: program.ExitLost, Err: fmt.Errorf("the command had ended with code %d: %w", result.ExitCode, lost)}
+	case result.ExitCode != 0:
+		return &program.ExitError{Code: result.ExitCode}
+	}
+	return nil
+}
+
+// termWhenAsked adds to signals a TERM when a request for the lock arrives.
+func termWhenAsked(signals <-chan os.Signal, lock *advisory.Lock) (all <-chan os.Signal, forget func()) {
+	merged, done := make(chan os.Signal), make(chan struct{})
+	var merging sync.WaitGroup
+	merging.Go(func() {
+		asked := lock.Asked()
+		for {
+			var s os.Signal
+			select {
+			case s = <-signals:
+			case <-asked:
+				asked, s = nil, syscall.SIGTERM
+			case <-done:
+				return
+			}
+			select {
+			case merged <- s:
+			case <-done:
+				return
+			}
+		}
+	})
+	return merged, func() {
+		close(done)
+		merging.Wait()
+	}
+}
+
+// lockEnv is the environment of a command under a lock.
+func lockEnv(lock *advisory.Lock) []string {
+	env := append(child.KeyEnv(lock.Key()), "PGLATCH_BACKEND_PID="+strconv.FormatUint(uint64(lock.PID()), 10))
+	return child.Env(env...)
+}

@@ -1,0 +1,80 @@
+package lockcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+)
+
+// A tryDocument reports that the lock was acquired.
+type tryDocument struct {
+	Key        string `json:"key"`
+	Shared     bool   `json:"shared"`
+	BackendPID uint32 `json:"backend_pid"`
+}
+
+// NewTry returns the command try.
+func NewTry(app *program.App) *cobra.Command {
+	t := taking{nonblock: true}
+	var hold time.Duration
+	cmd := &cobra.Command{
+		Use:        "try KEY",
+		Aliases:    []string{"acquire"},
+		Short:      "Take a lock if it is free, and give it back",
+		SuggestFor: []string{"trylock"},
+		Long: `Take a lock if it is free, say so on stdout, and give it back: at once, or with
+--hold after a time or at the first SIGINT or SIGTERM.
+
+Exit codes: 0 the lock was acquired, 75 (or -E) somebody else has it, 76 it was
+lost while it was held, 69 the database is unavailable, 77 it refuses the user or
+there is no such database.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if hold < 0 {
+				return program.UsageError("--hold is %v: use a positive duration", hold)
+			}
+			return try(cmd.Context(), app, args, &t, hold)
+		},
+	}
+	app.AddKeyFlags(cmd)
+	t.addFlags(cmd.Flags())
+	cmd.Flags().DurationVar(&hold, "hold", 0, "keep the lock for this long")
+	return cmd
+}
+
+func try(ctx context.Context, app *program.App, args []string, t *taking, hold time.Duration) error {
+	key, err := app.Key(args)
+	if err != nil {
+		return err
+	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	locker, err := openLocker(ctx, app, t)
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	lock, err := take(ctx, app, t, locker, key)
+	if err != nil {
+		return err
+	}
+	d := tryDocument{Key: key.String(), Shared: lock.Shared(), BackendPID: lock.PID()}
+	err = app.Print(program.Output{Document: d, Text: func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "acquired %s (backend %d)\n", program.Printable(d.Key), d.BackendPID)
+		return err
+	}})
+	if err == nil {
+		select {
+		case <-time.After(hold):
+		case <-ctx.Done():
+		case <-lock.Lost():
+		}
+	}
+	return errors.Join(err, lock.Release())
+}

@@ -1,0 +1,168 @@
+package lockcmd
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/gdamore/tcell/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/lookup"
+	"github.com/pglatch/pglatch/cmd/internal/overview"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/cmd/internal/watchui"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+const minInterval = 250 * time.Millisecond
+
+// A watcher shows the locks repeatedly.
+type watcher struct {
+	app      *program.App
+	filter   *filter
+	interval time.Duration
+	rows     int
+}
+
+// NewWatch returns the command watch.
+func NewWatch(app *program.App) *cobra.Command {
+	w := &watcher{app: app}
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Show the locks live",
+		Long: `Show the keys that are locked live, on a terminal, one line for each, as ls does. The
+keys: arrows, page up and down move, enter opens a key and esc leaves it, s sorts by the
+next order, / filters by a part of a key, a name or a label, q and Ctrl-C quit.
+
+Without a terminal, and with -o json or jsonl, it writes a line of JSON for each change of
+one session's lock: first what there is, then what is "held", "waiting", "released" or "gone" (a
+waiter that did not get the lock). Locks taken and released between two looks are not
+seen. When the database stops answering, watch says so and tries on. SIGINT or SIGTERM ends it
+with exit code 0.`,
+		Example: "  pglatch watch\n  pglatch watch --waiting --sort wait\n  pglatch watch -o jsonl | jq -c 'select(.change==\"waiting\")'",
+		Args:    cobra.NoArgs,
+		RunE:    w.run,
+	}
+	w.filter = addFilter(app, cmd, overview.ByTrouble)
+	cmd.Flags().DurationVar(&w.interval, "interval", time.Second, "time between two looks, at least 250ms")
+	cmd.Flags().IntVar(&w.rows, "rows", 0, "most keys to show on a terminal (default: all)")
+	return cmd
+}
+
+func (w *watcher) run(cmd *cobra.Command, _ []string) error {
+	switch {
+	case w.interval < minInterval:
+		return program.UsageError("--interval is %v: use 250ms or more", w.interval)
+	case w.rows < 1 && cmd.Flags().Changed("rows"):
+		return program.UsageError("--rows is %d: use 1 or more", w.rows)
+	}
+	if err := w.filter.check(); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if w.app.Format() == "text" && w.app.Terminal() && w.app.Getenv("TERM") != "dumb" {
+		// Negotiation is not needed, and the terminal's driver knows the size: tmux 3.3 answers such a query with width
+		// and height exchanged. Only Windows needs it, for its keys.
+		if screen, err := tcell.NewScreen(tcell.OptNegotiation(runtime.GOOS == "windows")); err == nil {
+			return w.onScreen(ctx, screen)
+		}
+	}
+	return w.writeChanges(ctx)
+}
+
+// onScreen shows the keys until the user quits. Nothing is logged meanwhile.
+func (w *watcher) onScreen(ctx context.Context, screen tcell.Screen) error {
+	looker, err := lookup.Open(w.app, nil, 0)
+	if err != nil {
+		return err
+	}
+	defer looker.Close()
+	first := w.look(ctx, looker)
+	if first.Err != nil {
+		return interrupted(ctx, first.Err)
+	}
+	ctx, quit := context.WithCancel(ctx)
+	data, ended := make(chan watchui.Data, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.feed(ctx, looker, data)
+	}()
+	defer func() { quit(); <-ended }()
+	m := &watchui.Model{Interval: w.interval, Sort: w.filter.sort, Most: w.rows}
+	m.Show(first)
+	return watchui.Run(ctx, m, screen, w.app.Colored(), data)
+}
+
+// feed queries repeatedly.
+func (w *watcher) feed(ctx context.Context, looker *lookup.Looker, data chan<- watchui.Data) {
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		select {
+		case data <- w.look(ctx, looker):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watcher) look(ctx context.Context, looker *lookup.Looker) watchui.Data {
+	v, err := looker.Judge(ctx)
+	if err != nil {
+		return watchui.Data{Err: err}
+	}
+	d := watchui.Data{Verdicts: v.Verdicts, Database: v.Server.Database, At: v.Server.Now, Rows: w.filter.apply(&v, lookup.Selection{})}
+	for _, s := range v.Answers.Silent {
+		d.Silent = append(d.Silent, s.ApplicationName)
+	}
+	return d
+}
+
+// writeChanges writes a line for each change. Only the first failure of the database is an error.
+func (w *watcher) writeChanges(ctx context.Context) error {
+	looker, err := lookup.Open(w.app, w.app.Logger(), 0)
+	if err != nil {
+		return err
+	}
+	defer looker.Close()
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	var before monitor.Snapshot
+	for first := true; ; first = false {
+		v, err := looker.Look(ctx)
+		switch {
+		case err != nil && first:
+			return interrupted(ctx, err)
+		case err != nil:
+			w.app.Logger().Debug("nothing was seen", slog.Any("error", err)) // the monitor logs when a failure begins and ends
+		default:
+			w.filter.apply(&v, lookup.Selection{})
+			for _, c := range changes(before, v.Snapshot) {
+				if err := w.app.PrintLine(c); err != nil {
+					return err
+				}
+			}
+			before = v.Snapshot
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// interrupted returns err, unless ctx ended: that is the requested end.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil
+}

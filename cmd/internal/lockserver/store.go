@@ -1,0 +1,179 @@
+package lockserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease"
+	"github.com/pglatch/pglatch/lease/postgres"
+	"github.com/pglatch/pglatch/lease/sqlite"
+)
+
+// StoreFlags are the flags that select the store of the leases.
+type StoreFlags struct {
+	Store      string
+	durability string
+	maxConns   int32
+	more       []StoreKind
+}
+
+// A StoreKind is a kind of store for --store, in addition to those of every program.
+type StoreKind struct {
+	Scheme string // of its URL
+	Usage  string // how to write it
+
+	// Open opens the store that --store names. Errors quote no password.
+	Open func(ctx context.Context, app *program.App, url string) (*OpenStore, error)
+}
+
+// etcdScheme is the scheme of stores that only a separate program has.
+const etcdScheme = "etcd"
+
+// AddFlags adds the flags.
+func (s *StoreFlags) AddFlags(f *pflag.FlagSet, more []StoreKind) {
+	s.more = more
+	f.StringVar(&s.Store, "store", "", "`where` leases are kept: "+strings.Join(s.usages(), ", ")+" or postgres (the database of --database-url)")
+	f.StringVar(&s.durability, "durability", "durable", "what an answer survives on SQLite: durable (a power failure) or relaxed (the end of the process)")
+	f.Int32Var(&s.maxConns, "max-conns", 16, "connections to PostgreSQL at most")
+}
+
+func (s *StoreFlags) usages() []string {
+	all := []string{"sqlite:FILE", "postgres://…"}
+	for _, k := range s.more {
+		all = append(all, k.Usage)
+	}
+	return all
+}
+
+// An OpenStore is a store to be closed. The store is a field and not embedded. Embedding would hide
+// the methods that leaseserver looks for in addition to lease.Store: its health and the hand-over
+// of a lock.
+type OpenStore struct {
+	Store lease.Store
+	Name  string // for people
+	Close func() error
+}
+
+// Open opens the store; file is the SQLite file if --store is not given.
+func (s *StoreFlags) Open(ctx context.Context, app *program.App, file string) (*OpenStore, error) {
+	kind, rest, _ := strings.Cut(s.Store, ":")
+	switch s.durability {
+	case "durable", "relaxed":
+	default:
+		return nil, program.UsageError("--durability is %q: use durable or relaxed", s.durability)
+	}
+	for _, k := range s.more {
+		if kind != k.Scheme {
+			continue
+		}
+		if s.durability == "relaxed" {
+			return nil, program.UsageError("--durability relaxed is for SQLite")
+		}
+		return k.Open(ctx, app, s.Store)
+	}
+	switch {
+	case s.Store == "":
+	case kind == etcdScheme:
+		return nil, program.UsageError("--store %s: is not in this program: use pglatch-etcd, of the module github.com/pglatch/pglatch/cmd/pglatch-etcd", kind)
+	case kind == "sqlite" && rest != "":
+		var err error
+		if file, err = sqliteFile(rest); err != nil {
+			return nil, err
+		}
+	case s.Store == "postgres":
+		return s.openPostgres(ctx, app)
+	case kind == "postgres" || kind == "postgresql":
+		app.UseDatabase(s.Store, "--store")
+		return s.openPostgres(ctx, app)
+	default: // it may contain a password
+		return nil, program.UsageError("--store is none of %s and postgres", strings.Join(s.usages(), ", "))
+	}
+	return s.openSQLite(ctx, app, file)
+}
+
+// sqliteFile returns the file that sqlite:REST names. It refuses a form that other programs read as
+// a host or as no file at all: the file would be in an unexpected place.
+func sqliteFile(rest string) (string, error) {
+	switch {
+	case rest == ":memory:" || strings.HasPrefix(rest, "file:"):
+		return "", program.UsageError("--store sqlite:%s is no file: a store is kept in one, as sqlite:locks.db or sqlite:/var/lib/pglatch/locks.db", rest)
+	case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
+		name := strings.TrimPrefix(rest, "//")
+		return "", program.UsageError("--store sqlite:%s has a host: say sqlite:%s for a file here, or sqlite:///%s for one at the root", rest, name, name)
+	}
+	return rest, nil
+}
+
+func (s *StoreFlags) openSQLite(ctx context.Context, app *program.App, file string) (*OpenStore, error) {
+	config := sqlite.Config{Logger: app.Logger()}
+	if s.durability == "relaxed" {
+		config.Durability = sqlite.Relaxed
+	}
+	store, err := sqlite.Open(ctx, file, config)
+	if err != nil {
+		return nil, program.Unavailable(ctx, err)
+	}
+	return &OpenStore{store, "sqlite:" + file, store.Close}, nil
+}
+
+func (s *StoreFlags) openPostgres(ctx context.Context, app *program.App) (*OpenStore, error) {
+	if s.durability == "relaxed" {
+		return nil, program.UsageError("--durability relaxed is for SQLite: PostgreSQL has synchronous_commit, a setting of the database or the role")
+	}
+	cc, err := app.ConnConfig()
+	if err != nil {
+		return nil, err
+	}
+	if s.maxConns < 1 {
+		return nil, program.UsageError("--max-conns is %d: use 1 or more", s.maxConns)
+	}
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, program.UsageError("the PG* variables: %w", err)
+	}
+	config.ConnConfig, config.MaxConns = program.Unprepared(cc), s.maxConns
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, program.Unavailable(ctx, err)
+	}
+	store, err := postgres.New(postgres.Config{Pool: pool})
+	if err == nil {
+		err = store.Migrate(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, program.Unavailable(ctx, err)
+	}
+	return &OpenStore{store, program.Target(cc), func() error {
+		pool.Close()
+		return nil
+	}}, nil
+}
+
+// StateFile is the default SQLite file of a server: locks.db in the directory that systemd created
+// for a service. Otherwise it is in pglatch's own directory below the user's state directory (XDG
+// Base Directory Specification).
+func StateFile(app *program.App) (string, error) {
+	dir, _, _ := strings.Cut(app.Getenv("STATE_DIRECTORY"), ":") // systemd.exec(5)
+	if dir == "" {
+		base := app.Getenv("XDG_STATE_HOME")
+		if home := app.Getenv("HOME"); base == "" && home != "" {
+			base = filepath.Join(home, ".local", "state")
+		}
+		if !filepath.IsAbs(base) {
+			return "", program.UsageError("there is no directory for the locks' file: say with --store sqlite:FILE where to keep it")
+		}
+		dir = filepath.Join(base, "pglatch")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("a directory for the locks' file: %w", err)}
+	}
+	return filepath.Join(dir, "locks.db"), nil
+}

@@ -1,0 +1,114 @@
+package servecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/monitor"
+)
+
+const monitorHelp = `Serve the page for incidents by HTTP until interrupted: which keys are held since
+when, who waits, who waits for whom, elections, what happened in the last hour,
+and what is wrong, with advice (docs/incidents.md).
+
+  /            the page
+  /verdicts    what is wrong, as JSON
+  /metrics     the gauge pglatch_verdict for Prometheus
+  /api/advisory-locks   the list of locks, as JSON
+
+It answers only clients on the same machine, so --listen is a loopback address: to
+look from elsewhere, forward a port (ssh -L), or mount monitor.Page in a program
+that knows its users. It changes nothing. It looks each --record also while nobody
+does, so that the past is known.
+
+Exit codes: 0 after an interrupt, 69 the address cannot be used. A database that is
+away is said on the page.`
+
+// A monitorCommand is one use of the command serve monitor.
+type monitorCommand struct {
+	listen       string
+	record, long time.Duration
+	noQuestions  bool
+}
+
+func newMonitor(app *program.App) *cobra.Command {
+	var s monitorCommand
+	cmd := &cobra.Command{
+		Use:     "monitor",
+		Short:   "Serve a page to keep open during an incident",
+		Long:    monitorHelp,
+		Example: "  pglatch serve monitor\n  pglatch serve monitor --listen 127.0.0.1:9000 --record 5s",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd.Context(), app)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8081", "loopback `address` to serve at")
+	f.DurationVar(&s.record, "record", 2*time.Second, "how often to look while nobody does; 0 = never")
+	f.DurationVar(&s.long, "long-hold", 5*time.Minute, "from when on a lock that is held is told")
+	f.BoolVar(&s.noQuestions, "no-questions", false, "do not ask the processes that hold locks (NOTIFY)")
+	return cmd
+}
+
+func (s *monitorCommand) run(ctx context.Context, app *program.App) (err error) {
+	switch {
+	case s.record < 0:
+		return program.UsageError("--record is %v: use a positive duration, or 0", s.record)
+	case s.long <= 0:
+		return program.UsageError("--long-hold is %v: use a positive duration", s.long)
+	}
+	cc, err := app.ConnConfig()
+	if err != nil {
+		return err
+	}
+	m, err := monitor.Open(monitor.Config{
+		ConnConfig: cc, Namespaces: app.Namespaces(), Record: s.record, LongHold: s.long, NoQuestions: s.noQuestions, Logger: app.Logger(),
+	})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		return errors.Join(program.UsageError("--listen is %s, which others can reach, and nobody else is let in: use a loopback address", s.listen), listener.Close())
+	}
+	app.Logger().Info("serving", slog.String("address", listener.Addr().String()), slog.String("page", "http://"+listener.Addr().String()+"/"))
+	return serveUntil(ctx, listener, handler(m))
+}
+
+// handler serves the page, and the list at its path.
+func handler(m *monitor.Monitor) http.Handler {
+	page, list := m.Page(), m.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, monitor.Path) {
+			list.ServeHTTP(w, r)
+			return
+		}
+		page.ServeHTTP(w, r)
+	})
+}
+
+// serveUntil serves until ctx ends, and then ends current requests: viewers reconnect
+// automatically.
+func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); ctx.Err() == nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}

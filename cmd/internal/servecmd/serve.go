@@ -1,0 +1,224 @@
+// Package servecmd contains the command serve.
+package servecmd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease/leaseserver"
+)
+
+// New returns the command serve, with its own stores and the given ones.
+func New(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve locks to programs of all languages, or a page about locks to people",
+	}
+	cmd.AddCommand(newLocks(app, stores), newMonitor(app))
+	return cmd
+}
+
+const locksHelp = `Serve leases of locks, with fencing tokens, by HTTP until interrupted:
+
+  POST /v1/locks/{lock}/acquire, /renew and /release, GET /v1/locks/{lock} and
+  /v1/locks, /v1/openapi.json, /metrics, /healthz, /readyz
+
+Leases are kept in a SQLite file unless --store says otherwise: locks.db in
+$STATE_DIRECTORY (which systemd sets), else in pglatch/ in $XDG_STATE_HOME, else in
+~/.local/state/pglatch. Only one server can have a file; any number of servers
+can have one PostgreSQL, in whose schema pglatch_lease they make their tables, or,
+of the program pglatch-etcd, one etcd cluster.
+
+Without --auth-token-file the server answers only clients on the same machine. At
+--listen unix:/run/pglatch/locks.sock it answers whoever can write to that file, which
+is nobody but its owner unless --socket-mode says so. On an
+address that is not loopback it needs tokens and TLS, or else the flag that says
+that it is to do without. The file of tokens has one a line, of 16 bytes at least, and
+after it what it is good for, unless that is everything:
+
+  TOKEN [right=admin|hold|read|metrics] [prefix=jobs/] [name=ops]
+
+Each right includes those after it: to end the leases of others, and to see their ids;
+to acquire, renew and release; to see who has which lock; to
+see /metrics. The name is for the log of what admins do. What follows # at the beginning of a word says nothing.
+
+The file of --ttl-policy-file says, one a line, what TTLs leases may have on locks whose
+names begin with a prefix, and which one requests without a TTL get. The longest prefix
+counts. What is outside is refused, a renewal too:
+
+  [prefix=jobs/] [min=1s] [max=10m] [default=30s]
+
+With --tls-client-ca, clients need a certificate of one of its authorities. Its line in the file
+of tokens has cert-cn:NAME, of the common name of its subject, or cert-san:NAME, of a DNS
+name, IP address, URI or email address, in the place of TOKEN; * is any name. The first
+line that fits counts. A client that sends a token has the rights of that.
+
+On SIGHUP the files of tokens, policies, certificate and authorities are read again; if one is not
+valid, what was is kept.
+
+Exit codes: 0 after an interrupt, when all requests under way were answered, 69 the
+store or the address cannot be used.`
+
+// A locksCommand is one use of the command serve locks.
+type locksCommand struct {
+	lockserver.StoreFlags
+	limits              limits
+	listen, socketMode  string
+	tokenFile, ttlFile  string
+	certificate, key    string
+	clientCA            string
+	noAuth, noTLS       bool
+	sweepEvery, retains time.Duration
+	shutdown            time.Duration
+	pair                atomic.Pointer[tls.Certificate]
+	verifying           atomic.Pointer[tls.Config] // of client certificates
+}
+
+func newLocks(app *program.App, stores []lockserver.StoreKind) *cobra.Command {
+	var s locksCommand
+	cmd := &cobra.Command{
+		Use:     "locks",
+		Short:   "Serve leases with fencing tokens by HTTP",
+		Long:    locksHelp,
+		Example: "  pglatch serve locks\n  pglatch serve locks --store postgres://localhost/app --listen :8443 --tls-cert c.pem --tls-key k.pem --auth-token-file tokens",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.run(cmd.Context(), app)
+		},
+	}
+	s.addFlags(cmd.Flags(), stores)
+	return cmd
+}
+
+const defaultSocketMode = "0600"
+
+func (s *locksCommand) addFlags(f *pflag.FlagSet, stores []lockserver.StoreKind) {
+	s.StoreFlags.AddFlags(f, stores)
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve at, or unix:/path of a socket")
+	f.StringVar(&s.socketMode, "socket-mode", defaultSocketMode, "file `mode` of the socket: who can write to it can connect")
+	f.StringVar(&s.tokenFile, "auth-token-file", "", "`file` of the bearer tokens that clients send")
+	f.StringVar(&s.ttlFile, "ttl-policy-file", "", "`file` of what TTLs leases may have, by the names of their locks")
+	f.StringVar(&s.certificate, "tls-cert", "", "`file` of the certificate chain in PEM")
+	f.StringVar(&s.key, "tls-key", "", "`file` of its key")
+	f.StringVar(&s.clientCA, "tls-client-ca", "", "`file` of the certificates in PEM that vouch for those of clients: only clients with one are answered")
+	f.BoolVar(&s.noAuth, "insecure-no-auth", false, "DANGER: let everybody who can reach the address take and release every lock, and read along")
+	f.BoolVar(&s.noTLS, "insecure-no-tls", false, "DANGER: let tokens pass in clear text where the address is not loopback")
+	f.DurationVar(&s.sweepEvery, "sweep-interval", leaseserver.DefaultSweepInterval, "how often to look for expired leases, for metrics and to forget old ones")
+	f.DurationVar(&s.retains, "retention", time.Hour, "how long an ended lease can be asked about")
+	s.limits.addFlags(f)
+	f.DurationVar(&s.shutdown, "shutdown-timeout", leaseserver.DefaultShutdownTimeout, "how long requests under way may take after an interrupt")
+}
+
+func (s *locksCommand) run(ctx context.Context, app *program.App) (err error) {
+	config := leaseserver.Config{
+		AllowInsecure: s.noAuth || s.noTLS, SweepInterval: s.sweepEvery, Retention: s.retains, ShutdownTimeout: s.shutdown, Logger: app.Logger(),
+	}
+	if config.Tokens, err = lockserver.ReadTokens("--auth-token-file", s.tokenFile); err != nil {
+		return err
+	}
+	if config.TTLPolicies, err = lockserver.ReadTTLPolicies("--ttl-policy-file", s.ttlFile); err != nil {
+		return err
+	}
+	if config.TLS, err = s.tls(); err != nil {
+		return err
+	}
+	if err := s.limits.set(&config); err != nil {
+		return err
+	}
+	switch {
+	case s.sweepEvery <= 0:
+		return program.UsageError("--sweep-interval is %v: use a positive duration", s.sweepEvery)
+	case s.retains <= 0:
+		return program.UsageError("--retention is %v: use a positive duration", s.retains)
+	case s.shutdown <= 0:
+		return program.UsageError("--shutdown-timeout is %v: use a positive duration", s.shutdown)
+	case s.clientCA != "" && config.TLS == nil:
+		return program.UsageError("--tls-client-ca is for TLS: give --tls-cert and --tls-key")
+	case s.clientCA != "" && config.Tokens == nil:
+		return program.UsageError("--tls-client-ca: say what certificates are good for in --auth-token-file, such as cert-cn:worker right=hold")
+	case s.noAuth && config.Tokens != nil:
+		return program.UsageError("--insecure-no-auth lets everybody in: give it, or --auth-token-file")
+	case s.noTLS && !s.noAuth && config.Tokens == nil:
+		return program.UsageError("--insecure-no-tls is for tokens in clear text: give them with --auth-token-file")
+	}
+	socket, err := s.socket()
+	if err != nil {
+		return err
+	}
+	file := ""
+	if s.Store == "" {
+		if file, err = lockserver.StateFile(app); err != nil {
+			return err
+		}
+	}
+	opened, err := s.Open(ctx, app, file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	config.Store = opened.Store
+	server, err := leaseserver.New(config)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUsage, Err: err}
+	}
+	listener, free, err := s.listenAt(ctx, socket)
+	if err != nil {
+		return &program.ExitError{Code: program.ExitUnavailable, Err: fmt.Errorf("--listen: %w", err)}
+	}
+	defer func() { err = errors.Join(err, free()) }()
+	if err := s.checkExposure(listener.Addr(), config); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	app.Logger().Info("serving", slog.String("address", addressOf(listener)), slog.String("store", opened.Name))
+	if s.noAuth {
+		app.Logger().Warn("EVERYBODY WHO CAN REACH THIS ADDRESS CAN TAKE AND RELEASE EVERY LOCK")
+	}
+	reloading, end := context.WithCancel(ctx)
+	ended := s.reload(reloading, app, server)
+	defer func() {
+		end()
+		<-ended
+	}()
+	return server.Serve(ctx, listener)
+}
+
+func (s *locksCommand) listenAt(ctx context.Context, at *socket) (listener net.Listener, free func() error, err error) {
+	if at != nil {
+		return at.listen(ctx)
+	}
+	listener, err = new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	return listener, func() error { return nil }, err
+}
+
+// addressOf returns the address for a client's --server, but without the scheme for TCP.
+func addressOf(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
+// checkExposure names missing flags; leaseserver has the same rule.
+func (s *locksCommand) checkExposure(address net.Addr, config leaseserver.Config) error {
+	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() || address.Network() == "unix" {
+		return nil
+	}
+	switch {
+	case config.Tokens == nil && !s.noAuth:
+		return program.UsageError("--listen is %s, which others can reach: give --auth-token-file, or --insecure-no-auth to let everybody in", s.listen)
+	case config.TLS == nil && !config.AllowInsecure:
+		return program.UsageError("--listen is %s, which others can reach: give --tls-cert and --tls-key, or --insecure-no-tls if something else encrypts", s.listen)
+	}
+	return nil
+}

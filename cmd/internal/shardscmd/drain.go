@@ -1,0 +1,160 @@
+package shardscmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/pause"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+)
+
+// An order is a command's requested state of a group.
+type order struct {
+	wait  time.Duration
+	force bool
+}
+
+func (o *order) addFlags(f *pflag.FlagSet, until, unseen string) {
+	f.DurationVarP(&o.wait, "wait", "w", 0, "wait this long until "+until+"; exit code 75 if it does not come to that")
+	f.BoolVar(&o.force, "force", false, "also "+unseen+" that was not seen")
+}
+
+func (o *order) check() error {
+	if o.wait < 0 {
+		return program.UsageError("--wait is %v: use a positive duration", o.wait)
+	}
+	return nil
+}
+
+func newDrain(app *program.App, own flagsFunc) *cobra.Command {
+	var flags groupFlags
+	var o order
+	var undo bool
+	cmd := &cobra.Command{
+		Use:        "drain GROUP NODE",
+		Short:      "Have a node give up its shards, and claim none",
+		SuggestFor: []string{"cordon", "evict"},
+		Long: `Have the node of this identity give up its shards, as far as there are others to take
+them, and claim none: before its host goes down, or when its work fails. It goes on to take
+part, and stays drained, also when it comes back, until --undo.
+
+Exit codes: 0 the order is given, and with --wait the node owns nothing any more, 3 there is no such
+node, 75 it still owned shards when the wait was over.`,
+		Example: "  pglatch shards drain tenants web-3 --wait 2m\n  pglatch shards drain tenants web-3 --undo",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch err := o.check(); {
+			case err != nil:
+				return err
+			case undo && o.wait > 0:
+				return program.UsageError("--wait is for a drain, and not for --undo")
+			}
+			return flags.with(app, cmd, args, 2, func(g *group) error {
+				return g.drain(cmd.Context(), app, args[1], !undo, o)
+			})
+		},
+	}
+	flags.addFlags(cmd, own)
+	o.addFlags(cmd.Flags(), "the node owns nothing", "a node")
+	cmd.Flags().BoolVar(&undo, "undo", false, "let it claim shards again")
+	flags.complete(app, cmd, nodes)
+	return cmd
+}
+
+// drain gives the order, and waits until it is executed.
+func (g *group) drain(ctx context.Context, app *program.App, identity string, drain bool, o order) error {
+	seen, err := g.look(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := g.member(seen, identity)
+	if err != nil && !o.force {
+		return err
+	}
+	if drain && !slices.ContainsFunc(seen.Members, func(other shards.Member) bool { return other.Identity != identity && takes(other) }) {
+		app.Logger().Warn("no other node takes shards: it keeps what it owns until one does", slog.String("node", identity))
+	}
+	if err := g.fail(ctx, g.backend.Drain(ctx, identity, drain)); err != nil {
+		return err
+	}
+	if o.wait > 0 {
+		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
+			if m, _ = g.member(seen, identity); m.Owned > 0 {
+				return fmt.Errorf("%s still owns %d shards", identity, m.Owned)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	m.Identity, m.Drained = identity, drain
+	return app.Print(drained{g.name, identity, drain, m.Owned}.output())
+}
+
+// takes reports whether a node takes over shards.
+func takes(m shards.Member) bool { return !m.Away && !m.Draining && !m.Drained }
+
+// A drained is the output of drain.
+type drained struct {
+	Group   string `json:"group"`
+	Node    string `json:"node"`
+	Drained bool   `json:"drained"`
+	Owned   int    `json:"owned"`
+}
+
+func (d drained) output() program.Output {
+	return program.Output{Document: d, Text: program.Text(func(b *bytes.Buffer) {
+		node, group := program.Printable(d.Node), program.Printable(d.Group)
+		switch {
+		case !d.Drained:
+			fmt.Fprintf(b, "%s of %s may claim shards again\n", node, group)
+		case d.Owned == 0:
+			fmt.Fprintf(b, "%s of %s is drained: it owns no shard\n", node, group)
+		default:
+			fmt.Fprintf(b, "%s of %s is to give up its shards: it owns %d\n", node, group, d.Owned)
+		}
+	})}
+}
+
+// lookEvery is the interval between the queries of a waiting command.
+const lookEvery = 500 * time.Millisecond
+
+// until waits until the group's state satisfies check. The order has been given already. A failed query, as when the
+// server ends the session, is retried until the time is over, unless no retry can succeed.
+func (g *group) until(ctx context.Context, app *program.App, wait time.Duration, check func(shards.Group) error) error {
+	failed := false
+	for end := time.Now().Add(wait); ; {
+		seen, missing := g.look(ctx)
+		again := missing != nil
+		switch {
+		case !again:
+			missing = check(seen)
+		case ctx.Err() != nil || errors.Is(missing, leader.ErrPermanent):
+			return missing
+		case !failed:
+			app.Logger().Warn("looking failed: it is tried again", slog.Any("error", missing))
+		}
+		failed = again
+		left := time.Until(end)
+		switch {
+		case missing == nil:
+			return nil
+		case left <= 0 && failed:
+			return missing
+		case left <= 0:
+			return &program.ExitError{Code: program.ExitBusy, Err: fmt.Errorf("%w after %v", missing, wait)}
+		}
+		if err := pause.For(ctx, min(left, lookEvery)); err != nil {
+			return g.fail(ctx, err)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package shardscmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
+)
+
+// A group is the group that a command reads and changes.
+type group struct {
+	name    string
+	place   string // its location, for people
+	backend interface {
+		driver.Observer
+		driver.Operator
+	}
+	fail func(context.Context, error) error // gives an error of the backend its exit code; nil stays nil
+}
+
+// An openFunc returns the group that the first argument of a command names, without I/O.
+type openFunc func(app *program.App, args []string) (*group, error)
+
+// A flagsFunc adds the flags that select a group to a command, and returns the function that opens it.
+type flagsFunc func(*pflag.FlagSet) openFunc
+
+// groupFlags select the group of a command.
+type groupFlags struct {
+	open openFunc
+}
+
+func (f *groupFlags) addFlags(cmd *cobra.Command, own flagsFunc) { f.open = own(cmd.Flags()) }
+
+// with opens the group that the flags and the first argument name, and calls do. It expects n arguments.
+func (f *groupFlags) with(app *program.App, cmd *cobra.Command, args []string, n int, do func(*group) error) error {
+	if len(args) != n || slices.Contains(args, "") {
+		return program.UsageError("give %s (got %d arguments)", strings.TrimPrefix(cmd.Use, cmd.Name()+" "), len(args))
+	}
+	g, err := f.open(app, args)
+	if err != nil {
+		return err
+	}
+	return do(g)
+}
+
+// look returns the state of the group.
+func (g *group) look(ctx context.Context) (shards.Group, error) {
+	seen, err := shards.Observe(ctx, g.backend)
+	return seen, g.fail(ctx, err)
+}
+
+// member returns a node that was seen, or that an operator's setting names.
+func (g *group) member(seen shards.Group, identity string) (shards.Member, error) {
+	for _, m := range seen.Members {
+		if m.Identity == identity {
+			return m, nil
+		}
+	}
+	return shards.Member{}, unknown("node %q in group %s: it has %s", identity, g.name, some(seen.Members, func(m shards.Member) string { return m.Identity }))
+}
+
+// unknown returns the error for something that does not exist.
+func unknown(format string, args ...any) error {
+	return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("there is no "+format, args...)}
+}
+
+// some lists the first of several, for people.
+func some[T any](all []T, name func(T) string) string {
+	const most = 5
+	texts := make([]string, 0, most)
+	for _, one := range all[:min(most, len(all))] {
+		texts = append(texts, program.Printable(name(one)))
+	}
+	switch more := len(all) - most; {
+	case len(all) == 0:
+		return "none"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(texts, ", "), more)
+	}
+	return strings.Join(texts, ", ")
+}

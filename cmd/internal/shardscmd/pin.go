@@ -1,0 +1,136 @@
+package shardscmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/leader/shards"
+)
+
+func newPin(app *program.App, own flagsFunc) *cobra.Command {
+	var flags groupFlags
+	var o order
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "pin GROUP SHARD NODE",
+		Short: "Have a node own a shard",
+		Long: `Have the node of this identity own a shard, whatever its part: the owner gives it up at
+once, when its work has ended. While the node is away or drains, others own the shard. It is so until
+--remove.
+
+Exit codes: 0 the order is given, and with --wait the node owns the shard, 3 there is no such shard or
+node, or with --remove no pin, 75 another still owned it when the wait was over.`,
+		Example: "  pglatch shards pin tenants acme web-3 --wait 1m\n  pglatch shards pin tenants acme --remove",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			if !remove {
+				return flags.with(app, cmd, args, 3, func(g *group) error {
+					return g.pin(cmd.Context(), app, args[1], args[2], o)
+				})
+			}
+			if len(args) != 2 || o.wait > 0 {
+				return program.UsageError("give GROUP SHARD --remove, without a NODE and --wait")
+			}
+			return flags.with(app, cmd, args, 2, func(g *group) error {
+				return g.unpin(cmd.Context(), app, args[1])
+			})
+		},
+	}
+	flags.addFlags(cmd, own)
+	o.addFlags(cmd.Flags(), "the node owns it", "a shard or node")
+	cmd.Flags().BoolVar(&remove, "remove", false, "let it be owned by whose part it is")
+	flags.complete(app, cmd, names, nodes)
+	return cmd
+}
+
+// A pinned is the output of pin.
+type pinned struct {
+	Group string `json:"group"`
+	Shard string `json:"shard"`
+	Node  string `json:"node,omitempty"` // none = it is no longer pinned
+	Owner string `json:"owner,omitempty"`
+}
+
+func (p pinned) output() program.Output {
+	return program.Output{Document: p, Text: program.Text(func(b *bytes.Buffer) {
+		what := program.Printable(p.Shard) + " of " + program.Printable(p.Group)
+		node, owner := program.Printable(p.Node), program.Printable(p.Owner)
+		switch {
+		case p.Node == "":
+			fmt.Fprintf(b, "%s is not pinned any more\n", what)
+		case p.Owner == p.Node:
+			fmt.Fprintf(b, "%s is pinned to %s, which owns it\n", what, node)
+		case p.Owner == "":
+			fmt.Fprintf(b, "%s is pinned to %s; nobody owns it now\n", what, node)
+		default:
+			fmt.Fprintf(b, "%s is pinned to %s; %s owns it now\n", what, node, owner)
+		}
+	})}
+}
+
+func (g *group) pin(ctx context.Context, app *program.App, name, identity string, o order) error {
+	seen, err := g.look(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := g.shard(seen, name)
+	if err != nil && !o.force {
+		return err
+	}
+	m, err := g.member(seen, identity)
+	if err != nil && !o.force {
+		return err
+	}
+	if !takes(m) {
+		app.Logger().Warn("the node takes no shards now: others own it until it does", slog.String("node", identity))
+	}
+	if err := g.fail(ctx, g.backend.Pin(ctx, name, identity)); err != nil {
+		return err
+	}
+	if o.wait > 0 {
+		if err := g.until(ctx, app, o.wait, func(seen shards.Group) error {
+			if s, _ = g.shard(seen, name); s.Owner != identity {
+				return fmt.Errorf("%s is owned by %s, and not by %s", name, cmp.Or(s.Owner, "nobody"), identity)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return app.Print(pinned{g.name, name, identity, s.Owner}.output())
+}
+
+func (g *group) unpin(ctx context.Context, app *program.App, name string) error {
+	seen, err := g.look(ctx)
+	if err != nil {
+		return err
+	}
+	if seen.Pins[name] == "" {
+		if _, err := g.shard(seen, name); err != nil {
+			return err
+		}
+		return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s of %s is not pinned", name, g.name)}
+	}
+	if err := g.fail(ctx, g.backend.Pin(ctx, name, "")); err != nil {
+		return err
+	}
+	return app.Print(pinned{Group: g.name, Shard: name}.output())
+}
+
+// shard returns a shard that was seen.
+func (g *group) shard(seen shards.Group, name string) (shards.Seen, error) {
+	i := slices.IndexFunc(seen.Shards, func(s shards.Seen) bool { return s.Name == name })
+	if i < 0 {
+		return shards.Seen{}, unknown("shard %q in group %s: it has %s", name, g.name, some(seen.Shards, func(s shards.Seen) string { return s.Name }))
+	}
+	return seen.Shards[i], nil
+}

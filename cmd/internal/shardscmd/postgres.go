@@ -1,0 +1,52 @@
+package shardscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/leader/shards/postgres"
+	"github.com/pglatch/pglatch/namespace"
+)
+
+func postgresFlags(f *pflag.FlagSet) openFunc {
+	var table string
+	f.StringVar(&table, "table", postgres.DefaultTable, "`table` that counts the terms of shards")
+	return func(app *program.App, args []string) (*group, error) {
+		n, err := groupOf(app, args[0])
+		if err != nil {
+			return nil, err
+		}
+		cc, err := app.ConnConfig()
+		if err != nil {
+			return nil, err
+		}
+		b, err := postgres.New(postgres.Config{ConnConfig: cc, Namespace: n, Table: table, Logger: app.Logger()})
+		if err != nil {
+			return nil, program.UsageError("%w", err)
+		}
+		return &group{name: n.Name(), place: program.Target(cc), backend: b, fail: func(ctx context.Context, err error) error {
+			if missing, ok := errors.AsType[*postgres.TableError](err); ok && missing.Missing {
+				return &program.ExitError{Code: program.ExitFree, Err: fmt.Errorf("%s has no table %s, or none of those beside it: nodes with Config.CreateTable make them, or "+
+					"postgres.Schema of leader/shards in a migration; if nodes run, check the address of the database, and --table", program.Target(cc), missing.Table)}
+			}
+			return program.Unavailable(ctx, err)
+		}}, nil
+	}
+}
+
+// groupOf returns the namespace of the group, given by its name or as name=number.
+func groupOf(app *program.App, text string) (namespace.Namespace, error) {
+	if strings.Contains(text, "=") {
+		return program.ParseNamespace("GROUP", text)
+	}
+	n, ok := app.Namespaces().Named(text)
+	if !ok {
+		return n, program.UsageError("GROUP is %q, a namespace whose number is not known: say %s=NUMBER, or its number with --namespace or in PGLATCH_NAMESPACES", text, text)
+	}
+	return n, nil
+}

@@ -1,0 +1,30 @@
+// Package shardscmd contains the command shards: the owners of shards, and operators' changes.
+package shardscmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/pglatch/pglatch/cmd/internal/program"
+)
+
+const help = `See which node owns which shards, and move them.
+
+GROUP is the namespace that the nodes share, as in tenant=7, in the database of
+--database-url, the environment and so on.
+
+A command takes no part in the group: no node notices it. What drain and pin say is kept
+in the database until it is taken back, also while the node is away.`
+
+// New returns the command shards.
+func New(app *program.App) *cobra.Command { return newShards(app, postgresFlags) }
+
+func newShards(app *program.App, own flagsFunc) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "shards",
+		Short:      "See which node owns which shards, and move them",
+		Long:       help,
+		SuggestFor: []string{"shard"},
+	}
+	cmd.AddCommand(newLs(app, own), newDrain(app, own), newPin(app, own))
+	return cmd
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pglatch/pglatch/cmd/internal/lockserver"
+	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/lease/etcd"
+)
+
+// passwordVariable is the environment variable with the user's password.
+const passwordVariable = "PGLATCH_ETCD_PASSWORD"
+
+// open opens the store of an etcd:// URL.
+func open(ctx context.Context, app *program.App, text string) (*lockserver.OpenStore, error) {
+	config, err := parse(app, text)
+	if err != nil {
+		return nil, err
+	}
+	config.Logger = app.Logger()
+	store, err := etcd.Open(ctx, config)
+	switch {
+	case errors.Is(err, etcd.ErrDenied):
+		return nil, &program.ExitError{Code: program.ExitRefused, Err: err}
+	case err != nil:
+		return nil, program.Unavailable(ctx, err)
+	}
+	return &lockserver.OpenStore{Store: store, Name: "etcd:" + strings.Join(config.Client.Endpoints, ","), Close: store.Close}, nil
+}
+
+// parse reads a URL. It has several hosts, which net/url does not support. Errors quote no part of
+// it that may be a password.
+func parse(app *program.App, text string) (c etcd.Config, err error) {
+	rest, ok := strings.CutPrefix(text, "etcd://")
+	hosts, query, _ := strings.Cut(rest, "?")
+	hosts = strings.TrimSuffix(hosts, "/")
+	switch {
+	case strings.Contains(hosts, "@"):
+		return c, program.UsageError("--store has a user before @: say ?user=NAME, and give the password in %s or ?password_file=FILE", passwordVariable)
+	case !ok || hosts == "" || strings.Contains(hosts, "/") || slices.Contains(strings.Split(hosts, ","), ""):
+		return c, program.UsageError("--store is not of the form etcd://HOST:PORT,HOST:PORT?…")
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return c, program.UsageError("--store: the parameters after ? cannot be read")
+	}
+	known := []string{"ca", "cert", "key", "user", "password_file", "prefix", "timeout"}
+	for name := range values {
+		if !slices.Contains(known, name) {
+			return c, program.UsageError("--store has a parameter %q: use %s", name, strings.Join(known, ", "))
+		}
+	}
+	if timeout := values.Get("timeout"); timeout != "" {
+		if c.Timeout, err = time.ParseDuration(timeout); err != nil || c.Timeout <= 0 {
+			return c, program.UsageError("--store: timeout is %q: use a positive duration, as 4s", timeout)
+		}
+	}
+	c.Prefix = values.Get("prefix")
+	if c.Client.TLS, err = transport(values.Get("ca"), values.Get("cert"), values.Get("key")); err != nil {
+		return c, err
+	}
+	scheme := "http://"
+	if c.Client.TLS != nil {
+		scheme = "https://"
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		c.Client.Endpoints = append(c.Client.Endpoints, scheme+host)
+	}
+	c.Client.Username = values.Get("user")
+	c.Client.Password, err = password(app, values.Get("password_file"), c.Client.Username)
+	return c, err
+}
+
+// transport returns the TLS configuration; nil without a file.
+func transport(authority, certificate, key string) (*tls.Config, error) {
+	if authority == "" && certificate == "" && key == "" {
+		return nil, nil //nolint:nilnil // no TLS, no error
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if authority != "" {
+		content, err := os.ReadFile(authority)
+		if err != nil {
+			return nil, program.UsageError("--store: ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(content) {
+			return nil, program.UsageError("--store: ca: %s has no certificate in PEM", authority)
+		}
+	}
+	if certificate != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			return nil, program.UsageError("--store: cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// password returns the user's password: the first line of the file, or the environment variable.
+func password(app *program.App, file, user string) (string, error) {
+	given := app.Getenv(passwordVariable)
+	if file != "" {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return "", program.UsageError("--store: password_file: %w", err)
+		}
+		line, _, _ := strings.Cut(string(content), "\n")
+		given = strings.TrimSuffix(line, "\r")
+	}
+	switch {
+	case user == "" && file != "":
+		return "", program.UsageError("--store: password_file is for a user: say user=NAME")
+	case user != "" && given == "":
+		return "", program.UsageError("--store: the user %s needs a password: set %s, or say password_file=FILE", user, passwordVariable)
+	case user == "":
+		given = ""
+	}
+	return given, nil
+}

@@ -1,9 +1,0 @@
-package loadcmd_test
-
-import (
-	"testing"
-
-	"github.com/pglatch/pglatch/internal/test/clitest"
-)
-
-func TestMain(m *testing.M) { clitest.Main(m) }

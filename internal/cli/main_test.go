@@ -1,9 +1,0 @@
-package cli_test
-
-import (
-	"testing"
-
-	"github.com/pglatch/pglatch/internal/test/clitest"
-)
-
-func TestMain(m *testing.M) { clitest.MainOf(m, "github.com/pglatch/pglatch/cmd/pglatch") }
