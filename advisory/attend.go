@@ -10,7 +10,6 @@ import (
 
 // beginAttending starts a goroutine that waits on the connection, under mu.
 func (n *conn) beginAttending() {
-	n.attended = true
 	n.core.wg.Go(n.attend)
 }
 
@@ -25,7 +24,7 @@ func (n *conn) attend() {
 		c.run()
 		switch step.Kind {
 		case locktable.DoPending:
-			n.drive()
+			n.drive(true)
 			step = c.table.Next(n.node, c.present())
 		case locktable.Sleep:
 			c.unlocked(func() { n.sleep(step.Delay) })
@@ -35,7 +34,6 @@ func (n *conn) attend() {
 			step = c.table.Stepped(n.node, c.present(), reply, lost)
 		}
 	}
-	n.attended = false
 	c.run()
 	n.retire()
 }
@@ -62,8 +60,7 @@ func (n *conn) step(step locktable.Step) (reply locktable.Reply, lost error) {
 			lost = n.session.Do(nil, 0)
 		}
 	})
-	n.rounds++
-	n.watched = false
+	n.answered(lost)
 	return locktable.Reply{Held: o.Held && !o.Ping, Index: o.Index, Err: o.Err}, lost
 }
 

@@ -28,15 +28,13 @@ type conn struct {
 	woken   chan struct{}      // ends a sleep of the goroutine that attends the connection
 
 	// guarded by core.mu
-	attended     bool // a goroutine waits on the connection, and drives it
-	timer        *time.Timer
-	rounds, seen uint64       // round trips, and those that the timer has seen
-	armed        bool         // the timer runs
-	watched      bool         // the session is under watch
-	proven       bool         // the server answered at least once
-	left         bool         // quit is closed
-	retired      bool         // its session is closed because the table is broken
-	looked       atomic.Int64 // when the session was last seen alive, as an instant; 0 = never
+	timer   *time.Timer
+	armed   bool         // the timer runs
+	rounds  int          // round trips that the server has answered
+	seen    int          // rounds when the timer last fired; -1 = it has not fired
+	watched int          // rounds when the session's watch began, which the next statement ends; -1 = never
+	retired bool         // its session is closed because the table is broken
+	looked  atomic.Int64 // when the session was last seen alive, as an instant; 0 = never
 
 	slow    atomic.Bool  // its statement takes long
 	pending atomic.Int32 // pending operations, readable without mu
@@ -101,10 +99,10 @@ func (n *conn) tick() {
 
 // watch watches the session, under mu, unless something else would detect its end.
 func (n *conn) watch() {
-	if n.watched || n.node.Phase() != locktable.Idle {
+	if n.watched == n.rounds || n.node.Phase() != locktable.Idle {
 		return
 	}
-	n.watched = true
+	n.watched = n.rounds
 	n.session.Watch(func(err error) { n.end(err) })
 }
 
@@ -136,6 +134,18 @@ func (n *conn) expire(now time.Time) {
 	}
 }
 
+// answered records that the server answered a statement, or that the session was lost, under mu.
+func (n *conn) answered(lost error) {
+	if lost != nil {
+		return
+	}
+	if n.rounds == 0 {
+		n.core.redial = backoff{}
+		n.core.table.DialFrom(0)
+	}
+	n.rounds++
+}
+
 // look checks whether the session lives, as far as this process can see. It can cost a system call, and is not called
 // under mu.
 func (n *conn) look() {
@@ -155,7 +165,7 @@ func (n *conn) lose(holders []*locktable.Holder, cause error) {
 	c := n.core
 	n.timer.Stop()
 	n.pending.Store(0)
-	if !n.proven {
+	if n.rounds == 0 {
 		c.redial.failed()
 		c.table.DialFrom(c.instant(c.redial.notBefore))
 	}
@@ -215,15 +225,16 @@ func (n *conn) retire() {
 
 // unused allows close to close a lost connection, under mu.
 func (n *conn) unused() {
-	if !n.left {
-		n.left = true
+	select {
+	case <-n.quit:
+	default:
 		close(n.quit)
 	}
 }
 
 // dial makes a connection in the background, under mu.
 func (c *core) dial(node *locktable.Conn) {
-	n := &conn{core: c, node: node, quit: make(chan struct{}), woken: make(chan struct{}, 1)}
+	n := &conn{core: c, node: node, quit: make(chan struct{}), woken: make(chan struct{}, 1), seen: -1, watched: -1}
 	node.Carrier = n
 	ctx, cancel := context.WithCancel(c.ctx)
 	n.cancel = cancel
@@ -254,7 +265,6 @@ func (n *conn) connect(ctx context.Context, pause time.Duration) {
 	made := false
 	if err == nil {
 		n.session, n.pid = s, s.Look(time.Now(), false).PID
-		n.rounds = 1 // so that its first request arrives before the tick that gives it back
 		c.setCapacity()
 		made = c.table.Connected(n.node, c.present())
 	} else {

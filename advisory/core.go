@@ -260,6 +260,9 @@ type deadlineTimer struct {
 	waits deadlineHeap
 }
 
+// expired is the place of a request whose time is over.
+const expired = -1
+
 // expect schedules the end of a request's wait at its deadline.
 func (c *core) expect(r *request) {
 	if r.deadline.IsZero() || r.place > 0 {
@@ -280,7 +283,7 @@ func (c *core) expireWaits() {
 	for len(a.waits) > 0 && !now.Before(a.waits[0].deadline) {
 		r := a.waits[0]
 		a.forget(r)
-		r.expired = true
+		r.place = expired
 		r.wakeUp()
 	}
 	a.at = time.Time{}

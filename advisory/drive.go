@@ -33,12 +33,13 @@ func (n *conn) appoint() {
 	n.core.wg.Go(func() {
 		n.core.mu.Lock()
 		defer n.core.mu.Unlock()
-		n.drive()
+		n.drive(false)
 	})
 }
 
-// drive executes the pending operations. It is called under mu, which it releases meanwhile.
-func (n *conn) drive() {
+// drive executes the pending operations. It is called under mu, which it releases meanwhile. A goroutine that attends
+// the connection waits for a slow answer itself, because no caller depends on it.
+func (n *conn) drive(attends bool) {
 	c := n.core
 	if n.expected > 1 { // the other callers of the last batch are expected, too
 		c.unlocked(n.gather)
@@ -51,10 +52,9 @@ func (n *conn) drive() {
 		return
 	}
 	n.write(batch)
-	attended := n.attended
 	c.mu.Unlock()
 	err := n.session.Do(n.args, patience)
-	if errors.Is(err, session.ErrPending) && attended { // nobody else waits for this goroutine
+	if errors.Is(err, session.ErrPending) && attends {
 		err = n.session.Do(nil, 0)
 	}
 	c.mu.Lock()
@@ -109,13 +109,7 @@ func (n *conn) write(batch []*locktable.Op) {
 func (n *conn) answer(lost error) {
 	c := n.core
 	n.slow.Store(false)
-	n.rounds++
-	n.watched = false // the statement has ended the watch
-	if lost == nil && !n.proven {
-		n.proven = true
-		c.redial = backoff{}
-		c.table.DialFrom(0)
-	}
+	n.answered(lost)
 	n.replies = n.replies[:0]
 	for i := range n.ops {
 		n.replies = append(n.replies, locktable.Reply{Held: n.ops[i].Held, Index: n.ops[i].Index, Err: n.ops[i].Err})

@@ -83,14 +83,13 @@ func (c *core) holders(tags []namespace.Tag) (holders []Holder, unknown string) 
 	return holders, unknown
 }
 
-// giveBack ends the use of a borrowed connection. err is the result of its last question.
-func (n *conn) giveBack(err error) {
+// giveBack ends the use of a borrowed connection. lost is not nil if its session ended.
+func (n *conn) giveBack(lost error) {
 	c := n.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n.rounds++
-	n.watched = false
-	c.table.Return(n.node, c.present(), err)
+	n.answered(lost)
+	c.table.Return(n.node, c.present(), lost)
 	c.run()
 	n.retire()
 }

@@ -26,11 +26,9 @@ type request struct {
 	start    time.Time
 
 	// guarded by core.mu
-	place    int // in the heap of deadlines, from 1; 0 = not in the heap
-	expired  bool
+	place    int            // in the heap of deadlines, from 1; 0 = not in the heap; expired = its time is over
 	reason   error          // why it had no connection or answer when it was withdrawn; nil if it had
-	waits    bool           // the tracer must receive that it waits
-	ahead    int            // requests ahead of it in the queue at that time
+	line     int            // its place in the queue, from 1, when it began to wait; the tracer must receive it; 0 = it need not
 	searches bool           // its caller must search for a circle through other Lockers
 	id       uint64         // its number; 0 = not assigned yet
 	deadlock *deadlockError // the deadlock that this request gives up for
@@ -122,7 +120,7 @@ func (r *request) forgotten() {
 // waitsBehind makes the caller report to the tracer that the request waits, under mu.
 func (r *request) waitsBehind(ahead int) {
 	if r.lock.core.config.Tracer.Wait != nil {
-		r.waits, r.ahead = true, ahead
+		r.line = ahead + 1
 		r.wakeUp()
 	}
 }
@@ -168,17 +166,18 @@ func (c *core) await(r *request) (settled bool) {
 		case r.drives != nil:
 			n := r.drives
 			r.drives = nil
-			n.drive()
-		case r.waits:
-			r.waits = false
-			c.unlocked(func() { c.traceWait(r) })
+			n.drive(false)
+		case r.line > 0:
+			ahead := r.line - 1
+			r.line = 0
+			c.unlocked(func() { c.traceWait(r, ahead) })
 		case r.searches:
 			r.searches = false
 			c.unlocked(func() { c.database.search(r) })
-		case r.expired && !canceled && r.deadlock == nil && c.table.AnswerIsDue(&r.Request):
-			r.expired = false
+		case r.place == expired && !canceled && r.deadlock == nil && c.table.AnswerIsDue(&r.Request):
+			r.place = 0
 			r.expire(time.Now().Add(grace))
-		case canceled || r.expired || r.deadlock != nil:
+		case canceled || r.place == expired || r.deadlock != nil:
 			r.reason = c.table.Withdraw(&r.Request, c.present())
 			r.forgotten()
 			c.run()

@@ -107,10 +107,10 @@ func (c *core) traceAcquire(ctx context.Context, r *request, err error) {
 	trace(ctx, c, t.Acquire, data)
 }
 
-// traceWait reports that a request waits.
-func (c *core) traceWait(r *request) {
+// traceWait reports that a request waits behind so many others.
+func (c *core) traceWait(r *request, ahead int) {
 	l := r.lock
-	trace(l.parent, c, c.config.Tracer.Wait, WaitData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Ahead: r.ahead})
+	trace(l.parent, c, c.config.Tracer.Wait, WaitData{Key: r.name, Label: l.label, Request: l, Shared: l.Shared(), Ahead: ahead})
 }
 
 // traceRelease reports that a lock was given back, after its loss if it was lost.
