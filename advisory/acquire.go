@@ -33,14 +33,6 @@ func valid(key namespace.Key) error {
 	return &namespace.Error{Sentinel: namespace.ErrInvalidKey, Value: key.String(), Reason: "it is the zero Key, or made by the zero Namespace"}
 }
 
-// mode returns the lock mode that the options select.
-func (o Options) mode() session.Mode {
-	if o.Shared {
-		return session.Shared
-	}
-	return session.Exclusive
-}
-
 // acquire gets a request its lock or its error, and frees the request. While the caller waits, it drives the
 // connection that its key is requested on, unless another goroutine does.
 func (c *core) acquire(ctx context.Context, r *request) (*Lock, error) {

@@ -62,15 +62,3 @@ func (c *core) acquireAll(ctx context.Context, r *request) error {
 	}
 	return nil
 }
-
-// giveUp gives back the locks of an acquisition that nobody receives. It does not wait for the
-// server. From now on the lock is not held.
-func (c *core) giveUp(l *Lock) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l.live() {
-		c.ended(l)
-	}
-	c.table.GiveUp(&l.hold, c.present())
-	c.run()
-}

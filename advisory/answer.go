@@ -176,3 +176,24 @@ func asksFor(q introspect.Question, name namespace.Key) bool {
 	}
 	return q.Matches(name.Tag(), text)
 }
+
+// Request implements introspect.Source.
+func (c answerer) Request(r introspect.Request) (replies []introspect.Reply) {
+	for _, h := range c.heldFor(introspect.Question{Tags: []namespace.Tag{r.Tag}}) {
+		reply := introspect.Reply{Key: h.lock.Key().String()}
+		switch {
+		case r.Kind == introspect.AskRelease && c.config.Answer.AllowAsk:
+			reply.Done, reply.Note = true, c.ask(h.lock)
+		case r.Kind == introspect.AskRelease:
+			reply.Refused = "the program does not allow it: Config.Answer.AllowAsk is not set"
+		case r.Kind == introspect.AskDump && c.config.Answer.AllowDump:
+			reply.Done, reply.Note = true, c.dump(h.lock)
+		case r.Kind == introspect.AskDump:
+			reply.Refused = "the program does not allow it: Config.Answer.AllowDump is not set"
+		default:
+			continue
+		}
+		replies = append(replies, reply)
+	}
+	return replies
+}

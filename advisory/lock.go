@@ -2,7 +2,6 @@ package advisory
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -102,14 +101,6 @@ func (l *Lock) Context() context.Context {
 	return ctx
 }
 
-// endContext ends the lock's context. It is not called under mu: the cancellation detaches the
-// context from its parent, which is code of Acquire's caller. The context has ended before the
-// parent is called.
-func (l *Lock) endContext(cancel context.CancelCauseFunc, cause error) {
-	defer l.core.survive(context.Background())
-	cancel(cause)
-}
-
 // Lost returns a channel that is closed when the lock is lost. It stays open when the lock is
 // released. Like Done of Context, Lost checks the clock.
 func (l *Lock) Lost() <-chan struct{} {
@@ -123,33 +114,6 @@ func (l *Lock) Lost() <-chan struct{} {
 		}
 	}
 	return l.lost
-}
-
-// Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
-// the bound that the package's documentation states. Another process can then take it. A lock that
-// was lost returns its *LostError, and a second Release returns ErrReleased. So a deferred Release
-// is always right.
-//
-// Release takes no context, because nothing may stop it. A dead network delays it by some seconds
-// (5 s for each statement that is left).
-func (l *Lock) Release() error {
-	if l.core == nil {
-		return ErrReleased
-	}
-	err := l.core.release(l)
-	if errors.Is(err, ErrReleased) {
-		return err
-	}
-	l.mu.Lock()
-	l.ended = true
-	cancel := l.cancel
-	l.mu.Unlock()
-	if cancel != nil {
-		cancel(ErrReleased)
-	}
-	loss, _ := errors.AsType[*LostError](err)
-	l.core.traceRelease(l, loss)
-	return err
 }
 
 // newLock returns a lock that is not held yet.
@@ -255,5 +219,26 @@ func (c *core) carried(r *request) iter.Seq[*Lock] {
 				return
 			}
 		}
+	}
+}
+
+// look detects a lock whose deadline passed while no goroutine could notice: the process was
+// stopped, or the machine suspended.
+func (l *Lock) look() {
+	now, conns := time.Now(), l.hold.Conns() // they do not change once the lock is granted
+	i := slices.IndexFunc(conns, func(n *locktable.Conn) bool { return connOf(n).state(now) == session.Lost })
+	if i < 0 {
+		return
+	}
+	c := l.core
+	c.mu.Lock()
+	if l.live() {
+		connOf(conns[i]).expire(now)
+		c.run()
+	}
+	cause := l.hold.Cause()
+	c.mu.Unlock()
+	if cause != nil {
+		_ = l.lose(cause) // the goroutine that found the loss may not have reached this lock yet
 	}
 }

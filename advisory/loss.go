@@ -1,34 +1,12 @@
 package advisory
 
 import (
+	"context"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 )
-
-// look detects a lock whose deadline passed while no goroutine could notice: the process was
-// stopped, or the machine suspended.
-func (l *Lock) look() {
-	now, conns := time.Now(), l.hold.Conns() // they do not change once the lock is granted
-	i := slices.IndexFunc(conns, func(n *locktable.Conn) bool { return connOf(n).state(now) == session.Lost })
-	if i < 0 {
-		return
-	}
-	c := l.core
-	c.mu.Lock()
-	if l.live() {
-		connOf(conns[i]).expire(now)
-		c.run()
-	}
-	cause := l.hold.Cause()
-	c.mu.Unlock()
-	if cause != nil {
-		_ = l.lose(cause) // the goroutine that found the loss may not have reached this lock yet
-	}
-}
 
 // lose ends the lock with a cause, once, and returns the first loss.
 func (l *Lock) lose(cause error) *LostError {
@@ -52,4 +30,12 @@ func (l *Lock) lose(cause error) *LostError {
 		l.endContext(cancel, loss)
 	}
 	return loss
+}
+
+// endContext ends the lock's context. It is not called under mu: the cancellation detaches the
+// context from its parent, which is code of Acquire's caller. The context has ended before the
+// parent is called.
+func (l *Lock) endContext(cancel context.CancelCauseFunc, cause error) {
+	defer l.core.survive(context.Background())
+	cancel(cause)
 }

@@ -3,6 +3,7 @@ package advisory
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/pglatch/pglatch/internal/locktable"
 )
@@ -64,4 +65,43 @@ func (c *core) pingAll(conns []*locktable.Conn) {
 	for _, n := range conns {
 		_ = c.ping(context.Background(), n) // an error is a loss, which the lock then has
 	}
+}
+
+// giveUp gives back the locks of an acquisition that nobody receives. It does not wait for the
+// server. From now on the lock is not held.
+func (c *core) giveUp(l *Lock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.live() {
+		c.ended(l)
+	}
+	c.table.GiveUp(&l.hold, c.present())
+	c.run()
+}
+
+// Release gives the lock back. If it returns nil, the lock was held when Release was called, up to
+// the bound that the package's documentation states. Another process can then take it. A lock that
+// was lost returns its *LostError, and a second Release returns ErrReleased. So a deferred Release
+// is always right.
+//
+// Release takes no context, because nothing may stop it. A dead network delays it by some seconds
+// (5 s for each statement that is left).
+func (l *Lock) Release() error {
+	if l.core == nil {
+		return ErrReleased
+	}
+	err := l.core.release(l)
+	if errors.Is(err, ErrReleased) {
+		return err
+	}
+	l.mu.Lock()
+	l.ended = true
+	cancel := l.cancel
+	l.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrReleased)
+	}
+	loss, _ := errors.AsType[*LostError](err)
+	l.core.traceRelease(l, loss)
+	return err
 }

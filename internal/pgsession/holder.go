@@ -90,16 +90,6 @@ func WhereClass(tag namespace.Tag) string {
 // WhereDatabase selects the locks of this database in pg_locks.
 const WhereDatabase = `database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())`
 
-// whereForm is WhereClass in all databases.
-func whereForm(tag namespace.Tag) string {
-	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
-	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
-}
-
-func whereObject(tag namespace.Tag) string {
-	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
-}
-
 // holderColumns are the columns of holderSQL, "" for NULL.
 type holderColumns [8]string
 

@@ -153,31 +153,3 @@ func refusedSetting(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == "22023" || pgErr.Code == "42704" || pgErr.Code == "0A000")
 }
-
-// serverMajor returns the server's major version, or 0 if it is not reported.
-func serverMajor(conn *pgconn.PgConn) int {
-	version := conn.ParameterStatus("server_version") // "15.18 (Debian …)", "18beta1"
-	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
-	if digits < 0 {
-		digits = len(version)
-	}
-	major, _ := strconv.Atoi(version[:digits])
-	return major
-}
-
-// queryRow runs a statement with one row and returns its columns as text.
-func queryRow(ctx context.Context, conn *pgconn.PgConn, sql string) ([]string, error) {
-	results, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	last := results[len(results)-1]
-	if len(last.Rows) != 1 {
-		return nil, fmt.Errorf("BUG: %d rows from %q", len(last.Rows), sql)
-	}
-	row := make([]string, len(last.Rows[0]))
-	for i, v := range last.Rows[0] {
-		row[i] = string(v)
-	}
-	return row, nil
-}

@@ -232,3 +232,13 @@ func (s shape) suffix() string {
 	}
 	return ""
 }
+
+// whereForm is WhereClass in all databases.
+func whereForm(tag namespace.Tag) string {
+	return fmt.Sprintf(`locktype OPERATOR(pg_catalog.=) 'advisory' AND classid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d
+	AND objsubid OPERATOR(pg_catalog.=) %d`, tag.ClassID, tag.ObjSubID)
+}
+
+func whereObject(tag namespace.Tag) string {
+	return fmt.Sprintf(` AND objid::pg_catalog.int8 OPERATOR(pg_catalog.=) %d`, tag.ObjID)
+}
