@@ -242,3 +242,11 @@ func (l *Lock) look() {
 		_ = l.lose(cause) // the goroutine that found the loss may not have reached this lock yet
 	}
 }
+
+// mode returns the lock mode that the options select.
+func (o Options) mode() session.Mode {
+	if o.Shared {
+		return session.Shared
+	}
+	return session.Exclusive
+}

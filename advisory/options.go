@@ -2,8 +2,6 @@ package advisory
 
 import (
 	"time"
-
-	"github.com/pglatch/pglatch/internal/session"
 )
 
 // Options change some calls of a Locker. See Locker.With.
@@ -31,12 +29,4 @@ type TxOptions struct {
 	// Try does not wait. It takes all keys or none. If a key is held, the error is a *HeldError and
 	// the transaction is unchanged. Several keys cost three round trips.
 	Try bool
-}
-
-// mode returns the lock mode that the options select.
-func (o Options) mode() session.Mode {
-	if o.Shared {
-		return session.Shared
-	}
-	return session.Exclusive
 }
