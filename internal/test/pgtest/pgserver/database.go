@@ -38,9 +38,9 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 	if !strings.HasPrefix(config.Database, "pglatch_test_") {
 		return fmt.Errorf("pgserver: database %q was not made by CreateDatabase: it is not dropped", config.Database)
 	}
-	for {
+	for { // on a busy machine the processes of the disconnected clients take longer than the 5 s that FORCE waits
 		err = execute(ctx, admin, "DROP DATABASE IF EXISTS "+pgx.Identifier{config.Database}.Sanitize()+" WITH (FORCE)")
-		if sqlstate.Of(err) != objectInUse || ctx.Err() != nil {
+		if sqlstate.Of(err) != sqlstate.ObjectInUse || ctx.Err() != nil {
 			break
 		}
 	}
@@ -49,10 +49,6 @@ func DropDatabase(ctx context.Context, admin, dsn string) error {
 	}
 	return nil
 }
-
-// objectInUse is the SQLSTATE when FORCE has waited 5 s in vain for the end of the disconnected clients' processes. On
-// a busy machine they take longer.
-const objectInUse = "55006"
 
 func execute(ctx context.Context, dsn, sql string) error {
 	conn, err := pgx.Connect(ctx, dsn)
