@@ -51,7 +51,8 @@ type mover struct {
 func newMover(t *testing.T) mover {
 	t.Helper()
 	dsn := pgtest.DSN(t)
-	patient, j := newStore(t, dsn), newJudge(t, dsn)
+	patient, j := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = patience }), newJudge(t, dsn)
+	require.NoError(t, patient.Migrate(t.Context()))
 	j.exec(`ALTER TABLE pglatch_lease.locks ADD COLUMN ballast text;
 		ALTER TABLE pglatch_lease.locks ALTER COLUMN ballast SET STORAGE EXTERNAL;
 		CREATE FUNCTION load() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.ballast := repeat(''x'', 400000); RETURN NEW; END';
