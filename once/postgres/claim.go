@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
 	"github.com/pglatch/pglatch/once"
@@ -101,7 +102,7 @@ func lock(ctx context.Context, tx pgsession.Tx, table string, r once.Request) er
 // claim claims a locked tick: as running, or as ran, which others see when it commits.
 func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Request) (once.Claim, error) {
 	id := rand.Text()
-	sql := fmt.Sprintf(claimSQL, quoted(table), fmt.Sprintf(rowSQL, quoted(table)))
+	sql := fmt.Sprintf(claimSQL, pgtable.Quote(table), fmt.Sprintf(rowSQL, pgtable.Quote(table)))
 	text, err := pgsession.TxAsk(ctx, tx, sql, r.Job, text8601(r.Tick), r.Node, id, state, micros(r.TTL), micros(r.Window), micros(r.Early))
 	if err != nil {
 		return once.Claim{}, failed(table, err)
@@ -132,7 +133,7 @@ func claim(ctx context.Context, tx pgsession.Tx, table, state string, r once.Req
 // half of the bigint keys that no namespace uses. If two ticks share a lock, the worst case is that
 // one counts as running.
 func lockOf(table string, r once.Request) namespace.Key {
-	schema, name := split(table)
+	schema, name := pgtable.Split(table)
 	sum := sha256.Sum256(fmt.Appendf(nil, "pglatch once\x00%s\x00%s\x00%s\x00%d", schema, name, r.Job, r.Tick.UnixMicro()))
 	return namespace.SingleRaw(int64(binary.BigEndian.Uint64(sum[:])) | math.MinInt64)
 }

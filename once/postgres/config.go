@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"regexp"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/pgdsn"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/once"
 )
 
@@ -51,28 +51,11 @@ func (c Config) validated() error {
 	return validateTable(c.Table)
 }
 
-var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,57}$`)
-
 func validateTable(table string) error {
-	if !tableName.MatchString(table) {
+	if !pgtable.Valid(table, indexSuffix) {
 		return &once.InvalidError{Field: "Config.Table", Value: table, Remedy: "use table or schema.table, of letters, digits and _, at most 58 and 63"}
 	}
 	return nil
-}
-
-// split returns the schema and the name of a valid table.
-func split(table string) (schema, name string) {
-	schema, name, ok := strings.Cut(table, ".")
-	if !ok {
-		return "public", table
-	}
-	return schema, name
-}
-
-// quoted returns the name of a valid table as SQL.
-func quoted(table string) string {
-	schema, name := split(table)
-	return pgx.Identifier{schema, name}.Sanitize()
 }
 
 // open makes a pool, which does not connect yet. Its error never quotes the DSN, which may contain

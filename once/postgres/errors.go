@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/once"
@@ -19,9 +20,12 @@ var ErrNoTransaction = session.ErrNoTransaction
 // back.
 func failed(table string, err error) error {
 	code := sqlstate.Of(err)
+	refused, isRefused := errors.AsType[*pgtable.CreateError](err)
 	switch {
 	case err == nil:
 		return nil
+	case isRefused:
+		return fmt.Errorf("once/postgres: %w: %w", once.ErrNotReady, refused)
 	case errors.Is(err, ErrNoTransaction):
 		return fmt.Errorf("once/postgres: %w", err)
 	case code == sqlstate.NoTransaction:
@@ -33,7 +37,10 @@ func failed(table string, err error) error {
 			once.ErrNotReady, err)
 	case code == sqlstate.ReadOnly, code == sqlstate.FeatureNotSupported:
 		return fmt.Errorf("once/postgres: %w: the transaction is read-only, or the server is a standby: %w", once.ErrNotReady, err)
-	case code == sqlstate.UndefinedTable, code == sqlstate.InvalidSchema, code == sqlstate.UndefinedColumn:
+	case code == sqlstate.UndefinedColumn:
+		return fmt.Errorf("once/postgres: %w: the table %s lacks a column that this version needs: rename it and make it anew with Store.Migrate or postgres.Schema, or use another table: %w",
+			once.ErrNotReady, table, err)
+	case code == sqlstate.UndefinedTable, code == sqlstate.InvalidSchema:
 		return fmt.Errorf("once/postgres: %w: the table %s is not there: make it with Store.Migrate, Config.CreateTable, or postgres.Schema in a migration: %w",
 			once.ErrNotReady, table, err)
 	case code == sqlstate.Privilege:

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglatch/pglatch/internal/pgsession"
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/once"
 )
 
@@ -135,7 +136,7 @@ func (s *Store) change(ctx context.Context, number *int64, sql string, c once.Cl
 		if _, err := tx.Exec(ctx, durably); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, fmt.Sprintf(sql, quoted(s.table)), c.Job, text8601(c.Tick), c.ID, fmt.Sprint(c.Token), last)
+		rows, err := tx.Query(ctx, fmt.Sprintf(sql, pgtable.Quote(s.table)), c.Job, text8601(c.Tick), c.ID, fmt.Sprint(c.Token), last)
 		if err != nil {
 			return err
 		}
@@ -159,7 +160,7 @@ func (s *Store) Look(ctx context.Context, job string, from, to time.Time) ([]onc
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	sql := fmt.Sprintf("SELECT pg_catalog.to_json(r)::text FROM ("+rowSQL+" WHERE job = $1::text AND tick BETWEEN $2::timestamptz AND $3::timestamptz) AS r ORDER BY r.tick", quoted(s.table))
+	sql := fmt.Sprintf("SELECT pg_catalog.to_json(r)::text FROM ("+rowSQL+" WHERE job = $1::text AND tick BETWEEN $2::timestamptz AND $3::timestamptz) AS r ORDER BY r.tick", pgtable.Quote(s.table))
 	rows, err := s.pool.Query(ctx, sql, job, text8601(from), text8601(to))
 	if err != nil {
 		return nil, failed(s.table, err)

@@ -70,6 +70,24 @@ func TestARoleWithoutRightsOnATableThatIsThereHearsOfGrants(t *testing.T) {
 	require.NoError(t, err, "the control")
 }
 
+func TestATableThatLacksAColumnIsRefused(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, pgtest.DSN(t))
+	exec(t, pool, postgres.Schema("")+"; ALTER TABLE pglatch_once DROP COLUMN began")
+	s, err := postgres.New(postgres.Config{Pool: pool})
+	require.NoError(t, err)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, ofTx := postgres.DoTx(t.Context(), tx, "report", thisMinute(), nothing)
+	require.NoError(t, tx.Rollback(t.Context()))
+	_, ofRun := newRunner(t, once.Config{Store: s}).Do(t.Context(), "report", thisMinute(), nothing)
+	_, ofLook := s.Look(t.Context(), "report", thisMinute(), thisMinute())
+	for _, err := range []error{s.Migrate(t.Context()), ofTx, ofRun, ofLook} {
+		require.ErrorIs(t, err, once.ErrNotReady)
+		require.ErrorContains(t, err, "the table public.pglatch_once lacks a column that this version needs")
+	}
+}
+
 func TestManyMakeTheTableAtOnceAndUseIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)

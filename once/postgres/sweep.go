@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+
+	"github.com/pglatch/pglatch/internal/pgtable"
 )
 
 // sweepBatch is how many ticks one statement removes.
@@ -26,6 +28,6 @@ func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
 }
 
 func (s *Store) sweep(ctx context.Context) (int, error) {
-	tag, err := s.pool.Exec(ctx, fmt.Sprintf(sweepSQL, quoted(s.table), sweepBatch))
+	tag, err := s.pool.Exec(ctx, fmt.Sprintf(sweepSQL, pgtable.Quote(s.table), sweepBatch))
 	return int(tag.RowsAffected()), failed(s.table, err)
 }

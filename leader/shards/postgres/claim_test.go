@@ -63,6 +63,23 @@ func TestTablesThatAreMissingAreSaidAtOnce(t *testing.T) {
 	open(t, b, "a")
 }
 
+func TestTablesThatLackAColumnAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, column := range []string{"pglatch_shard DROP COLUMN written", "pglatch_shard_member DROP COLUMN refuses", "pglatch_shard_order DROP COLUMN identity"} {
+		dsn := pgtest.DSN(t)
+		newJudge(t, dsn).exec(postgres.Schema("") + "; ALTER TABLE " + column)
+		b := newBackend(t, dsn, nil)
+		_, opened := b.Open(t.Context(), member("a"), ttl)
+		for _, err := range []error{opened, b.Migrate(t.Context())} {
+			var table *postgres.TableError
+			require.ErrorAs(t, err, &table, column)
+			assert.True(t, table.Outdated)
+			require.ErrorIs(t, err, leader.ErrPermanent)
+			require.ErrorContains(t, err, "lacks a column that this version needs")
+		}
+	}
+}
+
 // stuck has a transaction that inserts the row of shard 1, for which a claim of it waits under its lock.
 func (j judge) stuck() (free func()) {
 	j.t.Helper()

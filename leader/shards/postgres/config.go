@@ -83,11 +83,10 @@ type Config struct {
 func (c Config) validated() (Config, *pgx.ConnConfig, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Table = cmp.Or(c.Table, DefaultTable)
-	_, name, _ := strings.Cut("."+c.Table, ".")
 	switch {
 	case c.Namespace.Number() == 0:
 		return c, nil, wrong("Namespace", "missing", `name the group with a namespace of its own, such as namespace.Must(7, "tenant")`)
-	case !pgtable.Valid(c.Table) || len(name[strings.IndexByte(name, '.')+1:]) > 63-len(memberSuffix):
+	case !pgtable.Valid(c.Table, memberSuffix, orderSuffix):
 		return c, nil, wrong("Table", fmt.Sprintf("%q", c.Table), "use table or schema.table, of letters, digits and _, at most 56 of the table")
 	case c.MaxLocks < 0:
 		return c, nil, wrong("MaxLocks", c.MaxLocks, "use a positive number, or 0 for three quarters of what the server has room for")

@@ -25,15 +25,20 @@ var (
 
 // A TableError reports that a table cannot be used. It matches leader.ErrPermanent.
 type TableError struct {
-	Table   string // the table of terms
-	Missing bool   // false = the role lacks rights
-	Cause   error
+	Table    string // the table of terms
+	Missing  bool   // one of the tables does not exist
+	Outdated bool   // one lacks a column that this version needs; if neither, the role lacks rights
+	Cause    error
 }
 
 func (e *TableError) Error() string {
 	if e.Missing {
 		return fmt.Sprintf("shards: the table %[1]s, which counts terms, or one of %[1]s%[2]s and %[1]s%[3]s does not exist: create them with postgres.Schema in a migration, "+
 			"Backend.Migrate or Config.CreateTable: %[4]v", e.Table, memberSuffix, orderSuffix, e.Cause)
+	}
+	if e.Outdated {
+		return fmt.Sprintf("shards: the table %[1]s, %[1]s%[2]s or %[1]s%[3]s lacks a column that this version needs: rename the three and make them anew with "+
+			"postgres.Schema or Backend.Migrate, or use another table: %[4]v", e.Table, memberSuffix, orderSuffix, e.Cause)
 	}
 	return fmt.Sprintf("shards: the role lacks rights on the tables of shards: GRANT SELECT, INSERT, UPDATE ON %[1]s, SELECT, INSERT, UPDATE, DELETE ON %[2]s "+
 		"and SELECT ON %[3]s TO the role, and USAGE on their schema: %[4]v",
@@ -119,11 +124,10 @@ func (e *SlowError) Unwrap() error { return e.Cause }
 
 // failed types an error of a session's statement.
 func (b *Backend) failed(err error) error {
-	switch sqlstate.Of(err) {
-	case sqlstate.UndefinedTable, sqlstate.Privilege:
-		return &TableError{Table: b.config.Table, Missing: sqlstate.Of(err) == sqlstate.UndefinedTable, Cause: err}
-	}
-	if sqlstate.Of(err) == sqlstate.LockNotAvailable {
+	switch state := sqlstate.Of(err); state {
+	case sqlstate.UndefinedTable, sqlstate.UndefinedColumn, sqlstate.Privilege:
+		return &TableError{Table: b.config.Table, Missing: state == sqlstate.UndefinedTable, Outdated: state == sqlstate.UndefinedColumn, Cause: err}
+	case sqlstate.LockNotAvailable:
 		return fmt.Errorf("shards: another transaction has locked rows of %s, or the table: %w", b.config.Table, err)
 	}
 	return pgreach.Unreachable(err)

@@ -3,12 +3,12 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/internal/pgtable"
-	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/internal/pgreach"
 )
@@ -30,9 +30,11 @@ const (
 //
 // A shard has one permanent row. If the row is deleted, the shard's terms begin again.
 func Schema(table string) string {
-	table = cmp.Or(table, DefaultTable)
-	return `CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table) + ` (
-	shards text NOT NULL,           -- the group: "tenant=7"
+	return pgtable.SQL(tables(cmp.Or(table, DefaultTable))...)
+}
+
+func tables(name string) []pgtable.Table {
+	return []pgtable.Table{{Name: name, Columns: `	shards text NOT NULL,           -- the group: "tenant=7"
 	name text NOT NULL,
 	key bigint NOT NULL,            -- of the lock: (classid << 32) | objid
 	era int NOT NULL,               -- the term is (era, n): each is greater than all before
@@ -44,10 +46,7 @@ func Schema(table string) string {
 	pid int NOT NULL,               -- the session that claimed it last
 	since timestamptz NOT NULL,
 	PRIMARY KEY (shards, name),
-	UNIQUE (shards, key)
-);
-CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+memberSuffix) + ` (
-	shards text NOT NULL,
+	UNIQUE (shards, key)`}, {Name: name + memberSuffix, Columns: `	shards text NOT NULL,
 	pid int NOT NULL,               -- valid while this session shares the lock of the members
 	identity text NOT NULL,
 	weight int NOT NULL,
@@ -55,30 +54,27 @@ CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+memberSuffix) + ` (
 	draining boolean NOT NULL,
 	refuses text NOT NULL,          -- shards that it cannot claim now
 	announced timestamptz NOT NULL,
-	PRIMARY KEY (shards, pid)
-);
-CREATE TABLE IF NOT EXISTS ` + pgtable.Quote(table+orderSuffix) + ` (
-	shards text NOT NULL,
+	PRIMARY KEY (shards, pid)`}, {Name: name + orderSuffix, Columns: `	shards text NOT NULL,
 	kind text NOT NULL,             -- 'pin': identity is to own the shard subject; 'drain': subject is to give up what it owns
 	subject text NOT NULL,
 	identity text NOT NULL,
-	PRIMARY KEY (shards, kind, subject)
-)`
+	PRIMARY KEY (shards, kind, subject)`}}
 }
 
 // Migrate creates the tables unless they exist, on a connection of its own. Several processes may do so at
-// the same time.
+// the same time. If a table lacks a column, or the role may not read it, Migrate returns a *TableError and
+// leaves the tables unchanged.
 func (b *Backend) Migrate(ctx context.Context) error {
-	err := b.onConn(ctx, func(conn *pgx.Conn) error { return pgtable.Create(ctx, conn, Schema(b.config.Table)) })
-	switch state := sqlstate.Of(err); {
-	case err == nil:
-		return nil
-	case state == sqlstate.Privilege:
-		return driver.Permanent(fmt.Errorf("shards: the role may not create the table %s: let one that may run postgres.Schema or Backend.Migrate: %w", b.config.Table, err))
-	case state == sqlstate.InvalidSchema:
-		return driver.Permanent(fmt.Errorf("shards: the schema of the table %s does not exist: create it, or use another table: %w", b.config.Table, err))
+	err := b.onConn(ctx, func(conn *pgx.Conn) error {
+		return pgtable.Create(ctx, conn, "postgres.Schema or Backend.Migrate", tables(b.config.Table)...)
+	})
+	if refused, ok := errors.AsType[*pgtable.CreateError](err); ok {
+		return driver.Permanent(fmt.Errorf("shards: %w", refused))
 	}
-	return fmt.Errorf("shards: creating the table %s: %w", b.config.Table, err)
+	if err != nil {
+		return fmt.Errorf("shards: creating the table %s: %w", b.config.Table, b.failed(err))
+	}
+	return nil
 }
 
 // onConn runs f on a connection that carries no lock.
