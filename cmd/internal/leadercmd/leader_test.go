@@ -47,6 +47,9 @@ func TestMigrateMakesTheTableAndCanBeRepeated(t *testing.T) {
 	assert.Contains(t, stderr, "lacks a column that this version needs")
 	migrate("made the table ops.Terms\n", "--table", "ops.Terms")
 	migrate("the table ops.Terms was there already", "--table", "ops.Terms")
+	dsn += "&options=-c%20search_path%3Dops" // a table without a schema is in public all the same
+	migrate("made the table terms\n", "--table", "terms")
+	migrate("the table terms was there already", "--table", "terms")
 	sql, stderr, code := clitest.Run(t, nil, "migrate", "--show-sql", "--table", "ops.terms")
 	assert.Zero(t, code, stderr)
 	assert.Contains(t, sql, `"ops"."terms"`)

@@ -22,8 +22,8 @@ func NewMigrate(app *program.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Make the table that elections count their terms in",
-		Long: `Make the table that elections count their terms in, unless it is there, add the
-columns that one of an older version lacks, and say which it was. Candidates need
+		Long: `Make the table that elections count their terms in, unless it is there, and say which
+it was. A table that lacks a column is refused, and stays as it is. Candidates need
 SELECT, INSERT and UPDATE on it. With --show-sql print the SQL instead, for other
 tools.
 

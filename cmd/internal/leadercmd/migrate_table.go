@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pglatch/pglatch/cmd/internal/program"
+	"github.com/pglatch/pglatch/internal/pgtable"
 )
 
 // A migrated is the effect of a migration on its table. A concurrent migration may have caused it.
@@ -26,7 +24,7 @@ func migration(ctx context.Context, app *program.App, table string, migrate func
 		return m, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	err = conn.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1) IS NULL", pgx.Identifier(strings.Split(table, ".")).Sanitize()).Scan(&m.Made)
+	err = conn.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1) IS NULL", pgtable.Quote(table)).Scan(&m.Made)
 	if err == nil {
 		err = migrate(ctx)
 	}
