@@ -118,9 +118,6 @@
 // classid with a probability of one half. That costs nothing: their G differ (63 bits), and step 2 skips an
 // incarnation whose session holds the election lock of another election.
 //
-// Earlier versions had one G for each class. A takeover also waits for their guards, and their candidates
-// wait for our guards in step 2, so versions can be mixed during a deploy.
-//
 // # How long a takeover takes
 //
 //   - The leader gives up, or its process or session ends: a few milliseconds.
