@@ -5,7 +5,6 @@ package seams
 import (
 	"context"
 	"net/url"
-	"os"
 	"testing"
 	"time"
 
@@ -200,11 +199,8 @@ func older(t *testing.T, server *pgserver.Server) site {
 	dsn, err := server.CreateDatabase(t.Context())
 	require.NoError(t, err)
 	s := site{dsn: dsn, admin: dsn, judge: admin(t, dsn)}
-	leases, err := os.ReadFile("../../lease/postgres/testdata/version1.sql")
-	require.NoError(t, err)
-	s.exec(t, string(leases))
-	s.exec(t, leaderpg.Schema("")+"; ALTER TABLE pglatch_election DROP COLUMN written")
-	s.exec(t, oncepg.Schema("")+";\n"+shardspg.Schema(""))
+	s.exec(t, schemas+"; UPDATE pglatch_lease.store SET schema_version = 0; ALTER TABLE pglatch_election DROP COLUMN written; "+
+		"ALTER TABLE pglatch_once DROP COLUMN id; ALTER TABLE pglatch_shard_member DROP COLUMN refuses")
 	return s
 }
 

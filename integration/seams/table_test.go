@@ -79,7 +79,11 @@ var surroundings = []surrounding{
 		"lease guard":        is(lease.ErrNotReady),
 		"lock server":        is(lease.ErrNotReady),
 		"shared lease":       is(lease.ErrNotReady),
+		"once":               is(once.ErrNotReady),
+		"once DoTx":          is(once.ErrNotReady),
+		"shards":             is(leader.ErrPermanent),
 		"pglatch leader run": code(69),
+		"pglatch shards ls":  code(69),
 	}},
 }
 

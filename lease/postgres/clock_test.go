@@ -132,7 +132,7 @@ func TestAnExpiryIsNotToldWhileARenewalThatWasInTimeIsInFlight(t *testing.T) {
 	s, j, noon := clockStore(t)
 	c := j.leaseOf(s, "x", time.Second).Claim
 	renewal := j.begin()
-	_, err := renewal.Exec(t.Context(), "SELECT pglatch_lease.renew(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4::bigint], ARRAY[60000000::bigint], '1s')", c.Name, c.Holder, c.ID, int64(c.Token))
+	_, err := renewal.Exec(t.Context(), "SELECT pglatch_lease.renew(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4::bigint], ARRAY[60000000::bigint], '1s', NULL)", c.Name, c.Holder, c.ID, int64(c.Token))
 	require.NoError(t, err)
 	j.setClock(noon.Add(2 * time.Second))
 	record, err := s.Get(t.Context(), "x")

@@ -260,8 +260,8 @@
 //   - PostgreSQL 14 or later with PL/pgSQL, and a database in UTF-8.
 //   - The schema pglatch_lease, made by Store.Migrate, pglatch or a migration with Schema.
 //   - USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on its tables, and EXECUTE on its
-//     functions. Every role has EXECUTE by default, and a later version of the schema keeps it as
-//     it was granted.
+//     functions. Every role has EXECUTE by default. A migration of the schema keeps rights as they
+//     were granted.
 //   - The functions pg_control_system and pg_current_wal_lsn, which every role may call by default.
 //   - Places in the server's lock table: one for each guarded transaction, and one for each grant
 //     until its commit, of which a Store has at most 1,024. By default the table has 6,400 (manual,

@@ -86,8 +86,8 @@ func outdated(cause error) error {
 }
 
 // olderError says which version the schema has; "" = none.
-func olderError(version string) error {
-	return fmt.Errorf("its version is %s, and %d is needed", cmp.Or(version, "unknown"), schemaVersion)
+func olderError(version string, needed int) error {
+	return fmt.Errorf("its version is %s, and %d is needed", cmp.Or(version, "unknown"), needed)
 }
 
 // isUndone reports whether the server has rolled back the transaction that failed with err.

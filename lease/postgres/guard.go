@@ -22,10 +22,10 @@ type PgxTx = pgsession.PgxTx
 type SQLTx = pgsession.SQLTx
 
 const (
-	// Guards of older schema versions let stale writes pass, so the statement checks the version
-	// itself. All versions have refuse.
-	guardSQL = `SELECT ` + pgsession.SetMark + `, CASE WHEN (SELECT s.schema_version FROM pglatch_lease.store AS s) OPERATOR(pg_catalog.>=) ` + neededVersion + `
-	THEN pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8, ` + neededVersion + `)
+	// The statement checks the version of the schema itself, because a guard has no Store. All versions have
+	// refuse.
+	guardSQL = `SELECT ` + pgsession.SetMark + `, CASE WHEN (SELECT s.schema_version FROM pglatch_lease.store AS s) OPERATOR(pg_catalog.>=) $6::pg_catalog.int8
+	THEN pglatch_lease.guard($2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.int8)
 	ELSE pglatch_lease.refuse(pg_catalog.concat('version ', (SELECT s.schema_version FROM pglatch_lease.store AS s))) END`
 	refusal = "pglatch lease guard refused: "
 )
@@ -55,21 +55,22 @@ const (
 // SET LOCAL). Nothing is guarded then, and neither are later writes of that connection. A
 // connection that has sent BEGIN is in a transaction.
 func Guard(ctx context.Context, tx PgxTx, c lease.Claim) error {
-	return guard(ctx, pgsession.FromPgx(tx), c)
+	return guard(ctx, pgsession.FromPgx(tx), c, schema.Version)
 }
 
 // GuardSQL is Guard for database/sql.
 func GuardSQL(ctx context.Context, tx SQLTx, c lease.Claim) error {
-	return guard(ctx, pgsession.FromSQL(tx), c)
+	return guard(ctx, pgsession.FromSQL(tx), c, schema.Version)
 }
 
-func guard(ctx context.Context, tx pgsession.Tx, c lease.Claim) error {
-	return guardError(c, pgsession.TxExec(ctx, tx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token)))
+// guard needs at least a version of the schema.
+func guard(ctx context.Context, tx pgsession.Tx, c lease.Claim, version int) error {
+	return guardError(c, version, pgsession.TxExec(ctx, tx, guardSQL, c.Name, c.Holder, c.ID, int64(c.Token), int64(version)))
 }
 
 // guardError finds the reason of a refusal in the server's error text, which every driver passes
 // on.
-func guardError(c lease.Claim, err error) error {
+func guardError(c lease.Claim, version int, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -81,7 +82,7 @@ func guardError(c lease.Claim, err error) error {
 	reason := strings.Fields(text)
 	switch reason[0] {
 	case "version":
-		return fmt.Errorf("guard of %s: %w", c.Name, outdated(olderError(strings.Join(reason[1:], ""))))
+		return fmt.Errorf("guard of %s: %w", c.Name, outdated(olderError(strings.Join(reason[1:], ""), version)))
 	case "readonly":
 		return &lease.InvalidError{Field: "the transaction", Value: "read-only", Remedy: "begin it READ WRITE; one that writes nothing needs no guard"}
 	case "unknown":

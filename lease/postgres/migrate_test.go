@@ -1,11 +1,15 @@
 package postgres_test
 
 import (
-	"os"
+	"context"
+	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,122 +18,129 @@ import (
 	"github.com/pglatch/pglatch/lease/postgres"
 )
 
-// version1 makes the schema of version 1, and leases in all states in it.
-func version1(t *testing.T, j judge) {
+// version2 is a program with a schema that does not exist: names have a remark, and a function has another text.
+var version2 = postgres.Next(`
+ALTER TABLE pglatch_lease.locks ADD COLUMN IF NOT EXISTS remark text NOT NULL DEFAULT '';
+CREATE OR REPLACE FUNCTION pglatch_lease.wall() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS 'BEGIN RETURN pg_catalog.clock_timestamp(); END';
+`)
+
+// openNext returns a store of version 2.
+func openNext(t *testing.T, config postgres.Config) *postgres.Store {
 	t.Helper()
-	sql, err := os.ReadFile("testdata/version1.sql")
+	s, err := version2.New(config)
 	require.NoError(t, err)
-	j.exec(string(sql))
-	for _, name := range []string{"held", "released", "expired", "taken over", "old"} {
-		j.exec("SELECT pglatch_lease.acquire($1, 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')", name)
-	}
-	j.exec("UPDATE pglatch_lease.locks SET released_at = clock_timestamp(), available_at = acquired_at WHERE name = 'released'")
-	j.exec("UPDATE pglatch_lease.locks SET expires_at = clock_timestamp(), available_at = clock_timestamp() WHERE name IN ('expired', 'taken over')")
-	j.exec("UPDATE pglatch_lease.locks SET released_at = 'yesterday', available_at = 'yesterday' WHERE name = 'old'")
-	j.exec("SELECT pglatch_lease.acquire('taken over', 'b', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
+	t.Cleanup(s.Close)
+	return s
 }
 
-func TestASchemaOfVersion1IsRefusedUntilItIsMigratedAndKeepsItsLeases(t *testing.T) {
+// A worker acquires a name, writes its token in a guarded transaction, renews and releases.
+type worker struct {
+	judge
+	store *postgres.Store
+	guard func(context.Context, postgres.PgxTx, lease.Claim) error
+	turns atomic.Int32
+}
+
+// turn returns *lease.HeldError, *lease.BusyError or lease.ErrNotReady if the turn did not begin.
+func (w *worker) turn(ctx context.Context) error {
+	l, err := w.store.Acquire(ctx, lease.AcquireRequest{Name: "job", Holder: "worker", TTL: ttl})
+	if err != nil {
+		return err
+	}
+	err = again(func() error {
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+			if err := w.guard(ctx, tx, l.Claim); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO public.written (token) VALUES ($1)", int64(l.Token))
+			return err
+		})
+	})
+	assert.NoError(w.t, err)
+	assert.NoError(w.t, again(func() error {
+		_, err := w.store.Renew(ctx, lease.RenewRequest{Claim: l.Claim, TTL: ttl})
+		return err
+	}))
+	assert.NoError(w.t, again(func() error { return w.store.Release(ctx, l.Claim) }))
+	w.turns.Add(1)
+	return nil
+}
+
+// again repeats an operation while it is busy: a migration and the workers can wait for each other.
+func again(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, lease.ErrBusy) {
+			return err
+		}
+	}
+}
+
+func TestProcessesOfTwoVersionsShareLeasesWhileTheSchemaIsMigrated(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	j := newJudge(t, dsn)
-	version1(t, j)
-	j.exec("CREATE ROLE plain_lease; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO plain_lease; GRANT USAGE ON SCHEMA pglatch_lease TO plain_lease")
-	t.Cleanup(func() { j.exec("DROP OWNED BY plain_lease CASCADE; DROP ROLE plain_lease") })
-	held := lease.Claim{Name: "held", Holder: "a", ID: "id", Token: 1}
-	s := open(t, dsn, nil)
-	err := postgres.Guard(t.Context(), j.begin(), held)
-	require.ErrorIs(t, err, lease.ErrNotReady, "it has no guard of this kind")
-	require.ErrorContains(t, err, "Store.Migrate")
+	j.exec(postgres.Schema())
+	// The workers have the rights that they need, and no others; the migration keeps them.
+	j.exec(`CREATE TABLE written (i serial, token bigint); CREATE ROLE worker_lease; GRANT ALL ON written, written_i_seq TO worker_lease;
+		REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease FROM PUBLIC; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease TO worker_lease;
+		GRANT USAGE ON SCHEMA pglatch_lease TO worker_lease; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO worker_lease`)
+	t.Cleanup(func() { j.exec("DROP OWNED BY worker_lease CASCADE; DROP ROLE worker_lease") })
+	plain := strings.Replace(dsn, "?", "?options=-c%20role%3Dworker_lease&", 1)
+	old := &worker{judge: newJudge(t, plain), store: open(t, plain, nil), guard: postgres.Guard}
+	next := &worker{judge: newJudge(t, plain), store: openNext(t, postgres.Config{DSN: plain}), guard: version2.Guard}
+	held := acquire(t, old.store, "held", "a").Claim
+	err := version2.Guard(t.Context(), j.begin(), held)
+	require.ErrorIs(t, err, lease.ErrNotReady)
+	require.ErrorContains(t, err, "its version is 1, and 2 is needed")
 
-	require.NoError(t, s.Migrate(t.Context()))
-	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
-	require.NoError(t, err)
-	require.NoError(t, postgres.Guard(t.Context(), j.begin(), held))
-	result, err := s.Sweep(t.Context(), lease.SweepRequest{})
-	require.NoError(t, err)
-	assert.Equal(t, lease.SweepResult{Held: 2, Expired: 2, Removed: 1}, result)
-	result, err = s.Sweep(t.Context(), lease.SweepRequest{})
-	require.NoError(t, err)
-	assert.Equal(t, lease.SweepResult{Held: 2}, result)
-	assert.Equal(t, uint64(2), cycle(t, s, "released"))
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer func() { stop(); wg.Wait() }()
+	var refused atomic.Int32
+	for _, w := range []*worker{old, next} {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				switch err := w.turn(t.Context()); {
+				case w == next && w.turns.Load() == 0 && errors.Is(err, lease.ErrNotReady):
+					refused.Add(1)
+				case errors.Is(err, lease.ErrHeld), errors.Is(err, lease.ErrBusy):
+				case !assert.NoError(w.t, err):
+					return
+				}
+			}
+		})
+	}
+	j.eventually(func() bool { return old.turns.Load() > 10 && refused.Load() > 10 })
+	migrating := openNext(t, postgres.Config{DSN: dsn, LockTimeout: patience})
+	require.NoError(t, again(func() error { return migrating.Migrate(t.Context()) }))
+	assert.Equal(t, 2, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+	before := old.turns.Load()
+	j.eventually(func() bool { return old.turns.Load() > before+10 && next.turns.Load() > 10 })
+	stop()
+	wg.Wait()
 
-	// Programs of version 1 go on, and roles that had the tables have the new one too.
-	j.exec("SELECT pglatch_lease.guard('held', 'a', 'id', 1)")
-	plain := open(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dplain_lease&", 1), nil)
-	assert.Equal(t, uint64(3), cycle(t, plain, "released"))
-	_, err = plain.Sweep(t.Context(), lease.SweepRequest{})
-	require.NoError(t, err)
-	j.exec(postgres.Schema()) // beside a guarded transaction
-	result, err = s.Sweep(t.Context(), lease.SweepRequest{})
-	require.NoError(t, err)
-	assert.Equal(t, 2, result.Held, "the schema, run again, counts nothing twice")
+	turns := int(old.turns.Load() + next.turns.Load())
+	assert.Equal(t, turns, one[int](j, "SELECT count(*) FROM written"))
+	assert.Equal(t, turns, one[int](j, "SELECT max(token) FROM written"), "no token was given twice, or left out")
+	assert.True(t, one[bool](j, "SELECT array_agg(token ORDER BY i) = array_agg(token ORDER BY token) FROM written"), "tokens rise")
+	require.NoError(t, postgres.Guard(t.Context(), j.begin(), held), "a lease outlasts the migration")
+	require.NoError(t, version2.Guard(t.Context(), j.begin(), held))
+	require.NoError(t, old.store.Migrate(t.Context()), "there is nothing to do")
+	assert.Equal(t, 2, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+	assert.False(t, one[bool](j, `SELECT EXISTS (SELECT FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+		WHERE p.pronamespace = 'pglatch_lease'::regnamespace AND a.grantee = 0)`), "who had no right has none")
 }
 
 func TestAMigrationWaitsForGuardedTransactionsOnlySoLong(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	j := newJudge(t, dsn)
-	version1(t, j)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
 	tx := j.begin()
-	_, err := tx.Exec(t.Context(), "SELECT pglatch_lease.guard('held', 'a', 'id', 1)")
-	require.NoError(t, err)
-	s := open(t, dsn, func(c *postgres.Config) { c.LockTimeout = 10 * time.Millisecond })
-	require.ErrorIs(t, s.Migrate(t.Context()), lease.ErrBusy)
+	require.NoError(t, postgres.Guard(t.Context(), tx, acquire(t, s, "held", "a").Claim))
+	j.exec(postgres.Schema()) // the same version waits for none
+	next := openNext(t, postgres.Config{DSN: dsn, LockTimeout: 10 * time.Millisecond})
+	require.ErrorIs(t, next.Migrate(t.Context()), lease.ErrBusy)
 	assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, s.Migrate(t.Context()))
-}
-
-func TestASchemaOfVersion2LearnsThatRenewalsChangeMetadata(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	j := newJudge(t, dsn)
-	j.exec(postgres.Schema())
-	sql, err := os.ReadFile("testdata/version2.sql")
-	require.NoError(t, err)
-	j.exec(string(sql))
-	j.exec("SELECT pglatch_lease.acquire('job', 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
-	held := lease.Claim{Name: "job", Holder: "a", ID: "id", Token: one[uint64](j, "SELECT token FROM pglatch_lease.locks")}
-	s := open(t, dsn, nil)
-	_, err = s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
-	require.ErrorIs(t, err, lease.ErrNotReady)
-	require.ErrorContains(t, err, "its version is 2, and 4 is needed")
-	require.NoError(t, s.Migrate(t.Context()))
-	label := map[string]string{"host": "b"}
-	l, err := s.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl, Metadata: label})
-	require.NoError(t, err)
-	assert.Equal(t, label, l.Metadata)
-
-	// Programs of version 2 go on, and leave metadata as it is.
-	j.exec("SELECT pglatch_lease.renew(ARRAY['job'], ARRAY['a'], ARRAY['id'], ARRAY[$1::bigint], ARRAY[60000000::bigint], '1s')", int64(held.Token))
-	record, err := s.Get(t.Context(), "job")
-	require.NoError(t, err)
-	assert.Equal(t, label, record.Metadata)
-}
-
-// Rights to execute can have been taken from everybody and given to some.
-func TestASchemaOfVersion2KeepsWhoMayRenew(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	j := newJudge(t, dsn)
-	j.exec(postgres.Schema())
-	sql, err := os.ReadFile("testdata/version2.sql")
-	require.NoError(t, err)
-	j.exec(string(sql))
-	j.exec(`CREATE ROLE may_renew; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pglatch_lease TO may_renew;
-		REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease FROM PUBLIC; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pglatch_lease TO may_renew;
-		GRANT USAGE ON SCHEMA pglatch_lease TO may_renew; CREATE ROLE may_not; GRANT USAGE ON SCHEMA pglatch_lease TO may_not;
-		ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC`)
-	t.Cleanup(func() {
-		j.exec("ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO PUBLIC; DROP OWNED BY may_renew CASCADE; DROP OWNED BY may_not CASCADE; DROP ROLE may_renew; DROP ROLE may_not")
-	})
-	plain := open(t, strings.Replace(dsn, "?", "?options=-c%20role%3Dmay_renew&", 1), nil)
-	j.exec("SELECT pglatch_lease.acquire('job', 'a', 'id', 60000000, '', '{}', 0, 0, 0, '1s')")
-	held := lease.Claim{Name: "job", Holder: "a", ID: "id", Token: one[uint64](j, "SELECT token FROM pglatch_lease.locks")}
-	require.NoError(t, open(t, dsn, nil).Migrate(t.Context()))
-	_, err = plain.Renew(t.Context(), lease.RenewRequest{Claim: held, TTL: ttl})
-	require.NoError(t, err, "a holder keeps its lease over the upgrade")
-	const allowed = `SELECT has_function_privilege($1, p.oid, 'EXECUTE') FROM pg_proc AS p WHERE p.pronamespace = 'pglatch_lease'::regnamespace AND p.proname = 'renew'`
-	assert.False(t, one[bool](j, allowed, "may_not"))
+	require.NoError(t, next.Migrate(t.Context()))
 }

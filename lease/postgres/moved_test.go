@@ -38,7 +38,7 @@ func TestARowThatMovesDropsTheLocksOfGuardsThatHaveNoOther(t *testing.T) {
 
 // unlockGuards leaves guards nothing but the lock of the row.
 func (j judge) unlockGuards() {
-	j.exec(`DO $$ BEGIN EXECUTE replace(pg_get_functiondef('pglatch_lease.guard(text, text, text, bigint, int)'::regprocedure),
+	j.exec(`DO $$ BEGIN EXECUTE replace(pg_get_functiondef('pglatch_lease.guard(text, text, text, bigint)'::regprocedure),
 		'pg_advisory_xact_lock_shared(', '('); END $$`)
 }
 

@@ -3,28 +3,17 @@ package postgres
 import (
 	"context"
 	_ "embed" // the schema
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/internal/sqlstate"
 	"github.com/pglatch/pglatch/lease"
 )
 
-const (
-	schemaName    = "pglatch_lease"
-	schemaVersion = 4
-	neededVersion = "4" // the same, for use in statements
-	// migrateLock is the advisory lock that migrations take for their transaction.
-	migrateLock = 0x70676c656173650a
-)
+const schemaName = "pglatch_lease"
 
-const beginSQL = `SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('synchronous_commit', 'on', true),
-	pg_catalog.pg_advisory_xact_lock($1::bigint)`
-
-// The parts of the schema, in order. version comes last, because it says that all parts are there.
+// The parts of the schema, in order.
 var (
 	//go:embed schema/tables.sql
 	tablesSQL string
@@ -40,42 +29,30 @@ var (
 	sweepingSQL string
 	//go:embed schema/look.sql
 	lookSQL string
-	//go:embed schema/version.sql
-	versionSQL string
 )
 
-// Schema returns the SQL, for migrations, that makes the schema pglatch_lease or updates an older
-// one. It can be run again, but not by two processes at a time. Users of a Store need USAGE on the
-// schema and SELECT, INSERT, UPDATE and DELETE on its tables. Users of Guard need USAGE, SELECT and
-// UPDATE.
-//
-// The update from version 1 locks the table while it builds two indexes, some seconds for a million
-// names. Operations meanwhile return *lease.BusyError. The update from version 2 keeps its tables.
-func Schema() string {
-	return strings.Join([]string{tablesSQL, tokenSQL, clockSQL, operationsSQL, guardingSQL, sweepingSQL, lookSQL, versionSQL}, "")
+// schema is the schema that this program makes, and needs at least.
+var schema = pgtable.Schema{
+	Name:    schemaName,
+	Version: 1,
+	SQL:     strings.Join([]string{tablesSQL, tokenSQL, clockSQL, operationsSQL, guardingSQL, sweepingSQL, lookSQL}, ""),
+	Lock:    0x70676c656173650a,
 }
 
+// Schema returns the SQL, for migrations, that makes the schema pglatch_lease or updates an older
+// one. It can be run again. Run it in one transaction: processes that run it at a time then wait
+// for each other. It fails, and changes nothing, if the schema is of a later version than this
+// program's. Users of a Store need USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on its
+// tables. Users of Guard need USAGE, SELECT and UPDATE.
+func Schema() string { return schema.Script() }
+
 // Migrate makes the schema pglatch_lease or updates an older one. If the schema is as new as this
-// program or newer, Migrate does nothing and needs no right. Many processes may call it at a time,
+// program or newer, Migrate does nothing and needs only USAGE and SELECT. Many processes may call it at a time,
 // and beside running programs. It returns *lease.BusyError if transactions with a Guard, or other
-// users of the tables, did not end within Config.LockTimeout. Nothing was done then: try again.
+// users of the tables, did not end within Config.LockTimeout, and if it was the victim of a deadlock
+// with one. Nothing was done then: try again.
 func (s *Store) Migrate(ctx context.Context) error {
-	if version, err := installed(ctx, s.pool); err == nil && version >= schemaVersion {
-		return nil
-	}
-	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, beginSQL, int64(migrateLock)); err != nil {
-			return err
-		}
-		if version, err := installed(ctx, tx); err != nil || version >= schemaVersion {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, true)", s.wait); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, Schema())
-		return err
-	})
+	err := s.schema.Migrate(ctx, s.pool, s.wait)
 	switch code := sqlstate.Of(err); {
 	case err == nil:
 		return nil
@@ -89,22 +66,4 @@ func (s *Store) Migrate(ctx context.Context) error {
 			"run Store.Migrate or postgres.Schema on a direct connection, or through a pool in session mode (PgBouncer: pool_mode=session): %w", lease.ErrNotReady, schemaName, err)
 	}
 	return fmt.Errorf("lease/postgres: making the schema %s: %w", schemaName, err)
-}
-
-// A querier is a pool or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// installed returns the version of the schema; 0 if there is none.
-func installed(ctx context.Context, db querier) (version int, err error) {
-	var there bool
-	if err := db.QueryRow(ctx, "SELECT pg_catalog.to_regclass('"+schemaName+".store') IS NOT NULL").Scan(&there); err != nil || !there {
-		return 0, err
-	}
-	err = db.QueryRow(ctx, "SELECT schema_version FROM "+schemaName+".store").Scan(&version)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
-	}
-	return version, err
 }

@@ -22,7 +22,7 @@ func TestTenMigrationsAtATimeAllSucceed(t *testing.T) {
 			wg.Go(func() { assert.NoError(t, s.Migrate(t.Context())) })
 		}
 		wg.Wait()
-		assert.Equal(t, 4, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+		assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
 		j.exec("DROP SCHEMA pglatch_lease CASCADE")
 	}
 }
@@ -37,10 +37,19 @@ func TestTheSchemaCanBeRunAgainAndKeepsWhatIsThere(t *testing.T) {
 	j.exec(postgres.Schema())
 	j.exec("UPDATE pglatch_lease.store SET schema_version = 0")
 	require.NoError(t, s.Migrate(t.Context()))
+	assert.Equal(t, 1, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
 	require.NoError(t, s.Release(t.Context(), l.Claim))
-	j.exec("UPDATE pglatch_lease.store SET schema_version = 9")
-	require.NoError(t, s.Migrate(t.Context()))
-	j.exec(postgres.Schema())
-	assert.Equal(t, 9, one[int](j, "SELECT schema_version FROM pglatch_lease.store"), "a newer one stays")
 	assert.Equal(t, l.Token+1, cycle(t, s, "x"))
+}
+
+func TestALaterSchemaStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	s, j := newStore(t, dsn), newJudge(t, dsn)
+	j.exec("UPDATE pglatch_lease.store SET schema_version = 9; DROP FUNCTION pglatch_lease.held()")
+	require.NoError(t, s.Migrate(t.Context()))
+	_, err := j.pool.Exec(t.Context(), postgres.Schema())
+	require.ErrorContains(t, err, "the schema pglatch_lease has version 9, and this SQL makes version 1: nothing was changed")
+	assert.Equal(t, 9, one[int](j, "SELECT schema_version FROM pglatch_lease.store"))
+	assert.True(t, one[bool](j, "SELECT to_regproc('pglatch_lease.held') IS NULL"), "the functions are the later version's")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglatch/pglatch/internal/pgtable"
 	"github.com/pglatch/pglatch/lease"
 	"github.com/pglatch/pglatch/lease/internal/rules"
 )
@@ -20,7 +21,8 @@ type Store struct {
 	wait   string // LockTimeout as a setting
 	config Config
 	group  *group
-	ready  atomic.Bool // the schema is new enough
+	schema pgtable.Schema // made by Migrate, and needed
+	ready  atomic.Bool    // the schema in the database is new enough
 }
 
 var (
@@ -36,7 +38,7 @@ func New(config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: config.Pool, config: config, wait: strconv.FormatInt(config.LockTimeout.Milliseconds(), 10) + "ms"}
+	s := &Store{pool: config.Pool, config: config, schema: schema, wait: strconv.FormatInt(config.LockTimeout.Milliseconds(), 10) + "ms"}
 	if s.pool == nil {
 		s.own = true
 		if s.pool, err = open(config.DSN); err != nil {
@@ -213,18 +215,18 @@ func (s *Store) conn(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // fit checks the version of the schema until it is at least what this store needs.
-func (s *Store) fit(ctx context.Context, db querier) error {
+func (s *Store) fit(ctx context.Context, db pgtable.Querier) error {
 	if s.ready.Load() {
 		return nil
 	}
-	version, err := installed(ctx, db)
+	version, err := s.schema.Installed(ctx, db)
 	switch {
 	case brokeOff(err): // nothing was requested yet
 		return busyError(err)
 	case err != nil:
 		return failed(err)
-	case version < schemaVersion:
-		return outdated(olderError(strconv.Itoa(version)))
+	case version < s.schema.Version:
+		return outdated(olderError(strconv.Itoa(version), s.schema.Version))
 	}
 	s.ready.Store(true)
 	return nil

@@ -1,9 +1,8 @@
 
 -- guard raises an error unless the claim is current. Its row lock lets renewals and a
 -- release pass, and makes take wait until the transaction has ended. The session may
--- then be idle for no longer than the lease has left, or a second. p_needs is the version of
--- the schema that the caller relies on: one before 2 has no such function.
-CREATE OR REPLACE FUNCTION pglatch_lease.guard(p_name text, p_holder text, p_id text, p_token bigint, p_needs int) RETURNS void
+-- then be idle for no longer than the lease has left, or a second.
+CREATE OR REPLACE FUNCTION pglatch_lease.guard(p_name text, p_holder text, p_id text, p_token bigint) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
 	r pglatch_lease.locks;
@@ -49,10 +48,6 @@ BEGIN
 		PERFORM set_config('idle_in_transaction_session_timeout', ceil(extract(epoch FROM bound) * 1000)::bigint || 'ms', true);
 	END IF;
 END $$;
-
--- The guard of programs of version 1.
-CREATE OR REPLACE FUNCTION pglatch_lease.guard(p_name text, p_holder text, p_id text, p_token bigint) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS 'BEGIN PERFORM pglatch_lease.guard(p_name, p_holder, p_id, p_token, 1); END';
 
 CREATE OR REPLACE FUNCTION pglatch_lease.refuse(p_reason text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -104,10 +104,9 @@ END $$;
 -- renew prolongs leases, in the order of their names, so that two of these never wait
 -- for each other. r is null if nothing is known of the name. 'busy' is an expiry that cannot
 -- be told yet, or, if r is null, of several renewals one whose row another transaction has
--- locked: the others do not wait for it. Metadata that is null stays as it is. Programs of version 2
--- know no metadata.
+-- locked: the others do not wait for it. Metadata that is null stays as it is.
 CREATE OR REPLACE FUNCTION pglatch_lease.renew(p_names text[], p_holders text[], p_ids text[], p_tokens bigint[], p_ttls bigint[], p_wait text,
-	p_metadata text[] DEFAULT NULL)
+	p_metadata text[])
 RETURNS TABLE (i int, outcome text, seen timestamptz, r pglatch_lease.locks)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -140,23 +139,6 @@ BEGIN
 		END IF;
 		RETURN NEXT;
 	END LOOP;
-END $$;
-
--- The renew of earlier versions goes, and whoever could execute it, and nobody else, can execute this one.
-DO $$
-DECLARE
-	before CONSTANT pg_catalog.regprocedure := pg_catalog.to_regprocedure('pglatch_lease.renew(text[], text[], text[], bigint[], bigint[], text)');
-	next CONSTANT pg_catalog.regprocedure := 'pglatch_lease.renew(text[], text[], text[], bigint[], bigint[], text, text[])';
-	g record;
-BEGIN
-	IF before IS NOT NULL THEN
-		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', next);
-		FOR g IN SELECT DISTINCT a.grantee FROM pg_catalog.pg_proc AS p, pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) AS a
-				WHERE p.oid = before LOOP
-			EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO %s', next, CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE g.grantee::pg_catalog.regrole::text END);
-		END LOOP;
-		EXECUTE pg_catalog.format('DROP FUNCTION %s', before);
-	END IF;
 END $$;
 
 -- give ends a lease, or says that others are at the row ('busy'). r is null if nothing is

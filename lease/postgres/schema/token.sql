@@ -87,3 +87,7 @@ BEGIN
 		INSERT INTO pglatch_lease.tally (slot, live) VALUES (s, p_by);
 	END IF;
 END $$;
+
+INSERT INTO pglatch_lease.store AS s (schema_version, floor, timeline, system_identifier, relation)
+	SELECT 0, 0, pglatch_lease.timeline(), c.system_identifier, 'pglatch_lease.store'::pg_catalog.regclass FROM pg_catalog.pg_control_system() AS c
+	ON CONFLICT (one) DO NOTHING;
