@@ -1,10 +1,15 @@
 package agents
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -13,9 +18,62 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/pglatch/pglatch/advisory"
+	"github.com/pglatch/pglatch/middleware/echov4"
 	"github.com/pglatch/pglatch/monitor"
+	monitorecho "github.com/pglatch/pglatch/monitor/echov4"
 	"github.com/pglatch/pglatch/namespace"
 )
+
+// The connections of one replica. A lock is held on one connection while the work under it
+// runs on another. Two pools ensure that hooks waiting for locks never starve the holders
+// of connections for their work.
+const (
+	WorkConns = 15
+	LockConns = 10
+)
+
+// A Config configures an App. The zero value of every field but DSN is a good default.
+type Config struct {
+	// DSN is the PostgreSQL URL or keyword/value string. Required.
+	DSN string
+
+	// Replica names this process in logs and, as "agents/<replica>", in the list of locks.
+	Replica string
+
+	LockTimeout    time.Duration // how long a hook waits for its agent's lock; 0 = 15 s
+	SessionTTL     time.Duration // after which a stopped or disconnected replica loses its locks; 0 = 15 s
+	WorkerInterval time.Duration // between two cycles of a background worker; 0 = 5 s
+	AgentTimeout   time.Duration // without a hook, after which the reaper ends an agent; 0 = 5 min
+
+	// StopTries is how often the deferred stop checks for the agent's answer, and StopPause the pause between two
+	// checks. 0 = 20 and 250 ms.
+	StopTries int
+	StopPause time.Duration
+
+	// Transcripts has what the agents said, as <session_id>.txt: complete lines, one per answer. nil = nothing.
+	// A session's id is untrusted input: use os.Root.FS, which reads nothing outside its directory.
+	Transcripts fs.FS
+
+	// ConfigPath is the JSON file that PATCH /api/config edits. "" = no such route.
+	ConfigPath string
+
+	// Tokens are the bearer tokens, of at least 16 bytes each. Every request needs one of them, for hooks and for
+	// the list of locks alike. nil = only requests from this host are answered.
+	Tokens []string
+
+	// Model writes the summary of a text. nil = the first words.
+	Model func(ctx context.Context, text string) (summary string, err error)
+
+	// Skills returns the skills of an agent's persona. Every hook calls it until it returns some. The agent receives
+	// them once, with that hook's answer. nil = no skills.
+	Skills func(ctx context.Context, agent *Agent) (string, error)
+
+	// Around, if not nil, is called under the agent's lock, and calls work, which does the hook.
+	Around func(ctx context.Context, hook string, h *Hook, agent int32, work func() error) error
+
+	// Logger receives the events of background work. nil = discard.
+	Logger *slog.Logger
+}
 
 // An App is one replica of the program. Call Close when it is no longer needed.
 type App struct {
@@ -23,13 +81,12 @@ type App struct {
 	pool        *pgxpool.Pool
 	locker      *advisory.Locker
 	monitor     *monitor.Monitor
-	transcripts *transcripts
-	broadcaster *Broadcaster
-	sessions    *SessionRegistry
-	tokens      TokenStore
-	summariser  *Summariser
-	injector    *Injector
-	workers     []*Worker
+	broadcaster broadcaster
+	sessions    sessionRegistry
+	summaries   inferenceCache
+	calls       *rateLimiter // of the model
+	tokens      tokenStore
+	workers     []*worker
 	echo        *echo.Echo
 
 	lifetime   context.Context // ends with Close
@@ -37,60 +94,57 @@ type App struct {
 	background sync.WaitGroup // deferred stops and summaries
 }
 
-// Open connects, creates missing tables, and returns an App that serves nothing yet: see
-// Handler, Work and Serve. ctx bounds only this call. Any number of replicas may open at
-// once on one database.
+// The kinds of things that the program locks. Never reuse a number for something else.
+var (
+	Agents = namespace.Must(1, "agent")  // by agents.id
+	Schema = namespace.Must(2, "schema") // by the schema's version
+)
+
+// Open connects, creates missing tables, and returns an App that serves nothing yet: see Handler and Serve. ctx bounds
+// only this call. Any number of replicas may open at once on one database.
 func Open(ctx context.Context, config Config) (*App, error) {
-	config, err := config.withDefaults()
-	if err != nil {
-		return nil, err
+	config.WorkerInterval = cmp.Or(config.WorkerInterval, 5*time.Second)
+	config.AgentTimeout = cmp.Or(config.AgentTimeout, 5*time.Minute)
+	config.StopTries = cmp.Or(config.StopTries, 20)
+	config.StopPause = cmp.Or(config.StopPause, 250*time.Millisecond)
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	if config.Model == nil {
+		config.Model = firstWords
 	}
-	a := &App{config: config, broadcaster: NewBroadcaster(), sessions: NewSessionRegistry()}
-	if err := a.tokens.Replace(config.Tokens); err != nil {
-		return nil, err
-	}
+	a := &App{config: config, calls: newRateLimiter(60, time.Second)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
 		a.Close()
-		return nil, err
-	}
-	a.summariser = NewSummariser(a.pool, config.Model)
-	a.injector = NewInjector(a.pool, config.Skills)
-	a.workers = []*Worker{a.reaper(), a.reconciler(), a.contextPoller(), a.watchdog()}
-	if a.echo, err = a.routes(); err != nil {
-		a.Close()
-		return nil, err
+		return nil, fmt.Errorf("agents: %w", err)
 	}
 	return a, nil
 }
 
 // open acquires the resources that Close releases.
 func (a *App) open(ctx context.Context) (err error) {
-	if a.transcripts, err = openTranscripts(a.config.TranscriptDir); err != nil {
+	if a.config.DSN == "" {
+		return errors.New("DSN is empty: set it to the URL of a PostgreSQL database")
+	}
+	if err := a.tokens.replace(a.config.Tokens); err != nil {
 		return err
 	}
 	work, err := pgxpool.ParseConfig(a.config.DSN)
 	if err != nil {
-		return fmt.Errorf("agents: DSN: %w", err)
+		return fmt.Errorf("DSN: %w", err)
 	}
 	name := "agents/" + a.config.Replica
 	work.MaxConns = WorkConns
 	work.ConnConfig.RuntimeParams["application_name"] = name + " work"
 	if a.pool, err = pgxpool.NewWithConfig(ctx, work); err != nil {
-		return fmt.Errorf("agents: work pool: %w", err)
+		return fmt.Errorf("work pool: %w", err)
 	}
 	a.locker, err = advisory.Open(ctx, advisory.Config{
-		DSN:             a.config.DSN,
-		MaxConns:        LockConns,
-		Wait:            a.config.LockTimeout,
-		SessionTTL:      a.config.SessionTTL,
-		ApplicationName: name,
-		Logger:          a.config.Logger,
+		DSN: a.config.DSN, MaxConns: LockConns, Wait: a.config.LockTimeout, SessionTTL: a.config.SessionTTL, ApplicationName: name, Logger: a.config.Logger,
 	})
 	if err != nil {
 		return err
 	}
-	names, err := Namespaces()
+	names, err := namespace.NewSet(Agents, Schema)
 	if err != nil {
 		return err
 	}
@@ -101,7 +155,16 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return createSchema(ctx, a.locker, a.pool)
+	// Two sessions that run CREATE … IF NOT EXISTS at once can fail, so replicas take turns.
+	err = a.locker.Do(ctx, Schema.ID(1), func(ctx context.Context) error {
+		_, err := a.pool.Exec(ctx, schema)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create the schema: %w", err)
+	}
+	a.workers = []*worker{a.reaper(), a.reconciler(), a.contextPoller(), a.watchdog()}
+	return a.routes()
 }
 
 // heldSince returns, for the monitor, since when this process has held the lock.
@@ -114,19 +177,15 @@ func (a *App) heldSince(pid uint32, tag namespace.Tag) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Locker returns the App's Locker, for anything else that the program guards with locks.
-func (a *App) Locker() *advisory.Locker { return a.locker }
+// ReplaceTokens replaces the tokens of Config.Tokens from the next request on. On an error nothing changes. Replacing
+// existing tokens with none is an error.
+func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.replace(tokens) }
 
-// ReplaceTokens replaces the tokens of Config.Tokens from the next request on. On an error
-// nothing changes. Replacing existing tokens with none is an error.
-func (a *App) ReplaceTokens(tokens []string) error { return a.tokens.Replace(tokens) }
-
-// Close cancels background work, waits for it, and closes every connection. Requests must
-// have ended.
+// Close cancels background work, waits for it, and closes every connection. Requests must have ended.
 func (a *App) Close() {
 	a.end()
 	a.background.Wait()
-	a.broadcaster.Close()
+	a.broadcaster.close()
 	if a.monitor != nil {
 		a.monitor.Close()
 	}
@@ -136,7 +195,6 @@ func (a *App) Close() {
 	if a.pool != nil {
 		a.pool.Close()
 	}
-	_ = a.transcripts.close() // it was only read from
 }
 
 // later runs fn in the background until the App closes.
@@ -148,18 +206,106 @@ func (a *App) later(what string, fn func(ctx context.Context) error) {
 	})
 }
 
-// summarise starts writing the summaries of committed turns, one after the other: each
-// occupies a connection of the work pool during its model call.
-func (a *App) summarise(turns []int64) {
-	if len(turns) == 0 {
-		return
+// Serve answers requests on listener and runs the background workers until ctx ends. Then it waits at most 10 s for
+// running requests. It closes listener.
+func (a *App) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	server := &http.Server{Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server.RegisterOnShutdown(a.broadcaster.close) // without this, streams of events would not end
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, w := range a.workers {
+		running.Go(func() { w.run(ctx, a.config.WorkerInterval) })
 	}
-	a.later("summary", func(ctx context.Context) error {
-		var failed []error
-		for _, turn := range turns {
-			_, _, err := a.summariser.Summarise(ctx, turn)
-			failed = append(failed, err)
-		}
-		return errors.Join(failed...)
+	shutdown := make(chan error, 1)
+	running.Go(func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		shutdown <- server.Shutdown(grace)
 	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-shutdown
+}
+
+// Handler returns the App's HTTP interface.
+func (a *App) Handler() http.Handler { return a.echo }
+
+func (a *App) routes() error {
+	a.echo = echo.New()
+	a.echo.Use(a.tokens.authorize)
+	a.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+		if _, told := errors.AsType[*echo.HTTPError](err); !told { // the client gets a bare 500
+			a.config.Logger.Warn("request_failed", slog.String("path", c.Path()), slog.Any("error", err))
+		}
+		a.echo.DefaultHTTPErrorHandler(err, c)
+	}
+	for name, hook := range a.hooks() {
+		locked, err := echov4.LockConfig{
+			Locker:     a.locker,
+			Key:        func(c echo.Context) (namespace.Key, error) { return a.correlate(c, name) },
+			Label:      name,
+			ShowHolder: true, // a client that can call hooks may know the replicas
+			Logger:     a.config.Logger,
+		}.ToMiddleware()
+		if err != nil {
+			return err
+		}
+		a.echo.POST("/hook/"+name, a.serveHook(name, hook), locked)
+	}
+	a.echo.GET("/hook/status", a.serveStatus)
+	a.echo.GET("/api/events", a.serveEvents)
+	a.echo.POST("/api/handoff", a.serveHandoff)
+	if a.config.ConfigPath != "" {
+		a.echo.PATCH("/api/config", configEditor(a.config.ConfigPath).serve)
+	}
+	monitorecho.Register(a.echo, "", a.monitor)
+	return nil
+}
+
+// A Status is the answer to /hook/status.
+type Status struct {
+	Replica      string `json:"replica"`
+	ActiveAgents int    `json:"active_agents"`
+	LocksHeld    int    `json:"locks_held"` // by this replica
+}
+
+// serveStatus reads only, so it neither takes a lock nor waits for one.
+func (a *App) serveStatus(c echo.Context) error {
+	ids, err := a.ids(c.Request().Context(), active)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, Status{a.config.Replica, len(ids), a.locker.Stats().Held})
+}
+
+// serveEvents sends the events of this replica until the client leaves or the App closes.
+func (a *App) serveEvents(c echo.Context) error {
+	events, leave := a.broadcaster.subscribe()
+	defer leave()
+	w := c.Response()
+	w.Header().Set(echo.HeaderContentType, "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	w.Flush()
+	for {
+		select {
+		case <-c.Request().Context().Done():
+			return nil
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			data, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+				return nil //nolint:nilerr // the client left
+			}
+			w.Flush()
+		}
+	}
 }

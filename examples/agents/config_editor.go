@@ -4,91 +4,82 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/labstack/echo/v4"
 )
 
-// A ConfigEditor changes a JSON file that other editors may change too, in this process and
-// in other processes of this host. Readers need no lock: they see the whole file from before
-// or after a change.
-type ConfigEditor struct{ path string }
+// A configEditor changes the JSON file at its path, which other editors may change too, in this process and in other
+// processes of this host. Readers need no lock: they see the whole file from before or after a change.
+type configEditor string
 
-// NewConfigEditor returns an editor of the file at path, which need not exist.
-func NewConfigEditor(path string) *ConfigEditor { return &ConfigEditor{path: path} }
-
-// Merge applies a JSON Merge Patch (RFC 7396) and returns the file's new content.
-func (e *ConfigEditor) Merge(patch map[string]any) (map[string]any, error) {
-	return e.Edit(func(config map[string]any) error {
-		merge(config, patch)
-		return nil
-	})
-}
-
-// Edit passes the file's current content to change and writes the result. Until then no other
-// editor reads the file. On an error the file is unchanged.
-func (e *ConfigEditor) Edit(change func(config map[string]any) error) (config map[string]any, err error) {
-	unlock, err := lockFile(e.path)
+// edit passes the file's current content to change and writes the result. Until then no other editor reads the file. On
+// an error the file is unchanged.
+func (e configEditor) edit(change func(config map[string]any)) (config map[string]any, err error) {
+	unlock, err := lockFile(string(e) + ".lock")
 	if err != nil {
 		return nil, fmt.Errorf("agents: edit config: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if config, err = e.read(); err != nil {
-		return nil, fmt.Errorf("agents: edit config: %w", err)
+	text, err := os.ReadFile(string(e))
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = []byte("{}"), nil
 	}
-	if err := change(config); err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal(text, &config)
 	}
-	if err := e.write(config); err != nil {
-		return nil, fmt.Errorf("agents: edit config: %w", err)
+	if err == nil && config == nil {
+		err = errors.New("it is no JSON object")
+	}
+	if err == nil {
+		change(config)
+		err = e.write(config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agents: edit config: %s: %w", e, err)
 	}
 	return config, nil
 }
 
-func (e *ConfigEditor) read() (map[string]any, error) {
-	text, err := os.ReadFile(e.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]any{}, nil
-	}
+// lockFile locks the file at path and waits without a time limit. The lock excludes other
+// threads and other processes of this host. The file is never renamed or deleted: a rename puts
+// another file at the path, and a lock on the old file excludes nobody.
+func lockFile(path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	config := map[string]any{}
-	if err := json.Unmarshal(text, &config); err != nil {
-		return nil, fmt.Errorf("%s: %w", e.path, err)
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
-	return config, nil
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "flock", Path: path, Err: err}, f.Close())
+	}
+	return f.Close, nil // closing unlocks
 }
 
-// write replaces the old file with a new one, which is complete and synced to disk before it
-// gets the name.
-func (e *ConfigEditor) write(config map[string]any) error {
+// write replaces the old file with a new one, which is complete and synced to disk before it gets the name.
+func (e configEditor) write(config map[string]any) error {
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(e.path)
-	f, err := os.CreateTemp(dir, filepath.Base(e.path)+".*")
+	dir := filepath.Dir(string(e))
+	f, err := os.CreateTemp(dir, filepath.Base(string(e))+".*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), e.path)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), string(e))
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(dir)
-}
-
-// syncDir syncs a directory's entries to disk.
-func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -115,18 +106,16 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// serveConfig answers PATCH with the file's new content.
-func serveConfig(editor *ConfigEditor) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		var patch map[string]any
-		body := http.MaxBytesReader(c.Response(), c.Request().Body, maxBody)
-		if err := json.NewDecoder(body).Decode(&patch); err != nil && !errors.Is(err, io.EOF) {
-			return echo.NewHTTPError(http.StatusBadRequest, "the body is not a JSON object")
-		}
-		config, err := editor.Merge(patch)
-		if err != nil {
-			return err
-		}
-		return c.JSON(http.StatusOK, config)
+// serve answers PATCH, with a JSON Merge Patch, with the file's new content.
+func (e configEditor) serve(c echo.Context) error {
+	var patch map[string]any
+	body := http.MaxBytesReader(c.Response(), c.Request().Body, maxBody)
+	if err := json.NewDecoder(body).Decode(&patch); err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, "the body is not a JSON object")
 	}
+	config, err := e.edit(func(config map[string]any) { merge(config, patch) })
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, config)
 }

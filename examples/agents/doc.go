@@ -26,13 +26,13 @@
 // of one process:
 //
 //	a mutex, because another process may know something else    the agent's lock, and no mutex
-//	Broadcaster      the connected browsers                     capture of progress (pre- and post-tool-use)
-//	SessionRegistry  the agents of sessions                     reconciling of transcripts
-//	InferenceCache   what the model said                        hand-off
-//	RateLimiter      calls of the model                         all other hooks
-//	TokenStore       who is let in
+//	broadcaster      the connected browsers                     capture of progress (pre- and post-tool-use)
+//	sessionRegistry  the agents of sessions                     reconciling of transcripts
+//	inferenceCache   what the model said                        hand-off
+//	rateLimiter      calls of the model                         all other hooks
+//	tokenStore       who is let in
 //
-// Without tokens the program answers only its own host, and refuses to start on an address
-// that is not a loopback one. With Config.Tokens every request needs one of them. Tokens
-// travel in clear text: put TLS in front where others can read the traffic.
+// Without tokens the program answers only its own host. With Config.Tokens every request
+// needs one of them. Tokens travel in clear text: put TLS in front where others can read
+// the traffic.
 package agents

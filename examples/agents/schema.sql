@@ -30,13 +30,3 @@ CREATE TABLE IF NOT EXISTS hooks.turns (
 	summary    text,
 	created_at timestamptz NOT NULL DEFAULT now()
 );
-
--- Written by the demo only: what each hook did under its lock, by the server's clock.
-CREATE TABLE IF NOT EXISTS hooks.spans (
-	id       bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
-	agent_id integer NOT NULL REFERENCES hooks.agents,
-	hook     text NOT NULL,
-	replica  text NOT NULL,
-	began_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-	ended_at timestamptz
-);

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,7 +38,7 @@ func (w *witness) enter(lock string, client int, token uint64) {
 	defer w.mu.Unlock()
 	w.total++
 	if len(w.visits) == 2*mostVisits {
-		w.visits = append([]visit(nil), w.visits[mostVisits:]...)
+		w.visits = slices.Clone(w.visits[mostVisits:])
 	}
 	w.visits = append(w.visits, visit{time.Now(), client})
 	for other := range w.inside[lock] {
@@ -64,7 +65,7 @@ func (w *witness) exit(lock string, client int) {
 func (w *witness) wrong() (twice, fell []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.twice, w.fell
+	return slices.Clone(w.twice), slices.Clone(w.fell)
 }
 
 // count returns the number of visits and the number of clients inside.
@@ -78,15 +79,11 @@ func (w *witness) count() (total, inside int) {
 }
 
 // since returns the visits after a moment, in order.
-func (w *witness) since(from time.Time) (found []visit) {
+func (w *witness) since(from time.Time) []visit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, v := range w.visits {
-		if !v.at.Before(from) {
-			found = append(found, v)
-		}
-	}
-	return found
+	first, _ := slices.BinarySearchFunc(w.visits, from, func(v visit, t time.Time) int { return v.at.Compare(t) })
+	return slices.Clone(w.visits[first:])
 }
 
 // gap returns the longest time without a visit between a moment and the last of these visits.
@@ -98,21 +95,14 @@ func gap(from time.Time, visits []visit) (longest time.Duration) {
 	return longest
 }
 
-// firsts returns how long each of these clients waited for its first visit after a moment. If
-// one of them had none yet, it returns nil.
+// firsts returns how long each of these clients waited for its first visit after a moment, the shortest first. It
+// leaves out those that had none yet.
 func firsts(from time.Time, visits []visit, clients []int) (waits []time.Duration) {
-	first := make(map[int]time.Duration)
-	for _, v := range visits {
-		if _, ok := first[v.client]; !ok {
-			first[v.client] = v.at.Sub(from)
-		}
-	}
 	for _, c := range clients {
-		wait, ok := first[c]
-		if !ok {
-			return nil
+		if i := slices.IndexFunc(visits, func(v visit) bool { return v.client == c }); i >= 0 {
+			waits = append(waits, visits[i].at.Sub(from))
 		}
-		waits = append(waits, wait)
 	}
+	slices.Sort(waits)
 	return waits
 }

@@ -11,18 +11,11 @@ import (
 	"github.com/pglatch/pglatch/internal/test/pgtest"
 )
 
-// play runs the program, which checks its own claims.
-func play(t *testing.T, env []string, args ...string) string {
-	t.Helper()
-	output, code := demotest.Play(t, env, args...)
-	require.Zero(t, code, output)
-	return output
-}
-
 func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
-	output := play(t, nil)
+	output, code := demotest.Play(t, nil)
+	require.Zero(t, code, output)
 	assert.Contains(t, output, "all 6 claims hold")
 	assert.Contains(t, output, "412 Precondition Failed", "by the HTTP resource")
 	assert.Contains(t, output, "stale claim on document", "by Guard")
@@ -33,9 +26,11 @@ func TestTheLateWriteIsStoredWithoutFencingAndRefusedWithIt(t *testing.T) {
 func TestTheHTTPScenesNeedNoPostgreSQL(t *testing.T) {
 	pgtest.Long(t)
 	t.Parallel()
-	assert.Contains(t, play(t, nil, "-http-only"), "all 3 claims hold")
-	nowhere := []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
-	output := play(t, nowhere)
+	output, code := demotest.Play(t, nil, "-http-only")
+	require.Zero(t, code, output)
+	assert.Contains(t, output, "all 3 claims hold")
+	output, code = demotest.Play(t, []string{"PGLATCH_TEST_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"})
+	require.Zero(t, code, output)
 	assert.Contains(t, output, "no PostgreSQL, so its two scenes are left out")
 	assert.Contains(t, output, "all 3 claims hold")
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,31 +28,27 @@ var errRefused = errors.New("refused")
 type webResource struct{ url string }
 
 func (w webResource) write(ctx context.Context, c lease.Claim, text string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, w.url, strings.NewReader(text))
-	if err != nil {
-		return err
-	}
-	request.Header.Set(tokenHeader, strconv.FormatUint(c.Token, 10))
-	_, err = w.do(request)
+	_, err := w.do(ctx, http.MethodPut, strings.NewReader(text), strconv.FormatUint(c.Token, 10))
 	return err
 }
 
 func (w webResource) read(ctx context.Context) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
+	return w.do(ctx, http.MethodGet, nil, "")
+}
+
+func (w webResource) do(ctx context.Context, method string, body io.Reader, token string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, w.url, body)
 	if err != nil {
 		return "", err
 	}
-	return w.do(request)
-}
-
-func (w webResource) do(request *http.Request) (string, error) {
+	request.Header.Set(tokenHeader, token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	text := strings.TrimSpace(string(body))
+	content, err := io.ReadAll(response.Body)
+	text := strings.TrimSpace(string(content))
 	switch {
 	case err != nil:
 		return "", err
@@ -61,6 +58,45 @@ func (w webResource) do(request *http.Request) (string, error) {
 		return "", fmt.Errorf("%s: %s", response.Status, text)
 	}
 	return text, nil
+}
+
+// tokenHeader carries the fencing token of a write.
+const tokenHeader = "Fencing-Token"
+
+// A document is a resource behind HTTP that knows nothing of leases. For fencing it only has
+// to remember the highest token and refuse lower ones.
+type document struct {
+	fencing bool
+
+	mu       sync.Mutex
+	text     string
+	lastSeen uint64
+}
+
+// ServeHTTP answers PUT with a token, and GET.
+func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	d.mu.Lock() // makes compare and write one step
+	defer d.mu.Unlock()
+	if r.Method != http.MethodPut {
+		_, _ = io.WriteString(w, d.text)
+		return
+	}
+	token, err := strconv.ParseUint(r.Header.Get(tokenHeader), 10, 64)
+	if err != nil {
+		http.Error(w, tokenHeader+" is missing", http.StatusPreconditionRequired)
+		return
+	}
+	if d.fencing && token < d.lastSeen {
+		http.Error(w, fmt.Sprintf("token %d: a write with %d has been seen", token, d.lastSeen), http.StatusPreconditionFailed)
+		return
+	}
+	d.lastSeen, d.text = max(d.lastSeen, token), string(text)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // A tableResource is a row in the database of the leases.

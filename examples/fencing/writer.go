@@ -1,23 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pglatch/pglatch/examples/internal/demokit"
 	"github.com/pglatch/pglatch/lease/leasehttp"
 )
 
-// The environment variables of a writer that is a separate process.
+// The environment variables of a writer.
 const (
 	serverVariable   = "FENCING_SERVER"   // the lock server
-	documentVariable = "FENCING_DOCUMENT" // URL of the resource, or
-	databaseVariable = "FENCING_DATABASE" // URL of the resource's database
+	documentVariable = "FENCING_DOCUMENT" // URL of the resource; without one it is a row in the database
 	guardedVariable  = "FENCING_GUARDED"  // whether to guard the write to the database
 )
 
@@ -27,20 +26,32 @@ const (
 	ttl      = 3 * time.Second
 )
 
+// Messages that a writer logs.
+const (
+	checked  = "checked"
+	answered = "answered"
+	stored   = "stored"
+)
+
 // runWriter is the main function of the process that gets paused. It does everything right:
 // it renews its lease in the background and checks the lease right before it writes.
-func runWriter(ctx context.Context) error {
-	target, end, err := ofEnvironment(ctx)
-	if err != nil {
-		return err
+func runWriter(ctx context.Context, n *demokit.Node) error {
+	n.Ready()
+	var target resource = webResource{os.Getenv(documentVariable)}
+	if os.Getenv(documentVariable) == "" {
+		conn, err := pgx.Connect(ctx, n.DSN)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(ctx) //nolint:errcheck // the process ends
+		target = tableResource{conn, os.Getenv(guardedVariable) != ""}
 	}
-	defer end()
 	client, err := leasehttp.NewClient(leasehttp.ClientConfig{BaseURLs: []string{os.Getenv(serverVariable)}})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	held, err := client.AcquireWithRetry(ctx, lockName, "writer-1", leasehttp.AcquireOptions{TTL: ttl})
+	held, err := client.AcquireWithRetry(ctx, lockName, n.Name, leasehttp.AcquireOptions{TTL: ttl})
 	if err != nil {
 		return err
 	}
@@ -50,33 +61,16 @@ func runWriter(ctx context.Context) error {
 	if work.Err() != nil { // the check
 		return context.Cause(work)
 	}
-	fmt.Printf("%d\n", held.FencingToken())
-	// The process is stopped here. When it resumes, it reads on and knows nothing of the pause.
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return err
-	}
+	n.Log.Info(checked, slog.Uint64("token", held.FencingToken()))
+	<-n.Next // The process is stopped here. When it resumes, it knows nothing of the pause.
+	outcome := stored
 	err = target.write(ctx, held.Claim(), "by writer-1, too late")
 	switch {
 	case errors.Is(err, errRefused):
-		fmt.Println(err)
+		outcome = err.Error()
 	case err != nil:
 		return err
-	default:
-		fmt.Println(stored)
 	}
+	n.Log.Info(answered, slog.String("outcome", outcome))
 	return nil
-}
-
-const stored = "stored"
-
-// ofEnvironment returns the resource that the environment names.
-func ofEnvironment(ctx context.Context) (target resource, end func(), err error) {
-	if url := os.Getenv(documentVariable); url != "" {
-		return webResource{url}, func() {}, nil
-	}
-	conn, err := pgx.Connect(ctx, os.Getenv(databaseVariable))
-	if err != nil {
-		return nil, nil, err
-	}
-	return tableResource{conn, os.Getenv(guardedVariable) != ""}, func() { _ = conn.Close(ctx) }, nil
 }

@@ -19,26 +19,14 @@ var (
 	ErrNotMountPoint = errors.New("nothing is mounted there: files would go to the local disk, where other nodes do not see them")
 )
 
-// A MountError explains why a node did not start with its Config.Mount.
-type MountError struct {
-	Path string
-	Err  error // ErrNotDirectory, ErrNotMountPoint, fs.ErrNotExist, fs.ErrPermission, context.DeadlineExceeded …
-}
-
-func (e *MountError) Error() string {
-	return fmt.Sprintf("scheduler: Mount %s cannot be used: %v", e.Path, e.Err)
-}
-
-func (e *MountError) Unwrap() error { return e.Err }
-
-// checkMount returns a *MountError if the shared directory is missing, if it must be a mount
-// point and is not, or if it cannot be written to and read from.
+// checkMount returns an error if the shared directory is missing, if it must be a mount point and is not, or if it
+// cannot be written to.
 func (c Config) checkMount(ctx context.Context) error {
 	if c.Mount == "" {
 		return nil
 	}
 	if err := answer(ctx, c.tryMount); err != nil {
-		return &MountError{c.Mount, err}
+		return fmt.Errorf("Mount %s cannot be used: %w", c.Mount, err) //nolint:revive,staticcheck // the name of the field
 	}
 	return nil
 }
@@ -65,23 +53,7 @@ func (c Config) tryMount() error {
 	if !info.IsDir() {
 		return ErrNotDirectory
 	}
-	if !c.MountLocal {
-		if err := isMountPoint(c.Mount, info); err != nil {
-			return err
-		}
-	}
-	f, err := os.CreateTemp(c.Mount, ".check-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString("a node that starts made this file\n")
-	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
-}
-
-// isMountPoint compares the device with that of the parent directory. It cannot detect a bind
-// mount within one file system.
-func isMountPoint(path string, info os.FileInfo) error {
-	target, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(c.Mount)
 	if err != nil {
 		return err
 	}
@@ -89,8 +61,16 @@ func isMountPoint(path string, info os.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if !os.SameFile(info, parent) && info.Sys().(*syscall.Stat_t).Dev == parent.Sys().(*syscall.Stat_t).Dev { // "/" is its own parent
+	// A mount is on another device than the parent directory; "/" is its own parent. This cannot detect a bind mount
+	// within one file system.
+	mounted := os.SameFile(info, parent) || info.Sys().(*syscall.Stat_t).Dev != parent.Sys().(*syscall.Stat_t).Dev
+	if !mounted && !c.MountLocal {
 		return ErrNotMountPoint
 	}
-	return nil
+	f, err := os.CreateTemp(c.Mount, ".check-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("a node that starts made this file\n")
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 }

@@ -58,16 +58,6 @@ func (b *board) see(g shards.Group) {
 	}
 }
 
-// nobodys returns the number of tenants without an owner.
-func (b *board) nobodys() (n int) {
-	for _, owner := range b.owners {
-		if owner == "" {
-			n++
-		}
-	}
-	return n
-}
-
 // even reports whether these nodes own all tenants, in equal parts to within one.
 func (b *board) even(nodes ...string) bool {
 	least, most, total := len(b.owners), 0, 0
@@ -77,7 +67,7 @@ func (b *board) even(nodes ...string) bool {
 	return total == len(b.owners) && most-least <= 1
 }
 
-// of returns the tenants of a node.
+// of returns the tenants of a node; "" = of nobody.
 func (b *board) of(node string) (owned []string) {
 	for i, owner := range b.owners {
 		if owner == node {
@@ -88,17 +78,16 @@ func (b *board) of(node string) (owned []string) {
 }
 
 // parts formats how many tenants each node owns.
-func (b *board) parts(name func(node string) string) string {
-	var parts []string
+func (b *board) parts(name func(node string) string) (parts string) {
 	for _, node := range slices.Sorted(maps.Keys(b.counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", name(node), b.counts[node]))
+		parts += fmt.Sprintf("%s %d  ", name(node), b.counts[node])
 	}
-	return strings.Join(parts, "  ")
+	return strings.TrimSpace(parts)
 }
 
 // summary formats the whole board in one line.
 func (b *board) summary(name func(node string) string) string {
-	return strings.TrimSpace(fmt.Sprintf("%s  nobody %d   moves %d   highest term %v", b.parts(name), b.nobodys(), b.moves, b.highest))
+	return strings.TrimSpace(fmt.Sprintf("%s  nobody %d   moves %d   highest term %v", b.parts(name), len(b.of("")), b.moves, b.highest))
 }
 
 // The colours of nodes, by their letter.

@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A ledger is the table that the tenants' work writes to. It knows nothing of locks and leases. n orders
-// the writes of a tenant: the guard of a new term waits for transactions of the last one.
-type ledger struct{ pool *pgxpool.Pool }
-
+// The table that the tenants' work writes to. It knows nothing of locks and leases. n orders the
+// writes of a tenant: the guard of a new term waits for transactions of the last one.
 const ledgerSchema = `CREATE TABLE acts (
 	n      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	tenant text NOT NULL,
@@ -41,8 +40,8 @@ SELECT (SELECT count(*) FROM acts) AS rows, (SELECT count(DISTINCT tenant) FROM 
 	(SELECT count(*) FROM acts WHERE term < highest) AS stale, (SELECT count(*) FROM terms WHERE fallen) AS fallen`
 
 // judge counts rows, terms and violations.
-func (l ledger) judge(ctx context.Context) (judgement, error) {
-	rows, _ := l.pool.Query(ctx, judgeSQL)
+func judge(ctx context.Context, pool *pgxpool.Pool) (judgement, error) {
+	rows, _ := pool.Query(ctx, judgeSQL)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[judgement])
 }
 
@@ -62,7 +61,16 @@ type gap struct {
 }
 
 // gaps returns the gaps of some tenants before terms that began since a moment, the shortest first.
-func (l ledger) gaps(ctx context.Context, since time.Time, tenants []string) ([]gap, error) {
-	rows, _ := l.pool.Query(ctx, gapsSQL, since, tenants)
+func gaps(ctx context.Context, pool *pgxpool.Pool, since time.Time, tenants []string) ([]gap, error) {
+	rows, _ := pool.Query(ctx, gapsSQL, since, tenants)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[gap])
+}
+
+// tenantsOf returns the tenants that have gaps.
+func tenantsOf(gaps []gap) (names []string) {
+	for _, g := range gaps {
+		names = append(names, g.Tenant)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -1,14 +1,23 @@
-package main_test
+package main
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pglatch/pglatch/internal/test/demotest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
+	"github.com/pglatch/pglatch/leader"
+	"github.com/pglatch/pglatch/leader/shards"
+	"github.com/pglatch/pglatch/leader/shards/driver"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // CI runs the demo itself, which checks its own claims: make demo-shards ONCE=1.
 func TestAClaimFailsWhenWritesAreNotGuarded(t *testing.T) {
@@ -18,4 +27,97 @@ func TestAClaimFailsWhenWritesAreNotGuarded(t *testing.T) {
 	require.Equal(t, 1, code, output)
 	assert.Contains(t, output, "NOT TRUE: no row of an old term came after one of a new term")
 	assert.Contains(t, output, "1 of 5 claims failed", "ownership was right all the same")
+}
+
+func TestTheTableShowsWhatMustNotBe(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), pgtest.DSN(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(t.Context(), ledgerSchema)
+	require.NoError(t, err)
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }
+	write := func(second int, tenant string, term int, node string) {
+		_, err := pool.Exec(t.Context(), `INSERT INTO acts (tenant, term, node, at) VALUES ($1, $2, $3, $4)`, tenant, term, node, at(second))
+		require.NoError(t, err)
+	}
+	judged := func(want judgement) {
+		t.Helper()
+		j, err := judge(t.Context(), pool)
+		require.NoError(t, err)
+		assert.Equal(t, want, j)
+	}
+	gapsOf := func(want []gap, since int, why string, tenants ...string) {
+		t.Helper()
+		found, err := gaps(t.Context(), pool, at(since), tenants)
+		require.NoError(t, err)
+		assert.Equal(t, want, found, why)
+	}
+	judged(judgement{})
+	write(1, "x", 1, "A")
+	write(1, "y", 1, "B")
+	write(2, "x", 1, "A")
+	write(7, "x", 2, "B")
+	write(9, "y", 2, "A")
+	judged(judgement{Rows: 5, Tenants: 2, Terms: 4})
+	gapsOf([]gap{{"x", "B", 3 * time.Second}, {"y", "A", 5 * time.Second}}, 4, "from the fault on", "x", "y")
+	gapsOf([]gap{{"x", "B", 5 * time.Second}}, 0, "from the last row on; a first term has no gap", "x")
+
+	write(10, "x", 1, "A")
+	judged(judgement{Rows: 6, Tenants: 2, Terms: 4, Stale: 1})
+	write(11, "y", 2, "B")
+	judged(judgement{Rows: 7, Tenants: 2, Terms: 4, Stale: 1, Shared: 1})
+	write(12, "y", 3, "B")
+	write(13, "x", 4, "B")
+	write(14, "x", 3, "A")
+	judged(judgement{Rows: 10, Tenants: 2, Terms: 7, Stale: 2, Shared: 1, Fallen: 1})
+	gapsOf([]gap{{"x", "B", 3 * time.Second}}, 10, "a term that fell is none", "x")
+}
+
+// seen returns a group whose members A, B and C own the shards named in owners; "." is nobody.
+func seen(owners string, terms ...uint64) (g shards.Group) {
+	for _, identity := range []string{"A", "B", "C"} {
+		g.Members = append(g.Members, shards.Member{Member: driver.Member{Identity: identity}, Owned: strings.Count(owners, identity)})
+	}
+	for i, owner := range owners {
+		g.Shards = append(g.Shards, shards.Seen{Name: string(rune('1' + i)), Owner: strings.Trim(string(owner), "."), Term: leader.Term{N: terms[i]}})
+	}
+	return g
+}
+
+func TestABoardCountsWhoOwnsWhatAndWhatHasMoved(t *testing.T) {
+	t.Parallel()
+	b := newBoard([]string{"1", "2", "3", "4"})
+	g := seen("AAB.", 1, 1, 1, 1)
+	g.Members[2].Away = true
+	b.see(g)
+	assert.Equal(t, "A 2  B 1  nobody 1   moves 0   highest term 0.1", b.summary(strings.Clone))
+	assert.False(t, b.even("A", "B"), "one has no owner")
+	assert.Equal(t, []string{"1", "2"}, b.of("A"))
+
+	b.see(seen("A..B", 1, 1, 2, 2))
+	assert.Equal(t, "A 1  B 1  C 0  nobody 2   moves 0   highest term 0.2", b.summary(strings.Clone))
+	b.see(seen("AABB", 1, 2, 3, 2))
+	assert.Equal(t, "A 2  B 2  C 0  nobody 0   moves 0   highest term 0.3", b.summary(strings.Clone), "they are where they were")
+	assert.True(t, b.even("A", "B"))
+	assert.False(t, b.even("A", "B", "C"))
+	b.see(seen("ACBB", 1, 3, 3, 2))
+	assert.Equal(t, "A 1  B 2  C 1  nobody 0   moves 1   highest term 0.3", b.summary(strings.Clone))
+	assert.True(t, b.even("A", "B", "C"))
+}
+
+func TestABoardDrawsOneCellForEachTenant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard([]string{"1", "2", "3", "4", "5"})
+		plain := func(_, text string) string { return text }
+		b.see(seen("AA.B.", 1, 1, 1, 1, 1))
+		assert.Equal(t, []string{"aa·", "b·"}, b.rows(3, plain))
+		time.Sleep(fresh)
+		b.see(seen("AB.B.", 1, 2, 1, 1, 1))
+		assert.Equal(t, []string{"Ab·", "B·"}, b.rows(3, plain), "what is new is small")
+		marked := b.rows(5, func(colour, text string) string { return "<" + colour + ">" + text })
+		assert.Equal(t, []string{"<30;46>A<30;43>b·<30;43>B·"}, marked)
+	})
 }

@@ -97,33 +97,11 @@ func wrong(field string, value any, remedy string) error {
 // A Start or Stop that does not return counts as work that continues: see leader.Config.KeepUntilDrained. A
 // Start that succeeds too late is followed by its Stop.
 func (s *Group) Run(ctx context.Context) error {
-	defer s.logFollower()()
 	return s.elector.Run(ctx, s.serve)
-}
-
-// logFollower logs once, each time the node is a follower, that nothing is started, until stop is called.
-func (s *Group) logFollower() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	events := s.elector.Events(ctx)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		logged := false
-		for v := range events {
-			switch {
-			case v.Kind == leader.EventAcquired || v.Kind == leader.EventStopped:
-				logged = false
-			case v.Kind == leader.EventAcquireFailed && v.Err == nil && !logged:
-				logged = true
-				s.log.Info("not leader, skipping scheduler startup")
-			}
-		}
-	})
-	return func() { cancel(); reading.Wait() }
 }
 
 // serve is the work of one leadership.
 func (s *Group) serve(ctx context.Context) error {
-	s.log.Info("acquired leadership, starting schedulers", slog.String("term", leader.TermOfContext(ctx).String()))
 	var calls sync.WaitGroup // calls of services, including those that nobody waits for any more
 	defer calls.Wait()
 	var begun []*instance

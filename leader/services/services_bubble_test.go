@@ -135,10 +135,7 @@ func two(c *cast) []services.Spec {
 	return []services.Spec{c.spec("a", nil), c.spec("b", nil)}
 }
 
-var twoStarted = []string{
-	"log: acquired leadership, starting schedulers",
-	"new a", "start a", "log: service started", "new b", "start b", "log: service started",
-}
+var twoStarted = []string{"new a", "start a", "log: service started", "new b", "start b", "log: service started"}
 
 var twoStopped = []string{"stop b", "log: service stopped", "stop a", "log: service stopped"}
 
@@ -165,20 +162,19 @@ func TestServicesStartInOrderOnTheLeaderAndStopInReverseBeforeTheRelease(t *test
 	})
 }
 
-func TestAFollowerConstructsNothingAndSaysSoOncePerFollowership(t *testing.T) {
+func TestAFollowerConstructsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		election := leadertest.NewElection()
 		a := perform(t, election, leader.Config{}, two)
 		b := perform(t, election, leader.Config{}, two)
 		time.Sleep(time.Minute) // many attempts
-		skipping := []string{"log: not leader, skipping scheduler startup"}
-		assert.Equal(t, skipping, b.take())
+		assert.Empty(t, b.take())
 		assert.Equal(t, twoStarted, a.take())
 
 		require.NoError(t, a.elector.StepDown(t.Context()))
 		time.Sleep(time.Minute)
-		assert.Equal(t, slices.Concat(twoStopped, []string{"released"}, skipping), a.take(), "a new followership")
+		assert.Equal(t, append(slices.Clone(twoStopped), "released"), a.take())
 		assert.Equal(t, twoStarted, b.take())
 		a.end(t)
 		b.end(t)
@@ -276,9 +272,7 @@ func TestAServiceThatFailsToStartCostsLeadership(t *testing.T) {
 				if failure.as != nil {
 					require.ErrorIs(t, service, failure.as)
 				}
-				assert.Equal(t, twoStarted, slices.DeleteFunc(other.take(), func(l string) bool {
-					return l == "log: not leader, skipping scheduler startup"
-				}), "the other node leads")
+				assert.Equal(t, twoStarted, other.take(), "the other node leads")
 				other.end(t)
 				s.end(t)
 			})
@@ -302,7 +296,7 @@ func TestANodeWhoseServiceFailedIsElectedAgain(t *testing.T) {
 			})}
 		})
 		time.Sleep(time.Minute)
-		again := []string{"log: acquired leadership, starting schedulers", "new a", "start a"}
+		again := []string{"new a", "start a"}
 		failed := []string{"log: a service failed to start: giving leadership up", "error: leader: service a: start: not yet", "released"}
 		assert.Equal(t, slices.Concat(again, failed, again, failed, again, []string{"log: service started"}), s.take())
 		s.end(t)

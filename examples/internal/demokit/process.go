@@ -2,66 +2,118 @@ package demokit
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 )
 
-// A Process is this program again, as a server that the driver started.
+// The environment variables that turn this program into a Node.
+const (
+	nameVariable = "PGLATCH_DEMO_NODE"
+	dsnVariable  = "PGLATCH_DEMO_DSN"
+)
+
+// A Node is the other side of a Process: what Main tells it.
+type Node struct {
+	Name string
+	DSN  string          // of the demo's database
+	Log  *slog.Logger    // which the demo reads: JSON on stderr
+	Next <-chan struct{} // receives a value for each Process.Next
+}
+
+// ServeNode runs serve in a process that Start started, and ends the process then. In another it does nothing. SIGTERM
+// ends ctx.
+func ServeNode(serve func(context.Context, *Node) error) {
+	name := os.Getenv(nameVariable)
+	if name == "" {
+		return
+	}
+	next := make(chan struct{}, 10)
+	go func() { // ends the process with the driver, for whatever reason: standard input ends then
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			next <- struct{}{}
+		}
+		os.Exit(0)
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	exit(serve(ctx, &Node{name, os.Getenv(dsnVariable), log, next}))
+	os.Exit(0)
+}
+
+// Listen listens, and tells the demo the address: the node is ready. A port of 0 is any free one.
+func (n *Node) Listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err == nil {
+		fmt.Printf("http://%s\n", listener.Addr())
+	}
+	return listener, err
+}
+
+// Ready replaces Listen in a node that does not listen.
+func (n *Node) Ready() { fmt.Println() }
+
+// A Process is this program again, as a node.
 type Process struct {
 	Name string
 	URL  string
-	Log  *Logbook
 
-	cmd  *exec.Cmd
-	life io.Closer // its standard input, closed at the latest when the driver ends
+	cmd   *exec.Cmd
+	stdin io.Writer // ends at the latest when the demo ends
+	log   log
 }
 
-// StartProcess starts a server and returns when the server has called Listen or Ready. env
-// tells the server its role and name. When ctx ends, it is killed.
-func StartProcess(ctx context.Context, name string, env ...string) (*Process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &Process{Name: name, Log: newLogbook()}
-	p.cmd = exec.CommandContext(ctx, self)
-	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.Stderr = p.Log
-	// The process gets its own process group, so that Ctrl-C reaches only the driver. If the driver
+// A log collects what a process writes.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) since(size int) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.text.Bytes()[size:])
+}
+
+// Start starts a process and returns when it is ready. env tells it more than its name.
+func (d *Demo) Start(ctx context.Context, name string, env ...string) *Process {
+	p := &Process{Name: name, cmd: exec.CommandContext(ctx, Must(os.Executable()))}
+	p.cmd.Env = append(append(os.Environ(), nameVariable+"="+name, dsnVariable+"="+d.DSN), env...)
+	p.cmd.Stderr = &p.log
+	// The process gets its own process group, so that Ctrl-C reaches only the demo. If the demo
 	// dies while a process is stopped, POSIX sends the orphaned group SIGHUP and SIGCONT.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.life, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
+	p.stdin = Must(p.cmd.StdinPipe())
+	stdout := Must(p.cmd.StdoutPipe())
+	Check(p.cmd.Start())
+	d.processes = append(d.processes, p)
+	d.Defer(p.Kill)
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s does not listen; its log:\n%s", name, p.Log), p.Kill())
+		Check(fmt.Errorf("%s does not start: %w", name, err))
 	}
 	p.URL = strings.TrimSpace(line)
-	return p, nil
-}
-
-// Logs returns the end of each process's log.
-func Logs(processes ...*Process) string {
-	var b strings.Builder
-	for _, p := range processes {
-		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), p.Log.Tail())
-	}
-	return b.String()
+	d.Say("%s is process %d%s", d.Paint(Cyan, name), p.PID(), strings.Replace(p.URL, "http", ", at http", 1))
+	return p
 }
 
 // PID returns the process id.
@@ -76,8 +128,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Terminate sends SIGTERM and returns when the process is gone. It returns an error if the
-// process did not exit cleanly.
+// Terminate sends SIGTERM and waits. It returns an error if the process did not exit cleanly.
 func (p *Process) Terminate() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -86,33 +137,62 @@ func (p *Process) Terminate() error {
 }
 
 // Stop sends kill -STOP.
-func (p *Process) Stop() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *Process) Stop() { Check(p.cmd.Process.Signal(syscall.SIGSTOP)) }
 
 // Resume sends kill -CONT.
-func (p *Process) Resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+func (p *Process) Resume() { Check(p.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// EndWithDriver ends the process when the driver ends, for whatever reason: standard input
-// ends then. A process that StartProcess started must call it first.
-func EndWithDriver() {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
+// Next lets the node take a value from Node.Next.
+func (p *Process) Next() { Must(io.WriteString(p.stdin, "\n")) }
+
+// An Entry is a line of a process's log.
+type Entry map[string]any
+
+// Text returns the value of a key.
+func (e Entry) Text(key string) string { return fmt.Sprint(e[key]) }
+
+// Time returns when the process logged the entry.
+func (e Entry) Time() time.Time { return Must(time.Parse(time.RFC3339Nano, e.Text("time"))) }
+
+// Size returns the position in the log at which future entries begin.
+func (p *Process) Size() int { return len(p.log.since(0)) }
+
+// Entries returns the entries with a message and with these attributes, as "key=value", from a position on.
+func (p *Process) Entries(from int, message string, attrs ...string) (found []Entry) {
+line:
+	for text := range bytes.Lines(p.log.since(from)) {
+		var e Entry
+		if !bytes.Contains(text, []byte(message)) || json.Unmarshal(text, &e) != nil || e.Text("msg") != message {
+			continue
+		}
+		for _, attr := range attrs {
+			if key, value, _ := strings.Cut(attr, "="); e.Text(key) != value {
+				continue line
+			}
+		}
+		found = append(found, e)
+	}
+	return found
 }
 
-// Listen listens on a loopback address and reports the address to the driver. A process that
-// StartProcess started calls it when it is ready.
-func Listen(ctx context.Context) (net.Listener, error) { return ListenOn(ctx, "127.0.0.1:0") }
+// Await waits for such an entry, and returns the first.
+func (p *Process) Await(ctx context.Context, from int, message string, attrs ...string) (e Entry) {
+	Await(ctx, fmt.Sprintf("%q in the log of %s", message, p.Name), func() bool {
+		found := p.Entries(from, message, attrs...)
+		if len(found) > 0 {
+			e = found[0]
+		}
+		return e != nil
+	})
+	return e
+}
 
-// Ready replaces Listen in a process that does not listen.
-func Ready() { fmt.Println() }
-
-// ListenOn is like Listen, at a given address, for a process that restarts at its old address.
-func ListenOn(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
+// logs returns the last 20 lines of each process's log.
+func (d *Demo) logs() string {
+	var b strings.Builder
+	for _, p := range d.processes {
+		lines := strings.SplitAfter(string(p.log.since(0)), "\n")
+		fmt.Fprintf(&b, "the end of the log of %s, process %d:\n%s\n", p.Name, p.PID(), strings.Join(lines[max(0, len(lines)-21):], ""))
 	}
-	fmt.Printf("http://%s\n", listener.Addr())
-	return listener, nil
+	return b.String()
 }

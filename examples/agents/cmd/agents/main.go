@@ -18,80 +18,44 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/pglatch/pglatch/examples/agents"
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8080", "address; one that other hosts can reach needs -token-file")
+	host, _ := os.Hostname() // "" on an error
+	config := agents.Config{DSN: os.Getenv("DATABASE_URL"), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	listen := flag.String("listen", "127.0.0.1:8080", "address; other hosts need one of the tokens of -token-file")
 	tokenFile := flag.String("token-file", "", "file of bearer tokens, one a line, of which every request needs one; read again on SIGHUP")
-	replica := flag.String("replica", "", "name of this process (the host's)")
 	transcripts := flag.String("transcripts", "", "directory of the agents' transcripts, <session_id>.txt")
 	skills := flag.String("skills", "", "file of the skills that each agent gets with the answer to a hook, once; read again each time")
-	config := flag.String("config", "", "JSON file that PATCH /api/config edits")
+	flag.StringVar(&config.Replica, "replica", host, "name of this process")
+	flag.StringVar(&config.ConfigPath, "config", "", "JSON file that PATCH /api/config edits")
 	flag.Parse()
-
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	err := run(*listen, *tokenFile, agents.Config{
-		DSN: os.Getenv("DATABASE_URL"), Replica: *replica, TranscriptDir: *transcripts, ConfigPath: *config,
-		Skills: readSkills(*skills), Logger: logger,
-	})
-	if err != nil {
-		logger.Error("failed", slog.Any("error", err))
+	if *skills != "" {
+		config.Skills = func(context.Context, *agents.Agent) (string, error) {
+			text, err := os.ReadFile(*skills)
+			return string(text), err
+		}
+	}
+	if err := run(*listen, *tokenFile, *transcripts, config); err != nil {
+		config.Logger.Error("failed", slog.Any("error", err))
 		os.Exit(1)
 	}
 }
 
-// readSkills reads the file on every call, so that an edit counts from the next hook on.
-func readSkills(file string) func(context.Context, *agents.Agent) (string, error) {
-	if file == "" {
-		return nil
-	}
-	return func(context.Context, *agents.Agent) (string, error) {
-		text, err := os.ReadFile(file)
-		return string(text), err
-	}
-}
-
-// readTokens returns the non-empty lines of the file, or none if there is no file.
-func readTokens(file string) (tokens []string, err error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	if tokens = strings.Fields(string(text)); len(tokens) == 0 {
-		return nil, fmt.Errorf("%s has no token", file)
-	}
-	return tokens, nil
-}
-
-// rereadTokens reads the file again on each SIGHUP. If the file is invalid, nothing changes.
-func rereadTokens(ctx context.Context, app *agents.App, file string, logger *slog.Logger) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hup:
-		}
-		tokens, err := readTokens(file)
-		if err == nil {
-			err = app.ReplaceTokens(tokens)
-		}
-		logger.Info("tokens_read", slog.Any("error", err))
-	}
-}
-
-func run(listen, tokenFile string, config agents.Config) (err error) {
+func run(listen, tokenFile, transcripts string, config agents.Config) (err error) {
 	if config.Tokens, err = readTokens(tokenFile); err != nil {
 		return err
+	}
+	if transcripts != "" {
+		root, err := os.OpenRoot(transcripts)
+		if err != nil {
+			return err
+		}
+		defer root.Close() //nolint:errcheck // only read from
+		config.Transcripts = root.FS()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -104,11 +68,29 @@ func run(listen, tokenFile string, config agents.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	var rereading sync.WaitGroup
-	defer rereading.Wait()
-	if tokenFile != "" {
-		rereading.Go(func() { rereadTokens(ctx, app, tokenFile, config.Logger) })
-	}
-	defer stop()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	go func() { // until the process ends
+		for range again { // if the file is invalid, nothing changes
+			tokens, err := readTokens(tokenFile)
+			if err == nil {
+				err = app.ReplaceTokens(tokens)
+			}
+			config.Logger.Info("tokens_read", slog.Any("error", err))
+		}
+	}()
 	return app.Serve(ctx, listener)
+}
+
+// readTokens returns the words of the file, or none if there is no file.
+func readTokens(file string) ([]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	tokens := strings.Fields(string(text))
+	if err == nil && len(tokens) == 0 {
+		err = fmt.Errorf("%s has no token", file)
+	}
+	return tokens, err
 }

@@ -18,13 +18,12 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:8080", "address; the program has no authentication")
-	node := flag.String("node", "", "name of this node (the host's)")
+	config := scheduler.Config{DSN: os.Getenv("DATABASE_URL"), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	flag.StringVar(&config.Node, "node", "", "name of this node (the host's)")
+	flag.StringVar(&config.Mount, "mount", "", "directory that all nodes share, and that must be mounted; empty = not checked")
 	flag.Parse()
-
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	err := run(*listen, scheduler.Config{DSN: os.Getenv("DATABASE_URL"), Node: *node, Logger: logger})
-	if err != nil {
-		logger.Error("failed", slog.Any("error", err))
+	if err := run(*listen, config); err != nil {
+		config.Logger.Error("failed", slog.Any("error", err))
 		os.Exit(1)
 	}
 }

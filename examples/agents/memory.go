@@ -1,0 +1,189 @@
+package agents
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pglatch/pglatch/monitor"
+)
+
+// The types of this file hold state that concerns one process. Another process may know something else, so a mutex
+// guards each, not an advisory lock.
+
+// An Event tells connected browsers that an agent changed.
+type Event struct {
+	AgentID int32  `json:"agent_id"`
+	Hook    string `json:"hook"`
+}
+
+// A broadcaster passes events to the clients of this process.
+type broadcaster struct {
+	mu      sync.Mutex
+	clients map[chan Event]bool
+	closed  bool
+}
+
+// subscribe returns a channel of the events from now on. Both leave and close close it. A client that reads too slowly
+// misses events.
+func (b *broadcaster) subscribe() (events <-chan Event, leave func()) {
+	c := make(chan Event, 16)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(c)
+		return c, func() {}
+	}
+	if b.clients == nil {
+		b.clients = map[chan Event]bool{}
+	}
+	b.clients[c] = true
+	return c, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.clients[c] {
+			delete(b.clients, c)
+			close(c)
+		}
+	}
+}
+
+// publish sends an event to every client. It never waits: a slow client must not hold up a hook.
+func (b *broadcaster) publish(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.clients {
+		select {
+		case c <- e:
+		default:
+		}
+	}
+}
+
+// close disconnects all clients.
+func (b *broadcaster) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.clients {
+		close(c)
+	}
+	b.clients, b.closed = nil, true
+}
+
+// A memo remembers up to 10,000 values. Then it forgets all.
+type memo[V any] struct {
+	mu     sync.Mutex
+	values map[string]V
+}
+
+// A sessionRegistry remembers the agents of sessions, which never change. An inferenceCache remembers the model's
+// summary of each text, so that a repeated text costs no further call.
+type (
+	sessionRegistry = memo[int32]
+	inferenceCache  = memo[string]
+)
+
+func (m *memo[V]) add(key string, value V) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.values == nil || len(m.values) >= 10_000 {
+		m.values = map[string]V{}
+	}
+	m.values[key] = value
+}
+
+func (m *memo[V]) find(key string) (value V, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, ok = m.values[key]
+	return value, ok
+}
+
+// A rateLimiter lets this process do something a limited number of times.
+type rateLimiter struct {
+	mu     sync.Mutex
+	every  time.Duration
+	burst  int
+	tokens int
+	filled time.Time // when the bucket had this many tokens
+}
+
+// newRateLimiter returns a full bucket of burst tokens that gains one token per interval every.
+func newRateLimiter(burst int, every time.Duration) *rateLimiter {
+	return &rateLimiter{every: every, burst: burst, tokens: burst, filled: time.Now()}
+}
+
+// allow takes a token and reports whether there was one.
+func (l *rateLimiter) allow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gained := int(time.Since(l.filled) / l.every)
+	l.tokens = min(l.tokens+gained, l.burst)
+	l.filled = l.filled.Add(time.Duration(gained) * l.every)
+	if l.tokens == 0 {
+		return false
+	}
+	l.tokens--
+	return true
+}
+
+// A tokenStore holds the bearer tokens of clients.
+type tokenStore struct {
+	mu      sync.Mutex
+	digests [][sha256.Size]byte
+}
+
+// replace replaces all tokens. A token shorter than 16 bytes is an error. Replacing existing tokens with none is an
+// error too: a protected program stays protected. On an error nothing changes.
+func (s *tokenStore) replace(tokens []string) error {
+	digests := make([][sha256.Size]byte, len(tokens))
+	for i, token := range tokens {
+		if len(token) < 16 {
+			return fmt.Errorf("token %d has %d bytes: use 16 random ones at least", i+1, len(token))
+		}
+		digests[i] = sha256.Sum256([]byte(token))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(digests) == 0 && len(s.digests) > 0 {
+		return errors.New("no token is left: the ones before stay")
+	}
+	s.digests = digests
+	return nil
+}
+
+// known compares token with all tokens, in a time that does not depend on their content. open means that there are none.
+func (s *tokenStore) known(token string) (known, open bool) {
+	digest, found := sha256.Sum256([]byte(token)), 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.digests {
+		found |= subtle.ConstantTimeCompare(digest[:], s.digests[i][:])
+	}
+	return found == 1, len(s.digests) == 0
+}
+
+// authorize runs before every route, hooks and the list of locks alike. If there are tokens, a request needs one of
+// them. Otherwise it must come from this host.
+func (s *tokenStore) authorize(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		scheme, token, _ := strings.Cut(r.Header.Get(echo.HeaderAuthorization), " ")
+		known, open := s.known(token)
+		if open && monitor.LoopbackOnly(r, monitor.ActionView) != nil {
+			return echo.NewHTTPError(http.StatusForbidden, "without tokens only this host is answered, and not through a proxy: set Config.Tokens")
+		}
+		if !open && (!known || !strings.EqualFold(scheme, "Bearer")) {
+			c.Response().Header().Set(echo.HeaderWWWAuthenticate, "Bearer")
+			return echo.NewHTTPError(http.StatusUnauthorized, "send one of the program's bearer tokens")
+		}
+		return next(c)
+	}
+}

@@ -1,0 +1,187 @@
+package demokit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The colours of a terminal.
+const (
+	Bold  = "1"
+	Faint = "2"
+	Red   = "31"
+	Green = "32"
+	Cyan  = "36"
+)
+
+const (
+	width  = 80 // columns of the output
+	indent = 10 // the column at which the words of a line begin, after the time or the mark of a claim
+)
+
+// Paint colours text if the output shows colours.
+func (d *Demo) Paint(colour, text string) string {
+	if !d.colour {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// Printf prints without a time.
+func (d *Demo) Printf(format string, args ...any) {
+	d.live = 0        // rows of Live above this line stay
+	if d.out != nil { // in a test
+		_, _ = fmt.Fprintf(d.out, format, args...) // an error means that nobody reads the output any more
+	}
+}
+
+// Say prints an event with the current time.
+func (d *Demo) Say(format string, args ...any) {
+	d.Printf("%s  %s\n", d.Paint(Faint, fmt.Sprintf("%7.3fs", time.Since(d.began).Seconds())), wrap(fmt.Sprintf(format, args...)))
+}
+
+// Draw prints lines without a time.
+func (d *Demo) Draw(colour string, lines ...string) {
+	for _, line := range lines {
+		d.Printf("%*s%s\n", indent, "", d.Paint(colour, wrap(line)))
+	}
+}
+
+// Live draws lines that change in place until something else is printed. An output without colours cannot be
+// overdrawn: there Live prints short instead, at most once a second.
+func (d *Demo) Live(short string, lines ...string) {
+	if !d.colour {
+		if time.Since(d.told) >= time.Second {
+			d.told = time.Now()
+			d.Say("%s", short)
+		}
+		return
+	}
+	frame, rows := "", 0
+	if d.live > 0 {
+		frame = fmt.Sprintf("\x1b[%dA\x1b[J", d.live)
+	}
+	for _, line := range lines {
+		text := wrap(line)
+		frame += fmt.Sprintf("%*s%s\n", indent, "", text)
+		rows += 1 + strings.Count(text, "\n")
+	}
+	d.Printf("%s", frame)
+	d.live = rows
+}
+
+// Claim prints a promise and whether it holds.
+func (d *Demo) Claim(holds bool, format string, args ...any) {
+	if d.interrupted() {
+		return
+	}
+	d.claims++
+	mark, text := d.Paint(Green, "✓"), fmt.Sprintf(format, args...)
+	if !holds {
+		mark, text = d.Paint(Red, "✗"), "NOT TRUE: "+text
+		d.failed = append(d.failed, text)
+	}
+	d.Printf("       %s  %s\n", mark, wrap(text))
+}
+
+// verdict prints how many claims held. It returns an error if one failed.
+func (d *Demo) verdict() error {
+	d.Printf("\n")
+	if len(d.failed) > 0 {
+		return fmt.Errorf("%d of %d claims failed:\n  %s", len(d.failed), d.claims, strings.Join(d.failed, "\n  "))
+	}
+	d.Say("%s", d.Paint(Green, fmt.Sprintf("all %d claims hold", d.claims)))
+	return nil
+}
+
+// A Span is a bar of a Timeline. Without an end, it never ended.
+type Span struct {
+	Row          string
+	Began, Ended time.Time
+}
+
+// Timeline draws spans over time, and a row for each name.
+func (d *Demo) Timeline(spans []Span) {
+	const columns = 60
+	if len(spans) == 0 {
+		return
+	}
+	first, last := spans[0].Began, spans[0].Began.Add(time.Millisecond)
+	for _, s := range spans {
+		for _, t := range []time.Time{s.Began, s.Ended} {
+			if t.After(last) {
+				last = t
+			} else if !t.IsZero() && t.Before(first) {
+				first = t
+			}
+		}
+	}
+	column := func(t time.Time) int { return min(int(columns*t.Sub(first)/last.Sub(first)), columns-1) }
+	rows, margin := map[string][]rune{}, 0
+	for _, s := range spans {
+		if rows[s.Row] == nil {
+			rows[s.Row], margin = []rune(strings.Repeat("·", columns)), max(margin, utf8.RuneCountInString(s.Row))
+		}
+		if s.Ended.IsZero() {
+			s.Ended = last
+		}
+		for i := column(s.Began); i <= column(s.Ended); i++ {
+			rows[s.Row][i] = '█'
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		d.Printf("%*s%s\n", indent, "", d.Paint(Cyan, fmt.Sprintf("%-*s", margin, name))+" "+string(rows[name]))
+	}
+	d.Printf("%*s%s\n", indent+margin+1, "", d.Paint(Faint, fmt.Sprintf("0%*s", columns-1, Pretty(last.Sub(first)))))
+}
+
+// Pretty formats a duration for readers.
+func Pretty(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.4g s", d.Round(10*time.Millisecond).Seconds())
+}
+
+// wrap breaks text at spaces into lines that fit, of which later ones are indented. A longer word gets its own line
+// and is not broken. A text that fits stays unchanged, including its spaces.
+func wrap(text string) string {
+	if indent+columns(text) <= width {
+		return text
+	}
+	var b strings.Builder
+	at := 0 // columns of the line so far
+	for word := range strings.FieldsSeq(text) {
+		n := columns(word)
+		switch {
+		case at > 0 && indent+at+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			at = 0
+		case at > 0:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}
+
+// columns returns the width of text without its colours. It counts each character as one column.
+func columns(text string) (n int) {
+	for {
+		before, after, colour := strings.Cut(text, "\x1b[")
+		n += utf8.RuneCountInString(before)
+		if !colour {
+			return n
+		}
+		_, text, _ = strings.Cut(after, "m")
+	}
+}
