@@ -36,7 +36,8 @@ func examine(t *testing.T, dsn string, wantCode int, args ...string) (status, de
 
 func TestDoctorFindsAHealthyServerHealthy(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t)
+	// Of its own, because other tests fill the connections and the lock table of a shared one.
+	dsn := pgtest.StartServer(t, pgserver.Options{Settings: map[string]string{"max_connections": "300"}}).DSN("")
 	clitest.Execute(t, clitest.Connect(t, dsn, ""), "SELECT pg_advisory_lock(1, 1)")
 	status, detail := examine(t, dsn, 0, "--session-ttl", "10s")
 	for check, s := range status {
