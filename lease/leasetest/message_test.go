@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A board is where a broken store's messages are.
+// A board is where a faulty store's messages are.
 type board struct {
 	mu      sync.Mutex
 	all     []string
@@ -22,7 +22,7 @@ func (b *board) since(n int) (messages []string, changed <-chan struct{}) {
 }
 
 // Send implements lease.Messenger.
-func (b *broken) Send(_ context.Context, messages []string) error {
+func (b *faulty) Send(_ context.Context, messages []string) error {
 	messages = slices.Clone(messages)
 	switch b.kind {
 	case "messages of one sending are turned round":
@@ -41,7 +41,7 @@ func (b *broken) Send(_ context.Context, messages []string) error {
 }
 
 // Listen implements lease.Messenger.
-func (b *broken) Listen(ctx context.Context, ready func(), receive func(message string)) error {
+func (b *faulty) Listen(ctx context.Context, ready func(), receive func(message string)) error {
 	before, _ := b.board.since(0)
 	n := len(before)
 	if b.kind == "old messages are heard" {

@@ -5,16 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
+	"github.com/pglatch/pglatch/internal/test/broken"
 	"github.com/pglatch/pglatch/internal/test/leak"
 	"github.com/pglatch/pglatch/middleware"
 	"github.com/pglatch/pglatch/middleware/middlewaretest"
@@ -23,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// broken serves by an adapter that is right but for what its kind changes.
-func broken(kind string) func(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
+// serve serves by an adapter that is right but for what its kind changes.
+func serve(kind string) func(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
 	return func(t *testing.T, s middlewaretest.Setup) middlewaretest.Server {
 		t.Helper()
 		var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Handle(w, r, r.PathValue("id")) })
@@ -85,46 +80,26 @@ func broken(kind string) func(t *testing.T, s middlewaretest.Setup) middlewarete
 
 type outerKey struct{}
 
-// The suite is worth what it finds. It runs in this test's own binary, where it fails.
 func TestTheSuiteFindsWhatIsBroken(t *testing.T) {
-	t.Parallel()
-	for kind, found := range map[string]string{
-		"no lock":                                  "a_second_request_for_an_entity,_on_another_replica,_waits_for_the_first",
-		"the context is that before the lock":      "the_handler's_context_carries_the_lock",
-		"a busy lock is a plain 423":               "a_busy_entity_is_told_with_who_holds_it_and_when_to_try_again",
-		"all entities are one":                     "no_path_gets_past_the_lock,_or_to_another_entity's",
-		"entities in upper and lower case are one": "each_entity_has_its_own_lock,_whatever_its_text",
-		"escapes are resolved twice":               "no_path_gets_past_the_lock,_or_to_another_entity's",
-		"safe methods are locked":                  "a_safe_method_passes,_unless_it_is_to_be_locked",
-		"a panic is swallowed":                     "a_panic_frees_the_lock_and_goes_on",
-		"clients are not seen to leave":            "a_client_that_leaves_while_it_waits_leaves_the_line,_and_its_handler_does_not_run",
-		"answers are buffered":                     "what_a_handler_sends_arrives_while_the_lock_is_held",
-		"":                                         "", // the control of the control
-	} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			run := "^TestABrokenAdapter$/" + regexp.QuoteMeta(found)
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+run, "-test.timeout=120s")
-			cmd.Env = append(os.Environ(), "MIDDLEWARETEST_BROKEN=yes "+kind)
-			out, err := cmd.CombinedOutput()
-			if kind == "" {
-				require.NoError(t, err, "%s", out)
-				return
-			}
-			require.Error(t, err, "%s", out)
-			assert.Contains(t, string(out), "--- FAIL: TestABrokenAdapter/"+found)
-			assert.NotContains(t, string(out), "panic: test timed out")
-		})
-	}
+	broken.Run(t, run, map[string]string{
+		"no lock":                                  "a second request for an entity, on another replica, waits for the first",
+		"the context is that before the lock":      "the handler's context carries the lock",
+		"a busy lock is a plain 423":               "a busy entity is told with who holds it and when to try again",
+		"all entities are one":                     "no path gets past the lock, or to another entity's",
+		"entities in upper and lower case are one": "each entity has its own lock, whatever its text",
+		"escapes are resolved twice":               "no path gets past the lock, or to another entity's",
+		"safe methods are locked":                  "a safe method passes, unless it is to be locked",
+		"a panic is swallowed":                     "a panic frees the lock and goes on",
+		"clients are not seen to leave":            "a client that leaves while it waits leaves the line, and its handler does not run",
+		"answers are buffered":                     "what a handler sends arrives while the lock is held",
+	})
 }
 
-func TestABrokenAdapter(t *testing.T) {
-	kind := os.Getenv("MIDDLEWARETEST_BROKEN")
-	if kind == "" {
-		t.Skip("TestTheSuiteFindsWhatIsBroken runs it")
-	}
-	f := middlewaretest.Framework{Serve: broken(kind[len("yes "):])}
-	if kind != "yes " {
+// run runs the suite on an adapter with a fault.
+func run(t *testing.T, kind string) {
+	t.Helper()
+	f := middlewaretest.Framework{Serve: serve(kind)}
+	if kind != "" {
 		f.Timeout = 2 * time.Second // for what never comes
 	}
 	middlewaretest.Run(t, f)
@@ -133,7 +108,7 @@ func TestABrokenAdapter(t *testing.T) {
 func TestWhatAFrameworkLacksIsShown(t *testing.T) {
 	t.Parallel()
 	middlewaretest.Run(t, middlewaretest.Framework{
-		Serve:   broken("clients are not seen to leave"),
+		Serve:   serve("clients are not seen to leave"),
 		Without: map[middlewaretest.Ability]string{middlewaretest.SeesDisconnects: "its requests have no context that ends with the connection"},
 	})
 }
