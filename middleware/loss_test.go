@@ -1,9 +1,7 @@
 package middleware_test
 
 import (
-	"bufio"
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -71,19 +69,6 @@ func TestALostLockEndsTheRequest(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatWritesNothingAndKeepsItsLockAnswers200(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks { // the control of the test above
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := build(t, byPath(open(t, advisory.Config{DSN: pgtest.DSN(t)})), func(http.ResponseWriter, *http.Request) {})
-			rec := post(t.Context(), h, "/agents/42")
-			assert.Equal(t, http.StatusOK, rec.Code)
-			assert.Empty(t, rec.Body.String())
-		})
-	}
-}
-
 func TestTheLossOfAnOuterLockIsToldByTheInner(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -98,24 +83,6 @@ func TestTheLossOfAnOuterLockIsToldByTheInner(t *testing.T) {
 	receive(t, waiting)
 	terminate(t, dsn, l)
 	assert.Equal(t, middleware.TypeLost, problem(t, receive(t, recs)).Type)
-}
-
-func TestAPanicReleasesTheLockAndGoesOn(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-			for _, value := range []any{"oops", http.ErrAbortHandler} {
-				h := build(t, byPath(l), func(http.ResponseWriter, *http.Request) {
-					assert.Equal(t, 1, l.Stats().Held)
-					panic(value)
-				})
-				assert.PanicsWithValue(t, value, func() { post(t.Context(), h, "/agents/42") })
-				assert.Zero(t, l.Stats().Held)
-			}
-		})
-	}
 }
 
 // A silent client must find nothing written: neither by the middleware nor, after
@@ -196,47 +163,6 @@ type spyWriter struct {
 func (w *spyWriter) WriteHeader(status int) { w.wrote = true; w.ResponseWriter.WriteHeader(status) }
 
 func (w *spyWriter) Write(b []byte) (int, error) { w.wrote = true; return w.ResponseWriter.Write(b) }
-
-// What a handler hijacked is its own, also after its lock was lost.
-func TestAHijackedConnectionIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	hijack := map[string]func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error){
-		"asserted": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) { return w.(http.Hijacker).Hijack() },
-		"controller": func(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter, error) {
-			return http.NewResponseController(w).Hijack()
-		},
-	}
-	for name, hijack := range hijack {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for name, build := range stacks {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					dsn := pgtest.DSN(t)
-					l := open(t, advisory.Config{DSN: dsn})
-					c := byPath(l)
-					c.ErrorHandler = func(http.ResponseWriter, *http.Request, *middleware.ProblemError) { assert.Fail(t, "answered twice") }
-					server := httptest.NewServer(build(t, c, func(w http.ResponseWriter, r *http.Request) {
-						conn, rw, err := hijack(w)
-						if !assert.NoError(t, err) {
-							return
-						}
-						defer conn.Close()
-						terminate(t, dsn, l)
-						receive(t, r.Context().Done())
-						rw.WriteString("HTTP/1.1 299 Mine\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-						rw.Flush()
-					}))
-					defer server.Close()
-					resp, err := server.Client().Post(server.URL+"/agents/42", "", nil)
-					require.NoError(t, err)
-					resp.Body.Close()
-					assert.Equal(t, 299, resp.StatusCode)
-				})
-			}
-		})
-	}
-}
 
 func TestEchoHandlersErrorsGoToEcho(t *testing.T) {
 	t.Parallel()

@@ -274,27 +274,6 @@ func TestACycleOfRequestsIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusNoContent, receive(t, code))
 }
 
-func TestTheErrorHandlerAnswersInTheMiddlewaresPlace(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-			hold(t, l, agents.ID(42))
-			c := byPath(l)
-			c.Skip = true
-			c.ErrorHandler = func(w http.ResponseWriter, r *http.Request, p *middleware.ProblemError) {
-				assert.ErrorIs(t, p.Err, advisory.ErrHeld)
-				assert.Equal(t, "/agents/42", r.URL.Path)
-				p.Title = "Try later"
-				p.Respond(w)
-			}
-			rec := post(t.Context(), build(t, c, ok), "/agents/42")
-			assert.Equal(t, "Try later", problem(t, rec).Title)
-		})
-	}
-}
-
 func TestTheWaitIsTold(t *testing.T) {
 	t.Parallel()
 	for name, build := range stacks {
@@ -302,29 +281,6 @@ func TestTheWaitIsTold(t *testing.T) {
 			t.Parallel()
 			h := build(t, byPath(open(t, advisory.Config{DSN: pgtest.DSN(t)})), ok)
 			assert.Regexp(t, `^lock;dur=\d+\.\d$`, post(t.Context(), h, "/agents/42").Header().Get("Server-Timing"))
-		})
-	}
-}
-
-func TestARequestThatNeedsNoLockPasses(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-			c := byPath(l)
-			c.Key = func(*http.Request) (namespace.Key, error) { return agents.ID(42), middleware.ErrNoLock }
-			h := build(t, c, func(w http.ResponseWriter, r *http.Request) {
-				assert.Zero(t, l.Stats().Held)
-				ok(w, r)
-			})
-			assert.Equal(t, http.StatusNoContent, post(t.Context(), h, "/agents/42").Code)
-			c.Key = byPath(l).Key
-			h = build(t, c, func(w http.ResponseWriter, r *http.Request) {
-				assert.Equal(t, 1, l.Stats().Held, "control")
-				ok(w, r)
-			})
-			assert.Equal(t, http.StatusNoContent, post(t.Context(), h, "/agents/42").Code)
 		})
 	}
 }

@@ -103,59 +103,6 @@ func TestScenario_ReadOnlyHookRoute(t *testing.T) {
 	}
 }
 
-func TestSafeMethodsTakeTheLockIfAskedTo(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			locker := open(t, advisory.Config{DSN: pgtest.DSN(t)})
-			hold(t, locker, agents.ID(42))
-			c := byPath(locker)
-			c.LockSafeMethods, c.Skip = true, true
-			rec := httptest.NewRecorder()
-			build(t, c, ok).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/agents/42", nil))
-			assert.Equal(t, http.StatusLocked, rec.Code)
-		})
-	}
-}
-
-// That requests can overlap at all shows TestScenario_HooksForDifferentAgents.
-func TestRequestsForOneEntityNeverOverlap(t *testing.T) {
-	t.Parallel()
-	for name, build := range stacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const requests = 20
-			dsn := pgtest.DSN(t)
-			witness := open(t, advisory.Config{DSN: dsn})
-			var inside, served, overlaps atomic.Int64
-			handler := func(w http.ResponseWriter, r *http.Request) {
-				if inside.Add(1) != 1 {
-					overlaps.Add(1)
-				}
-				ran, err := witness.DoOrSkip(r.Context(), agents.ID(42), func(context.Context) error { return nil })
-				assert.NoError(t, err)
-				assert.False(t, ran, "the server holds the lock")
-				served.Add(1)
-				inside.Add(-1)
-				ok(w, r)
-			}
-			patient := advisory.Config{DSN: dsn, Wait: advisory.NoTimeout} // the last request waits for all others
-			replicas := []http.Handler{
-				build(t, byPath(open(t, patient)), handler),
-				build(t, byPath(open(t, patient)), handler),
-			}
-			var all sync.WaitGroup
-			for i := range requests {
-				all.Go(func() { assert.Equal(t, http.StatusNoContent, post(t.Context(), replicas[i%2], "/agents/42").Code) })
-			}
-			all.Wait()
-			assert.Equal(t, int64(requests), served.Load())
-			assert.Zero(t, overlaps.Load())
-		})
-	}
-}
-
 func TestARouteExcludesTheSameEntityTakenByNumber(t *testing.T) {
 	t.Parallel()
 	for name, build := range stacks {

@@ -46,13 +46,18 @@ func TestAWriterKeepsItsInterfacesAndGetsNoOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := record(row.w)
+			w, rec := record(row.w)
 			_, isFlusher := w.(http.Flusher)
 			assert.Equal(t, row.flushes, isFlusher)
 			hijacker, isHijacker := w.(http.Hijacker)
 			assert.Equal(t, row.hijack, isHijacker)
+			if isHijacker {
+				_, _, err := hijacker.Hijack()
+				require.NoError(t, err)
+				assert.True(t, rec.wrote())
+			}
 
-			w, rec := record(row.w)
+			w, rec = record(row.w)
 			err := http.NewResponseController(w).Flush()
 			assert.Equal(t, row.flushes, err == nil)
 			assert.Equal(t, row.flushes, rec.wrote())
@@ -63,10 +68,6 @@ func TestAWriterKeepsItsInterfacesAndGetsNoOthers(t *testing.T) {
 			_, _, err = http.NewResponseController(w).Hijack()
 			assert.Equal(t, row.hijack, err == nil)
 			assert.Equal(t, row.hijack, rec.wrote())
-			if isHijacker {
-				_, _, err = hijacker.Hijack()
-				require.NoError(t, err)
-			}
 		})
 	}
 }

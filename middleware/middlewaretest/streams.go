@@ -2,6 +2,7 @@ package middlewaretest
 
 import (
 	"io"
+	"net/http"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,7 +66,13 @@ var streamCases = []testCase{
 	}},
 	{name: "a connection that was taken over is left alone after a loss", http: true, needs: Hijacks, run: func(s *suite) {
 		r := s.replica()
-		server := s.serve(r.config(), func(x Exchange) string {
+		c := r.config()
+		if _, lacks := s.f.Without[ErrorHandlers]; !lacks {
+			c.ErrorHandler = func(http.ResponseWriter, *http.Request, *middleware.ProblemError) {
+				assert.Fail(s, "it is answered twice")
+			}
+		}
+		server := s.serve(c, func(x Exchange) string {
 			conn, err := x.Hijack()
 			if !assert.NoError(s, err) {
 				return ""
