@@ -1,7 +1,6 @@
 package file_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/driver"
 	"github.com/pglatch/pglatch/leader/file"
 	"github.com/pglatch/pglatch/leader/leadertest"
@@ -50,35 +48,4 @@ func TestTheBackendConformsWithoutACommonClock(t *testing.T) {
 			return func() driver.Backend { return stranger(path) }
 		},
 	})
-}
-
-func TestAnElectorRunsOnTheBackend(t *testing.T) {
-	t.Parallel()
-	path := newPath(t)
-	newElector := func(identity string, callbacks leader.Callbacks) *leader.Elector {
-		e, err := leader.New(leader.Config{Name: "test", Identity: identity, Backend: file.NewBackend(path), LeaseDuration: ttl, Callbacks: callbacks})
-		require.NoError(t, err)
-		return e
-	}
-	refused := make(chan struct{}, 1)
-	first, second := newElector("first", leader.Callbacks{}), newElector("second", leader.Callbacks{OnAcquireFailed: func(error) {
-		select {
-		case refused <- struct{}{}:
-		default:
-		}
-	}})
-	require.NoError(t, first.Start(t.Context()))
-	require.NoError(t, first.WaitForLeadership(t.Context()))
-	require.NoError(t, second.Start(t.Context()))
-	<-refused
-	holder, ok, err := second.Leader(t.Context())
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.Equal(t, "first", holder.Identity)
-	start := time.Now()
-	require.NoError(t, first.Shutdown(context.Background()))
-	require.NoError(t, second.WaitForLeadership(t.Context()))
-	t.Logf("hand-over in %v", time.Since(start))
-	require.True(t, second.Term().Follows(leader.Term{Era: 1, N: 1}))
-	require.NoError(t, second.Shutdown(context.Background()))
 }

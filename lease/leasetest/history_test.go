@@ -17,19 +17,6 @@ import (
 
 const checkLimit = 60 * time.Second
 
-func TestAHistoryOfAGoodStoreIsLegal(t *testing.T) {
-	t.Parallel()
-	store, h := leasetest.NewStore(), leasetest.NewHistory()
-	leasetest.Contention{Sweep: true}.Run(t.Context(), func(int) lease.Store { return h.Client(store) })
-	require.NoError(t, h.Check(checkLimit))
-	counts := h.Counts()
-	t.Logf("%+v", counts)
-	assert.Positive(t, counts.Granted)
-	assert.Positive(t, counts.Refused)
-	assert.Positive(t, counts.Ended)
-	assert.Zero(t, counts.Unknown)
-}
-
 var errLost = errors.New("connection reset")
 
 // A lossy store does its work and then loses some of its answers, or never hears.

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
@@ -15,26 +14,6 @@ import (
 )
 
 const era = 1 << 40
-
-func TestTokensRiseOverASweepThatForgotTheName(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.DSN(t)
-	s, j := newStore(t, dsn), newJudge(t, dsn)
-	require.Equal(t, uint64(1), cycle(t, s, "x"))
-	for range 4 {
-		cycle(t, s, "x")
-	}
-	before, err := s.Get(t.Context(), "x")
-	require.NoError(t, err)
-	result, err := s.Sweep(t.Context(), lease.SweepRequest{Retention: time.Nanosecond})
-	require.NoError(t, err)
-	assert.Equal(t, lease.SweepResult{Removed: 1}, result)
-	assert.Zero(t, one[int](j, "SELECT count(*) FROM pglatch_lease.locks"))
-	assert.Greater(t, cycle(t, s, "x"), before.Token)
-	after, err := s.Get(t.Context(), "x")
-	require.NoError(t, err)
-	assert.Greater(t, after.Version, before.Version)
-}
 
 func TestAnAcquireThatWaitsForASweepCountsOn(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -240,25 +239,6 @@ func TestAStoreAtItsLimitLosesNothingAndGoesOn(t *testing.T) {
 	}
 	require.NoError(t, s.Close())
 	acquire(t, open(t, path, sqlite.Config{}), "after")
-}
-
-func TestSweepForgetsAndTokensRiseOverARestart(t *testing.T) {
-	t.Parallel()
-	path := newPath(t)
-	s := open(t, path, sqlite.Config{})
-	var last lease.Lease
-	for range 5 {
-		last = acquire(t, s, "job")
-		require.NoError(t, s.Release(t.Context(), last.Claim))
-	}
-	result, err := s.Sweep(t.Context(), lease.SweepRequest{Retention: time.Nanosecond})
-	require.NoError(t, err)
-	require.Equal(t, lease.SweepResult{Removed: 1}, result)
-	require.NoError(t, s.Close())
-	s = open(t, path, sqlite.Config{})
-	_, err = s.Get(t.Context(), "job")
-	require.ErrorIs(t, err, lease.ErrNotFound)
-	require.Greater(t, acquire(t, s, "job").Token, last.Token)
 }
 
 func TestOpenObeysItsContext(t *testing.T) {

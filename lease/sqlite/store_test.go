@@ -196,20 +196,6 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptIsNotTheCallers(t *testing.T) {
-	t.Parallel()
-	s := open(t, newPath(t), sqlite.Config{})
-	r := request("job")
-	r.Metadata = map[string]string{"k": "v"}
-	l, err := s.Acquire(t.Context(), r)
-	require.NoError(t, err)
-	r.Metadata["k"] = "changed by the caller"
-	l.Metadata["k"] = "changed by the caller"
-	l, err = s.Renew(t.Context(), lease.RenewRequest{Claim: l.Claim, TTL: 2 * time.Hour})
-	require.NoError(t, err)
-	require.Equal(t, map[string]string{"k": "v"}, l.Metadata)
-}
-
 // The cache may hold one row, or none: decisions are the same.
 func TestSmallCachesDecideTheSame(t *testing.T) {
 	t.Parallel()

@@ -151,20 +151,6 @@ func (n *Node) Said(words ...string) (count int) {
 	return count
 }
 
-// Counted returns the total that the node's processes counted under a name.
-func (n *Node) Counted(name string) int {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	return n.log.counts[name]
-}
-
-// Faulty returns the forbidden lines of the node's log.
-func (n *Node) Faulty() []string {
-	n.log.mu.Lock()
-	defer n.log.mu.Unlock()
-	return slices.Clone(n.log.faulty)
-}
-
 // PID is the process id of the node's last process.
 func (n *Node) PID() int { return n.cmd.Process.Pid }
 

@@ -165,7 +165,7 @@ func testNumbers(s *suite) {
 
 func testExclusive(s *suite) {
 	reader := s.acquire(ask("reader", 0))
-	assert.Equal(s, "reader", s.ask0(alone("writer")).Holder)
+	assert.Equal(s, "reader", s.refused(alone("writer")).Holder)
 	writer := s.later(alone("writer"))
 	s.awaitGate()
 	s.refused(ask("late", 0))
@@ -178,11 +178,6 @@ func testExclusive(s *suite) {
 	s.release(share)
 	s.release(s.acquire(ask("late", 0)))
 	s.release(s.acquire(alone("another")))
-}
-
-func (s *suite) ask0(r shared.Request) lease.HeldError {
-	s.Helper()
-	return s.refused(r)
 }
 
 func testExpiry(s *suite) {
