@@ -53,7 +53,7 @@ demo-cluster: ## run 40 clients of two lock servers on three etcd members, and k
 	@$(call run_demo,.,-C examples/cluster)
 
 .PHONY: demo-shards
-demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop nodes, and draw who owns what; ONCE=1 ends after the scenario
+demo-shards: ## spread 300 tenants over three nodes, kill, add, drain and stop nodes, and print who has how many; ONCE=1 ends after the scenario
 	@$(call run_demo,./examples/tenants)
 
 .PHONY: test

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
@@ -20,14 +19,13 @@ type board struct {
 	highest leader.Term
 
 	last  []string // the last owner of each tenant
-	since []time.Time
-	moves int // of tenants from one node to another, also with nobody in between
+	moves int      // of tenants from one node to another, also with nobody in between
 }
 
 // newBoard returns a board of tenants without owners.
 func newBoard(names []string) *board {
 	n := len(names)
-	b := &board{index: map[string]int{}, names: names, owners: make([]string, n), last: make([]string, n), since: make([]time.Time, n)}
+	b := &board{index: map[string]int{}, names: names, owners: make([]string, n), last: make([]string, n)}
 	for i, name := range names {
 		b.index[name] = i
 	}
@@ -54,7 +52,7 @@ func (b *board) see(g shards.Group) {
 		if b.last[i] != "" {
 			b.moves++
 		}
-		b.last[i], b.since[i] = s.Owner, time.Now()
+		b.last[i] = s.Owner
 	}
 }
 
@@ -78,42 +76,14 @@ func (b *board) of(node string) (owned []string) {
 }
 
 // parts formats how many tenants each node owns.
-func (b *board) parts(name func(node string) string) (parts string) {
+func (b *board) parts() (parts string) {
 	for _, node := range slices.Sorted(maps.Keys(b.counts)) {
-		parts += fmt.Sprintf("%s %d  ", name(node), b.counts[node])
+		parts += fmt.Sprintf("%s %d  ", node, b.counts[node])
 	}
 	return strings.TrimSpace(parts)
 }
 
 // summary formats the whole board in one line.
-func (b *board) summary(name func(node string) string) string {
-	return strings.TrimSpace(fmt.Sprintf("%s  nobody %d   moves %d   highest term %v", b.parts(name), len(b.of("")), b.moves, b.highest))
-}
-
-// The colours of nodes, by their letter.
-var palette = []string{"30;46", "30;43", "30;45", "30;42", "97;44"}
-
-func colourOf(node string) string { return palette[int(node[0]-'A')%len(palette)] }
-
-// fresh is how long a move stays visible.
-const fresh = time.Second
-
-// rows draws a cell per tenant: its owner's letter, lower-case just after a move, or a dot for nobody.
-func (b *board) rows(width int, paint func(colour, text string) string) (rows []string) {
-	for part := range slices.Chunk(b.owners, width) {
-		var row strings.Builder
-		first := len(rows) * width
-		for i, owner := range part {
-			switch {
-			case owner == "":
-				row.WriteString("·")
-			case time.Since(b.since[first+i]) < fresh:
-				row.WriteString(paint(colourOf(owner), strings.ToLower(owner)))
-			default:
-				row.WriteString(paint(colourOf(owner), owner))
-			}
-		}
-		rows = append(rows, row.String())
-	}
-	return rows
+func (b *board) summary() string {
+	return strings.TrimSpace(fmt.Sprintf("%s  nobody %d   moves %d   highest term %v", b.parts(), len(b.of("")), b.moves, b.highest))
 }

@@ -53,20 +53,16 @@ func (s *demo) start(ctx context.Context, name string) {
 	s.nodes[name] = s.Start(ctx, name, env...)
 }
 
-// name returns a node's name in the colour of its tenants.
-func (s *demo) name(node string) string { return s.Paint(colourOf(node), node) }
-
 // taking returns the names of the nodes that take part.
 func (s *demo) taking() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
-// show observes the owners and draws them.
+// show observes the owners and prints how many tenants each has.
 func (s *demo) show(ctx context.Context) {
 	s.board.see(demokit.Must(shards.Observe(ctx, s.backend)))
-	summary := s.board.summary(s.name)
-	s.Live(summary, append(s.board.rows(60, s.Paint), summary)...)
+	s.Status(s.board.summary())
 }
 
-// await draws the owners until is reports true.
+// await shows the owners until is reports true.
 func (s *demo) await(ctx context.Context, what string, is func() bool) {
 	demokit.Await(ctx, what, func() bool {
 		s.show(ctx)
@@ -86,10 +82,10 @@ func (s *demo) settle(ctx context.Context, nodes ...string) {
 // settled claims an even spread over all nodes.
 func (s *demo) settled(ctx context.Context) {
 	s.settle(ctx, s.taking()...)
-	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board.parts(s.name))
+	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board.parts())
 }
 
-// stay draws the owners until ctx ends.
+// stay shows the owners until ctx ends.
 func (s *demo) stay(ctx context.Context) {
 	s.Say("kill what you like, and see; Ctrl-C ends it")
 	for ctx.Err() == nil {
@@ -110,7 +106,7 @@ type fault struct {
 func (s *demo) strike(ctx context.Context, node, format string, args ...any) *fault {
 	n := s.nodes[node]
 	f := &fault{n, s.Now(ctx), n.Size(), s.board.of(node)}
-	s.Say(format+": node %s, which has %d tenants", append(args, s.name(node), len(f.took))...)
+	s.Say(format+": node %s, which has %d tenants", append(args, node, len(f.took))...)
 	return f
 }
 
@@ -124,7 +120,7 @@ func (s *demo) recovered(ctx context.Context, f *fault) {
 	})
 	last := found[len(found)-1].Gap
 	s.Claim(last <= bound, "the %d tenants of %s were worked for again: half of them after %s, the last after %s; %s were allowed",
-		len(f.took), s.name(f.Name), demokit.Pretty(found[len(found)/2].Gap), demokit.Pretty(last), demokit.Pretty(bound))
+		len(f.took), f.Name, demokit.Pretty(found[len(found)/2].Gap), demokit.Pretty(last), demokit.Pretty(bound))
 }
 
 // started shows how tenants are spread.
@@ -177,7 +173,7 @@ func (s *demo) drained(ctx context.Context) {
 	demokit.Check(s.backend.Drain(ctx, f.Name, true))
 	s.settle(ctx, "A", "C")
 	s.recovered(ctx, f)
-	s.Claim(s.board.counts[f.Name] == 0, "node %s owns nothing", s.name(f.Name))
+	s.Claim(s.board.counts[f.Name] == 0, "node %s owns nothing", f.Name)
 	demokit.Check(s.backend.Drain(ctx, f.Name, false))
 	s.Say("the drain ends")
 	s.settled(ctx)

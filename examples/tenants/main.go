@@ -10,7 +10,7 @@
 // its context a moment before. After a clean hand-over the tenant is still its own. Otherwise the guard refuses.
 //
 // Then a node is killed with kill -9, one joins, one loses a connection, and one drains. One is stopped past its
-// lease and resumes, and one leaves cleanly. All the time the terminal shows which node owns which tenant, as the
+// lease and resumes, and one leaves cleanly. All the time the terminal shows how many tenants each node owns, as the
 // nodes themselves report. At the end only the table decides: one writer in each term, no row of an old term after
 // one of a new term, and for how long nobody worked for a tenant.
 package main

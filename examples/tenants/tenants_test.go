@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -92,32 +91,17 @@ func TestABoardCountsWhoOwnsWhatAndWhatHasMoved(t *testing.T) {
 	g := seen("AAB.", 1, 1, 1, 1)
 	g.Members[2].Away = true
 	b.see(g)
-	assert.Equal(t, "A 2  B 1  nobody 1   moves 0   highest term 0.1", b.summary(strings.Clone))
+	assert.Equal(t, "A 2  B 1  nobody 1   moves 0   highest term 0.1", b.summary())
 	assert.False(t, b.even("A", "B"), "one has no owner")
 	assert.Equal(t, []string{"1", "2"}, b.of("A"))
 
 	b.see(seen("A..B", 1, 1, 2, 2))
-	assert.Equal(t, "A 1  B 1  C 0  nobody 2   moves 0   highest term 0.2", b.summary(strings.Clone))
+	assert.Equal(t, "A 1  B 1  C 0  nobody 2   moves 0   highest term 0.2", b.summary())
 	b.see(seen("AABB", 1, 2, 3, 2))
-	assert.Equal(t, "A 2  B 2  C 0  nobody 0   moves 0   highest term 0.3", b.summary(strings.Clone), "they are where they were")
+	assert.Equal(t, "A 2  B 2  C 0  nobody 0   moves 0   highest term 0.3", b.summary(), "they are where they were")
 	assert.True(t, b.even("A", "B"))
 	assert.False(t, b.even("A", "B", "C"))
 	b.see(seen("ACBB", 1, 3, 3, 2))
-	assert.Equal(t, "A 1  B 2  C 1  nobody 0   moves 1   highest term 0.3", b.summary(strings.Clone))
+	assert.Equal(t, "A 1  B 2  C 1  nobody 0   moves 1   highest term 0.3", b.summary())
 	assert.True(t, b.even("A", "B", "C"))
-}
-
-func TestABoardDrawsOneCellForEachTenant(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBoard([]string{"1", "2", "3", "4", "5"})
-		plain := func(_, text string) string { return text }
-		b.see(seen("AA.B.", 1, 1, 1, 1, 1))
-		assert.Equal(t, []string{"aa·", "b·"}, b.rows(3, plain))
-		time.Sleep(fresh)
-		b.see(seen("AB.B.", 1, 2, 1, 1, 1))
-		assert.Equal(t, []string{"Ab·", "B·"}, b.rows(3, plain), "what is new is small")
-		marked := b.rows(5, func(colour, text string) string { return "<" + colour + ">" + text })
-		assert.Equal(t, []string{"<30;46>A<30;43>b·<30;43>B·"}, marked)
-	})
 }

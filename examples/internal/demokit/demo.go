@@ -28,8 +28,7 @@ type Demo struct {
 	interrupted func() bool // the user pressed Ctrl-C: failures no longer matter
 	claims      int
 	failed      []string
-	live        int       // rows that Live has drawn and may overwrite
-	told        time.Time // when Live last printed its summary
+	told        time.Time // when Status last printed
 	processes   []*Process
 	ends        []func() error
 }

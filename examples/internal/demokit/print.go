@@ -18,10 +18,8 @@ const (
 	Cyan  = "36"
 )
 
-const (
-	width  = 80 // columns of the output
-	indent = 10 // the column at which the words of a line begin, after the time or the mark of a claim
-)
+// indent is the column at which the words of a line begin, after the time or the mark of a claim.
+const indent = 10
 
 // Paint colours text if the output shows colours.
 func (d *Demo) Paint(colour, text string) string {
@@ -33,7 +31,6 @@ func (d *Demo) Paint(colour, text string) string {
 
 // Printf prints without a time.
 func (d *Demo) Printf(format string, args ...any) {
-	d.live = 0        // rows of Live above this line stay
 	if d.out != nil { // in a test
 		_, _ = fmt.Fprintf(d.out, format, args...) // an error means that nobody reads the output any more
 	}
@@ -41,37 +38,22 @@ func (d *Demo) Printf(format string, args ...any) {
 
 // Say prints an event with the current time.
 func (d *Demo) Say(format string, args ...any) {
-	d.Printf("%s  %s\n", d.Paint(Faint, fmt.Sprintf("%7.3fs", time.Since(d.began).Seconds())), wrap(fmt.Sprintf(format, args...)))
+	d.Printf("%s  %s\n", d.Paint(Faint, fmt.Sprintf("%7.3fs", time.Since(d.began).Seconds())), fmt.Sprintf(format, args...))
 }
 
 // Draw prints lines without a time.
 func (d *Demo) Draw(colour string, lines ...string) {
 	for _, line := range lines {
-		d.Printf("%*s%s\n", indent, "", d.Paint(colour, wrap(line)))
+		d.Printf("%*s%s\n", indent, "", d.Paint(colour, line))
 	}
 }
 
-// Live draws lines that change in place until something else is printed. An output without colours cannot be
-// overdrawn: there Live prints short instead, at most once a second.
-func (d *Demo) Live(short string, lines ...string) {
-	if !d.colour {
-		if time.Since(d.told) >= time.Second {
-			d.told = time.Now()
-			d.Say("%s", short)
-		}
-		return
+// Status prints a line that changes often, at most once a second.
+func (d *Demo) Status(text string) {
+	if time.Since(d.told) >= time.Second {
+		d.told = time.Now()
+		d.Say("%s", text)
 	}
-	frame, rows := "", 0
-	if d.live > 0 {
-		frame = fmt.Sprintf("\x1b[%dA\x1b[J", d.live)
-	}
-	for _, line := range lines {
-		text := wrap(line)
-		frame += fmt.Sprintf("%*s%s\n", indent, "", text)
-		rows += 1 + strings.Count(text, "\n")
-	}
-	d.Printf("%s", frame)
-	d.live = rows
 }
 
 // Claim prints a promise and whether it holds.
@@ -85,7 +67,7 @@ func (d *Demo) Claim(holds bool, format string, args ...any) {
 		mark, text = d.Paint(Red, "✗"), "NOT TRUE: "+text
 		d.failed = append(d.failed, text)
 	}
-	d.Printf("       %s  %s\n", mark, wrap(text))
+	d.Printf("       %s  %s\n", mark, text)
 }
 
 // verdict prints how many claims held. It returns an error if one failed.
@@ -148,40 +130,4 @@ func Pretty(d time.Duration) string {
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
 	return fmt.Sprintf("%.4g s", d.Round(10*time.Millisecond).Seconds())
-}
-
-// wrap breaks text at spaces into lines that fit, of which later ones are indented. A longer word gets its own line
-// and is not broken. A text that fits stays unchanged, including its spaces.
-func wrap(text string) string {
-	if indent+columns(text) <= width {
-		return text
-	}
-	var b strings.Builder
-	at := 0 // columns of the line so far
-	for word := range strings.FieldsSeq(text) {
-		n := columns(word)
-		switch {
-		case at > 0 && indent+at+1+n > width:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			at = 0
-		case at > 0:
-			b.WriteByte(' ')
-			at++
-		}
-		b.WriteString(word)
-		at += n
-	}
-	return b.String()
-}
-
-// columns returns the width of text without its colours. It counts each character as one column.
-func columns(text string) (n int) {
-	for {
-		before, after, colour := strings.Cut(text, "\x1b[")
-		n += utf8.RuneCountInString(before)
-		if !colour {
-			return n
-		}
-		_, text, _ = strings.Cut(after, "m")
-	}
 }
