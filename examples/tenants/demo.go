@@ -17,8 +17,8 @@ import (
 type demo struct {
 	*demokit.Demo
 	broken  bool
-	backend *postgres.Backend // to observe and drain from outside: the demo is not a node
-	board   *board
+	backend *postgres.Backend           // to observe and drain from outside: the demo is not a node
+	board   board                       // as last observed
 	nodes   map[string]*demokit.Process // running
 }
 
@@ -26,7 +26,7 @@ type demo struct {
 func tell(ctx context.Context, d *demokit.Demo, broken bool) demokit.Story {
 	demokit.Check(d.OpenDatabase(ctx))
 	d.Exec(ctx, ledgerSchema)
-	s := &demo{d, broken, demokit.Must(openBackend(d.DSN)), newBoard(tenantNames()), map[string]*demokit.Process{}}
+	s := &demo{d, broken, demokit.Must(openBackend(d.DSN)), nil, map[string]*demokit.Process{}}
 	stopped := demokit.Scene{Title: "kill -STOP past the lease, and kill -CONT: C goes on writing", Play: s.stopped}
 	judged := demokit.Scene{Title: "What the table shows", Play: s.judged}
 	scenes := []demokit.Scene{
@@ -58,8 +58,8 @@ func (s *demo) taking() []string { return slices.Sorted(maps.Keys(s.nodes)) }
 
 // show observes the owners and prints how many tenants each has.
 func (s *demo) show(ctx context.Context) {
-	s.board.see(demokit.Must(shards.Observe(ctx, s.backend)))
-	s.Status(s.board.summary())
+	s.board = newBoard(demokit.Must(shards.Observe(ctx, s.backend)))
+	s.Status(s.board.String())
 }
 
 // await shows the owners until is reports true.
@@ -82,7 +82,7 @@ func (s *demo) settle(ctx context.Context, nodes ...string) {
 // settled claims an even spread over all nodes.
 func (s *demo) settled(ctx context.Context) {
 	s.settle(ctx, s.taking()...)
-	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board.parts())
+	s.Claim(s.board.even(s.taking()...), "%d nodes own all tenants, each its part to within one: %s", len(s.nodes), s.board)
 }
 
 // stay shows the owners until ctx ends.
@@ -105,7 +105,7 @@ type fault struct {
 // strike notes the moment of a fault. Unless the scene changes it, the fault takes all tenants of the node.
 func (s *demo) strike(ctx context.Context, node, format string, args ...any) *fault {
 	n := s.nodes[node]
-	f := &fault{n, s.Now(ctx), n.Size(), s.board.of(node)}
+	f := &fault{n, s.Now(ctx), n.Size(), s.board[node]}
 	s.Say(format+": node %s, which has %d tenants", append(args, node, len(f.took))...)
 	return f
 }
@@ -146,8 +146,8 @@ func (s *demo) joined(ctx context.Context) {
 	at := s.Now(ctx)
 	s.start(ctx, "D")
 	s.settled(ctx)
-	s.recovered(ctx, &fault{Process: s.nodes["D"], at: at, took: s.board.of("D")})
-	moved, part := demokit.Must(gaps(ctx, s.Pool, at, s.board.names)), (tenants+len(s.nodes)-1)/len(s.nodes)
+	s.recovered(ctx, &fault{Process: s.nodes["D"], at: at, took: s.board["D"]})
+	moved, part := demokit.Must(gaps(ctx, s.Pool, at, tenantNames())), (tenants+len(s.nodes)-1)/len(s.nodes)
 	s.Claim(len(moved) <= part, "%d tenants moved, all to the node that joined: its part is %d", len(moved), part)
 }
 
@@ -173,7 +173,7 @@ func (s *demo) drained(ctx context.Context) {
 	demokit.Check(s.backend.Drain(ctx, f.Name, true))
 	s.settle(ctx, "A", "C")
 	s.recovered(ctx, f)
-	s.Claim(s.board.counts[f.Name] == 0, "node %s owns nothing", f.Name)
+	s.Claim(len(s.board[f.Name]) == 0, "node %s owns nothing", f.Name)
 	demokit.Check(s.backend.Drain(ctx, f.Name, false))
 	s.Say("the drain ends")
 	s.settled(ctx)
@@ -209,7 +209,7 @@ func (s *demo) left(ctx context.Context) {
 // judged claims the results from the table alone.
 func (s *demo) judged(ctx context.Context) {
 	j := demokit.Must(judge(ctx, s.Pool))
-	s.Say("%d rows of %d tenants, in %d terms; %d moves", j.Rows, j.Tenants, j.Terms, s.board.moves)
+	s.Say("%d rows of %d tenants, in %d terms", j.Rows, j.Tenants, j.Terms)
 	s.Claim(j.Shared == 0, "in each term of a tenant one node wrote%s", but(j.Shared))
 	s.Claim(j.Stale == 0, "no row of an old term came after one of a new term%s", but(j.Stale))
 	s.Claim(j.Fallen == 0, "each term of a tenant is greater than those before it%s", but(j.Fallen))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/pglatch/pglatch/internal/test/demotest"
 	"github.com/pglatch/pglatch/internal/test/pgtest"
-	"github.com/pglatch/pglatch/leader"
 	"github.com/pglatch/pglatch/leader/shards"
 	"github.com/pglatch/pglatch/leader/shards/driver"
 )
@@ -74,34 +72,24 @@ func TestTheTableShowsWhatMustNotBe(t *testing.T) {
 	gapsOf([]gap{{"x", "B", 3 * time.Second}}, 10, "a term that fell is none", "x")
 }
 
-// seen returns a group whose members A, B and C own the shards named in owners; "." is nobody.
-func seen(owners string, terms ...uint64) (g shards.Group) {
-	for _, identity := range []string{"A", "B", "C"} {
-		g.Members = append(g.Members, shards.Member{Member: driver.Member{Identity: identity}, Owned: strings.Count(owners, identity)})
-	}
-	for i, owner := range owners {
-		g.Shards = append(g.Shards, shards.Seen{Name: string(rune('1' + i)), Owner: strings.Trim(string(owner), "."), Term: leader.Term{N: terms[i]}})
-	}
-	return g
-}
-
-func TestABoardCountsWhoOwnsWhatAndWhatHasMoved(t *testing.T) {
+func TestABoardHasTheTenantsOfEachNodeThatTakesPart(t *testing.T) {
 	t.Parallel()
-	b := newBoard([]string{"1", "2", "3", "4"})
-	g := seen("AAB.", 1, 1, 1, 1)
+	var g shards.Group
+	for _, identity := range []string{"A", "B", "C"} {
+		g.Members = append(g.Members, shards.Member{Member: driver.Member{Identity: identity}})
+	}
 	g.Members[2].Away = true
-	b.see(g)
-	assert.Equal(t, "A 2  B 1  nobody 1   moves 0   highest term 0.1", b.summary())
+	for i, owner := range []string{"A", "A", "B", ""} {
+		g.Shards = append(g.Shards, shards.Seen{Name: string(rune('1' + i)), Owner: owner})
+	}
+	b := newBoard(g)
+	assert.Equal(t, "A 2  B 1  nobody 1", b.String())
+	assert.Equal(t, []string{"1", "2"}, b["A"])
 	assert.False(t, b.even("A", "B"), "one has no owner")
-	assert.Equal(t, []string{"1", "2"}, b.of("A"))
-
-	b.see(seen("A..B", 1, 1, 2, 2))
-	assert.Equal(t, "A 1  B 1  C 0  nobody 2   moves 0   highest term 0.2", b.summary())
-	b.see(seen("AABB", 1, 2, 3, 2))
-	assert.Equal(t, "A 2  B 2  C 0  nobody 0   moves 0   highest term 0.3", b.summary(), "they are where they were")
-	assert.True(t, b.even("A", "B"))
-	assert.False(t, b.even("A", "B", "C"))
-	b.see(seen("ACBB", 1, 3, 3, 2))
-	assert.Equal(t, "A 1  B 2  C 1  nobody 0   moves 1   highest term 0.3", b.summary())
-	assert.True(t, b.even("A", "B", "C"))
+	g.Shards[3].Owner = "B"
+	assert.True(t, newBoard(g).even("A", "B"))
+	assert.False(t, newBoard(g).even("A", "B", "C"))
+	assert.False(t, newBoard(g).even("A"), "the others are of B")
+	g.Members[2].Away = false
+	assert.Equal(t, "A 2  B 2  C 0  nobody 0", newBoard(g).String())
 }
