@@ -23,10 +23,20 @@ func (d *Deadline) Moment() Moment {
 	return Moment{}
 }
 
-// Extend moves the deadline to m, unless it has passed, and reports whether it did.
+// Extend moves the deadline to m, unless m is earlier. It changes nothing and returns false if the
+// deadline has passed.
 func (d *Deadline) Extend(m Moment) bool {
-	at := d.at.Load()
-	return at != nil && !at.seen && !at.Moment.Passed() && d.at.CompareAndSwap(at, &deadline{Moment: m})
+	for {
+		at := d.at.Load()
+		switch {
+		case at == nil || at.seen || at.Moment.Passed():
+			return false
+		case m.Sub(at.Moment) <= 0:
+			return true
+		case d.at.CompareAndSwap(at, &deadline{Moment: m}):
+			return true
+		}
+	}
 }
 
 // Passed reports whether the deadline has passed.

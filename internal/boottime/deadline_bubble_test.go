@@ -21,6 +21,7 @@ func TestADeadlineThatWasFoundPassedStaysSo(t *testing.T) {
 		assert.False(t, d.Passed())
 		time.Sleep(time.Second / 2)
 		assert.True(t, d.Extend(boottime.Present().Add(time.Second)))
+		assert.True(t, d.Extend(boottime.Present()), "an earlier moment does not shorten it")
 		time.Sleep(time.Second - 1)
 		assert.False(t, d.Passed())
 		time.Sleep(time.Nanosecond)
