@@ -5,10 +5,8 @@ import (
 	"time"
 
 	"github.com/pglatch/pglatch/internal/boottime"
+	"github.com/pglatch/pglatch/internal/renew"
 )
-
-// marginPart sets the default margin for clocks of different rates: Remaining divided by it.
-const marginPart = 10
 
 // A Moment is a point in time on this process's own clocks. Nobody sets these clocks, so changes to
 // the wall clock, by people or time servers, have no effect. On Linux, one of them keeps running
@@ -39,6 +37,6 @@ func (m Moment) Time() time.Time { return m.at.Mono }
 // If an earlier request for the same lease yields a later Moment, that one stays valid: no renewal
 // shortens a lease.
 func Trust(sent Moment, l Lease, margin time.Duration) Moment {
-	margin = max(cmp.Or(margin, l.Remaining/marginPart), 0)
+	margin = max(cmp.Or(margin, renew.Margin(l.Remaining)), 0)
 	return sent.Add(l.Remaining - margin)
 }
