@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pglatch/pglatch/internal/boottime"
 	"github.com/pglatch/pglatch/internal/locktable"
 	"github.com/pglatch/pglatch/internal/session"
 	"github.com/pglatch/pglatch/namespace"
@@ -80,7 +81,7 @@ func (l *Lock) Context() context.Context {
 		cancel(ErrReleased)
 		return ctx
 	}
-	inner, cancel := context.WithCancelCause(l.parent) // not under mu: the parent may check a lock of its own
+	made, cancel := boottime.NewContext(context.WithValue(l.parent, lockContextKey{}, l), l.expired) // not under mu: the parent may check a lock of its own
 	l.mu.Lock()
 	if l.ctx != nil {
 		ctx = l.ctx
@@ -88,8 +89,7 @@ func (l *Lock) Context() context.Context {
 		cancel(nil)
 		return ctx
 	}
-	ctx = &lockContext{Context: inner, lock: l}
-	l.ctx, l.cancel = ctx, cancel
+	l.ctx, l.cancel = made, cancel
 	loss, ended := l.loss, l.ended
 	l.mu.Unlock()
 	switch {
@@ -98,7 +98,13 @@ func (l *Lock) Context() context.Context {
 	case ended:
 		cancel(ErrReleased)
 	}
-	return ctx
+	return made
+}
+
+// expired ends the lock's context with the lock's loss, if the clock shows that it is lost.
+func (l *Lock) expired() error {
+	l.look()
+	return nil
 }
 
 // Lost returns a channel that is closed when the lock is lost. It stays open when the lock is
@@ -174,34 +180,8 @@ func (l *Lock) holds(tag namespace.Tag) (namespace.Key, bool) {
 // live reports whether the lock is held, under core.mu.
 func (l *Lock) live() bool { return l.hold.Phase() == locktable.Active }
 
-// A lockContext carries its lock. It checks the clock before it reports that the lock is held.
-type lockContext struct {
-	context.Context
-	lock *Lock
-}
-
+// lockContextKey is the key under which a lock's context carries the lock.
 type lockContextKey struct{}
-
-func (c *lockContext) Value(key any) any {
-	if key == (lockContextKey{}) {
-		return c.lock
-	}
-	return c.Context.Value(key)
-}
-
-// Done is also called once by each context that is derived from this one.
-func (c *lockContext) Done() <-chan struct{} {
-	_ = c.Err() // checks the clock
-	return c.Context.Done()
-}
-
-func (c *lockContext) Err() error {
-	if err := c.Context.Err(); err != nil {
-		return err
-	}
-	c.lock.look()
-	return c.Context.Err()
-}
 
 // carriedBy returns the innermost lock that a context carries, held or not, of any Locker. It is
 // not called under a mutex: a context can be code of the program.
